@@ -1,0 +1,3 @@
+//! The `gristmill` program.
+
+fn main() {}

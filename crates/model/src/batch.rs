@@ -1,0 +1,117 @@
+//! What is submitted.
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Timestamp;
+use crate::error::JobError;
+use crate::limits::{BATCH_JOBS_MAX, NAME_BYTES_MAX};
+use crate::packed::PackedArray;
+use crate::retry::RetryPolicy;
+
+/// The queue that is used where none is named.
+pub const DEFAULT_QUEUE: &str = "default";
+
+/// What holds for all jobs of a batch.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BatchOptions {
+    /// Higher is claimed first.
+    pub priority: i16,
+    /// Not to be claimed before this moment; now, where none is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_at: Option<Timestamp>,
+    /// A job that nobody has started by this moment ends as expired.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    /// How long one attempt may take. Milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// When a failed job is tried again.
+    pub retry: RetryPolicy,
+}
+
+/// A job that cannot run: it is dead from the start, with an error that says why. Its payload in the
+/// batch is whatever could be kept of it (a string, or `null`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejected {
+    /// The job's position in its batch.
+    pub position: u32,
+    /// Why it cannot run.
+    pub error: JobError,
+}
+
+/// A batch to be submitted: 1 to [`BATCH_JOBS_MAX`] jobs of one kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewBatch {
+    /// Which handler runs the jobs.
+    pub kind: String,
+    /// Which workers may take them.
+    pub queue: String,
+    /// One payload a job.
+    pub payloads: PackedArray,
+    /// What holds for all of them.
+    pub options: BatchOptions,
+    /// Jobs that are dead from the start, by position ascending; usually none.
+    pub rejected: Vec<Rejected>,
+}
+
+/// Why a batch was refused. Nothing of it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidBatch {
+    /// No jobs.
+    #[error("a batch holds at least one job")]
+    Empty,
+    /// Too many jobs.
+    #[error("a batch holds at most {BATCH_JOBS_MAX} jobs; this one has {0}")]
+    TooManyJobs(u32),
+    /// A kind or queue without a name, with a long one, or with control characters in it.
+    #[error("the name of a {what} has 1 to {NAME_BYTES_MAX} bytes and no control characters: {name:?}")]
+    Name {
+        /// `kind`, `queue`, …
+        what: &'static str,
+        /// The name, cut.
+        name: String,
+    },
+    /// No attempts.
+    #[error("a retry policy allows at least one attempt")]
+    NoAttempts,
+}
+
+/// Checks the name of a kind, queue, worker or run.
+pub fn check_name(what: &'static str, name: &str) -> Result<(), InvalidBatch> {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+        return Err(InvalidBatch::Name {
+            what,
+            name: name.chars().take(80).collect(),
+        });
+    }
+    Ok(())
+}
+
+impl NewBatch {
+    /// A batch on the default queue with default options.
+    pub fn new(kind: impl Into<String>, payloads: PackedArray) -> Self {
+        NewBatch {
+            kind: kind.into(),
+            queue: DEFAULT_QUEUE.to_owned(),
+            payloads,
+            options: BatchOptions::default(),
+            rejected: Vec::new(),
+        }
+    }
+
+    /// Checks what can be checked without a store.
+    pub fn check(&self) -> Result<(), InvalidBatch> {
+        check_name("kind", &self.kind)?;
+        check_name("queue", &self.queue)?;
+        match self.payloads.count() {
+            0 => return Err(InvalidBatch::Empty),
+            count if count > BATCH_JOBS_MAX => return Err(InvalidBatch::TooManyJobs(count)),
+            _ => {}
+        }
+        if self.options.retry.attempts_max == 0 {
+            return Err(InvalidBatch::NoAttempts);
+        }
+        Ok(())
+    }
+}

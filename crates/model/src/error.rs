@@ -1,0 +1,76 @@
+//! What a failed attempt says of itself.
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{ERROR_MESSAGE_BYTES_MAX, ERROR_TRACEBACK_BYTES_MAX};
+
+/// Why one attempt of one job failed, and what the job itself advises about trying again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobError {
+    /// The kind of error, for grouping: an exception's class, or `timeout`, `crash`, `panic`, …
+    #[serde(rename = "type")]
+    pub error_type: String,
+    /// What went wrong, in words.
+    pub message: String,
+    /// Where, if known: a traceback or a stack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceback: Option<String>,
+    /// Trying again cannot help: the job is dead at once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub permanent: bool,
+    /// Wait this long before the next attempt, whatever the policy says. Milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+}
+
+impl JobError {
+    /// A retryable error. Text over its limit is cut.
+    pub fn new(error_type: impl Into<String>, message: impl Into<String>) -> Self {
+        JobError {
+            error_type: cut(error_type.into(), 200),
+            message: cut(message.into(), ERROR_MESSAGE_BYTES_MAX),
+            traceback: None,
+            permanent: false,
+            retry_after_ms: None,
+        }
+    }
+
+    /// The same error, after which trying again cannot help.
+    pub fn permanent(mut self) -> Self {
+        self.permanent = true;
+        self
+    }
+
+    /// The same error, with its own wish when to be tried again.
+    pub fn retry_after_ms(mut self, milliseconds: u64) -> Self {
+        self.retry_after_ms = Some(milliseconds);
+        self
+    }
+
+    /// The same error, with where it happened. Over its limit the beginning is cut, since a
+    /// traceback says the most at its end.
+    pub fn with_traceback(mut self, traceback: impl Into<String>) -> Self {
+        let mut traceback = traceback.into();
+        if traceback.len() > ERROR_TRACEBACK_BYTES_MAX {
+            let mut from = traceback.len() - ERROR_TRACEBACK_BYTES_MAX;
+            while !traceback.is_char_boundary(from) {
+                from += 1;
+            }
+            traceback = format!("…{}", &traceback[from..]);
+        }
+        self.traceback = Some(traceback);
+        self
+    }
+}
+
+fn cut(mut text: String, bytes_max: usize) -> String {
+    if text.len() > bytes_max {
+        let mut end = bytes_max;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}

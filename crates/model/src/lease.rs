@@ -1,0 +1,74 @@
+//! What a worker holds.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Timestamp;
+use crate::id::{BatchId, LeaseId};
+use crate::packed::PackedArray;
+use crate::positions::Positions;
+
+/// Jobs of one batch that a worker holds, all on the same attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeasedSlice {
+    /// The lease that they are held under.
+    pub lease: LeaseId,
+    /// Their batch.
+    pub batch: BatchId,
+    /// Which handler runs them.
+    pub kind: Arc<str>,
+    /// Their positions in the batch.
+    pub positions: Positions,
+    /// One payload a position, in the order of the positions.
+    pub payloads: PackedArray,
+    /// The number of this attempt, from 1.
+    pub attempt: u32,
+    /// How often a worker died while it held these jobs.
+    pub rescues: u32,
+    /// How long one attempt may take. Milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// When they were submitted.
+    pub submitted_at: Timestamp,
+}
+
+impl LeasedSlice {
+    /// How many jobs there are.
+    pub fn len(&self) -> u32 {
+        self.positions.len()
+    }
+
+    /// Whether no job is left.
+    pub fn is_empty(&self) -> bool {
+        self.positions.is_empty()
+    }
+
+    /// Takes the first `count` jobs out as a slice of their own; all of them where there are no more.
+    pub fn take_first(&mut self, count: u32) -> LeasedSlice {
+        let whole = self.len();
+        let mut taken = self.clone();
+        taken.positions = self.positions.take_first(count);
+        if count < whole {
+            taken.payloads = self.payloads.select(&Positions::from(0..count));
+            self.payloads = self.payloads.select(&Positions::from(count..whole));
+        }
+        taken
+    }
+}
+
+/// One claim: the slices that it took.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// Fences the reports: one under a lost lease is refused.
+    pub id: LeaseId,
+    /// What is held, in the order in which it is to be run.
+    pub slices: Vec<LeasedSlice>,
+}
+
+impl Lease {
+    /// How many jobs the lease holds.
+    pub fn jobs(&self) -> u32 {
+        self.slices.iter().map(LeasedSlice::len).sum()
+    }
+}

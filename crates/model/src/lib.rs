@@ -1,0 +1,30 @@
+//! The words of Gristmill, as types: [`Batch`](batch::NewBatch), [`JobId`], [`Positions`],
+//! [`Lease`], [`Report`], outcomes, retry policies and limits.
+//!
+//! This crate does no I/O and imports nothing of the house. Time and randomness are parameters
+//! ([`Clock`], [`Rng`]).
+
+pub mod batch;
+pub mod clock;
+pub mod error;
+pub mod id;
+pub mod lease;
+pub mod limits;
+pub mod packed;
+pub mod positions;
+pub mod report;
+pub mod retry;
+pub mod rng;
+pub mod state;
+
+pub use batch::{BatchOptions, NewBatch, Rejected};
+pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
+pub use error::JobError;
+pub use id::{BatchId, JobId, LeaseId, RunId, WorkerId};
+pub use lease::{Lease, LeasedSlice};
+pub use packed::{PackedArray, PackedBuilder, PackedError};
+pub use positions::Positions;
+pub use report::{Completed, FailedJob, JobLog, Receipt, Report};
+pub use retry::{Backoff, RetryPolicy};
+pub use rng::{Rng, SplitMix64};
+pub use state::JobState;

@@ -1,0 +1,70 @@
+//! Every limit of the house, in one place: nothing is unbounded.
+//!
+//! What is over a limit gets an error that names it, before anything is stored.
+
+/// Jobs in one batch at most. Positions are below it, so that a report's id can be derived from its
+/// batch and its first position.
+pub const BATCH_JOBS_MAX: u32 = 10_000;
+
+/// Bytes of packed payloads in one batch by default; a single larger payload travels alone.
+pub const BATCH_BYTES_TARGET: usize = 1 << 20;
+
+/// Bytes of one payload at most. SQLite and PostgreSQL hold more; a queue of larger things should
+/// hold references to them.
+pub const PAYLOAD_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of one returned value at most, for the same reason.
+pub const VALUE_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of one job's log that are kept; the rest is counted and dropped.
+pub const LOG_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes of one error message that are kept.
+pub const ERROR_MESSAGE_BYTES_MAX: usize = 4 << 10;
+
+/// Bytes of one traceback that are kept.
+pub const ERROR_TRACEBACK_BYTES_MAX: usize = 32 << 10;
+
+/// Bytes in the name of a kind, queue, worker or run.
+pub const NAME_BYTES_MAX: usize = 200;
+
+/// Attempts of one job at most, whatever its policy says.
+pub const ATTEMPTS_MAX: u32 = 1_000;
+
+/// How often a job may be held by a worker that dies before the job is given up as dead. Not charged
+/// as attempts, since most of the jobs that a dying worker holds are innocent; bounded all the same,
+/// so that a job that kills its worker ends.
+pub const RESCUES_MAX: u32 = 20;
+
+/// Slices in one lease at most: bounds the lease's row and the claim's transaction.
+pub const LEASE_SLICES_MAX: u32 = 1_000;
+
+/// Jobs in one lease at most.
+pub const LEASE_JOBS_MAX: u32 = 10_000;
+
+/// Bytes of payloads in one lease after which the claim stops adding slices.
+pub const LEASE_BYTES_TARGET: usize = 4 << 20;
+
+/// Operations that may wait for a store's writer; more wait for room.
+pub const WRITER_OPERATIONS_MAX: usize = 8_192;
+
+/// Bytes of operations that may wait for a store's writer.
+pub const WRITER_BYTES_MAX: usize = 32 << 20;
+
+/// Operations in one transaction of a store's writer.
+pub const TRANSACTION_OPERATIONS_MAX: usize = 2_048;
+
+/// Bytes of operations in one transaction of a store's writer.
+pub const TRANSACTION_BYTES_MAX: usize = 8 << 20;
+
+/// Rows that one page of a listing returns at most.
+pub const PAGE_ROWS_MAX: u32 = 10_000;
+
+/// Events that a subscriber may fall behind before it is told that it missed some.
+pub const EVENTS_BUFFERED_MAX: usize = 4_096;
+
+/// Milliseconds without a heartbeat after which a worker's leases are rescued.
+pub const LEASE_LOST_AFTER_MS: i64 = 15_000;
+
+/// Milliseconds between a worker's heartbeats: three may be lost before the lease is.
+pub const HEARTBEAT_EVERY_MS: i64 = 4_000;

@@ -1,0 +1,478 @@
+//! Packed JSON: the items of a batch as one JSON array, in the form in which it is stored and sent.
+//!
+//! The text is a valid JSON array with one item a line: `[1\n,{"a":2}\n,"x"]`. A JSON string never
+//! holds a raw line feed (RFC 8259, section 7), so the line feeds separate the items, and a
+//! positions' share of a batch is cut out by looking for line feeds, without parsing an item.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use crate::limits::{BATCH_JOBS_MAX, PAYLOAD_BYTES_MAX};
+use crate::positions::Positions;
+
+/// Why text was refused as an item or as a packed array.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PackedError {
+    /// An item is not JSON.
+    #[error("item {index} is not JSON: {reason}")]
+    NotJson {
+        /// Which item, from 0.
+        index: u32,
+        /// What the parser said.
+        reason: String,
+    },
+    /// The text as a whole is not a JSON array.
+    #[error("not a JSON array: {0}")]
+    NotAnArray(String),
+    /// An item is over the limit.
+    #[error("item {index} is {bytes} bytes long; the limit is {bytes_max}")]
+    ItemTooLarge {
+        /// Which item, from 0.
+        index: u32,
+        /// Its size in bytes.
+        bytes: usize,
+        /// The limit in bytes.
+        bytes_max: usize,
+    },
+    /// There are more items than a batch holds.
+    #[error("more than {BATCH_JOBS_MAX} items in one batch")]
+    TooManyItems,
+}
+
+/// The items of a batch, packed. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackedArray {
+    text: Arc<str>,
+    count: u32,
+}
+
+impl PackedArray {
+    /// Reads any JSON array and packs it. Costs one pass over the text.
+    pub fn parse(text: &str) -> Result<PackedArray, PackedError> {
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let builder = deserializer
+            .deserialize_seq(PackingVisitor)
+            .and_then(|builder| deserializer.end().map(|()| builder))
+            .map_err(|error| PackedError::NotAnArray(error.to_string()))??;
+        Ok(builder.finish())
+    }
+
+    /// Takes text that a [`PackedBuilder`] made and that a store kept. Checks only the number of
+    /// items, which costs a search for line feeds.
+    pub fn from_stored(text: impl Into<Arc<str>>) -> PackedArray {
+        let text = text.into();
+        let count = if text.len() <= 2 {
+            0
+        } else {
+            memchr::memchr_iter(b'\n', text.as_bytes()).count() as u32 + 1
+        };
+        PackedArray { text, count }
+    }
+
+    /// One array of the same item, `count` times; for handlers that return nothing.
+    pub fn repeat(item: &str, count: u32) -> Result<PackedArray, PackedError> {
+        let mut builder = PackedBuilder::new();
+        if count > 0 {
+            builder.push(item)?;
+        }
+        for _ in 1..count {
+            builder.push_valid(item);
+        }
+        Ok(builder.finish())
+    }
+
+    /// How many items there are.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The packed text.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The packed text, shared.
+    pub fn text(&self) -> &Arc<str> {
+        &self.text
+    }
+
+    /// The JSON text of each item, in order.
+    pub fn items(&self) -> impl Iterator<Item = &str> + '_ {
+        let body = &self.text[1..self.text.len() - 1];
+        let mut start = 0;
+        let mut ends = memchr::memchr_iter(b'\n', body.as_bytes());
+        let mut left = self.count;
+        std::iter::from_fn(move || {
+            if left == 0 {
+                return None;
+            }
+            left -= 1;
+            let end = ends.next().unwrap_or(body.len());
+            let item = &body[start..end];
+            start = end + 2;
+            Some(item)
+        })
+    }
+
+    /// The JSON text of one item.
+    pub fn get(&self, index: u32) -> Option<&str> {
+        self.items().nth(index as usize)
+    }
+
+    /// The items at `positions` (of this array, from 0), packed. The whole array is shared, not copied.
+    pub fn select(&self, positions: &Positions) -> PackedArray {
+        if positions.len() >= self.count {
+            return self.clone();
+        }
+        let body = &self.text[1..self.text.len() - 1];
+        let mut selected = String::with_capacity(body.len() / 2 + 2);
+        selected.push('[');
+        let mut count = 0;
+        // The walk goes forward once: `at` is where item `index` begins.
+        let (mut at, mut index) = (0, 0u32);
+        let mut skip_to = |target: u32| -> Option<usize> {
+            if target > index {
+                let mut ends = memchr::memchr_iter(b'\n', &body.as_bytes()[at..]);
+                match ends.nth((target - index - 1) as usize) {
+                    Some(offset) => at += offset + 2,
+                    None => at = body.len() + 2,
+                }
+                index = target;
+            }
+            (at <= body.len()).then_some(at)
+        };
+        for Range { start, end } in positions.ranges().iter().cloned() {
+            let end = end.min(self.count);
+            let Some(from) = (start < end).then(|| skip_to(start)).flatten() else {
+                break;
+            };
+            let to = skip_to(end).map_or(body.len(), |next| next - 2);
+            if count > 0 {
+                selected.push_str("\n,");
+            }
+            selected.push_str(&body[from..to]);
+            count += end - start;
+        }
+        selected.push(']');
+        PackedArray {
+            text: selected.into(),
+            count,
+        }
+    }
+
+    /// The items of `parts` one after the other.
+    pub fn concat<'a>(parts: impl IntoIterator<Item = &'a PackedArray>) -> PackedArray {
+        let mut builder = PackedBuilder::new();
+        for part in parts {
+            builder.extend(part);
+        }
+        builder.finish()
+    }
+}
+
+impl Serialize for PackedArray {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // The text is valid JSON by construction, so it passes through unparsed.
+        let raw: &RawValue = serde_json::from_str(&self.text).map_err(serde::ser::Error::custom)?;
+        raw.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for PackedArray {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        PackedArray::parse(raw.get()).map_err(serde::de::Error::custom)
+    }
+}
+
+/// Packs items one by one.
+#[derive(Debug, Clone)]
+pub struct PackedBuilder {
+    text: String,
+    count: u32,
+    item_bytes_max: usize,
+}
+
+impl Default for PackedBuilder {
+    fn default() -> Self {
+        PackedBuilder::new()
+    }
+}
+
+impl PackedBuilder {
+    /// An empty array whose items may be [`PAYLOAD_BYTES_MAX`] long.
+    pub fn new() -> Self {
+        PackedBuilder::with_item_bytes_max(PAYLOAD_BYTES_MAX)
+    }
+
+    /// An empty array with a limit of its own for an item's bytes.
+    pub fn with_item_bytes_max(item_bytes_max: usize) -> Self {
+        PackedBuilder {
+            text: String::from("["),
+            count: 0,
+            item_bytes_max,
+        }
+    }
+
+    /// How many items there are so far.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// How long the text is so far, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Checks one JSON text and adds it. On an error nothing is added.
+    pub fn push(&mut self, item: &str) -> Result<(), PackedError> {
+        let item = item.trim_matches([' ', '\t', '\n', '\r']);
+        self.check_room(item.len())?;
+        check_json(item).map_err(|reason| PackedError::NotJson {
+            index: self.count,
+            reason,
+        })?;
+        if memchr::memchr2(b'\n', b'\r', item.as_bytes()).is_some() {
+            // Outside of strings a line feed is white space, and inside it cannot stand.
+            self.push_valid(&item.replace(['\n', '\r'], " "));
+        } else {
+            self.push_valid(item);
+        }
+        Ok(())
+    }
+
+    /// Serialises a value and adds it.
+    pub fn push_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), PackedError> {
+        let not_json = |error: serde_json::Error| PackedError::NotJson {
+            index: self.count,
+            reason: error.to_string(),
+        };
+        let item = serde_json::to_string(value).map_err(not_json)?;
+        self.check_room(item.len())?;
+        self.push_valid(&item);
+        Ok(())
+    }
+
+    /// Adds all items of another packed array.
+    pub fn extend(&mut self, other: &PackedArray) {
+        if other.count > 0 {
+            self.separate();
+            self.text.push_str(&other.text[1..other.text.len() - 1]);
+            self.count += other.count;
+        }
+    }
+
+    /// The packed array.
+    pub fn finish(mut self) -> PackedArray {
+        self.text.push(']');
+        PackedArray {
+            text: self.text.into(),
+            count: self.count,
+        }
+    }
+
+    fn check_room(&self, bytes: usize) -> Result<(), PackedError> {
+        if bytes > self.item_bytes_max {
+            return Err(PackedError::ItemTooLarge {
+                index: self.count,
+                bytes,
+                bytes_max: self.item_bytes_max,
+            });
+        }
+        if self.count >= BATCH_JOBS_MAX {
+            return Err(PackedError::TooManyItems);
+        }
+        Ok(())
+    }
+
+    fn separate(&mut self) {
+        if self.count > 0 {
+            self.text.push_str("\n,");
+        }
+    }
+
+    fn push_valid(&mut self, item: &str) {
+        self.separate();
+        self.text.push_str(item);
+        self.count += 1;
+    }
+}
+
+/// Says whether `item` is JSON whose strings are Unicode. The grammar alone allows a lone surrogate
+/// (`"\ud800"`), which no store and few readers can hold.
+fn check_json(item: &str) -> Result<(), String> {
+    let checked = if memchr::memmem::find(item.as_bytes(), b"\\u").is_some() {
+        serde_json::from_str::<StrictText>(item).map(|_| ())
+    } else {
+        serde_json::from_str::<serde::de::IgnoredAny>(item).map(|_| ())
+    };
+    checked.map_err(|error| error.to_string())
+}
+
+/// Reads a JSON value, decodes every string, and keeps nothing.
+struct StrictText;
+
+impl<'de> Deserialize<'de> for StrictText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(StrictText)
+    }
+}
+
+impl<'de> Visitor<'de> for StrictText {
+    type Value = StrictText;
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("any JSON value")
+    }
+    fn visit_bool<E>(self, _: bool) -> Result<StrictText, E> {
+        Ok(StrictText)
+    }
+    fn visit_i64<E>(self, _: i64) -> Result<StrictText, E> {
+        Ok(StrictText)
+    }
+    fn visit_u64<E>(self, _: u64) -> Result<StrictText, E> {
+        Ok(StrictText)
+    }
+    fn visit_f64<E>(self, _: f64) -> Result<StrictText, E> {
+        Ok(StrictText)
+    }
+    fn visit_str<E>(self, _: &str) -> Result<StrictText, E> {
+        Ok(StrictText)
+    }
+    fn visit_unit<E>(self) -> Result<StrictText, E> {
+        Ok(StrictText)
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<StrictText, A::Error> {
+        while items.next_element::<StrictText>()?.is_some() {}
+        Ok(StrictText)
+    }
+    fn visit_map<A: serde::de::MapAccess<'de>>(self, mut entries: A) -> Result<StrictText, A::Error> {
+        while entries.next_entry::<StrictText, StrictText>()?.is_some() {}
+        Ok(StrictText)
+    }
+}
+
+struct PackingVisitor;
+
+impl<'de> Visitor<'de> for PackingVisitor {
+    type Value = Result<PackedBuilder, PackedError>;
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("a JSON array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let mut builder = PackedBuilder::new();
+        let mut refused = None;
+        while let Some(item) = items.next_element::<&RawValue>()? {
+            // The sequence is read to its end all the same: the parser wants to see it closed.
+            if refused.is_none() {
+                refused = builder.push(item.get()).err();
+            }
+        }
+        Ok(refused.map_or(Ok(builder), Err))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn some_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<String>().prop_map(Value::from),
+            Just(Value::from("\n,\"[]\u{1f600}\\u0041")),
+        ];
+        leaf.prop_recursive(3, 20, 4, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                proptest::collection::vec((any::<String>(), inner), 0..4)
+                    .prop_map(|entries| Value::Object(entries.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn packs_any_array_and_gives_its_items_back(values in proptest::collection::vec(some_value(), 0..20), pretty in any::<bool>(), mask in any::<u32>()) {
+            let text = if pretty { serde_json::to_string_pretty(&values) } else { serde_json::to_string(&values) }.unwrap();
+            let packed = PackedArray::parse(&text).unwrap();
+            prop_assert_eq!(packed.count() as usize, values.len());
+            prop_assert_eq!(&serde_json::from_str::<Vec<Value>>(packed.as_str()).unwrap(), &values);
+            let items: Vec<Value> = packed.items().map(|item| serde_json::from_str(item).unwrap()).collect();
+            prop_assert_eq!(&items, &values);
+            prop_assert_eq!(PackedArray::from_stored(packed.as_str()), packed.clone());
+
+            let positions: Positions = (0..32).filter(|bit| mask >> bit & 1 == 1).collect();
+            let expected: Vec<&Value> = values.iter().enumerate()
+                .filter(|(index, _)| positions.contains(*index as u32) || positions.len() as usize >= values.len())
+                .map(|(_, value)| value).collect();
+            let selected = packed.select(&positions);
+            prop_assert_eq!(selected.count() as usize, expected.len());
+            let selected: Vec<Value> = serde_json::from_str(selected.as_str()).unwrap();
+            prop_assert_eq!(selected.iter().collect::<Vec<_>>(), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_not_json_is_refused_and_leaves_the_rest() {
+        let mut builder = PackedBuilder::new();
+        builder.push("1").unwrap();
+        for text in [
+            "",
+            "nul",
+            "NaN",
+            "{\"a\":}",
+            "1 2",
+            "\"\\ud800\"",
+            "[\"a\\udc00b\"]",
+            "\"a\nb\"",
+            "Infinity",
+            "'x'",
+        ] {
+            assert!(
+                matches!(builder.push(text), Err(PackedError::NotJson { index: 1, .. })),
+                "{text}"
+            );
+        }
+        builder
+            .push(" {\"smile\": \"\\ud83d\\ude00\",\n \"b\": 2} ")
+            .unwrap();
+        assert_eq!(
+            builder.finish().as_str(),
+            "[1\n,{\"smile\": \"\\ud83d\\ude00\",  \"b\": 2}]"
+        );
+    }
+
+    #[test]
+    fn limits_are_named() {
+        let mut builder = PackedBuilder::with_item_bytes_max(4);
+        let error = builder.push("\"long\"").unwrap_err();
+        assert_eq!(error.to_string(), "item 0 is 6 bytes long; the limit is 4");
+        assert!(PackedArray::repeat("null", BATCH_JOBS_MAX).is_ok());
+        let over = format!("[{}1]", "1,".repeat(BATCH_JOBS_MAX as usize));
+        assert_eq!(PackedArray::parse(&over), Err(PackedError::TooManyItems));
+        assert!(matches!(
+            PackedArray::parse("{}"),
+            Err(PackedError::NotAnArray(_))
+        ));
+        assert!(matches!(
+            PackedArray::parse("[1"),
+            Err(PackedError::NotAnArray(_))
+        ));
+        assert!(matches!(
+            PackedArray::parse("[1] 2"),
+            Err(PackedError::NotAnArray(_))
+        ));
+    }
+}

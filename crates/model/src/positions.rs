@@ -1,0 +1,321 @@
+//! A set of positions in a batch, kept as ranges and written `0-499,731`.
+
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::limits::BATCH_JOBS_MAX;
+
+/// Positions of a batch: sorted, disjoint, non-adjacent half-open ranges.
+///
+/// All set operations cost the number of ranges, not of positions.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Positions {
+    ranges: Vec<Range<u32>>,
+}
+
+impl Positions {
+    /// The empty set.
+    pub const fn new() -> Self {
+        Positions { ranges: Vec::new() }
+    }
+
+    /// All positions of a batch of `count` jobs.
+    pub fn all(count: u32) -> Self {
+        Positions::from(0..count)
+    }
+
+    /// Whether nothing is in the set.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// How many positions are in the set.
+    pub fn len(&self) -> u32 {
+        self.ranges.iter().map(|range| range.end - range.start).sum()
+    }
+
+    /// The lowest position.
+    pub fn first(&self) -> Option<u32> {
+        self.ranges.first().map(|range| range.start)
+    }
+
+    /// The highest position.
+    pub fn last(&self) -> Option<u32> {
+        self.ranges.last().map(|range| range.end - 1)
+    }
+
+    /// The ranges, ascending.
+    pub fn ranges(&self) -> &[Range<u32>] {
+        &self.ranges
+    }
+
+    /// Each position, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.ranges.iter().cloned().flatten()
+    }
+
+    /// Whether `position` is in the set.
+    pub fn contains(&self, position: u32) -> bool {
+        let after = self.ranges.partition_point(|range| range.start <= position);
+        after > 0 && self.ranges[after - 1].end > position
+    }
+
+    /// Whether all of `other` is in this set.
+    pub fn contains_all(&self, other: &Positions) -> bool {
+        other.ranges.iter().all(|range| {
+            let after = self.ranges.partition_point(|own| own.start <= range.start);
+            after > 0 && self.ranges[after - 1].end >= range.end
+        })
+    }
+
+    /// Adds one position.
+    pub fn insert(&mut self, position: u32) {
+        self.insert_range(position..position + 1);
+    }
+
+    /// Adds a range; appending at the end is the cheap case.
+    pub fn insert_range(&mut self, range: Range<u32>) {
+        if range.is_empty() {
+            return;
+        }
+        match self.ranges.last_mut() {
+            None => self.ranges.push(range),
+            Some(last) if last.end < range.start => self.ranges.push(range),
+            Some(last) if last.end == range.start => last.end = range.end,
+            Some(_) => {
+                let from = self.ranges.partition_point(|own| own.end < range.start);
+                let to = self.ranges.partition_point(|own| own.start <= range.end);
+                let merged = match self.ranges[from..to] {
+                    [] => range,
+                    [ref first, ..] => first.start.min(range.start)..self.ranges[to - 1].end.max(range.end),
+                };
+                self.ranges.splice(from..to, [merged]);
+            }
+        }
+    }
+
+    /// This set with all of `other`.
+    pub fn union(&self, other: &Positions) -> Positions {
+        let mut union = self.clone();
+        for range in &other.ranges {
+            union.insert_range(range.clone());
+        }
+        union
+    }
+
+    /// What is in both sets.
+    pub fn intersection(&self, other: &Positions) -> Positions {
+        let mut common = Positions::new();
+        let (mut left, mut right) = (0, 0);
+        while let (Some(a), Some(b)) = (self.ranges.get(left), other.ranges.get(right)) {
+            common.insert_range(a.start.max(b.start)..a.end.min(b.end));
+            if a.end <= b.end {
+                left += 1;
+            } else {
+                right += 1;
+            }
+        }
+        common
+    }
+
+    /// What is in this set and not in `other`.
+    pub fn difference(&self, other: &Positions) -> Positions {
+        let mut rest = Positions::new();
+        let mut right = 0;
+        for range in &self.ranges {
+            let mut start = range.start;
+            while let Some(cut) = other.ranges.get(right) {
+                if cut.start >= range.end {
+                    break;
+                }
+                if cut.start > start {
+                    rest.insert_range(start..cut.start);
+                }
+                start = start.max(cut.end);
+                if cut.end > range.end {
+                    break;
+                }
+                right += 1;
+            }
+            rest.insert_range(start.min(range.end)..range.end);
+        }
+        rest
+    }
+
+    /// Takes the lowest `count` positions out of the set and returns them.
+    pub fn take_first(&mut self, count: u32) -> Positions {
+        let mut left = count;
+        let mut taken = Positions::new();
+        let mut whole = 0;
+        for range in &mut self.ranges {
+            let length = range.end - range.start;
+            if length <= left {
+                taken.ranges.push(range.clone());
+                left -= length;
+                whole += 1;
+            } else {
+                if left > 0 {
+                    taken.ranges.push(range.start..range.start + left);
+                    range.start += left;
+                }
+                break;
+            }
+        }
+        self.ranges.drain(..whole);
+        taken
+    }
+}
+
+impl From<Range<u32>> for Positions {
+    fn from(range: Range<u32>) -> Self {
+        let mut positions = Positions::new();
+        positions.insert_range(range);
+        positions
+    }
+}
+
+impl FromIterator<u32> for Positions {
+    fn from_iter<I: IntoIterator<Item = u32>>(positions: I) -> Self {
+        let mut set = Positions::new();
+        for position in positions {
+            set.insert(position);
+        }
+        set
+    }
+}
+
+impl fmt::Display for Positions {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, range) in self.ranges.iter().enumerate() {
+            if index > 0 {
+                formatter.write_str(",")?;
+            }
+            if range.end - range.start == 1 {
+                write!(formatter, "{}", range.start)?;
+            } else {
+                write!(formatter, "{}-{}", range.start, range.end - 1)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What was wrong with the text of a set of positions.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a set of positions: write ascending ranges below {BATCH_JOBS_MAX}, as in 0-499,731")]
+pub struct ParsePositionsError(String);
+
+impl FromStr for Positions {
+    type Err = ParsePositionsError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let refuse = || ParsePositionsError(text.chars().take(200).collect());
+        let number = |part: &str| {
+            part.bytes()
+                .all(|byte| byte.is_ascii_digit())
+                .then(|| part.parse::<u32>().ok())
+                .flatten()
+                .filter(|position| *position < BATCH_JOBS_MAX)
+        };
+        let mut positions = Positions::new();
+        if text.is_empty() {
+            return Ok(positions);
+        }
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last) = (
+                number(first).ok_or_else(refuse)?,
+                number(last).ok_or_else(refuse)?,
+            );
+            if last < first || positions.last().is_some_and(|previous| previous >= first) {
+                return Err(refuse());
+            }
+            positions.insert_range(first..last + 1);
+        }
+        Ok(positions)
+    }
+}
+
+impl Serialize for Positions {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Positions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn some_positions() -> impl Strategy<Value = BTreeSet<u32>> {
+        proptest::collection::btree_set(0u32..60, 0..40)
+    }
+
+    fn packed(set: &BTreeSet<u32>) -> Positions {
+        set.iter().copied().collect()
+    }
+
+    fn unpacked(positions: &Positions) -> BTreeSet<u32> {
+        positions.iter().collect()
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_as_a_set(left in some_positions(), right in some_positions(), count in 0u32..70, order in any::<u64>()) {
+            let (a, b) = (packed(&left), packed(&right));
+            prop_assert_eq!(unpacked(&a.union(&b)), &left | &right);
+            prop_assert_eq!(unpacked(&a.intersection(&b)), &left & &right);
+            prop_assert_eq!(unpacked(&a.difference(&b)), &left - &right);
+            prop_assert_eq!(a.contains_all(&b), right.is_subset(&left));
+            prop_assert_eq!(a.len() as usize, left.len());
+            for position in 0..70 {
+                prop_assert_eq!(a.contains(position), left.contains(&position));
+            }
+            prop_assert_eq!(a.to_string().parse::<Positions>().unwrap(), a.clone());
+
+            let mut rest = a.clone();
+            let taken = rest.take_first(count);
+            prop_assert_eq!(taken.len(), count.min(a.len()));
+            prop_assert_eq!(taken.union(&rest), a.clone());
+            prop_assert!(taken.last() < rest.first() || rest.is_empty() || taken.is_empty());
+
+            let mut shuffled: Vec<u32> = left.iter().copied().collect();
+            shuffled.sort_by_key(|position| (u64::from(*position) + 1).wrapping_mul(order | 1));
+            prop_assert_eq!(shuffled.into_iter().collect::<Positions>(), a);
+        }
+    }
+
+    #[test]
+    fn reads_the_form_of_the_design_and_refuses_others() {
+        let positions: Positions = "0-499,731".parse().unwrap();
+        assert_eq!(positions.ranges(), [0..500, 731..732]);
+        for text in [
+            "a",
+            "1,",
+            "-3",
+            "3-1",
+            "5,4",
+            "1-3,3",
+            "10000",
+            "0-10000",
+            "+1",
+            " 1",
+            "4294967296",
+        ] {
+            assert!(text.parse::<Positions>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What a worker hands back.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::JobError;
+use crate::id::{BatchId, LeaseId};
+use crate::packed::PackedArray;
+use crate::positions::Positions;
+
+/// Jobs that completed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Completed {
+    /// Which.
+    pub positions: Positions,
+    /// One value a position, in the order of the positions.
+    pub values: PackedArray,
+    /// How long each took, in microseconds, in the same order.
+    pub durations_us: Vec<u32>,
+}
+
+/// One failed attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedJob {
+    /// Which job.
+    pub position: u32,
+    /// Why.
+    pub error: JobError,
+    /// How long it took. Microseconds.
+    pub duration_us: u32,
+}
+
+/// What one job printed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobLog {
+    /// Which job.
+    pub position: u32,
+    /// The text, cut at [`LOG_BYTES_MAX`](crate::limits::LOG_BYTES_MAX).
+    pub text: String,
+}
+
+/// The outcomes of some positions of one leased slice: the unit of commit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The lease that the jobs are held under.
+    pub lease: LeaseId,
+    /// Their batch.
+    pub batch: BatchId,
+    /// The attempt that ran.
+    pub attempt: u32,
+    /// Those that completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed: Option<Completed>,
+    /// Those that failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<FailedJob>,
+    /// Those that were not run and go back uncharged.
+    #[serde(default, skip_serializing_if = "Positions::is_empty")]
+    pub released: Positions,
+    /// What jobs printed, by position ascending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logs: Vec<JobLog>,
+}
+
+impl Report {
+    /// A report of nothing yet.
+    pub fn new(lease: LeaseId, batch: BatchId, attempt: u32) -> Self {
+        Report {
+            lease,
+            batch,
+            attempt,
+            completed: None,
+            failed: Vec::new(),
+            released: Positions::new(),
+            logs: Vec::new(),
+        }
+    }
+
+    /// All positions that the report speaks of.
+    pub fn positions(&self) -> Positions {
+        let mut positions = self.released.clone();
+        if let Some(completed) = &self.completed {
+            positions = positions.union(&completed.positions);
+        }
+        for failed in &self.failed {
+            positions.insert(failed.position);
+        }
+        positions
+    }
+
+    /// How many bytes the report weighs, roughly: for the limits of queues.
+    pub fn weight_bytes(&self) -> usize {
+        let values = self.completed.as_ref().map_or(0, |completed| {
+            completed.values.as_str().len() + completed.durations_us.len() * 4
+        });
+        let failed: usize = self
+            .failed
+            .iter()
+            .map(|failed| failed.error.message.len() + failed.error.traceback.as_ref().map_or(0, String::len))
+            .sum();
+        let logs: usize = self.logs.iter().map(|log| log.text.len()).sum();
+        100 + values + failed + logs
+    }
+}
+
+/// The answer to one report.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Receipt {
+    /// What is now on disk.
+    pub accepted: Positions,
+    /// What was refused, because the lease no longer holds it: it was rescued, cancelled, or
+    /// reported before.
+    #[serde(default, skip_serializing_if = "Positions::is_empty")]
+    pub refused: Positions,
+    /// Failed jobs that are now dead.
+    #[serde(default, skip_serializing_if = "Positions::is_empty")]
+    pub dead: Positions,
+}

@@ -1,0 +1,160 @@
+//! When a failed job is tried again.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::JobError;
+use crate::limits::ATTEMPTS_MAX;
+use crate::rng::Rng;
+
+/// How the delay grows from attempt to attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backoff {
+    /// Always the base delay.
+    Constant,
+    /// The base delay times the number of failed attempts.
+    Linear,
+    /// The base delay, doubled with each failed attempt.
+    Exponential,
+    /// Full jitter: uniformly between 0 and the exponential delay
+    /// (<https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/>).
+    #[default]
+    Jitter,
+}
+
+/// How often and when a job is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetryPolicy {
+    /// Attempts in all, the first one included: at least 1.
+    pub attempts_max: u32,
+    /// How the delay grows.
+    pub backoff: Backoff,
+    /// The base delay in milliseconds.
+    pub delay_ms: u64,
+    /// No delay is longer than this. Milliseconds.
+    pub delay_ms_max: u64,
+}
+
+impl Default for RetryPolicy {
+    /// Three attempts, full jitter from one second up to five minutes.
+    fn default() -> Self {
+        RetryPolicy {
+            attempts_max: 3,
+            backoff: Backoff::Jitter,
+            delay_ms: 1_000,
+            delay_ms_max: 300_000,
+        }
+    }
+}
+
+/// What happens after a failed attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AfterFailure {
+    /// Another attempt in so many milliseconds.
+    Retry {
+        /// Milliseconds to wait.
+        delay_ms: u64,
+    },
+    /// No more attempts: the job is dead until someone retries or discards it.
+    Dead,
+}
+
+impl RetryPolicy {
+    /// One attempt, no second.
+    pub const NEVER: RetryPolicy = RetryPolicy {
+        attempts_max: 1,
+        backoff: Backoff::Constant,
+        delay_ms: 0,
+        delay_ms_max: 0,
+    };
+
+    /// What happens after attempt number `attempt` (from 1) failed with `error`.
+    pub fn after_failure(&self, attempt: u32, error: &JobError, rng: &mut dyn Rng) -> AfterFailure {
+        if error.permanent || attempt >= self.attempts_max.min(ATTEMPTS_MAX) {
+            return AfterFailure::Dead;
+        }
+        let delay_ms = error
+            .retry_after_ms
+            .unwrap_or_else(|| self.delay_ms(attempt, rng));
+        AfterFailure::Retry { delay_ms }
+    }
+
+    fn delay_ms(&self, attempt: u32, rng: &mut dyn Rng) -> u64 {
+        let doubled = || {
+            self.delay_ms
+                .saturating_mul(1 << (attempt.saturating_sub(1)).min(40))
+        };
+        match self.backoff {
+            Backoff::Constant => self.delay_ms.min(self.delay_ms_max),
+            Backoff::Linear => self
+                .delay_ms
+                .saturating_mul(u64::from(attempt))
+                .min(self.delay_ms_max),
+            Backoff::Exponential => doubled().min(self.delay_ms_max),
+            Backoff::Jitter => rng.below(doubled().min(self.delay_ms_max).saturating_add(1)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::SplitMix64;
+
+    fn delays(backoff: Backoff) -> Vec<AfterFailure> {
+        let policy = RetryPolicy {
+            attempts_max: 5,
+            backoff,
+            delay_ms: 100,
+            delay_ms_max: 350,
+        };
+        let mut rng = SplitMix64::new(1);
+        let error = JobError::new("ValueError", "no");
+        (1..=5)
+            .map(|attempt| policy.after_failure(attempt, &error, &mut rng))
+            .collect()
+    }
+
+    fn retries<const N: usize>(delays_ms: [u64; N]) -> Vec<AfterFailure> {
+        let retries = delays_ms
+            .into_iter()
+            .map(|delay_ms| AfterFailure::Retry { delay_ms });
+        retries.chain([AfterFailure::Dead]).collect()
+    }
+
+    #[test]
+    fn delays_grow_as_the_policy_says_and_stay_below_its_maximum() {
+        assert_eq!(delays(Backoff::Constant), retries([100, 100, 100, 100]));
+        assert_eq!(delays(Backoff::Linear), retries([100, 200, 300, 350]));
+        assert_eq!(delays(Backoff::Exponential), retries([100, 200, 350, 350]));
+    }
+
+    #[test]
+    fn full_jitter_covers_the_whole_range() {
+        let policy = RetryPolicy {
+            attempts_max: 9,
+            backoff: Backoff::Jitter,
+            delay_ms: 3,
+            delay_ms_max: 1_000,
+        };
+        let mut rng = SplitMix64::new(1);
+        let drawn: std::collections::BTreeSet<u64> = (0..300).map(|_| policy.delay_ms(2, &mut rng)).collect();
+        assert_eq!(drawn, (0..=6).collect());
+    }
+
+    #[test]
+    fn the_error_has_the_last_word() {
+        let (policy, mut rng) = (RetryPolicy::default(), SplitMix64::new(1));
+        let error = JobError::new("Http", "429");
+        let asked = error.clone().retry_after_ms(7_000);
+        assert_eq!(
+            policy.after_failure(1, &asked, &mut rng),
+            AfterFailure::Retry { delay_ms: 7_000 }
+        );
+        assert_eq!(
+            policy.after_failure(1, &error.permanent(), &mut rng),
+            AfterFailure::Dead
+        );
+        assert_eq!(policy.after_failure(3, &asked, &mut rng), AfterFailure::Dead);
+    }
+}

@@ -1,0 +1,79 @@
+//! Where a job stands.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The state of one job, derived from what is stored of its batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JobState {
+    /// Ready to be claimed.
+    Waiting,
+    /// To be claimed later: delayed, or waiting for its next attempt.
+    Scheduled,
+    /// Held by a worker's lease.
+    Running,
+    /// Ended with a value.
+    Completed,
+    /// Out of attempts; stays until someone retries or discards it.
+    Dead,
+    /// Ended by a cancel.
+    Cancelled,
+    /// Ended because nobody started it in time.
+    Expired,
+}
+
+impl JobState {
+    /// All states, in the order in which they are shown.
+    pub const ALL: [JobState; 7] = [
+        JobState::Waiting,
+        JobState::Scheduled,
+        JobState::Running,
+        JobState::Completed,
+        JobState::Dead,
+        JobState::Cancelled,
+        JobState::Expired,
+    ];
+
+    /// The state's name, as in `--state dead`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            JobState::Waiting => "waiting",
+            JobState::Scheduled => "scheduled",
+            JobState::Running => "running",
+            JobState::Completed => "completed",
+            JobState::Dead => "dead",
+            JobState::Cancelled => "cancelled",
+            JobState::Expired => "expired",
+        }
+    }
+
+    /// Whether the job is over.
+    pub const fn is_final(self) -> bool {
+        !matches!(self, JobState::Waiting | JobState::Scheduled | JobState::Running)
+    }
+}
+
+impl fmt::Display for JobState {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+/// What was wrong with the text of a state.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a state: one of waiting, scheduled, running, completed, dead, cancelled, expired")]
+pub struct ParseJobStateError(String);
+
+impl FromStr for JobState {
+    type Err = ParseJobStateError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        JobState::ALL
+            .into_iter()
+            .find(|state| state.name() == text)
+            .ok_or_else(|| ParseJobStateError(text.to_owned()))
+    }
+}
