@@ -1,0 +1,61 @@
+//! A short wait without giving the processor away, for as long as that pays.
+
+/// Looks before a thread parks. A pause takes 5 to 50 ns by processor, so that this is 5 to 50 us at most.
+#[cfg(not(loom))]
+const PAUSES_MAX: u32 = 1_000;
+/// Looks of a thread whose waits were long of late.
+#[cfg(not(loom))]
+const PAUSES_MIN: u32 = 10;
+/// A thread whose waits were long of late tries the whole spin again once in so many waits.
+#[cfg(not(loom))]
+const WAITS_PER_PROBE: u32 = 64;
+
+/// How long to spin before parking: longer after each spin that was answered, shorter after each in vain.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spin {
+    #[cfg(not(loom))]
+    pauses: u32,
+    #[cfg(not(loom))]
+    waits: u32,
+}
+
+#[cfg(not(loom))]
+impl Spin {
+    pub(super) const fn new() -> Spin {
+        Spin {
+            pauses: PAUSES_MAX,
+            waits: 0,
+        }
+    }
+
+    /// Spins until `ready` or until the spin is used up; whether it became ready.
+    pub(super) fn until(&mut self, ready: impl Fn() -> bool) -> bool {
+        self.waits = self.waits.wrapping_add(1);
+        let pauses = if self.waits.is_multiple_of(WAITS_PER_PROBE) {
+            PAUSES_MAX
+        } else {
+            self.pauses
+        };
+        for _ in 0..pauses {
+            if ready() {
+                self.pauses = (self.pauses * 2).min(PAUSES_MAX);
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        self.pauses = (self.pauses / 2).max(PAUSES_MIN);
+        false
+    }
+}
+
+/// Under loom there is nothing to win by spinning, only interleavings to explore twice.
+#[cfg(loom)]
+impl Spin {
+    pub(super) const fn new() -> Spin {
+        Spin {}
+    }
+
+    pub(super) fn until(&mut self, _ready: impl Fn() -> bool) -> bool {
+        false
+    }
+}

@@ -1,0 +1,170 @@
+//! How many jobs a worker claims next.
+
+use std::time::Duration;
+
+/// What bounds a [`RampUp`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RampUpSettings {
+    /// The work that the worker wants to hold, as the time it takes to run it. It should be at least twice as long as a
+    /// claim takes, since the next claim is made when half of it is left. Default 100 ms.
+    pub buffer_target: Duration,
+    /// Jobs in the first claim, and again after a claim that found nothing; at least 1. Default 16.
+    pub claim_start: usize,
+    /// Jobs in one claim at most, and jobs held at most; at least 1. Default 10,000, the jobs of the largest batch.
+    pub claim_max: usize,
+    /// Jobs to claim in all (`--limit`). Default none.
+    pub jobs_limit: Option<u64>,
+}
+
+impl Default for RampUpSettings {
+    fn default() -> RampUpSettings {
+        RampUpSettings {
+            buffer_target: Duration::from_millis(100),
+            claim_start: 16,
+            claim_max: 10_000,
+            jobs_limit: None,
+        }
+    }
+}
+
+/// Measurements lose weight by the factor e in so many buffer targets: long enough to even out single jobs, short enough
+/// that a worker notices slow jobs within half a second.
+const MEMORY_BUFFER_TARGETS: f64 = 5.0;
+
+/// Decides how many jobs a worker claims next, so that it holds about `buffer_target` of work and never hoards: it
+/// starts small, doubles as claims are filled and the buffer runs dry, and shrinks when jobs turn out slow.
+///
+/// It reads no clock and claims nothing: the worker tells it what happened, and asks.
+///
+/// ```
+/// use std::time::Duration;
+/// use gristmill_batching::{RampUp, RampUpSettings};
+///
+/// let mut ramp_up = RampUp::new(RampUpSettings::default());
+/// assert_eq!(ramp_up.want(0), 16);
+/// ramp_up.claimed(16, 16);
+/// ramp_up.ran_dry(); // The worker waited for the next claim.
+/// assert_eq!(ramp_up.want(0), 32);
+/// ramp_up.ran(1, Duration::from_secs(1)); // A slow job: one more at a time is plenty.
+/// assert_eq!(ramp_up.want(0), 1);
+/// ```
+#[derive(Debug, Clone)]
+pub struct RampUp {
+    settings: RampUpSettings,
+    /// Jobs to hold.
+    hold: usize,
+    /// The last claim got all that it asked for, and `hold` has not grown for it yet. Without it there is no reason to
+    /// ask for more: the source has none.
+    may_grow: bool,
+    /// What is left of `jobs_limit`.
+    left: Option<u64>,
+    /// Jobs finished, and seconds in which they did, both with the past fading. Their ratio is the exponentially weighted
+    /// rate, without a first value to begin from.
+    jobs: f64,
+    seconds: f64,
+}
+
+impl RampUp {
+    /// A worker's start.
+    ///
+    /// # Panics
+    ///
+    /// If `claim_start` or `claim_max` is 0: nothing would ever be claimed.
+    pub fn new(settings: RampUpSettings) -> RampUp {
+        assert!(
+            settings.claim_start > 0,
+            "RampUpSettings::claim_start must be at least 1"
+        );
+        assert!(
+            settings.claim_max > 0,
+            "RampUpSettings::claim_max must be at least 1"
+        );
+        RampUp {
+            hold: settings.claim_start.min(settings.claim_max),
+            may_grow: false,
+            left: settings.jobs_limit,
+            jobs: 0.0,
+            seconds: 0.0,
+            settings,
+        }
+    }
+
+    /// How many jobs to claim now, given the jobs that are claimed and not started yet. 0 while more than half of what
+    /// the worker wants to hold is there, so that claims are few and large.
+    pub fn want(&self, buffered_jobs: usize) -> usize {
+        if buffered_jobs > self.hold / 2 {
+            return 0;
+        }
+        let want = self.hold - buffered_jobs;
+        self.left.map_or(want, |left| {
+            usize::try_from(left).map_or(want, |left| want.min(left))
+        })
+    }
+
+    /// A claim asked for `asked` jobs and got `got`.
+    pub fn claimed(&mut self, asked: usize, got: usize) {
+        self.left = self.left.map(|left| left.saturating_sub(got as u64));
+        if got == 0 && asked > 0 {
+            // What comes after a pause may be of another kind and slow.
+            self.hold = self.settings.claim_start.min(self.hold_max());
+        }
+        self.may_grow = asked > 0 && got >= asked;
+    }
+
+    /// `jobs` claimed jobs were given back to the source without being run, and so do not count against the limit.
+    pub fn given_back(&mut self, jobs: usize) {
+        self.left = self.left.map(|left| left.saturating_add(jobs as u64));
+    }
+
+    /// `jobs` were finished (in whatever way) in `elapsed`: time of the worker as a whole by the wall, since the last such
+    /// call, without the time during which it had no job at all. With several jobs at once, the rate is that of all of
+    /// them. A worker whose jobs are long may report 0 jobs, so that it learns of their slowness before they end.
+    pub fn ran(&mut self, jobs: usize, elapsed: Duration) {
+        let elapsed = elapsed.as_secs_f64();
+        let memory = self.settings.buffer_target.as_secs_f64() * MEMORY_BUFFER_TARGETS;
+        let fading = if elapsed == 0.0 {
+            1.0
+        } else {
+            (-elapsed / memory).exp()
+        };
+        self.jobs = self.jobs * fading + jobs as f64;
+        self.seconds = self.seconds * fading + elapsed;
+        let hold_max = self.hold_max();
+        if self.hold > hold_max {
+            self.hold = hold_max;
+        } else if self.jobs_per_second().is_some() {
+            self.grow();
+        }
+    }
+
+    /// The worker could have run a job and had none.
+    pub fn ran_dry(&mut self) {
+        self.grow();
+    }
+
+    /// The rate at which the worker finishes jobs, exponentially weighted; `None` before the first measurement.
+    pub fn jobs_per_second(&self) -> Option<f64> {
+        (self.seconds > 0.0).then(|| self.jobs / self.seconds)
+    }
+
+    /// Doubles, once for each claim that was filled, up to the jobs that run within `buffer_target`.
+    fn grow(&mut self) {
+        if std::mem::take(&mut self.may_grow) {
+            self.hold = self.hold.saturating_mul(2).min(self.hold_max());
+        }
+    }
+
+    /// The jobs that run within `buffer_target`, as far as known; at least 1, at most `claim_max`.
+    fn hold_max(&self) -> usize {
+        let claim_max = self.settings.claim_max;
+        // A float beyond the largest usize becomes the largest usize.
+        self.jobs_per_second().map_or(claim_max, |jobs_per_second| {
+            ((jobs_per_second * self.settings.buffer_target.as_secs_f64()).ceil() as usize)
+                .clamp(1, claim_max)
+        })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[path = "ramp_up/tests.rs"]
+mod tests;
