@@ -1,1 +1,145 @@
-//! gristmill-store
+//! Where batches, slices, leases and reports are kept.
+//!
+//! [`Store`] is what the engine and the workers need of a database. Every store passes the same
+//! [conformance suite](conformance). Each call is one operation: it holds as a whole or not at all,
+//! and when it has answered `Ok`, what it did is on disk.
+
+pub mod error;
+pub mod outcome;
+pub mod query;
+pub mod run;
+pub mod worker;
+
+use async_trait::async_trait;
+use gristmill_model::{BatchId, JobId, NewBatch, Report, RunId, Timestamp, WorkerId};
+
+pub use error::StoreError;
+pub use outcome::{BatchOutcomes, StoredFailure, StoredReport};
+pub use query::{
+    BatchRow, Changed, HopStats, JobCounts, JobDetails, JobFilter, JobRow, KindCounts, Page, PruneOptions,
+    Pruned, Selection, StoreStats,
+};
+pub use run::{NewRun, Run, RunAdvance, RunState};
+pub use worker::{Exchanged, Heartbeat, NewWorker, Rescued, Revoked, Want, WorkerRow};
+
+/// A durable store of batches. Object-safe, shared between tasks.
+#[async_trait]
+pub trait Store: Send + Sync + std::fmt::Debug + 'static {
+    // --- submitting ---
+
+    /// Stores batches, all or none, and returns their ids in the same order. With `advance`, the
+    /// run's place in its input moves in the same transaction, so that no line is submitted twice.
+    async fn submit(
+        &self,
+        batches: Vec<NewBatch>,
+        advance: Option<RunAdvance>,
+    ) -> Result<Vec<BatchId>, StoreError>;
+
+    /// Stores one job: a batch of one. Concurrent calls with equal kind, queue and options are packed
+    /// into one batch before they are written.
+    async fn submit_one(&self, job: NewBatch) -> Result<JobId, StoreError>;
+
+    // --- workers ---
+
+    /// Makes a worker known, with a first heartbeat.
+    async fn register_worker(&self, worker: NewWorker) -> Result<WorkerId, StoreError>;
+
+    /// Commits reports and claims leases in one transaction. One receipt a report, in the same order.
+    /// A report that is refused, in whole or in part, does not keep the others from being committed.
+    /// Failed jobs are retried or end as dead by their batch's policy, on the attempt that the lease says.
+    /// Fails with [`StoreError::WorkerUnknown`] only where something is wanted and the worker is not
+    /// registered (any more); reports are then refused by their leases.
+    async fn exchange(
+        &self,
+        worker: WorkerId,
+        reports: Vec<Report>,
+        want: Option<Want>,
+    ) -> Result<Exchanged, StoreError>;
+
+    /// Says that a worker lives, and learns what it no longer holds. `hops` are the batch statistics
+    /// since the last call; the store adds them up.
+    async fn heartbeat(&self, worker: WorkerId, hops: Vec<HopStats>) -> Result<Heartbeat, StoreError>;
+
+    /// Ends a worker: what it still holds goes back uncharged.
+    async fn leave(&self, worker: WorkerId, hops: Vec<HopStats>) -> Result<(), StoreError>;
+
+    /// All registered workers.
+    async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError>;
+
+    // --- housekeeping ---
+
+    /// Takes the leases of workers whose last heartbeat is before `silent_before`, and of the workers
+    /// in `dead`, makes their positions claimable again with one rescue more, and forgets the workers.
+    /// Jobs over [`RESCUES_MAX`](gristmill_model::limits::RESCUES_MAX) end as dead.
+    async fn rescue(&self, silent_before: Timestamp, dead: Vec<WorkerId>) -> Result<Rescued, StoreError>;
+
+    /// Ends jobs that nobody started before their batch's `expires_at`. Returns how many.
+    async fn expire(&self) -> Result<u64, StoreError>;
+
+    /// Deletes whole batches that have ended. Ids are never given again.
+    async fn prune(&self, options: PruneOptions) -> Result<Pruned, StoreError>;
+
+    // --- changing jobs ---
+
+    /// Cancels jobs that are not over. Those that run end as cancelled at once: their lease loses
+    /// them, and their worker learns it with its next heartbeat or exchange.
+    async fn cancel(&self, selection: Selection) -> Result<Changed, StoreError>;
+
+    /// Makes dead, cancelled or expired jobs claimable again, with all their attempts before them.
+    async fn retry(&self, selection: Selection) -> Result<Changed, StoreError>;
+
+    // --- queries: on snapshots, beside the writer ---
+
+    /// One job with everything that is known of it.
+    async fn job(&self, id: JobId) -> Result<Option<JobDetails>, StoreError>;
+
+    /// Jobs that match, by id ascending, a page at a time.
+    async fn jobs(&self, filter: &JobFilter, page: Page) -> Result<Vec<JobRow>, StoreError>;
+
+    /// How many jobs match, by state.
+    async fn counts(&self, filter: &JobFilter) -> Result<JobCounts, StoreError>;
+
+    /// The batches of a run, by id ascending, after `after` (all, where `None`), at most `limit`.
+    async fn run_batches(
+        &self,
+        run: RunId,
+        after: Option<BatchId>,
+        limit: u32,
+    ) -> Result<Vec<BatchRow>, StoreError>;
+
+    /// The ended jobs of one batch, packed as they are stored. `None` where there is no such batch.
+    async fn outcomes(&self, batch: BatchId) -> Result<Option<BatchOutcomes>, StoreError>;
+
+    /// Whether all jobs of a batch have ended. `true` where there is no such batch.
+    async fn is_finished(&self, batch: BatchId) -> Result<bool, StoreError>;
+
+    /// Totals by kind and queue, workers, batch statistics by hop, sizes.
+    async fn stats(&self) -> Result<StoreStats, StoreError>;
+
+    // --- runs ---
+
+    /// The run of that name.
+    async fn run(&self, name: &str) -> Result<Option<Run>, StoreError>;
+
+    /// All runs, latest first.
+    async fn runs(&self) -> Result<Vec<Run>, StoreError>;
+
+    /// Begins a run. Fails with [`StoreError::RunExists`] where the name is taken.
+    async fn create_run(&self, run: NewRun) -> Result<Run, StoreError>;
+
+    /// Changes what a run remembers of its script, input and options, and its state.
+    async fn update_run(&self, run: RunId, new: NewRun, state: RunState) -> Result<(), StoreError>;
+
+    /// Forgets a run and deletes its batches, whatever their jobs' states. Running jobs lose their lease.
+    async fn delete_run(&self, run: RunId) -> Result<(), StoreError>;
+
+    // --- waking up ---
+
+    /// Resolves when jobs may have become claimable since the last call, through this store's handle.
+    /// Spurious wake-ups are allowed, lost ones are not. What other processes submit is not seen: callers poll
+    /// for that.
+    async fn wait_for_work(&self);
+
+    /// Writes out what is still queued and closes the store. Later calls fail with [`StoreError::Closed`].
+    async fn close(&self) -> Result<(), StoreError>;
+}

@@ -1,0 +1,94 @@
+//! What can go wrong in a store.
+
+use std::path::PathBuf;
+
+use gristmill_model::batch::InvalidBatch;
+use gristmill_model::{PackedError, RunId, WorkerId};
+
+/// Why an operation was refused or failed. Nothing of it is stored.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// The batch itself is wrong.
+    #[error(transparent)]
+    InvalidBatch(#[from] InvalidBatch),
+    /// A packed text is wrong.
+    #[error(transparent)]
+    InvalidPacked(#[from] PackedError),
+    /// Other input is wrong; the text says what would be right.
+    #[error("{0}")]
+    InvalidInput(String),
+    /// The worker is not registered: it was silent for too long and its leases were given to others.
+    #[error("worker {0} is not registered (any more): its heartbeat stopped and its leases were rescued")]
+    WorkerUnknown(WorkerId),
+    /// A run of that name exists.
+    #[error("there is a run named `{0}` already")]
+    RunExists(String),
+    /// No such run.
+    #[error("there is no run with the id {0}")]
+    RunUnknown(RunId),
+    /// The file is a database of something else.
+    #[error("{} is not a Gristmill store (application id {application_id:#010x}); choose another file with --store", path.display())]
+    NotAStore {
+        /// The file.
+        path: PathBuf,
+        /// What its header says.
+        application_id: i64,
+    },
+    /// The file was written by a newer program.
+    #[error("{} has schema version {found}, and this program knows versions up to {known}; use a newer gristmill", path.display())]
+    NewerSchema {
+        /// The file or database.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+        /// The newest version that this program knows.
+        known: i64,
+    },
+    /// Somebody else holds the store's write lock for too long.
+    #[error("{} is locked by another process that has been writing for over {waited_ms} ms; try again when it is done", path.display())]
+    Locked {
+        /// The file.
+        path: PathBuf,
+        /// How long was waited.
+        waited_ms: u64,
+    },
+    /// No room.
+    #[error("the disk of {} is full: free some space and run the same command again; nothing that was acknowledged is lost", path.display())]
+    DiskFull {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The store cannot be written to.
+    #[error("{} cannot be written: {reason}; check its permissions and its folder's", path.display())]
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        reason: String,
+    },
+    /// The store cannot be opened.
+    #[error("{} cannot be opened: {reason}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        reason: String,
+    },
+    /// The file is damaged.
+    #[error("{} is damaged: {reason}; restore it from a backup, or see what `PRAGMA integrity_check` says", path.display())]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What the database said.
+        reason: String,
+    },
+    /// Another error of the database.
+    #[error("the database failed: {0}")]
+    Database(String),
+    /// The operation's code panicked; it was rolled back, and others go on.
+    #[error("the operation panicked and was rolled back: {0}")]
+    Panicked(String),
+    /// The store is closed.
+    #[error("the store is closed")]
+    Closed,
+}

@@ -1,0 +1,224 @@
+//! What is asked of a store, and how it answers.
+
+use std::sync::Arc;
+
+use gristmill_batching::EndReason;
+use gristmill_model::{BatchId, BatchOptions, JobId, JobState, RunId, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::outcome::StoredFailure;
+
+/// Which jobs are meant. Conditions that are `None` or empty leave all through.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct JobFilter {
+    /// Only in one of these states.
+    pub states: Vec<JobState>,
+    /// Only of this kind.
+    pub kind: Option<String>,
+    /// Only on this queue.
+    pub queue: Option<String>,
+    /// Only of this run.
+    pub run: Option<RunId>,
+    /// Only of this batch.
+    pub batch: Option<BatchId>,
+}
+
+/// Which jobs are to be changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selection {
+    /// These jobs.
+    Jobs(Vec<JobId>),
+    /// All jobs that match.
+    Filter(JobFilter),
+}
+
+/// Part of a listing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Page {
+    /// Only jobs after this one.
+    pub after: Option<JobId>,
+    /// At most so many rows; at most [`PAGE_ROWS_MAX`](gristmill_model::limits::PAGE_ROWS_MAX).
+    pub limit: u32,
+}
+
+/// What a cancel or a retry did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Changed {
+    /// Jobs that were changed.
+    pub changed: u64,
+    /// Jobs that were named but could not be: no such job, or in another state.
+    pub unchanged: u64,
+}
+
+/// One job in a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct JobRow {
+    /// Its id.
+    pub job: JobId,
+    /// Its kind.
+    pub kind: Arc<str>,
+    /// Its queue.
+    pub queue: Arc<str>,
+    /// Where it stands.
+    pub state: JobState,
+    /// The attempt that runs, ran last or comes next, from 1; 0 where none was or will be made.
+    pub attempt: u32,
+    /// Higher is claimed first.
+    pub priority: i16,
+    /// When it was submitted.
+    pub submitted_at: Timestamp,
+    /// When it can be claimed, while it waits.
+    pub run_at: Option<Timestamp>,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
+    /// The message of its last failure.
+    pub error: Option<String>,
+}
+
+/// Everything that is known of one job.
+#[derive(Debug, Clone, Serialize)]
+pub struct JobDetails {
+    /// As in a listing.
+    #[serde(flatten)]
+    pub row: JobRow,
+    /// Its payload.
+    pub payload: Box<RawValue>,
+    /// Its value, once completed.
+    pub value: Option<Box<RawValue>>,
+    /// What holds for its batch.
+    pub options: BatchOptions,
+    /// How long its last attempt took. Microseconds.
+    pub duration_us: Option<u32>,
+    /// The worker that holds it or ended it.
+    pub worker: Option<Arc<str>>,
+    /// Its failed attempts, oldest first.
+    pub failures: Vec<StoredFailure>,
+    /// What it printed in its last attempt, if that did not fail (a failure has a log of its own).
+    pub log: Option<String>,
+}
+
+/// How many jobs, by state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names are the states'")]
+pub struct JobCounts {
+    pub waiting: u64,
+    pub scheduled: u64,
+    pub running: u64,
+    pub completed: u64,
+    pub dead: u64,
+    pub cancelled: u64,
+    pub expired: u64,
+}
+
+impl JobCounts {
+    /// The count of one state.
+    pub fn get_mut(&mut self, state: JobState) -> &mut u64 {
+        match state {
+            JobState::Waiting => &mut self.waiting,
+            JobState::Scheduled => &mut self.scheduled,
+            JobState::Running => &mut self.running,
+            JobState::Completed => &mut self.completed,
+            JobState::Dead => &mut self.dead,
+            JobState::Cancelled => &mut self.cancelled,
+            JobState::Expired => &mut self.expired,
+        }
+    }
+
+    /// All jobs that are over.
+    pub fn ended(&self) -> u64 {
+        self.completed + self.dead + self.cancelled + self.expired
+    }
+
+    /// All jobs.
+    pub fn total(&self) -> u64 {
+        self.waiting + self.scheduled + self.running + self.ended()
+    }
+}
+
+/// A batch without its payloads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BatchRow {
+    /// Its id.
+    pub batch: BatchId,
+    /// Its kind.
+    pub kind: Arc<str>,
+    /// Its queue.
+    pub queue: Arc<str>,
+    /// How many jobs it has.
+    pub count: u32,
+    /// When it was submitted.
+    pub submitted_at: Timestamp,
+}
+
+/// Which ended batches are to be deleted. Both conditions must hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PruneOptions {
+    /// Only batches whose last job ended before this moment.
+    pub finished_before: Timestamp,
+    /// Keep the latest so many ended batches, whatever their age.
+    pub keep_batches: u32,
+    /// Delete batches with dead jobs too; otherwise they are kept for someone to look at.
+    pub dead_too: bool,
+    /// Only count, delete nothing.
+    pub dry_run: bool,
+}
+
+/// What a prune deleted (or would have).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Pruned {
+    /// Batches.
+    pub batches: u64,
+    /// Jobs in them.
+    pub jobs: u64,
+}
+
+/// Batches that one hop moved, and why they ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HopStats {
+    /// `submit`, `claim`, `run` or `commit`.
+    pub hop: String,
+    /// Why the batches ended.
+    pub end_reason: EndReason,
+    /// How many batches.
+    pub batches: u64,
+    /// How many jobs in them.
+    pub items: u64,
+    /// The largest batch.
+    pub items_max: u64,
+}
+
+/// Totals of one kind on one queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KindCounts {
+    /// The kind.
+    pub kind: Arc<str>,
+    /// The queue.
+    pub queue: Arc<str>,
+    /// Its jobs by state.
+    #[serde(flatten)]
+    pub counts: JobCounts,
+}
+
+/// Totals of a store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StoreStats {
+    /// By kind and queue.
+    pub kinds: Vec<KindCounts>,
+    /// By hop and end reason, since the store was made.
+    pub hops: Vec<HopStats>,
+    /// Registered workers.
+    pub workers: u64,
+    /// Rows: batches, slices, leases, reports, failures.
+    pub batches: u64,
+    /// Claimable pieces.
+    pub slices: u64,
+    /// Claims that are held.
+    pub leases: u64,
+    /// Packed outcomes.
+    pub reports: u64,
+    /// Failed attempts.
+    pub failures: u64,
+    /// Bytes of the database on disk.
+    pub size_bytes: u64,
+}

@@ -1,0 +1,90 @@
+//! Workers as the store sees them.
+
+use std::sync::Arc;
+
+use gristmill_model::{BatchId, Lease, LeaseId, Positions, Receipt, Timestamp, WorkerId};
+use serde::{Deserialize, Serialize};
+
+/// A worker that registers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewWorker {
+    /// Its name, for people.
+    pub name: String,
+    /// The machine that it runs on.
+    pub host: String,
+    /// Its process there.
+    pub process_id: u32,
+    /// What tells its process from another that got the same id later (on Linux: the boot id and the
+    /// process's start time in ticks).
+    pub process_started: String,
+}
+
+/// A registered worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerRow {
+    /// Its id.
+    pub id: WorkerId,
+    /// As it registered.
+    #[serde(flatten)]
+    pub worker: NewWorker,
+    /// When it registered.
+    pub started_at: Timestamp,
+    /// Its last heartbeat.
+    pub heartbeat_at: Timestamp,
+    /// How many jobs it holds.
+    pub jobs_held: u64,
+}
+
+/// What a worker wants to claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Want {
+    /// At most so many jobs; at most [`LEASE_JOBS_MAX`](gristmill_model::limits::LEASE_JOBS_MAX).
+    pub jobs_max: u32,
+    /// From these queues, in no order of preference.
+    pub queues: Vec<Arc<str>>,
+    /// Of these kinds; of all, where empty.
+    pub kinds: Vec<Arc<str>>,
+}
+
+/// What a heartbeat or an exchange tells the worker that it no longer holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revoked {
+    /// The lease that held them.
+    pub lease: LeaseId,
+    /// Their batch.
+    pub batch: BatchId,
+    /// Which were cancelled.
+    pub positions: Positions,
+}
+
+/// The answer to an exchange.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Exchanged {
+    /// One a report, in the same order.
+    pub receipts: Vec<Receipt>,
+    /// What was claimed, if anything was wanted and there.
+    pub lease: Option<Lease>,
+    /// Where fewer jobs were there than wanted: when the next of these queues and kinds can be claimed, if any
+    /// is known.
+    pub next_run_at: Option<Timestamp>,
+}
+
+/// The answer to a heartbeat.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Heartbeat {
+    /// Whether the worker is still registered. If not, its leases are lost.
+    pub known: bool,
+    /// Jobs that were cancelled while it held them, each told once.
+    pub revoked: Vec<Revoked>,
+}
+
+/// What a rescue did.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Rescued {
+    /// The workers that were given up.
+    pub workers: Vec<WorkerId>,
+    /// Jobs that are claimable again.
+    pub jobs: u64,
+    /// Jobs that are dead, because too many workers died with them.
+    pub dead: u64,
+}

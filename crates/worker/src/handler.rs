@@ -1,0 +1,64 @@
+//! What runs jobs: a [`Handler`] takes work in micro-batches and answers item by item.
+
+use async_trait::async_trait;
+use gristmill_model::{Completed, FailedJob, JobLog, LeasedSlice, Positions};
+
+/// Outcomes of some jobs of one micro-batch, handed back as soon as they are known.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Outcomes {
+    /// Jobs that completed, with their values and durations.
+    pub completed: Option<Completed>,
+    /// Attempts that failed. They are charged an attempt.
+    pub failed: Vec<FailedJob>,
+    /// Jobs that were not run. They go back uncharged.
+    pub released: Positions,
+    /// What jobs printed.
+    pub logs: Vec<JobLog>,
+}
+
+impl Outcomes {
+    /// All positions that are answered.
+    pub fn positions(&self) -> Positions {
+        let mut positions = self.released.clone();
+        if let Some(completed) = &self.completed {
+            positions = positions.union(&completed.positions);
+        }
+        for failed in &self.failed {
+            positions.insert(failed.position);
+        }
+        positions
+    }
+}
+
+/// Where a handler puts outcomes while it runs a micro-batch.
+///
+/// Every position must be answered exactly once over the whole micro-batch. What a handler leaves
+/// unanswered when it returns counts as failed.
+pub trait OutcomeSink: Send + Sync {
+    /// Takes the outcomes of some positions. Never blocks; may be called often.
+    fn answer(&self, outcomes: Outcomes);
+
+    /// Whether the worker wants the rest of this micro-batch back (a shutdown, a lost lease): the
+    /// handler then ends what it has begun and answers the others as released.
+    fn is_draining(&self) -> bool;
+
+    /// Positions of this micro-batch that were cancelled while they were held: running them is of no
+    /// use any more, and their outcomes will be refused.
+    fn cancelled(&self) -> Positions;
+}
+
+/// Runs jobs of one kind.
+#[async_trait]
+pub trait Handler: Send + Sync + 'static {
+    /// Runs one micro-batch: all its jobs have the same kind, batch and attempt. Outcomes go to
+    /// `sink` as they come.
+    async fn run(&self, work: LeasedSlice, sink: &dyn OutcomeSink);
+
+    /// How many micro-batches may run at once; the worker's own limit where `None`.
+    fn concurrency(&self) -> Option<usize> {
+        None
+    }
+
+    /// Ends whatever the handler keeps warm. Called once, after the last micro-batch.
+    async fn shut_down(&self) {}
+}
