@@ -11,13 +11,14 @@ pub mod run;
 pub mod worker;
 
 use async_trait::async_trait;
+use gristmill_batching::BatchStats;
 use gristmill_model::{BatchId, JobId, NewBatch, Report, RunId, Timestamp, WorkerId};
 
 pub use error::StoreError;
 pub use outcome::{BatchOutcomes, StoredFailure, StoredReport};
 pub use query::{
-    BatchRow, Changed, HopStats, JobCounts, JobDetails, JobFilter, JobRow, KindCounts, Page, PruneOptions,
-    Pruned, Selection, StoreStats,
+    BatchRow, Changed, JobCounts, JobDetails, JobFilter, JobRow, KindCounts, Page, PruneOptions, Pruned,
+    Selection, StoreStats,
 };
 pub use run::{NewRun, Run, RunAdvance, RunState};
 pub use worker::{Exchanged, Heartbeat, NewWorker, Rescued, Revoked, Want, WorkerRow};
@@ -58,10 +59,10 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// Says that a worker lives, and learns what it no longer holds. `hops` are the batch statistics
     /// since the last call; the store adds them up.
-    async fn heartbeat(&self, worker: WorkerId, hops: Vec<HopStats>) -> Result<Heartbeat, StoreError>;
+    async fn heartbeat(&self, worker: WorkerId, hops: BatchStats) -> Result<Heartbeat, StoreError>;
 
     /// Ends a worker: what it still holds goes back uncharged.
-    async fn leave(&self, worker: WorkerId, hops: Vec<HopStats>) -> Result<(), StoreError>;
+    async fn leave(&self, worker: WorkerId, hops: BatchStats) -> Result<(), StoreError>;
 
     /// All registered workers.
     async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError>;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gristmill_batching::EndReason;
+use gristmill_batching::BatchStats;
 use gristmill_model::{BatchId, BatchOptions, JobId, JobState, RunId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -173,21 +173,6 @@ pub struct Pruned {
     pub jobs: u64,
 }
 
-/// Batches that one hop moved, and why they ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HopStats {
-    /// `submit`, `claim`, `run` or `commit`.
-    pub hop: String,
-    /// Why the batches ended.
-    pub end_reason: EndReason,
-    /// How many batches.
-    pub batches: u64,
-    /// How many jobs in them.
-    pub items: u64,
-    /// The largest batch.
-    pub items_max: u64,
-}
-
 /// Totals of one kind on one queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KindCounts {
@@ -205,8 +190,8 @@ pub struct KindCounts {
 pub struct StoreStats {
     /// By kind and queue.
     pub kinds: Vec<KindCounts>,
-    /// By hop and end reason, since the store was made.
-    pub hops: Vec<HopStats>,
+    /// Batches by hop (`submit`, `claim`, `run`, `commit`) and why they ended, since the store was made.
+    pub hops: BatchStats,
     /// Registered workers.
     pub workers: u64,
     /// Rows: batches, slices, leases, reports, failures.
