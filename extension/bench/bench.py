@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+"""The speed table: stock against batched, in one session, with the floor beside each.
+
+    make -C extension bench                    the whole table; writes bench/RESULTS.md
+    bench/bench.py --rows 100000 --rounds 3    a quick look; prints, writes nothing
+    bench/bench.py --only 'sum(a)'             the rows whose name holds this text
+
+Serial rows compare CPU milliseconds with jit off, parallel rows wall milliseconds with two workers
+and jit on. Every figure is a median of `--rounds` runs in which the sides take turns.
+"""
+
+import argparse
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+BENCH_DIRECTORY = Path(__file__).resolve().parent
+sys.path.insert(0, str(BENCH_DIRECTORY.parent / "t"))
+
+import prerequisites  # noqa: E402
+from prerequisites import LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite, fail  # noqa: E402
+from server import Server, stop_on_signals  # noqa: E402
+
+ROWS_DEFAULT = (1_000_000, 5_000_000)
+ROUNDS_DEFAULT = 9
+ROUNDS_MAX = 101
+ROWS_MAX = 20_000_000
+TPCH_DATABASE = "tpch"
+
+# Everything resident: the tables of both sizes, the one that is not all-visible, TPC-H and pgbench's.
+SETTINGS = {"shared_buffers": "4GB", "work_mem": "256MB", "max_wal_size": "16GB",
+            "max_parallel_workers": "4", "max_worker_processes": "8", "track_io_timing": "off",
+            "autovacuum": "off"}
+SERIAL = "set max_parallel_workers_per_gather = 0; set jit = off"
+PARALLEL = "set max_parallel_workers_per_gather = 2; set jit = on"
+
+
+class Bench:
+    """One run of the table over one private server."""
+
+    def __init__(self, server: Server, options: argparse.Namespace):
+        self.server = server
+        self.options = options
+        self.rows = []
+        self.floor_program = build_floor_program(server.pg_config)
+        self.floors = {}
+
+    def run(self) -> None:
+        self._prepare_extensions()
+        for rows in self.options.rows:
+            self._seed_table(rows)
+        self._measure_seed_tables()
+        if not self.options.skip_tpch:
+            self._measure_tpch()
+        if not self.options.skip_unchanged:
+            import unchanged
+            for row in unchanged.measure(self.server, self._bar(self.options.rows[0]), self.options):
+                self._report(row)
+
+    def session(self, database="postgres", load=True):
+        """A connection that counts CPU time, with the library loaded (that is the extension's on)."""
+        opened = measure.Session(self.server.conninfo(database))
+        if load:
+            opened.execute(f"load '{LIBRARY_NAME}'")
+        opened.count_usage()
+        return opened
+
+    def _bar(self, rows: int) -> str:
+        return f"bar_{rows}"
+
+    def _prepare_extensions(self) -> None:
+        self.server.psql(f"create database {TPCH_DATABASE}")
+        for database in ("postgres", TPCH_DATABASE):
+            self.server.psql("create extension pg_visibility; create extension pg_prewarm", database)
+
+    def _seed_table(self, rows: int) -> None:
+        table = self._bar(rows)
+        self._fill(table, rows)
+        self.server.psql(f"vacuum (freeze, analyze) {table}")
+        assert_all_visible(self.server, table)
+        if rows == self.options.rows[0]:
+            self._fill(f"{table}_not_visible", rows)
+            self.server.psql(f"analyze {table}_not_visible")
+            assert_none_visible(self.server, f"{table}_not_visible")
+
+    def _fill(self, table: str, rows: int) -> None:
+        print(f"filling {table}", flush=True)
+        self.server.psql(f"create table {table} ({cases.SEED_COLUMNS}); insert into {table} "
+                         + cases.SEED_ROWS.format(rows=rows))
+
+    def _measure_seed_tables(self) -> None:
+        for parallel in (False, True):
+            for rows in self.options.rows:
+                prewarm(self.server, self._bar(rows))
+                for case in cases.SEED_CASES:
+                    self._measure(case, self._bar(rows), rows, parallel)
+        first = self.options.rows[0]
+        prewarm(self.server, f"{self._bar(first)}_not_visible")
+        for case in cases.NOT_VISIBLE_CASES:
+            self._measure(case, f"{self._bar(first)}_not_visible", first, parallel=False)
+
+    def _measure_tpch(self) -> None:
+        import tpch_data
+        wanted = [cases.Case(f"TPC-H Q{number}, SF {tpch_data.SCALE_FACTOR}, numeric",
+                             tpch_data.query(number), reach)
+                  for number, reach in cases.TPCH_REACH.items()]
+        if not any(self._is_wanted(case.name) for case in wanted):
+            return
+        print(f"loading TPC-H SF {tpch_data.SCALE_FACTOR}", flush=True)
+        tpch_data.load(self.server, database=TPCH_DATABASE)
+        assert_all_visible(self.server, "lineitem", TPCH_DATABASE)
+        prewarm(self.server, "lineitem", TPCH_DATABASE)
+        for parallel in (False, True):
+            for case in wanted:
+                self._measure(case, "lineitem", 0, parallel, TPCH_DATABASE)
+
+    def _is_wanted(self, name: str) -> bool:
+        return self.options.only is None or self.options.only in name
+
+    def _measure(self, case, table: str, rows: int, parallel: bool, database="postgres") -> None:
+        name = f"{case.name}, {rows // 1000}k rows" if rows else case.name
+        if not self._is_wanted(name):
+            return
+        sql = case.sql.format(t=table, rows=rows)
+        session = self.session(database)
+        session.execute(PARALLEL if parallel else SERIAL)
+        nodes = session.batched_nodes(sql)
+        timings = measure.on_and_off(session, sql, self.options.rounds)
+        self._report(report.Row(
+            name=name, mode="parallel 2, jit on" if parallel else "serial",
+            stock=timings["stock"], batched=timings["batched"], is_wall=parallel,
+            floor_ms=self._floor_ms(table, database), batched_nodes=nodes,
+            reach=case.parallel_reach if parallel else case.reach))
+
+    def _report(self, row) -> None:
+        self.rows.append(row)
+        print(row.line(), flush=True)
+
+    def _floor_ms(self, table: str, database: str) -> float:
+        size = int(self.server.psql(f"select pg_relation_size('{table}')", database))
+        if size not in self.floors:
+            self.floors[size] = float(prerequisites.run(
+                [self.floor_program, size, self.options.rounds]).stdout)
+        return self.floors[size]
+
+
+def build_floor_program(pg_config: str) -> Path:
+    """Compile stream_floor.c with the flags that PostgreSQL itself was compiled with."""
+    program = prerequisites.build_directory("bench") / "stream_floor"
+    prerequisites.debian_packages("gcc", "libc6-dev")
+    prerequisites.run(["gcc", "-O2", "-Wall", "-o", program, BENCH_DIRECTORY / "stream_floor.c"])
+    return program
+
+
+def assert_all_visible(server: Server, table: str, database="postgres") -> None:
+    """Stop unless the visibility map says that every page of the table is all-visible."""
+    visible, pages = server.psql(
+        "select v.all_visible, pg_relation_size(c.oid) / current_setting('block_size')::int "
+        f"from pg_class c, pg_visibility_map_summary(c.oid) v where c.oid = '{table}'::regclass",
+        database).strip().split("|")
+    if visible != pages:
+        raise MissingPrerequisite(f"{table}: {visible} of {pages} pages are all-visible; a figure "
+                                  "measured on it would not be what it says")
+
+
+def assert_none_visible(server: Server, table: str, database="postgres") -> None:
+    """Stop if any page is marked all-visible."""
+    visible = server.psql(f"select all_visible from pg_visibility_map_summary('{table}'::regclass)",
+                          database).strip()
+    if visible != "0":
+        raise MissingPrerequisite(f"{table}: {visible} pages are all-visible and none should be")
+
+
+def prewarm(server: Server, table: str, database="postgres") -> None:
+    """Bring the table and its visibility map into shared buffers, and set its hint bits."""
+    server.psql(f"select pg_prewarm('{table}'); select count(*) from {table}; "
+                f"select pg_prewarm('{table}', 'buffer', 'vm') "
+                f"where pg_relation_size('{table}', 'vm') > 0", database)
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, action="append", metavar="N", help="table size; repeat for more")
+    parser.add_argument("--rounds", type=int, default=ROUNDS_DEFAULT)
+    parser.add_argument("--only", metavar="TEXT", help="only the rows whose name holds TEXT")
+    parser.add_argument("--skip-tpch", action="store_true")
+    parser.add_argument("--skip-unchanged", action="store_true", help="leave out the within-2%% rows")
+    parser.add_argument("--write", action="store_true", help="write bench/RESULTS.md")
+    options = parser.parse_args()
+    options.rows = options.rows or list(ROWS_DEFAULT)
+    if not 1 <= options.rounds <= ROUNDS_MAX:
+        parser.error(f"--rounds is from 1 to {ROUNDS_MAX}")
+    if any(not 1000 <= rows <= ROWS_MAX for rows in options.rows):
+        parser.error(f"--rows is from 1000 to {ROWS_MAX}")
+    return options
+
+
+def main() -> int:
+    options = parse_options()
+    stop_on_signals()
+    prerequisites.debian_packages("postgresql-contrib")
+    server = Server(settings=SETTINGS)
+    if not server.library.exists():
+        raise MissingPrerequisite(f"{server.library} is not built; run `make -C extension` first")
+    with server:
+        bench = Bench(server, options)
+        bench.run()
+        table = report.table(bench.rows)
+        print(table)
+        if options.write:
+            (BENCH_DIRECTORY / "RESULTS.md").write_text(
+                report.document(table, server, options, date.today()))
+        for line in server.crashes():
+            print(f"server log: {line}")
+    reached = sum(row.is_reached for row in bench.rows)
+    print(f"{reached} of {len(bench.rows)} rows reach their ratio")
+    return 0
+
+
+if __name__ == "__main__":
+    prerequisites.inside_python_environment(PSYCOPG_REQUIREMENT)
+    import cases
+    import measure
+    import report
+    try:
+        sys.exit(main())
+    except MissingPrerequisite as missing:
+        fail(str(missing))
+    except KeyboardInterrupt:
+        sys.exit(130)

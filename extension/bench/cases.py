@@ -1,0 +1,55 @@
+"""The queries of the speed table, each with the ratio it has to reach."""
+
+from dataclasses import dataclass
+
+# What a bar_N table holds: a is the row's number, b has 100 values, c has 100,000, the others repeat a.
+SEED_COLUMNS = ("a int, b int, c int, d int, e int, f int, g int, h int, i text, "
+                "j int, k int, l int, m int, n int, o int")
+SEED_ROWS = ("select x, x % 100, x % 100000, x, x, x, x, x, repeat('x', 100), x, x, x, x, x, x "
+             "from generate_series(1, {rows}) x")
+
+PARALLEL_AGGREGATE_REACH = 2.5
+PARALLEL_OTHER_REACH = 1.0
+NOT_VISIBLE_REACH = 2.0
+UNCHANGED_REACH = 0.98
+
+
+@dataclass(frozen=True)
+class Case:
+    """One query: `{t}` is its table, `{rows}` that table's number of rows."""
+    name: str
+    sql: str
+    reach: float
+    is_aggregate: bool = True
+
+    @property
+    def parallel_reach(self) -> float:
+        return PARALLEL_AGGREGATE_REACH if self.is_aggregate else PARALLEL_OTHER_REACH
+
+
+# OFFSET throws away every group after it was computed, so that sending 100,000 rows to the client,
+# which is the same work on both sides, is not what gets measured.
+GROUPED = "select {key}, count(*), sum(a), avg(d) from {{t}} group by {key} offset {{rows}}"
+
+SEED_CASES = (
+    Case("count(*)", "select count(*) from {t}", 15),
+    Case("sum(a)", "select sum(a) from {t}", 5.5),
+    Case("count(*), a > 0 and a < N", "select count(*) from {t} where a > 0 and a < {rows}", 7),
+    Case("sum(a), same qual", "select sum(a) from {t} where a > 0 and a < {rows}", 7),
+    Case("avg of a..e", "select avg(a), avg(b), avg(c), avg(d), avg(e) from {t}", 8),
+    Case("avg of a..e, same qual",
+         "select avg(a), avg(b), avg(c), avg(d), avg(e) from {t} where a > 0 and a < {rows}", 9),
+    Case("avg of j..n (behind the text)", "select avg(j), avg(k), avg(l), avg(m), avg(n) from {t}", 4),
+    Case("avg of j..n, same qual",
+         "select avg(j), avg(k), avg(l), avg(m), avg(n) from {t} where a > 0 and a < {rows}", 4),
+    Case("select *, o < 0 (nothing passes)", "select * from {t} where o < 0", 4, is_aggregate=False),
+    Case("group by int4, 100 groups", GROUPED.format(key="b"), 8),
+    Case("group by int4, 100,000 groups", GROUPED.format(key="c"), 5),
+)
+
+NOT_VISIBLE_CASES = tuple(
+    Case(f"{case.name}, not all-visible", case.sql, NOT_VISIBLE_REACH)
+    for case in SEED_CASES if case.name in
+    ("count(*)", "sum(a)", "sum(a), same qual", "avg of a..e", "group by int4, 100 groups"))
+
+TPCH_REACH = {1: 8, 6: 4}

@@ -1,0 +1,108 @@
+"""The speed table as text: one row a measurement, and the document around them."""
+
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from measure import Timing
+
+
+@dataclass
+class Row:
+    """One line of the table. The ratio is stock / batched: more is better, below 1 is slower."""
+    name: str
+    mode: str
+    stock: Timing
+    batched: Timing
+    is_wall: bool
+    floor_ms: float
+    batched_nodes: int
+    reach: float
+
+    @property
+    def ratio(self) -> float:
+        if self.is_wall:
+            return self.stock.wall_ms / self.batched.wall_ms
+        return self.stock.cpu_ms / self.batched.cpu_ms
+
+    @property
+    def is_reached(self) -> bool:
+        return self.ratio >= self.reach
+
+    def figures(self) -> list:
+        floor = f"{self.floor_ms:.1f}" if self.floor_ms else ""
+        # The mode of the within-2% rows says how they ran; elsewhere a plan that was not batched shows.
+        nodes = "" if self.batched_nodes else " (not batched)"
+        return [self.name, self.mode + nodes, f"{self.stock.cpu_ms:.1f}", f"{self.batched.cpu_ms:.1f}",
+                f"{self.stock.wall_ms:.1f}", f"{self.batched.wall_ms:.1f}", floor,
+                f"{self.ratio:.2f}x", f"{self.reach:g}x", "yes" if self.is_reached else "NO"]
+
+    def line(self) -> str:
+        return "  ".join(self.figures())
+
+
+@dataclass
+class RateRow:
+    """A line that compares transactions a second: the ratio is with the library / without."""
+    name: str
+    mode: str
+    without_per_s: float
+    with_per_s: float
+    reach: float
+
+    @property
+    def ratio(self) -> float:
+        return self.with_per_s / self.without_per_s
+
+    @property
+    def is_reached(self) -> bool:
+        return self.ratio >= self.reach
+
+    def figures(self) -> list:
+        return [self.name, self.mode, f"{self.without_per_s:.0f}/s", f"{self.with_per_s:.0f}/s", "", "", "",
+                f"{self.ratio:.3f}x", f"{self.reach:g}x", "yes" if self.is_reached else "NO"]
+
+    def line(self) -> str:
+        return "  ".join(self.figures())
+
+
+HEADINGS = ["query", "how", "stock CPU ms", "batched CPU ms", "stock wall ms", "batched wall ms",
+            "floor ms", "ratio", "reach", "reached"]
+
+
+def table(rows: list) -> str:
+    """A Markdown table of all rows, columns aligned."""
+    lines = [HEADINGS, *(row.figures() for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+    rule = ["-" * width for width in widths]
+    return "\n".join("| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths)) + " |"
+                     for line in [lines[0], rule, *lines[1:]]) + "\n"
+
+
+def machine() -> str:
+    """Processor, cores and memory of this machine in one line."""
+    processor = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    cores = Path("/proc/cpuinfo").read_text().count("processor\t")
+    memory_kib = int(re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())[1])
+    name = processor[1] if processor else platform.machine()
+    return f"{name}, {cores} cores, {memory_kib / 2**20:.0f} GiB"
+
+
+def document(table_text: str, server, options, today) -> str:
+    """The text of RESULTS.md."""
+    version = server.psql("select version()").strip()
+    return f"""# Speed of pg_batchexec
+
+Printed by `make bench` (`bench/bench.py --write`). Machine: {machine()}; Linux {platform.release()}.
+{version}. {today.isoformat()}.
+
+Stock and batched run in one session on one server, in turns (`batchexec.enabled` off and on); each
+figure is the median of {options.rounds} runs after a warm-up. The tables are prewarmed and, but for the
+rows that say otherwise, all-visible, which `pg_visibility` confirms first. The ratio is of CPU
+milliseconds for serial rows, of wall milliseconds for parallel ones (a leader's CPU time leaves out its
+workers'). The floor is the time to stream the table's bytes once through one core.
+
+The within-2% rows compare a session with the library against one without it on the same server.
+
+{table_text}"""
