@@ -51,7 +51,8 @@ impl fmt::Display for EndReason {
     }
 }
 
-/// What one hop (submit, claim, run, commit, ...) has moved. Counts never wrap: they stop at the largest `u64`.
+/// What one hop (submit, claim, run, commit, ...) has moved. Counts never wrap: they stop at the largest
+/// `u64`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HopStats {
     /// Batches moved.
@@ -130,8 +131,8 @@ impl BatchStats {
     }
 }
 
-/// Batch statistics that many threads record into at once. Hop names are literals of the program, so that their number
-/// is bounded by its text.
+/// Batch statistics that many threads record into at once. Hop names are literals of the program, so that
+/// their number is bounded by its text.
 #[derive(Debug, Default)]
 pub struct AtomicBatchStats {
     hops: RwLock<BTreeMap<&'static str, HopRecorder>>,
@@ -161,8 +162,8 @@ impl AtomicBatchStats {
         self.hop(hop).record(items, end_reason);
     }
 
-    /// What has been counted up to now. A batch recorded at this very moment may be in some of its counts only; once
-    /// the recording threads are still, all counts agree. Hops without a batch are left out.
+    /// What has been counted up to now. A batch recorded at this very moment may be in some of its counts
+    /// only; once the recording threads are still, all counts agree. Hops without a batch are left out.
     pub fn snapshot(&self) -> BatchStats {
         let hops = self.hops.read().unwrap_or_else(PoisonError::into_inner);
         let hops = hops

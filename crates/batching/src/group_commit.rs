@@ -1,15 +1,20 @@
-//! Group commit: whatever operations have gathered while the last transaction ran go together into the next one.
+//! Group commit: whatever operations have gathered while the last transaction ran go together into the next
+//! one.
 //!
-//! Many callers hold a [`Submitter`]; one thread or task holds the [`Committer`]. A caller hands over an operation and
-//! waits for its own reply. The committer takes everything that has gathered, carries it out at one fixed cost (a
-//! transaction, an fsync, a round trip), and then replies to each. There is no timer: a lone caller is served at once,
-//! and groups grow by themselves as the committer gets slower or callers more.
+//! Many callers hold a [`Submitter`]; one thread or task holds the [`Committer`]. A caller hands over an
+//! operation and waits for its own reply. The committer takes everything that has gathered, carries it out at
+//! one fixed cost (a transaction, an fsync, a round trip), and then replies to each. There is no timer: a
+//! lone caller is served at once, and groups grow by themselves as the committer gets slower or callers more.
 //!
 //! ```
 //! use gristmill_batching::{GroupLimits, group_commit};
 //!
-//! let limits =
-//!     GroupLimits { operations_max: 100, weight_max: 1 << 20, queue_operations_max: 1_000, queue_weight_max: 8 << 20 };
+//! let limits = GroupLimits {
+//!     operations_max: 100,
+//!     weight_max: 1 << 20,
+//!     queue_operations_max: 1_000,
+//!     queue_weight_max: 8 << 20,
+//! };
 //! let (submitter, mut committer) = group_commit::<u64, u64>(limits);
 //! let committing = std::thread::spawn(move || {
 //!     let mut total = 0;
@@ -44,8 +49,8 @@ pub use ticket::{Responder, Ticket};
 use queue::Shared;
 use sync::Arc;
 
-/// How much goes into one group, and how much may wait. Weight is whatever the caller measures its operations in, as a
-/// rule bytes.
+/// How much goes into one group, and how much may wait. Weight is whatever the caller measures its operations
+/// in, as a rule bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupLimits {
     /// Operations in one group, at least 1.
@@ -54,7 +59,8 @@ pub struct GroupLimits {
     pub weight_max: usize,
     /// Operations that wait for the committer, at least 1; further callers wait for space.
     pub queue_operations_max: usize,
-    /// Weight that waits for the committer. An operation that alone is heavier enters when nothing else waits.
+    /// Weight that waits for the committer. An operation that alone is heavier enters when nothing else
+    /// waits.
     pub queue_weight_max: usize,
 }
 
@@ -68,8 +74,8 @@ pub enum GroupCommitError {
     Closed,
     /// The committer took the operation and gave no reply, because it panicked or dropped the group.
     #[error(
-        "the committer gave up on the operation without a reply: it may or may not have been carried out; look before \
-         submitting it again"
+        "the committer gave up on the operation without a reply: it may or may not have been carried out; \
+         look before submitting it again"
     )]
     Abandoned,
 }

@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
 
-/// Puts items numbered from 0 back into order. They arrive in any order and leave in order; what has to wait for an
-/// earlier item is held here, within bounds.
+/// Puts items numbered from 0 back into order. They arrive in any order and leave in order; what has to wait
+/// for an earlier item is held here, within bounds.
 ///
-/// The window reaches from the next item to leave over `items_max` indexes, and holds at most `weight_max`. The next
-/// item to leave is accepted always, whatever it weighs, so the window cannot lock itself up: who is refused takes out what
-/// is ready ([`pop_ready`](OrderedWindow::pop_ready)), waits for the earlier items, and then tries again.
+/// The window reaches from the next item to leave over `items_max` indexes, and holds at most `weight_max`.
+/// The next item to leave is accepted always, whatever it weighs, so the window cannot lock itself up: who is
+/// refused takes out what is ready ([`pop_ready`](OrderedWindow::pop_ready)), waits for the earlier items,
+/// and then tries again.
 ///
 /// ```
 /// use gristmill_batching::OrderedWindow;
@@ -26,7 +27,8 @@ pub struct OrderedWindow<T> {
     items_max: usize,
     weight_max: usize,
     next_index: u64,
-    /// The item with index `next_index + position` and its weight, if it is there. The last position is never empty.
+    /// The item with index `next_index + position` and its weight, if it is there. The last position is never
+    /// empty.
     slots: VecDeque<Option<(T, usize)>>,
     items: usize,
     /// In 128 bits, because the next item to leave may weigh anything on top of the rest.
@@ -90,9 +92,9 @@ impl<T> fmt::Debug for InsertError<T> {
 }
 
 impl<T> OrderedWindow<T> {
-    /// An empty window that expects item 0. `items_max` bounds how far an item may be ahead of the next one to leave, and
-    /// so how many are held; `weight_max` (as a rule bytes) bounds their weight together, except that the next to leave
-    /// may exceed it.
+    /// An empty window that expects item 0. `items_max` bounds how far an item may be ahead of the next one
+    /// to leave, and so how many are held; `weight_max` (as a rule bytes) bounds their weight together,
+    /// except that the next to leave may exceed it.
     ///
     /// # Panics
     ///
@@ -101,8 +103,8 @@ impl<T> OrderedWindow<T> {
         OrderedWindow::starting_at(0, items_max, weight_max)
     }
 
-    /// As [`new`](OrderedWindow::new), but the first item to leave is `next_index`: for work that goes on where it
-    /// stopped.
+    /// As [`new`](OrderedWindow::new), but the first item to leave is `next_index`: for work that goes on
+    /// where it stopped.
     ///
     /// # Panics
     ///
@@ -126,8 +128,8 @@ impl<T> OrderedWindow<T> {
     ///
     /// # Errors
     ///
-    /// [`InsertError::Full`] if the item has to wait outside, [`InsertError::Duplicate`] if the index has been there
-    /// before; both with the item in it. The window is then as it was.
+    /// [`InsertError::Full`] if the item has to wait outside, [`InsertError::Duplicate`] if the index has
+    /// been there before; both with the item in it. The window is then as it was.
     pub fn try_insert(&mut self, index: u64, item: T, weight: usize) -> Result<(), InsertError<T>> {
         let next_index = self.next_index;
         let Some(ahead) = index.checked_sub(next_index) else {
@@ -193,8 +195,8 @@ impl<T> OrderedWindow<T> {
         self.weight
     }
 
-    /// The indexes that are missing before the last item held, as ascending ranges. Empty if all that is held could
-    /// leave.
+    /// The indexes that are missing before the last item held, as ascending ranges. Empty if all that is held
+    /// could leave.
     pub fn gaps(&self) -> impl Iterator<Item = Range<u64>> {
         let mut position = 0;
         std::iter::from_fn(move || {

@@ -5,12 +5,13 @@ use std::time::Duration;
 /// What bounds a [`RampUp`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RampUpSettings {
-    /// The work that the worker wants to hold, as the time it takes to run it. It should be at least twice as long as a
-    /// claim takes, since the next claim is made when half of it is left. Default 100 ms.
+    /// The work that the worker wants to hold, as the time it takes to run it. It should be at least twice as
+    /// long as a claim takes, since the next claim is made when half of it is left. Default 100 ms.
     pub buffer_target: Duration,
     /// Jobs in the first claim, and again after a claim that found nothing; at least 1. Default 16.
     pub claim_start: usize,
-    /// Jobs in one claim at most, and jobs held at most; at least 1. Default 10,000, the jobs of the largest batch.
+    /// Jobs in one claim at most, and jobs held at most; at least 1. Default 10,000, the jobs of the largest
+    /// batch.
     pub claim_max: usize,
     /// Jobs to claim in all (`--limit`). Default none.
     pub jobs_limit: Option<u64>,
@@ -27,12 +28,13 @@ impl Default for RampUpSettings {
     }
 }
 
-/// Measurements lose weight by the factor e in so many buffer targets: long enough to even out single jobs, short enough
-/// that a worker notices slow jobs within half a second.
+/// Measurements lose weight by the factor e in so many buffer targets: long enough to even out single jobs,
+/// short enough that a worker notices slow jobs within half a second.
 const MEMORY_BUFFER_TARGETS: f64 = 5.0;
 
-/// Decides how many jobs a worker claims next, so that it holds about `buffer_target` of work and never hoards: it
-/// starts small, doubles as claims are filled and the buffer runs dry, and shrinks when jobs turn out slow.
+/// Decides how many jobs a worker claims next, so that it holds about `buffer_target` of work and never
+/// hoards: it starts small, doubles as claims are filled and the buffer runs dry, and shrinks when jobs turn
+/// out slow.
 ///
 /// It reads no clock and claims nothing: the worker tells it what happened, and asks.
 ///
@@ -53,13 +55,13 @@ pub struct RampUp {
     settings: RampUpSettings,
     /// Jobs to hold.
     hold: usize,
-    /// The last claim got all that it asked for, and `hold` has not grown for it yet. Without it there is no reason to
-    /// ask for more: the source has none.
+    /// The last claim got all that it asked for, and `hold` has not grown for it yet. Without it there is no
+    /// reason to ask for more: the source has none.
     may_grow: bool,
     /// What is left of `jobs_limit`.
     left: Option<u64>,
-    /// Jobs finished, and seconds in which they did, both with the past fading. Their ratio is the exponentially weighted
-    /// rate, without a first value to begin from.
+    /// Jobs finished, and seconds in which they did, both with the past fading. Their ratio is the
+    /// exponentially weighted rate, without a first value to begin from.
     jobs: f64,
     seconds: f64,
 }
@@ -89,8 +91,8 @@ impl RampUp {
         }
     }
 
-    /// How many jobs to claim now, given the jobs that are claimed and not started yet. 0 while more than half of what
-    /// the worker wants to hold is there, so that claims are few and large.
+    /// How many jobs to claim now, given the jobs that are claimed and not started yet. 0 while more than
+    /// half of what the worker wants to hold is there, so that claims are few and large.
     pub fn want(&self, buffered_jobs: usize) -> usize {
         if buffered_jobs > self.hold / 2 {
             return 0;
@@ -111,14 +113,16 @@ impl RampUp {
         self.may_grow = asked > 0 && got >= asked;
     }
 
-    /// `jobs` claimed jobs were given back to the source without being run, and so do not count against the limit.
+    /// `jobs` claimed jobs were given back to the source without being run, and so do not count against the
+    /// limit.
     pub fn given_back(&mut self, jobs: usize) {
         self.left = self.left.map(|left| left.saturating_add(jobs as u64));
     }
 
-    /// `jobs` were finished (in whatever way) in `elapsed`: time of the worker as a whole by the wall, since the last such
-    /// call, without the time during which it had no job at all. With several jobs at once, the rate is that of all of
-    /// them. A worker whose jobs are long may report 0 jobs, so that it learns of their slowness before they end.
+    /// `jobs` were finished (in whatever way) in `elapsed`: time of the worker as a whole by the wall, since
+    /// the last such call, without the time during which it had no job at all. With several jobs at once, the
+    /// rate is that of all of them. A worker whose jobs are long may report 0 jobs, so that it learns of
+    /// their slowness before they end.
     pub fn ran(&mut self, jobs: usize, elapsed: Duration) {
         let elapsed = elapsed.as_secs_f64();
         let memory = self.settings.buffer_target.as_secs_f64() * MEMORY_BUFFER_TARGETS;
@@ -142,7 +146,8 @@ impl RampUp {
         self.grow();
     }
 
-    /// The rate at which the worker finishes jobs, exponentially weighted; `None` before the first measurement.
+    /// The rate at which the worker finishes jobs, exponentially weighted; `None` before the first
+    /// measurement.
     pub fn jobs_per_second(&self) -> Option<f64> {
         (self.seconds > 0.0).then(|| self.jobs / self.seconds)
     }

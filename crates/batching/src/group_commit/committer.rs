@@ -13,8 +13,8 @@ use super::ticket::Responder;
 use super::waiter::Waiter;
 use crate::{EndReason, HopRecorder};
 
-/// The committing end: takes one group after the other. When it is dropped, whatever still waits is answered with
-/// [`GroupCommitError::Closed`](super::GroupCommitError::Closed), as is everything submitted later.
+/// The committing end: takes one group after the other. When it is dropped, whatever still waits is answered
+/// with [`GroupCommitError::Closed`](super::GroupCommitError::Closed), as is everything submitted later.
 pub struct Committer<Op, Reply> {
     shared: Arc<Shared<Op, Reply>>,
     spin: Spin,
@@ -42,13 +42,14 @@ impl<Op, Reply> Committer<Op, Reply> {
         }
     }
 
-    /// From now on, every group taken is counted in `recorder`, with its size and the reason for which it ended.
+    /// From now on, every group taken is counted in `recorder`, with its size and the reason for which it
+    /// ended.
     pub fn record_into(&mut self, recorder: HopRecorder) {
         self.recorder = Some(recorder);
     }
 
-    /// Blocks this thread until something is queued, and takes everything gathered, up to the limits. `None` once all
-    /// submitters are gone and the queue is empty.
+    /// Blocks this thread until something is queued, and takes everything gathered, up to the limits. `None`
+    /// once all submitters are gone and the queue is empty.
     pub fn next_group(&mut self) -> Option<Group<Op, Reply>> {
         self.spin.until(|| self.shared.is_stirred());
         loop {
@@ -60,7 +61,8 @@ impl<Op, Reply> Committer<Op, Reply> {
         }
     }
 
-    /// As [`next_group`](Committer::next_group), for a task instead of a thread. Dropping the future loses nothing.
+    /// As [`next_group`](Committer::next_group), for a task instead of a thread. Dropping the future loses
+    /// nothing.
     pub async fn next_group_async(&mut self) -> Option<Group<Op, Reply>> {
         poll_fn(
             |context| match self.shared.next(Some(|| Waiter::Task(context.waker().clone()))) {
@@ -88,8 +90,8 @@ impl<Op, Reply> Committer<Op, Reply> {
     }
 }
 
-/// Operations to be carried out together, in the order in which they were submitted; at least one. Those that are
-/// dropped unanswered, with the group or with their [`Responder`], are answered with
+/// Operations to be carried out together, in the order in which they were submitted; at least one. Those that
+/// are dropped unanswered, with the group or with their [`Responder`], are answered with
 /// [`GroupCommitError::Abandoned`](super::GroupCommitError::Abandoned).
 pub struct Group<Op, Reply> {
     pub(super) entries: VecDeque<Entry<Op, Reply>>,

@@ -28,8 +28,9 @@ pub(super) struct Entry<Op, Reply> {
 struct Queue<Op, Reply> {
     entries: VecDeque<Entry<Op, Reply>>,
     weight: usize,
-    /// Operations for which there is no space yet, by ascending number. Each belongs to a caller that is still there (it
-    /// takes its operation back when it goes), so the line is no longer than the callers are many.
+    /// Operations for which there is no space yet, by ascending number. Each belongs to a caller that is
+    /// still there (it takes its operation back when it goes), so the line is no longer than the callers are
+    /// many.
     line: VecDeque<InLine<Op, Reply>>,
     line_next: u64,
     submitters: usize,

@@ -10,11 +10,12 @@ use super::ticket::Ticket;
 use super::waiter::Waiter;
 use super::{EnqueueError, GroupCommitError};
 
-/// The callers' end of a group commit. Clones feed the same committer; once all are dropped, the committer finishes
-/// what is queued and ends.
+/// The callers' end of a group commit. Clones feed the same committer; once all are dropped, the committer
+/// finishes what is queued and ends.
 ///
-/// When the queue is full, callers wait in line for space, first come first served. An operation in line is taken back
-/// if its caller goes away (the future is dropped); once it is in the queue, it will be carried out.
+/// When the queue is full, callers wait in line for space, first come first served. An operation in line is
+/// taken back if its caller goes away (the future is dropped); once it is in the queue, it will be carried
+/// out.
 pub struct Submitter<Op, Reply> {
     shared: Arc<Shared<Op, Reply>>,
 }
@@ -43,8 +44,9 @@ impl<Op, Reply> Submitter<Op, Reply> {
         Submitter { shared }
     }
 
-    /// Hands over `op` and waits for its reply, and for space before that when the queue is full. The operation is in
-    /// the queue, or in line for it, after the first poll. `weight` counts against the limits of weight.
+    /// Hands over `op` and waits for its reply, and for space before that when the queue is full. The
+    /// operation is in the queue, or in line for it, after the first poll. `weight` counts against the limits
+    /// of weight.
     ///
     /// # Errors
     ///
@@ -64,7 +66,8 @@ impl<Op, Reply> Submitter<Op, Reply> {
         ticket.wait()
     }
 
-    /// Hands over `op` if there is space at this moment, and does not wait for the reply: that is what the ticket is for.
+    /// Hands over `op` if there is space at this moment, and does not wait for the reply: that is what the
+    /// ticket is for.
     ///
     /// # Errors
     ///
@@ -73,13 +76,13 @@ impl<Op, Reply> Submitter<Op, Reply> {
         self.shared.push(op, weight, false).map(|(ticket, _)| ticket)
     }
 
-    /// Hands over `op`, once there is space, and does not wait for the reply. For callers that keep several operations
-    /// under way: they wait exactly when the queue is full.
+    /// Hands over `op`, once there is space, and does not wait for the reply. For callers that keep several
+    /// operations under way: they wait exactly when the queue is full.
     ///
     /// # Errors
     ///
-    /// [`GroupCommitError::Closed`] if the committer is gone. If it goes while the operation is in line, the ticket
-    /// says so.
+    /// [`GroupCommitError::Closed`] if the committer is gone. If it goes while the operation is in line, the
+    /// ticket says so.
     pub async fn enqueue_when_space(&self, op: Op, weight: usize) -> Result<Ticket<Reply>, GroupCommitError> {
         let (ticket, in_line) = self.join(op, weight)?;
         if let Some(in_line) = &in_line {

@@ -62,8 +62,8 @@ pub(super) fn ticket<Reply>() -> (Ticket<Reply>, Responder<Reply>) {
     (Ticket { slot: slot.clone() }, Responder { slot: Some(slot) })
 }
 
-/// The caller's claim to the reply of an operation that is enqueued: a future, or a blocking [`wait`](Ticket::wait).
-/// Dropping it does not undo the operation.
+/// The caller's claim to the reply of an operation that is enqueued: a future, or a blocking
+/// [`wait`](Ticket::wait). Dropping it does not undo the operation.
 #[must_use = "a ticket is waited for, or dropped on purpose when the reply does not matter"]
 pub struct Ticket<Reply> {
     slot: Arc<Slot<Reply>>,
@@ -101,8 +101,8 @@ impl<Reply> Future for Ticket<Reply> {
     }
 }
 
-/// How a thread fared with its waits, kept with the thread: a count shared by all would be one more contended cache
-/// line.
+/// How a thread fared with its waits, kept with the thread: a count shared by all would be one more contended
+/// cache line.
 #[cfg(not(loom))]
 fn with_thread_spin(wait: impl FnOnce(&mut Spin) -> bool) {
     thread_local!(static SPIN: Cell<Spin> = const { Cell::new(Spin::new()) });
