@@ -1,5 +1,25 @@
-//! The worker: claim → run → commit, overlapped, over any [source](gristmill_store::Store) of leases.
+//! The worker: claim → run → commit, overlapped, over any [`Source`] of leases.
+//!
+//! [`Worker::run`] drives the [`Handler`]s of its kinds. It claims little at first and more while it runs
+//! dry, cuts what it claimed into micro-batches that take about 10 ms each, and sends the outcomes
+//! with the next claim in one exchange.
 
+pub mod function;
 pub mod handler;
+mod heart;
+mod lane;
+pub mod micro_batch;
+mod mill;
+pub mod observer;
+pub mod report_buffer;
+pub mod settings;
+pub mod slot;
+pub mod source;
+pub mod worker;
 
+pub use function::{Job, batch_handler, job_handler};
 pub use handler::{Handler, OutcomeSink, Outcomes};
+pub use observer::{NoObserver, Observer};
+pub use settings::WorkerSettings;
+pub use source::{Source, SourceError, SourceErrorKind, StoreSource};
+pub use worker::{Stopper, Worker, WorkerSummary};

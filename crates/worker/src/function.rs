@@ -1,0 +1,271 @@
+//! Handlers made of async functions: over one job, or over a whole micro-batch.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use futures::FutureExt;
+use gristmill_model::limits::VALUE_BYTES_MAX;
+use gristmill_model::{Completed, FailedJob, JobError, JobId, LeasedSlice, PackedBuilder, Positions};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::handler::{Handler, OutcomeSink, Outcomes};
+use crate::slot::{micros, panic_text};
+
+/// Completed jobs are answered at least this often, so that slow jobs are committed one by one.
+const ANSWER_EVERY: Duration = Duration::from_millis(2);
+
+/// One job as its handler sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job<P> {
+    /// Its id.
+    pub id: JobId,
+    /// The number of this attempt, from 1.
+    pub attempt: u32,
+    /// Its payload.
+    pub payload: P,
+}
+
+/// A handler that runs one job after the other. A panic, an error or a timeout fails the one job.
+///
+/// Payloads that do not fit `P` and values that cannot be serialised fail their job for good.
+pub fn job_handler<P, V, F, R>(function: F) -> Arc<dyn Handler>
+where
+    P: DeserializeOwned + Send + 'static,
+    V: Serialize + Send + 'static,
+    F: Fn(Job<P>) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<V, JobError>> + Send + 'static,
+{
+    Arc::new(JobHandler {
+        function,
+        types: PhantomData,
+    })
+}
+
+/// A handler that gets all jobs of a micro-batch (at least 1) at once and answers each by itself, in the
+/// same order. A panic, a timeout or a wrong number of answers fails them all.
+pub fn batch_handler<P, V, F, R>(function: F) -> Arc<dyn Handler>
+where
+    P: DeserializeOwned + Send + 'static,
+    V: Serialize + Send + 'static,
+    F: Fn(Vec<Job<P>>) -> R + Send + Sync + 'static,
+    R: Future<Output = Vec<Result<V, JobError>>> + Send + 'static,
+{
+    Arc::new(BatchHandler {
+        function,
+        types: PhantomData,
+    })
+}
+
+struct JobHandler<P, V, F> {
+    function: F,
+    types: PhantomData<fn(P) -> V>,
+}
+
+struct BatchHandler<P, V, F> {
+    function: F,
+    types: PhantomData<fn(P) -> V>,
+}
+
+#[async_trait]
+impl<P, V, F, R> Handler for JobHandler<P, V, F>
+where
+    P: DeserializeOwned + Send + 'static,
+    V: Serialize + Send + 'static,
+    F: Fn(Job<P>) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<V, JobError>> + Send + 'static,
+{
+    async fn run(&self, work: LeasedSlice, sink: &dyn OutcomeSink) {
+        let mut answers = Answers::new(sink);
+        for (position, payload) in work.positions.iter().zip(work.payloads.items()) {
+            if sink.is_draining() {
+                answers.release(position);
+                continue;
+            }
+            let begun = Instant::now();
+            let outcome = match job(&work, position, payload) {
+                Ok(job) => {
+                    let mut running = std::pin::pin!(guarded(&work, || (self.function)(job)));
+                    let ended = match futures::poll!(running.as_mut()) {
+                        Poll::Ready(ended) => ended,
+                        Poll::Pending => {
+                            // What is done does not wait for what takes longer.
+                            answers.send();
+                            running.await
+                        }
+                    };
+                    ended.and_then(|answer| answer)
+                }
+                Err(error) => Err(error),
+            };
+            answers.push(position, outcome, begun);
+        }
+        answers.send();
+    }
+}
+
+#[async_trait]
+impl<P, V, F, R> Handler for BatchHandler<P, V, F>
+where
+    P: DeserializeOwned + Send + 'static,
+    V: Serialize + Send + 'static,
+    F: Fn(Vec<Job<P>>) -> R + Send + Sync + 'static,
+    R: Future<Output = Vec<Result<V, JobError>>> + Send + 'static,
+{
+    async fn run(&self, work: LeasedSlice, sink: &dyn OutcomeSink) {
+        let begun = Instant::now();
+        let mut answers = Answers::new(sink);
+        let (mut jobs, mut positions) = (Vec::new(), Vec::new());
+        for (position, payload) in work.positions.iter().zip(work.payloads.items()) {
+            match job(&work, position, payload) {
+                Ok(job) => {
+                    jobs.push(job);
+                    positions.push(position);
+                }
+                Err(error) => answers.push(position, Err::<V, _>(error), begun),
+            }
+        }
+        if !jobs.is_empty() {
+            match guarded(&work, || (self.function)(jobs)).await {
+                Ok(outcomes) if outcomes.len() == positions.len() => {
+                    for (position, outcome) in positions.into_iter().zip(outcomes) {
+                        answers.push(position, outcome, begun);
+                    }
+                }
+                failed => {
+                    let error = failed.err().unwrap_or_else(|| {
+                        JobError::new(
+                            "answers",
+                            "the handler did not give one answer for each job of its batch",
+                        )
+                    });
+                    for position in positions {
+                        answers.push(position, Err::<V, _>(error.clone()), begun);
+                    }
+                }
+            }
+        }
+        answers.send();
+    }
+}
+
+fn job<P: DeserializeOwned>(work: &LeasedSlice, position: u32, payload: &str) -> Result<Job<P>, JobError> {
+    let id = JobId {
+        batch: work.batch,
+        position,
+    };
+    match serde_json::from_str(payload) {
+        Ok(payload) => Ok(Job {
+            id,
+            attempt: work.attempt,
+            payload,
+        }),
+        Err(error) => Err(JobError::new(
+            "payload",
+            format!("the payload of job {id} does not fit its kind: {error}"),
+        )
+        .permanent()),
+    }
+}
+
+/// Awaits `begin()` under the work's timeout; a panic becomes an error.
+async fn guarded<T, R: Future<Output = T>>(
+    work: &LeasedSlice,
+    begin: impl FnOnce() -> R,
+) -> Result<T, JobError> {
+    let guarded = std::panic::AssertUnwindSafe(async move { begin().await }).catch_unwind();
+    let ended = match work.timeout_ms {
+        None => guarded.await,
+        Some(timeout_ms) => match tokio::time::timeout(Duration::from_millis(timeout_ms), guarded).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                return Err(JobError::new(
+                    "timeout",
+                    format!("not done after {timeout_ms} ms"),
+                ));
+            }
+        },
+    };
+    ended.map_err(|panic| JobError::new("panic", format!("the handler panicked: {}", panic_text(&*panic))))
+}
+
+/// Gathers outcomes and answers them together, often enough.
+struct Answers<'a> {
+    sink: &'a dyn OutcomeSink,
+    sent_at: Instant,
+    positions: Positions,
+    values: PackedBuilder,
+    durations_us: Vec<u32>,
+    failed: Vec<FailedJob>,
+    released: Positions,
+}
+
+impl<'a> Answers<'a> {
+    fn new(sink: &'a dyn OutcomeSink) -> Self {
+        Answers {
+            sink,
+            sent_at: Instant::now(),
+            positions: Positions::new(),
+            values: PackedBuilder::with_item_bytes_max(VALUE_BYTES_MAX),
+            durations_us: Vec::new(),
+            failed: Vec::new(),
+            released: Positions::new(),
+        }
+    }
+
+    fn push<V: Serialize>(&mut self, position: u32, outcome: Result<V, JobError>, begun: Instant) {
+        let now = Instant::now();
+        let duration_us = micros(now - begun);
+        let stored = outcome.and_then(|value| {
+            self.values.push_value(&value).map_err(|error| {
+                JobError::new("value", format!("the value cannot be kept: {error}")).permanent()
+            })
+        });
+        match stored {
+            Ok(()) => {
+                self.positions.insert(position);
+                self.durations_us.push(duration_us);
+            }
+            Err(error) => self.failed.push(FailedJob {
+                position,
+                error,
+                duration_us,
+            }),
+        }
+        if now - self.sent_at >= ANSWER_EVERY {
+            self.send();
+            self.sent_at = now;
+        }
+    }
+
+    fn release(&mut self, position: u32) {
+        self.released.insert(position);
+    }
+
+    fn send(&mut self) {
+        if self.positions.is_empty() && self.failed.is_empty() && self.released.is_empty() {
+            return;
+        }
+        let values = std::mem::replace(
+            &mut self.values,
+            PackedBuilder::with_item_bytes_max(VALUE_BYTES_MAX),
+        );
+        let positions = std::mem::take(&mut self.positions);
+        let durations_us = std::mem::take(&mut self.durations_us);
+        let completed = (!positions.is_empty()).then(|| Completed {
+            positions,
+            values: values.finish(),
+            durations_us,
+        });
+        self.sink.answer(Outcomes {
+            completed,
+            failed: std::mem::take(&mut self.failed),
+            released: std::mem::take(&mut self.released),
+            logs: Vec::new(),
+        });
+    }
+}

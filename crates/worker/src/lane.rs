@@ -1,0 +1,111 @@
+//! What a worker keeps of one kind.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gristmill_batching::EndReason;
+use gristmill_model::{LeasedSlice, Positions};
+use gristmill_store::Revoked;
+
+use crate::handler::Handler;
+use crate::micro_batch::MicroBatchSizer;
+use crate::settings::WorkerSettings;
+
+/// One kind's handler and the jobs that are claimed for it and not begun.
+pub(crate) struct Lane {
+    pub(crate) handler: Arc<dyn Handler>,
+    sizer: MicroBatchSizer,
+    buffer: VecDeque<LeasedSlice>,
+    buffered: u64,
+    running: usize,
+}
+
+impl Lane {
+    pub(crate) fn new(handler: Arc<dyn Handler>, settings: &WorkerSettings) -> Self {
+        let sizer = MicroBatchSizer::new(settings.micro_batch_target, settings.micro_batch_jobs_max);
+        Lane {
+            handler,
+            sizer,
+            buffer: VecDeque::new(),
+            buffered: 0,
+            running: 0,
+        }
+    }
+
+    /// Jobs that wait here.
+    pub(crate) fn buffered(&self) -> u64 {
+        self.buffered
+    }
+
+    pub(crate) fn push(&mut self, slice: LeasedSlice) {
+        self.buffered += u64::from(slice.len());
+        self.buffer.push_back(slice);
+    }
+
+    /// The next micro-batch, if the handler has room for one more, and why it is no larger.
+    pub(crate) fn take_micro_batch(&mut self, free_slots: usize) -> Option<(LeasedSlice, EndReason)> {
+        let own = self
+            .handler
+            .concurrency()
+            .map_or(usize::MAX, |most| most.saturating_sub(self.running));
+        let free = own.min(free_slots);
+        if free == 0 {
+            return None;
+        }
+        let front = self.buffer.front_mut()?;
+        let size = self.sizer.next(self.buffered, free);
+        let (work, end_reason) = if front.len() > size {
+            (front.take_first(size), EndReason::Full)
+        } else {
+            (self.buffer.pop_front()?, EndReason::Drained)
+        };
+        self.buffered -= u64::from(work.len());
+        self.running += 1;
+        Some((work, end_reason))
+    }
+
+    /// A micro-batch of `jobs` took `elapsed`.
+    pub(crate) fn ended(&mut self, jobs: u32, elapsed: Duration) {
+        self.running -= 1;
+        self.sizer.ran(jobs, elapsed);
+    }
+
+    /// Forgets jobs that were cancelled while they waited here.
+    pub(crate) fn revoke(&mut self, revoked: &Revoked) {
+        for slice in &mut self.buffer {
+            if slice.lease == revoked.lease && slice.batch == revoked.batch {
+                remove(slice, &revoked.positions);
+            }
+        }
+        self.buffer.retain(|slice| !slice.is_empty());
+        self.buffered = self.buffer.iter().map(|slice| u64::from(slice.len())).sum();
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.take_all();
+    }
+
+    /// Takes everything out.
+    pub(crate) fn take_all(&mut self) -> VecDeque<LeasedSlice> {
+        self.buffered = 0;
+        std::mem::take(&mut self.buffer)
+    }
+}
+
+/// Takes `positions` and their payloads out of a slice.
+fn remove(slice: &mut LeasedSlice, positions: &Positions) {
+    let kept = slice.positions.difference(positions);
+    let indexes: Positions = slice
+        .positions
+        .iter()
+        .zip(0..)
+        .filter(|(position, _)| kept.contains(*position))
+        .map(|(_, index)| index)
+        .collect();
+    if !indexes.is_empty() {
+        slice.payloads = slice.payloads.select(&indexes);
+    }
+    slice.positions = kept;
+}

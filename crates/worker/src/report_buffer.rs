@@ -1,0 +1,196 @@
+//! Outcomes that wait for the next exchange, gathered into as few reports as possible.
+
+use std::collections::BTreeMap;
+
+use gristmill_model::{BatchId, Completed, LeaseId, PackedArray, Report};
+
+use crate::handler::Outcomes;
+
+/// Gathers outcomes by lease and batch.
+#[derive(Debug, Default)]
+pub struct ReportBuffer {
+    parts: BTreeMap<(LeaseId, BatchId), Gathered>,
+    weight_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Gathered {
+    attempt: u32,
+    completed: Vec<Completed>,
+    rest: Report,
+}
+
+impl ReportBuffer {
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Roughly how many bytes wait.
+    pub fn weight_bytes(&self) -> usize {
+        self.weight_bytes
+    }
+
+    /// Adds outcomes of one lease and batch.
+    pub fn add(&mut self, lease: LeaseId, batch: BatchId, attempt: u32, outcomes: Outcomes) {
+        let gathered = self.parts.entry((lease, batch)).or_insert_with(|| Gathered {
+            attempt,
+            completed: Vec::new(),
+            rest: Report::new(lease, batch, attempt),
+        });
+        debug_assert_eq!(
+            gathered.attempt, attempt,
+            "a lease holds a batch's jobs on one attempt"
+        );
+        let Outcomes {
+            completed,
+            failed,
+            released,
+            logs,
+        } = outcomes;
+        if let Some(completed) = completed.filter(|completed| !completed.positions.is_empty()) {
+            self.weight_bytes += completed.values.as_str().len() + 4 * completed.durations_us.len();
+            gathered.completed.push(completed);
+        }
+        self.weight_bytes += failed
+            .iter()
+            .map(|failed| 100 + failed.error.message.len())
+            .sum::<usize>();
+        self.weight_bytes += logs.iter().map(|log| log.text.len()).sum::<usize>();
+        gathered.rest.failed.extend(failed);
+        gathered.rest.released = gathered.rest.released.union(&released);
+        gathered.rest.logs.extend(logs);
+    }
+
+    /// Takes everything as reports.
+    pub fn take(&mut self) -> Vec<Report> {
+        self.weight_bytes = 0;
+        std::mem::take(&mut self.parts)
+            .into_values()
+            .flat_map(Gathered::into_reports)
+            .collect()
+    }
+}
+
+impl Gathered {
+    /// One report where the completed parts follow one another; a further one for each part that lies
+    /// between the positions of another, since values are kept in the order of the positions.
+    fn into_reports(mut self) -> Vec<Report> {
+        self.completed.sort_by_key(|part| part.positions.first());
+        let mut runs: Vec<Vec<Completed>> = Vec::new();
+        for part in self.completed {
+            let place = runs.iter_mut().find(|run| {
+                run.last()
+                    .is_some_and(|previous| previous.positions.last() < part.positions.first())
+            });
+            match place {
+                Some(run) => run.push(part),
+                None => runs.push(vec![part]),
+            }
+        }
+        let Report { lease, batch, .. } = self.rest;
+        self.rest.failed.sort_by_key(|failed| failed.position);
+        self.rest.logs.sort_by_key(|log| log.position);
+        let mut runs = runs.into_iter().map(joined);
+        self.rest.completed = runs.next();
+        let mut reports = vec![self.rest];
+        for completed in runs {
+            let mut report = Report::new(lease, batch, self.attempt);
+            // Logs stay with the report that holds their jobs.
+            report.logs = reports[0]
+                .logs
+                .extract_if(.., |log| completed.positions.contains(log.position))
+                .collect();
+            report.completed = Some(completed);
+            reports.push(report);
+        }
+        reports
+    }
+}
+
+fn joined(mut parts: Vec<Completed>) -> Completed {
+    if parts.len() == 1 {
+        return parts.remove(0);
+    }
+    let values = PackedArray::concat(parts.iter().map(|part| &part.values));
+    let mut parts = parts.into_iter();
+    let mut whole = parts.next().expect("a run has parts");
+    for part in parts {
+        whole.positions = whole.positions.union(&part.positions);
+        whole.durations_us.extend(part.durations_us);
+    }
+    whole.values = values;
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use gristmill_model::{FailedJob, JobError, JobLog, Positions};
+
+    use super::*;
+
+    fn completed(positions: &str) -> Outcomes {
+        let positions: Positions = positions.parse().unwrap();
+        let items: Vec<String> = positions.iter().map(|position| position.to_string()).collect();
+        let completed = Completed {
+            values: PackedArray::parse(&format!("[{}]", items.join(","))).unwrap(),
+            durations_us: positions.iter().collect(),
+            positions,
+        };
+        Outcomes {
+            completed: Some(completed),
+            ..Outcomes::default()
+        }
+    }
+
+    fn check(reports: &[Report]) {
+        for completed in reports.iter().filter_map(|report| report.completed.as_ref()) {
+            let positions: Vec<u32> = completed.positions.iter().collect();
+            assert_eq!(completed.durations_us, positions);
+            let values: Vec<u32> = completed
+                .values
+                .items()
+                .map(|item| item.parse().unwrap())
+                .collect();
+            assert_eq!(values, positions);
+        }
+    }
+
+    #[test]
+    fn parts_that_follow_one_another_become_one_report() {
+        let mut buffer = ReportBuffer::default();
+        for part in ["4-5", "0-1", "2,3", "9"] {
+            buffer.add(LeaseId(1), BatchId(2), 1, completed(part));
+        }
+        assert!(buffer.weight_bytes() > 0);
+        let reports = buffer.take();
+        assert_eq!(reports.len(), 1);
+        assert_eq!(reports[0].positions().to_string(), "0-5,9");
+        check(&reports);
+        assert!(buffer.is_empty() && buffer.weight_bytes() == 0);
+    }
+
+    #[test]
+    fn parts_that_interleave_stay_apart_with_their_logs() {
+        let mut buffer = ReportBuffer::default();
+        let mut odd = completed("1,3,5");
+        odd.logs = vec![JobLog {
+            position: 3,
+            text: "three".to_owned(),
+        }];
+        odd.failed = vec![FailedJob {
+            position: 7,
+            error: JobError::new("E", "no"),
+            duration_us: 1,
+        }];
+        buffer.add(LeaseId(1), BatchId(2), 1, odd);
+        buffer.add(LeaseId(1), BatchId(2), 1, completed("0,2,4"));
+        buffer.add(LeaseId(1), BatchId(3), 1, completed("0"));
+        let reports = buffer.take();
+        assert_eq!(reports.len(), 3);
+        check(&reports);
+        let logged = reports.iter().find(|report| !report.logs.is_empty()).unwrap();
+        assert!(logged.positions().contains(3));
+        assert_eq!(reports.iter().map(|report| report.failed.len()).sum::<usize>(), 1);
+    }
+}

@@ -1,0 +1,54 @@
+//! What a worker is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gristmill_model::limits::HEARTBEAT_EVERY_MS;
+
+/// How a worker claims and runs.
+#[derive(Debug, Clone)]
+pub struct WorkerSettings {
+    /// The queues that it claims from.
+    pub queues: Vec<Arc<str>>,
+    /// How many micro-batches run at once, over all kinds.
+    pub concurrency: usize,
+    /// How many jobs to run in all; no bound where `None`.
+    pub jobs_limit: Option<u64>,
+    /// The work that it wants to hold, as the time it takes to run it.
+    pub buffer_target: Duration,
+    /// How long a micro-batch should take, as far as the jobs' durations are known.
+    pub micro_batch_target: Duration,
+    /// Jobs in a micro-batch at most.
+    pub micro_batch_jobs_max: u32,
+    /// How often an idle worker looks for work that other processes submitted.
+    pub poll_every: Duration,
+    /// How often it says that it lives.
+    pub heartbeat_every: Duration,
+    /// How long it tries to reach a source that does not answer before it gives up.
+    pub give_up_after: Duration,
+    /// Whether it ends when nothing is left to claim, now or later.
+    pub until_empty: bool,
+}
+
+/// Bytes of outcomes that wait for their commit, above which no further micro-batch is begun.
+pub const REPORTS_PENDING_BYTES_MAX: usize = 64 << 20;
+
+/// The longest error a worker waits between two tries to reach its source.
+pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(2);
+
+impl Default for WorkerSettings {
+    fn default() -> Self {
+        WorkerSettings {
+            queues: vec![Arc::from(gristmill_model::batch::DEFAULT_QUEUE)],
+            concurrency: std::thread::available_parallelism().map_or(1, usize::from),
+            jobs_limit: None,
+            buffer_target: Duration::from_millis(100),
+            micro_batch_target: Duration::from_millis(10),
+            micro_batch_jobs_max: 1_000,
+            poll_every: Duration::from_millis(100),
+            heartbeat_every: Duration::from_millis(HEARTBEAT_EVERY_MS as u64),
+            give_up_after: Duration::from_secs(60),
+            until_empty: false,
+        }
+    }
+}

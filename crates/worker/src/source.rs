@@ -1,0 +1,115 @@
+//! Where a worker's leases come from.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use gristmill_batching::BatchStats;
+use gristmill_model::{Report, WorkerId};
+use gristmill_store::{Exchanged, Heartbeat, NewWorker, Store, StoreError, Want};
+use tokio::sync::RwLock;
+
+/// What helps against a source's error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SourceErrorKind {
+    /// Trying again later can help.
+    Transient,
+    /// The source does not know the worker (any more): it registers again, and what it held is lost.
+    Unregistered,
+    /// Nothing helps: the worker ends.
+    Fatal,
+}
+
+/// Why a source did not answer.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct SourceError {
+    /// What went wrong and what to do about it.
+    pub message: String,
+    /// What helps.
+    pub kind: SourceErrorKind,
+}
+
+impl From<StoreError> for SourceError {
+    fn from(error: StoreError) -> Self {
+        let kind = match error {
+            StoreError::Locked { .. } | StoreError::Panicked(_) => SourceErrorKind::Transient,
+            StoreError::WorkerUnknown(_) => SourceErrorKind::Unregistered,
+            _ => SourceErrorKind::Fatal,
+        };
+        SourceError {
+            message: error.to_string(),
+            kind,
+        }
+    }
+}
+
+/// A source of leases: a store, or a server over HTTP.
+#[async_trait]
+pub trait Source: Send + Sync + 'static {
+    /// Makes the worker known. Called at the start, and again where the source has forgotten it.
+    async fn register(&self) -> Result<(), SourceError>;
+
+    /// Commits reports and claims leases, in one round trip and one transaction.
+    async fn exchange(&self, reports: Vec<Report>, want: Option<Want>) -> Result<Exchanged, SourceError>;
+
+    /// Says that the worker lives; `stats` is what its hops moved since the last call.
+    async fn heartbeat(&self, stats: BatchStats) -> Result<Heartbeat, SourceError>;
+
+    /// Ends the worker. What it still holds goes back uncharged.
+    async fn leave(&self, stats: BatchStats) -> Result<(), SourceError>;
+
+    /// Resolves when there may be something new to claim.
+    async fn wait_for_work(&self);
+}
+
+/// A store as a source.
+#[derive(Debug)]
+pub struct StoreSource {
+    store: Arc<dyn Store>,
+    worker: NewWorker,
+    id: RwLock<Option<WorkerId>>,
+}
+
+impl StoreSource {
+    /// A worker of this process on `store`, not registered yet.
+    pub fn new(store: Arc<dyn Store>, worker: NewWorker) -> Self {
+        StoreSource {
+            store,
+            worker,
+            id: RwLock::new(None),
+        }
+    }
+
+    async fn id(&self) -> Result<WorkerId, SourceError> {
+        let id = *self.id.read().await;
+        id.ok_or_else(|| SourceError {
+            message: "the worker is not registered".to_owned(),
+            kind: SourceErrorKind::Unregistered,
+        })
+    }
+}
+
+#[async_trait]
+impl Source for StoreSource {
+    async fn register(&self) -> Result<(), SourceError> {
+        let id = self.store.register_worker(self.worker.clone()).await?;
+        *self.id.write().await = Some(id);
+        Ok(())
+    }
+
+    async fn exchange(&self, reports: Vec<Report>, want: Option<Want>) -> Result<Exchanged, SourceError> {
+        Ok(self.store.exchange(self.id().await?, reports, want).await?)
+    }
+
+    async fn heartbeat(&self, stats: BatchStats) -> Result<Heartbeat, SourceError> {
+        Ok(self.store.heartbeat(self.id().await?, stats).await?)
+    }
+
+    async fn leave(&self, stats: BatchStats) -> Result<(), SourceError> {
+        Ok(self.store.leave(self.id().await?, stats).await?)
+    }
+
+    async fn wait_for_work(&self) {
+        self.store.wait_for_work().await;
+    }
+}

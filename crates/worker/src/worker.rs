@@ -1,0 +1,107 @@
+//! A worker: its handlers, its start and its end. The loop between them is the [mill](crate::mill).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use gristmill_model::Clock;
+use tokio::sync::watch;
+
+use crate::handler::Handler;
+use crate::heart::Heart;
+use crate::mill::Mill;
+use crate::observer::Observer;
+use crate::settings::WorkerSettings;
+use crate::source::{Source, SourceError};
+
+/// Stops a worker: it claims nothing more, ends what runs, gives back what has not begun, commits and leaves.
+#[derive(Debug, Clone)]
+pub struct Stopper(watch::Sender<bool>);
+
+impl Stopper {
+    /// Asks the worker to stop. May be called more than once.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+/// What a worker did, at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WorkerSummary {
+    /// Jobs completed and committed.
+    pub completed: u64,
+    /// Failed attempts committed.
+    pub failed: u64,
+    /// Outcomes that were refused, because the lease had been lost or the job cancelled.
+    pub refused: u64,
+}
+
+/// A worker over one source.
+pub struct Worker {
+    source: Arc<dyn Source>,
+    settings: WorkerSettings,
+    observer: Arc<dyn Observer>,
+    clock: Arc<dyn Clock>,
+    handlers: HashMap<Arc<str>, Arc<dyn Handler>>,
+    stop: watch::Sender<bool>,
+}
+
+impl Worker {
+    /// A worker without handlers yet.
+    pub fn new(
+        source: Arc<dyn Source>,
+        settings: WorkerSettings,
+        observer: Arc<dyn Observer>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Worker {
+            source,
+            settings,
+            observer,
+            clock,
+            handlers: HashMap::new(),
+            stop: watch::Sender::new(false),
+        }
+    }
+
+    /// Runs jobs of `kind` with `handler`.
+    pub fn handle(&mut self, kind: impl Into<Arc<str>>, handler: Arc<dyn Handler>) {
+        self.handlers.insert(kind.into(), handler);
+    }
+
+    /// What stops this worker.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.stop.clone())
+    }
+
+    /// Works until it is stopped, its limit is reached, nothing is left (where it was told so), or the
+    /// source cannot be reached any more. Everything it did is committed when this returns `Ok`.
+    pub async fn run(self) -> Result<WorkerSummary, SourceError> {
+        let Worker {
+            source,
+            settings,
+            observer,
+            clock,
+            handlers,
+            stop,
+        } = self;
+        source.register().await?;
+        let heart = Heart::start(source.clone(), settings.heartbeat_every);
+        let mill = Mill::new(
+            source.clone(),
+            settings,
+            observer,
+            clock,
+            handlers.clone(),
+            heart.stats(),
+        );
+        let (heart, ended) = mill.turn(heart, stop.subscribe()).await;
+        for handler in handlers.values() {
+            handler.shut_down().await;
+        }
+        // The heart beats until the last report is in.
+        let left = source.leave(heart.stop()).await;
+        let summary = ended?;
+        left?;
+        Ok(summary)
+    }
+}
