@@ -1,0 +1,1 @@
+"""The differential check: random tables, random queries, batched against stock."""

@@ -1,0 +1,221 @@
+"""Random scalar expressions and conditions over a table's columns."""
+
+import random
+
+from . import column_types
+from .tables import Column, Table
+
+# What may be compared with what without a cast.
+COMPARABLE = {"int": ("int", "float", "numeric"), "float": ("int", "float"), "numeric": ("int", "numeric"),
+              "date": ("date", "timestamp"), "timestamp": ("timestamp", "date"), "timestamptz": ("timestamptz",),
+              "text": ("text",), "textc": ("textc",), "texticu": ("texticu",), "textnocase": ("textnocase",),
+              "bpchar": ("bpchar",), "bool": ("bool",), "other": ()}
+TEXT_FAMILIES = ("text", "textc", "texticu")
+NUMBER_FAMILIES = ("int", "float", "numeric")
+CONDITION_DEPTH_MAX = 3
+NESTING_OFF = -1
+
+
+class ExpressionMaker:
+    """Expressions over the columns of one table, written with an alias.
+
+    With `parameters` (a list) it may write $1, $2, … and notes each one's constant in that list.
+    """
+
+    def __init__(self, rng: random.Random, table: Table, alias: str, parameters: list = None):
+        self.rng = rng
+        self.table = table
+        self.alias = alias
+        self.parameters = parameters
+
+    def column(self, *families: str) -> Column:
+        """A column of one of these families, or None."""
+        fitting = [column for column in self.table.columns if not families or column.type.family in families]
+        return self.rng.choice(fitting) if fitting else None
+
+    def name(self, column: Column) -> str:
+        return f"{self.alias}.{column.name}"
+
+    def constant(self, column: Column) -> str:
+        """A constant to compare a column with: mostly a value that is likely to occur in it."""
+        literal = column.type.literal(self.rng, max(0.03, column.extreme_share))
+        if self.parameters is not None and self.rng.random() < 0.6 and len(self.parameters) < 6:
+            self.parameters.append((column.type.plain_sql, literal))
+            return f"${len(self.parameters)}"
+        return literal
+
+    def number(self, depth: int = 0) -> str:
+        """A numeric expression; now and then one that can fail (division, overflow)."""
+        column = self.column(*NUMBER_FAMILIES)
+        plain = self.name(column)
+        draw = self.rng.random()
+        if depth >= 2 or draw < 0.35:
+            return plain
+        if draw < 0.75:
+            operator = self.rng.choice("+-*+-*+-*/%" if column.type.family != "float" else "+-*/")
+            # The remainder is not defined for floats, which a nested expression may be.
+            other = self._operand(depth if operator != "%" else NESTING_OFF, column)
+            return f"({plain} {operator} {other})"
+        if draw < 0.80:
+            return f"(1 - {plain})"
+        if draw < 0.84:
+            return f"(- {plain})"
+        if draw < 0.88:
+            return f"abs({plain})"
+        if draw < 0.91:
+            return f"coalesce({plain}, 0)"
+        if draw < 0.94:
+            return f"(case when {self.simple_condition()} then {plain} else 0 end)"
+        if draw < 0.97:
+            return f"{plain}::{self.rng.choice(('int8', 'float8', 'numeric', 'int4'))}"
+        return f"({plain} * {self.number(depth + 1)})"
+
+    def _operand(self, depth: int, column: Column) -> str:
+        draw = self.rng.random()
+        if draw < 0.4:
+            return self.rng.choice(("1", "2", "3", "10", "0.5", "7", "-1"))
+        if draw < 0.6:
+            return self.constant(column)
+        family = ("int", "numeric") if column.type.family == "numeric" else (column.type.family,)
+        other = self.column(*family) or column
+        return self.name(other) if draw < 0.9 or depth == NESTING_OFF else self.number(depth + 1)
+
+    def scalar(self) -> str:
+        """A select-list expression of any type."""
+        draw = self.rng.random()
+        if draw < 0.65:
+            return self.name(self.column())
+        if draw < 0.85:
+            return self.number()
+        text = self.column(*TEXT_FAMILIES)
+        if text and draw < 0.92:
+            return self.rng.choice(("length({0})", "upper({0})", "{0} || 'x'", "md5({0})", "substr({0}, 2, 3)")
+                                   ).format(self.name(text))
+        if draw < 0.95:
+            return f"({self.condition()})"
+        time = self.column("date", "timestamp")
+        if time and draw < 0.98:
+            return f"extract(year from {self.name(time)})"
+        return f"{self.alias}.id::text"
+
+    def simple_condition(self) -> str:
+        """A condition without AND, OR or NOT around it."""
+        column = self.column()
+        name = self.name(column)
+        choices = [self._comparison, self._comparison, self._comparison, self._null_test, self._in_list,
+                   self._between, self._column_comparison]
+        if column.type.family == "bool":
+            return self.rng.choice(("{0}", "not {0}", "{0} is true", "{0} is not true", "{0} is false",
+                                    "{0} is unknown", "{0} = true", "{0} <> false")).format(name)
+        if column.type.family == "textnocase":
+            choices = [self._null_test, self._equality, self._in_list]
+        elif column.type.family in (*TEXT_FAMILIES, "bpchar"):
+            choices += [self._like, self._like, self._equality]
+        elif column.type.family in NUMBER_FAMILIES:
+            choices += [self._arithmetic]
+        elif column.type.family == "other":
+            choices = [self._null_test, self._equality]
+        return self.rng.choice(choices)(column)
+
+    def _comparison(self, column: Column) -> str:
+        operator = self.rng.choice(("=", "<>", "<", "<=", ">", ">="))
+        if self.rng.random() < 0.15:
+            return f"{self.constant(column)} {operator} {self.name(column)}"
+        if column.type.family == "int" and self.rng.random() < 0.2:
+            other = self.rng.choice((column_types.INT2, column_types.INT4, column_types.INT8, column_types.FLOAT8))
+            return f"{self.name(column)} {operator} {other.literal(self.rng)}"
+        return f"{self.name(column)} {operator} {self.constant(column)}"
+
+    def _equality(self, column: Column) -> str:
+        return f"{self.name(column)} {self.rng.choice(('=', '<>', 'is distinct from'))} {self.constant(column)}"
+
+    def _column_comparison(self, column: Column) -> str:
+        other = self.column(*COMPARABLE[column.type.family])
+        if other is None:
+            return self._null_test(column)
+        return f"{self.name(column)} {self.rng.choice(('=', '<>', '<', '<=', '>', '>='))} {self.name(other)}"
+
+    def _null_test(self, column: Column) -> str:
+        return f"{self.name(column)} is {self.rng.choice(('', 'not '))}null"
+
+    def _in_list(self, column: Column) -> str:
+        values = [column.type.literal(self.rng, 0.05) for _ in range(self.rng.choice((1, 2, 3, 3, 12)))]
+        if self.rng.random() < 0.1:
+            values.append("null")
+        return f"{self.name(column)} {self.rng.choice(('', 'not '))}in ({', '.join(values)})"
+
+    def _between(self, column: Column) -> str:
+        word = self.rng.choice(("between", "between", "not between", "between symmetric"))
+        return f"{self.name(column)} {word} {self.constant(column)} and {self.constant(column)}"
+
+    def _like(self, column: Column) -> str:
+        pattern = self.rng.choice(("a%", "ab%", "abc%", "%", "%b", "a_c%", "", "abcdefgh%", "x\\_%", "50\\%", "\u00e9%",
+                                   "zebra", "A%", "%bc%"))
+        operator = self.rng.choice(("like", "like", "like", "not like", "ilike"))
+        return f"{self.name(column)} {operator} {column_types.quoted(pattern)}"
+
+    def _arithmetic(self, column: Column) -> str:
+        operator = self.rng.choice(("=", "<>", "<", "<=", ">", ">="))
+        return f"{self.number()} {operator} {self.rng.choice(('0', '1', '10', '2.5', self.name(column)))}"
+
+    def _unusual(self) -> str:
+        """Conditions that no kernel knows: volatile functions, functions, guards, row-wise comparison."""
+        number = self.name(self.column("int", "numeric") or self.column("int"))
+        choices = [f"random() >= 0", f"({number} <> 0 and 1 / {number} >= 0)", f"({number} = 0 or 10 % {number} < 5)",
+                   f"({self.alias}.id, {number}) > (5, 0)", f"num_nulls({number}) = 0",
+                   f"{self.alias}.tableoid is not null", f"{self.alias}.ctid is not null",
+                   f"{self.alias} is not null", f"{number}::text ~ '1'"]
+        text = self.column(*TEXT_FAMILIES)
+        if text:
+            choices += [f"length({self.name(text)}) > 2", f"upper({self.name(text)}) = 'ABC'",
+                        f"{self.name(text)} ~ '^a'"]
+        return self.rng.choice(choices)
+
+    def condition(self, depth: int = 0):
+        """A condition of any shape."""
+        draw = self.rng.random()
+        if depth >= CONDITION_DEPTH_MAX or draw < 0.7:
+            return self.simple_condition()
+        if draw < 0.74:
+            return self._unusual()
+        if draw < 0.80:
+            return f"not ({self.condition(depth + 1)})"
+        word = self.rng.choice((" and ", " or ", " or "))
+        return "(" + word.join(self.condition(depth + 1) for _ in range(self.rng.choice((2, 2, 3)))) + ")"
+
+    def conditions(self) -> list:
+        """The conjuncts of a WHERE clause, from none to four."""
+        return [self.condition() for _ in range(self.rng.choice((0, 0, 1, 1, 1, 2, 2, 3, 4)))]
+
+    def aggregate(self, exact_only: bool = False) -> str:
+        """An aggregate call. With exact_only its result does not depend on the order of the rows."""
+        call = self._aggregate_call(exact_only)
+        if self.rng.random() < 0.15:
+            call += f" filter (where {self.condition(1)})"
+        return call
+
+    def _aggregate_call(self, exact_only: bool) -> str:
+        draw = self.rng.random()
+        if draw < 0.2:
+            return "count(*)"
+        if draw < 0.3:
+            return f"count({self.name(self.column())})"
+        if draw < 0.65:
+            families = ("int",) if exact_only else NUMBER_FAMILIES
+            function = self.rng.choice(("sum", "sum", "avg"))
+            if exact_only or self.rng.random() < 0.6:
+                return f"{function}({self.name(self.column(*families))})"
+            return f"{function}({self.number()})"
+        if draw < 0.9:
+            column = self.rng.choice([column for column in self.table.columns if column.type.can_minmax
+                                      and (column.type.is_exact or not exact_only)])
+            return f"{self.rng.choice(('min', 'max'))}({self.name(column)})"
+        if draw < 0.94:
+            return f"{self.rng.choice(('bool_and', 'bool_or', 'every'))}({self.simple_condition()})"
+        if exact_only:
+            return "count(*)"
+        number = self.name(self.column(*NUMBER_FAMILIES))
+        return self.rng.choice((f"count(distinct {number})", f"stddev({number})", f"variance({number})",
+                                f"array_agg({number})", f"string_agg({number}::text, ',')", f"bit_and({self.alias}.id)",
+                                f"sum(distinct {number})", f"array_agg({number} order by {number})",
+                                f"percentile_cont(0.5) within group (order by {self.alias}.id)"))

@@ -1,0 +1,310 @@
+"""Random queries: small syntax trees that can be written as SQL and shrunk piece by piece."""
+
+import copy
+import random
+from dataclasses import dataclass, field
+
+from .expressions import ExpressionMaker
+from .tables import Table
+
+
+@dataclass
+class Query:
+    """A select over `source`, with its clauses as lists so that any piece can be left out.
+
+    `is_ordered`: stock's row order is part of the answer (no hashing anywhere, no parallel workers).
+    `frame` wraps the select: `{q}` stands for it; one statement a line of the list.
+    `probe` is the statement whose plan tells whether the query was batched.
+    """
+    source: str
+    targets: list
+    conditions: list = field(default_factory=list)
+    keys: list = field(default_factory=list)
+    grouping: str = "{keys}"
+    having: list = field(default_factory=list)
+    order: list = field(default_factory=list)
+    limit: str = ""
+    is_ordered: bool = True
+    frame: list = field(default_factory=lambda: ["{q}"])
+    probe: str = "{q}"
+    tables: list = field(default_factory=list)
+    distinct: bool = False
+
+    def select(self) -> str:
+        parts = ["select " + ("distinct " if self.distinct else "") + ", ".join([*self.keys, *self.targets]),
+                 f"from {self.source}"]
+        if self.conditions:
+            parts.append("where " + " and ".join(self.conditions))
+        if self.keys:
+            parts.append("group by " + self.grouping.format(keys=", ".join(self.keys)))
+        if self.having:
+            parts.append("having " + " and ".join(self.having))
+        if self.order:
+            parts.append("order by " + ", ".join(self.order))
+        if self.limit:
+            parts.append(self.limit)
+        return " ".join(parts)
+
+    def statements(self) -> list:
+        select = self.select()
+        return [line.replace("{q}", select) for line in self.frame]
+
+    def explained(self) -> str:
+        return self.probe.replace("{q}", self.select())
+
+    def smaller(self):
+        """Every query that has one piece less than this one."""
+        for clause in ("targets", "conditions", "keys", "having", "order"):
+            pieces = getattr(self, clause)
+            needed = 1 if clause == "targets" or (clause == "keys" and self.keys) else 0
+            if len(pieces) <= needed:
+                continue
+            for gone in range(len(pieces)):
+                less = copy.deepcopy(self)
+                del getattr(less, clause)[gone]
+                yield less
+        if self.limit:
+            less = copy.deepcopy(self)
+            less.limit = ""
+            yield less
+        if self.frame != ["{q}"] and not any("$" in piece for piece in (*self.conditions, *self.targets)):
+            less = copy.deepcopy(self)
+            less.frame, less.probe = ["{q}"], "{q}"
+            yield less
+
+
+class QueryMaker:
+    """Makes queries over a round's tables."""
+
+    def __init__(self, rng: random.Random, tables: list, is_parallel: bool = False, may_write: bool = True):
+        self.rng = rng
+        self.tables = tables
+        self.is_parallel = is_parallel
+        self.may_write = may_write
+        self.names = 0
+
+    def make(self) -> Query:
+        shapes = [(self.scan, 22), (self.limited, 8), (self.aggregate, 26), (self.grouped, 22), (self.joined, 6),
+                  (self.nested, 7), (self.prepared, 6), (self.cursor, 3), (self.stacked, 4), (self.unbatchable, 3),
+                  (self.guarded, 3)]
+        if self.is_parallel:
+            # Only what has one answer, however the workers share the rows.
+            shapes = [(self.aggregate, 40), (self.grouped, 40), (self.scan, 20)]
+        elif self.may_write:
+            shapes.append((self.writing, 3))
+        makers, weights = zip(*shapes)
+        query = self.rng.choices(makers, weights)[0]()
+        if self.is_parallel:
+            query.is_ordered = False
+        return query
+
+    def _over(self, table: Table = None, alias: str = "t", parameters: list = None):
+        table = table or self.rng.choice(self.tables)
+        return table, ExpressionMaker(self.rng, table, alias, parameters)
+
+    def _fresh(self, prefix: str) -> str:
+        self.names += 1
+        return f"{prefix}{self.names}"
+
+    def scan(self, parameters: list = None) -> Query:
+        table, make = self._over(parameters=parameters)
+        targets = ["t.*"] if self.rng.random() < 0.2 else [make.scalar() for _ in range(self.rng.randint(1, 5))]
+        return Query(f"{table.name} t", targets, make.conditions(), tables=[table])
+
+    def limited(self) -> Query:
+        query = self.scan()
+        query.limit = f"limit {self.rng.choice((0, 1, 1, 2, 5, 17, 100))}"
+        if self.rng.random() < 0.3:
+            query.limit += f" offset {self.rng.choice((1, 3, 70))}"
+        return query
+
+    def aggregate(self, parameters: list = None) -> Query:
+        table, make = self._over(parameters=parameters)
+        targets = [make.aggregate(self.is_parallel) for _ in range(self.rng.randint(1, 5))]
+        query = Query(f"{table.name} t", targets, make.conditions(), tables=[table])
+        if self.rng.random() < 0.1:
+            query.targets.append("count(*) * 2 + 1")
+        if self.rng.random() < 0.05:
+            query.having = ["count(*) > 3"]
+        return query
+
+    def grouped(self) -> Query:
+        table, make = self._over()
+        keys = []
+        for _ in range(self.rng.choice((1, 1, 1, 2, 2, 3))):
+            column = make.column()
+            if column.type.name in ("jsonb",) or (self.is_parallel and not column.type.is_exact):
+                column = make.column("int")
+            keys.append(make.name(column))
+        if self.rng.random() < 0.1:
+            keys.append("(" + make.number() + ")" if not self.is_parallel else "(t.id % 3)")
+        keys = list(dict.fromkeys(keys))
+        query = Query(f"{table.name} t", [make.aggregate(self.is_parallel) for _ in range(self.rng.randint(1, 4))],
+                      make.conditions(), keys, is_ordered=False, tables=[table])
+        if self.rng.random() < 0.2:
+            query.having = [self.rng.choice(("count(*) > 1", "min(t.id) > 2", "sum(t.id) % 2 = 0",
+                                             "avg(t.id) > 10", "count(*) between 1 and 5"))]
+        if self.rng.random() < 0.05 and not self.is_parallel:
+            query.grouping = self.rng.choice(("rollup ({keys})", "cube ({keys})", "grouping sets (({keys}), ())"))
+        if self.rng.random() < 0.1:
+            query.order = [str(position + 1) for position in range(len(keys))]
+        return query
+
+    def guarded(self) -> Query:
+        """A condition that keeps an expression from failing, and now and then one that does not."""
+        table, make = self._over()
+        divisor = make.name(make.column("int", "numeric"))
+        guard = self.rng.choice((f"{divisor} <> 0", f"{divisor} > 0", f"{divisor} <> 1", f"not ({divisor} = 0)",
+                                 f"{divisor} in (1, 2, 3)", f"{divisor} is not null"))
+        failing = f"100 / {divisor}"
+        draw = self.rng.randrange(5)
+        if draw == 0:
+            return Query(f"{table.name} t", [f"sum({failing})", "count(*)"], [guard], tables=[table])
+        if draw == 1:
+            return Query(f"{table.name} t", [f"max({failing}) filter (where {guard})"], make.conditions()[:1],
+                         tables=[table])
+        if draw == 2:
+            return Query(f"{table.name} t", ["t.id", failing], [guard], tables=[table],
+                         limit=self.rng.choice(("", "limit 1", "limit 3", "limit 20")))
+        if draw == 3:
+            return Query(f"{table.name} t", ["count(*)"], [guard, f"{failing} > 3"], tables=[table])
+        return Query(f"{table.name} t", ["count(*)"], [f"(case when {guard} then {failing} else 1 end) > 0"],
+                     tables=[table])
+
+    def joined(self) -> Query:
+        left, make_left = self._over(alias="t")
+        right, make_right = self._over(alias="u")
+        kind = self.rng.choice(("join", "left join", "join", "full join", "semi", "anti"))
+        conditions = [make_left.condition()] if self.rng.random() < 0.5 else []
+        if kind in ("semi", "anti"):
+            word = "exists" if kind == "semi" else "not exists"
+            conditions.append(f"{word} (select 1 from {right.name} u where u.id = t.id and {make_right.condition()})")
+            source = f"{left.name} t"
+            targets = [make_left.scalar() for _ in range(3)]
+        else:
+            source = f"{left.name} t {kind} {right.name} u on t.id = u.id"
+            if kind != "full join" and self.rng.random() < 0.4:
+                source += f" and {make_right.condition()}"
+            targets = [make_left.scalar(), make_right.scalar(), "t.id", "u.id"]
+        query = Query(source, targets, conditions, is_ordered=False, tables=[left, right])
+        if self.rng.random() < 0.3 and kind not in ("semi", "anti"):
+            query.targets = [make_left.aggregate(True), make_right.aggregate(True)]
+        return query
+
+    def nested(self) -> Query:
+        table, make = self._over()
+        inner, make_inner = self._over(alias="u")
+        key = make_inner.name(make_inner.column("int"))
+        draw = self.rng.randrange(6)
+        if draw == 0:
+            source = (f"(select {key} as k, count(*) as n, sum(u.id) as s from {inner.name} u "
+                      f"where {make_inner.condition()} group by 1) q")
+            return Query(source, ["count(*)", "sum(q.n)", "max(q.s)", "min(q.k)"], tables=[inner], is_ordered=False)
+        if draw == 1:
+            condition = f"t.id in (select u.id from {inner.name} u where {make_inner.condition()})"
+            return Query(f"{table.name} t", [make.scalar(), "t.id"], [condition], is_ordered=False,
+                         tables=[table, inner])
+        if draw == 2:  # A correlated subquery: the inner scan is rescanned with a new PARAM_EXEC value.
+            target = f"(select {make_inner.aggregate()} from {inner.name} u where u.id < t.id + 3)"
+            return Query(f"{table.name} t", ["t.id", target], ["t.id < 12", *make.conditions()[:1]],
+                         tables=[table, inner])
+        if draw == 3:  # An InitPlan's value as the constant of a condition.
+            condition = f"t.id > (select {self.rng.choice(('avg', 'min', 'max'))}(u.id) from {inner.name} u)"
+            return Query(f"{table.name} t", [make.aggregate()], [condition, *make.conditions()[:1]],
+                         tables=[table, inner])
+        if draw == 4:
+            source = (f"{table.name} t, lateral (select count(*) as n, max(u.id) as m from {inner.name} u "
+                      f"where u.id <= t.id and {make_inner.condition()}) q")
+            return Query(source, ["t.id", "q.n", "q.m"], ["t.id < 10"], tables=[table, inner])
+        condition = f"t.id = any (select u.id from {inner.name} u limit 5)"
+        return Query(f"{table.name} t", [make.aggregate()], [condition], tables=[table, inner])
+
+    def prepared(self) -> Query:
+        """A statement prepared once and executed with a generic and with custom plans."""
+        parameters = []
+        query = self.aggregate(parameters) if self.rng.random() < 0.5 else self.scan(parameters)
+        if not parameters:
+            query.conditions.append("t.id > $1")
+            parameters.append(("int4", "5"))
+        name = self._fresh("statement")
+        types = ", ".join(kind for kind, _ in parameters)
+        nulls = ", ".join("null" for _ in parameters)
+        values = ", ".join(value for _, value in parameters)
+        mode = self.rng.choice(("force_generic_plan", "force_custom_plan", "auto"))
+        query.frame = [f"set plan_cache_mode = {mode}", f"prepare {name} ({types}) as {{q}}",
+                       f"execute {name} ({values})", f"execute {name} ({nulls})", f"execute {name} ({values})",
+                       f"deallocate {name}", "reset plan_cache_mode"]
+        query.probe = f"execute {name} ({values})"
+        return query
+
+    def cursor(self) -> Query:
+        query = self.scan()
+        name = self._fresh("cursor")
+        kind = self.rng.choice(("", "no scroll ", "scroll ", "")) + "cursor"
+        steps = [f"fetch {self.rng.choice((1, 3, 50))} from {name}"]
+        if self.may_write and not query.tables[0].is_temporary and self.rng.random() < 0.5:
+            # What happens after DECLARE must not be seen by the cursor.
+            changing = query.tables[0].columns[-1].name
+            steps.append(f"update {query.tables[0].name} set {changing} = {changing} where id % 2 = 0")
+            steps += ["savepoint s", f"delete from {query.tables[0].name} where id % 3 = 0", "rollback to s"]
+        steps.append(f"fetch {self.rng.choice((1, 10))} from {name}")
+        if kind == "scroll cursor":
+            steps += [f"fetch backward 2 from {name}", f"move first from {name}", f"fetch 2 from {name}"]
+        steps.append(f"fetch all from {name}")
+        query.frame = ["begin", f"declare {name} {kind} for {{q}}", *steps, "rollback"]
+        return query
+
+    def stacked(self) -> Query:
+        """Nodes above a batched scan: sort, distinct, window, union, CTE."""
+        query = self.scan()
+        table = query.tables[0]
+        make = ExpressionMaker(self.rng, table, "t")
+        draw = self.rng.randrange(5)
+        if draw == 0:
+            query.order = ["t.id desc"]
+            query.limit = "limit 7"
+        elif draw == 1:
+            query.targets = ["t.id", f"row_number() over (order by t.id)", f"sum(t.id) over (order by t.id)"]
+        elif draw == 2:
+            query.frame = ["({q}) union all ({q})"]
+            query.probe = query.frame[0]
+        elif draw == 3:
+            query.frame = ["with w as materialized ({q}) select count(*) from w"]
+            query.probe = query.frame[0]
+        else:
+            query.targets, query.distinct, query.is_ordered = [make.name(make.column("int"))], True, False
+        return query
+
+    def unbatchable(self) -> Query:
+        """What has to be left to stock: locks, system columns, whole rows, samples, SERIALIZABLE."""
+        query = self.scan()
+        draw = self.rng.randrange(6)
+        if draw == 0 and self.may_write:
+            query.limit = self.rng.choice(("for update", "for share skip locked"))
+        elif draw == 1:
+            query.targets = ["t.ctid", "t.tableoid::regclass"]
+        elif draw == 2:
+            query.targets = ["t"]
+        elif draw == 3:
+            query.source += " tablesample system (50) repeatable (7)"
+        elif draw == 4:
+            query.frame = ["begin isolation level serializable", "{q}", "commit"]
+        else:
+            query.frame = ["begin", "declare c scroll cursor with hold for {q}", "commit", "fetch 3 from c",
+                           "fetch backward 2 from c", "close c"]
+        return query
+
+    def writing(self) -> Query:
+        """Data changes that read through a scan, rolled back; own changes seen by later statements."""
+        table, make = self._over(self.rng.choice([table for table in self.tables]))
+        query = Query(f"{table.name} t", [make.aggregate(True), "count(*)"], make.conditions(), tables=[table])
+        condition = " and ".join(make.conditions() or ["true"])
+        changing = table.columns[-1].name
+        change = self.rng.choice((
+            f"update {table.name} t set {changing} = t.{changing} where {condition}",
+            f"delete from {table.name} t where {condition}",
+            f"update {table.name} t set id = t.id + 1 where {condition} returning t.id",
+            f"insert into {table.name} select t.* from {table.name} t where {condition}"))
+        query.frame = ["begin", change, "{q}", "savepoint s", f"delete from {table.name} where id % 2 = 0", "{q}",
+                       "rollback to s", "{q}", "rollback"]
+        return query

@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""Random queries, batched against stock: the answers and the errors must be equal.
+
+    make -C extension test-differential                  10,000 pairs, a new seed
+    t/differential_check.py --seed 7 --pairs 2000        the same tables and queries every time
+    t/differential_check.py --minutes 10                 as many pairs as fit
+
+A pair is one generated query run with batchexec.mode = allow and with forbid. Rounds of tables follow
+one another: each has every kind of layout, its own settings, and now and then a concurrent writer, an
+old snapshot or parallel workers. A difference is written below the build directory as a script for
+psql, made as small as it could be. Exit status 1: a difference, a crash or too few batched queries.
+"""
+
+import argparse
+import collections
+import random
+import sys
+import time
+
+import prerequisites
+from prerequisites import LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite, fail
+from server import Server, stop_on_signals
+
+PAIRS_DEFAULT = 10_000
+PAIRS_A_ROUND = 400
+DIFFERENCES_MAX = 20
+BATCHED_SHARE_MIN = 0.60
+DATABASE = "differential"
+SETTINGS = {"shared_buffers": "256MB", "max_parallel_workers": "4", "max_worker_processes": "8"}
+
+
+class Tally:
+    """What the run has seen so far."""
+
+    def __init__(self):
+        self.pairs = self.batched = self.invalid = 0
+        self.errors = collections.Counter()
+        self.differences = []
+
+    def closing_lines(self, seed: int, started: float) -> str:
+        failed = ", ".join(f"{state} {count}" for state, count in self.errors.most_common(8)) or "none"
+        share = self.batched / self.pairs if self.pairs else 0
+        return (f"seed {seed}: {self.pairs} pairs, {len(self.differences)} differences, "
+                f"{100 * share:.1f}% batched, {sum(self.errors.values())} pairs ended in an error on both sides "
+                f"({failed}), {time.monotonic() - started:.0f} s\n"
+                f"{self.pairs - len(self.differences)} passed, {len(self.differences)} failed")
+
+
+class Round:
+    """One set of tables and settings, and the sessions that query them."""
+
+    def __init__(self, server: Server, seed: int, number: int):
+        self.rng = random.Random(f"{seed}/{number}")
+        self.server = server
+        self.seed = seed
+        self.number = number
+        self.situation = self.rng.choice(("quiet", "quiet", "quiet", "writer", "old snapshot", "parallel"))
+        self.tables = [tables.make_table(self.rng, f"t{index}", kind)
+                       for index, kind in enumerate(self._kinds())]
+        self.settings = self._settings()
+        self.concurrent = []
+
+    def _kinds(self) -> list:
+        kinds = [kind for kind in tables.KINDS if kind != "temporary" or self.situation == "quiet"]
+        if self.situation == "parallel":
+            return self.rng.sample(["fixed_width", "seed_shape", "partitioned", "churned", "vacuumed"], 3)
+        return self.rng.sample(kinds, 6)
+
+    def _settings(self) -> list:
+        rows = self.rng.choice((None, None, 1, 3, 64))
+        settings = [f"set batchexec.batch_rows = {rows}"] if rows else []
+        if self.rng.random() < 0.2:
+            settings.append("set work_mem = '64kB'")
+        if self.rng.random() < 0.3:
+            settings.append("set enable_sort = off")
+        if self.rng.random() < 0.1:
+            settings.append("set enable_partitionwise_aggregate = on")
+        if self.situation == "parallel":
+            settings += ["set parallel_setup_cost = 0", "set parallel_tuple_cost = 0",
+                         "set min_parallel_table_scan_size = 0", "set max_parallel_workers_per_gather = 2"]
+        else:
+            settings.append("set max_parallel_workers_per_gather = 0")
+        return settings
+
+    def _session(self) -> "comparison.Session":
+        return comparison.Session(self.server.conninfo(DATABASE), [f"load '{LIBRARY_NAME}'"])
+
+    def run(self, tally: Tally, pairs: int, deadline: float) -> None:
+        pair, writer = self._open()
+        maker = queries.QueryMaker(self.rng, self.tables, self.situation == "parallel",
+                                   may_write=self.situation == "quiet")
+        for _ in range(pairs):
+            if len(tally.differences) >= DIFFERENCES_MAX or time.monotonic() > deadline:
+                break
+            query = maker.make()
+            if self.situation == "old snapshot" and query.frame[0].startswith("begin"):
+                query.frame, query.probe = ["{q}"], "{q}"
+            self._try(tally, pair, query)
+        for session in {id(session): session for session in (pair.batched, pair.stock, writer) if session}.values():
+            session.connection.finish()
+        self._drop_tables()
+
+    def _open(self):
+        """The tables made, and a pair of sessions in this round's situation; its writer, if there is one."""
+        first = self._session()
+        for table in self.tables:
+            for statement in table.setup:
+                first.must(statement)
+        if self.rng.random() < 0.5:
+            first.must("analyze")
+        second = first
+        writer = None
+        if self.situation == "old snapshot":
+            second = self._session()
+            for session in (first, second):
+                session.must("begin isolation level repeatable read")
+                session.must(f"select count(*) from {self.tables[0].name}")
+        if self.situation in ("writer", "old snapshot"):
+            writer = self._session()
+            self.concurrent = tables.concurrent_changes(self.rng, self.tables)
+            for statement in self.concurrent:
+                writer.must(statement)
+            if self.situation == "old snapshot":
+                writer.must("commit")
+        for session in {id(first): first, id(second): second}.values():
+            for statement in self.settings:
+                session.must(statement)
+        return comparison.Pair(first, second, savepoint=self.situation == "old snapshot"), writer
+
+    def _drop_tables(self) -> None:
+        names = ", ".join(table.name for table in self.tables if not table.is_temporary)
+        self.server.psql(f"set client_min_messages = error; drop table if exists {names} cascade", DATABASE)
+
+    def _try(self, tally: Tally, pair, query) -> None:
+        tally.pairs += 1
+        try:
+            taken = pair.answers(query, stock_first=self.rng.random() < 0.5)
+            pair.batched.use("allow")
+            if self._is_batched(pair, query):
+                tally.batched += 1
+        except comparison.ServerLost as lost:
+            self._report(tally, f"the server was lost: {lost}",
+                         minimiser.script(self.seed, self.settings, self._setup_of(query), self.concurrent,
+                                          query, f"server lost: {lost}"))
+            raise
+        error = taken["stock"].error
+        if error:
+            tally.errors[error] += 1
+            if error.startswith(comparison.INVALID_CLASSES):
+                tally.invalid += 1
+                print(f"invalid: {pair.stock.message}\n  in {query.statements()}"[:1500])
+        found = comparison.difference(query, taken)
+        if found:
+            found = f"round {self.number} ({self.situation}): {found}"
+            self._report(tally, found, minimiser.minimised(self.seed, pair, self.settings, self.concurrent,
+                                                           query, found))
+
+    def _is_batched(self, pair, query) -> bool:
+        if not pair.savepoint:
+            return pair.batched.is_batched(query)
+        pair.batched.must("savepoint explaining")
+        batched = pair.batched.is_batched(query)
+        pair.batched.must("rollback to explaining")
+        return batched
+
+    def _setup_of(self, query) -> list:
+        return [statement for table in query.tables for statement in table.setup]
+
+    def _report(self, tally: Tally, found: str, script: str) -> None:
+        tally.differences.append(found)
+        path = prerequisites.build_directory("differences") / f"seed{self.seed}-{len(tally.differences)}.sql"
+        path.write_text(script)
+        shown = script if len(script) < 3000 else script[:600] + "\n...\n" + script[-1800:]
+        print(f"DIFFERENCE {len(tally.differences)} ({path}): {found}\n{shown}", flush=True)
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, help="default: a new one, which is printed")
+    parser.add_argument("--pairs", type=int, default=PAIRS_DEFAULT)
+    parser.add_argument("--minutes", type=float, help="stop after this long, however many pairs were tried")
+    parser.add_argument("--first-round", type=int, default=0, help="start at this round of the seed")
+    options = parser.parse_args()
+    if options.pairs < 1:
+        parser.error("--pairs is at least 1")
+    if options.seed is None:
+        options.seed = random.SystemRandom().randrange(1_000_000)
+    return options
+
+
+def main() -> int:
+    options = parse_options()
+    stop_on_signals()
+    server = Server(settings=SETTINGS)
+    if not server.library.exists():
+        raise MissingPrerequisite(f"{server.library} is not built; run `make -C extension` first")
+    started = time.monotonic()
+    deadline = started + 60 * options.minutes if options.minutes else float("inf")
+    tally = Tally()
+    print(f"seed {options.seed}", flush=True)
+    with server:
+        server.psql(f"create database {DATABASE}")
+        server.psql("; ".join(column_types.COLLATIONS_SETUP), DATABASE)
+        number = options.first_round
+        try:
+            while (tally.pairs < options.pairs and len(tally.differences) < DIFFERENCES_MAX
+                   and time.monotonic() < deadline):
+                one = Round(server, options.seed, number)
+                one.run(tally, min(PAIRS_A_ROUND, options.pairs - tally.pairs), deadline)
+                number += 1
+                print(f"round {number} ({one.situation}): {tally.pairs} pairs, {len(tally.differences)} differences, "
+                      f"{100 * tally.batched / max(1, tally.pairs):.1f}% batched", flush=True)
+        except comparison.ServerLost:
+            pass
+        crashes = server.crashes()
+    for line in crashes:
+        print(f"server log: {line}")
+    print(tally.closing_lines(options.seed, started))
+    few = tally.batched < BATCHED_SHARE_MIN * tally.pairs
+    if few:
+        print(f"too few queries were batched: at least {100 * BATCHED_SHARE_MIN:.0f}% have to be")
+    if tally.invalid:
+        print(f"{tally.invalid} queries were not valid SQL; the generator should not write such")
+    return 1 if tally.differences or crashes or few else 0
+
+
+if __name__ == "__main__":
+    prerequisites.inside_python_environment(PSYCOPG_REQUIREMENT)
+    from differential import column_types, comparison, minimiser, queries, tables
+    try:
+        sys.exit(main())
+    except MissingPrerequisite as missing:
+        fail(str(missing))
+    except KeyboardInterrupt:
+        sys.exit(130)
