@@ -1,0 +1,20 @@
+//! The input of a run or a submit: a file or a pipe of items, read in batches and never as a whole.
+//!
+//! A batch reader packs items straight into batches and knows after each batch how far it has read,
+//! so that a later process can go on there. A bad item becomes a rejected job whose error names the
+//! file and the line; the items around it are untouched.
+
+pub mod batch_reader;
+mod csv_rows;
+mod error;
+mod format;
+mod lines;
+mod resume;
+mod source;
+mod stream;
+
+pub use batch_reader::{BatchLimits, BatchReader, InputBatch};
+pub use error::InputError;
+pub use format::Format;
+pub use resume::Reopened;
+pub use source::{Fingerprint, Input};

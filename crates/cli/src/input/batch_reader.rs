@@ -1,0 +1,375 @@
+//! Packs the items of an input into batches.
+
+use std::sync::Arc;
+
+use gristmill_model::limits::{BATCH_BYTES_TARGET, PAYLOAD_BYTES_MAX};
+use gristmill_model::{JobError, PackedArray, PackedBuilder, PackedError, Rejected};
+use gristmill_store::run::RunProgress;
+
+use super::csv_rows::{Row, RowReader, count_lines, leading_line_feeds};
+use super::error::InputError;
+use super::format::Format;
+use super::lines::{EXCERPT_BYTES_MAX, Line, LineFinder};
+use super::stream::Stream;
+
+/// How large a batch becomes.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchLimits {
+    /// Jobs in a batch at most.
+    pub jobs_max: u32,
+    /// Bytes of payloads after which a batch takes no more; a single larger payload travels alone.
+    pub bytes_max: usize,
+}
+
+impl Default for BatchLimits {
+    fn default() -> Self {
+        BatchLimits {
+            jobs_max: 1_000,
+            bytes_max: BATCH_BYTES_TARGET,
+        }
+    }
+}
+
+/// Items of an input, packed.
+#[derive(Debug)]
+pub struct InputBatch {
+    /// One payload an item.
+    pub payloads: PackedArray,
+    /// Those that cannot run.
+    pub rejected: Vec<Rejected>,
+    /// Where the input stands after them.
+    pub progress: RunProgress,
+}
+
+/// How the stream's items are found.
+enum Items {
+    Jsonl(LineFinder),
+    Lines(LineFinder),
+    Rows(RowReader),
+}
+
+/// Reads an input batch by batch.
+pub struct BatchReader {
+    name: Arc<str>,
+    stream: Stream,
+    items: Items,
+    limits: BatchLimits,
+    /// Jobs after which it stops, counted from the beginning of the input.
+    jobs_limit: Option<u64>,
+    progress: RunProgress,
+    builder: PackedBuilder,
+    rejected: Vec<Rejected>,
+}
+
+/// What became of one look at the input.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// An item was added, or a blank line skipped.
+    Taken,
+    /// The next item belongs to the next batch.
+    BatchFull,
+    /// There is no next item.
+    End,
+}
+
+impl BatchReader {
+    /// A reader of `stream`, which stands where `progress` says.
+    pub(super) fn new(
+        name: Arc<str>,
+        format: Format,
+        stream: Stream,
+        limits: BatchLimits,
+        progress: RunProgress,
+    ) -> BatchReader {
+        let items = match format {
+            Format::Jsonl => Items::Jsonl(LineFinder::default()),
+            Format::Lines => Items::Lines(LineFinder::default()),
+            Format::Csv => Items::Rows(RowReader::new(b',')),
+            Format::Tsv => Items::Rows(RowReader::new(b'\t')),
+        };
+        BatchReader {
+            name,
+            stream,
+            items,
+            limits,
+            jobs_limit: None,
+            progress,
+            builder: PackedBuilder::new(),
+            rejected: Vec::new(),
+        }
+    }
+
+    /// Reads what comes before the first item: a byte order mark, the header of a CSV file.
+    pub(super) fn begin(&mut self, refuse_document: bool) -> Result<(), InputError> {
+        while self.stream.pending().len() < 3 && self.read_more()? {}
+        match &mut self.items {
+            Items::Rows(_) => self.read_header()?,
+            Items::Jsonl(_) | Items::Lines(_) => {
+                if self.stream.pending().starts_with(b"\xef\xbb\xbf") {
+                    self.stream.accept(3);
+                }
+                let first_line = self.stream.pending().split(|byte| *byte == b'\n').next();
+                if refuse_document && matches!(first_line.map(<[u8]>::trim_ascii), Some(b"[" | b"{")) {
+                    return Err(InputError::WholeDocument(self.name.to_string()));
+                }
+            }
+        }
+        self.note_position();
+        Ok(())
+    }
+
+    /// Stops after so many jobs, counted from the beginning of the input.
+    pub fn with_jobs_limit(mut self, jobs_limit: Option<u64>) -> BatchReader {
+        self.jobs_limit = jobs_limit;
+        self
+    }
+
+    /// Where the input stands.
+    pub fn progress(&self) -> RunProgress {
+        self.progress
+    }
+
+    /// The next batch; `None` at the end of the input or at the limit of jobs.
+    pub fn next_batch(&mut self) -> Result<Option<InputBatch>, InputError> {
+        let jobs_before = self.progress.jobs;
+        let jobs_max = match self.jobs_limit {
+            Some(limit) => u64::from(self.limits.jobs_max).min(limit.saturating_sub(jobs_before)),
+            None => u64::from(self.limits.jobs_max),
+        };
+        while u64::from(self.builder.count()) < jobs_max {
+            if self.step()? != Step::Taken {
+                break;
+            }
+        }
+        let count = self.builder.count();
+        self.progress.jobs = jobs_before + u64::from(count);
+        self.note_position();
+        if count == 0 {
+            return Ok(None);
+        }
+        Ok(Some(InputBatch {
+            payloads: std::mem::take(&mut self.builder).finish(),
+            rejected: std::mem::take(&mut self.rejected),
+            progress: self.progress,
+        }))
+    }
+
+    /// Accepts lines until so many are behind, without making jobs of them. `false` where the input
+    /// has fewer.
+    pub(super) fn skip_lines(&mut self, lines: u64) -> Result<bool, InputError> {
+        while self.progress.lines < lines {
+            if self.step()? == Step::End {
+                return Ok(false);
+            }
+            self.builder = PackedBuilder::new();
+            self.rejected.clear();
+        }
+        self.note_position();
+        Ok(true)
+    }
+
+    pub(super) fn stream_mut(&mut self) -> &mut Stream {
+        &mut self.stream
+    }
+
+    /// Takes over the header of a CSV file that another reader has read.
+    pub(super) fn take_header_of(&mut self, other: BatchReader) {
+        if let (Items::Rows(rows), Items::Rows(other)) = (&mut self.items, other.items) {
+            rows.copy_header_of(other);
+        }
+    }
+
+    pub(super) fn set_progress(&mut self, progress: RunProgress) {
+        self.progress = progress;
+    }
+
+    fn note_position(&mut self) {
+        (self.progress.bytes, self.progress.crc32) = self.stream.position();
+    }
+
+    fn read_error(&self, reason: std::io::Error) -> InputError {
+        InputError::Read {
+            name: self.name.to_string(),
+            line: self.progress.lines + 1,
+            reason,
+        }
+    }
+
+    fn read_more(&mut self) -> Result<bool, InputError> {
+        self.stream.read_more().map_err(|reason| self.read_error(reason))
+    }
+
+    fn step(&mut self) -> Result<Step, InputError> {
+        match &mut self.items {
+            Items::Jsonl(finder) | Items::Lines(finder) => {
+                let line = finder.next(&mut self.stream);
+                let line = line.map_err(|reason| self.read_error(reason))?;
+                Ok(self.take_line(line))
+            }
+            Items::Rows(rows) => {
+                let row = rows.next(&mut self.stream);
+                let row = row.map_err(|reason| self.read_error(reason))?;
+                Ok(self.take_row(row))
+            }
+        }
+    }
+
+    /// Whether an item of so many bytes belongs to the next batch.
+    fn is_full_for(&self, bytes: usize) -> bool {
+        self.builder.count() > 0 && self.builder.bytes() + bytes > self.limits.bytes_max
+    }
+
+    fn take_line(&mut self, line: Line) -> Step {
+        match line {
+            Line::End => Step::End,
+            Line::TooLong { bytes, excerpt } => {
+                self.progress.lines += 1;
+                self.reject(
+                    &excerpt,
+                    "too_large",
+                    &over_limit("line", bytes),
+                    self.progress.lines,
+                );
+                Step::Taken
+            }
+            Line::Whole { text_bytes, .. } if self.is_full_for(text_bytes) => Step::BatchFull,
+            Line::Whole {
+                text_bytes,
+                line_bytes,
+            } => {
+                self.progress.lines += 1;
+                let line = self.progress.lines;
+                let text = &self.stream.pending()[..text_bytes];
+                let is_json = matches!(self.items, Items::Jsonl(_));
+                let blank = is_json && text.trim_ascii().is_empty();
+                let pushed = if blank {
+                    Ok(())
+                } else {
+                    push_line(&mut self.builder, text, is_json)
+                };
+                if let Err((error_type, reason)) = pushed {
+                    let excerpt = text[..text.len().min(EXCERPT_BYTES_MAX)].to_vec();
+                    self.reject(&excerpt, error_type, &reason, line);
+                }
+                self.stream.accept(line_bytes);
+                Step::Taken
+            }
+        }
+    }
+
+    fn take_row(&mut self, row: Row) -> Step {
+        match row {
+            Row::End => Step::End,
+            Row::TooLong {
+                bytes,
+                lines_before,
+                lines,
+                excerpt,
+            } => {
+                let line = self.progress.lines + lines_before + 1;
+                self.progress.lines += lines;
+                let reason = format!("{}; is a quote not closed?", over_limit("row", bytes));
+                self.reject(&excerpt, "too_large", &reason, line);
+                Step::Taken
+            }
+            Row::Whole { row_bytes } if self.is_full_for(row_bytes) => Step::BatchFull,
+            Row::Whole { row_bytes } => {
+                let Items::Rows(rows) = &mut self.items else {
+                    return Step::End;
+                };
+                let raw = &self.stream.pending()[..row_bytes];
+                let line = self.progress.lines + leading_line_feeds(raw) + 1;
+                self.progress.lines += count_lines(raw);
+                let pushed = match rows.object() {
+                    Ok(object) => self.builder.push_value(&object).map_err(refusal),
+                    Err(reason) => Err(("bad_row", reason)),
+                };
+                if let Err((error_type, reason)) = pushed {
+                    let text = raw.trim_ascii();
+                    let excerpt = text[..text.len().min(EXCERPT_BYTES_MAX)].to_vec();
+                    self.reject(&excerpt, error_type, &reason, line);
+                }
+                if let Items::Rows(rows) = &mut self.items {
+                    rows.accept(&mut self.stream);
+                }
+                Step::Taken
+            }
+        }
+    }
+
+    /// Adds a job that cannot run: its payload is how the item begins, as a string.
+    fn reject(&mut self, excerpt: &[u8], error_type: &str, reason: &str, line: u64) {
+        let position = self.builder.count();
+        if self
+            .builder
+            .push_value(&String::from_utf8_lossy(excerpt))
+            .is_err()
+        {
+            return;
+        }
+        let message = format!("{}:{line}: {reason}", self.name);
+        let error = JobError::new(error_type, message).permanent();
+        self.rejected.push(Rejected { position, error });
+    }
+
+    fn read_header(&mut self) -> Result<(), InputError> {
+        let Items::Rows(rows) = &mut self.items else {
+            return Ok(());
+        };
+        let refused = match rows.next(&mut self.stream) {
+            Ok(Row::Whole { row_bytes }) => {
+                self.progress.lines += count_lines(&self.stream.pending()[..row_bytes]);
+                let taken = rows.take_header();
+                rows.accept(&mut self.stream);
+                taken.err()
+            }
+            Ok(Row::TooLong { .. }) => Some("the header is too long".to_owned()),
+            Ok(Row::End) => None,
+            Err(reason) => return Err(self.read_error(reason)),
+        };
+        match refused {
+            Some(reason) => Err(InputError::Header {
+                name: self.name.to_string(),
+                reason,
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Adds a line as JSON or as a string. An error is its type and its reason.
+fn push_line(builder: &mut PackedBuilder, line: &[u8], is_json: bool) -> Result<(), (&'static str, String)> {
+    let text = std::str::from_utf8(line).map_err(|error| {
+        let reason = format!(
+            "not UTF-8 at byte {} of the line; convert it with `iconv -t utf-8`",
+            error.valid_up_to() + 1
+        );
+        ("not_utf8", reason)
+    })?;
+    if is_json {
+        builder.push(text).map_err(refusal)
+    } else {
+        builder.push_value(text).map_err(refusal)
+    }
+}
+
+fn refusal(error: PackedError) -> (&'static str, String) {
+    match error {
+        // The parser sees one line only, so its line number says nothing.
+        PackedError::NotJson { reason, .. } => (
+            "not_json",
+            format!(
+                "not JSON: {}",
+                reason.replace(" at line 1 column ", " at column ")
+            ),
+        ),
+        PackedError::ItemTooLarge { bytes, .. } => ("too_large", over_limit("item", bytes as u64)),
+        other => ("not_json", other.to_string()),
+    }
+}
+
+fn over_limit(what: &str, bytes: u64) -> String {
+    format!(
+        "the {what} is {bytes} bytes long; the limit is {PAYLOAD_BYTES_MAX} (16 MiB): store large things elsewhere and pass a reference"
+    )
+}

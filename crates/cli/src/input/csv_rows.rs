@@ -1,0 +1,224 @@
+//! Rows of a CSV stream, as objects keyed by the header.
+
+use std::io;
+
+use csv_core::ReadRecordResult;
+use gristmill_model::limits::PAYLOAD_BYTES_MAX;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use super::lines::EXCERPT_BYTES_MAX;
+use super::stream::Stream;
+
+/// Columns of a CSV input at most: bounds what a file of nothing but commas can cost.
+const COLUMNS_MAX: usize = 100_000;
+
+/// What comes next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Row {
+    /// A row, held by the reader and not accepted yet.
+    Whole {
+        /// What is to be accepted, in bytes.
+        row_bytes: usize,
+    },
+    /// A row that is too long. It is accepted already, and was never held as a whole.
+    TooLong {
+        /// Its length.
+        bytes: u64,
+        /// The line that it begins on, counted from the last accepted one.
+        lines_before: u64,
+        /// The lines that it takes, with the empty ones before it.
+        lines: u64,
+        /// How it begins.
+        excerpt: Vec<u8>,
+    },
+    /// No more rows.
+    End,
+}
+
+/// Reads rows. A row may span lines, where a quoted field does.
+pub(super) struct RowReader {
+    core: csv_core::Reader,
+    header: Vec<String>,
+    fields: Vec<u8>,
+    field_ends: Vec<usize>,
+    /// The row that was found and waits to be accepted: its bytes in the stream.
+    found: Option<usize>,
+    columns: usize,
+}
+
+impl RowReader {
+    /// A reader of rows separated by `delimiter`, without its header.
+    pub fn new(delimiter: u8) -> RowReader {
+        RowReader {
+            core: csv_core::ReaderBuilder::new().delimiter(delimiter).build(),
+            header: Vec::new(),
+            fields: vec![0; 4 << 10],
+            field_ends: vec![0; 64],
+            found: None,
+            columns: 0,
+        }
+    }
+
+    /// Takes the row that was found as the header. Says what is wrong, where it cannot be one.
+    pub fn take_header(&mut self) -> Result<(), String> {
+        let mut header: Vec<String> = Vec::with_capacity(self.columns);
+        for column in 0..self.columns {
+            let name = std::str::from_utf8(self.field(column))
+                .map_err(|_| format!("the name of column {} is not UTF-8", column + 1))?;
+            if header.iter().any(|earlier| earlier == name) {
+                return Err(format!("two columns are named `{name}`"));
+            }
+            header.push(name.to_owned());
+        }
+        self.header = header;
+        Ok(())
+    }
+
+    /// Takes another reader's header.
+    pub fn copy_header_of(&mut self, other: RowReader) {
+        self.header = other.header;
+    }
+
+    /// Finds the next row. Asked again before the row was [accepted](RowReader::accept), it finds the
+    /// same one.
+    pub fn next(&mut self, stream: &mut Stream) -> io::Result<Row> {
+        if let Some(row_bytes) = self.found {
+            return Ok(Row::Whole { row_bytes });
+        }
+        let (mut parsed, mut written, mut ends) = (0, 0, 0);
+        loop {
+            let at_end = stream.pending().len() == parsed && !stream.read_more()?;
+            let (result, read, wrote, ended) = self.core.read_record(
+                &stream.pending()[parsed..],
+                &mut self.fields[written..],
+                &mut self.field_ends[ends..],
+            );
+            parsed += read;
+            written += wrote;
+            ends += ended;
+            match result {
+                ReadRecordResult::Record => {
+                    self.found = Some(parsed);
+                    self.columns = ends;
+                    return Ok(Row::Whole { row_bytes: parsed });
+                }
+                ReadRecordResult::End => {
+                    stream.accept(parsed);
+                    return Ok(Row::End);
+                }
+                ReadRecordResult::InputEmpty if at_end => return Ok(Row::End),
+                ReadRecordResult::InputEmpty => {}
+                ReadRecordResult::OutputFull => grow(&mut self.fields),
+                ReadRecordResult::OutputEndsFull => grow(&mut self.field_ends),
+            }
+            if parsed > PAYLOAD_BYTES_MAX || ends > COLUMNS_MAX {
+                return self.discard_row(stream, parsed);
+            }
+        }
+    }
+
+    /// The row that was found is used: the next one can come.
+    pub fn accept(&mut self, stream: &mut Stream) {
+        stream.accept(self.found.take().unwrap_or_default());
+    }
+
+    /// The row that was found, as an object of strings.
+    pub fn object(&self) -> Result<RowObject<'_>, String> {
+        if self.columns != self.header.len() {
+            return Err(format!(
+                "the row has {} {}, and the header has {}",
+                self.columns,
+                if self.columns == 1 { "field" } else { "fields" },
+                self.header.len()
+            ));
+        }
+        let whole = &self.fields[..self
+            .columns
+            .checked_sub(1)
+            .map_or(0, |last| self.field_ends[last])];
+        let text = std::str::from_utf8(whole)
+            .map_err(|_| "the row is not UTF-8; convert the file with `iconv -t utf-8`".to_owned())?;
+        // A character that spans two fields would be valid as a whole: each field's ends are checked too.
+        if !self.field_ends[..self.columns]
+            .iter()
+            .all(|end| text.is_char_boundary(*end))
+        {
+            return Err("the row is not UTF-8; convert the file with `iconv -t utf-8`".to_owned());
+        }
+        Ok(RowObject {
+            header: &self.header,
+            text,
+            field_ends: &self.field_ends[..self.columns],
+        })
+    }
+
+    fn field(&self, column: usize) -> &[u8] {
+        let start = column.checked_sub(1).map_or(0, |before| self.field_ends[before]);
+        &self.fields[start..self.field_ends[column]]
+    }
+
+    /// Reads over a row that is too long, and forgets it as it goes.
+    fn discard_row(&mut self, stream: &mut Stream, parsed: usize) -> io::Result<Row> {
+        let begun = &stream.pending()[..parsed];
+        let lines_before = leading_line_feeds(begun);
+        let excerpt = begun[..EXCERPT_BYTES_MAX.min(parsed)].to_vec();
+        let mut lines = count_lines(begun);
+        let mut bytes = parsed as u64;
+        stream.accept(parsed);
+        loop {
+            let at_end = stream.pending().is_empty() && !stream.read_more()?;
+            let pending = stream.pending();
+            let (result, read, _, _) = self
+                .core
+                .read_record(pending, &mut self.fields, &mut self.field_ends);
+            lines += count_lines(&pending[..read]);
+            bytes += read as u64;
+            stream.accept(read);
+            if matches!(result, ReadRecordResult::Record | ReadRecordResult::End) || at_end {
+                break;
+            }
+        }
+        Ok(Row::TooLong {
+            bytes,
+            lines_before,
+            lines,
+            excerpt,
+        })
+    }
+}
+
+fn grow<T: Clone + Default>(buffer: &mut Vec<T>) {
+    buffer.resize(buffer.len() * 2, T::default());
+}
+
+/// Line feeds in `bytes`.
+pub(super) fn count_lines(bytes: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', bytes).count() as u64
+}
+
+/// Line feeds before the first other character: empty lines, and the second half of a CR LF whose
+/// first half ended the row before.
+pub(super) fn leading_line_feeds(bytes: &[u8]) -> u64 {
+    let breaks = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n'));
+    breaks.filter(|byte| **byte == b'\n').count() as u64
+}
+
+/// A row as an object: written as JSON without a copy of its fields.
+#[derive(Debug)]
+pub(super) struct RowObject<'a> {
+    header: &'a [String],
+    text: &'a str,
+    field_ends: &'a [usize],
+}
+
+impl Serialize for RowObject<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_map(Some(self.header.len()))?;
+        let mut start = 0;
+        for (name, end) in self.header.iter().zip(self.field_ends) {
+            object.serialize_entry(name, &self.text[start..*end])?;
+            start = *end;
+        }
+        object.end()
+    }
+}

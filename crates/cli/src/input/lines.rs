@@ -1,0 +1,96 @@
+//! Lines of a stream, each of bounded length.
+
+use std::io;
+
+use gristmill_model::limits::PAYLOAD_BYTES_MAX;
+
+use super::stream::Stream;
+
+/// Bytes of a line that is too long which are kept, to recognise it by.
+pub(super) const EXCERPT_BYTES_MAX: usize = 1 << 10;
+
+/// Bytes of a line over which it is too long: as a payload it would be refused, with some room for
+/// white space around it.
+const LINE_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + 1_024;
+
+/// What comes next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// A line in the stream's pending bytes, not accepted yet.
+    Whole {
+        /// Its length without the line's end.
+        text_bytes: usize,
+        /// Its length with the line's end: what is to be accepted.
+        line_bytes: usize,
+    },
+    /// A line that is too long. It is accepted already, and was never held as a whole.
+    TooLong {
+        /// Its length.
+        bytes: u64,
+        /// How it begins.
+        excerpt: Vec<u8>,
+    },
+    /// No more lines.
+    End,
+}
+
+/// Finds lines in a stream. Keeps how far it has looked, so that no byte is searched twice.
+#[derive(Debug, Default)]
+pub(super) struct LineFinder {
+    searched: usize,
+}
+
+impl LineFinder {
+    /// Finds the next line. The caller accepts it before it asks for another; asked again, it finds
+    /// the same one.
+    pub fn next(&mut self, stream: &mut Stream) -> io::Result<Line> {
+        loop {
+            let pending = stream.pending();
+            if let Some(offset) = memchr::memchr(b'\n', &pending[self.searched..]) {
+                let end = self.searched + offset;
+                self.searched = 0;
+                let text_bytes = end - usize::from(end > 0 && pending[end - 1] == b'\r');
+                return Ok(Line::Whole {
+                    text_bytes,
+                    line_bytes: end + 1,
+                });
+            }
+            self.searched = pending.len();
+            if self.searched > LINE_BYTES_MAX {
+                return self.discard_line(stream);
+            }
+            if !stream.read_more()? {
+                let left = std::mem::take(&mut self.searched);
+                return Ok(match left {
+                    0 => Line::End,
+                    bytes => Line::Whole {
+                        text_bytes: bytes,
+                        line_bytes: bytes,
+                    },
+                });
+            }
+        }
+    }
+
+    fn discard_line(&mut self, stream: &mut Stream) -> io::Result<Line> {
+        self.searched = 0;
+        let excerpt = stream.pending()[..EXCERPT_BYTES_MAX].to_vec();
+        let mut bytes = 0;
+        loop {
+            let pending = stream.pending();
+            let length = pending.len();
+            if let Some(end) = memchr::memchr(b'\n', pending) {
+                stream.accept(end + 1);
+                return Ok(Line::TooLong {
+                    bytes: bytes + end as u64,
+                    excerpt,
+                });
+            }
+            stream.accept(length);
+            bytes += length as u64;
+            if !stream.read_more()? {
+                return Ok(Line::TooLong { bytes, excerpt });
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Bytes of an input, with the place and the checksum of what was taken from them.
+
+use std::io::{self, Read};
+
+use crc32fast::Hasher;
+
+/// Bytes that are read at once, and kept at least.
+const BUFFER_BYTES_MIN: usize = 256 << 10;
+
+/// A buffered reader that keeps what was read until it is accepted, and counts and hashes what is.
+///
+/// The readers of lines and rows look ahead in [`pending`](Stream::pending) and accept whole items
+/// only, so the place is always one where a later process can go on. How far they look ahead is
+/// bounded by the longest item.
+pub(super) struct Stream {
+    reader: Box<dyn Read + Send>,
+    buffer: Vec<u8>,
+    /// What is accepted ends here.
+    accepted: usize,
+    /// What is read ends here.
+    end: usize,
+    /// What is in the checksum ends here: hashing lags behind accepting, because it is faster in bulk.
+    hashed: usize,
+    hasher: Hasher,
+    /// Where `buffer[0]` stands in the input.
+    offset: u64,
+    /// The reader has said that nothing more comes. It is not asked again: a terminal would wait anew.
+    at_end: bool,
+}
+
+impl Stream {
+    /// A stream whose first byte is at `offset` of the input, with `crc32` over what came before.
+    pub fn new(reader: Box<dyn Read + Send>, offset: u64, crc32: u32) -> Stream {
+        Stream {
+            reader,
+            buffer: vec![0; BUFFER_BYTES_MIN],
+            accepted: 0,
+            end: 0,
+            hashed: 0,
+            hasher: Hasher::new_with_initial(crc32),
+            offset,
+            at_end: false,
+        }
+    }
+
+    /// What is read and not accepted yet.
+    pub fn pending(&self) -> &[u8] {
+        &self.buffer[self.accepted..self.end]
+    }
+
+    /// Reads more behind what is pending. Returns `false` at the end of the input.
+    pub fn read_more(&mut self) -> io::Result<bool> {
+        if self.at_end {
+            return Ok(false);
+        }
+        self.make_room();
+        loop {
+            match self.reader.read(&mut self.buffer[self.end..]) {
+                Ok(0) => {
+                    self.at_end = true;
+                    return Ok(false);
+                }
+                Ok(bytes) => {
+                    self.end += bytes;
+                    return Ok(true);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Accepts the first `bytes` of what is pending.
+    pub fn accept(&mut self, bytes: usize) {
+        self.accepted += bytes;
+        debug_assert!(self.accepted <= self.end);
+    }
+
+    /// Where the input stands, in bytes, and the CRC-32 of all bytes before.
+    pub fn position(&mut self) -> (u64, u32) {
+        self.hash_accepted();
+        (self.offset + self.accepted as u64, self.hasher.clone().finalize())
+    }
+
+    /// Accepts everything up to `offset` of the input. Returns `false` where it ends before.
+    pub fn skip_to(&mut self, offset: u64) -> io::Result<bool> {
+        loop {
+            let left = offset.saturating_sub(self.offset + self.accepted as u64);
+            let step = usize::try_from(left)
+                .unwrap_or(usize::MAX)
+                .min(self.pending().len());
+            self.accept(step);
+            if left == step as u64 {
+                return Ok(true);
+            }
+            if !self.read_more()? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Bytes of memory that are held.
+    #[cfg(test)]
+    pub fn held_bytes(&self) -> usize {
+        self.buffer.len()
+    }
+
+    fn hash_accepted(&mut self) {
+        self.hasher.update(&self.buffer[self.hashed..self.accepted]);
+        self.hashed = self.accepted;
+    }
+
+    /// Moves what is pending to the front where that is cheap, and doubles the buffer where it is full.
+    fn make_room(&mut self) {
+        if self.accepted > 0 && (self.accepted == self.end || self.end == self.buffer.len()) {
+            self.hash_accepted();
+            self.buffer.copy_within(self.accepted..self.end, 0);
+            self.offset += self.accepted as u64;
+            self.end -= self.accepted;
+            self.accepted = 0;
+            self.hashed = 0;
+        }
+        if self.end == self.buffer.len() {
+            self.buffer.resize(self.buffer.len() * 2, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn place_and_checksum_are_of_what_was_accepted_only() {
+        let bytes: Vec<u8> = (0..1_000_000u32).flat_map(u32::to_le_bytes).collect();
+        let mut stream = Stream::new(Box::new(io::Cursor::new(bytes.clone())), 0, 0);
+        assert!(stream.read_more().unwrap());
+        stream.accept(10);
+        assert_eq!(stream.position(), (10, crc32fast::hash(&bytes[..10])));
+        assert!(stream.skip_to(3_000_001).unwrap());
+        assert_eq!(
+            stream.position(),
+            (3_000_001, crc32fast::hash(&bytes[..3_000_001]))
+        );
+        assert!(!stream.skip_to(4_000_001).unwrap());
+        assert_eq!(stream.position().0, 4_000_000);
+    }
+
+    #[test]
+    fn a_stream_that_goes_on_has_the_checksum_of_the_whole() {
+        let bytes = b"first half, second half";
+        let mut stream = Stream::new(
+            Box::new(io::Cursor::new(&bytes[10..])),
+            10,
+            crc32fast::hash(&bytes[..10]),
+        );
+        assert!(stream.skip_to(bytes.len() as u64).unwrap());
+        assert_eq!(stream.position(), (bytes.len() as u64, crc32fast::hash(bytes)));
+    }
+}

@@ -1,0 +1,3 @@
+//! The `gristmill` program: the command line over the engine.
+
+pub mod input;
