@@ -3,8 +3,39 @@
 PG_CONFIG ?= pg_config
 CHECK = PG_CONFIG=$(PG_CONFIG) t/
 
-.PHONY: test-differential
+.PHONY: test-checks test-regress test-differential test-tpch test-sqlsmith test-assertions \
+	test-pg17 test-pg18 test-all
 
-# Random queries, batched against stock: 10,000 pairs. SEED=n repeats a run.
+# The checks' own tests.
+test-checks:
+	cd t && python3 -m unittest -q
+
+# PostgreSQL's regression suite and isolation specs: only plan displays may differ from stock.
+test-regress: all
+	$(CHECK)regression_suite.py
+
+# Random queries, batched against stock: 10,000 pairs. SEED=n repeats a run, PAIRS=n shortens it.
 test-differential: all
 	$(CHECK)differential_check.py $(if $(SEED),--seed $(SEED)) $(if $(PAIRS),--pairs $(PAIRS))
+
+# The 22 queries of TPC-H at scale factor 0.1, serial and parallel.
+test-tpch: all
+	$(CHECK)tpch_check.py
+
+# 2,000 queries of sqlsmith: no crash.
+test-sqlsmith: all
+	$(CHECK)sqlsmith_check.py $(if $(SEED),--seed $(SEED))
+
+# The own suite, a slice of the differential check and the regression suite with assertions on.
+test-assertions:
+	$(CHECK)assertions_check.py
+
+# Another Debian release in a chroot: build, install, own suite.
+test-pg17:
+	t/debian_release_check.py 17
+
+test-pg18:
+	t/debian_release_check.py 18
+
+# Everything that one server version needs.
+test-all: test-checks test-regress test-differential test-tpch test-sqlsmith

@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Builds the extension in a chroot of another Debian release and runs its own suite there.
+
+    make -C extension test-pg17                Debian trixie's PostgreSQL 17
+    make -C extension test-pg18                Debian forky's PostgreSQL 18
+    t/debian_release_check.py 17 --pairs 1000  also a slice of the differential check in there
+
+The chroot is made once by debootstrap below the build directory and kept. Needs root or sudo: the
+script runs itself again through sudo. The mounts live in a mount namespace of their own and are gone
+when the check ends, however it ends.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from assertion_build import extension_copy
+from prerequisites import (BUILD_DIRECTORY, MissingPrerequisite, as_root, build_directory, debian_packages, fail, run)
+from server import stop_on_signals
+
+RELEASES = {17: "trixie", 18: "forky"}
+MIRROR = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
+TREE_INSIDE = "/extension"
+# Packages that the checks need in the chroot, besides the server itself.
+TOOLS = ("make", "gcc", "libc6-dev", "python3-minimal", "python3-venv", "ca-certificates")
+NAMESPACE_MARK = "BATCHEXEC_NAMESPACE"
+
+
+def enter_namespace() -> None:
+    """Go on as root in a mount namespace of our own; returns only there."""
+    if os.environ.get(NAMESPACE_MARK):
+        return
+    debian_packages("debootstrap", "util-linux")
+    command = as_root(["env", f"{NAMESPACE_MARK}=1", f"BATCHEXEC_BUILD_DIR={BUILD_DIRECTORY}",
+                       "unshare", "--mount", "--propagation", "private", sys.executable, *sys.argv])
+    sys.exit(subprocess.run(command).returncode)
+
+
+def make_chroot(major: int) -> Path:
+    """A chroot with PostgreSQL `major` and its development files; made once."""
+    release = RELEASES[major]
+    root = build_directory("chroot") / release
+    stamp = root / "complete"
+    if stamp.exists():
+        return root
+    shutil.rmtree(root, ignore_errors=True)
+    print(f"making a chroot of Debian {release} in {root} (a few minutes)", flush=True)
+    run(["debootstrap", "--variant=minbase", release, root, MIRROR])
+    # Debian's wrapper would create and start a cluster at installation; the checks make their own.
+    (root / "usr/sbin/policy-rc.d").write_text("#!/bin/sh\nexit 101\n")
+    (root / "usr/sbin/policy-rc.d").chmod(0o755)
+    mount(root)
+    inside(root, ["apt-get", "update", "-q"])
+    inside(root, ["apt-get", "install", "-q", "-y", "--no-install-recommends", "postgresql-common"])
+    (root / "etc/postgresql-common/createcluster.conf").write_text("create_main_cluster = false\n")
+    inside(root, ["apt-get", "install", "-q", "-y", "--no-install-recommends", *TOOLS,
+                  f"postgresql-{major}", f"postgresql-server-dev-{major}"])
+    stamp.touch()
+    return root
+
+
+def mount(root: Path) -> None:
+    """Mount what a server needs to run in the chroot; harmless when done twice."""
+    for kind, place in (("proc", "proc"), ("tmpfs", "dev/shm")):
+        (root / place).mkdir(exist_ok=True)
+        if not os.path.ismount(root / place):
+            run(["mount", "-t", kind, kind, root / place])
+    for device in ("null", "zero", "urandom", "random"):
+        target = root / "dev" / device
+        target.touch()
+        if not os.path.ismount(target):
+            run(["mount", "--bind", f"/dev/{device}", target])
+    for name in ("resolv.conf", "hosts"):
+        if Path("/etc", name).exists():
+            shutil.copy(Path("/etc", name), root / "etc" / name)
+    configuration = root / "etc/apt/apt.conf.d"
+    for source in Path("/etc/apt/apt.conf.d").glob("*proxy*"):
+        shutil.copy(source, configuration / source.name)
+
+
+def chroot_environment() -> dict:
+    kept = {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")
+            or name.startswith(("PIP_", "SSL_CERT"))}
+    return dict(kept, PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL="C.UTF-8",
+                HOME="/root", DEBIAN_FRONTEND="noninteractive")
+
+
+def inside(root: Path, command: list) -> None:
+    """Run a command in the chroot; its failure ends the check."""
+    run(["chroot", root, *command], env=chroot_environment())
+
+
+def shown(root: Path, command: list) -> bool:
+    """Run a command in the chroot with its output shown; whether it succeeded."""
+    return subprocess.run(["chroot", str(root), *command], env=chroot_environment()).returncode == 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("major", type=int, choices=RELEASES)
+    parser.add_argument("--pairs", type=int, default=0, help="also run so many pairs of the differential check")
+    options = parser.parse_args()
+    stop_on_signals()
+    enter_namespace()
+    root = make_chroot(options.major)
+    mount(root)
+    tree = root / TREE_INSIDE.lstrip("/")
+    shutil.rmtree(tree, ignore_errors=True)
+    shutil.move(extension_copy(f"pg{options.major}"), tree)
+    steps = {"build": ["make", "-s", "-C", TREE_INSIDE, "all"],
+             "install": ["make", "-s", "-C", TREE_INSIDE, "install"],
+             "own suite": ["make", "-C", TREE_INSIDE, "check"]}
+    if options.pairs:
+        steps["differential"] = [f"{TREE_INSIDE}/t/differential_check.py", f"--pairs={options.pairs}"]
+    passed = 0
+    for name, command in steps.items():
+        print(f"== PostgreSQL {options.major}: {name}", flush=True)
+        if not shown(root, command):
+            print(f"FAILED {name}")
+            break
+        passed += 1
+    print(f"{passed} passed, {len(steps) - passed} failed")
+    return 0 if passed == len(steps) else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except MissingPrerequisite as missing:
+        fail(str(missing))
+    except KeyboardInterrupt:
+        sys.exit(130)

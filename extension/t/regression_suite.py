@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""PostgreSQL's own suites, on a stock server and on one with the extension: only plans may differ.
+
+    make -C extension test-regress             the regression suite and the isolation specs
+    t/regression_suite.py --suite regress      one of the two
+
+The tests come from the Debian source of the installed PostgreSQL, the drivers from its development
+package. Both servers are of the same binaries; the outputs are compared file by file. A file fails if
+anything but a plan display differs; the differences are kept below the build directory.
+"""
+
+import argparse
+import concurrent.futures
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from output_comparison import Kind, differences, parse
+from prerequisites import (LIBRARY_NAME, MissingPrerequisite, build_directory, debian_packages, fail,
+                           pg_config_value, postgres_source, run)
+from server import Server, default_pg_config, give_to_server_account, stop_on_signals
+
+SUITES = ("regress", "isolation")
+SERVER_SETTINGS = {"shared_buffers": "128MB"}
+SHOWN_LINES_MAX = 40
+
+
+def driver(pg_config: str, suite: str) -> Path:
+    """The test driver that the development package ships."""
+    name = {"regress": "pg_regress", "isolation": "pg_isolation_regress"}[suite]
+    path = Path(pg_config_value(pg_config, "--pgxs")).parents[1] / "test" / suite / name
+    if not path.exists():
+        raise MissingPrerequisite(f"{path} is missing; it ships with postgresql-server-dev-15")
+    return path
+
+
+def test_libraries(pg_config: str, source: Path) -> Path:
+    """A folder with the C functions that the regression suite calls."""
+    folder = build_directory("regress/lib")
+    debian_packages("gcc", "libc6-dev")
+    include = pg_config_value(pg_config, "--includedir-server")
+    run(["gcc", "-shared", "-fPIC", "-O1", f"-I{include}", "-o", folder / "regress.so",
+         source / "src/test/regress/regress.c"])
+    for name in ("refint.so", "autoinc.so"):
+        shutil.copy2(Path(pg_config_value(pg_config, "--pkglibdir")) / name, folder / name)
+    return folder
+
+
+def run_suite(suite: str, side: str, pg_config: str, source: Path, libraries: Path) -> Path:
+    """Run a suite on a new server; returns the folder with its results."""
+    output = build_directory("regress") / f"{suite}-{side}"
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir()
+    give_to_server_account(output)
+    inputs = source / "src/test" / suite
+    schedule = inputs / ("parallel_schedule" if suite == "regress" else "isolation_schedule")
+    server = Server(preload=[LIBRARY_NAME] if side == "batched" else [], settings=SERVER_SETTINGS)
+    with server, open(output / "driver.log", "w") as log:
+        server.command([driver(pg_config, suite), f"--inputdir={inputs}", f"--outputdir={output}",
+                        f"--bindir={server.binaries}", f"--dlpath={libraries}", f"--schedule={schedule}",
+                        f"--host={server.directory}", "--port=5432", f"--user={server.environment['PGUSER']}"],
+                       cwd=output, stdout=log, stderr=subprocess.STDOUT)
+        crashes = server.crashes()
+    (output / "crashes").write_text("\n".join(crashes))
+    if not (output / "results").exists() or not any((output / "results").iterdir()):
+        raise MissingPrerequisite(f"the {suite} suite gave no results; see {output}/driver.log")
+    return output
+
+
+class SuiteComparison:
+    """The results of one suite on both servers."""
+
+    def __init__(self, suite: str, stock: Path, batched: Path):
+        self.suite = suite
+        self.stock = stock
+        self.batched = batched
+        self.kinds = Counter()
+        self.batched_plans = 0
+        self.failed = {}
+        self.compared = 0
+
+    def compare(self) -> None:
+        names = {path.relative_to(side / "results") for side in (self.stock, self.batched)
+                 for path in (side / "results").rglob("*.out")}
+        for name in sorted(names):
+            self._compare_file(name)
+
+    def _compare_file(self, name: Path) -> None:
+        self.compared += 1
+        texts = [_text(side / "results" / name) for side in (self.stock, self.batched)]
+        if None in texts:
+            self.failed[str(name)] = ["only one of the runs has this file"]
+            return
+        self.batched_plans += parse(texts[1]).batched_plans
+        found = differences(*texts)
+        self.kinds.update(difference.kind for difference in found)
+        wrong = [line for difference in found if difference.kind is not Kind.PLAN for line in
+                 (f"[{difference.kind.value}]", *difference.lines)]
+        if wrong:
+            self.failed[str(name)] = wrong
+
+    def report(self) -> None:
+        kinds = ", ".join(f"{self.kinds[kind]} of kind {kind.value}" for kind in Kind)
+        print(f"{self.suite}: {self.compared} files compared; differences: {kinds}; "
+              f"{self.batched_plans} plan displays show batched nodes")
+        kept = build_directory("regress") / f"{self.suite}.differences"
+        kept.write_text("".join(f"==== {name}\n" + "\n".join(lines) + "\n" for name, lines in self.failed.items()))
+        for name, lines in self.failed.items():
+            print(f"FAILED {self.suite}/{name}")
+            print("\n".join(f"    {line}" for line in lines[:SHOWN_LINES_MAX]))
+        if self.failed:
+            print(f"all of it: {kept}")
+
+
+def _text(path: Path):
+    return path.read_text(errors="replace") if path.exists() else None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--suite", choices=SUITES, action="append", help="default: both")
+    options = parser.parse_args()
+    stop_on_signals()
+    pg_config = default_pg_config()
+    if not Server().library.exists():
+        raise MissingPrerequisite(f"{Server().library} is not built; run `make -C extension` first")
+    source = postgres_source(pg_config)
+    libraries = test_libraries(pg_config, source)
+    passed = failed = crashed = 0
+    for suite in options.suite or SUITES:
+        print(f"running the {suite} suite on both servers", flush=True)
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            stock, batched = pool.map(lambda side: run_suite(suite, side, pg_config, source, libraries),
+                                      ("stock", "batched"))
+        comparison = SuiteComparison(suite, stock, batched)
+        comparison.compare()
+        comparison.report()
+        failed += len(comparison.failed)
+        passed += comparison.compared - len(comparison.failed)
+        for line in (batched / "crashes").read_text().splitlines():
+            print(f"server log: {line}")
+            crashed += 1
+        if suite == "regress" and comparison.batched_plans == 0:
+            print("no plan display shows a batched node: the extension was not at work")
+            failed += 1
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or crashed else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except MissingPrerequisite as missing:
+        fail(str(missing))
+    except KeyboardInterrupt:
+        sys.exit(130)
