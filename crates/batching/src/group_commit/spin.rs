@@ -1,6 +1,13 @@
 //! A short wait without giving the processor away, for as long as that pays.
 
-/// Looks before a thread parks. A pause takes 5 to 50 ns by processor, so that this is 5 to 50 us at most.
+/// Looks before a thread parks. A pause takes 5 to 50 ns by processor, so that this is 50 us at most.
+///
+/// Measured with `benches/group_commit.rs` on two cores (a pause takes 25 ns there), median round trip of a
+/// lone thread, four runs each on a machine with other work: 0.3, 0.3, 1.1 and 4.6 us with 1,000 pauses (4.6
+/// where the scheduler kept both threads on one core), 3.9 to 5.0 us without spinning, 4.6 to 41 us with 200,
+/// which is shorter than a wake-up from one core to the other. A plain channel and a oneshot took 4.7 to 55
+/// us. 64 tasks together exceeded a million operations a second either way, and with a round trip every 2 ms
+/// the processor time was that of the channel.
 #[cfg(not(loom))]
 const PAUSES_MAX: u32 = 1_000;
 /// Looks of a thread whose waits were long of late.
