@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A worker with jobs of one duration over a source that always has jobs, on a clock of its own. It claims
-/// whenever it wants to, gets the jobs at once, and runs `jobs_per_run` of them at a time.
+/// A worker with jobs of one duration, over a source that always has jobs and gives them at once. It asks
+/// before each micro-batch, which is a quarter of its buffer.
 fn run_steadily(ramp_up: &mut RampUp, job_duration: Duration, runs: usize) {
     let mut buffered = 0;
     for _ in 0..runs {
