@@ -4,10 +4,13 @@
 //! [conformance suite](conformance). Each call is one operation: it holds as a whole or not at all,
 //! and when it has answered `Ok`, what it did is on disk.
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod error;
 pub mod outcome;
 pub mod query;
 pub mod run;
+pub mod sqlite;
 pub mod worker;
 
 use async_trait::async_trait;
@@ -21,6 +24,7 @@ pub use query::{
     Selection, StoreStats,
 };
 pub use run::{NewRun, Run, RunAdvance, RunState};
+pub use sqlite::{SqliteOptions, SqliteStore, Synchronous};
 pub use worker::{Exchanged, Heartbeat, NewWorker, Rescued, Revoked, Want, WorkerRow};
 
 /// A durable store of batches. Object-safe, shared between tasks.

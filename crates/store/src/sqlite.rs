@@ -1,0 +1,404 @@
+//! The store in one SQLite file.
+//!
+//! One thread writes ([`writer`]): it takes whatever has gathered and carries it out in one
+//! transaction. Queries run beside it on connections of their own ([`readers`]). Several processes may
+//! open the same file; each has its writer, and SQLite lets one of them write at a time.
+
+mod change;
+mod claim;
+mod commit;
+mod failure;
+mod filter;
+mod held;
+mod hops;
+mod lanes;
+mod limits;
+mod merge;
+mod open;
+mod options;
+mod prune;
+mod query;
+mod readers;
+mod run;
+mod slice;
+mod submit;
+mod transaction;
+mod worker;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use async_trait::async_trait;
+use gristmill_batching::{BatchStats, GroupCommitError, GroupLimits, Submitter, group_commit};
+use gristmill_model::batch::check_name;
+use gristmill_model::limits::{
+    PAGE_ROWS_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX, WRITER_BYTES_MAX, WRITER_OPERATIONS_MAX,
+};
+use gristmill_model::{BatchId, Clock, JobId, NewBatch, Report, RunId, Timestamp, WorkerId};
+use tokio::sync::Notify;
+
+use crate::{
+    BatchOutcomes, BatchRow, Changed, Exchanged, Heartbeat, JobCounts, JobDetails, JobFilter, JobRow, NewRun,
+    NewWorker, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Selection, Store, StoreError,
+    StoreStats, Want, WorkerRow,
+};
+use failure::Failure;
+pub use open::APPLICATION_ID;
+pub use options::{DebugRng, SqliteOptions, Synchronous};
+use prune::Pruning;
+use readers::Readers;
+use transaction::{Memory, Transaction};
+use writer::{Operation, Reply, Writer, WriterReply};
+
+/// What a small operation weighs in the writer's queue. Bytes, roughly.
+const OPERATION_BYTES: usize = 200;
+
+/// A store in one SQLite file. Dropping it writes out what is queued, like [`close`](Store::close).
+pub struct SqliteStore {
+    path: PathBuf,
+    clock: Arc<dyn Clock>,
+    /// `None` only while the store is dropped.
+    submitter: Option<Submitter<Operation, WriterReply>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+    readers: Arc<Readers>,
+    work: Arc<Notify>,
+}
+
+impl std::fmt::Debug for SqliteStore {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("SqliteStore")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SqliteStore {
+    /// Opens the store in the file at `path`, and makes it where there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotAStore`] for another program's database, [`StoreError::Open`] for a file that is no database
+    /// or cannot be opened, [`StoreError::NewerSchema`], [`StoreError::ReadOnly`], [`StoreError::Locked`],
+    /// [`StoreError::DiskFull`].
+    pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<SqliteStore, StoreError> {
+        let path = path.as_ref().to_path_buf();
+        let busy_timeout_ms = options.busy_timeout_ms;
+        let connection =
+            open::open_writer(&path, &options).map_err(|failure| failure.at(&path, busy_timeout_ms))?;
+        let (submitter, committer) = group_commit(GroupLimits {
+            operations_max: TRANSACTION_OPERATIONS_MAX,
+            weight_max: TRANSACTION_BYTES_MAX,
+            queue_operations_max: WRITER_OPERATIONS_MAX,
+            queue_weight_max: WRITER_BYTES_MAX,
+        });
+        let work = Arc::new(Notify::new());
+        let writer = Writer {
+            connection,
+            committer,
+            memory: Memory::new(options.rng),
+            clock: options.clock.clone(),
+            path: path.clone(),
+            busy_timeout_ms,
+            on_work: {
+                let work = work.clone();
+                Box::new(move || {
+                    work.notify_waiters();
+                    work.notify_one();
+                })
+            },
+        };
+        let thread = std::thread::Builder::new()
+            .name("gristmill-store".to_owned())
+            .spawn(move || writer.run())
+            .map_err(|error| StoreError::Open {
+                path: path.clone(),
+                reason: format!("its writer's thread cannot be started: {error}"),
+            })?;
+        Ok(SqliteStore {
+            readers: Readers::new(path.clone(), busy_timeout_ms),
+            path,
+            clock: options.clock,
+            submitter: Some(submitter),
+            writer: Mutex::new(Some(thread)),
+            work,
+        })
+    }
+
+    /// The store's file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Hands an operation to the writer and waits for its answer.
+    async fn write<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl Fn(&mut Transaction<'_>) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let work = Box::new(move |transaction: &mut Transaction<'_>| {
+            let answer = work(transaction)?;
+            Ok(Box::new(answer) as writer::Answer)
+        });
+        match self.hand_over(Operation::Work(work), bytes).await? {
+            Reply::Work(answer) => answer
+                .downcast()
+                .map(|answer| *answer)
+                .map_err(|_| StoreError::Database("the writer answered another operation".to_owned())),
+            Reply::Single(_) | Reply::Closed => Err(StoreError::Closed),
+        }
+    }
+
+    async fn hand_over(&self, operation: Operation, bytes: usize) -> WriterReply {
+        let submitter = self.submitter.as_ref().ok_or(StoreError::Closed)?;
+        match submitter.submit(operation, bytes + OPERATION_BYTES).await {
+            Ok(reply) => reply,
+            Err(GroupCommitError::Closed) => Err(StoreError::Closed),
+            Err(GroupCommitError::Abandoned) => Err(StoreError::Database(
+                "the writer has stopped in the middle of an operation".to_owned(),
+            )),
+        }
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&rusqlite::Connection) -> failure::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.readers.read(query).await
+    }
+
+    fn take_writer(&self) -> Option<JoinHandle<()>> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        self.readers.close();
+        // Without submitters the writer ends what is queued, and then itself.
+        self.submitter = None;
+        if let Some(writer) = self.take_writer()
+            && writer.join().is_err()
+        {
+            tracing::error!(path = %self.path.display(), "the store's writer panicked");
+        }
+    }
+}
+
+fn weight_of(batches: &[NewBatch]) -> usize {
+    batches.iter().map(|batch| batch.payloads.as_str().len()).sum()
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn submit(
+        &self,
+        batches: Vec<NewBatch>,
+        advance: Option<RunAdvance>,
+    ) -> Result<Vec<BatchId>, StoreError> {
+        for batch in &batches {
+            submit::check(batch)?;
+        }
+        let bytes = weight_of(&batches);
+        self.write(bytes, move |transaction| {
+            transaction.submit(&batches, advance.as_ref())
+        })
+        .await
+    }
+
+    async fn submit_one(&self, job: NewBatch) -> Result<JobId, StoreError> {
+        submit::check(&job)?;
+        if job.payloads.count() != 1 {
+            return Err(StoreError::InvalidInput(format!(
+                "a single submit has one payload, this one has {}: submit them as a batch",
+                job.payloads.count()
+            )));
+        }
+        let bytes = job.payloads.as_str().len();
+        match self.hand_over(Operation::Single(job), bytes).await? {
+            Reply::Single(job) => Ok(job),
+            Reply::Work(_) | Reply::Closed => Err(StoreError::Closed),
+        }
+    }
+
+    async fn register_worker(&self, worker: NewWorker) -> Result<WorkerId, StoreError> {
+        check_name("worker", &worker.name)?;
+        self.write(0, move |transaction| transaction.register_worker(&worker))
+            .await
+    }
+
+    async fn exchange(
+        &self,
+        worker: WorkerId,
+        reports: Vec<Report>,
+        want: Option<Want>,
+    ) -> Result<Exchanged, StoreError> {
+        for report in &reports {
+            commit::check(report)?;
+        }
+        let bytes = reports.iter().map(Report::weight_bytes).sum();
+        self.write(bytes, move |transaction| {
+            transaction.exchange(worker, &reports, want.as_ref())
+        })
+        .await
+    }
+
+    async fn heartbeat(&self, worker: WorkerId, hops: BatchStats) -> Result<Heartbeat, StoreError> {
+        self.write(0, move |transaction| transaction.heartbeat(worker, &hops))
+            .await
+    }
+
+    async fn leave(&self, worker: WorkerId, hops: BatchStats) -> Result<(), StoreError> {
+        self.write(0, move |transaction| transaction.leave(worker, &hops))
+            .await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError> {
+        self.read(query::workers).await
+    }
+
+    async fn rescue(&self, silent_before: Timestamp, dead: Vec<WorkerId>) -> Result<Rescued, StoreError> {
+        self.write(0, move |transaction| transaction.rescue(silent_before, &dead))
+            .await
+    }
+
+    async fn expire(&self) -> Result<u64, StoreError> {
+        self.write(0, |transaction| transaction.expire()).await
+    }
+
+    async fn prune(&self, options: PruneOptions) -> Result<Pruned, StoreError> {
+        let pruning = self
+            .read(move |connection| Pruning::new(connection, options))
+            .await?;
+        let mut total = Pruned::default();
+        let mut after = BatchId(0);
+        loop {
+            let batches = self
+                .read(move |connection| pruning.next(connection, after))
+                .await?;
+            let Some((last, _)) = batches.last() else {
+                return Ok(total);
+            };
+            after = *last;
+            let pruned = if options.dry_run {
+                Pruned {
+                    batches: batches.len() as u64,
+                    jobs: batches.iter().map(|(_, jobs)| jobs).sum(),
+                }
+            } else {
+                self.write(0, move |transaction| transaction.prune(&batches))
+                    .await?
+            };
+            total.batches += pruned.batches;
+            total.jobs += pruned.jobs;
+        }
+    }
+
+    async fn cancel(&self, selection: Selection) -> Result<Changed, StoreError> {
+        self.write(0, move |transaction| transaction.cancel(&selection))
+            .await
+    }
+
+    async fn retry(&self, selection: Selection) -> Result<Changed, StoreError> {
+        self.write(0, move |transaction| transaction.retry(&selection))
+            .await
+    }
+
+    async fn job(&self, id: JobId) -> Result<Option<JobDetails>, StoreError> {
+        let now = self.clock.now();
+        self.read(move |connection| query::job(connection, now, id)).await
+    }
+
+    async fn jobs(&self, filter: &JobFilter, page: Page) -> Result<Vec<JobRow>, StoreError> {
+        let now = self.clock.now();
+        let (filter, limit) = (filter.clone(), page.limit.min(PAGE_ROWS_MAX));
+        self.read(move |connection| query::jobs(connection, now, &filter, page.after, limit))
+            .await
+    }
+
+    async fn counts(&self, filter: &JobFilter) -> Result<JobCounts, StoreError> {
+        let now = self.clock.now();
+        let filter = filter.clone();
+        self.read(move |connection| query::counts(connection, now, &filter))
+            .await
+    }
+
+    async fn run_batches(
+        &self,
+        run: RunId,
+        after: Option<BatchId>,
+        limit: u32,
+    ) -> Result<Vec<BatchRow>, StoreError> {
+        let limit = limit.min(PAGE_ROWS_MAX);
+        self.read(move |connection| query::run_batches(connection, run, after, limit))
+            .await
+    }
+
+    async fn outcomes(&self, batch: BatchId) -> Result<Option<BatchOutcomes>, StoreError> {
+        self.read(move |connection| query::outcomes(connection, batch))
+            .await
+    }
+
+    async fn is_finished(&self, batch: BatchId) -> Result<bool, StoreError> {
+        self.read(move |connection| query::is_finished(connection, batch))
+            .await
+    }
+
+    async fn stats(&self) -> Result<StoreStats, StoreError> {
+        let now = self.clock.now();
+        self.read(move |connection| query::stats(connection, now)).await
+    }
+
+    async fn run(&self, name: &str) -> Result<Option<Run>, StoreError> {
+        let name = name.to_owned();
+        self.read(move |connection| run::run_named(connection, &name))
+            .await
+    }
+
+    async fn runs(&self) -> Result<Vec<Run>, StoreError> {
+        self.read(run::runs).await
+    }
+
+    async fn create_run(&self, run: NewRun) -> Result<Run, StoreError> {
+        check_name("run", &run.name)?;
+        self.write(run.description.len(), move |transaction| {
+            transaction.create_run(&run)
+        })
+        .await
+    }
+
+    async fn update_run(&self, run: RunId, new: NewRun, state: RunState) -> Result<(), StoreError> {
+        check_name("run", &new.name)?;
+        self.write(new.description.len(), move |transaction| {
+            transaction.update_run(run, &new, state)
+        })
+        .await
+    }
+
+    async fn delete_run(&self, run: RunId) -> Result<(), StoreError> {
+        self.write(0, move |transaction| transaction.delete_run(run))
+            .await
+    }
+
+    async fn wait_for_work(&self) {
+        self.work.notified().await;
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        let closed = self.hand_over(Operation::Close, 0).await;
+        self.readers.close();
+        if let Some(writer) = self.take_writer() {
+            // The thread has replied and has nothing left to do; joining it makes sure that the file is closed.
+            let joined = tokio::task::spawn_blocking(move || writer.join()).await;
+            if !matches!(joined, Ok(Ok(()))) {
+                return Err(StoreError::Database("the store's writer panicked".to_owned()));
+            }
+        }
+        match closed {
+            Ok(_) | Err(StoreError::Closed) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}

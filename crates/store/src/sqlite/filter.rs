@@ -1,0 +1,34 @@
+//! A [`JobFilter`]'s conditions on batches, as SQL.
+
+use rusqlite::types::Value;
+
+use crate::JobFilter;
+
+/// Conditions on `batch b JOIN lane l`; what the filter says of states is not among them.
+#[derive(Debug)]
+pub(super) struct BatchConditions {
+    pub sql: String,
+    pub params: Vec<Value>,
+}
+
+impl BatchConditions {
+    pub fn of(filter: &JobFilter) -> Self {
+        let mut conditions = BatchConditions {
+            sql: "true".to_owned(),
+            params: Vec::new(),
+        };
+        conditions.add("l.kind = ?", filter.kind.clone().map(Value::from));
+        conditions.add("l.queue = ?", filter.queue.clone().map(Value::from));
+        conditions.add("b.run_id = ?", filter.run.map(|run| Value::from(run.0)));
+        conditions.add("b.id = ?", filter.batch.map(|batch| Value::from(batch.0)));
+        conditions
+    }
+
+    fn add(&mut self, sql: &str, param: Option<Value>) {
+        if let Some(param) = param {
+            self.sql.push_str(" AND ");
+            self.sql.push_str(sql);
+            self.params.push(param);
+        }
+    }
+}

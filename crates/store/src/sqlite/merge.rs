@@ -1,0 +1,141 @@
+//! Packing single submits of one group: those of one kind and queue with equal options become one batch.
+
+use gristmill_batching::{Group, Responder};
+use gristmill_model::NewBatch;
+use gristmill_model::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX};
+
+use super::failure::Result;
+use super::limits::OPEN_MERGES_MAX;
+use super::transaction::Transaction;
+use super::writer::{Operation, Reply, Work, WriterReply};
+
+/// A group, merged: what is carried out, and who waits for it, both in the same order.
+pub(super) struct Merged {
+    parts: Vec<Part>,
+    /// One for each operation, in the order of the units.
+    pub responders: Vec<Responder<WriterReply>>,
+    /// Who asked to close the store, if anybody did.
+    pub closing: Option<Responder<WriterReply>>,
+}
+
+enum Part {
+    /// At least one.
+    Singles(Vec<NewBatch>),
+    Work(Work),
+}
+
+/// What is carried out as a whole.
+#[derive(Clone, Copy)]
+pub(super) enum Unit<'a> {
+    /// Single jobs that become one batch.
+    Singles(&'a [NewBatch]),
+    Work(&'a Work),
+}
+
+/// Single jobs that are being packed.
+struct Merge {
+    singles: Vec<NewBatch>,
+    responders: Vec<Responder<WriterReply>>,
+    bytes: usize,
+}
+
+/// Merges the single submits of a group.
+pub(super) fn merge(group: Group<Operation, WriterReply>) -> Merged {
+    let mut merged = Merged {
+        parts: Vec::new(),
+        responders: Vec::new(),
+        closing: None,
+    };
+    let mut merges: Vec<Merge> = Vec::new();
+    for (operation, responder) in group {
+        match operation {
+            Operation::Work(work) => {
+                merged.parts.push(Part::Work(work));
+                merged.responders.push(responder);
+            }
+            Operation::Single(single) => add(&mut merges, single, responder),
+            Operation::Close => merged.closing = Some(responder),
+        }
+    }
+    for merge in merges {
+        merged.parts.push(Part::Singles(merge.singles));
+        merged.responders.extend(merge.responders);
+    }
+    merged
+}
+
+fn add(merges: &mut Vec<Merge>, single: NewBatch, responder: Responder<WriterReply>) {
+    let bytes = single.payloads.as_str().len();
+    // Only the latest are looked at, so that many different options do not make this quadratic.
+    let open = merges.iter_mut().rev().take(OPEN_MERGES_MAX);
+    match open.into_iter().find(|merge| merge.admits(&single, bytes)) {
+        Some(merge) => {
+            merge.bytes += bytes;
+            merge.singles.push(single);
+            merge.responders.push(responder);
+        }
+        None => merges.push(Merge {
+            singles: vec![single],
+            responders: vec![responder],
+            bytes,
+        }),
+    }
+}
+
+impl Merge {
+    fn admits(&self, single: &NewBatch, bytes: usize) -> bool {
+        let first = &self.singles[0];
+        first.kind == single.kind
+            && first.queue == single.queue
+            && first.options == single.options
+            && first.rejected.is_empty()
+            && single.rejected.is_empty()
+            && self.singles.len() < BATCH_JOBS_MAX as usize
+            && self.bytes + bytes <= BATCH_BYTES_TARGET
+    }
+}
+
+impl Merged {
+    /// What is to be carried out.
+    pub fn units(&self) -> Vec<Unit<'_>> {
+        self.parts
+            .iter()
+            .map(|part| match part {
+                Part::Singles(singles) => Unit::Singles(singles),
+                Part::Work(work) => Unit::Work(work),
+            })
+            .collect()
+    }
+}
+
+impl<'a> Unit<'a> {
+    /// How many operations it is made of.
+    pub fn len(&self) -> usize {
+        match self {
+            Unit::Singles(singles) => singles.len(),
+            Unit::Work(_) => 1,
+        }
+    }
+
+    /// Each operation as a unit of its own.
+    pub fn split(self) -> Vec<Unit<'a>> {
+        match self {
+            Unit::Singles(singles) => singles
+                .iter()
+                .map(|single| Unit::Singles(std::slice::from_ref(single)))
+                .collect(),
+            Unit::Work(_) => vec![self],
+        }
+    }
+
+    /// Carries it out; one reply for each operation.
+    pub fn run(self, transaction: &mut Transaction<'_>) -> Result<Vec<Reply>> {
+        match self {
+            Unit::Singles(singles) => {
+                let jobs = transaction.submit_singles(singles)?;
+                Ok(jobs.into_iter().map(Reply::Single).collect())
+            }
+            Unit::Work(work) => Ok(vec![Reply::Work(work(transaction)?)]),
+        }
+    }
+}

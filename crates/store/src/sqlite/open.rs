@@ -1,0 +1,144 @@
+//! Opening the file: whose it is, which schema it has, how it is synced.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
+
+use super::failure::Result;
+use super::limits::STATEMENTS_MAX;
+use super::options::{SqliteOptions, Synchronous};
+use crate::StoreError;
+
+mod embedded {
+    refinery::embed_migrations!("src/sqlite/migrations");
+}
+
+/// What the header of a store's file says: `GRML`.
+pub const APPLICATION_ID: i64 = 0x4752_4d4c;
+
+/// Bytes of a page. SQLite's default; 8 and 16 KiB were measured and won nothing.
+const PAGE_BYTES: u64 = 4_096;
+
+/// Opens the connection that writes; makes and migrates the store where that is needed.
+pub(super) fn open_writer(path: &Path, options: &SqliteOptions) -> Result<Connection> {
+    let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    if options.create {
+        flags |= OpenFlags::SQLITE_OPEN_CREATE;
+    }
+    let mut connection = Connection::open_with_flags(path, flags)?;
+    prepare(&connection, options.busy_timeout_ms)?;
+    check_owner(&connection, path)?;
+    check_version(&connection, path)?;
+    if connection.is_readonly(rusqlite::MAIN_DB)? {
+        return Err(StoreError::ReadOnly {
+            path: path.to_path_buf(),
+            reason: "the file is read-only".to_owned(),
+        }
+        .into());
+    }
+    let synchronous = match options.synchronous {
+        Synchronous::Full => "FULL",
+        Synchronous::Normal => "NORMAL",
+    };
+    connection.pragma_update(None, "synchronous", synchronous)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    // The log is cut back to this size after a checkpoint, should a long reader have let it grow.
+    connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
+    connection.pragma_update(None, "wal_autocheckpoint", super::limits::CHECKPOINT_PAGES)?;
+    connection.pragma_update(None, "cache_size", -16_384)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    migrate(&mut connection, path)?;
+    if let Some(bytes) = options.size_bytes_max {
+        let pages = i64::try_from(bytes / PAGE_BYTES).unwrap_or(i64::MAX);
+        connection.pragma_update(None, "max_page_count", pages)?;
+    }
+    Ok(connection)
+}
+
+/// Opens a connection for queries.
+pub(super) fn open_reader(path: &Path, busy_timeout_ms: u32) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    prepare(&connection, busy_timeout_ms)?;
+    Ok(connection)
+}
+
+fn prepare(connection: &Connection, busy_timeout_ms: u32) -> Result<()> {
+    connection.busy_timeout(Duration::from_millis(busy_timeout_ms.into()))?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    Ok(())
+}
+
+/// Refuses what is not ours, before anything is written to it.
+fn check_owner(connection: &Connection, path: &Path) -> Result<()> {
+    let application_id: i64 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    if application_id == APPLICATION_ID || (application_id == 0 && tables == 0) {
+        return Ok(());
+    }
+    Err(StoreError::NotAStore {
+        path: path.to_path_buf(),
+        application_id,
+    }
+    .into())
+}
+
+/// The newest schema version that this program knows.
+fn known_version() -> i64 {
+    let runner = embedded::migrations::runner();
+    let versions = runner
+        .get_migrations()
+        .iter()
+        .map(|migration| i64::from(migration.version()));
+    versions.max().unwrap_or(0)
+}
+
+/// Refuses a schema that is newer than this program.
+fn check_version(connection: &Connection, path: &Path) -> Result<()> {
+    let (found, known) = (schema_version(connection)?, known_version());
+    if found <= known {
+        return Ok(());
+    }
+    Err(StoreError::NewerSchema {
+        path: path.to_path_buf(),
+        found,
+        known,
+    }
+    .into())
+}
+
+/// Brings the schema up to the version of this program. Writes nothing where it is.
+fn migrate(connection: &mut Connection, path: &Path) -> Result<()> {
+    let (found, known) = (schema_version(connection)?, known_version());
+    if found < known
+        && let Err(error) = embedded::migrations::runner().run(connection)
+        // Another process may have made the store at the same moment.
+        && schema_version(connection)? < known
+    {
+        return Err(StoreError::Open {
+            path: path.to_path_buf(),
+            reason: format!("its schema could not be brought from version {found} to {known}: {error}"),
+        }
+        .into());
+    }
+    check_version(connection, path)
+}
+
+fn schema_version(connection: &Connection) -> Result<i64> {
+    let exists: Option<i64> = connection
+        .query_row(
+            "SELECT 1 FROM sqlite_schema WHERE name = 'refinery_schema_history'",
+            [],
+            |row| row.get(0),
+        )
+        .optional()?;
+    if exists.is_none() {
+        return Ok(0);
+    }
+    let version: Option<i64> =
+        connection.query_row("SELECT max(version) FROM refinery_schema_history", [], |row| {
+            row.get(0)
+        })?;
+    Ok(version.unwrap_or(0))
+}

@@ -1,0 +1,303 @@
+//! Single jobs, unpacked from their batches.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use gristmill_model::{BatchId, JobId, JobState, PackedArray, Positions, Timestamp};
+use rusqlite::types::Value;
+use rusqlite::{Connection, params, params_from_iter};
+use serde_json::value::RawValue;
+
+use super::batches::{failures, read_durations, report_ids};
+use crate::sqlite::change::read_state;
+use crate::sqlite::commit::{POSITION_BITS, indexes_of};
+use crate::sqlite::failure::{Failure, Result};
+use crate::sqlite::filter::BatchConditions;
+use crate::sqlite::transaction::{read_options, read_positions};
+use crate::{JobDetails, JobFilter, JobRow};
+
+/// Positions of a batch that are in the same state.
+#[derive(Debug)]
+struct Piece {
+    positions: Positions,
+    state: JobState,
+    attempt: u32,
+    run_at: Option<Timestamp>,
+    finished_at: Option<Timestamp>,
+    worker: Option<Arc<str>>,
+    /// The id of the report that ended them.
+    report: Option<i64>,
+}
+
+/// What all jobs of a batch have in common.
+#[derive(Debug)]
+struct BatchRow {
+    id: BatchId,
+    kind: Arc<str>,
+    queue: Arc<str>,
+    priority: i16,
+    submitted_at: Timestamp,
+}
+
+impl BatchRow {
+    const COLUMNS: &'static str = "b.id, l.kind, l.queue, b.priority, b.submitted_at";
+
+    fn read(row: &rusqlite::Row<'_>) -> Result<BatchRow> {
+        Ok(BatchRow {
+            id: BatchId(row.get(0)?),
+            kind: row.get(1)?,
+            queue: row.get(2)?,
+            priority: row.get(3)?,
+            submitted_at: Timestamp(row.get(4)?),
+        })
+    }
+
+    fn job(&self, position: u32, piece: &Piece, error: Option<String>) -> JobRow {
+        JobRow {
+            job: JobId {
+                batch: self.id,
+                position,
+            },
+            kind: self.kind.clone(),
+            queue: self.queue.clone(),
+            state: piece.state,
+            attempt: piece.attempt,
+            priority: self.priority,
+            submitted_at: self.submitted_at,
+            run_at: piece.run_at,
+            finished_at: piece.finished_at,
+            error: error.filter(|_| piece.state != JobState::Completed),
+        }
+    }
+}
+
+/// Where all jobs of a batch stand.
+fn pieces(connection: &Connection, now: Timestamp, batch: BatchId) -> Result<Vec<Piece>> {
+    let mut all = Vec::new();
+    let mut statement = connection.prepare_cached(
+        "SELECT positions, state, attempt, finished_at, worker, id FROM report WHERE id BETWEEN ?1 AND ?2",
+    )?;
+    let mut rows = statement.query(report_ids(batch))?;
+    while let Some(row) = rows.next()? {
+        all.push(Piece {
+            positions: read_positions(row, 0)?,
+            state: read_state(row, 1)?,
+            attempt: row.get(2)?,
+            run_at: None,
+            finished_at: Some(Timestamp(row.get(3)?)),
+            worker: row.get(4)?,
+            report: Some(row.get(5)?),
+        });
+    }
+    let mut statement =
+        connection.prepare_cached("SELECT positions, attempt, run_at FROM slice WHERE batch_id = ?1")?;
+    let mut rows = statement.query([batch.0])?;
+    while let Some(row) = rows.next()? {
+        let run_at = Timestamp(row.get(2)?);
+        all.push(Piece {
+            positions: read_positions(row, 0)?,
+            state: if run_at <= now {
+                JobState::Waiting
+            } else {
+                JobState::Scheduled
+            },
+            attempt: row.get(1)?,
+            run_at: Some(run_at),
+            finished_at: None,
+            worker: None,
+            report: None,
+        });
+    }
+    let mut statement = connection.prepare_cached(
+        "SELECT h.positions, h.attempt, w.name FROM held h LEFT JOIN worker w ON w.id = h.worker_id \
+         WHERE h.batch_id = ?1",
+    )?;
+    let mut rows = statement.query([batch.0])?;
+    while let Some(row) = rows.next()? {
+        all.push(Piece {
+            positions: read_positions(row, 0)?,
+            state: JobState::Running,
+            attempt: row.get(1)?,
+            run_at: None,
+            finished_at: None,
+            worker: row.get(2)?,
+            report: None,
+        });
+    }
+    Ok(all)
+}
+
+/// One job with everything that is known of it.
+pub(in crate::sqlite) fn job(
+    connection: &Connection,
+    now: Timestamp,
+    id: JobId,
+) -> Result<Option<JobDetails>> {
+    let sql = format!(
+        "SELECT {}, b.options, b.payloads FROM batch b JOIN lane l ON l.id = b.lane_id WHERE b.id = ?1",
+        BatchRow::COLUMNS
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    let mut rows = statement.query([id.batch.0])?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    let batch = BatchRow::read(row)?;
+    let options = read_options(row, 5)?;
+    let payloads = PackedArray::from_stored(row.get_ref(6)?.as_str().map_err(rusqlite::Error::from)?);
+    let Some(payload) = payloads.get(id.position) else {
+        return Ok(None);
+    };
+    let pieces = pieces(connection, now, id.batch)?;
+    let piece = pieces
+        .iter()
+        .find(|piece| piece.positions.contains(id.position))
+        .ok_or_else(|| Failure::Damaged(format!("job {id} is in no slice, lease or report")))?;
+    let failures = failures(connection, id.batch, Some(id.position))?;
+    let last = failures.last();
+    let ended = match piece.report {
+        Some(report) => ended(connection, report, &piece.positions, id.position)?,
+        None => Ended::default(),
+    };
+    Ok(Some(JobDetails {
+        row: batch.job(id.position, piece, last.map(|last| last.error.message.clone())),
+        payload: RawValue::from_string(payload.to_owned())?,
+        value: ended.value,
+        options,
+        duration_us: ended.duration_us.or(last.map(|last| last.duration_us)),
+        worker: piece.worker.clone(),
+        log: ended.log,
+        failures,
+    }))
+}
+
+/// What a report says of one job.
+#[derive(Default)]
+struct Ended {
+    value: Option<Box<RawValue>>,
+    duration_us: Option<u32>,
+    log: Option<String>,
+}
+
+fn ended(connection: &Connection, report: i64, positions: &Positions, position: u32) -> Result<Ended> {
+    let mut statement =
+        connection.prepare_cached("SELECT durations, logs, \"values\" FROM report WHERE id = ?1")?;
+    let mut rows = statement.query([report])?;
+    let Some(row) = rows.next()? else {
+        return Ok(Ended::default());
+    };
+    let index = indexes_of(&Positions::from(position..position + 1), positions)
+        .first()
+        .unwrap_or(0);
+    let values = row.get_ref(2)?.as_str_or_null().map_err(rusqlite::Error::from)?;
+    let value = values.map(PackedArray::from_stored);
+    let value = value.as_ref().and_then(|values| values.get(index));
+    let logs = row.get_ref(1)?.as_str_or_null().map_err(rusqlite::Error::from)?;
+    let mut logs: HashMap<u32, String> = logs.map(serde_json::from_str).transpose()?.unwrap_or_default();
+    Ok(Ended {
+        value: value
+            .map(|value| RawValue::from_string(value.to_owned()))
+            .transpose()?,
+        duration_us: read_durations(row, 0)?.get(index as usize).copied(),
+        log: logs.remove(&position),
+    })
+}
+
+/// A page of jobs that match.
+pub(in crate::sqlite) fn jobs(
+    connection: &Connection,
+    now: Timestamp,
+    filter: &JobFilter,
+    after: Option<JobId>,
+    limit: u32,
+) -> Result<Vec<JobRow>> {
+    let conditions = BatchConditions::of(filter);
+    let sql = format!(
+        "SELECT {} FROM batch b JOIN lane l ON l.id = b.lane_id \
+         WHERE {} AND b.id >= ?{} AND {} ORDER BY b.id",
+        BatchRow::COLUMNS,
+        conditions.sql,
+        conditions.params.len() + 1,
+        candidates(&filter.states),
+    );
+    let mut params = conditions.params;
+    params.push(Value::from(after.map_or(0, |job| job.batch.0)));
+    let mut statement = connection.prepare(&sql)?;
+    let mut rows = statement.query(params_from_iter(params))?;
+    let mut page = Vec::new();
+    while page.len() < limit as usize
+        && let Some(row) = rows.next()?
+    {
+        let batch = BatchRow::read(row)?;
+        let from = match after {
+            Some(after) if after.batch == batch.id => after.position + 1,
+            _ => 0,
+        };
+        jobs_of(
+            connection,
+            now,
+            &batch,
+            &filter.states,
+            from,
+            limit as usize,
+            &mut page,
+        )?;
+    }
+    Ok(page)
+}
+
+/// Narrows batches to those that may have jobs in these states.
+fn candidates(states: &[JobState]) -> String {
+    if states.is_empty() || states.contains(&JobState::Completed) {
+        return "true".to_owned();
+    }
+    let mut parts = Vec::new();
+    if states.contains(&JobState::Waiting) || states.contains(&JobState::Scheduled) {
+        parts.push("SELECT batch_id FROM slice".to_owned());
+    }
+    if states.contains(&JobState::Running) {
+        parts.push("SELECT batch_id FROM held".to_owned());
+    }
+    // The second condition is what lets SQLite use the partial index.
+    parts.extend(states.iter().filter(|state| state.is_final()).map(|state| {
+        format!("SELECT id >> {POSITION_BITS} FROM report WHERE state = '{state}' AND state <> 'completed'")
+    }));
+    format!("b.id IN ({})", parts.join(" UNION "))
+}
+
+/// Adds the jobs of one batch that match, from a position on, until the page is full.
+fn jobs_of(
+    connection: &Connection,
+    now: Timestamp,
+    batch: &BatchRow,
+    states: &[JobState],
+    from: u32,
+    limit: usize,
+    page: &mut Vec<JobRow>,
+) -> Result<()> {
+    let pieces = pieces(connection, now, batch.id)?;
+    let mut found: BTreeMap<u32, &Piece> = BTreeMap::new();
+    for piece in &pieces {
+        if states.is_empty() || states.contains(&piece.state) {
+            let positions = piece.positions.iter().filter(|position| *position >= from);
+            found.extend(positions.map(|position| (position, piece)));
+        }
+    }
+    if found.is_empty() {
+        return Ok(());
+    }
+    let mut messages = failure_messages(connection, batch.id)?;
+    for (position, piece) in found.into_iter().take(limit - page.len()) {
+        page.push(batch.job(position, piece, messages.remove(&position)));
+    }
+    Ok(())
+}
+
+/// The message of each job's last failure.
+fn failure_messages(connection: &Connection, batch: BatchId) -> Result<HashMap<u32, String>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT position, error ->> '$.message' FROM failure WHERE batch_id = ?1 ORDER BY position, lease_id",
+    )?;
+    let rows = statement.query_map(params![batch.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}

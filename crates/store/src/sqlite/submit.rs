@@ -1,0 +1,145 @@
+//! Storing batches.
+
+use gristmill_model::{
+    BatchId, BatchOptions, JobId, JobState, NewBatch, PackedArray, Positions, RunId, Timestamp,
+};
+use rusqlite::params;
+
+use super::commit::{Ending, FailedAttempt};
+use super::failure::Result;
+use super::slice::NewSlice;
+use super::transaction::{BatchHead, Transaction};
+use crate::{RunAdvance, StoreError};
+
+impl Transaction<'_> {
+    /// Stores batches and, with `advance`, moves their run on.
+    pub fn submit(&mut self, batches: &[NewBatch], advance: Option<&RunAdvance>) -> Result<Vec<BatchId>> {
+        if let Some(advance) = advance {
+            self.advance_run(advance)?;
+        }
+        let run = advance.map(|advance| advance.run);
+        batches
+            .iter()
+            .map(|batch| self.insert_batch(batch, &batch.payloads, run))
+            .collect()
+    }
+
+    /// Stores single jobs of one kind with equal options as one batch.
+    pub fn submit_singles(&mut self, singles: &[NewBatch]) -> Result<Vec<JobId>> {
+        let Some(first) = singles.first() else {
+            return Ok(Vec::new());
+        };
+        let batch = match singles {
+            [single] => self.insert_batch(single, &single.payloads, None)?,
+            _ => {
+                let payloads = PackedArray::concat(singles.iter().map(|single| &single.payloads));
+                self.insert_batch(first, &payloads, None)?
+            }
+        };
+        let positions = 0..singles.len() as u32;
+        Ok(positions.map(|position| JobId { batch, position }).collect())
+    }
+
+    fn insert_batch(
+        &mut self,
+        batch: &NewBatch,
+        payloads: &PackedArray,
+        run: Option<RunId>,
+    ) -> Result<BatchId> {
+        let lane_id = self
+            .memory
+            .lanes
+            .intern(self.connection, &batch.queue, &batch.kind)?;
+        let options = &batch.options;
+        let options_text = if *options == BatchOptions::default() {
+            None
+        } else {
+            Some(serde_json::to_string(options)?)
+        };
+        self.execute(
+            "INSERT INTO batch (lane_id, run_id, count, priority, submitted_at, options, payloads) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            params![
+                lane_id,
+                run.map(|run| run.0),
+                payloads.count(),
+                options.priority,
+                self.now.0,
+                options_text,
+                payloads.as_str(),
+            ],
+        )?;
+        let id = BatchId(self.connection.last_insert_rowid());
+        let head = BatchHead {
+            lane_id,
+            priority: i64::from(options.priority),
+            submitted_at: self.now,
+            options: options.clone(),
+        };
+        let mut positions = Positions::all(payloads.count());
+        if !batch.rejected.is_empty() {
+            positions = positions.difference(&self.bury_rejected(id, batch)?);
+        }
+        let slice = NewSlice {
+            positions: &positions,
+            run_at: options.run_at.unwrap_or(self.now),
+            attempt: 1,
+            rescues: 0,
+            expires_at: options.expires_at,
+        };
+        self.insert_slice(id, &head, &slice)?;
+        self.keep(id, head, payloads);
+        Ok(id)
+    }
+
+    /// Jobs that cannot run are dead from the start.
+    fn bury_rejected(&mut self, id: BatchId, batch: &NewBatch) -> Result<Positions> {
+        let positions: Positions = batch.rejected.iter().map(|rejected| rejected.position).collect();
+        for rejected in &batch.rejected {
+            self.insert_failure(
+                id,
+                &FailedAttempt {
+                    position: rejected.position,
+                    lease: 0,
+                    attempt: 0,
+                    error: &rejected.error,
+                    duration_us: 0,
+                    log: None,
+                    worker: None,
+                },
+            )?;
+        }
+        self.insert_report(id, &positions, &Ending::of(JobState::Dead, 0))?;
+        Ok(positions)
+    }
+}
+
+/// Checks what can be checked of a batch without the store.
+pub(super) fn check(batch: &NewBatch) -> std::result::Result<(), StoreError> {
+    batch.check()?;
+    let mut previous = None;
+    for rejected in &batch.rejected {
+        if rejected.position >= batch.payloads.count()
+            || previous.is_some_and(|position| position >= rejected.position)
+        {
+            return Err(StoreError::InvalidInput(format!(
+                "the rejected jobs of a batch stand by position ascending, below its {} jobs; position {} does not",
+                batch.payloads.count(),
+                rejected.position
+            )));
+        }
+        previous = Some(rejected.position);
+    }
+    let moments = [
+        ("run_at", batch.options.run_at),
+        ("expires_at", batch.options.expires_at),
+    ];
+    for (name, moment) in moments {
+        if moment.is_some_and(|Timestamp(moment)| moment < 0) {
+            return Err(StoreError::InvalidInput(format!(
+                "{name} is milliseconds since 1970, so at least 0"
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,233 @@
+//! One transaction of the writer, and what the writer remembers from one to the next.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use gristmill_model::{BatchId, BatchOptions, LeaseId, PackedArray, Positions, Timestamp};
+use rusqlite::{Connection, OptionalExtension};
+
+use super::failure::{Failure, Result};
+use super::lanes::Lanes;
+use super::limits::{CONTENT_BATCHES_MAX, CONTENT_BYTES_MAX, LEASE_IDS_PER_BLOCK};
+use super::options::DebugRng;
+
+/// What holds for all jobs of a stored batch.
+#[derive(Debug)]
+pub(super) struct BatchHead {
+    pub lane_id: i64,
+    pub priority: i64,
+    pub submitted_at: Timestamp,
+    pub options: BatchOptions,
+}
+
+impl BatchHead {
+    /// Lower is claimed first.
+    pub fn rank(&self) -> i64 {
+        -self.priority
+    }
+}
+
+/// A batch as the writer keeps it at hand.
+#[derive(Debug, Clone)]
+struct Content {
+    head: Arc<BatchHead>,
+    payloads: Option<PackedArray>,
+}
+
+/// The batches that were submitted or claimed last. Batches never change and their ids are never
+/// given again, so nothing here goes stale but by a rollback.
+#[derive(Debug, Default)]
+struct Contents {
+    by_batch: HashMap<BatchId, Content>,
+    order: VecDeque<BatchId>,
+    bytes: usize,
+}
+
+impl Contents {
+    fn put(&mut self, batch: BatchId, content: Content) {
+        self.bytes += content.bytes();
+        match self.by_batch.insert(batch, content) {
+            Some(previous) => self.bytes -= previous.bytes(),
+            None => self.order.push_back(batch),
+        }
+        while self.bytes > CONTENT_BYTES_MAX || self.order.len() > CONTENT_BATCHES_MAX {
+            let Some(oldest) = self.order.pop_front() else {
+                break;
+            };
+            if let Some(content) = self.by_batch.remove(&oldest) {
+                self.bytes -= content.bytes();
+            }
+        }
+    }
+}
+
+impl Content {
+    fn bytes(&self) -> usize {
+        self.payloads
+            .as_ref()
+            .map_or(0, |payloads| payloads.as_str().len())
+    }
+}
+
+/// What the writer remembers between transactions.
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub lanes: Lanes,
+    pub rng: Box<dyn DebugRng>,
+    contents: Contents,
+    lease_ids: Range<i64>,
+}
+
+impl Memory {
+    pub fn new(rng: Box<dyn DebugRng>) -> Self {
+        Memory {
+            lanes: Lanes::default(),
+            rng,
+            contents: Contents::default(),
+            lease_ids: 0..0,
+        }
+    }
+
+    /// Forgets what may have been rolled back. Lease ids that were taken and not given are lost,
+    /// which does no harm.
+    pub fn forget(&mut self) {
+        self.lanes = Lanes::default();
+        self.contents = Contents::default();
+        self.lease_ids = 0..0;
+    }
+}
+
+/// One operation's view of the database, inside of the writer's transaction.
+#[derive(Debug)]
+pub(super) struct Transaction<'a> {
+    pub connection: &'a Connection,
+    pub memory: &'a mut Memory,
+    /// The moment of the operation.
+    pub now: Timestamp,
+    /// Whether jobs may have become claimable.
+    pub woke: bool,
+}
+
+impl Transaction<'_> {
+    /// Runs one cached statement; gives back how many rows it changed.
+    pub fn execute(&self, sql: &str, params: impl rusqlite::Params) -> Result<usize> {
+        Ok(self.connection.prepare_cached(sql)?.execute(params)?)
+    }
+
+    /// The first row of a cached query.
+    pub fn row<T>(
+        &self,
+        sql: &str,
+        params: impl rusqlite::Params,
+        map: impl FnOnce(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Option<T>> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        Ok(statement.query_row(params, map).optional()?)
+    }
+
+    /// All rows of a cached query.
+    pub fn rows<T>(
+        &self,
+        sql: &str,
+        params: impl rusqlite::Params,
+        map: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let rows = statement.query_map(params, map)?;
+        Ok(rows.collect::<rusqlite::Result<Vec<T>>>()?)
+    }
+
+    /// What holds for a batch; an error where there is none.
+    pub fn head(&mut self, batch: BatchId) -> Result<Arc<BatchHead>> {
+        Ok(self.content(batch, false)?.head)
+    }
+
+    /// A batch's payloads.
+    pub fn payloads(&mut self, batch: BatchId) -> Result<(Arc<BatchHead>, PackedArray)> {
+        let content = self.content(batch, true)?;
+        let payloads = content.payloads.ok_or_else(|| missing(batch))?;
+        Ok((content.head, payloads))
+    }
+
+    /// Keeps a batch at hand that was just submitted: most are claimed soon.
+    pub fn keep(&mut self, batch: BatchId, head: BatchHead, payloads: &PackedArray) {
+        let content = Content {
+            head: Arc::new(head),
+            payloads: Some(payloads.clone()),
+        };
+        self.memory.contents.put(batch, content);
+    }
+
+    fn content(&mut self, batch: BatchId, with_payloads: bool) -> Result<Content> {
+        if let Some(content) = self.memory.contents.by_batch.get(&batch)
+            && (content.payloads.is_some() || !with_payloads)
+        {
+            return Ok(content.clone());
+        }
+        let mut statement = self.connection.prepare_cached(if with_payloads {
+            "SELECT lane_id, priority, submitted_at, options, payloads FROM batch WHERE id = ?1"
+        } else {
+            "SELECT lane_id, priority, submitted_at, options FROM batch WHERE id = ?1"
+        })?;
+        let mut rows = statement.query([batch.0])?;
+        let row = rows.next()?.ok_or_else(|| missing(batch))?;
+        let head = BatchHead {
+            lane_id: row.get(0)?,
+            priority: row.get(1)?,
+            submitted_at: Timestamp(row.get(2)?),
+            options: read_options(row, 3)?,
+        };
+        let payloads = if with_payloads {
+            Some(PackedArray::from_stored(
+                row.get_ref(4)?.as_str().map_err(rusqlite::Error::from)?,
+            ))
+        } else {
+            None
+        };
+        let content = Content {
+            head: Arc::new(head),
+            payloads,
+        };
+        self.memory.contents.put(batch, content.clone());
+        Ok(content)
+    }
+
+    /// A lease id that was never given before, by any process.
+    pub fn next_lease_id(&mut self) -> Result<LeaseId> {
+        if self.memory.lease_ids.is_empty() {
+            let end = self.row(
+                "UPDATE sequence SET next_value = next_value + ?1 WHERE name = 'lease' RETURNING next_value",
+                [LEASE_IDS_PER_BLOCK],
+                |row| row.get::<_, i64>(0),
+            )?;
+            let end = end.ok_or_else(|| Failure::Damaged("the sequence of leases is missing".to_owned()))?;
+            self.memory.lease_ids = end - LEASE_IDS_PER_BLOCK..end;
+        }
+        let id = self.memory.lease_ids.start;
+        self.memory.lease_ids.start += 1;
+        Ok(LeaseId(id))
+    }
+}
+
+/// A batch's options: `NULL` where all are default.
+pub(super) fn read_options(row: &rusqlite::Row<'_>, column: usize) -> Result<BatchOptions> {
+    match row
+        .get_ref(column)?
+        .as_str_or_null()
+        .map_err(rusqlite::Error::from)?
+    {
+        None => Ok(BatchOptions::default()),
+        Some(text) => Ok(serde_json::from_str(text)?),
+    }
+}
+
+/// A column of positions.
+pub(super) fn read_positions(row: &rusqlite::Row<'_>, column: usize) -> Result<Positions> {
+    let text = row.get_ref(column)?.as_str().map_err(rusqlite::Error::from)?;
+    Ok(text.parse()?)
+}
+
+fn missing(batch: BatchId) -> Failure {
+    Failure::Damaged(format!("batch {batch} has slices, leases or reports, and no row"))
+}

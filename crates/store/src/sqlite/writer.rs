@@ -1,0 +1,243 @@
+//! The one thread that writes: it takes whatever has gathered, carries it out in one transaction, and
+//! replies after COMMIT.
+//!
+//! An operation that fails or panics is rolled back alone. That is tried in three ways, each dearer
+//! than the one before:
+//!
+//! 1. All operations in one transaction. Those that refuse before they write anything (a run that
+//!    exists, a worker that is unknown) just answer so.
+//! 2. Where one failed after it had begun to write: once more, with a savepoint for each. (A savepoint
+//!    costs a copy of each page that changes under it, which is why they are not there from the start.)
+//! 3. Where the transaction as a whole cannot be committed (a full disk): each in a transaction of its
+//!    own, so that every operation gets its own answer, and what fits is done.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use gristmill_batching::Committer;
+use gristmill_model::{Clock, JobId, NewBatch};
+use rusqlite::Connection;
+
+use super::failure::{Failure, Result};
+use super::merge::{Unit, merge};
+use super::transaction::{Memory, Transaction};
+use crate::StoreError;
+
+/// What an operation answers; its caller knows the type.
+pub(super) type Answer = Box<dyn Any + Send>;
+
+/// An operation that can be carried out again, should its transaction fail.
+pub(super) type Work = Box<dyn Fn(&mut Transaction<'_>) -> Result<Answer> + Send>;
+
+/// What callers hand to the writer.
+pub(super) enum Operation {
+    /// A single job, to be packed with others.
+    Single(NewBatch),
+    /// Anything else.
+    Work(Work),
+    /// The last operation.
+    Close,
+}
+
+/// What the writer replies.
+pub(super) enum Reply {
+    Single(JobId),
+    Work(Answer),
+    Closed,
+}
+
+pub(super) type WriterReply = std::result::Result<Reply, StoreError>;
+
+/// The writer's thread.
+pub(super) struct Writer {
+    pub connection: Connection,
+    pub committer: Committer<Operation, WriterReply>,
+    pub memory: Memory,
+    pub clock: Arc<dyn Clock>,
+    pub path: PathBuf,
+    pub busy_timeout_ms: u32,
+    /// Called after a COMMIT that may have made jobs claimable.
+    pub on_work: Box<dyn Fn() + Send>,
+}
+
+/// The replies to the operations of a group, in their order.
+#[derive(Default)]
+struct Outcome {
+    replies: Vec<WriterReply>,
+    /// Whether jobs may have become claimable.
+    woke: bool,
+}
+
+impl Outcome {
+    fn failed(units: &[Unit<'_>], error: &StoreError) -> Outcome {
+        let operations = units.iter().map(Unit::len).sum();
+        Outcome {
+            replies: std::iter::repeat_with(|| Err(error.clone()))
+                .take(operations)
+                .collect(),
+            woke: false,
+        }
+    }
+}
+
+/// How a group is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Plain,
+    Savepoints,
+}
+
+/// Why a transaction came to nothing.
+enum Stop {
+    /// It could not begin; trying again would take as long and end as badly.
+    CannotBegin(StoreError),
+    /// It was rolled back.
+    RolledBack(StoreError),
+}
+
+impl Writer {
+    /// Serves until the store is closed or all its handles are gone.
+    pub fn run(mut self) {
+        while let Some(group) = self.committer.next_group() {
+            let merged = merge(group);
+            let units = merged.units();
+            let outcome = self.carry_out(&units);
+            if outcome.woke {
+                (self.on_work)();
+            }
+            for (responder, reply) in merged.responders.into_iter().zip(outcome.replies) {
+                responder.reply(reply);
+            }
+            if let Some(closing) = merged.closing {
+                // Whatever is queued behind it is answered as closed by the committer's end.
+                drop(self);
+                closing.reply(Ok(Reply::Closed));
+                return;
+            }
+        }
+    }
+
+    fn carry_out(&mut self, units: &[Unit<'_>]) -> Outcome {
+        let ways: &[Way] = match units.len() {
+            0 => return Outcome::default(),
+            1 => &[Way::Plain],
+            _ => &[Way::Plain, Way::Savepoints],
+        };
+        for way in ways {
+            match self.together(units, *way) {
+                Ok(outcome) => return outcome,
+                Err(Stop::CannotBegin(error)) => return Outcome::failed(units, &error),
+                Err(Stop::RolledBack(error)) => match units {
+                    [alone] if alone.len() == 1 => return Outcome::failed(units, &error),
+                    _ => {
+                        tracing::warn!(%error, units = units.len(), ?way, "a transaction was rolled back and is tried again")
+                    }
+                },
+            }
+        }
+        self.one_by_one(units)
+    }
+
+    /// Carries out all units in one transaction.
+    fn together(&mut self, units: &[Unit<'_>], way: Way) -> std::result::Result<Outcome, Stop> {
+        self.command("BEGIN IMMEDIATE").map_err(Stop::CannotBegin)?;
+        let mut outcome = Outcome::default();
+        for unit in units {
+            if way == Way::Savepoints {
+                self.command_or_roll_back("SAVEPOINT operation")?;
+            }
+            let changes_before = self.connection.total_changes();
+            match self.attempt(*unit, &mut outcome.woke) {
+                Ok(replies) => outcome.replies.extend(replies.into_iter().map(Ok)),
+                Err(error) => {
+                    let wrote = self.connection.total_changes() != changes_before;
+                    if self.connection.is_autocommit() || (wrote && way == Way::Plain) {
+                        return Err(self.roll_back(error));
+                    }
+                    if wrote {
+                        self.command_or_roll_back("ROLLBACK TO operation")?;
+                        self.memory.forget();
+                    }
+                    let refusals = Outcome::failed(&[*unit], &error).replies;
+                    outcome.replies.extend(refusals);
+                }
+            }
+            if way == Way::Savepoints {
+                self.command_or_roll_back("RELEASE operation")?;
+            }
+        }
+        self.command_or_roll_back("COMMIT")?;
+        Ok(outcome)
+    }
+
+    /// Carries out each operation in a transaction of its own.
+    fn one_by_one(&mut self, units: &[Unit<'_>]) -> Outcome {
+        let mut all = Outcome::default();
+        for operation in units.iter().flat_map(|unit| unit.split()) {
+            let one = self.together(&[operation], Way::Plain).unwrap_or_else(|stop| {
+                let (Stop::CannotBegin(error) | Stop::RolledBack(error)) = stop;
+                Outcome::failed(&[operation], &error)
+            });
+            all.woke |= one.woke;
+            all.replies.extend(one.replies);
+        }
+        all
+    }
+
+    /// Runs one unit; a panic is an error like others.
+    fn attempt(&mut self, unit: Unit<'_>, woke: &mut bool) -> std::result::Result<Vec<Reply>, StoreError> {
+        let (connection, memory, clock) = (&self.connection, &mut self.memory, &self.clock);
+        let run = AssertUnwindSafe(|| {
+            let mut transaction = Transaction {
+                connection,
+                memory,
+                now: clock.now(),
+                woke: false,
+            };
+            let replies = unit.run(&mut transaction)?;
+            *woke |= transaction.woke;
+            Ok(replies)
+        });
+        match catch_unwind(run) {
+            Ok(result) => result.map_err(|failure: Failure| failure.at(&self.path, self.busy_timeout_ms)),
+            Err(panic) => {
+                self.memory.forget();
+                Err(StoreError::Panicked(panic_text(&*panic)))
+            }
+        }
+    }
+
+    fn roll_back(&mut self, error: StoreError) -> Stop {
+        self.memory.forget();
+        // SQLite has rolled back by itself after some errors, such as a full disk.
+        if !self.connection.is_autocommit()
+            && let Err(error) = self.command("ROLLBACK")
+        {
+            tracing::error!(%error, "a transaction could not be rolled back");
+        }
+        Stop::RolledBack(error)
+    }
+
+    fn command_or_roll_back(&mut self, sql: &str) -> std::result::Result<(), Stop> {
+        self.command(sql).map_err(|error| self.roll_back(error))
+    }
+
+    fn command(&self, sql: &str) -> std::result::Result<(), StoreError> {
+        let run = || -> Result<()> {
+            self.connection.prepare_cached(sql)?.execute([])?;
+            Ok(())
+        };
+        run().map_err(|failure| failure.at(&self.path, self.busy_timeout_ms))
+    }
+}
+
+/// What a panic said.
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "no message".to_owned())
+}

@@ -1,0 +1,36 @@
+//! The SQLite store passes the suite that every store passes.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use gristmill_model::{ManualClock, Timestamp};
+use gristmill_store::conformance::Database;
+use gristmill_store::{SqliteOptions, SqliteStore, Store};
+
+struct TemporarySqlite {
+    folder: tempfile::TempDir,
+    clock: Arc<ManualClock>,
+}
+
+impl TemporarySqlite {
+    fn new() -> Self {
+        TemporarySqlite {
+            folder: tempfile::tempdir().unwrap(),
+            clock: Arc::new(ManualClock::new(Timestamp(1_000_000))),
+        }
+    }
+}
+
+#[async_trait]
+impl Database for TemporarySqlite {
+    async fn open(&self) -> Arc<dyn Store> {
+        let options = SqliteOptions::new(self.clock.clone(), 7);
+        Arc::new(SqliteStore::open(self.folder.path().join("test.db"), options).unwrap())
+    }
+
+    fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+}
+
+gristmill_store::store_conformance!(TemporarySqlite::new());
