@@ -1,0 +1,49 @@
+-- Plain aggregates.
+\set VERBOSITY terse
+LOAD 'pg_batchexec';
+SET batchexec.explain = off;
+SET max_parallel_workers_per_gather = 0;
+CREATE TABLE plain (s smallint, i int, b bigint, f real, d double precision, n numeric(12,2), x numeric, t text COLLATE "C", flag bool, day date, at timestamp);
+INSERT INTO plain
+    SELECT k % 100 - 50, k, k::bigint * 10000000000, k / 7.0, sqrt(k), k / 100.0, k / (k % 9 + 1.0), 'text ' || k % 37,
+           k % 3 <> 0, date '2020-01-01' + k, timestamp '2020-01-01' + k * interval '1 hour'
+    FROM generate_series(1, 2000) k;
+VACUUM (ANALYZE, FREEZE) plain;
+SELECT * FROM compare('SELECT count(*) FROM plain');
+SELECT * FROM compare('SELECT count(*), count(t), sum(s), sum(i), sum(b) FROM plain');
+SELECT * FROM compare('SELECT avg(s), avg(i), avg(b), min(s), max(i), min(b) FROM plain');
+SELECT * FROM compare('SELECT sum(f), sum(d), avg(f), avg(d), min(f), max(d) FROM plain');
+SELECT * FROM compare('SELECT sum(n), avg(n), sum(x), avg(x), min(n), max(x) FROM plain');
+SELECT * FROM compare('SELECT min(t), max(t), bool_and(flag), bool_or(flag), every(i > 0) FROM plain');
+SELECT * FROM compare('SELECT min(day), max(day), min(at), max(at) FROM plain');
+SELECT * FROM compare('SELECT sum(i) FILTER (WHERE s > 0), count(*) FILTER (WHERE t = ''text 1''), sum(n) FILTER (WHERE flag) FROM plain');
+SELECT * FROM compare('SELECT sum(i * 2), sum(n * (1 - x)), sum(n + i), avg(d * f), sum(i % 7), sum(-n) FROM plain');
+SELECT * FROM compare('SELECT sum(length(t)), sum(n / 3), sum(case when flag then 1 else 0 end), max(lower(t) COLLATE "C") FROM plain');
+SELECT * FROM compare('SELECT count(*), sum(i) FROM plain WHERE i > 10 AND i < 100');
+SELECT * FROM compare('SELECT count(*), sum(i), avg(n), min(t), max(d), bool_or(flag) FROM plain WHERE i < 0');
+SELECT * FROM compare('SELECT count(*) FROM plain WHERE day >= timestamp ''2021-01-01'' AND at < date ''2020-03-01''');
+SELECT * FROM compare('SELECT count(*) FROM plain WHERE n BETWEEN 1.5 AND 3.25 AND x > 2');
+SELECT * FROM compare('SELECT sum(i) + 1, avg(i) * 2 FROM plain HAVING count(*) > 5');
+SELECT * FROM compare('SELECT sum(i) FROM plain HAVING count(*) > 5000');
+-- Errors are raised as stock raises them.
+SELECT * FROM compare('SELECT sum(100 / (i - 1000)) FROM plain');
+SELECT * FROM compare('SELECT sum(i * 2000000) FROM plain');
+SELECT * FROM compare('SELECT sum(100 / (i - 1000)) FROM plain WHERE i <> 1000');
+SELECT * FROM compare('SELECT sum(100 / (i - 1000)) FILTER (WHERE i <> 1000) FROM plain');
+SELECT * FROM compare('SELECT sum(d * 1e308) FROM plain');
+-- Not ours: stock aggregates over batched scans.
+SELECT * FROM compare('SELECT stddev(i)::numeric(20,8), count(DISTINCT s) FROM plain');
+SELECT * FROM compare('SELECT string_agg(t, '','' ORDER BY i) FROM plain WHERE i < 5');
+SELECT * FROM compare('SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY i) FROM plain');
+-- NULLs, an empty table.
+UPDATE plain SET i = NULL, n = NULL, t = NULL, d = NULL WHERE s % 5 = 0;
+SELECT * FROM compare('SELECT count(*), count(i), sum(i), avg(n), min(t), sum(d), sum(i + s), count(n) FROM plain');
+SELECT * FROM compare('SELECT count(*) FROM plain WHERE i IS NULL OR d > 40');
+SELECT * FROM compare('SELECT count(*) FROM plain WHERE NOT (i > 100 AND d < 40)');
+SELECT * FROM compare('SELECT count(*) FROM plain WHERE (i > 100) IS NULL');
+TRUNCATE plain;
+SELECT * FROM compare('SELECT count(*), count(i), sum(i), avg(n), min(t), sum(d), bool_and(flag) FROM plain');
+SET batchexec.explain = on;
+EXPLAIN (VERBOSE, COSTS OFF) SELECT sum(i) + 1, count(*) FILTER (WHERE flag) FROM plain WHERE s > 3 HAVING count(*) > 0;
+SET batchexec.explain = off;
+DROP TABLE plain;

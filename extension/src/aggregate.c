@@ -1,0 +1,253 @@
+/*
+ * aggregate.c
+ *	  Which aggregates run over batches, and how a batch reaches their states.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_aggregate.h"
+#include "catalog/pg_type.h"
+#include "executor/executor.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/clauses.h"
+#include "optimizer/optimizer.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/pg_locale.h"
+
+#include "aggregate.h"
+
+typedef struct AggregateEntry
+{
+	Oid			function;
+	const AggregateOps *ops;
+} AggregateEntry;
+
+static const AggregateEntry aggregates[] = {
+	{F_COUNT_, &count_ops}, {F_COUNT_ANY, &count_ops},
+	{F_SUM_INT2, &sum_integer_ops}, {F_SUM_INT4, &sum_integer_ops},
+	{F_SUM_INT8, &sum_int8_ops}, {F_SUM_NUMERIC, &sum_numeric_ops},
+	{F_SUM_FLOAT4, &sum_float_ops}, {F_SUM_FLOAT8, &sum_float_ops},
+	{F_AVG_INT2, &average_integer_ops}, {F_AVG_INT4, &average_integer_ops},
+	{F_AVG_INT8, &average_int8_ops}, {F_AVG_NUMERIC, &average_numeric_ops},
+	{F_AVG_FLOAT4, &average_float_ops}, {F_AVG_FLOAT8, &average_float_ops},
+	{F_MIN_INT2, &minimum_integer_ops}, {F_MAX_INT2, &minimum_integer_ops},
+	{F_MIN_INT4, &minimum_integer_ops}, {F_MAX_INT4, &minimum_integer_ops},
+	{F_MIN_INT8, &minimum_integer_ops}, {F_MAX_INT8, &minimum_integer_ops},
+	{F_MIN_OID, &minimum_integer_ops}, {F_MAX_OID, &minimum_integer_ops},
+	{F_MIN_DATE, &minimum_integer_ops}, {F_MAX_DATE, &minimum_integer_ops},
+	{F_MIN_TIME, &minimum_integer_ops}, {F_MAX_TIME, &minimum_integer_ops},
+	{F_MIN_TIMESTAMP, &minimum_integer_ops},
+	{F_MAX_TIMESTAMP, &minimum_integer_ops},
+	{F_MIN_TIMESTAMPTZ, &minimum_integer_ops},
+	{F_MAX_TIMESTAMPTZ, &minimum_integer_ops},
+	{F_BOOL_AND, &minimum_integer_ops}, {F_EVERY, &minimum_integer_ops},
+	{F_BOOL_OR, &minimum_integer_ops},
+	{F_MIN_FLOAT4, &minimum_float_ops}, {F_MAX_FLOAT4, &minimum_float_ops},
+	{F_MIN_FLOAT8, &minimum_float_ops}, {F_MAX_FLOAT8, &minimum_float_ops},
+	{F_MIN_NUMERIC, &minimum_varlena_ops},
+	{F_MAX_NUMERIC, &minimum_varlena_ops},
+	{F_MIN_TEXT, &minimum_varlena_ops}, {F_MAX_TEXT, &minimum_varlena_ops},
+	{F_MIN_BPCHAR, &minimum_varlena_ops}, {F_MAX_BPCHAR, &minimum_varlena_ops},
+};
+
+static bool
+is_minimum(Oid function)
+{
+	switch (function)
+	{
+		case F_MIN_INT2:
+		case F_MIN_INT4:
+		case F_MIN_INT8:
+		case F_MIN_OID:
+		case F_MIN_DATE:
+		case F_MIN_TIME:
+		case F_MIN_TIMESTAMP:
+		case F_MIN_TIMESTAMPTZ:
+		case F_MIN_FLOAT4:
+		case F_MIN_FLOAT8:
+		case F_MIN_NUMERIC:
+		case F_MIN_TEXT:
+		case F_MIN_BPCHAR:
+		case F_BOOL_AND:
+		case F_EVERY:
+			return true;
+		default:
+			return false;
+	}
+}
+
+const AggregateOps *
+aggregate_lookup(Oid function)
+{
+	for (size_t i = 0; i < lengthof(aggregates); i++)
+		if (aggregates[i].function == function)
+			return aggregates[i].ops;
+	return NULL;
+}
+
+static bool
+is_c_collation(Oid collation)
+{
+#if PG_VERSION_NUM >= 180000
+	return OidIsValid(collation) &&
+		pg_newlocale_from_collation(collation)->collate_is_c;
+#else
+	return OidIsValid(collation) && lc_collate_is_c(collation);
+#endif
+}
+
+/* Why an aggregate can't run over batches, or NULL. */
+const char *
+aggregate_obstacle(const Aggref *aggref)
+{
+	const AggregateOps *ops = aggregate_lookup(aggref->aggfnoid);
+
+	if (ops == NULL)
+		return psprintf("%s has no batched form",
+						get_func_name(aggref->aggfnoid));
+	if (aggref->aggorder != NIL || aggref->aggdistinct != NIL)
+		return "an aggregate has DISTINCT or ORDER BY";
+	if (aggref->aggkind != AGGKIND_NORMAL || aggref->aggvariadic ||
+		aggref->agglevelsup != 0)
+		return "an aggregate is not a plain one";
+	if (contain_volatile_functions((Node *) aggref->args) ||
+		contain_volatile_functions((Node *) aggref->aggfilter))
+		return "an aggregate's argument is volatile";
+	if (contain_subplans((Node *) aggref->args) ||
+		contain_subplans((Node *) aggref->aggfilter))
+		return "an aggregate's argument holds a subquery";
+	if (ops == &minimum_varlena_ops &&
+		aggref->aggfnoid != F_MIN_NUMERIC && aggref->aggfnoid != F_MAX_NUMERIC &&
+		!is_c_collation(aggref->inputcollid))
+		return "min and max of text are batched for the C collation only";
+	return NULL;
+}
+
+/* The vector form of an argument, where it has one. */
+static VectorExpr *
+compile_argument(VectorContext *context, const Aggregate *aggregate,
+				 Expr *argument)
+{
+	const Var  *var = (const Var *) argument;
+	bool		is_plain_column = IsA(argument, Var) && var->varattno > 0 &&
+		var->varno == context->scanrelid;
+
+	if (aggregate->ops == &count_ops && is_plain_column)
+		return vector_column(context, var->varattno, var->vartype, VALUE_OPAQUE);
+	if (aggregate->ops->takes_pointers)
+		return is_plain_column ?
+			vector_column(context, var->varattno, var->vartype, VALUE_TEXT) : NULL;
+	return vector_compile(context, argument);
+}
+
+/* Compile an aggregate over the scanned table. */
+Aggregate *
+aggregate_compile(VectorContext *context, const Aggref *aggref)
+{
+	Aggregate  *aggregate = palloc0(sizeof(Aggregate));
+
+	aggregate->ops = aggregate_lookup(aggref->aggfnoid);
+	aggregate->aggref = aggref;
+	aggregate->is_partial = DO_AGGSPLIT_SKIPFINAL(aggref->aggsplit);
+	aggregate->is_minimum = is_minimum(aggref->aggfnoid);
+	if (aggref->args != NIL)
+	{
+		Expr	   *argument = linitial_node(TargetEntry, aggref->args)->expr;
+
+		aggregate->argument_type = exprType((Node *) argument);
+		aggregate->argument = compile_argument(context, aggregate, argument);
+		aggregate->argument_state = row_expression(context, argument);
+		vector_allocate(&aggregate->row_vector);
+	}
+	if (aggref->aggfilter != NULL)
+		aggregate->filter = qual_compile(context, list_make1(aggref->aggfilter));
+	return aggregate;
+}
+
+/* Evaluate an argument by row; errors are raised here as core raises them. */
+static const Vector *
+evaluate_by_row(Aggregate *aggregate, VectorContext *context,
+				const Selection *selection)
+{
+	Vector	   *result = &aggregate->row_vector;
+	TupleBatch *batch = context->batch;
+	ExprContext *econtext = context->econtext;
+	ValueKind	kind = VALUE_OPAQUE;
+
+	value_kind_of_type(aggregate->argument_type, &kind);
+	result->has_nulls = false;
+	result->holds_pointers = (kind == VALUE_NUMERIC || kind == VALUE_TEXT);
+	FOR_SELECTED(row, selection,
+				 Datum value;
+				 econtext->ecxt_scantuple = batch->ops->materialise_row(batch, row);
+				 value = ExecEvalExprSwitchContext(aggregate->argument_state,
+												   econtext, &result->nulls[row]);
+				 result->has_nulls |= result->nulls[row];
+				 result->values[row] = (result->nulls[row] || kind == VALUE_OPAQUE) ?
+				 (Datum) 0 : vector_word_from_datum(aggregate->argument_type, value));
+	return result;
+}
+
+/* The batch's selection, narrowed by the aggregate's FILTER. */
+static Selection
+filter_selection(Aggregate *aggregate, VectorContext *context, uint16 *rows)
+{
+	TupleBatch *batch = context->batch;
+	Selection	before = batch->selection;
+	uint16		rows_before[BATCH_ROWS_MAX];
+	Selection	result;
+
+	if (before.rows != NULL)
+		memcpy(rows_before, before.rows, sizeof(uint16) * before.count);
+	qual_apply(aggregate->filter, batch);
+	result = batch->selection;
+	if (result.rows != NULL)
+	{
+		memcpy(rows, result.rows, sizeof(uint16) * result.count);
+		result.rows = rows;
+	}
+	batch->selection = before;
+	if (before.rows != NULL)
+		memcpy(batch->selected_rows, rows_before, sizeof(uint16) * before.count);
+	return result;
+}
+
+/*
+ * Take the selected rows of the batch into one state, or, where groups is
+ * set, into the states of their groups.
+ */
+void
+aggregate_accumulate(Aggregate *aggregate, VectorContext *context, void *state,
+					 char **groups)
+{
+	Selection	selection = context->batch->selection;
+	const Vector *vector = &aggregate->row_vector;
+	uint16		rows[BATCH_ROWS_MAX];
+
+	if (aggregate->argument != NULL)
+		vector = vector_evaluate(aggregate->argument, context, &selection);
+	if (aggregate->filter != NULL)
+		selection = filter_selection(aggregate, context, rows);
+	if (selection.count == 0)
+		return;
+	if (OidIsValid(aggregate->argument_type))
+	{
+		if (aggregate->argument == NULL || vector == NULL)
+			vector = evaluate_by_row(aggregate, context, &selection);
+		selection = selection_without_nulls(&selection, vector, rows);
+	}
+	if (groups != NULL)
+		aggregate->ops->accumulate_groups(aggregate, groups, vector, &selection);
+	else
+		aggregate->ops->accumulate(aggregate, state, vector, &selection);
+}
+
+/* The result, or the partial result, of a state. */
+Datum
+aggregate_finish(const Aggregate *aggregate, const void *state, bool *is_null)
+{
+	*is_null = false;
+	return aggregate->is_partial ?
+		aggregate->ops->finish_partial(aggregate, state, is_null) :
+		aggregate->ops->finish(aggregate, state, is_null);
+}

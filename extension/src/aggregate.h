@@ -1,0 +1,104 @@
+/*
+ * aggregate.h
+ *	  The aggregates that run over batches, and their transition states.
+ */
+#ifndef BATCHEXEC_AGGREGATE_H
+#define BATCHEXEC_AGGREGATE_H
+
+#include "nodes/primnodes.h"
+
+#include "expr.h"
+
+typedef struct Aggregate Aggregate;
+
+/*
+ * One aggregate's functions.  A state is state_bytes of zeroes before its
+ * first row.  Selections passed to accumulate hold no NULL.
+ */
+typedef struct AggregateOps
+{
+	Size		state_bytes;
+	/* the selected rows into one state */
+	void		(*accumulate) (const Aggregate *aggregate, void *state,
+							   const Vector *vector, const Selection *selection);
+	/* each selected row into the state of its group */
+	void		(*accumulate_groups) (const Aggregate *aggregate, char **groups,
+									  const Vector *vector,
+									  const Selection *selection);
+	Datum		(*finish) (const Aggregate *aggregate, const void *state,
+						   bool *is_null);
+	/* The transition value as core would pass it to its combine function. */
+	Datum		(*finish_partial) (const Aggregate *aggregate,
+								   const void *state, bool *is_null);
+	bool		takes_pointers; /* of varlena arguments, rather than values */
+} AggregateOps;
+
+struct Aggregate
+{
+	const AggregateOps *ops;
+	const Aggref *aggref;
+	bool		is_partial;
+	bool		is_minimum;		/* min, bool_and; else max, bool_or */
+	Oid			argument_type;	/* InvalidOid: count(*) */
+	int			state_offset;	/* within a group */
+	VectorExpr *argument;		/* NULL: by row, or no argument */
+	ExprState  *argument_state;
+	BatchQual  *filter;
+	Vector		row_vector;		/* arguments evaluated by row */
+	MemoryContext memory;		/* of values that states point to */
+};
+
+/*
+ * The row updates of an aggregate as two functions: into one state, kept in
+ * registers, and into the states of groups.
+ */
+#define DEFINE_ACCUMULATE(name_, state_type_, ...) \
+static void \
+name_(const Aggregate *aggregate, void *state_, const Vector *vector, \
+	  const Selection *selection) \
+{ \
+	const Datum *values = vector->values; \
+	state_type_ copy_ = *(state_type_ *) state_; \
+	state_type_ *state = &copy_; \
+	(void) aggregate; \
+	(void) values; \
+	FOR_SELECTED(row, selection, __VA_ARGS__); \
+	*(state_type_ *) state_ = copy_; \
+} \
+static void \
+name_##_groups(const Aggregate *aggregate, char **groups, \
+			   const Vector *vector, const Selection *selection) \
+{ \
+	const Datum *values = vector->values; \
+	const int	offset_ = aggregate->state_offset; \
+	(void) values; \
+	FOR_SELECTED(row, selection, \
+				 state_type_ *state = (state_type_ *) (groups[row] + offset_); \
+				 __VA_ARGS__); \
+}
+
+/* aggregate.c */
+extern const AggregateOps *aggregate_lookup(Oid function);
+extern const char *aggregate_obstacle(const Aggref *aggref);
+extern Aggregate *aggregate_compile(VectorContext *context,
+									const Aggref *aggref);
+extern void aggregate_accumulate(Aggregate *aggregate, VectorContext *context,
+								 void *state, char **groups);
+extern Datum aggregate_finish(const Aggregate *aggregate, const void *state,
+							  bool *is_null);
+
+/* aggregate_*.c */
+extern const AggregateOps count_ops;
+extern const AggregateOps sum_integer_ops;
+extern const AggregateOps average_integer_ops;
+extern const AggregateOps sum_int8_ops;
+extern const AggregateOps average_int8_ops;
+extern const AggregateOps sum_float_ops;
+extern const AggregateOps average_float_ops;
+extern const AggregateOps sum_numeric_ops;
+extern const AggregateOps average_numeric_ops;
+extern const AggregateOps minimum_integer_ops;
+extern const AggregateOps minimum_float_ops;
+extern const AggregateOps minimum_varlena_ops;
+
+#endif

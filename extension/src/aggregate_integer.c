@@ -1,0 +1,178 @@
+/*
+ * aggregate_integer.c
+ *	  count, and sum and avg of integers.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "utils/array.h"
+#include "utils/fmgrprotos.h"
+
+#include "aggregate.h"
+#include "aggregate_numeric.h"
+#include "numeric_vector.h"
+
+static void
+count_rows(const Aggregate *aggregate, void *state, const Vector *vector,
+		   const Selection *selection)
+{
+	(void) aggregate;
+	(void) vector;
+	*(int64 *) state += selection->count;
+}
+
+static void
+count_rows_groups(const Aggregate *aggregate, char **groups,
+				  const Vector *vector, const Selection *selection)
+{
+	const int	offset = aggregate->state_offset;
+
+	(void) vector;
+	FOR_SELECTED(row, selection, ++*(int64 *) (groups[row] + offset));
+}
+
+static Datum
+finish_count(const Aggregate *aggregate, const void *state, bool *is_null)
+{
+	(void) aggregate;
+	(void) is_null;
+	return Int64GetDatum(*(const int64 *) state);
+}
+
+const AggregateOps count_ops = {
+	.state_bytes = sizeof(int64),
+	.accumulate = count_rows,
+	.accumulate_groups = count_rows_groups,
+	.finish = finish_count,
+	.finish_partial = finish_count,
+};
+
+/* int2 and int4: core sums them in 64 bits, which wrap. */
+typedef struct IntegerState
+{
+	int64		count;
+	int64		sum;
+} IntegerState;
+
+DEFINE_ACCUMULATE(sum_integers, IntegerState,
+				  state->count++;
+				  state->sum = (int64) ((uint64) state->sum +
+										(uint64) DatumGetInt64(values[row])))
+
+static Datum
+finish_sum(const Aggregate *aggregate, const void *state, bool *is_null)
+{
+	const IntegerState *integers = state;
+
+	(void) aggregate;
+	*is_null = (integers->count == 0);
+	return Int64GetDatum(integers->sum);
+}
+
+static Datum
+finish_average(const Aggregate *aggregate, const void *state, bool *is_null)
+{
+	const IntegerState *integers = state;
+
+	(void) aggregate;
+	*is_null = (integers->count == 0);
+	if (*is_null)
+		return (Datum) 0;
+	return DirectFunctionCall2(numeric_div,
+							   NumericGetDatum(int64_to_numeric(integers->sum)),
+							   NumericGetDatum(int64_to_numeric(integers->count)));
+}
+
+/* avg(int2) and avg(int4) pass an int8[] of count and sum. */
+static Datum
+finish_average_partial(const Aggregate *aggregate, const void *state,
+					   bool *is_null)
+{
+	const IntegerState *integers = state;
+	Datum		elements[2];
+
+	(void) aggregate;
+	(void) is_null;
+	elements[0] = Int64GetDatum(integers->count);
+	elements[1] = Int64GetDatum(integers->sum);
+	return PointerGetDatum(construct_array(elements, 2, INT8OID, sizeof(int64),
+										   FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}
+
+const AggregateOps sum_integer_ops = {
+	.state_bytes = sizeof(IntegerState),
+	.accumulate = sum_integers,
+	.accumulate_groups = sum_integers_groups,
+	.finish = finish_sum,
+	.finish_partial = finish_sum,
+};
+
+const AggregateOps average_integer_ops = {
+	.state_bytes = sizeof(IntegerState),
+	.accumulate = sum_integers,
+	.accumulate_groups = sum_integers_groups,
+	.finish = finish_average,
+	.finish_partial = finish_average_partial,
+};
+
+/* int8: summed in 128 bits, as core does, with a numeric result. */
+typedef struct Int8State
+{
+	int64		count;
+	int128		sum;
+} Int8State;
+
+DEFINE_ACCUMULATE(sum_int8, Int8State,
+				  state->count++;
+				  state->sum += DatumGetInt64(values[row]))
+
+static Datum
+finish_sum_int8(const Aggregate *aggregate, const void *state, bool *is_null)
+{
+	const Int8State *int8_state = state;
+
+	(void) aggregate;
+	*is_null = (int8_state->count == 0);
+	if (*is_null)
+		return (Datum) 0;
+	return NumericGetDatum(numeric_from_int128(int8_state->sum, 0, 0));
+}
+
+static Datum
+finish_average_int8(const Aggregate *aggregate, const void *state, bool *is_null)
+{
+	const Int8State *int8_state = state;
+	Datum		sum = finish_sum_int8(aggregate, state, is_null);
+
+	if (*is_null)
+		return (Datum) 0;
+	return DirectFunctionCall2(numeric_div, sum,
+							   NumericGetDatum(int64_to_numeric(int8_state->count)));
+}
+
+static Datum
+finish_int8_partial(const Aggregate *aggregate, const void *state, bool *is_null)
+{
+	const Int8State *int8_state = state;
+	Datum		sum = finish_sum_int8(aggregate, state, is_null);
+
+	if (*is_null)
+		return (Datum) 0;
+	return numeric_state_serialize_int8(int8_state->count, DatumGetNumeric(sum));
+}
+
+const AggregateOps sum_int8_ops = {
+	.state_bytes = sizeof(Int8State),
+	.accumulate = sum_int8,
+	.accumulate_groups = sum_int8_groups,
+	.finish = finish_sum_int8,
+	.finish_partial = finish_int8_partial,
+};
+
+const AggregateOps average_int8_ops = {
+	.state_bytes = sizeof(Int8State),
+	.accumulate = sum_int8,
+	.accumulate_groups = sum_int8_groups,
+	.finish = finish_average_int8,
+	.finish_partial = finish_int8_partial,
+};

@@ -1,0 +1,108 @@
+/*
+ * batch.c
+ *	  TupleBatch: its columns, its selection and its vectors.
+ */
+#include "postgres.h"
+
+#include "batch.h"
+
+/* Make a batch without columns.  Lives in the current memory context. */
+TupleBatch *
+batch_create(const TupleBatchOps *ops, TupleDesc descriptor, Oid table_oid,
+			 TupleTableSlot *slot)
+{
+	TupleBatch *batch = palloc0(sizeof(TupleBatch));
+
+	batch->ops = ops;
+	batch->descriptor = descriptor;
+	batch->table_oid = table_oid;
+	batch->slot = slot;
+	batch->buffer = InvalidBuffer;
+	batch->generation = 1;		/* 0: never */
+	/* A column may be asked for several kinds: integer, opaque, text. */
+	batch->columns = palloc0(sizeof(BatchColumn) * descriptor->natts * 3);
+	return batch;
+}
+
+void
+vector_allocate(Vector *vector)
+{
+	vector->values = palloc0(sizeof(Datum) * BATCH_ROWS_MAX);
+	vector->nulls = palloc0(sizeof(bool) * BATCH_ROWS_MAX);
+	vector->scales = palloc0(sizeof(uint8) * BATCH_ROWS_MAX);
+	vector->usable = true;
+}
+
+/* The column of this attribute and kind, made on first request. */
+BatchColumn *
+batch_add_column(TupleBatch *batch, AttrNumber attno, Oid type, ValueKind kind)
+{
+	BatchColumn *column;
+
+	for (int i = 0; i < batch->column_count; i++)
+	{
+		column = &batch->columns[i];
+		if (column->attno == attno && column->kind == kind)
+			return column;
+	}
+	column = &batch->columns[batch->column_count++];
+	column->attno = attno;
+	column->type = type;
+	column->kind = kind;
+	vector_allocate(&column->vector);
+	batch->last_attno = Max(batch->last_attno, attno);
+	return column;
+}
+
+/* Begin a batch of row_count rows, all selected; every vector is stale. */
+void
+batch_start(TupleBatch *batch, int row_count)
+{
+	batch->row_count = row_count;
+	batch->generation++;
+	batch_select_all(batch);
+}
+
+void
+batch_select_all(TupleBatch *batch)
+{
+	batch->selection.count = batch->row_count;
+	batch->selection.rows = NULL;
+}
+
+/*
+ * The selected rows whose value is not NULL.  rows receives their numbers
+ * where there are fewer than before; it may be the selection's own array.
+ */
+Selection
+selection_without_nulls(const Selection *selection, const Vector *vector,
+						uint16 *rows)
+{
+	Selection	result = *selection;
+	int			count = 0;
+
+	if (!vector->has_nulls)
+		return result;
+	FOR_SELECTED(row, selection,
+				 rows[count] = row;
+				 count += !vector->nulls[row]);
+	result.count = count;
+	result.rows = rows;
+	return result;
+}
+
+/* NULL wherever either operand is: the rule of all strict functions. */
+void
+vector_merge_nulls(Vector *result, const Vector *left, const Vector *right,
+				   const Selection *selection)
+{
+	bool		left_nulls = left->has_nulls;
+	bool		right_nulls = right != NULL && right->has_nulls;
+
+	result->has_nulls = left_nulls || right_nulls;
+	if (!result->has_nulls)
+		return;
+	FOR_SELECTED(row, selection,
+				 result->nulls[row] = (left_nulls && left->nulls[row]) ||
+				 (right_nulls && right->nulls[row]));
+}

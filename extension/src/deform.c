@@ -1,0 +1,369 @@
+/*
+ * deform.c
+ *	  Tuples of a page to columns, a column at a time.
+ *
+ * A page is regular if every tuple of it has the same header shape, holds no
+ * NULL and reaches to the last attribute needed.  Attributes before the first
+ * varlena then sit at one offset in every tuple.  Behind a varlena one array
+ * of offsets advances for the whole page, an attribute at a time, which
+ * breaks the chain of dependent loads that deforming by tuple suffers from.
+ */
+#include "postgres.h"
+
+#include "access/tupmacs.h"
+#include "catalog/pg_type.h"
+
+#include "batch.h"
+
+/*
+ * The last eight bytes of the fixed tuple header hold half of the ctid, the
+ * attribute count, the flags, t_hoff and the first byte of the null bitmap or
+ * padding.  One masked compare of them finds any tuple of another shape.
+ */
+#define HEADER_WORD_OFFSET	(SizeofHeapTupleHeader - 7)
+
+StaticAssertDecl(offsetof(HeapTupleHeaderData, t_infomask2) ==
+				 HEADER_WORD_OFFSET + 2, "header word covers t_infomask2");
+StaticAssertDecl(offsetof(HeapTupleHeaderData, t_hoff) ==
+				 HEADER_WORD_OFFSET + 6, "header word covers t_hoff");
+
+static inline uint64
+header_word(const char *tuple)
+{
+	uint64		word;
+
+	memcpy(&word, tuple + HEADER_WORD_OFFSET, sizeof(word));
+	return word;
+}
+
+/* The bits of header_word that must agree, whatever the byte order. */
+static uint64
+header_mask(void)
+{
+	HeapTupleHeaderData shape;
+
+	memset(&shape, 0, sizeof(shape));
+	shape.t_infomask2 = HEAP_NATTS_MASK;
+	shape.t_infomask = HEAP_HASNULL;
+	shape.t_hoff = 0xff;
+	return header_word((const char *) &shape);
+}
+
+static uint8
+alignment_bytes(char attalign)
+{
+	switch (attalign)
+	{
+		case TYPALIGN_CHAR:
+			return 1;
+		case TYPALIGN_SHORT:
+			return ALIGNOF_SHORT;
+		case TYPALIGN_INT:
+			return ALIGNOF_INT;
+		default:
+			return ALIGNOF_DOUBLE;
+	}
+}
+
+/* Work out the step of one attribute that lies at a fixed offset. */
+static int
+plan_fixed_step(AttributeStep *step, int offset)
+{
+	step->is_fixed = true;
+	offset = TYPEALIGN(step->alignment_bytes, offset);
+	step->offset = offset;
+	return offset + step->length;
+}
+
+/*
+ * Decide how to reach each attribute up to the last one needed.  To be called
+ * when all columns have been added.
+ */
+void
+deform_plan(TupleBatch *batch)
+{
+	int			offset = 0;		/* from the data start, then from offsets[] */
+	int			aligned_bytes = 0;	/* known alignment of offsets[]; 0: fixed */
+
+	batch->steps = palloc0(sizeof(AttributeStep) * (batch->last_attno + 1));
+	for (int i = 0; i < batch->last_attno; i++)
+	{
+		Form_pg_attribute attribute = TupleDescAttr(batch->descriptor, i);
+		AttributeStep *step = &batch->steps[i];
+
+		step->length = attribute->attlen;
+		step->alignment_bytes = alignment_bytes(attribute->attalign);
+		if (step->length == -1)
+		{
+			vector_allocate(&step->pointers);
+			step->is_fixed = (aligned_bytes == 0 &&
+							  offset == (int) TYPEALIGN(step->alignment_bytes, offset));
+			if (step->is_fixed)
+				step->offset = offset;
+			else
+				step->advance = offset;
+			/* A first varlena at an unaligned offset moves with its header. */
+			offset = 0;
+			aligned_bytes = 1;
+		}
+		else if (step->length < 0)
+			batch->always_irregular = true;
+		else if (aligned_bytes == 0)
+			offset = plan_fixed_step(step, offset);
+		else if (step->alignment_bytes <= aligned_bytes)
+		{
+			offset = TYPEALIGN(step->alignment_bytes, offset);
+			step->offset = offset;
+			offset += step->length;
+		}
+		else
+		{
+			step->realigns = true;
+			step->advance = offset;
+			step->offset = 0;
+			aligned_bytes = step->alignment_bytes;
+			offset = step->length;
+		}
+	}
+	for (int i = 0; i < batch->column_count; i++)
+		batch->steps[batch->columns[i].attno - 1].is_needed = true;
+}
+
+/* Bytes from a tuple's start to the end of its fixed part, for prefetching. */
+int
+deform_prefetch_bytes(const TupleBatch *batch)
+{
+	int			bytes = SizeofHeapTupleHeader;
+
+	for (int i = 0; i < batch->last_attno; i++)
+	{
+		const AttributeStep *step = &batch->steps[i];
+
+		if (step->is_needed)
+			bytes = step->is_fixed ?
+				MAXALIGN(SizeofHeapTupleHeader) + step->offset + Max(step->length, 1) :
+				PREFETCH_BYTES_MAX;
+	}
+	return Min(bytes, PREFETCH_BYTES_MAX);
+}
+
+/*
+ * Is every tuple of the batch regular?  Looks once a batch.
+ */
+bool
+deform_check_headers(TupleBatch *batch)
+{
+	const uint64 mask = header_mask();
+	HeapTupleHeader first;
+	uint64		expected;
+	uint64		difference = 0;
+
+	if (batch->headers_generation == batch->generation)
+		return batch->is_regular;
+	batch->headers_generation = batch->generation;
+	first = (HeapTupleHeader) batch->tuples[0];
+	batch->header_bytes = first->t_hoff;
+	batch->is_regular = false;
+	if (batch->always_irregular ||
+		(first->t_infomask & HEAP_HASNULL) != 0 ||
+		HeapTupleHeaderGetNatts(first) < batch->last_attno)
+		return false;
+	expected = header_word(batch->tuples[0]) & mask;
+	for (int row = 0; row < batch->row_count; row++)
+		difference |= (header_word(batch->tuples[row]) & mask) ^ expected;
+	batch->is_regular = (difference == 0);
+	return batch->is_regular;
+}
+
+/* Load from tuple start + position_ as ctype_ and store as a Datum word. */
+#define GATHER(ctype_, stored_, position_) \
+	FOR_SELECTED(row, selection, \
+				 ctype_ loaded; \
+				 memcpy(&loaded, tuples[row] + (position_), sizeof(ctype_)); \
+				 values[row] = (stored_))
+
+#define GATHER_TYPES(position_) \
+	switch (column->type) \
+	{ \
+		case FLOAT4OID: \
+			GATHER(float4, Float8GetDatum((float8) loaded), position_); \
+			break; \
+		case BOOLOID: \
+		case CHAROID: \
+			GATHER(int8, Int64GetDatum((int64) loaded), position_); \
+			break; \
+		case INT2OID: \
+			GATHER(int16, Int64GetDatum((int64) loaded), position_); \
+			break; \
+		case OIDOID: \
+			GATHER(uint32, Int64GetDatum((int64) loaded), position_); \
+			break; \
+		case INT4OID: \
+		case DATEOID: \
+			GATHER(int32, Int64GetDatum((int64) loaded), position_); \
+			break; \
+		default: \
+			GATHER(int64, Int64GetDatum(loaded), position_); \
+			break; \
+	}
+
+/* Fixed-width values, all at one offset from their tuple's start. */
+static void
+gather_at_offset(TupleBatch *batch, BatchColumn *column, int offset,
+				 const Selection *selection)
+{
+	char	  **tuples = batch->tuples;
+	Datum	   *values = column->vector.values;
+
+	GATHER_TYPES(offset);
+}
+
+/* Fixed-width values behind offsets[]. */
+static void
+gather_behind_offsets(TupleBatch *batch, BatchColumn *column, int offset,
+					  const Selection *selection)
+{
+	char	  **tuples = batch->tuples;
+	const uint32 *offsets = batch->offsets;
+	Datum	   *values = column->vector.values;
+
+	GATHER_TYPES(offsets[row] + offset);
+}
+
+static inline uint32
+varlena_start(const char *data, uint32 offset, uint32 alignment)
+{
+	/* A short header is never padded, and padding is always zero. */
+	if (data[offset] == 0)
+		offset = TYPEALIGN(alignment, offset);
+	return offset;
+}
+
+/* Note where a varlena's values start, and move offsets[] behind them. */
+static void
+step_over_varlena(TupleBatch *batch, AttributeStep *step,
+				  const Selection *selection)
+{
+	const int	header_bytes = batch->header_bytes;
+	char	  **tuples = batch->tuples;
+	uint32	   *offsets = batch->offsets;
+	Datum	   *pointers = step->pointers.values;
+	const uint32 alignment = step->alignment_bytes;
+	const uint32 advance = step->advance;
+
+	if (step->is_fixed)
+		FOR_SELECTED(row, selection,
+					 char *value = tuples[row] + header_bytes + step->offset;
+					 pointers[row] = PointerGetDatum(value);
+					 offsets[row] = header_bytes + step->offset + VARSIZE_ANY(value));
+	else
+		FOR_SELECTED(row, selection,
+					 char *data = tuples[row];
+					 uint32 start = varlena_start(data, offsets[row] + advance, alignment);
+					 pointers[row] = PointerGetDatum(data + start);
+					 offsets[row] = start + VARSIZE_ANY(data + start));
+	step->pointers.has_nulls = false;
+	step->pointers.generation = batch->generation;
+}
+
+/* Gather every column of a fixed-width attribute that lies at offsets[]. */
+static void
+gather_attribute(TupleBatch *batch, AttrNumber attno, int offset,
+				 const Selection *selection)
+{
+	for (int i = 0; i < batch->column_count; i++)
+	{
+		BatchColumn *column = &batch->columns[i];
+
+		if (column->attno != attno)
+			continue;
+		if (column->kind != VALUE_OPAQUE)
+			gather_behind_offsets(batch, column, offset, selection);
+		column->vector.has_nulls = false;
+		column->vector.generation = batch->generation;
+	}
+}
+
+/* Advance offsets[] until the attribute attno has been passed or gathered. */
+static void
+advance_to_attribute(TupleBatch *batch, AttrNumber attno,
+					 const Selection *selection)
+{
+	if (batch->steps_generation != batch->generation)
+	{
+		batch->steps_generation = batch->generation;
+		batch->steps_done = 0;
+		/* Unaligned first varlenas advance from the start of the data. */
+		FOR_SELECTED(row, selection, batch->offsets[row] = batch->header_bytes);
+	}
+	while (batch->steps_done < attno)
+	{
+		AttributeStep *step = &batch->steps[batch->steps_done++];
+
+		if (step->length == -1)
+			step_over_varlena(batch, step, selection);
+		else if (!step->is_fixed)
+		{
+			if (step->realigns)
+			{
+				const uint32 advance = step->advance;
+				const uint32 align = step->alignment_bytes;
+
+				FOR_SELECTED(row, selection,
+							 batch->offsets[row] = TYPEALIGN(align, batch->offsets[row] + advance));
+			}
+			if (step->is_needed)
+				gather_attribute(batch, batch->steps_done, step->offset,
+								 selection);
+		}
+	}
+}
+
+/* Turn the start pointers of a varlena attribute into a column. */
+static void
+column_from_pointers(TupleBatch *batch, BatchColumn *column,
+					 const AttributeStep *step, const Selection *selection)
+{
+	const Datum *pointers = step->pointers.values;
+	Datum	   *values = column->vector.values;
+
+	column->vector.generation = batch->generation;
+	column->vector.usable = true;
+	if (column->kind == VALUE_NUMERIC)
+		numeric_vector_decode(&column->vector, &step->pointers, selection);
+	else
+	{
+		column->vector.has_nulls = step->pointers.has_nulls;
+		FOR_SELECTED(row, selection, values[row] = pointers[row]);
+		if (column->vector.has_nulls)
+			FOR_SELECTED(row, selection,
+						 column->vector.nulls[row] = step->pointers.nulls[row]);
+	}
+}
+
+/* Fill a column for the selected rows, on regular and irregular pages. */
+void
+deform_column(TupleBatch *batch, BatchColumn *column,
+			  const Selection *selection)
+{
+	AttributeStep *step = &batch->steps[column->attno - 1];
+
+	if (!deform_check_headers(batch))
+	{
+		if (batch->rows_generation != batch->generation)
+			deform_rows(batch, selection);
+	}
+	else if (step->is_fixed && step->length > 0)
+	{
+		column->vector.generation = batch->generation;
+		column->vector.has_nulls = false;
+		if (column->kind != VALUE_OPAQUE)
+			gather_at_offset(batch, column, batch->header_bytes + step->offset,
+							 selection);
+		return;
+	}
+	else
+		advance_to_attribute(batch, column->attno, selection);
+	if (step->length == -1)
+		column_from_pointers(batch, column, step, selection);
+}

@@ -1,0 +1,114 @@
+/*
+ * explain.c
+ *	  Why a plan, or a part of it, was not batched, in EXPLAIN.
+ */
+#include "postgres.h"
+
+#include "commands/explain.h"
+#if PG_VERSION_NUM >= 180000
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
+#endif
+#include "executor/instrument.h"
+#include "tcop/tcopprot.h"
+
+#include "batchexec.h"
+#include "explain.h"
+
+static ExplainOneQuery_hook_type previous_explain_hook = NULL;
+
+/* Set until the query of an EXPLAIN is planned. */
+static bool is_explaining = false;
+static List *noted_reasons = NIL;
+
+void
+explain_note_reasons(List *reasons)
+{
+	if (!is_explaining)
+		return;
+	noted_reasons = reasons;
+	/* Queries of functions that it calls are of no interest. */
+	is_explaining = false;
+}
+
+static void
+show_reasons(List *reasons, ExplainState *es)
+{
+	ListCell   *cell;
+
+	if (!batchexec_explain || reasons == NIL)
+		return;
+	if (es->format != EXPLAIN_FORMAT_TEXT)
+	{
+		ExplainOpenGroup("Batch Execution", NULL, true, es);
+		ExplainPropertyList("Not Batched", reasons, es);
+		ExplainCloseGroup("Batch Execution", NULL, true, es);
+		return;
+	}
+	foreach(cell, reasons)
+		ExplainPropertyText("Not Batched", lfirst(cell), es);
+}
+
+#if PG_VERSION_NUM < 170000
+/* What core does where no hook is set. */
+static void
+explain_query(Query *query, int cursor_options, IntoClause *into,
+			  ExplainState *es, const char *query_string,
+			  ParamListInfo parameters, QueryEnvironment *environment)
+{
+	PlannedStmt *plan;
+	instr_time	start;
+	instr_time	duration;
+	BufferUsage usage_start = pgBufferUsage;
+	BufferUsage usage;
+
+	INSTR_TIME_SET_CURRENT(start);
+	plan = pg_plan_query(query, query_string, cursor_options, parameters);
+	INSTR_TIME_SET_CURRENT(duration);
+	INSTR_TIME_SUBTRACT(duration, start);
+	if (es->buffers)
+	{
+		memset(&usage, 0, sizeof(usage));
+		BufferUsageAccumDiff(&usage, &pgBufferUsage, &usage_start);
+	}
+	ExplainOnePlan(plan, into, es, query_string, parameters, environment,
+				   &duration, es->buffers ? &usage : NULL);
+}
+#else
+#define explain_query standard_ExplainOneQuery
+#endif
+
+static void
+explain_with_reasons(Query *query, int cursor_options, IntoClause *into,
+					 ExplainState *es, const char *query_string,
+					 ParamListInfo parameters, QueryEnvironment *environment)
+{
+	List	   *volatile reasons = NIL;
+
+	is_explaining = true;
+	noted_reasons = NIL;
+	PG_TRY();
+	{
+		if (previous_explain_hook != NULL)
+			previous_explain_hook(query, cursor_options, into, es,
+								  query_string, parameters, environment);
+		else
+			explain_query(query, cursor_options, into, es, query_string,
+						  parameters, environment);
+	}
+	PG_FINALLY();
+	{
+		is_explaining = false;
+		reasons = noted_reasons;
+		noted_reasons = NIL;
+	}
+	PG_END_TRY();
+	show_reasons(reasons, es);
+}
+
+void
+explain_install_hook(void)
+{
+	previous_explain_hook = ExplainOneQuery_hook;
+	ExplainOneQuery_hook = explain_with_reasons;
+}

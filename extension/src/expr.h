@@ -1,0 +1,125 @@
+/*
+ * expr.h
+ *	  Expressions over the columns of a batch.
+ *
+ * A vector expression never raises an error and has no side effect.  Where a
+ * row would overflow, divide by zero or hold a value of no fast format, the
+ * evaluation returns NULL for the whole batch; the caller then evaluates row
+ * by row with the executor's own expression code, which raises the error if
+ * and only if that row is reached.
+ */
+#ifndef BATCHEXEC_EXPR_H
+#define BATCHEXEC_EXPR_H
+
+#include "nodes/execnodes.h"
+#include "nodes/primnodes.h"
+
+#include "batch.h"
+
+typedef enum VectorOperation
+{
+	OPERATION_EQ, OPERATION_NE, OPERATION_LT, OPERATION_LE, OPERATION_GT,
+	OPERATION_GE,				/* comparisons */
+	OPERATION_ADD, OPERATION_SUBTRACT, OPERATION_MULTIPLY, OPERATION_DIVIDE,
+	OPERATION_MODULO,			/* arithmetic */
+	OPERATION_NEGATE, OPERATION_COPY, OPERATION_TO_FLOAT,
+	OPERATION_TO_NUMERIC, OPERATION_DATE_TO_TIMESTAMP,	/* of one argument */
+	OPERATION_LIKE, OPERATION_NOT_LIKE
+} VectorOperation;
+
+typedef struct VectorContext
+{
+	TupleBatch *batch;
+	ExprContext *econtext;		/* for runtime constants and the row path */
+	PlanState  *planstate;
+	int			scanrelid;
+	List	   *expressions;	/* all VectorExpr, each source once */
+} VectorContext;
+
+typedef struct VectorExpr VectorExpr;
+
+typedef bool (*VectorFunction) (VectorExpr *expression, VectorContext *context,
+								const Selection *selection);
+
+struct VectorExpr
+{
+	VectorFunction function;	/* fills result for the selected rows */
+	ValueKind	kind;
+	Oid			type;
+	Oid			collation;
+	VectorOperation operation;
+	Vector		result;			/* unused where column is set */
+	BatchColumn *column;
+	VectorExpr *left;
+	VectorExpr *right;
+	bool		is_constant;
+	bool		is_null_constant;
+	ExprState  *constant_state; /* parameters, read again at a rescan */
+	bool		is_negated;		/* IS NOT NULL, <> ALL */
+	bool		is_bpchar;		/* trailing spaces do not count */
+	BoolExprType bool_operation;
+	int64	   *list;			/* IN: its values */
+	int			list_count;
+	bool		list_has_null;
+	const Expr *source;
+	Vector		scratch_left;	/* numeric: operands at one scale */
+	Vector		scratch_right;
+};
+
+/* expr.c */
+extern VectorExpr *vector_compile(VectorContext *context, const Expr *source);
+extern const Vector *vector_evaluate(VectorExpr *expression,
+									 VectorContext *context,
+									 const Selection *selection);
+extern void vector_reset_constants(VectorContext *context);
+extern bool value_kind_of_type(Oid type, ValueKind *kind);
+extern VectorExpr *vector_column(VectorContext *context, AttrNumber attno,
+								 Oid type, ValueKind kind);
+extern Datum vector_word_from_datum(Oid type, Datum value);
+
+/* function_table.c */
+extern bool function_lookup(Oid function, VectorOperation *operation);
+extern bool operation_is_comparison(VectorOperation operation);
+
+/* kernels/ */
+extern bool kernel_compare(VectorExpr *expression, VectorContext *context,
+						   const Selection *selection);
+extern bool kernel_compare_text(VectorExpr *expression, VectorContext *context,
+								const Selection *selection);
+extern bool kernel_arithmetic(VectorExpr *expression, VectorContext *context,
+							  const Selection *selection);
+extern bool kernel_convert(VectorExpr *expression, VectorContext *context,
+						   const Selection *selection);
+extern bool kernel_like(VectorExpr *expression, VectorContext *context,
+						const Selection *selection);
+extern bool kernel_boolean(VectorExpr *expression, VectorContext *context,
+						   const Selection *selection);
+extern bool kernel_null_test(VectorExpr *expression, VectorContext *context,
+							 const Selection *selection);
+extern bool kernel_in_list(VectorExpr *expression, VectorContext *context,
+						   const Selection *selection);
+extern void select_integers(VectorOperation operation, const Vector *left,
+							int64 constant, Selection *selection, uint16 *rows);
+extern bool numeric_align_scales(VectorExpr *expression, const Vector **left,
+								 const Vector **right,
+								 const Selection *selection);
+extern bool like_pattern_is_simple(const char *pattern, int bytes);
+
+/* qual.c */
+typedef struct BatchQual
+{
+	VectorContext *context;
+	VectorExpr **vectors;		/* of each clause; NULL: by row */
+	ExprState **row_states;		/* of each clause */
+	int			clause_count;
+	int			vector_count;	/* clauses before the first one by row */
+} BatchQual;
+
+extern BatchQual *qual_compile(VectorContext *context, List *clauses);
+extern int	qual_apply_vectors(BatchQual *qual, TupleBatch *batch);
+extern bool qual_row_passes(BatchQual *qual, TupleBatch *batch, int from, int row);
+extern void qual_apply(BatchQual *qual, TupleBatch *batch);
+
+extern ExprState *row_expression(VectorContext *context, Expr *expression);
+
+#endif

@@ -1,0 +1,91 @@
+/*
+ * function_table.c
+ *	  The built-in functions that have a vector kernel.
+ *
+ * The kinds of the operands follow from the argument types, so a function
+ * maps to an operation alone.
+ */
+#include "postgres.h"
+
+#include "utils/fmgroids.h"
+
+#include "expr.h"
+
+typedef struct FunctionEntry
+{
+	Oid			function;
+	VectorOperation operation;
+} FunctionEntry;
+
+#define COMPARISONS(prefix_) \
+	{prefix_##EQ, OPERATION_EQ}, {prefix_##NE, OPERATION_NE}, \
+	{prefix_##LT, OPERATION_LT}, {prefix_##LE, OPERATION_LE}, \
+	{prefix_##GT, OPERATION_GT}, {prefix_##GE, OPERATION_GE}
+
+#define COMPARISONS_WITH(prefix_, suffix_) \
+	{prefix_##EQ##suffix_, OPERATION_EQ}, {prefix_##NE##suffix_, OPERATION_NE}, \
+	{prefix_##LT##suffix_, OPERATION_LT}, {prefix_##LE##suffix_, OPERATION_LE}, \
+	{prefix_##GT##suffix_, OPERATION_GT}, {prefix_##GE##suffix_, OPERATION_GE}
+
+#define FOUR_ARITHMETIC(prefix_) \
+	{prefix_##PL, OPERATION_ADD}, {prefix_##MI, OPERATION_SUBTRACT}, \
+	{prefix_##MUL, OPERATION_MULTIPLY}, {prefix_##DIV, OPERATION_DIVIDE}
+
+static const FunctionEntry functions[] = {
+	COMPARISONS(F_INT2), COMPARISONS(F_INT4), COMPARISONS(F_INT8),
+	COMPARISONS(F_INT24), COMPARISONS(F_INT42), COMPARISONS(F_INT28),
+	COMPARISONS(F_INT82), COMPARISONS(F_INT48), COMPARISONS(F_INT84),
+	COMPARISONS(F_FLOAT4), COMPARISONS(F_FLOAT8), COMPARISONS(F_FLOAT48),
+	COMPARISONS(F_FLOAT84), COMPARISONS(F_NUMERIC_), COMPARISONS(F_DATE_),
+	COMPARISONS(F_TIMESTAMP_), COMPARISONS(F_TIMESTAMPTZ_),
+	COMPARISONS(F_TIME_), COMPARISONS(F_OID), COMPARISONS(F_BOOL),
+	COMPARISONS_WITH(F_DATE_, _TIMESTAMP), COMPARISONS_WITH(F_TIMESTAMP_, _DATE),
+	COMPARISONS(F_BPCHAR),
+	{F_CHAREQ, OPERATION_EQ}, {F_CHARNE, OPERATION_NE},
+	{F_TEXTEQ, OPERATION_EQ}, {F_TEXTNE, OPERATION_NE},
+	{F_TEXT_LT, OPERATION_LT}, {F_TEXT_LE, OPERATION_LE},
+	{F_TEXT_GT, OPERATION_GT}, {F_TEXT_GE, OPERATION_GE},
+	{F_TEXTLIKE, OPERATION_LIKE}, {F_TEXTNLIKE, OPERATION_NOT_LIKE},
+	{F_BPCHARLIKE, OPERATION_LIKE}, {F_BPCHARNLIKE, OPERATION_NOT_LIKE},
+	FOUR_ARITHMETIC(F_INT2), FOUR_ARITHMETIC(F_INT4), FOUR_ARITHMETIC(F_INT8),
+	FOUR_ARITHMETIC(F_INT24), FOUR_ARITHMETIC(F_INT42),
+	FOUR_ARITHMETIC(F_INT28), FOUR_ARITHMETIC(F_INT82),
+	FOUR_ARITHMETIC(F_INT48), FOUR_ARITHMETIC(F_INT84),
+	FOUR_ARITHMETIC(F_FLOAT4), FOUR_ARITHMETIC(F_FLOAT8),
+	FOUR_ARITHMETIC(F_FLOAT48), FOUR_ARITHMETIC(F_FLOAT84),
+	{F_INT2MOD, OPERATION_MODULO}, {F_INT4MOD, OPERATION_MODULO},
+	{F_INT8MOD, OPERATION_MODULO},
+	{F_INT2UM, OPERATION_NEGATE}, {F_INT4UM, OPERATION_NEGATE},
+	{F_INT8UM, OPERATION_NEGATE}, {F_FLOAT4UM, OPERATION_NEGATE},
+	{F_FLOAT8UM, OPERATION_NEGATE}, {F_NUMERIC_UMINUS, OPERATION_NEGATE},
+	{F_NUMERIC_ADD, OPERATION_ADD}, {F_NUMERIC_SUB, OPERATION_SUBTRACT},
+	{F_NUMERIC_MUL, OPERATION_MULTIPLY},
+	{F_INT4_INT2, OPERATION_COPY}, {F_INT8_INT2, OPERATION_COPY},
+	{F_INT8_INT4, OPERATION_COPY}, {F_FLOAT8_FLOAT4, OPERATION_COPY},
+	{F_FLOAT8_INT2, OPERATION_TO_FLOAT}, {F_FLOAT8_INT4, OPERATION_TO_FLOAT},
+	{F_FLOAT8_INT8, OPERATION_TO_FLOAT},
+	{F_NUMERIC_INT2, OPERATION_TO_NUMERIC}, {F_NUMERIC_INT4, OPERATION_TO_NUMERIC},
+	{F_NUMERIC_INT8, OPERATION_TO_NUMERIC},
+	{F_TIMESTAMP_DATE, OPERATION_DATE_TO_TIMESTAMP}
+};
+
+/* The operation of a built-in function; false where it has no kernel. */
+bool
+function_lookup(Oid function, VectorOperation *operation)
+{
+	for (size_t i = 0; i < lengthof(functions); i++)
+	{
+		if (functions[i].function == function)
+		{
+			*operation = functions[i].operation;
+			return true;
+		}
+	}
+	return false;
+}
+
+bool
+operation_is_comparison(VectorOperation operation)
+{
+	return operation <= OPERATION_GE;
+}

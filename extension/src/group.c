@@ -1,0 +1,189 @@
+/*
+ * group.c
+ *	  Hash table of groups: linear probing over pointers to fixed-size groups.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+
+#include "group.h"
+
+#define GROUPS_A_CHUNK		256
+#define BUCKETS_FIRST		1024
+/* Buckets in use before the table doubles: seven of eight. */
+#define IS_FULL(table_) \
+	((table_)->group_count >= (table_)->bucket_count / 8 * 7)
+
+/* Make an empty table; memory is reset with the table. */
+GroupTable *
+group_table_create(MemoryContext memory, GroupKey *keys, int key_count,
+				   Size state_bytes)
+{
+	GroupTable *table = palloc0(sizeof(GroupTable));
+
+	table->memory = memory;
+	table->keys = keys;
+	table->key_count = key_count;
+	table->group_bytes = sizeof(GroupHeader) + sizeof(Datum) * key_count +
+		state_bytes;
+	return table;
+}
+
+/* Forget all groups. */
+void
+group_table_reset(GroupTable *table)
+{
+	MemoryContextReset(table->memory);
+	table->bucket_count = 0;
+	table->buckets = NULL;
+	table->group_count = 0;
+	table->chunks = NULL;
+	table->chunk_count = table->chunks_allocated = 0;
+}
+
+Size
+group_table_bytes(const GroupTable *table)
+{
+	return MemoryContextMemAllocated(table->memory, true);
+}
+
+/* Groups are numbered in the order of their first rows. */
+char *
+group_table_get(const GroupTable *table, uint32 number)
+{
+	return table->chunks[number / GROUPS_A_CHUNK] +
+		(number % GROUPS_A_CHUNK) * table->group_bytes;
+}
+
+static void
+grow_buckets(GroupTable *table)
+{
+	uint32		bucket_count = Max(table->bucket_count * 2, BUCKETS_FIRST);
+	uint32		mask = bucket_count - 1;
+	char	  **buckets;
+
+	buckets = MemoryContextAllocExtended(table->memory,
+										 sizeof(char *) * bucket_count,
+										 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	for (uint32 i = 0; i < table->group_count; i++)
+	{
+		char	   *group = group_table_get(table, i);
+		uint32		bucket = ((GroupHeader *) group)->hash & mask;
+
+		while (buckets[bucket] != NULL)
+			bucket = (bucket + 1) & mask;
+		buckets[bucket] = group;
+	}
+	if (table->buckets != NULL)
+		pfree(table->buckets);
+	table->buckets = buckets;
+	table->bucket_count = bucket_count;
+}
+
+static void
+add_chunk(GroupTable *table)
+{
+	if (table->chunk_count == table->chunks_allocated)
+	{
+		uint32		allocated = Max(table->chunks_allocated * 2, 16);
+		char	  **chunks = MemoryContextAlloc(table->memory,
+												sizeof(char *) * allocated);
+
+		if (table->chunks != NULL)
+		{
+			memcpy(chunks, table->chunks, sizeof(char *) * table->chunk_count);
+			pfree(table->chunks);
+		}
+		table->chunks = chunks;
+		table->chunks_allocated = allocated;
+	}
+	table->chunks[table->chunk_count++] =
+		MemoryContextAllocZero(table->memory,
+							   table->group_bytes * GROUPS_A_CHUNK);
+}
+
+static char *
+add_group(GroupTable *table, uint32 hash, int row)
+{
+	char	   *group;
+
+	if (table->group_count % GROUPS_A_CHUNK == 0)
+		add_chunk(table);
+	group = group_table_get(table, table->group_count++);
+	((GroupHeader *) group)->hash = hash;
+	group_keys_store(table, group, row);
+	return group;
+}
+
+/* The group of a row, made where there is none. */
+static inline char *
+find_group(GroupTable *table, uint32 hash, int row)
+{
+	uint32		mask = table->bucket_count - 1;
+	uint32		bucket = hash & mask;
+	char	   *group;
+
+	while ((group = table->buckets[bucket]) != NULL)
+	{
+		if (((GroupHeader *) group)->hash == hash &&
+			group_keys_match(table, group, row))
+			return group;
+		bucket = (bucket + 1) & mask;
+	}
+	group = add_group(table, hash, row);
+	table->buckets[bucket] = group;
+	if (IS_FULL(table))
+		grow_buckets(table);
+	return group;
+}
+
+/* As find_group, for a single integer key without NULLs in the batch. */
+static inline char *
+find_integer_group(GroupTable *table, uint32 hash, int row, Datum word)
+{
+	uint32		mask = table->bucket_count - 1;
+	uint32		bucket = hash & mask;
+	char	   *group = table->buckets[bucket];
+
+	if (likely(group != NULL && *GROUP_KEY_WORDS(group) == word &&
+			   ((GroupHeader *) group)->null_keys == 0))
+		return group;
+	return find_group(table, hash, row);
+}
+
+/*
+ * Find the groups of the selected rows, into row_groups.  Buckets, then
+ * groups, are asked for a batch ahead of their use.
+ */
+void
+group_table_lookup(GroupTable *table, VectorContext *context,
+				   const Selection *selection)
+{
+	const uint32 *hashes = table->row_hashes;
+	uint32		mask;
+
+	group_keys_evaluate(table, context, selection);
+	group_keys_hash(table, selection);
+	if (table->bucket_count == 0)
+		grow_buckets(table);
+	mask = table->bucket_count - 1;
+	if (table->group_count > BUCKETS_FIRST)
+	{
+		FOR_SELECTED(row, selection,
+					 __builtin_prefetch(&table->buckets[hashes[row] & mask]));
+		FOR_SELECTED(row, selection,
+					 __builtin_prefetch(table->buckets[hashes[row] & mask]));
+	}
+	if (table->key_count == 1 && table->keys[0].kind == VALUE_INTEGER &&
+		!table->keys[0].vector->has_nulls)
+	{
+		const Datum *words = table->keys[0].vector->values;
+
+		FOR_SELECTED(row, selection,
+					 table->row_groups[row] =
+					 find_integer_group(table, hashes[row], row, words[row]));
+	}
+	else
+		FOR_SELECTED(row, selection,
+					 table->row_groups[row] = find_group(table, hashes[row], row));
+}

@@ -1,0 +1,65 @@
+/*
+ * group.h
+ *	  Hash table of groups.
+ */
+#ifndef BATCHEXEC_GROUP_H
+#define BATCHEXEC_GROUP_H
+
+#include "expr.h"
+
+typedef struct GroupKey
+{
+	Oid			type;
+	ValueKind	kind;			/* how keys are hashed and compared */
+	bool		is_bpchar;
+	VectorExpr *expression;		/* NULL: by row */
+	ExprState  *state;
+	Vector		row_vector;
+	const Vector *vector;		/* of the current batch */
+} GroupKey;
+
+/* Followed by the key words, then by the aggregate states. */
+typedef struct GroupHeader
+{
+	uint32		hash;
+	uint32		null_keys;		/* bit i: key i is NULL */
+} GroupHeader;
+
+#define GROUP_KEYS_MAX	32
+#define GROUP_KEY_WORDS(group_) ((Datum *) ((group_) + sizeof(GroupHeader)))
+
+typedef struct GroupTable
+{
+	GroupKey   *keys;
+	int			key_count;
+	Size		group_bytes;
+	MemoryContext memory;		/* of groups and the keys they point to */
+	char	  **buckets;
+	uint32		bucket_count;	/* a power of two */
+	uint32		group_count;
+	char	  **chunks;			/* of GROUPS_A_CHUNK groups each */
+	uint32		chunk_count;
+	uint32		chunks_allocated;
+	Size		varlena_bytes;
+	char	   *row_groups[BATCH_ROWS_MAX]; /* of the current batch */
+	uint32		row_hashes[BATCH_ROWS_MAX];
+} GroupTable;
+
+extern GroupTable *group_table_create(MemoryContext memory, GroupKey *keys,
+									  int key_count, Size state_bytes);
+extern void group_key_compile(GroupKey *key, VectorContext *context, Expr *source);
+extern void group_table_reset(GroupTable *table);
+extern void group_table_lookup(GroupTable *table, VectorContext *context,
+							   const Selection *selection);
+extern char *group_table_get(const GroupTable *table, uint32 number);
+extern Size group_table_bytes(const GroupTable *table);
+
+/* group_key.c */
+extern void group_keys_evaluate(GroupTable *table, VectorContext *context,
+								const Selection *selection);
+extern void group_keys_hash(GroupTable *table, const Selection *selection);
+extern bool group_keys_match(const GroupTable *table, const char *group, int row);
+extern void group_keys_store(GroupTable *table, char *group, int row);
+extern Datum group_key_datum(const GroupKey *key, Datum word);
+
+#endif

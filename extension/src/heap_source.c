@@ -1,0 +1,332 @@
+/*
+ * heap_source.c
+ *	  Pages of a heap table to batches.
+ *
+ * The order of pages, the buffer strategy and synchronised scans are those of
+ * the table scan descriptor that core makes.  The page loop is our own.
+ */
+#include "postgres.h"
+
+#include "access/relscan.h"
+#include "access/syncscan.h"
+#include "access/tableam.h"
+#include "access/transam.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "batchexec.h"
+#include "heap_source.h"
+#include "heap_page.h"
+
+/* First batch of a scan whose consumer may stop soon, and its growth. */
+#define RAMP_ROWS_FIRST		4
+#define RAMP_FACTOR			4
+
+/* Wrong guesses in a row before guessing pauses, and for how many pages. */
+#define GUESS_MISSES_MAX	8
+#define GUESS_PAUSE_PAGES	256
+
+/*
+ * Pin a block.  Tables that were read in order lie in consecutive buffers, so
+ * the buffer after the last one is tried before the mapping hash is asked.
+ */
+static Buffer
+pin_block(HeapSource *source, BlockNumber block)
+{
+	Relation	relation = source->relation;
+	Buffer		buffer;
+
+	if (source->guess_pause_pages > 0)
+		source->guess_pause_pages--;
+	else if (BufferIsValid(source->buffer_guess) &&
+			 source->buffer_guess <= NBuffers)
+	{
+		buffer = source->buffer_guess;
+#if PG_VERSION_NUM >= 160000
+		if (ReadRecentBuffer(relation->rd_locator, MAIN_FORKNUM, block, buffer))
+#else
+		if (ReadRecentBuffer(relation->rd_node, MAIN_FORKNUM, block, buffer))
+#endif
+		{
+			pgstat_count_buffer_read(relation);
+			pgstat_count_buffer_hit(relation);
+			source->buffer_guess = buffer + 1;
+			source->guess_misses = 0;
+			return buffer;
+		}
+		if (++source->guess_misses >= GUESS_MISSES_MAX)
+		{
+			source->guess_misses = 0;
+			source->guess_pause_pages = GUESS_PAUSE_PAGES;
+		}
+	}
+	buffer = ReadBufferExtended(relation, MAIN_FORKNUM, block, RBM_NORMAL,
+								source->heap_scan->rs_strategy);
+	/* Local buffers have negative numbers and are never guessed. */
+	source->buffer_guess = buffer > 0 ? buffer + 1 : InvalidBuffer;
+	return buffer;
+}
+
+static void
+release_page(HeapPage *page)
+{
+	if (BufferIsValid(page->buffer))
+		ReleaseBuffer(page->buffer);
+	page->buffer = InvalidBuffer;
+	page->row_count = 0;
+}
+
+/* The next block of a serial scan, from the start block round to it. */
+static BlockNumber
+next_serial_block(HeapSource *source)
+{
+	HeapScanDesc scan = source->heap_scan;
+	BlockNumber block = source->next_block;
+
+	if (source->blocks_left == 0)
+		return InvalidBlockNumber;
+	source->blocks_left--;
+	source->next_block = (block + 1 < scan->rs_nblocks) ? block + 1 : 0;
+	if (scan->rs_base.rs_flags & SO_ALLOW_SYNC)
+		ss_report_location(source->relation, source->next_block);
+	return block;
+}
+
+static BlockNumber
+next_block(HeapSource *source)
+{
+	HeapScanDesc scan = source->heap_scan;
+
+	if (scan->rs_base.rs_parallel == NULL)
+		return next_serial_block(source);
+	return table_block_parallelscan_nextpage(source->relation,
+											 scan->rs_parallelworkerdata,
+											 (ParallelBlockTableScanDesc) scan->rs_base.rs_parallel);
+}
+
+/* Load the next page of the scan; false at its end. */
+static bool
+load_next(HeapSource *source, HeapPage *page)
+{
+	BlockNumber block;
+
+	if (source->is_finished)
+		return false;
+	CHECK_FOR_INTERRUPTS();
+	block = next_block(source);
+	if (block == InvalidBlockNumber)
+	{
+		source->is_finished = true;
+		return false;
+	}
+	page->block = block;
+	page->buffer = pin_block(source, block);
+	heap_page_load(source, page);
+	source->counters->pages++;
+	return true;
+}
+
+/*
+ * Prepare a scan from its first page.  ramps_up: the consumer may stop after
+ * a few rows, so begin with small batches and don't read ahead of them.
+ */
+void
+heap_source_start(HeapSource *source, TableScanDesc scan, Snapshot snapshot,
+				  bool ramps_up)
+{
+	HeapScanDesc heap_scan = (HeapScanDesc) scan;
+
+	source->scan = scan;
+	source->heap_scan = heap_scan;
+	source->snapshot = snapshot;
+	source->page = &source->pages[0];
+	source->ahead = NULL;
+	source->pages[0].buffer = source->pages[1].buffer = InvalidBuffer;
+	source->pages[0].row_count = 0;
+	source->row_next = 0;
+	source->rows_ramp = ramps_up ? RAMP_ROWS_FIRST : 0;
+	source->reads_ahead = !ramps_up;
+	source->is_finished = false;
+	source->end_is_pending = false;
+	source->buffer_guess = InvalidBuffer;
+	source->guess_misses = source->guess_pause_pages = 0;
+	source->prefetch_bytes = deform_prefetch_bytes(source->batch);
+	source->next_block = heap_scan->rs_startblock;
+	source->blocks_left = heap_scan->rs_nblocks;
+	if (scan->rs_parallel != NULL)
+		table_block_parallelscan_startblock_init(source->relation,
+												 heap_scan->rs_parallelworkerdata,
+												 (ParallelBlockTableScanDesc) scan->rs_parallel);
+	source->is_started = true;
+}
+
+/* Make the next page with a visible row the current one. */
+static bool
+advance_page(HeapSource *source)
+{
+	do
+	{
+		release_page(source->page);
+		if (source->ahead != NULL)
+		{
+			source->page = source->ahead;
+			source->ahead = NULL;
+		}
+		else if (!load_next(source, source->page))
+			return false;
+		if (source->reads_ahead)
+		{
+			HeapPage   *other = &source->pages[source->page == &source->pages[0]];
+
+			if (load_next(source, other))
+				source->ahead = other;
+		}
+	} while (source->page->row_count == 0);
+	source->row_next = 0;
+	return true;
+}
+
+/* Say why the last batch ended, now that it is known what follows it. */
+static void
+count_end(HeapSource *source, bool is_scan_end)
+{
+	if (!source->end_is_pending)
+		return;
+	source->end_is_pending = false;
+	if (is_scan_end)
+		source->counters->ended_scan++;
+	else if (source->page_is_irregular)
+		source->counters->ended_irregular++;
+	else
+		source->counters->ended_page++;
+}
+
+/* How many rows of the page the next batch takes. */
+static int
+batch_size(HeapSource *source)
+{
+	int			rows = source->page->row_count - source->row_next;
+	int			rows_max = batchexec_batch_rows;
+
+	if (source->rows_ramp > 0)
+	{
+		int			ramp = source->rows_ramp;
+
+		source->rows_ramp = ramp * RAMP_FACTOR;
+		if (source->rows_ramp > BATCH_ROWS_MAX)
+		{
+			source->rows_ramp = 0;
+			source->reads_ahead = true;
+		}
+		if (ramp < rows && ramp <= rows_max)
+		{
+			source->counters->ended_limit++;
+			return ramp;
+		}
+	}
+	if (rows_max < rows)
+	{
+		source->counters->ended_capacity++;
+		return rows_max;
+	}
+	source->end_is_pending = true;
+	return rows;
+}
+
+/* Note whether the batch that was just consumed had to take the row path. */
+static void
+note_row_path(HeapSource *source)
+{
+	TupleBatch *batch = source->batch;
+
+	if (batch->headers_generation == batch->generation &&
+		!batch->is_regular && !source->page_is_irregular)
+	{
+		source->page_is_irregular = true;
+		source->counters->pages_by_row++;
+	}
+}
+
+/* Fill the batch with the next rows; false at the end of the scan. */
+bool
+heap_source_next(HeapSource *source)
+{
+	TupleBatch *batch = source->batch;
+	BatchCounters *counters = source->counters;
+	HeapPage   *page;
+	int			rows;
+
+	note_row_path(source);
+	if (source->row_next >= source->page->row_count)
+	{
+		bool		found = advance_page(source);
+
+		count_end(source, !found);
+		if (!found)
+			return false;
+		source->page_is_irregular = false;
+	}
+	page = source->page;
+	rows = batch_size(source);
+	batch->tuples = page->tuples + source->row_next;
+	batch->line_pointers = page->line_pointers + source->row_next;
+	batch->buffer = page->buffer;
+	batch->block = page->block;
+	batch_start(batch, rows);
+	source->row_next += rows;
+	counters->batches++;
+	counters->rows += rows;
+	counters->rows_max = Max(counters->rows_max, (uint64) rows);
+#if PG_VERSION_NUM >= 160000
+	if (pgstat_should_count_relation(source->relation))
+		source->relation->pgstat_info->counts.tuples_returned += rows;
+#else
+	if (pgstat_should_count_relation(source->relation))
+		source->relation->pgstat_info->t_counts.t_tuples_returned += rows;
+#endif
+	return true;
+}
+
+/* Let go of all pages; the scan descriptor is the caller's. */
+void
+heap_source_stop(HeapSource *source)
+{
+	if (!source->is_started)
+		return;
+	note_row_path(source);
+	release_page(&source->pages[0]);
+	release_page(&source->pages[1]);
+	source->ahead = NULL;
+	source->is_started = false;
+	source->batch->headers_generation = 0;
+}
+
+static TupleTableSlot *
+materialise_heap_row(TupleBatch *batch, int row)
+{
+	HeapTuple	tuple = &batch->row_tuple;
+	Page		page = BufferGetPage(batch->buffer);
+	OffsetNumber line_pointer = batch->line_pointers[row];
+
+	tuple->t_data = (HeapTupleHeader) batch->tuples[row];
+	tuple->t_len = ItemIdGetLength(PageGetItemId(page, line_pointer));
+	ItemPointerSet(&tuple->t_self, batch->block, line_pointer);
+	tuple->t_tableOid = batch->table_oid;
+	return ExecStoreBufferHeapTuple(tuple, batch->slot, batch->buffer);
+}
+
+static void
+release_heap_batch(TupleBatch *batch)
+{
+	ExecClearTuple(batch->slot);
+}
+
+const TupleBatchOps heap_batch_ops = {
+	.fill_column = deform_column,
+	.materialise_row = materialise_heap_row,
+	.release = release_heap_batch,
+};

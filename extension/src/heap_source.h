@@ -1,0 +1,61 @@
+/*
+ * heap_source.h
+ *	  A heap table as a source of batches.
+ */
+#ifndef BATCHEXEC_HEAP_SOURCE_H
+#define BATCHEXEC_HEAP_SOURCE_H
+
+#include "access/heapam.h"
+
+#include "batch.h"
+#include "instrument.h"
+
+/* The visible tuples of one pinned page. */
+typedef struct HeapPage
+{
+	Buffer		buffer;
+	BlockNumber block;
+	int			row_count;
+	char	   *tuples[BATCH_ROWS_MAX];
+	uint16		line_pointers[BATCH_ROWS_MAX];
+} HeapPage;
+
+typedef struct HeapSource
+{
+	Relation	relation;
+	Snapshot	snapshot;
+	TableScanDesc scan;
+	HeapScanDesc heap_scan;
+	BatchCounters *counters;
+	TupleBatch *batch;
+	bool		counts_only;	/* no column is needed: rows are only counted */
+	bool		reads_ahead;	/* all pages will be asked for */
+	int			prefetch_bytes;
+
+	/* where the scan is */
+	bool		is_started;
+	bool		is_finished;
+	BlockNumber next_block;		/* serial: the block to load next */
+	BlockNumber blocks_left;	/* serial */
+	HeapPage	pages[2];
+	HeapPage   *page;			/* the current page; its buffer may be invalid */
+	HeapPage   *ahead;			/* the page after it, where already loaded */
+	int			row_next;		/* of page: first row of the next batch */
+	int			rows_ramp;		/* rows of the next batch at most, or 0 */
+	bool		end_is_pending; /* the last batch came to its page's end */
+	bool		page_is_irregular;
+
+	/* which buffer the next page is guessed to be in */
+	Buffer		buffer_guess;
+	int			guess_misses;
+	int			guess_pause_pages;
+} HeapSource;
+
+extern const TupleBatchOps heap_batch_ops;
+
+extern void heap_source_start(HeapSource *source, TableScanDesc scan,
+							  Snapshot snapshot, bool ramps_up);
+extern bool heap_source_next(HeapSource *source);
+extern void heap_source_stop(HeapSource *source);
+
+#endif

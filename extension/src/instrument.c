@@ -1,0 +1,117 @@
+/*
+ * instrument.c
+ *	  Counters of a batched node, and how EXPLAIN shows them.
+ */
+#include "postgres.h"
+
+#if PG_VERSION_NUM >= 180000
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
+#endif
+
+#include "batchexec.h"
+#include "instrument.h"
+
+Size
+counters_shared_bytes(int worker_count)
+{
+	return offsetof(SharedCounters, workers) +
+		sizeof(BatchCounters) * Max(worker_count, 1);
+}
+
+void
+counters_add(BatchCounters *sum, const BatchCounters *counters)
+{
+	sum->batches += counters->batches;
+	sum->rows += counters->rows;
+	sum->rows_max = Max(sum->rows_max, counters->rows_max);
+	sum->ended_page += counters->ended_page;
+	sum->ended_capacity += counters->ended_capacity;
+	sum->ended_scan += counters->ended_scan;
+	sum->ended_limit += counters->ended_limit;
+	sum->ended_irregular += counters->ended_irregular;
+	sum->pages += counters->pages;
+	sum->pages_by_row += counters->pages_by_row;
+	sum->batches_by_row += counters->batches_by_row;
+	sum->groups += counters->groups;
+	sum->group_flushes += counters->group_flushes;
+}
+
+void
+counters_add_shared(BatchCounters *sum, const SharedCounters *shared)
+{
+	for (int i = 0; i < shared->worker_count; i++)
+		counters_add(sum, &shared->workers[i]);
+}
+
+/* Batches whose end was not seen: the consumer stopped asking. */
+static uint64
+ended_by_consumer(const BatchCounters *counters)
+{
+	uint64		known = counters->ended_page + counters->ended_capacity +
+		counters->ended_scan + counters->ended_limit +
+		counters->ended_irregular;
+
+	return counters->ended_limit +
+		(counters->batches > known ? counters->batches - known : 0);
+}
+
+static void
+explain_text(const BatchCounters *counters, ExplainState *es)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	appendStringInfo(&text, UINT64_FORMAT " (rows mean %.1f, max " UINT64_FORMAT ")",
+					 counters->batches,
+					 counters->batches == 0 ? 0.0 :
+					 (double) counters->rows / (double) counters->batches,
+					 counters->rows_max);
+	ExplainPropertyText("Batches", text.data, es);
+	resetStringInfo(&text);
+	appendStringInfo(&text, "page=" UINT64_FORMAT " capacity=" UINT64_FORMAT
+					 " scan end=" UINT64_FORMAT " limit=" UINT64_FORMAT
+					 " irregular page=" UINT64_FORMAT,
+					 counters->ended_page, counters->ended_capacity,
+					 counters->ended_scan, ended_by_consumer(counters),
+					 counters->ended_irregular);
+	ExplainPropertyText("Batches Ended", text.data, es);
+	resetStringInfo(&text);
+	appendStringInfo(&text, UINT64_FORMAT " of " UINT64_FORMAT,
+					 counters->pages_by_row, counters->pages);
+	ExplainPropertyText("Pages on Row Path", text.data, es);
+	pfree(text.data);
+}
+
+static void
+explain_fields(const BatchCounters *counters, ExplainState *es)
+{
+	ExplainPropertyUInteger("Batches", NULL, counters->batches, es);
+	ExplainPropertyUInteger("Batch Rows", NULL, counters->rows, es);
+	ExplainPropertyUInteger("Batch Rows Max", NULL, counters->rows_max, es);
+	ExplainPropertyUInteger("Batches Ended by Page", NULL, counters->ended_page, es);
+	ExplainPropertyUInteger("Batches Ended by Capacity", NULL, counters->ended_capacity, es);
+	ExplainPropertyUInteger("Batches Ended by Scan End", NULL, counters->ended_scan, es);
+	ExplainPropertyUInteger("Batches Ended by Limit", NULL, ended_by_consumer(counters), es);
+	ExplainPropertyUInteger("Batches Ended by Irregular Page", NULL, counters->ended_irregular, es);
+	ExplainPropertyUInteger("Pages", NULL, counters->pages, es);
+	ExplainPropertyUInteger("Pages on Row Path", NULL, counters->pages_by_row, es);
+}
+
+/* Show what a node did; only where it ran. */
+void
+counters_explain(const BatchCounters *counters, ExplainState *es)
+{
+	if (!batchexec_explain || !es->analyze)
+		return;
+	if (es->format == EXPLAIN_FORMAT_TEXT)
+		explain_text(counters, es);
+	else
+		explain_fields(counters, es);
+	if (counters->batches_by_row > 0 || es->format != EXPLAIN_FORMAT_TEXT)
+		ExplainPropertyUInteger("Batches Evaluated by Row", NULL,
+								counters->batches_by_row, es);
+	if (counters->group_flushes > 0)
+		ExplainPropertyUInteger("Partial Group Flushes", NULL,
+								counters->group_flushes, es);
+}

@@ -1,0 +1,41 @@
+/*
+ * instrument.h
+ *	  What a batched node did, for EXPLAIN (ANALYZE).
+ */
+#ifndef BATCHEXEC_INSTRUMENT_H
+#define BATCHEXEC_INSTRUMENT_H
+
+#include "access/parallel.h"
+#include "commands/explain.h"
+#include "nodes/execnodes.h"
+
+typedef struct BatchCounters
+{
+	uint64		batches;
+	uint64		rows;
+	uint64		rows_max;
+	uint64		ended_page;		/* the page had no more rows */
+	uint64		ended_capacity; /* batchexec.batch_rows */
+	uint64		ended_scan;		/* the table had no more rows */
+	uint64		ended_limit;	/* kept small, as the consumer may stop soon */
+	uint64		ended_irregular;	/* as ended_page, of a page on the row path */
+	uint64		pages;
+	uint64		pages_by_row;	/* pages on the row path */
+	uint64		batches_by_row; /* an expression had to go by row */
+	uint64		groups;
+	uint64		group_flushes;	/* partial groups emitted early */
+} BatchCounters;
+
+/* Counters of the leader and of each worker, in dynamic shared memory. */
+typedef struct SharedCounters
+{
+	int			worker_count;
+	BatchCounters workers[FLEXIBLE_ARRAY_MEMBER];
+} SharedCounters;
+
+extern Size counters_shared_bytes(int worker_count);
+extern void counters_add(BatchCounters *sum, const BatchCounters *counters);
+extern void counters_add_shared(BatchCounters *sum, const SharedCounters *shared);
+extern void counters_explain(const BatchCounters *counters, ExplainState *es);
+
+#endif

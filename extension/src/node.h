@@ -1,0 +1,59 @@
+/*
+ * node.h
+ *	  What both custom scan nodes share: the table, its source of batches, the
+ *	  counters, and the original plan for when batching is off.
+ */
+#ifndef BATCHEXEC_NODE_H
+#define BATCHEXEC_NODE_H
+
+#include "access/parallel.h"
+
+#include "batchexec.h"
+#include "expr.h"
+#include "heap_source.h"
+
+/* What a parallel-aware node keeps in dynamic shared memory. */
+typedef struct NodeShared
+{
+	bool		is_batched;		/* what the leader chose */
+	Size		scan_offset;	/* of the ParallelTableScanDesc */
+	SharedCounters counters;
+} NodeShared;
+
+typedef struct BatchNode
+{
+	CustomScanState css;		/* must be first */
+	PlanState  *original;		/* runs instead, if set */
+	const char *obstacle;		/* why it does */
+	Relation	relation;
+	HeapSource	source;
+	TableScanDesc scan;
+	VectorContext context;
+	BatchQual  *qual;
+	NodeShared *shared;
+	bool		is_shut_down;	/* no more rows until the next rescan */
+	BatchCounters own_counters;
+	BatchCounters *counters;	/* own_counters, or a worker's shared ones */
+	BatchCounters worker_counters;	/* sum, copied before the memory goes */
+} BatchNode;
+
+extern bool node_begin_original(BatchNode *node, EState *estate, int eflags);
+extern void node_begin_source(BatchNode *node, Relation relation,
+							  TupleTableSlot *slot, int scanrelid);
+extern void node_plan_columns(BatchNode *node);
+extern bool node_next_batch(BatchNode *node, bool ramps_up);
+extern void node_rescan(BatchNode *node);
+extern void node_end(BatchNode *node);
+extern void node_explain_counters(BatchNode *node, ExplainState *es);
+
+/* parallel query: callbacks of both nodes */
+extern Size node_estimate_dsm(CustomScanState *css, ParallelContext *pcxt);
+extern void node_initialize_dsm(CustomScanState *css, ParallelContext *pcxt,
+								void *coordinate);
+extern void node_reinitialize_dsm(CustomScanState *css, ParallelContext *pcxt,
+								  void *coordinate);
+extern void node_initialize_worker(CustomScanState *css, shm_toc *toc,
+								   void *coordinate);
+extern void node_shutdown(CustomScanState *css);
+
+#endif

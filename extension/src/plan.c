@@ -1,0 +1,291 @@
+/*
+ * plan.c
+ *	  Walk a finished plan and put batched nodes in place of aggregates over
+ *	  sequential scans, and of sequential scans.
+ *
+ * Batching is a matter of the executor: the planner's choices, its costs and
+ * its parallel plans stay as they are.  A replaced subtree is kept below its
+ * batched node, which can still run it.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "nodes/parsenodes.h"
+#include "optimizer/cost.h"
+#include "jit/jit.h"
+#include "parser/parsetree.h"
+#include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
+
+#include "explain.h"
+#include "plan.h"
+
+static void batch_subtree(PlanContext *context, Plan **plan);
+
+/* Are the settings such that plans may be batched? */
+bool
+batching_is_on(void)
+{
+	return batchexec_enabled && batchexec_mode != BATCH_MODE_FORBID;
+}
+
+/* Why a batched plan must run its original here and now, or NULL. */
+const char *
+batching_runtime_obstacle(EState *estate)
+{
+	if (!batching_is_on())
+		return "batching is switched off";
+	if (IsolationIsSerializable())
+		return "the transaction is serializable";
+	if (estate->es_epq_active != NULL)
+		return "a concurrently updated row is being rechecked";
+	if (estate->es_snapshot == NULL || !IsMVCCSnapshot(estate->es_snapshot))
+		return "the snapshot is not an MVCC snapshot";
+	return NULL;
+}
+
+/* Why nothing of a statement may be batched, or NULL. */
+static const char *
+statement_obstacle(PlannedStmt *statement, int cursor_options)
+{
+	if (statement->commandType == CMD_UPDATE ||
+		statement->commandType == CMD_DELETE ||
+		statement->commandType == CMD_MERGE)
+		return "the statement modifies rows that it reads";
+	if (statement->hasModifyingCTE)
+		return "a WITH query modifies rows";
+	if (statement->rowMarks != NIL)
+		return "rows are locked";
+	if (IsolationIsSerializable())
+		return "the transaction is serializable";
+	if (cursor_options & CURSOR_OPT_SCROLL)
+		return "the cursor may scroll backward";
+	/* Of a cursor that says neither, core asks the plan. */
+	if ((cursor_options & CURSOR_OPT_FAST_PLAN) &&
+		!(cursor_options & CURSOR_OPT_NO_SCROLL) &&
+		statement->planTree != NULL &&
+		ExecSupportsBackwardScan(statement->planTree))
+		return "the cursor may scroll backward; declare it NO SCROLL";
+	return NULL;
+}
+
+static int
+largest_node_id(Plan *plan, int largest)
+{
+	ListCell   *cell;
+
+	check_stack_depth();
+	if (plan == NULL)
+		return largest;
+	largest = Max(largest, plan->plan_node_id);
+	largest = largest_node_id(plan->lefttree, largest);
+	largest = largest_node_id(plan->righttree, largest);
+	foreach(cell, plan_children(plan))
+		largest = largest_node_id(lfirst(cell), largest);
+	return largest;
+}
+
+/* The children of a plan node beside its left and right tree. */
+List *
+plan_children(Plan *plan)
+{
+	switch (nodeTag(plan))
+	{
+		case T_Append:
+			return ((Append *) plan)->appendplans;
+		case T_MergeAppend:
+			return ((MergeAppend *) plan)->mergeplans;
+		case T_SubqueryScan:
+			return list_make1(((SubqueryScan *) plan)->subplan);
+		case T_CustomScan:
+			return ((CustomScan *) plan)->custom_plans;
+		case T_BitmapAnd:
+			return ((BitmapAnd *) plan)->bitmapplans;
+		case T_BitmapOr:
+			return ((BitmapOr *) plan)->bitmapplans;
+		default:
+			return NIL;
+	}
+}
+
+static bool
+holds_scan(Plan *plan)
+{
+	ListCell   *cell;
+
+	check_stack_depth();
+	if (plan == NULL)
+		return false;
+	if (IsA(plan, SeqScan) || holds_scan(plan->lefttree) ||
+		holds_scan(plan->righttree))
+		return true;
+	foreach(cell, plan_children(plan))
+		if (holds_scan(lfirst(cell)))
+			return true;
+	return false;
+}
+
+static bool
+statement_holds_scan(PlannedStmt *statement)
+{
+	ListCell   *cell;
+
+	if (holds_scan(statement->planTree))
+		return true;
+	foreach(cell, statement->subplans)
+		if (holds_scan(lfirst(cell)))
+			return true;
+	return false;
+}
+
+static void
+note_scan_reason(PlanContext *context, SeqScan *scan, const char *obstacle)
+{
+	RangeTblEntry *entry = rt_fetch(((Scan *) scan)->scanrelid,
+									context->statement->rtable);
+	const char *table = entry->rtekind == RTE_RELATION ?
+		get_rel_name(entry->relid) : NULL;
+	char	   *reason = psprintf("scan of \"%s\": %s",
+								  table != NULL ? table : entry->eref->aliasname,
+								  obstacle);
+
+	context->reasons = lappend(context->reasons, reason);
+	context->scan_reasons = lappend(context->scan_reasons, reason);
+}
+
+static bool
+batch_aggregate(PlanContext *context, Plan **plan)
+{
+	Agg		   *agg = (Agg *) *plan;
+	const char *obstacle = context->obstacle;
+
+	/* The reason of its scan says it all where the scan can't be batched. */
+	if (!IsA(agg->plan.lefttree, SeqScan) || obstacle != NULL ||
+		scan_obstacle(context->statement, (SeqScan *) agg->plan.lefttree) != NULL)
+		return false;
+	obstacle = agg_obstacle(context->statement, agg);
+	if (obstacle != NULL)
+	{
+		context->reasons = lappend(context->reasons,
+								   psprintf("aggregate: %s", obstacle));
+		return false;
+	}
+	context->batched_cost += agg->plan.total_cost;
+	*plan = (Plan *) agg_to_batch(agg, &context->next_node_id);
+	return true;
+}
+
+static void
+batch_scan(PlanContext *context, Plan **plan)
+{
+	SeqScan    *scan = (SeqScan *) *plan;
+	const char *obstacle = context->obstacle;
+
+	if (obstacle == NULL)
+		obstacle = scan_obstacle(context->statement, scan);
+	if (obstacle != NULL)
+	{
+		note_scan_reason(context, scan, obstacle);
+		return;
+	}
+	*plan = (Plan *) scan_to_batch(scan, context->next_node_id++);
+}
+
+static void
+batch_list(PlanContext *context, List *plans)
+{
+	ListCell   *cell;
+
+	foreach(cell, plans)
+		batch_subtree(context, (Plan **) &lfirst(cell));
+}
+
+/* Replace what can be batched at and below *plan. */
+static void
+batch_subtree(PlanContext *context, Plan **plan)
+{
+	check_stack_depth();
+	if (*plan == NULL)
+		return;
+	switch (nodeTag(*plan))
+	{
+		case T_Agg:
+			if (batch_aggregate(context, plan))
+				return;
+			break;
+		case T_SeqScan:
+			batch_scan(context, plan);
+			return;
+		case T_Append:
+			batch_list(context, ((Append *) *plan)->appendplans);
+			break;
+		case T_MergeAppend:
+			batch_list(context, ((MergeAppend *) *plan)->mergeplans);
+			break;
+		case T_SubqueryScan:
+			batch_subtree(context, &((SubqueryScan *) *plan)->subplan);
+			break;
+		default:
+			break;
+	}
+	batch_subtree(context, &(*plan)->lefttree);
+	batch_subtree(context, &(*plan)->righttree);
+}
+
+static void
+batch_statement(PlanContext *context)
+{
+	PlannedStmt *statement = context->statement;
+
+	batch_subtree(context, &statement->planTree);
+	batch_list(context, statement->subplans);
+}
+
+/*
+ * The planner asked for JIT by the cost of the whole plan.  Batched nodes have
+ * nothing to compile, so count the cost of the others alone.
+ */
+static void
+reconsider_jit(PlannedStmt *statement, Cost batched_cost)
+{
+	Cost		rest = statement->planTree->total_cost - batched_cost;
+
+	if (statement->jitFlags != PGJIT_NONE && batched_cost > 0 &&
+		(jit_above_cost < 0 || rest <= jit_above_cost))
+		statement->jitFlags = PGJIT_NONE;
+}
+
+/*
+ * Put batched nodes in a plan that the planner has just made.  The statement
+ * is changed only in the links to the replaced nodes.
+ */
+PlannedStmt *
+plan_batch(PlannedStmt *statement, int cursor_options)
+{
+	PlanContext context;
+	ListCell   *cell;
+
+	if (statement->commandType == CMD_UTILITY ||
+		statement->planTree == NULL || !statement_holds_scan(statement))
+		return statement;
+	memset(&context, 0, sizeof(context));
+	context.statement = statement;
+	context.obstacle = statement_obstacle(statement, cursor_options);
+	context.next_node_id = largest_node_id(statement->planTree, 0);
+	foreach(cell, statement->subplans)
+		context.next_node_id = largest_node_id(lfirst(cell), context.next_node_id);
+	context.next_node_id++;
+	batch_statement(&context);
+	if (batchexec_mode == BATCH_MODE_REQUIRE && context.scan_reasons != NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("plan cannot be batched: %s",
+						(char *) linitial(context.scan_reasons)),
+				 errhint("Set batchexec.mode to \"allow\" to run it without batches.")));
+	explain_note_reasons(context.reasons);
+	reconsider_jit(statement, context.batched_cost);
+	return statement;
+}

@@ -1,0 +1,22 @@
+/*
+ * plan.h
+ *	  Which parts of a finished plan run in batches.
+ */
+#ifndef BATCHEXEC_PLAN_H
+#define BATCHEXEC_PLAN_H
+
+#include "batchexec.h"
+
+typedef struct PlanContext
+{
+	PlannedStmt *statement;
+	const char *obstacle;		/* of the whole statement, or NULL */
+	int			next_node_id;
+	List	   *reasons;		/* C strings: what was not batched, and why */
+	List	   *scan_reasons;	/* those of them that concern table scans */
+	Cost		batched_cost;	/* of the nodes that were replaced */
+} PlanContext;
+
+extern List *plan_children(Plan *plan);
+
+#endif

@@ -1,0 +1,168 @@
+/*
+ * scan.c
+ *	  BatchScan: a sequential scan whose quals run on batches.
+ *
+ * Rows that pass are handed up one at a time in a heap tuple slot, so that
+ * the node above deforms as little of them as it did before.
+ */
+#include "postgres.h"
+
+#include "executor/executor.h"
+#include "utils/rel.h"
+
+#include "node.h"
+
+typedef struct BatchScanState
+{
+	BatchNode	node;			/* must be first */
+	int			clause_next;	/* first clause left for the row path */
+	int			selected_next;	/* next selected row of the batch */
+	bool		has_batch;
+} BatchScanState;
+
+static void
+begin_scan(CustomScanState *css, EState *estate, int eflags)
+{
+	BatchScanState *state = (BatchScanState *) css;
+	CustomScan *plan = (CustomScan *) css->ss.ps.plan;
+	Relation	relation = css->ss.ss_currentRelation;
+
+	if (node_begin_original(&state->node, estate, eflags))
+	{
+		/* WHERE CURRENT OF looks for the current row in our slot. */
+		css->ss.ss_ScanTupleSlot = ((ScanState *) state->node.original)->ss_ScanTupleSlot;
+		return;
+	}
+	/* Core has set up a virtual slot; batches hand out heap tuples. */
+	ExecInitScanTupleSlot(estate, &css->ss, RelationGetDescr(relation),
+						  &TTSOpsBufferHeapTuple);
+	ExecAssignScanProjectionInfoWithVarno(&css->ss, plan->scan.scanrelid);
+	node_begin_source(&state->node, relation, css->ss.ss_ScanTupleSlot,
+					  plan->scan.scanrelid);
+	state->node.qual = qual_compile(&state->node.context, plan->scan.plan.qual);
+	node_plan_columns(&state->node);
+}
+
+/* Fetch a batch and run its vector clauses; false at the end of the table. */
+static bool
+fetch_batch(BatchScanState *state)
+{
+	BatchNode  *node = &state->node;
+	TupleBatch *batch = node->source.batch;
+	int			rows;
+
+	state->has_batch = node_next_batch(node, true);
+	if (!state->has_batch)
+		return false;
+	state->clause_next = qual_apply_vectors(node->qual, batch);
+	if (state->clause_next < node->qual->vector_count &&
+		batch->selection.count > 0)
+		node->counters->batches_by_row++;
+	state->selected_next = 0;
+	rows = batch->row_count - batch->selection.count;
+	InstrCountFiltered1(&node->css, rows);
+	return true;
+}
+
+/* The next row that passes all clauses, or NULL at the end of the table. */
+static TupleTableSlot *
+next_row(BatchScanState *state)
+{
+	BatchNode  *node = &state->node;
+	TupleBatch *batch = node->source.batch;
+	ExprContext *econtext = node->css.ss.ps.ps_ExprContext;
+	const Selection *selection = &batch->selection;
+
+	for (;;)
+	{
+		while (state->has_batch && state->selected_next < selection->count)
+		{
+			int			at = state->selected_next++;
+			int			row = selection->rows != NULL ? selection->rows[at] : at;
+
+			ResetExprContext(econtext);
+			if (state->clause_next >= node->qual->clause_count)
+				return batch->ops->materialise_row(batch, row);
+			if (qual_row_passes(node->qual, batch, state->clause_next, row))
+				return econtext->ecxt_scantuple;
+			InstrCountFiltered1(&node->css, 1);
+		}
+		if (!fetch_batch(state))
+			return NULL;
+	}
+}
+
+static TupleTableSlot *
+exec_scan(CustomScanState *css)
+{
+	BatchScanState *state = (BatchScanState *) css;
+	ProjectionInfo *projection = css->ss.ps.ps_ProjInfo;
+	TupleTableSlot *slot;
+
+	if (state->node.original != NULL)
+		return ExecProcNode(state->node.original);
+	slot = next_row(state);
+	if (slot == NULL)
+	{
+		state->node.source.batch->ops->release(state->node.source.batch);
+		return projection != NULL ?
+			ExecClearTuple(projection->pi_state.resultslot) :
+			css->ss.ss_ScanTupleSlot;
+	}
+	if (projection == NULL)
+		return slot;
+	css->ss.ps.ps_ExprContext->ecxt_scantuple = slot;
+	return ExecProject(projection);
+}
+
+static void
+rescan_scan(CustomScanState *css)
+{
+	BatchScanState *state = (BatchScanState *) css;
+
+	state->has_batch = false;
+	node_rescan(&state->node);
+}
+
+static void
+end_scan(CustomScanState *css)
+{
+	node_end((BatchNode *) css);
+}
+
+static void
+explain_scan(CustomScanState *css, List *ancestors, ExplainState *es)
+{
+	(void) ancestors;
+	node_explain_counters((BatchNode *) css, es);
+}
+
+static const CustomExecMethods scan_exec_methods = {
+	.CustomName = BATCH_SCAN_NAME,
+	.BeginCustomScan = begin_scan,
+	.ExecCustomScan = exec_scan,
+	.EndCustomScan = end_scan,
+	.ReScanCustomScan = rescan_scan,
+	.EstimateDSMCustomScan = node_estimate_dsm,
+	.InitializeDSMCustomScan = node_initialize_dsm,
+	.ReInitializeDSMCustomScan = node_reinitialize_dsm,
+	.InitializeWorkerCustomScan = node_initialize_worker,
+	.ShutdownCustomScan = node_shutdown,
+	.ExplainCustomScan = explain_scan,
+};
+
+static Node *
+create_scan_state(CustomScan *plan)
+{
+	BatchScanState *state = palloc0(sizeof(BatchScanState));
+
+	(void) plan;
+	NodeSetTag(&state->node, T_CustomScanState);
+	state->node.css.methods = &scan_exec_methods;
+	return (Node *) state;
+}
+
+const CustomScanMethods batch_scan_methods = {
+	.CustomName = BATCH_SCAN_NAME,
+	.CreateCustomScanState = create_scan_state,
+};
