@@ -25,6 +25,7 @@ PAIRS_DEFAULT = 10_000
 PAIRS_A_ROUND = 400
 DIFFERENCES_MAX = 20
 BATCHED_SHARE_MIN = 0.60
+ANALYZED_SHARE = 0.2
 DATABASE = "differential"
 SETTINGS = {"shared_buffers": "256MB", "max_parallel_workers": "4", "max_worker_processes": "8"}
 
@@ -136,8 +137,9 @@ class Round:
         try:
             taken = pair.answers(query, stock_first=self.rng.random() < 0.5)
             pair.batched.use("allow")
-            if self._is_batched(pair, query):
-                tally.batched += 1
+            # With ANALYZE now and then: its figures come from code that plain execution never runs.
+            explained = self._explained(pair, query, analyze=self.rng.random() < ANALYZED_SHARE)
+            tally.batched += comparison.is_batched(explained)
         except comparison.ServerLost as lost:
             self._report(tally, f"the server was lost: {lost}",
                          minimiser.script(self.seed, self.settings, self._setup_of(query), self.concurrent,
@@ -150,18 +152,22 @@ class Round:
                 tally.invalid += 1
                 print(f"invalid: {pair.stock.message}\n  in {query.statements()}"[:1500])
         found = comparison.difference(query, taken)
+        if not found and not error and explained[0] == "error":
+            self._report(tally, f"EXPLAIN fails with {explained[1]}: {pair.batched.message}",
+                         minimiser.script(self.seed, self.settings, self._setup_of(query), self.concurrent,
+                                          query, "EXPLAIN VERBOSE, maybe with ANALYZE, fails"))
         if found:
             found = f"round {self.number} ({self.situation}): {found}"
             self._report(tally, found, minimiser.minimised(self.seed, pair, self.settings, self.concurrent,
                                                            query, found))
 
-    def _is_batched(self, pair, query) -> bool:
+    def _explained(self, pair, query, analyze: bool) -> tuple:
         if not pair.savepoint:
-            return pair.batched.is_batched(query)
+            return pair.batched.explain(query, analyze)
         pair.batched.must("savepoint explaining")
-        batched = pair.batched.is_batched(query)
+        explained = pair.batched.explain(query, analyze)
         pair.batched.must("rollback to explaining")
-        return batched
+        return explained
 
     def _setup_of(self, query) -> list:
         return [statement for table in query.tables for statement in table.setup]

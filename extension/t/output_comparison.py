@@ -1,8 +1,8 @@
-"""Compares two runs of a psql or isolationtester test and says what kind of differences there are.
+r"""Compares two runs of a psql or isolationtester test and says what kind of differences there are.
 
 A plan display is the result table of a statement that explains: its header is QUERY PLAN, or the
 statement above it holds the word explain (the suite wraps EXPLAIN in functions, and prints it as
-JSON). With the extension loaded such tables may differ; nothing else may.
+JSON), or it has no header at all and follows an EXPLAIN that \gexec ran. With the extension loaded such tables may differ; nothing else may.
 """
 
 import difflib
@@ -16,6 +16,8 @@ ROW_COUNT = re.compile(r"^\(\d+ rows?\)$")
 EXPLAINS = re.compile(r"\bexplain", re.IGNORECASE)
 PLAN_HEADER = re.compile(r"^\s*QUERY PLAN\s*$")
 BATCHED_MARK = "Custom Scan (Batch"
+# What \gexec echoes: an EXPLAIN on one line, without the semicolon that statements of a script have.
+EXECUTED_EXPLAIN = re.compile(r"^explain \(.*\) (select|update|delete|insert) .*[^;]$", re.IGNORECASE)
 STATEMENT_LINES_MAX = 60
 
 
@@ -53,6 +55,11 @@ def parse(text: str) -> Output:
         is_table = at + 1 < len(source) and RULE.match(source[at + 1]) and not RULE.match(source[at])
         end = _table_end(source, at) if is_table else None
         if end is not None and (PLAN_HEADER.match(source[at]) or EXPLAINS.search(_statement_above(lines))):
+            plans.append(source[at:end])
+            lines.append("<plan display>")
+            at = end
+        elif lines and EXECUTED_EXPLAIN.match(lines[-1]) and source[at].startswith(" "):
+            end = next((line for line in range(at, len(source)) if source[line] == ""), len(source))
             plans.append(source[at:end])
             lines.append("<plan display>")
             at = end

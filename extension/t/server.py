@@ -31,7 +31,10 @@ from prerequisites import (EXTENSION_DIRECTORY, LIBRARY_NAME, MissingPrerequisit
 
 PORT = 5432  # Names the socket in the private directory; nothing listens on the network.
 START_TIMEOUT_S = 60
-CRASH_MARKS = re.compile(r"was terminated by signal|PANIC:|TRAP:|server process .* exited with exit code [^01]")
+# Crashes, failed assertions, and what the server says of pins, snapshots or memory that nobody gave back.
+CRASH_MARKS = re.compile(r"was terminated by signal|PANIC:|TRAP:|server process .* exited with exit code [^01]"
+                         r"|WARNING:.* leak|WARNING:.*resource was not closed|detected write past chunk end"
+                         r"|could not find block containing chunk")
 
 # What every check wants unless it says otherwise: no durability, no background noise, plain messages.
 # synchronous_commit stays on: without it hint bits lag behind, and VACUUM marks no page all-visible.
@@ -167,7 +170,7 @@ class Server:
             print("".join(self.log.read_text(errors="replace").splitlines(True)[-20:]), file=sys.stderr)
 
     def crashes(self) -> list:
-        """Lines of the server's log that tell of a crash or a failed assertion."""
+        """Lines of the server's log that tell of a crash, a failed assertion or a leaked resource."""
         if not self.log.exists():
             return []
         return [line for line in self.log.read_text(errors="replace").splitlines()

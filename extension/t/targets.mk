@@ -3,7 +3,7 @@
 PG_CONFIG ?= pg_config
 CHECK = PG_CONFIG=$(PG_CONFIG) t/
 
-.PHONY: test-checks test-regress test-differential test-tpch test-sqlsmith test-assertions \
+.PHONY: test-checks test-regress test-differential test-tpch test-accounting test-sqlsmith test-assertions \
 	test-pg17 test-pg18 test-all
 
 # The checks' own tests.
@@ -19,6 +19,10 @@ test-differential: all
 	$(CHECK)differential_check.py $(if $(SEED),--seed $(SEED)) $(if $(PAIRS),--pairs $(PAIRS))
 
 # The 22 queries of TPC-H at scale factor 0.1, serial and parallel.
+# Limits, statistics, cancels, memory: what a scan owes beside its rows.
+test-accounting: all
+	$(CHECK)accounting_check.py
+
 test-tpch: all
 	$(CHECK)tpch_check.py
 
@@ -38,4 +42,4 @@ test-pg18:
 	t/debian_release_check.py 18
 
 # Everything that one server version needs.
-test-all: test-checks test-regress test-differential test-tpch test-sqlsmith
+test-all: test-checks test-regress test-differential test-accounting test-tpch test-sqlsmith

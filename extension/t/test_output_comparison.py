@@ -44,6 +44,12 @@ class OutputComparison(unittest.TestCase):
             self.assertEqual(self.kinds(stock, batched), [Kind.PLAN])
             self.assertEqual(parse(batched).batched_plans, 1)
 
+    def test_a_plan_that_gexec_ran_may_differ(self):
+        stock = "explain (costs off) select a from t\n Seq Scan on t\n\n" + ANSWER.format(1, 2)
+        batched = stock.replace(" Seq Scan on t", " Custom Scan (BatchScan) on t\n   Filter: (a > 0)")
+        self.assertEqual(self.kinds(stock, batched), [Kind.PLAN])
+        self.assertEqual(self.kinds(stock, batched.replace(" 2\n", " 3\n")), [Kind.PLAN, Kind.OTHER])
+
     def test_an_answer_may_not_differ(self):
         plan = PLAN.format("Seq Scan on t")
         self.assertEqual(self.kinds(plan + ANSWER.format(1, 2), plan + ANSWER.format(1, 3)), [Kind.OTHER])

@@ -87,23 +87,30 @@ class Session:
             self.must("rollback")
         if any(statement.startswith("prepare") for statement in statements):
             self.must("deallocate all")
-            self.must("reset plan_cache_mode")
+            self.must("reset plan_cache_mode; reset batchexec.enabled")
         return Answer(outcomes)
 
     def use(self, mode: str) -> None:
         """Switch between `allow` (batched) and `forbid` (stock)."""
         self.must(f"set batchexec.mode = {mode}")
 
-    def is_batched(self, query: Query) -> bool:
-        """Whether the plan holds a batched node. Must run under `allow`."""
+    def explain(self, query: Query, analyze: bool = False) -> tuple:
+        """The outcome of EXPLAIN VERBOSE of the query, with ANALYZE on demand."""
         prepare = [statement for statement in query.statements() if statement.startswith(("prepare", "set plan"))]
         for statement in prepare:
             self.must(statement)
-        kind, rows = self.run(f"explain (costs off) {query.explained()}")
+        options = "verbose, costs off" + (", analyze, timing off, summary off, buffers" if analyze else "")
+        outcome = self.run(f"explain ({options}) {query.explained()}")
         if prepare:
             self.must("deallocate all")
             self.must("reset plan_cache_mode")
-        return kind == "rows" and any(BATCHED_MARK in row[0] for row in rows)
+        return outcome
+
+
+def is_batched(explained: tuple) -> bool:
+    """Whether a plan, as Session.explain gives it, holds a batched node."""
+    kind, rows = explained
+    return kind == "rows" and any(BATCHED_MARK in row[0] for row in rows)
 
 
 class Pair:

@@ -231,8 +231,10 @@ class QueryMaker:
         nulls = ", ".join("null" for _ in parameters)
         values = ", ".join(value for _, value in parameters)
         mode = self.rng.choice(("force_generic_plan", "force_custom_plan", "auto"))
+        # Switched off after it was planned, and on again: a cached plan has to follow the setting.
+        off, on = (["set batchexec.enabled = off"], ["reset batchexec.enabled"]) if self.rng.random() < 0.3 else ([], [])
         query.frame = [f"set plan_cache_mode = {mode}", f"prepare {name} ({types}) as {{q}}",
-                       f"execute {name} ({values})", f"execute {name} ({nulls})", f"execute {name} ({values})",
+                       f"execute {name} ({values})", *off, f"execute {name} ({nulls})", *on, f"execute {name} ({values})",
                        f"deallocate {name}", "reset plan_cache_mode"]
         query.probe = f"execute {name} ({values})"
         return query

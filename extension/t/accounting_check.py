@@ -1,0 +1,254 @@
+#!/usr/bin/env python3
+"""What a batched scan owes the server beside the right rows.
+
+    make -C extension test-accounting
+
+* LIMIT 1 reads no more rows than stock does, plus at most four; larger limits no more than ramp-up asks.
+* pg_stat counts of scans and rows, and EXPLAIN's buffer counts, are those of stock.
+* A cancel and a statement timeout are heeded in the middle of a scan.
+* Repeated, rescanned and failing queries leave no memory, pins or snapshots behind.
+* SERIALIZABLE, cursors held open and cached plans do what they do on stock.
+"""
+
+import argparse
+import re
+import sys
+import threading
+import time
+import unittest
+
+from prerequisites import LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite, fail, inside_python_environment
+from server import Server, stop_on_signals
+
+ROWS = 200_000
+LIMIT_EXTRA_ROWS_MAX = 4
+# Batches grow fourfold until one is a page, so a scan that ends early has read up to four times as much.
+RAMP_FACTOR = 4
+REPEATS = 300
+GROWTH_MAX_BYTES = 256 * 1024
+SETTINGS = {"shared_buffers": "256MB", "max_parallel_workers_per_gather": "0", "jit": "off"}
+TABLE = (f"create table rows as select x as a, x % 10 as b, repeat('x', 20) as c from generate_series(1, {ROWS}) x",
+         "vacuum (freeze, analyze) rows",
+         "create table fresh as select * from rows limit 5000",
+         "create table few as select x as a from generate_series(1, 20) x", "vacuum few")
+LIMITED_TO_ONE = ("select * from {t} limit 1", "select a from {t} where b = 3 limit 1",
+                  "select a from {t} offset 2 limit 1", "select (select a from {t} limit 1)")
+LIMITED = ("select a from {t} limit 7", "select a from {t} where b < 5 limit 30",
+           "select exists (select 1 from {t} where a > 10)", "select a from {t} where a = 40 limit 1")
+WHOLE = ("select count(*) from {t}", "select sum(a) from {t} where b = 1", "select b, count(*) from {t} group by b",
+         "select a from {t} where a < 0", "select count(*) from few, lateral (select 1 from {t} where b = few.a) q",
+         "select few.a, (select count(*) from fresh where fresh.b = few.a) from few")
+
+
+class Accounting(unittest.TestCase):
+    """Each test runs on one session of a server that `main` has started."""
+
+    server = None
+
+    def setUp(self):
+        self.session = self.connect()
+
+    def tearDown(self):
+        self.session.connection.finish()
+
+    def connect(self):
+        return comparison.Session(self.server.conninfo(), [f"load '{LIBRARY_NAME}'"])
+
+    def rows_read(self, mode: str, sql: str) -> dict:
+        """Per table: sequential scans and rows read by this statement alone."""
+        self.session.use(mode)
+        before = self.counts()
+        self.session.must(sql)
+        after = self.counts()
+        return {name: (after[name][0] - before[name][0], after[name][1] - before[name][1]) for name in after}
+
+    def counts(self) -> dict:
+        """What the session has read and not yet sent to the shared statistics."""
+        return {name.decode(): (int(scans), int(rows)) for name, scans, rows in self.session.must(
+            "select relname, seq_scan, seq_tup_read from pg_stat_xact_user_tables")}
+
+    def assert_batched(self, sql: str) -> None:
+        self.session.use("allow")
+        plan = self.session.must(f"explain (costs off) {sql}")
+        self.assertTrue(any(comparison.BATCHED_MARK in row[0] for row in plan), f"not batched: {sql}")
+
+    def test_limit_reads_few_rows(self):
+        for table in ("rows", "fresh"):
+            for template in (*LIMITED_TO_ONE, *LIMITED):
+                sql = template.format(t=table)
+                with self.subTest(sql=sql):
+                    self.assert_batched(sql)
+                    stock, batched = (self.rows_read(mode, sql)[table] for mode in ("forbid", "allow"))
+                    factor = 1 if template in LIMITED_TO_ONE else RAMP_FACTOR
+                    self.assertLessEqual(batched[1], factor * stock[1] + LIMIT_EXTRA_ROWS_MAX)
+
+    def test_statistics_count_as_stock_does(self):
+        for table in ("rows", "fresh"):
+            for template in WHOLE:
+                sql = template.format(t=table)
+                with self.subTest(sql=sql):
+                    self.assert_batched(sql)
+                    self.assertEqual(self.rows_read("forbid", sql), self.rows_read("allow", sql))
+
+    def buffers(self, mode: str, sql: str) -> int:
+        self.session.use(mode)
+        plan = self.session.must(f"explain (analyze, buffers, timing off, costs off, summary off) {sql}")
+        found = re.search(r"Buffers: shared hit=(\d+)", "\n".join(row[0].decode() for row in plan))
+        return int(found[1]) if found else 0
+
+    def test_buffers_count_as_stock_does(self):
+        # Batching looks at the visibility map, which stock does not: a page of it at the most counts more.
+        for template in WHOLE[:4]:
+            sql = template.format(t="rows")
+            with self.subTest(sql=sql):
+                stock, batched = self.buffers("forbid", sql), self.buffers("allow", sql)
+                self.assertGreaterEqual(batched, stock)
+                self.assertLessEqual(batched, stock + 8 + stock // 100)
+
+    def test_timeout_is_heeded(self):
+        # A million million rows: no machine is through with them before the timeout.
+        sql = "select sum(q.s) from rows x, lateral (select sum(y.a) as s from rows y where y.b < x.a) q"
+        self.assert_batched(sql)
+        self.session.must("set statement_timeout = '300ms'")
+        started = time.monotonic()
+        self.assertEqual(self.session.run(sql), ("error", "57014"))
+        self.assertLess(time.monotonic() - started, 5)
+        self.session.must("reset statement_timeout")
+
+    def test_cancel_is_heeded(self):
+        sql = "select sum(q.s) from rows x, lateral (select sum(y.a) as s from rows y where y.b < x.a) q"
+        self.session.use("allow")
+        process = int(self.session.must("select pg_backend_pid()")[0][0])
+        other = self.connect()
+        outcome = []
+        runner = threading.Thread(target=lambda: outcome.append(self.session.run(sql)))
+        runner.start()
+        active = f"select state = 'active' and query like '%lateral (%' from pg_stat_activity where pid = {process}"
+        while other.must(active) != [(b"t",)]:
+            pass
+        other.must(f"select pg_cancel_backend({process})")
+        runner.join(10)
+        self.assertEqual(outcome, [("error", "57014")])
+        other.connection.finish()
+
+    def memory_bytes(self) -> int:
+        """Memory of the whole backend, caches that grow with the first uses aside."""
+        return int(self.session.must("select sum(total_bytes) from pg_backend_memory_contexts "
+                                     "where name not in ('CacheMemoryContext', 'index info', 'relation rules', "
+                                     "'CachedPlan', 'CachedPlanSource', 'CachedPlanQuery')")[0][0])
+
+    def test_nothing_is_left_behind(self):
+        statements = ["select sum(a) from fresh where b > 2", "select b, avg(a) from fresh group by b",
+                      "select a from fresh limit 3", "select sum(1 / (a - 4000)) from fresh",
+                      "select a / (a - 100) from fresh", "select few.a, (select sum(fresh.a) from fresh "
+                      "where fresh.b = few.a) from few", "select c, min(c), count(*) from fresh group by c"]
+        self.session.use("allow")
+        for statement in statements:
+            with self.subTest(sql=statement):
+                for _ in range(20):
+                    self.session.run(statement)
+                before = self.memory_bytes()
+                for _ in range(REPEATS):
+                    self.session.run(statement)
+                self.assertLess(self.memory_bytes() - before, GROWTH_MAX_BYTES)
+
+    def test_many_rescans_keep_memory_bounded(self):
+        # One statement that rescans the inner scan 5,000 times: what it holds at its end is what counts.
+        self.session.use("allow")
+        self.session.must("begin")
+        self.session.must("declare c no scroll cursor for select f.a, (select sum(few.a) from few "
+                          "where few.a < f.b + 3), (select count(*) from few where few.a = f.b) from fresh f")
+        self.session.must("fetch 500 from c")
+        before = self.memory_bytes()
+        self.session.must("fetch 4000 from c")
+        grown = self.memory_bytes() - before
+        self.session.must("rollback")
+        self.assertLess(grown, GROWTH_MAX_BYTES)
+
+    def test_serializable_conflict_is_found(self):
+        """Write skew: of two transactions that each read what the other writes, one must fail."""
+        second = self.connect()
+        for session in (self.session, second):
+            session.use("allow")
+        self.session.must("create table skew as select x as a, 0 as b from generate_series(1, 100) x")
+        try:
+            for session in (self.session, second):
+                session.must("begin isolation level serializable")
+                session.must("select sum(b) from skew")
+            outcomes = [self.session.run("insert into skew values (101, 1)"),
+                        second.run("insert into skew values (102, 1)"),
+                        self.session.run("commit"), second.run("commit")]
+            self.assertIn(("error", "40001"), outcomes)
+            for session in (self.session, second):
+                session.run("rollback")
+        finally:
+            self.session.must("drop table skew")
+            second.connection.finish()
+
+    def test_cursor_survives_a_failed_subtransaction(self):
+        sql = "select a, c from fresh where b < 8"
+        answers = []
+        for mode in ("forbid", "allow"):
+            self.session.use(mode)
+            self.session.must("begin")
+            self.session.must(f"declare c no scroll cursor for {sql}")
+            rows = self.session.must("fetch 10 from c")
+            self.session.must("savepoint s")
+            self.assertEqual(self.session.run("select 1 / (a - 50) from fresh")[0], "error")
+            self.session.must("rollback to s")
+            rows += self.session.must("fetch 300 from c")
+            self.session.must("delete from fresh where a % 2 = 0")
+            rows += self.session.must("fetch all from c")
+            self.session.must("rollback")
+            answers.append(rows)
+        self.assertEqual(*answers)
+
+    def test_cached_plan_follows_the_setting(self):
+        self.session.use("allow")
+        self.session.must("set plan_cache_mode = force_generic_plan")
+        self.session.must("prepare p as select sum(a) from fresh")
+        plans = []
+        for setting in ("on", "off", "on"):
+            self.session.must(f"set batchexec.enabled = {setting}")
+            plan = self.session.must("explain (analyze, costs off, timing off, summary off) execute p")
+            plans.append(any(b"Batches" in row[0] for row in plan))
+            self.session.must("execute p")
+        self.session.must("deallocate p; reset plan_cache_mode")
+        self.assertEqual(plans, [True, False, True])
+
+    def test_require_says_why(self):
+        self.session.use("require")
+        self.assertEqual(self.session.run("select a from fresh for update")[0], "error")
+        self.assertRegex(self.session.message, "cannot be batched: .+")
+        self.assertEqual(self.session.run("select sum(a) from fresh")[0], "rows")
+
+
+def main() -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    stop_on_signals()
+    server = Server(settings=SETTINGS)
+    if not server.library.exists():
+        raise MissingPrerequisite(f"{server.library} is not built; run `make -C extension` first")
+    with server:
+        for statement in TABLE:
+            server.psql(statement)
+        Accounting.server = server
+        result = unittest.TextTestRunner(verbosity=1).run(
+            unittest.defaultTestLoader.loadTestsFromTestCase(Accounting))
+        crashes = server.crashes()
+    for line in crashes:
+        print(f"server log: {line}")
+    failed = len({case.id().split(" ")[0] for case, _ in (*result.failures, *result.errors)}) + len(crashes)
+    print(f"{max(0, result.testsRun - failed)} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    inside_python_environment(PSYCOPG_REQUIREMENT)
+    from differential import comparison
+    try:
+        sys.exit(main())
+    except MissingPrerequisite as missing:
+        fail(str(missing))
+    except KeyboardInterrupt:
+        sys.exit(130)
