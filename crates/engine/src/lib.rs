@@ -1,1 +1,43 @@
-//! gristmill-engine
+//! The embedded job engine.
+//!
+//! An [`Engine`] is a store with what a program does to it: submit, run, cancel, retry, query, watch,
+//! and the housekeeping behind them. Jobs of a [`Kind`] are typed.
+//!
+//! ```
+//! use gristmill_engine::{Engine, Job, JobError, Kind};
+//!
+//! struct Square;
+//! impl Kind for Square {
+//!     const NAME: &'static str = "square";
+//!     type Payload = i64;
+//!     type Value = i64;
+//! }
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("gristmill.db");
+//! let engine = Engine::open(&path).await?;
+//! let job = engine.submit::<Square>(&12).await?;
+//! let mut worker = engine.worker();
+//! worker.handle::<Square, _, _>(|job: Job<i64>| async move { Ok::<_, JobError>(job.payload * job.payload) });
+//! worker.until_empty().run().await?;
+//! assert_eq!(engine.value::<Square>(job).await?, Some(144));
+//! # engine.close().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod engine;
+pub mod events;
+mod housekeeping;
+pub mod kind;
+pub mod process;
+pub mod work;
+
+pub use engine::{Engine, EngineError, EngineSettings, Retention};
+pub use events::{Event, Events};
+pub use gristmill_model::{JobError, JobId, RetryPolicy};
+pub use gristmill_worker::{Handler, Job, Observer, SourceError, Stopper, WorkerSettings, WorkerSummary};
+pub use kind::Kind;
+pub use work::{RunningWorker, WorkerBuilder};

@@ -6,16 +6,15 @@ use gristmill_model::{BatchId, Completed, LeaseId, PackedArray, Report};
 
 use crate::handler::Outcomes;
 
-/// Gathers outcomes by lease and batch.
+/// Gathers outcomes by lease, batch and attempt.
 #[derive(Debug, Default)]
 pub struct ReportBuffer {
-    parts: BTreeMap<(LeaseId, BatchId), Gathered>,
+    parts: BTreeMap<(LeaseId, BatchId, u32), Gathered>,
     weight_bytes: usize,
 }
 
 #[derive(Debug)]
 struct Gathered {
-    attempt: u32,
     completed: Vec<Completed>,
     rest: Report,
 }
@@ -31,17 +30,15 @@ impl ReportBuffer {
         self.weight_bytes
     }
 
-    /// Adds outcomes of one lease and batch.
+    /// Adds outcomes of one lease, batch and attempt.
     pub fn add(&mut self, lease: LeaseId, batch: BatchId, attempt: u32, outcomes: Outcomes) {
-        let gathered = self.parts.entry((lease, batch)).or_insert_with(|| Gathered {
-            attempt,
-            completed: Vec::new(),
-            rest: Report::new(lease, batch, attempt),
-        });
-        debug_assert_eq!(
-            gathered.attempt, attempt,
-            "a lease holds a batch's jobs on one attempt"
-        );
+        let gathered = self
+            .parts
+            .entry((lease, batch, attempt))
+            .or_insert_with(|| Gathered {
+                completed: Vec::new(),
+                rest: Report::new(lease, batch, attempt),
+            });
         let Outcomes {
             completed,
             failed,
@@ -88,14 +85,19 @@ impl Gathered {
                 None => runs.push(vec![part]),
             }
         }
-        let Report { lease, batch, .. } = self.rest;
+        let Report {
+            lease,
+            batch,
+            attempt,
+            ..
+        } = self.rest;
         self.rest.failed.sort_by_key(|failed| failed.position);
         self.rest.logs.sort_by_key(|log| log.position);
         let mut runs = runs.into_iter().map(joined);
         self.rest.completed = runs.next();
         let mut reports = vec![self.rest];
         for completed in runs {
-            let mut report = Report::new(lease, batch, self.attempt);
+            let mut report = Report::new(lease, batch, attempt);
             // Logs stay with the report that holds their jobs.
             report.logs = reports[0]
                 .logs

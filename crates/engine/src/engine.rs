@@ -1,0 +1,336 @@
+//! The engine: a store and what a program does to it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use futures::{Stream, StreamExt};
+use gristmill_model::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX};
+use gristmill_model::{
+    BatchId, BatchOptions, Clock, JobError, JobId, JobState, NewBatch, PackedBuilder, PackedError,
+    SystemClock,
+};
+use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
+use gristmill_store::{Changed, JobDetails, Rescued, Selection, Store, StoreError};
+use tokio::task::JoinHandle;
+
+use crate::events::{Event, EventHub, Events};
+use crate::housekeeping;
+use crate::kind::Kind;
+use crate::work::WorkerBuilder;
+
+/// How many jobs one batch gets when many are submitted.
+const SUBMIT_BATCH_JOBS: u32 = 1_000;
+
+/// How long ended batches are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// Batches that ended longer ago are pruned. Milliseconds.
+    pub age_ms: i64,
+    /// The latest so many ended batches are kept, whatever their age.
+    pub keep_batches: u32,
+}
+
+/// What an engine is told.
+#[derive(Debug, Clone)]
+pub struct EngineSettings {
+    /// Where the time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// How long ended batches are kept; for ever where `None`. Batches with dead jobs are kept until
+    /// someone retries or discards those.
+    pub retention: Option<Retention>,
+    /// Whether this engine keeps the house (rescue, expiry, retention). Several may; one must.
+    pub housekeeping: bool,
+}
+
+impl Default for EngineSettings {
+    fn default() -> Self {
+        EngineSettings {
+            clock: Arc::new(SystemClock),
+            retention: None,
+            housekeeping: true,
+        }
+    }
+}
+
+/// Why the engine refused or failed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum EngineError {
+    /// The store did.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A payload or value does not fit its kind's type.
+    #[error("a {what} of kind `{kind}` does not fit its type: {reason}")]
+    Type {
+        /// `payload` or `value`.
+        what: &'static str,
+        /// The kind's name.
+        kind: &'static str,
+        /// What the serialiser said.
+        reason: String,
+    },
+    /// The job did not complete.
+    #[error("job {job} ended as {state}{}", error.as_ref().map(|error| format!(": {}", error.message)).unwrap_or_default())]
+    NotCompleted {
+        /// Which job.
+        job: JobId,
+        /// How it ended.
+        state: JobState,
+        /// Its last failure.
+        error: Option<JobError>,
+    },
+}
+
+impl From<PackedError> for EngineError {
+    fn from(error: PackedError) -> Self {
+        EngineError::Store(error.into())
+    }
+}
+
+/// The embedded job engine. Cheap to clone; all clones are one engine.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    store: Arc<dyn Store>,
+    settings: EngineSettings,
+    events: EventHub,
+    housekeeping: Option<JoinHandle<()>>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(housekeeping) = &self.housekeeping {
+            housekeeping.abort();
+        }
+    }
+}
+
+impl Engine {
+    /// Opens the SQLite store at `path`, or makes it, with every acknowledged write on disk.
+    pub async fn open(path: &Path) -> Result<Engine, EngineError> {
+        let store = SqliteStore::open(path, SqliteOptions::default())?;
+        Engine::new(Arc::new(store), EngineSettings::default()).await
+    }
+
+    /// An engine over a store. Jobs of workers of this machine that have died are claimable again at once.
+    /// Must be called within a tokio runtime.
+    pub async fn new(store: Arc<dyn Store>, settings: EngineSettings) -> Result<Engine, EngineError> {
+        let housekeeping = if settings.housekeeping {
+            housekeeping::rescue(&*store, &*settings.clock).await?;
+            let (store, clock) = (store.clone(), settings.clock.clone());
+            Some(tokio::spawn(housekeeping::keep(store, clock, settings.retention)))
+        } else {
+            None
+        };
+        Ok(Engine {
+            shared: Arc::new(Shared {
+                store,
+                settings,
+                events: EventHub::new(),
+                housekeeping,
+            }),
+        })
+    }
+
+    /// The store behind it, for queries and runs.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.shared.store
+    }
+
+    /// Where it takes the time from.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.shared.settings.clock
+    }
+
+    // --- submitting ---
+
+    /// Submits one job with its kind's options. Concurrent calls are packed into one batch.
+    pub async fn submit<K: Kind>(&self, payload: &K::Payload) -> Result<JobId, EngineError> {
+        self.submit_with::<K>(payload, K::options()).await
+    }
+
+    /// Submits one job with options of its own.
+    pub async fn submit_with<K: Kind>(
+        &self,
+        payload: &K::Payload,
+        options: BatchOptions,
+    ) -> Result<JobId, EngineError> {
+        let mut builder = PackedBuilder::new();
+        push::<K>(&mut builder, payload)?;
+        self.submit_one(batch::<K>(builder, options)).await
+    }
+
+    /// Submits one untyped job: a batch of one.
+    pub async fn submit_one(&self, job: NewBatch) -> Result<JobId, EngineError> {
+        let id = self.shared.store.submit_one(job).await?;
+        self.shared.events.send(|| Event::Submitted {
+            batch: id.batch,
+            jobs: 1,
+        });
+        Ok(id)
+    }
+
+    /// Submits many jobs, all or none, in batches of up to 1,000, and returns their ids in order.
+    pub async fn submit_many<'a, K>(
+        &self,
+        payloads: impl IntoIterator<Item = &'a K::Payload>,
+    ) -> Result<Vec<JobId>, EngineError>
+    where
+        K: Kind,
+        K::Payload: 'a,
+    {
+        let mut batches = Vec::new();
+        let mut builder = PackedBuilder::new();
+        for payload in payloads {
+            push::<K>(&mut builder, payload)?;
+            if is_full(&builder) {
+                batches.push(batch::<K>(std::mem::take(&mut builder), K::options()));
+            }
+        }
+        if builder.count() > 0 {
+            batches.push(batch::<K>(builder, K::options()));
+        }
+        let counts: Vec<u32> = batches.iter().map(|batch| batch.payloads.count()).collect();
+        let ids = self.submit_batches(batches).await?;
+        Ok(ids
+            .into_iter()
+            .zip(counts)
+            .flat_map(|(batch, count)| job_ids(batch, count))
+            .collect())
+    }
+
+    /// Submits whatever a stream brings, a batch at a time, and returns how many jobs that were. At most one
+    /// batch is held in memory. Where it fails, the batches before are submitted.
+    pub async fn submit_stream<K: Kind>(
+        &self,
+        payloads: impl Stream<Item = K::Payload>,
+    ) -> Result<u64, EngineError> {
+        let mut payloads = std::pin::pin!(payloads);
+        let mut builder = PackedBuilder::new();
+        let mut submitted = 0;
+        while let Some(payload) = payloads.next().await {
+            push::<K>(&mut builder, &payload)?;
+            if is_full(&builder) {
+                submitted += u64::from(builder.count());
+                self.submit_batches(vec![batch::<K>(std::mem::take(&mut builder), K::options())])
+                    .await?;
+            }
+        }
+        if builder.count() > 0 {
+            submitted += u64::from(builder.count());
+            self.submit_batches(vec![batch::<K>(builder, K::options())])
+                .await?;
+        }
+        Ok(submitted)
+    }
+
+    /// Submits untyped batches, all or none.
+    pub async fn submit_batches(&self, batches: Vec<NewBatch>) -> Result<Vec<BatchId>, EngineError> {
+        let counts: Vec<u32> = batches.iter().map(|batch| batch.payloads.count()).collect();
+        let ids = self.shared.store.submit(batches, None).await?;
+        for (&batch, &jobs) in ids.iter().zip(&counts) {
+            self.shared.events.send(|| Event::Submitted { batch, jobs });
+        }
+        Ok(ids)
+    }
+
+    // --- running ---
+
+    /// A worker on this engine's store, still without handlers.
+    pub fn worker(&self) -> WorkerBuilder {
+        WorkerBuilder::new(
+            self.shared.store.clone(),
+            self.clock().clone(),
+            self.shared.events.clone(),
+        )
+    }
+
+    // --- changing and asking ---
+
+    /// Cancels jobs that are not over.
+    pub async fn cancel(&self, selection: Selection) -> Result<Changed, EngineError> {
+        Ok(self.shared.store.cancel(selection).await?)
+    }
+
+    /// Runs dead, cancelled or expired jobs again.
+    pub async fn retry(&self, selection: Selection) -> Result<Changed, EngineError> {
+        Ok(self.shared.store.retry(selection).await?)
+    }
+
+    /// Everything that is known of one job.
+    pub async fn job(&self, id: JobId) -> Result<Option<JobDetails>, EngineError> {
+        Ok(self.shared.store.job(id).await?)
+    }
+
+    /// The value of a completed job; `None` while it is not over, or unknown.
+    pub async fn value<K: Kind>(&self, id: JobId) -> Result<Option<K::Value>, EngineError> {
+        let Some(details) = self.job(id).await? else {
+            return Ok(None);
+        };
+        match (details.row.state, &details.value) {
+            (JobState::Completed, Some(value)) => {
+                serde_json::from_str(value.get())
+                    .map(Some)
+                    .map_err(|error| EngineError::Type {
+                        what: "value",
+                        kind: K::NAME,
+                        reason: error.to_string(),
+                    })
+            }
+            (state, _) if state.is_final() => Err(EngineError::NotCompleted {
+                job: id,
+                state,
+                error: details.failures.into_iter().last().map(|failure| failure.error),
+            }),
+            _ => Ok(None),
+        }
+    }
+
+    /// What happens from now on, through this engine.
+    pub fn events(&self) -> Events {
+        self.shared.events.listen()
+    }
+
+    /// Makes the jobs of dead or silent workers claimable again now; the housekeeping does so by itself.
+    pub async fn rescue(&self) -> Result<Rescued, EngineError> {
+        Ok(housekeeping::rescue(&*self.shared.store, &**self.clock()).await?)
+    }
+
+    /// Closes the store. Workers must have been stopped.
+    pub async fn close(&self) -> Result<(), EngineError> {
+        if let Some(housekeeping) = &self.shared.housekeeping {
+            housekeeping.abort();
+        }
+        Ok(self.shared.store.close().await?)
+    }
+}
+
+fn is_full(builder: &PackedBuilder) -> bool {
+    builder.count() >= SUBMIT_BATCH_JOBS.min(BATCH_JOBS_MAX) || builder.bytes() >= BATCH_BYTES_TARGET
+}
+
+fn push<K: Kind>(builder: &mut PackedBuilder, payload: &K::Payload) -> Result<(), EngineError> {
+    builder.push_value(payload).map_err(|error| match error {
+        PackedError::NotJson { reason, .. } => EngineError::Type {
+            what: "payload",
+            kind: K::NAME,
+            reason,
+        },
+        other => other.into(),
+    })
+}
+
+fn batch<K: Kind>(builder: PackedBuilder, options: BatchOptions) -> NewBatch {
+    NewBatch {
+        queue: K::QUEUE.to_owned(),
+        options,
+        ..NewBatch::new(K::NAME, builder.finish())
+    }
+}
+
+fn job_ids(batch: BatchId, count: u32) -> impl Iterator<Item = JobId> {
+    (0..count).map(move |position| JobId { batch, position })
+}

@@ -1,0 +1,87 @@
+//! Which process a worker runs in, so that a dead one is found out at once on its own machine.
+
+use std::fs;
+
+use gristmill_store::{NewWorker, WorkerRow};
+
+/// What identifies this process, as a worker of this name.
+pub fn this_worker(name: impl Into<String>) -> NewWorker {
+    let process_id = std::process::id();
+    NewWorker {
+        name: name.into(),
+        host: host(),
+        process_id,
+        process_started: started(process_id).unwrap_or_default(),
+    }
+}
+
+/// Whether the process of a worker of this machine is known to have ended. `false` for other machines'.
+pub fn has_ended(row: &WorkerRow) -> bool {
+    let worker = &row.worker;
+    !worker.process_started.is_empty()
+        && worker.host == host()
+        && started(worker.process_id).as_ref() != Some(&worker.process_started)
+}
+
+/// The machine's name and its boot's id; a machine that was started anew has no old processes.
+fn host() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+/// The boot's id and the process's start in clock ticks since then: field 22 of `/proc/PID/stat`
+/// (proc_pid_stat(5)), counted behind the command's name, which may hold spaces. `None` where there is no such process.
+fn started(process_id: u32) -> Option<String> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let stat = fs::read_to_string(format!("/proc/{process_id}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    // A zombie has ended, although it still has an entry.
+    let state = fields.next()?;
+    let ticks = fields.nth(18)?;
+    (state != "Z").then(|| format!("{}:{ticks}", boot.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use gristmill_model::{Timestamp, WorkerId};
+
+    use super::*;
+
+    fn row(worker: NewWorker) -> WorkerRow {
+        let now = Timestamp(0);
+        WorkerRow {
+            id: WorkerId(1),
+            worker,
+            started_at: now,
+            heartbeat_at: now,
+            jobs_held: 0,
+        }
+    }
+
+    #[test]
+    fn a_process_is_alive_until_it_has_ended_or_its_id_is_anothers() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("cat starts");
+        let worker = NewWorker {
+            process_id: child.id(),
+            process_started: started(child.id()).expect("it runs"),
+            ..this_worker("child")
+        };
+        assert!(!has_ended(&row(this_worker("me"))));
+        assert!(!has_ended(&row(worker.clone())));
+        let reused = NewWorker {
+            process_started: "another:1".to_owned(),
+            ..worker.clone()
+        };
+        assert!(has_ended(&row(reused)));
+        child.kill().expect("it can be killed");
+        child.wait().expect("it ends");
+        assert!(has_ended(&row(worker.clone())));
+        assert!(!has_ended(&row(NewWorker {
+            host: "elsewhere".to_owned(),
+            ..worker
+        })));
+    }
+}

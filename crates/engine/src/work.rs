@@ -1,0 +1,165 @@
+//! Workers of an engine.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use gristmill_model::{Clock, JobError};
+use gristmill_store::Store;
+use gristmill_worker::{
+    Handler, Job, Observer, SourceError, Stopper, StoreSource, Worker, WorkerSettings, WorkerSummary,
+    batch_handler, job_handler,
+};
+use tokio::task::JoinHandle;
+
+use crate::events::{EventHub, EventObserver};
+use crate::kind::Kind;
+use crate::process;
+
+/// A worker that is being put together.
+pub struct WorkerBuilder {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    events: EventHub,
+    name: String,
+    settings: WorkerSettings,
+    handlers: Vec<(Arc<str>, Arc<dyn Handler>)>,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+impl WorkerBuilder {
+    pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, events: EventHub) -> Self {
+        WorkerBuilder {
+            store,
+            clock,
+            events,
+            name: format!("worker-{}", std::process::id()),
+            settings: WorkerSettings::default(),
+            handlers: Vec::new(),
+            observer: None,
+        }
+    }
+
+    /// Runs jobs of `K` with an async function over one job.
+    pub fn handle<K, F, R>(&mut self, function: F) -> &mut Self
+    where
+        K: Kind,
+        F: Fn(Job<K::Payload>) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<K::Value, JobError>> + Send + 'static,
+    {
+        self.handler(K::NAME, job_handler(function))
+    }
+
+    /// Runs jobs of `K` with an async function over all jobs of a micro-batch, which answers each by itself.
+    pub fn handle_batch<K, F, R>(&mut self, function: F) -> &mut Self
+    where
+        K: Kind,
+        F: Fn(Vec<Job<K::Payload>>) -> R + Send + Sync + 'static,
+        R: Future<Output = Vec<Result<K::Value, JobError>>> + Send + 'static,
+    {
+        self.handler(K::NAME, batch_handler(function))
+    }
+
+    /// Runs jobs of `kind` with any handler, such as a script's.
+    pub fn handler(&mut self, kind: impl Into<Arc<str>>, handler: Arc<dyn Handler>) -> &mut Self {
+        self.handlers.push((kind.into(), handler));
+        self
+    }
+
+    /// Gives the worker a name, for people; `worker-PID` where none is given.
+    pub fn name(&mut self, name: impl Into<String>) -> &mut Self {
+        self.name = name.into();
+        self
+    }
+
+    /// How it claims and runs.
+    pub fn settings(&mut self, settings: WorkerSettings) -> &mut Self {
+        self.settings = settings;
+        self
+    }
+
+    /// The queues that it claims from; the default queue alone where none are named.
+    pub fn queues<Q: Into<Arc<str>>>(&mut self, queues: impl IntoIterator<Item = Q>) -> &mut Self {
+        self.settings.queues = queues.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// How many micro-batches run at once; the number of cores where nothing is said.
+    pub fn concurrency(&mut self, micro_batches: usize) -> &mut Self {
+        self.settings.concurrency = micro_batches.max(1);
+        self
+    }
+
+    /// Lets it end when nothing is left to claim, now or later.
+    pub fn until_empty(&mut self) -> &mut Self {
+        self.settings.until_empty = true;
+        self
+    }
+
+    /// Tells `observer` what the worker claims and commits.
+    pub fn observer(&mut self, observer: Arc<dyn Observer>) -> &mut Self {
+        self.observer = Some(observer);
+        self
+    }
+
+    /// Starts it in the background.
+    pub fn start(&mut self) -> RunningWorker {
+        let worker = self.build();
+        let stopper = worker.stopper();
+        RunningWorker {
+            stopper,
+            task: tokio::spawn(worker.run()),
+        }
+    }
+
+    /// Runs it to its end.
+    pub async fn run(&mut self) -> Result<WorkerSummary, SourceError> {
+        self.build().run().await
+    }
+
+    fn build(&mut self) -> Worker {
+        let source = StoreSource::new(self.store.clone(), process::this_worker(self.name.clone()));
+        let observer = EventObserver {
+            hub: self.events.clone(),
+            next: self.observer.take(),
+        };
+        let mut worker = Worker::new(
+            Arc::new(source),
+            self.settings.clone(),
+            Arc::new(observer),
+            self.clock.clone(),
+        );
+        for (kind, handler) in self.handlers.drain(..) {
+            worker.handle(kind, handler);
+        }
+        worker
+    }
+}
+
+/// A worker that runs in the background. It goes on when this is dropped.
+#[derive(Debug)]
+pub struct RunningWorker {
+    stopper: Stopper,
+    task: JoinHandle<Result<WorkerSummary, SourceError>>,
+}
+
+impl RunningWorker {
+    /// What stops it.
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// Waits for its end.
+    pub async fn join(self) -> Result<WorkerSummary, SourceError> {
+        match self.task.await {
+            Ok(ended) => ended,
+            Err(panic) if panic.is_panic() => std::panic::resume_unwind(panic.into_panic()),
+            Err(_) => Ok(WorkerSummary::default()),
+        }
+    }
+
+    /// Stops it and waits for its end.
+    pub async fn stop(self) -> Result<WorkerSummary, SourceError> {
+        self.stopper.stop();
+        self.join().await
+    }
+}
