@@ -1,0 +1,158 @@
+//! Gristmill through its public, typed API.
+
+use std::error::Error;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use gristmill_engine::{Engine, EngineSettings, Job, JobError, Kind};
+use gristmill_store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
+use serde_json::Value;
+use tokio::sync::Notify;
+
+use crate::order::{Order, Payload, payloads, rate};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+struct Noop;
+
+impl Kind for Noop {
+    const NAME: &'static str = "noop";
+    type Payload = Payload;
+    type Value = ();
+}
+
+/// Does what the order says.
+pub async fn measure(order: &Order) -> Result<Value> {
+    let synchronous = match order.synchronous.as_str() {
+        "full" => Synchronous::Full,
+        "normal" => Synchronous::Normal,
+        other => return Err(format!("no synchronous level is called `{other}`").into()),
+    };
+    let options = SqliteOptions {
+        synchronous,
+        ..SqliteOptions::default()
+    };
+    let store = SqliteStore::open(&order.store, options)?;
+    let engine = Engine::new(Arc::new(store), EngineSettings::default()).await?;
+    let result = match order.work.as_str() {
+        "submit_batches" => measure_submit(&engine, order).await?,
+        "drain" => measure_drain(&engine, order).await?,
+        "submit_single" => measure_single(&engine, order).await?,
+        "latency" => measure_latency(&engine, order).await?,
+        other => return Err(format!("no work is called `{other}`").into()),
+    };
+    engine.close().await?;
+    Ok(result)
+}
+
+async fn submit(engine: &Engine, jobs: &[Payload], batch_jobs: usize) -> Result<()> {
+    for batch in jobs.chunks(batch_jobs) {
+        engine.submit_many::<Noop>(batch).await?;
+    }
+    Ok(())
+}
+
+async fn measure_submit(engine: &Engine, order: &Order) -> Result<Value> {
+    submit(engine, &payloads(0, order.warm_up_jobs), order.batch_jobs).await?;
+    let jobs = payloads(order.warm_up_jobs, order.jobs);
+    let began = Instant::now();
+    submit(engine, &jobs, order.batch_jobs).await?;
+    Ok(rate(order.jobs, began))
+}
+
+/// From the worker's start until every outcome is committed and the worker has left.
+async fn drain(engine: &Engine, jobs: usize) -> Result<()> {
+    let mut worker = engine.worker();
+    worker.handle::<Noop, _, _>(|_job| async { Ok::<_, JobError>(()) });
+    let summary = worker.until_empty().run().await?;
+    if summary.completed != jobs as u64 || summary.failed > 0 {
+        return Err(format!("{jobs} jobs were to complete: {summary:?}").into());
+    }
+    Ok(())
+}
+
+async fn measure_drain(engine: &Engine, order: &Order) -> Result<Value> {
+    submit(engine, &payloads(0, order.warm_up_jobs), order.batch_jobs).await?;
+    drain(engine, order.warm_up_jobs).await?;
+    submit(
+        engine,
+        &payloads(order.warm_up_jobs, order.jobs),
+        order.batch_jobs,
+    )
+    .await?;
+    let began = Instant::now();
+    drain(engine, order.jobs).await?;
+    Ok(rate(order.jobs, began))
+}
+
+async fn submit_singly(engine: &Engine, jobs: Vec<Payload>, callers: usize) -> Result<()> {
+    let (next, jobs) = (Arc::new(AtomicUsize::new(0)), Arc::new(jobs));
+    let callers: Vec<_> = (0..callers)
+        .map(|_| {
+            let (engine, next, jobs) = (engine.clone(), next.clone(), jobs.clone());
+            tokio::spawn(async move {
+                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    engine.submit::<Noop>(job).await?;
+                }
+                Ok::<_, gristmill_engine::EngineError>(())
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.await??;
+    }
+    Ok(())
+}
+
+async fn measure_single(engine: &Engine, order: &Order) -> Result<Value> {
+    submit_singly(engine, payloads(0, order.warm_up_jobs), order.callers).await?;
+    let jobs = payloads(order.warm_up_jobs, order.jobs);
+    let began = Instant::now();
+    submit_singly(engine, jobs, order.callers).await?;
+    Ok(rate(order.jobs, began))
+}
+
+/// From just before the submit to the handler's first line, on a worker that has nothing else to do.
+async fn measure_latency(engine: &Engine, order: &Order) -> Result<Value> {
+    let count = order.warm_up_jobs + order.jobs;
+    let jobs = payloads(0, count);
+    let begun_at: Arc<Mutex<Vec<(usize, Instant)>>> = Arc::default();
+    let all_begun = Arc::new(Notify::new());
+    let mut worker = engine.worker();
+    worker.handle::<Noop, _, _>({
+        let (begun_at, all_begun) = (begun_at.clone(), all_begun.clone());
+        move |job: Job<Payload>| {
+            let now = Instant::now();
+            let id = job.payload.id.parse().expect("ids are numbers");
+            let mut begun_at = begun_at.lock().expect("no holder panics");
+            begun_at.push((id, now));
+            if begun_at.len() == count {
+                all_begun.notify_one();
+            }
+            async { Ok::<_, JobError>(()) }
+        }
+    });
+    let worker = worker.start();
+    let mut sent_at = Vec::with_capacity(count);
+    let mut ticks = tokio::time::interval(Duration::from_secs_f64(1.0 / order.rate_per_second));
+    for job in &jobs {
+        ticks.tick().await;
+        sent_at.push(Instant::now());
+        engine.submit::<Noop>(job).await?;
+    }
+    all_begun.notified().await;
+    worker.stop().await?;
+    let mut latencies_ms: Vec<f64> = begun_at
+        .lock()
+        .expect("no holder panics")
+        .iter()
+        .filter(|(id, _)| *id >= order.warm_up_jobs)
+        .map(|(id, begun)| begun.duration_since(sent_at[*id]).as_secs_f64() * 1e3)
+        .collect();
+    latencies_ms.sort_by(f64::total_cmp);
+    let at = |share: f64| latencies_ms[((latencies_ms.len() - 1) as f64 * share).round() as usize];
+    Ok(
+        serde_json::json!({"samples": latencies_ms.len(), "p50_ms": at(0.5), "p99_ms": at(0.99), "max_ms": at(1.0)}),
+    )
+}

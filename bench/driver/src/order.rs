@@ -1,0 +1,60 @@
+//! What is asked for, the jobs, and what is answered; the same for every driver of this benchmark.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// One piece of work to measure.
+#[derive(Debug, Deserialize)]
+pub struct Order {
+    /// `gristmill` or `bare`.
+    pub contender: String,
+    /// `submit_batches`, `drain`, `submit_single` or `latency`.
+    pub work: String,
+    /// The database file; there must be none yet.
+    pub store: PathBuf,
+    /// `full` or `normal`.
+    pub synchronous: String,
+    /// Jobs that are measured.
+    #[serde(default)]
+    pub jobs: usize,
+    /// Jobs before them that are not.
+    #[serde(default)]
+    pub warm_up_jobs: usize,
+    /// Jobs in a batch.
+    #[serde(default)]
+    pub batch_jobs: usize,
+    /// How many callers submit at once.
+    #[serde(default)]
+    pub callers: usize,
+    /// How many jobs are sent each second.
+    #[serde(default)]
+    pub rate_per_second: f64,
+}
+
+/// A payload of exactly 100 bytes as JSON.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Payload {
+    /// The job's number, of 8 digits.
+    pub id: String,
+    to: String,
+    pad: String,
+}
+
+/// The payloads of `count` jobs, numbered from `from`.
+pub fn payloads(from: usize, count: usize) -> Vec<Payload> {
+    (from..from + count)
+        .map(|id| Payload {
+            id: format!("{id:08}"),
+            to: "user@example.com".to_owned(),
+            pad: "x".repeat(50),
+        })
+        .collect()
+}
+
+/// How long `jobs` took, as it is answered.
+pub fn rate(jobs: usize, began: Instant) -> Value {
+    serde_json::json!({"jobs": jobs, "seconds": began.elapsed().as_secs_f64()})
+}

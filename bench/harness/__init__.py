@@ -1,0 +1,1 @@
+"""The benchmark's parts: the machine, the builds, the contenders, the rows and the report."""

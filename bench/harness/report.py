@@ -1,0 +1,120 @@
+"""The table, on the terminal and as Markdown."""
+
+import re
+import statistics
+from dataclasses import dataclass
+
+from .build import BENCH
+from .machine import DISTURBED_CORES
+from .plan import OURS
+
+HEADERS = ("work", "Gristmill", "others", "ratio", "target", "met")
+
+
+@dataclass
+class Row:
+    """One figure with all its samples by contender."""
+
+    figure: object
+    samples: dict
+    note: str
+
+    def value(self, contender):
+        """The median of the undisturbed runs, or of all where most were disturbed."""
+        samples = self.samples[contender]
+        clean = [sample for sample in samples if sample.others_cores < DISTURBED_CORES]
+        chosen = clean if 2 * len(clean) >= len(samples) else samples
+        return statistics.median(sample.figures[self.figure.key] for sample in chosen)
+
+    def disturbed(self, contender):
+        return sum(sample.others_cores >= DISTURBED_CORES for sample in self.samples[contender])
+
+    def others(self):
+        """The other contenders with their values, the best first."""
+        found = [(self.value(name), name) for name in self.samples if name != OURS]
+        return sorted(found, reverse=self.figure.more_is_better)
+
+    def ratio(self):
+        """How many times as good as the best other; above 1, ours is better."""
+        others = self.others()
+        if not others:
+            return None
+        best, ours = others[0][0], self.value(OURS)
+        return ours / best if self.figure.more_is_better else best / ours
+
+    def is_met(self):
+        ours, target = self.value(OURS), self.figure.target
+        return ours >= target if self.figure.more_is_better else ours <= target
+
+    def cells(self):
+        figure, ratio = self.figure, self.ratio()
+        others = ", ".join(f"{name} {number(value)}{self._mark(name)}" for value, name in self.others())
+        return (
+            figure.title,
+            f"{number(self.value(OURS))} {figure.unit}{self._mark(OURS)}",
+            others or "–",
+            "–" if ratio is None else f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}",
+            f"{'' if figure.more_is_better else 'under '}{number(figure.target)} {figure.unit}",
+            "yes" if self.is_met() else "no",
+        )
+
+    def _mark(self, contender):
+        return " *" if 2 * self.disturbed(contender) > len(self.samples[contender]) else ""
+
+
+def number(value):
+    """Three digits that matter, thousands apart."""
+    if value >= 1_000:
+        digits = len(str(int(value))) - 3
+        return f"{round(value, -digits):,.0f}"
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def table(rows):
+    """Aligned columns for a terminal."""
+    lines = [HEADERS, *(row.cells() for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADERS))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
+
+
+def markdown(rows, facts, versions, date, runs):
+    """The whole report."""
+    lines = [
+        "# Measured results",
+        "",
+        f"Written by `make bench` on {date}: medians of {runs} runs each, every contender in turn within each round,",
+        "on disk, each after a warm-up in the same process, all at the synchronous level that the row names.",
+        "Jobs do nothing and have payloads of 100 bytes. The ratio says how many times as good as the best other;",
+        "above 1, Gristmill is better.",
+        "",
+        "| " + " | ".join(HEADERS) + " |",
+        "| --- | ---: | --- | ---: | ---: | --- |",
+        *("| " + " | ".join(row.cells()) + " |" for row in rows),
+        "",
+    ]
+    if any(row._mark(name) for row in rows for name in row.samples):
+        lines += [f"\\* other programs used more than {DISTURBED_CORES} cores during most of these runs.", ""]
+    lines += [f"* {row.figure.title}: {row.note}" for row in rows if row.note]
+    lines += ["", "## What bounds what is not reached", ""]
+    bounds = _bounds()
+    missed = [row for row in rows if not row.is_met()]
+    lines += [f"* **{row.figure.title}**: {bounds.get(row.figure.id, 'not profiled yet.')}" for row in missed]
+    lines += [] if missed else ["Every target is reached."]
+    lines += ["", "## Spread", "", "| work | contender | runs | lowest | median | highest |", "| --- | --- | ---: | ---: | ---: | ---: |"]
+    for row in rows:
+        for name, samples in row.samples.items():
+            values = sorted(sample.figures[row.figure.key] for sample in samples)
+            middle = row.value(name)
+            lines.append(
+                f"| {row.figure.title} | {name} | {len(values)} | {number(values[0])} | {number(middle)} | {number(values[-1])} |"
+            )
+    lines += ["", "## Machine and versions", ""]
+    lines += [f"* {name}: {value}" for name, value in [*facts, *versions]]
+    lines += ["", "How each contender is run, and where the comparison is unfair, is in [README.md](README.md).", ""]
+    return "\n".join(lines)
+
+
+def _bounds():
+    """The notes of bounds.md, by the figure's id: sections `## id`."""
+    sections = re.split(r"^## (\S+)\n", (BENCH / "bounds.md").read_text(), flags=re.MULTILINE)[1:]
+    return {name: " ".join(text.split()) for name, text in zip(sections[::2], sections[1::2])}
