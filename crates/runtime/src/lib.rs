@@ -1,1 +1,51 @@
-//! gristmill-runtime
+//! Warm script processes behind the worker's [`Handler`](gristmill_worker::Handler).
+//!
+//! [`Script::detect`] finds out what runs a script, and [`ScriptHandler`] keeps a pool of processes
+//! that have it imported. A micro-batch travels to a process as it was stored, and its outcomes come
+//! back packed, over pipes of their own ([protocol]); what jobs print becomes their log.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `script.rs`, `interpreter.rs` | what language, which interpreter |
+//! | `handler.rs`, `pool.rs` | the handler, and the queue before the processes |
+//! | `slot.rs`, `micro_batch.rs` | one thread a process: feeding, timeouts, finding the job that kills |
+//! | `process.rs`, `protocol.rs`, `shims/` | one warm process and what is said to it |
+//! | `program.rs` | a process a job: Bash and any program |
+//! | `child.rs`, `guard.rs` | processes that never outlive us |
+//!
+//! # What a script can rely on
+//!
+//! * `main(payload)` is called once a job; the script is imported once a process. An asynchronous
+//!   `main` runs up to [`RuntimeOptions::async_jobs_max`] jobs at once.
+//! * An exception fails the job. Its attribute `retry_after` (seconds, a number) asks for the next
+//!   attempt no sooner than that, and `permanent = True` says that trying again cannot help.
+//! * Standard input is empty, standard output and error are the job's log.
+//! * Processes may be killed and started again at any time.
+//!
+//! # What Gristmill guarantees
+//!
+//! * A job's outcome leaves its process within [`limits::FLUSH_EVERY_MS`] of its end, also while the
+//!   next job computes or blocks.
+//! * A job that kills its process, writes into our pipes or exceeds its timeout is the only one that
+//!   is charged an attempt. Others of its micro-batch that were not answered yet run again.
+//! * After a drain began, no job begins; those that have are ended and answered.
+
+mod capped;
+mod child;
+mod error;
+mod guard;
+mod handler;
+mod interpreter;
+pub mod limits;
+mod micro_batch;
+mod pool;
+mod process;
+mod program;
+pub mod protocol;
+mod script;
+mod slot;
+
+pub use error::RuntimeError;
+pub use handler::{RuntimeOptions, ScriptHandler};
+pub use interpreter::Runtime;
+pub use script::{DetectOptions, Script};

@@ -1,0 +1,158 @@
+//! Child processes that never outlive us: the plumbing below warm scripts and programs.
+//!
+//! Each child leads a process group of its own, so that Ctrl-C at the terminal reaches only
+//! Gristmill, and so that what it started in turn dies with it. It is killed by the kernel when the
+//! thread that started it ends (`PR_SET_PDEATHSIG`): children are started only by the long-lived
+//! threads of the pool, and when Gristmill is killed all threads end. Its process group is also known
+//! to the [guard](crate::guard).
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::guard::Guard;
+
+/// A running child and its process group. Killed, with all of its group, and reaped on drop.
+#[derive(Debug)]
+pub(crate) struct GroupChild {
+    child: Child,
+    group: Pid,
+    exit: OwnedFd,
+    guard: Guard,
+    status: Option<ExitStatus>,
+}
+
+impl GroupChild {
+    /// Starts `command` as the leader of a process group of its own.
+    pub fn spawn(command: &mut Command, guard: &Guard) -> io::Result<GroupChild> {
+        command.process_group(0);
+        let parent = rustix::process::getpid();
+        die_with(command, parent);
+        let child = command.spawn()?;
+        let group = Pid::from_raw(child.id() as i32).ok_or(io::ErrorKind::InvalidData)?;
+        guard.watch(group);
+        let exit = rustix::process::pidfd_open(group, PidfdFlags::empty())?;
+        Ok(GroupChild {
+            child,
+            group,
+            exit,
+            guard: guard.clone(),
+            status: None,
+        })
+    }
+
+    /// Readable once the child has ended.
+    pub fn exit_fd(&self) -> BorrowedFd<'_> {
+        self.exit.as_fd()
+    }
+
+    /// Kills the whole group and says how the child ended. A child that had ended before keeps its
+    /// own status.
+    pub fn end(&mut self) -> ExitStatus {
+        if let Some(status) = self.status {
+            return status;
+        }
+        // The group's number is ours until the child is reaped, so the signal cannot hit a stranger.
+        let _ = rustix::process::kill_process_group(self.group, Signal::KILL);
+        let status = self.child.wait().unwrap_or_default();
+        self.guard.forget(self.group);
+        self.status = Some(status);
+        status
+    }
+
+    /// Waits until the child has ended by itself, at most `milliseconds`.
+    pub fn wait_ms(&self, milliseconds: u64) -> bool {
+        let mut fds = [PollFd::new(&self.exit, PollFlags::IN)];
+        matches!(poll_ms(&mut fds, Some(milliseconds)), Ok(ready) if ready > 0)
+    }
+}
+
+impl Drop for GroupChild {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Has the kernel kill the child when its parent dies.
+#[allow(
+    unsafe_code,
+    reason = "pre_exec is the only way to run prctl between fork and exec"
+)]
+pub(crate) fn die_with(command: &mut Command, parent: Pid) {
+    let prepare = move || {
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        // A parent that died before the call sends no signal any more.
+        if rustix::process::getppid() == Some(parent) {
+            Ok(())
+        } else {
+            Err(io::Error::from(io::ErrorKind::BrokenPipe))
+        }
+    };
+    // SAFETY: between fork and exec only async-signal-safe work is allowed. The closure makes two
+    // system calls without allocating: an error of a bare kind or number holds no memory.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// How a process ended, in words.
+pub(crate) fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exited with status {code}"),
+        (None, Some(signal)) => {
+            let name = match signal {
+                4 => " (SIGILL)",
+                6 => " (SIGABRT)",
+                7 => " (SIGBUS)",
+                8 => " (SIGFPE)",
+                9 => " (SIGKILL, which is also what the kernel sends when memory runs out)",
+                11 => " (SIGSEGV)",
+                15 => " (SIGTERM)",
+                _ => "",
+            };
+            format!("was killed by signal {signal}{name}")
+        }
+        (None, None) => "ended".to_owned(),
+    }
+}
+
+/// Waits for one of `fds`, at most `timeout_ms`. Interrupted waits count as nothing ready.
+pub(crate) fn poll_ms(fds: &mut [PollFd<'_>], timeout_ms: Option<u64>) -> io::Result<usize> {
+    let timeout = timeout_ms.map(|milliseconds| Timespec {
+        tv_sec: (milliseconds / 1_000) as i64,
+        tv_nsec: (milliseconds % 1_000 * 1_000_000) as i64,
+    });
+    match poll(fds, timeout.as_ref()) {
+        Err(Errno::INTR) => Ok(0),
+        other => Ok(other?),
+    }
+}
+
+/// Reads what is there into `buffer`. `Ok(None)` at the end, `Ok(Some(0))` while nothing is there.
+pub(crate) fn read_ready(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    match rustix::io::read(fd, buffer) {
+        Ok(0) => Ok(None),
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(Some(0)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A pipe of which our end (`true`: the reading one) does not block.
+pub(crate) fn pipe(ours_reads: bool) -> io::Result<(OwnedFd, OwnedFd)> {
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    // A smaller pipe than wished for only costs speed.
+    let _ = rustix::pipe::fcntl_setpipe_size(&writer, crate::limits::PIPE_BYTES);
+    let ours = if ours_reads { &reader } else { &writer };
+    set_nonblocking(ours.as_fd())?;
+    Ok((reader, writer))
+}
+
+/// Sets `O_NONBLOCK`.
+pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(fd)?;
+    Ok(rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?)
+}

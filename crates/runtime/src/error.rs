@@ -1,0 +1,109 @@
+//! What can go wrong before a job runs.
+
+use std::io;
+use std::path::PathBuf;
+
+use gristmill_model::JobError;
+
+/// Why a script cannot be run at all.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// There is no such file.
+    #[error("there is no script {path}: {source}")]
+    NoScript {
+        /// The path as it was given.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Neither the extension nor a first line `#!…` says what language it is.
+    #[error(
+        "{path}: not known how to run it; name it .py, .js, .mjs, .cjs, .ts or .sh, begin it with #!, or give its \
+         command after --"
+    )]
+    UnknownLanguage {
+        /// The script.
+        path: PathBuf,
+    },
+    /// No interpreter for the script's language.
+    #[error("{path} needs {needs}, and {found}; {remedy}")]
+    NoInterpreter {
+        /// The script.
+        path: PathBuf,
+        /// What was looked for.
+        needs: &'static str,
+        /// What was found instead.
+        found: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// An interpreter or program could not be started.
+    #[error("cannot start {program}: {source}")]
+    Spawn {
+        /// The interpreter or program.
+        program: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// `--` without a program after it.
+    #[error("no program is given: write it after --, as in `-- jq .name`")]
+    NoProgram,
+    /// The script was found and its interpreter started, but it cannot be imported or has no `main`.
+    #[error("{script}: {}: {}{}", error.error_type, error.message, Traceback(error))]
+    ScriptRefused {
+        /// The script.
+        script: PathBuf,
+        /// What was wrong, with the traceback.
+        error: Box<JobError>,
+    },
+    /// The process died before it had imported the script.
+    #[error(
+        "{script}: its process {status} before the script was imported{}",
+        Output(output)
+    )]
+    DiedAtStart {
+        /// The script.
+        script: PathBuf,
+        /// How the process ended.
+        status: String,
+        /// The end of what it printed.
+        output: String,
+    },
+    /// The script's import takes too long.
+    #[error("{script}: not imported after {milliseconds} ms")]
+    StartTimedOut {
+        /// The script.
+        script: PathBuf,
+        /// The limit. Milliseconds.
+        milliseconds: u64,
+    },
+    /// The handler shuts down.
+    #[error("the handler shuts down")]
+    ShutDown,
+    /// A system call of the runtime itself failed.
+    #[error("cannot talk to the script's process: {0}")]
+    Plumbing(#[source] io::Error),
+}
+
+struct Traceback<'a>(&'a JobError);
+
+impl std::fmt::Display for Traceback<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0.traceback {
+            Some(traceback) => write!(formatter, "\n{}", traceback.trim_end()),
+            None => Ok(()),
+        }
+    }
+}
+
+struct Output<'a>(&'a str);
+
+impl std::fmt::Display for Output<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.is_empty() {
+            Ok(())
+        } else {
+            write!(formatter, ":\n{}", self.0)
+        }
+    }
+}

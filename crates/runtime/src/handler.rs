@@ -1,0 +1,150 @@
+//! The worker's handler that runs jobs in scripts and programs.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use gristmill_model::LeasedSlice;
+use gristmill_worker::{Handler, OutcomeSink, Outcomes};
+use tokio::time::MissedTickBehavior;
+
+use crate::error::RuntimeError;
+use crate::guard::Guard;
+use crate::interpreter::Runtime;
+use crate::limits::{
+    ASYNC_JOBS_MAX_DEFAULT, MICRO_BATCHES_PER_PROCESS_MAX, PROCESSES_MAX, SIGNALS_EVERY_MS, START_MS_MAX,
+};
+use crate::pool::{Pool, Ticket};
+use crate::process::Recipe;
+use crate::program::ProgramSlot;
+use crate::script::Script;
+use crate::slot::Slot;
+
+/// How scripts are run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuntimeOptions {
+    /// Processes at once; from 1 to [`PROCESSES_MAX`].
+    pub processes: usize,
+    /// Asynchronous jobs at once in one process; from 1.
+    pub async_jobs_max: u32,
+    /// How long a script may take to be imported. Milliseconds.
+    pub start_ms_max: u64,
+}
+
+impl Default for RuntimeOptions {
+    /// One process.
+    fn default() -> Self {
+        RuntimeOptions {
+            processes: 1,
+            async_jobs_max: ASYNC_JOBS_MAX_DEFAULT,
+            start_ms_max: START_MS_MAX,
+        }
+    }
+}
+
+/// Runs the jobs of one kind in a pool of processes.
+///
+/// Processes are started when there is work for them, the first one at once. They end with
+/// [`Handler::shut_down`], or are killed when the handler is dropped or Gristmill ends in any way.
+#[derive(Debug)]
+pub struct ScriptHandler {
+    pool: Arc<Pool>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    concurrency: usize,
+}
+
+impl ScriptHandler {
+    /// Starts the pool. Whether the script can be imported is told by [`ScriptHandler::check`].
+    pub fn new(script: Script, options: &RuntimeOptions) -> Result<ScriptHandler, RuntimeError> {
+        let processes = options.processes.clamp(1, PROCESSES_MAX);
+        let pool = Arc::new(Pool::new(processes).map_err(RuntimeError::Plumbing)?);
+        let is_program = script.runtime() == Runtime::Program;
+        let recipe = Arc::new(Recipe {
+            script,
+            async_jobs_max: options.async_jobs_max.max(1),
+            start_ms_max: options.start_ms_max,
+            guard: Guard::start().map_err(RuntimeError::Plumbing)?,
+        });
+        let handler = ScriptHandler {
+            pool: Arc::clone(&pool),
+            threads: Mutex::new(Vec::new()),
+            concurrency: if is_program {
+                processes
+            } else {
+                processes * MICRO_BATCHES_PER_PROCESS_MAX
+            },
+        };
+        for number in 0..processes {
+            let (pool, recipe) = (Arc::clone(&pool), Arc::clone(&recipe));
+            let drive = move || {
+                if is_program {
+                    ProgramSlot::new(pool, recipe, number).drive();
+                } else {
+                    Slot::new(pool, recipe, number).drive();
+                }
+            };
+            let thread = std::thread::Builder::new()
+                .name(format!("script-{number}"))
+                .spawn(drive);
+            let mut threads = handler.threads.lock().unwrap_or_else(PoisonError::into_inner);
+            threads.push(thread.map_err(RuntimeError::Plumbing)?);
+        }
+        Ok(handler)
+    }
+
+    /// Waits until the first process has imported the script, or says why it cannot be.
+    pub async fn check(&self) -> Result<(), Arc<RuntimeError>> {
+        self.pool.first_start().await
+    }
+
+    fn heed(&self, ticket: &Ticket, sink: &dyn OutcomeSink) {
+        let released = self.pool.signal(ticket, sink.is_draining(), sink.cancelled());
+        if let Some(released) = released {
+            sink.answer(Outcomes {
+                released,
+                ..Outcomes::default()
+            });
+        }
+    }
+}
+
+#[async_trait]
+impl Handler for ScriptHandler {
+    async fn run(&self, work: LeasedSlice, sink: &dyn OutcomeSink) {
+        let mut ticket = self.pool.push(work);
+        let mut look = tokio::time::interval(Duration::from_millis(SIGNALS_EVERY_MS));
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                outcomes = ticket.events.recv() => match outcomes {
+                    Some(outcomes) => sink.answer(outcomes),
+                    None => return,
+                },
+                _ = look.tick() => self.heed(&ticket, sink),
+            }
+        }
+    }
+
+    fn concurrency(&self) -> Option<usize> {
+        Some(self.concurrency)
+    }
+
+    async fn shut_down(&self) {
+        self.pool.shut_down(true);
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        // The threads wait for their processes; an asynchronous task must not.
+        let joined =
+            tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join())));
+        let _ = joined.await;
+    }
+}
+
+impl Drop for ScriptHandler {
+    fn drop(&mut self) {
+        self.pool.shut_down(false);
+        let threads = std::mem::take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner));
+        threads.into_iter().for_each(|thread| drop(thread.join()));
+    }
+}

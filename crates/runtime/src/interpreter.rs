@@ -1,0 +1,184 @@
+//! Finding the interpreters that are installed.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A program that runs scripts of some language.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runtime {
+    /// CPython 3.8 or newer.
+    Python,
+    /// Node 18 or newer; TypeScript from 22.6.
+    Node,
+    /// Deno 2 or newer.
+    Deno,
+    /// Bun 1.1 or newer.
+    Bun,
+    /// A process a job: a shell or any program.
+    Program,
+}
+
+impl Runtime {
+    /// The runtime's name in words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Runtime::Python => "Python",
+            Runtime::Node => "Node",
+            Runtime::Deno => "Deno",
+            Runtime::Bun => "Bun",
+            Runtime::Program => "a program",
+        }
+    }
+
+    /// The environment variable that names the interpreter to use.
+    const fn variable(self) -> &'static str {
+        match self {
+            Runtime::Python => "GRISTMILL_PYTHON",
+            Runtime::Node => "GRISTMILL_NODE",
+            Runtime::Deno => "GRISTMILL_DENO",
+            Runtime::Bun => "GRISTMILL_BUN",
+            Runtime::Program => "GRISTMILL_BASH",
+        }
+    }
+
+    const fn programs(self) -> &'static [&'static str] {
+        match self {
+            Runtime::Python => &["python3", "python"],
+            Runtime::Node => &["node"],
+            Runtime::Deno => &["deno"],
+            Runtime::Bun => &["bun"],
+            Runtime::Program => &["bash", "sh"],
+        }
+    }
+
+    /// What a program of this name is, as in a path or behind `#!`.
+    pub(crate) fn of_program(name: &str) -> Option<Runtime> {
+        let stem = name.trim_end_matches(|letter: char| letter.is_ascii_digit() || letter == '.');
+        match stem {
+            "python" | "pypy" => Some(Runtime::Python),
+            "node" | "nodejs" => Some(Runtime::Node),
+            "deno" => Some(Runtime::Deno),
+            "bun" => Some(Runtime::Bun),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Runtime {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// Major and minor version.
+pub(crate) type Version = (u32, u32);
+
+/// An interpreter that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Interpreter {
+    pub runtime: Runtime,
+    pub program: PathBuf,
+    pub version: Version,
+}
+
+impl Interpreter {
+    /// Asks a program for its version. `None` where it does not run or says none.
+    pub fn probe(runtime: Runtime, program: &Path) -> Option<Interpreter> {
+        if runtime == Runtime::Program {
+            return Some(Interpreter {
+                runtime,
+                program: program.to_owned(),
+                version: (0, 0),
+            });
+        }
+        let output = Command::new(program)
+            .arg("--version")
+            .stdin(Stdio::null())
+            .output()
+            .ok()
+            .filter(|output| output.status.success())?;
+        Some(Interpreter {
+            runtime,
+            program: program.to_owned(),
+            version: parse_version(&String::from_utf8_lossy(&output.stdout))?,
+        })
+    }
+
+    /// The interpreter that the environment names for `runtime`, or the first one in `search_path`.
+    pub fn find(runtime: Runtime, search_path: Option<&OsStr>) -> Option<Interpreter> {
+        if let Some(named) = std::env::var_os(runtime.variable()) {
+            return Interpreter::probe(runtime, Path::new(&named));
+        }
+        runtime
+            .programs()
+            .iter()
+            .filter_map(|name| find_program(OsStr::new(name), search_path))
+            .find_map(|program| Interpreter::probe(runtime, &program))
+    }
+
+    /// The Python of the virtual environment that is active, or that lies beside the script as `.venv`.
+    pub fn find_in_venv(script: &Path) -> Option<Interpreter> {
+        let active = std::env::var_os("VIRTUAL_ENV").map(PathBuf::from);
+        let beside = script.parent().map(|folder| folder.join(".venv"));
+        if std::env::var_os(Runtime::Python.variable()).is_some() {
+            return None;
+        }
+        active
+            .into_iter()
+            .chain(beside)
+            .map(|folder| folder.join("bin/python3"))
+            .find(|program| program.exists())
+            .and_then(|program| Interpreter::probe(Runtime::Python, &program))
+    }
+}
+
+/// Looks a program up as a shell does: a name with a slash is a path, others are searched for.
+pub(crate) fn find_program(name: &OsStr, search_path: Option<&OsStr>) -> Option<PathBuf> {
+    let is_program =
+        |path: &PathBuf| rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file();
+    if name.as_encoded_bytes().contains(&b'/') {
+        return Some(PathBuf::from(name)).filter(is_program);
+    }
+    let environment: Option<OsString> = std::env::var_os("PATH");
+    let folders = search_path.or(environment.as_deref())?;
+    std::env::split_paths(folders)
+        .map(|folder| folder.join(name))
+        .find(is_program)
+}
+
+/// The first `major.minor` in what `--version` prints.
+fn parse_version(text: &str) -> Option<Version> {
+    text.split_whitespace().find_map(|word| {
+        let mut numbers = word.trim_start_matches('v').split('.').map(str::parse);
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(major)), Some(Ok(minor))) => Some((major, minor)),
+            _ => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_interpreters_say_of_themselves() {
+        assert_eq!(parse_version("Python 3.11.7\n"), Some((3, 11)));
+        assert_eq!(parse_version("v22.6.0"), Some((22, 6)));
+        assert_eq!(
+            parse_version("deno 2.9.6 (stable, release, x86_64)\nv8 14.1\n"),
+            Some((2, 9))
+        );
+        assert_eq!(parse_version("1.4.5\n"), Some((1, 4)));
+        assert_eq!(parse_version("no number"), None);
+    }
+
+    #[test]
+    fn knows_programs_by_their_names() {
+        assert_eq!(Runtime::of_program("python3.12"), Some(Runtime::Python));
+        assert_eq!(Runtime::of_program("node"), Some(Runtime::Node));
+        assert_eq!(Runtime::of_program("perl"), None);
+    }
+}

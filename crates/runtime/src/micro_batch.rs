@@ -1,0 +1,556 @@
+//! One micro-batch on its way through a process: what is to be sent, what was sent, what is answered.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
+
+use gristmill_model::limits::VALUE_BYTES_MAX;
+use gristmill_model::{Completed, FailedJob, JobError, JobLog, PackedArray, PackedBuilder, Positions};
+use gristmill_worker::Outcomes;
+
+use crate::capped::CappedLog;
+use crate::pool::Work;
+use crate::protocol::{Note, OutcomesFrame, ProtocolError};
+
+/// Jobs that are to be sent together. All positions here are those of the batch.
+#[derive(Debug)]
+struct Piece {
+    positions: Positions,
+    careful: bool,
+}
+
+/// A piece that the process has.
+#[derive(Debug)]
+pub(crate) struct SentPiece {
+    pub sequence: u32,
+    careful: bool,
+    positions: Vec<u32>,
+    answered: Vec<bool>,
+    answered_count: usize,
+    /// All jobs before this one are answered.
+    first_unanswered: usize,
+    /// How many had begun when, as the process said.
+    begun: VecDeque<(u32, Instant)>,
+    /// When the process last said anything of this piece, or got to it.
+    progress_at: Instant,
+    logs: HashMap<u32, CappedLog>,
+    stopping: bool,
+}
+
+impl SentPiece {
+    fn unanswered(&self) -> Positions {
+        let pairs = self.positions.iter().zip(&self.answered);
+        pairs
+            .filter(|(_, answered)| !**answered)
+            .map(|(position, _)| *position)
+            .collect()
+    }
+
+    fn is_answered(&self) -> bool {
+        self.answered_count == self.positions.len()
+    }
+
+    /// When the job that has run the longest began, as far as it is known.
+    fn running_since(&self) -> Instant {
+        match self.begun.front() {
+            Some((begun, at)) if *begun as usize > self.first_unanswered => *at,
+            _ => self.progress_at,
+        }
+    }
+
+    fn note_begun(&mut self, begun: u32, now: Instant) {
+        if self.begun.back().is_none_or(|(known, _)| *known < begun) {
+            self.begun.push_back((begun, now));
+        }
+        self.progress_at = now;
+    }
+
+    fn forget_past(&mut self) {
+        while self.answered.get(self.first_unanswered) == Some(&true) {
+            self.first_unanswered += 1;
+        }
+        while self
+            .begun
+            .front()
+            .is_some_and(|(begun, _)| *begun as usize <= self.first_unanswered)
+        {
+            self.begun.pop_front();
+        }
+    }
+}
+
+/// Why a process was replaced while it had work.
+#[derive(Debug)]
+pub(crate) enum Culprit {
+    /// It is known which job did it: it is charged, the others run again.
+    Known(JobError),
+    /// A job did it, and if it is alone it is charged; otherwise it is looked for.
+    Suspected(JobError),
+}
+
+/// One micro-batch in the hands of a slot.
+#[derive(Debug)]
+pub(crate) struct MicroBatch {
+    work: Work,
+    positions: Vec<u32>,
+    waiting: VecDeque<Piece>,
+    pub sent: Option<SentPiece>,
+}
+
+impl MicroBatch {
+    pub fn new(work: Work) -> MicroBatch {
+        let positions = work.slice.positions.clone();
+        MicroBatch {
+            positions: positions.iter().collect(),
+            waiting: VecDeque::from([Piece {
+                positions,
+                careful: false,
+            }]),
+            work,
+            sent: None,
+        }
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.waiting.is_empty() && self.sent.is_none()
+    }
+
+    pub fn timeout_ms(&self) -> Option<u64> {
+        self.work.slice.timeout_ms
+    }
+
+    /// How many jobs the process has not answered.
+    pub fn unanswered_count(&self) -> usize {
+        let sent = self.sent.as_ref();
+        sent.map_or(0, |sent| sent.positions.len() - sent.answered_count)
+    }
+
+    /// When the job that has run the longest began.
+    pub fn running_since(&self) -> Option<Instant> {
+        self.sent.as_ref().map(SentPiece::running_since)
+    }
+
+    /// The process has got to this micro-batch.
+    pub fn is_next(&mut self, now: Instant) {
+        if let Some(sent) = &mut self.sent {
+            sent.progress_at = sent.progress_at.max(now);
+        }
+    }
+
+    /// Looks at what the worker wants. Says which sequence is to be stopped, if any.
+    pub fn heed_signals(&mut self) -> Option<u32> {
+        let draining = self.work.signals.is_draining() || self.work.is_abandoned();
+        if draining {
+            for piece in std::mem::take(&mut self.waiting) {
+                self.release(piece.positions);
+            }
+        }
+        let cancelled = self.work.signals.cancelled();
+        let sent = self.sent.as_mut().filter(|sent| !sent.stopping)?;
+        // The process skips no single job: it is stopped, and what is left is sent anew.
+        let skips = !cancelled.is_empty() && {
+            let from = sent.begun.back().map_or(0, |(begun, _)| *begun as usize);
+            sent.positions
+                .iter()
+                .skip(from.max(sent.first_unanswered + 1))
+                .any(|position| cancelled.contains(*position))
+        };
+        if draining || skips {
+            sent.stopping = true;
+            return Some(sent.sequence);
+        }
+        None
+    }
+
+    fn release(&self, positions: Positions) {
+        if !positions.is_empty() {
+            self.work.answer(Outcomes {
+                released: positions,
+                ..Outcomes::default()
+            });
+        }
+    }
+
+    /// The next piece to send, if the process has none: its payloads and whether it is careful.
+    /// Jobs that were cancelled meanwhile are released instead. [`MicroBatch::mark_sent`] follows.
+    pub fn next_piece(&mut self) -> Option<(PackedArray, bool, Positions)> {
+        while self.sent.is_none() {
+            let piece = self.waiting.pop_front()?;
+            let cancelled = piece.positions.intersection(&self.work.signals.cancelled());
+            let positions = piece.positions.difference(&cancelled);
+            self.release(cancelled);
+            if !positions.is_empty() {
+                let payloads = self.payloads(&positions);
+                return Some((payloads, piece.careful, positions));
+            }
+        }
+        None
+    }
+
+    fn payloads(&self, positions: &Positions) -> PackedArray {
+        let index = |position| self.positions.binary_search(&position).ok();
+        let indexes: Positions = positions
+            .iter()
+            .filter_map(index)
+            .map(|index| index as u32)
+            .collect();
+        self.work.slice.payloads.select(&indexes)
+    }
+
+    /// The process has got a piece under a sequence number.
+    pub fn mark_sent(&mut self, sequence: u32, careful: bool, positions: &Positions, now: Instant) {
+        let positions: Vec<u32> = positions.iter().collect();
+        self.sent = Some(SentPiece {
+            sequence,
+            careful,
+            answered: vec![false; positions.len()],
+            positions,
+            answered_count: 0,
+            first_unanswered: 0,
+            begun: VecDeque::new(),
+            progress_at: now,
+            logs: HashMap::new(),
+            stopping: false,
+        });
+    }
+
+    /// Takes the outcomes of one frame for the piece that was sent. `output` is what came on the
+    /// standard streams meanwhile: it is taken for the job that ran the longest, since what a job starts
+    /// takes its time, or left for the one that still runs. Nothing is answered where the frame does
+    /// not hold.
+    pub fn take(
+        &mut self,
+        frame: OutcomesFrame,
+        output: &mut CappedLog,
+        now: Instant,
+    ) -> Result<(), ProtocolError> {
+        let sent = self.sent.as_mut().ok_or(ProtocolError::UnknownJob)?;
+        let answers = Answers::read(&frame, sent)?;
+        sent.note_begun(frame.begun.min(sent.positions.len() as u32), now);
+        let stopped = answers.stopped;
+        let ended_count = sent.answered_count + answers.count();
+        let output = match frame.begun as usize > ended_count {
+            true => CappedLog::default(),
+            false => std::mem::take(output),
+        };
+        if let Some(outcomes) = answers.into_outcomes(sent, output) {
+            self.work.answer(outcomes);
+        }
+        self.sent.as_mut().into_iter().for_each(SentPiece::forget_past);
+        if stopped || self.sent.as_ref().is_some_and(SentPiece::is_answered) {
+            self.take_back(false);
+        }
+        Ok(())
+    }
+
+    /// Takes back what the process has not answered: it runs again, or is released under a drain.
+    fn take_back(&mut self, careful: bool) {
+        let Some(sent) = self.sent.take() else { return };
+        let positions = sent.unanswered();
+        if positions.is_empty() {
+            return;
+        }
+        if self.work.signals.is_draining() || self.work.is_abandoned() {
+            self.release(positions);
+        } else {
+            let careful = careful || sent.careful;
+            self.waiting.push_front(Piece { positions, careful });
+        }
+    }
+
+    /// The process is gone before it got to this micro-batch.
+    pub fn rewind(&mut self) {
+        self.take_back(false);
+    }
+
+    /// The process is gone while it ran this micro-batch. `running` is the index of the job that ran,
+    /// where the process said so. A culprit that is known or alone is charged; otherwise the others
+    /// run again apart from the suspect, or carefully, one by one, until it shows.
+    pub fn blame(&mut self, culprit: Culprit, running: Option<u32>, output: CappedLog, now: Instant) {
+        let Some(sent) = &self.sent else { return };
+        let named = running
+            .map(|index| index as usize)
+            .filter(|index| sent.answered.get(*index) == Some(&false));
+        let suspect = named.unwrap_or(sent.first_unanswered);
+        let alone = sent.positions.len() == 1;
+        let since = sent.running_since();
+        let (error, charged) = match culprit {
+            Culprit::Known(error) => (error, true),
+            Culprit::Suspected(error) => (error, alone),
+        };
+        if charged {
+            let duration_us =
+                u32::try_from(now.saturating_duration_since(since).as_micros()).unwrap_or(u32::MAX);
+            self.charge(suspect, error, duration_us, output);
+            self.take_back(false);
+        } else if named.is_some() || sent.careful {
+            self.isolate(suspect);
+        } else {
+            self.take_back(true);
+        }
+    }
+
+    fn charge(&mut self, index: usize, error: JobError, duration_us: u32, output: CappedLog) {
+        let Some(sent) = &mut self.sent else { return };
+        let position = sent.positions[index];
+        let mut log = sent.logs.remove(&(index as u32)).unwrap_or_default();
+        log.append(output);
+        sent.answered[index] = true;
+        sent.answered_count += 1;
+        let logs = if log.is_empty() {
+            Vec::new()
+        } else {
+            vec![JobLog {
+                position,
+                text: log.into_text(),
+            }]
+        };
+        self.work.answer(Outcomes {
+            failed: vec![FailedJob {
+                position,
+                error,
+                duration_us,
+            }],
+            logs,
+            ..Outcomes::default()
+        });
+    }
+
+    /// Has the suspect run alone, and the others apart from it.
+    fn isolate(&mut self, suspect: usize) {
+        let Some(sent) = &self.sent else { return };
+        let position = sent.positions[suspect];
+        let careful = sent.careful;
+        let others = sent
+            .unanswered()
+            .difference(&Positions::from(position..position + 1));
+        let before = others.intersection(&Positions::from(0..position));
+        let after = others.difference(&before);
+        self.sent = None;
+        for (positions, careful) in [
+            (after, careful),
+            (Positions::from(position..position + 1), true),
+            (before, careful),
+        ] {
+            if !positions.is_empty() {
+                self.waiting.push_front(Piece { positions, careful });
+            }
+        }
+    }
+
+    /// Fails everything that is not answered with one error.
+    pub fn fail_all(&mut self, error: &JobError) {
+        self.take_back(false);
+        for piece in std::mem::take(&mut self.waiting) {
+            let failed = piece.positions.iter().map(|position| FailedJob {
+                position,
+                error: error.clone(),
+                duration_us: 0,
+            });
+            self.work.answer(Outcomes {
+                failed: failed.collect(),
+                ..Outcomes::default()
+            });
+        }
+    }
+
+    /// Releases everything that is not answered.
+    pub fn release_all(&mut self) {
+        self.take_back(false);
+        for piece in std::mem::take(&mut self.waiting) {
+            self.release(piece.positions);
+        }
+    }
+}
+
+/// The answers in a frame, checked against what was sent. Reading changes nothing.
+struct Answers {
+    /// Indexes, ascending, with their durations and values.
+    completed: Option<(Vec<u32>, Vec<u32>, PackedArray)>,
+    failed: Vec<(u32, u32, JobError)>,
+    logs: Vec<(u32, String, u64)>,
+    stopped: bool,
+}
+
+impl Answers {
+    fn read(frame: &OutcomesFrame, sent: &SentPiece) -> Result<Answers, ProtocolError> {
+        let mut answers = Answers {
+            completed: None,
+            failed: Vec::new(),
+            logs: Vec::new(),
+            stopped: false,
+        };
+        for note in &frame.notes {
+            answers.read_note(note, sent)?;
+        }
+        if !frame.indexes.is_empty() {
+            answers.read_completed(frame)?;
+        }
+        let mut seen = std::collections::HashSet::new();
+        let failed = answers.failed.iter().map(|(index, ..)| *index);
+        let completed = answers
+            .completed
+            .iter()
+            .flat_map(|(indexes, ..)| indexes.iter().copied());
+        // Ascending indexes cannot repeat; only failures among them need the set.
+        let mut last = None;
+        for index in completed {
+            if last >= Some(index) || sent.answered.get(index as usize) != Some(&false) {
+                return Err(ProtocolError::UnknownJob);
+            }
+            last = Some(index);
+        }
+        for index in failed {
+            if !seen.insert(index) || sent.answered.get(index as usize) != Some(&false) {
+                return Err(ProtocolError::UnknownJob);
+            }
+        }
+        Ok(answers)
+    }
+
+    fn read_note(&mut self, note: &Note, sent: &SentPiece) -> Result<(), ProtocolError> {
+        match note {
+            Note::Failed {
+                index,
+                duration_us,
+                error,
+            } => self.failed.push((*index, *duration_us, error.clone().into())),
+            Note::Log {
+                index,
+                text,
+                dropped_bytes,
+            } => {
+                if sent.answered.get(*index as usize) != Some(&false) {
+                    return Err(ProtocolError::UnknownJob);
+                }
+                self.logs.push((*index, text.clone(), *dropped_bytes));
+            }
+            Note::Stopped => self.stopped = true,
+        }
+        Ok(())
+    }
+
+    /// Checks the values one by one. One that does not hold fails its job; a wrong number of values
+    /// fails the frame.
+    fn read_completed(&mut self, frame: &OutcomesFrame) -> Result<(), ProtocolError> {
+        let body = frame
+            .values
+            .strip_prefix('[')
+            .and_then(|values| values.strip_suffix(']'));
+        let body = body.ok_or(ProtocolError::Parts)?;
+        let mut order: Vec<usize> = (0..frame.indexes.len()).collect();
+        let ascending = frame.indexes.is_sorted();
+        let mut items: Vec<&str> = Vec::new();
+        if !ascending {
+            order.sort_by_key(|place| frame.indexes[*place]);
+            items = body.split("\n,").collect();
+        }
+        let mut in_order = body.split("\n,");
+        let mut values = PackedBuilder::with_item_bytes_max(VALUE_BYTES_MAX);
+        let (mut indexes, mut durations_us) =
+            (Vec::with_capacity(order.len()), Vec::with_capacity(order.len()));
+        for place in order {
+            let item = if ascending {
+                in_order.next()
+            } else {
+                items.get(place).copied()
+            };
+            let item = item.ok_or_else(|| count_error(frame, body))?;
+            match values.push(item) {
+                Ok(()) => {
+                    indexes.push(frame.indexes[place]);
+                    durations_us.push(frame.durations_us[place]);
+                }
+                Err(error) => {
+                    let error = JobError::new("NotJson", format!("main returned what is no value: {error}"));
+                    self.failed
+                        .push((frame.indexes[place], frame.durations_us[place], error));
+                }
+            }
+        }
+        if (ascending && in_order.next().is_some()) || items.len() > frame.indexes.len() {
+            return Err(count_error(frame, body));
+        }
+        if !indexes.is_empty() {
+            self.completed = Some((indexes, durations_us, values.finish()));
+        }
+        Ok(())
+    }
+
+    /// Marks what is answered, and returns it as outcomes.
+    fn into_outcomes(self, sent: &mut SentPiece, output: CappedLog) -> Option<Outcomes> {
+        for (index, text, dropped_bytes) in &self.logs {
+            sent.logs
+                .entry(*index)
+                .or_default()
+                .push_cut(text, *dropped_bytes);
+        }
+        let longest = self.longest();
+        if !output.is_empty()
+            && let Some(index) = longest
+        {
+            sent.logs.entry(index).or_default().append(output);
+        }
+        let mut outcomes = Outcomes::default();
+        let mut answered: Vec<u32> = self.failed.iter().map(|(index, ..)| *index).collect();
+        if let Some((indexes, durations_us, values)) = self.completed {
+            outcomes.completed = Some(Completed {
+                positions: indexes
+                    .iter()
+                    .map(|index| sent.positions[*index as usize])
+                    .collect(),
+                values,
+                durations_us,
+            });
+            answered.extend(indexes);
+        }
+        outcomes.failed = self
+            .failed
+            .into_iter()
+            .map(|(index, duration_us, error)| FailedJob {
+                position: sent.positions[index as usize],
+                error,
+                duration_us,
+            })
+            .collect();
+        for index in &answered {
+            sent.answered[*index as usize] = true;
+        }
+        sent.answered_count += answered.len();
+        if !sent.logs.is_empty() {
+            answered.sort_unstable();
+            let logs = answered
+                .iter()
+                .filter_map(|index| Some((index, sent.logs.remove(index)?)));
+            outcomes.logs = logs
+                .map(|(index, log)| JobLog {
+                    position: sent.positions[*index as usize],
+                    text: log.into_text(),
+                })
+                .collect();
+        }
+        (!answered.is_empty()).then_some(outcomes)
+    }
+
+    fn count(&self) -> usize {
+        self.failed.len() + self.completed.as_ref().map_or(0, |(indexes, ..)| indexes.len())
+    }
+
+    fn longest(&self) -> Option<u32> {
+        let failed = self
+            .failed
+            .iter()
+            .map(|(index, duration_us, _)| (*duration_us, *index));
+        let completed = self
+            .completed
+            .iter()
+            .flat_map(|(indexes, durations_us, _)| durations_us.iter().copied().zip(indexes.iter().copied()));
+        failed.chain(completed).max().map(|(_, index)| index)
+    }
+}
+
+fn count_error(frame: &OutcomesFrame, body: &str) -> ProtocolError {
+    ProtocolError::Count {
+        values: body.split("\n,").count() as u32,
+        jobs: frame.indexes.len() as u32,
+    }
+}

@@ -1,0 +1,345 @@
+//! A process a job: Bash scripts and any program.
+//!
+//! The payload's JSON and a line feed are on standard input. Standard output is the value: JSON, or
+//! text where it is not JSON; nothing is `null`, and line feeds at the end do not count. Standard
+//! error is the log. An exit status other than 0 fails the job with the end of standard error. The
+//! environment says which job it is: `GRISTMILL_JOB` (`42:7`) and `GRISTMILL_ATTEMPT`.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gristmill_model::limits::VALUE_BYTES_MAX;
+use gristmill_model::{Completed, FailedJob, JobError, JobId, JobLog, PackedArray, PackedBuilder, Positions};
+use gristmill_worker::Outcomes;
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+
+use crate::capped::CappedLog;
+use crate::child::{GroupChild, describe, pipe, poll_ms, read_ready};
+use crate::limits::CRASH_OUTPUT_BYTES_MAX;
+use crate::pool::{Pool, Readiness, Work};
+use crate::process::Recipe;
+
+const READ_BYTES: usize = 64 << 10;
+
+/// A slot of the pool that runs one program at a time.
+pub(crate) struct ProgramSlot {
+    pool: Arc<Pool>,
+    recipe: Arc<Recipe>,
+    number: usize,
+}
+
+/// What became of one job.
+enum Ended {
+    Completed(PackedArray),
+    Failed(JobError),
+    /// The pool shuts down: it was killed in the middle.
+    Released,
+}
+
+/// A program that runs, and what it has said so far.
+struct Running {
+    child: GroupChild,
+    input: Option<OwnedFd>,
+    output: OwnedFd,
+    errors: OwnedFd,
+    value: Vec<u8>,
+    log: CappedLog,
+    output_open: bool,
+    errors_open: bool,
+}
+
+impl ProgramSlot {
+    pub fn new(pool: Arc<Pool>, recipe: Arc<Recipe>, number: usize) -> ProgramSlot {
+        ProgramSlot { pool, recipe, number }
+    }
+
+    /// Runs until the pool shuts down.
+    pub fn drive(self) {
+        self.pool.report_start(Ok(()));
+        while !self.pool.is_shutting_down() {
+            match self.pool.next(self.number, Readiness::Warm) {
+                Some(work) => self.run(&work),
+                None => {
+                    let mut fds = [PollFd::new(self.pool.waker(self.number), PollFlags::IN)];
+                    if poll_ms(&mut fds, None).is_err() {
+                        return;
+                    }
+                    self.pool.acknowledge(self.number);
+                }
+            }
+        }
+    }
+
+    fn run(&self, work: &Work) {
+        for (position, payload) in work.slice.positions.iter().zip(work.slice.payloads.items()) {
+            let unwanted = work.signals.is_draining()
+                || work.is_abandoned()
+                || self.pool.is_shutting_down()
+                || work.signals.cancelled().contains(position);
+            let mut log = CappedLog::default();
+            let began = Instant::now();
+            let ended = if unwanted {
+                Ended::Released
+            } else {
+                self.run_job(work, position, payload, &mut log)
+            };
+            let duration_us = u32::try_from(began.elapsed().as_micros()).unwrap_or(u32::MAX);
+            work.answer(outcomes(position, ended, duration_us, log));
+        }
+    }
+
+    fn run_job(&self, work: &Work, position: u32, payload: &str, log: &mut CappedLog) -> Ended {
+        let job = JobId {
+            batch: work.slice.batch,
+            position,
+        };
+        let mut running = match self.start(job, work.slice.attempt) {
+            Ok(running) => running,
+            Err(error) => {
+                let program = self.recipe.script.program_name();
+                return Ended::Failed(JobError::new("spawn", format!("cannot start {program}: {error}")));
+            }
+        };
+        let deadline = work
+            .slice
+            .timeout_ms
+            .and_then(|timeout_ms| Instant::now().checked_add(Duration::from_millis(timeout_ms)));
+        let ended = running.converse(payload, deadline, &self.pool, self.number);
+        *log = std::mem::take(&mut running.log);
+        match ended {
+            Ok(ended) => ended,
+            Err(error) => Ended::Failed(JobError::new(
+                "pipe",
+                format!("cannot talk to the program: {error}"),
+            )),
+        }
+        .with_timeout_of(work.slice.timeout_ms)
+    }
+
+    fn start(&self, job: JobId, attempt: u32) -> io::Result<Running> {
+        let (their_input, input) = pipe(false)?;
+        let (output, their_output) = pipe(true)?;
+        let (errors, their_errors) = pipe(true)?;
+        let mut command = self.recipe.script.command();
+        command
+            .env("GRISTMILL_JOB", job.to_string())
+            .env("GRISTMILL_ATTEMPT", attempt.to_string())
+            .stdin(Stdio::from(their_input))
+            .stdout(Stdio::from(their_output))
+            .stderr(Stdio::from(their_errors));
+        Ok(Running {
+            child: GroupChild::spawn(&mut command, &self.recipe.guard)?,
+            input: Some(input),
+            output,
+            errors,
+            value: Vec::new(),
+            log: CappedLog::default(),
+            output_open: true,
+            errors_open: true,
+        })
+    }
+}
+
+impl Running {
+    /// Writes the payload and reads what comes until the program has ended.
+    fn converse(
+        &mut self,
+        payload: &str,
+        deadline: Option<Instant>,
+        pool: &Pool,
+        slot: usize,
+    ) -> io::Result<Ended> {
+        let mut payload = [payload.as_bytes(), b"\n"].concat();
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                self.child.end();
+                self.read();
+                return Ok(Ended::Failed(JobError::new("timeout", "")));
+            }
+            if pool.is_shutting_down() {
+                self.child.end();
+                return Ok(Ended::Released);
+            }
+            let left_ms = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX - 1) + 1);
+            let ended = self.wait(left_ms, pool.waker(slot))?;
+            pool.acknowledge(slot);
+            self.write(&mut payload);
+            self.read();
+            if self.value.len() > VALUE_BYTES_MAX {
+                self.child.end();
+                let message = format!(
+                    "the program wrote more than {VALUE_BYTES_MAX} bytes to standard output, the limit of a value \
+                     (VALUE_BYTES_MAX): write a reference to it, and what is only a log to standard error"
+                );
+                return Ok(Ended::Failed(JobError::new("ValueTooLarge", message)));
+            }
+            if ended {
+                // What it left running dies with it, and with that its output ends.
+                let status = self.child.end();
+                self.read_to_end();
+                return Ok(if status.success() {
+                    value(&self.value)
+                } else {
+                    self.failure(status)
+                });
+            }
+        }
+    }
+
+    /// Waits for something to do; whether the program has ended.
+    fn wait(&self, timeout_ms: Option<u64>, waker: &OwnedFd) -> io::Result<bool> {
+        let mut fds = vec![
+            PollFd::from_borrowed_fd(self.child.exit_fd(), PollFlags::IN),
+            PollFd::new(waker, PollFlags::IN),
+        ];
+        let streams = [(&self.output, self.output_open), (&self.errors, self.errors_open)];
+        fds.extend(
+            streams
+                .iter()
+                .filter(|(_, open)| *open)
+                .map(|(fd, _)| PollFd::new(*fd, PollFlags::IN)),
+        );
+        if let Some(input) = &self.input {
+            fds.push(PollFd::new(input, PollFlags::OUT));
+        }
+        poll_ms(&mut fds, timeout_ms)?;
+        Ok(!fds[0].revents().is_empty())
+    }
+
+    fn write(&mut self, payload: &mut Vec<u8>) {
+        let Some(input) = &self.input else { return };
+        match rustix::io::write(input, payload) {
+            Ok(bytes) => {
+                payload.drain(..bytes);
+            }
+            Err(Errno::AGAIN | Errno::INTR) => return,
+            // A program need not read its input.
+            Err(_) => payload.clear(),
+        }
+        if payload.is_empty() {
+            self.input = None;
+        }
+    }
+
+    fn read(&mut self) {
+        let mut buffer = [0; READ_BYTES];
+        if self.output_open {
+            match read_ready(self.output.as_fd(), &mut buffer) {
+                Ok(Some(bytes)) => self.value.extend_from_slice(&buffer[..bytes]),
+                Ok(None) | Err(_) => self.output_open = false,
+            }
+        }
+        if self.errors_open {
+            match read_ready(self.errors.as_fd(), &mut buffer) {
+                Ok(Some(bytes)) => self.log.push(&buffer[..bytes]),
+                Ok(None) | Err(_) => self.errors_open = false,
+            }
+        }
+    }
+
+    /// Reads what is left in the pipes of a program that has ended.
+    fn read_to_end(&mut self) {
+        let is_there = |fd: BorrowedFd<'_>| {
+            let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+            poll_ms(&mut fds, Some(0)).is_ok_and(|ready| ready > 0)
+        };
+        // At most what the pipes hold, whatever someone outside the group still writes.
+        for _ in 0..4 * crate::limits::PIPE_BYTES / READ_BYTES {
+            let output_left = self.output_open && is_there(self.output.as_fd());
+            let errors_left = self.errors_open && is_there(self.errors.as_fd());
+            if !output_left && !errors_left {
+                return;
+            }
+            self.read();
+        }
+    }
+
+    fn failure(&self, status: std::process::ExitStatus) -> Ended {
+        let tail = self.log.tail(CRASH_OUTPUT_BYTES_MAX);
+        let last_line = tail
+            .lines()
+            .last()
+            .map(|line| format!(": {line}"))
+            .unwrap_or_default();
+        let error_type = if status.code().is_some() { "exit" } else { "crash" };
+        let mut error = JobError::new(error_type, format!("the program {}{last_line}", describe(status)));
+        if !tail.is_empty() {
+            error = error.with_traceback(tail);
+        }
+        Ended::Failed(error)
+    }
+}
+
+impl Ended {
+    /// Puts the limit into a timeout's message.
+    fn with_timeout_of(self, timeout_ms: Option<u64>) -> Ended {
+        match self {
+            Ended::Failed(error) if error.error_type == "timeout" => {
+                let limit = timeout_ms.unwrap_or_default();
+                let message = format!("still running after its timeout of {limit} ms; it was killed");
+                Ended::Failed(JobError::new("timeout", message))
+            }
+            other => other,
+        }
+    }
+}
+
+/// What a program wrote, as a value.
+fn value(written: &[u8]) -> Ended {
+    let Ok(text) = std::str::from_utf8(written) else {
+        return Ended::Failed(JobError::new(
+            "NotUtf8",
+            "the program's standard output is not UTF-8",
+        ));
+    };
+    let text = text.trim_end_matches(['\n', '\r']);
+    let mut value = PackedBuilder::with_item_bytes_max(VALUE_BYTES_MAX);
+    let is_json = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
+    let pushed = match text {
+        "" => value.push("null"),
+        json if is_json => value.push(json),
+        text => value.push_value(text),
+    };
+    match pushed {
+        Ok(()) => Ended::Completed(value.finish()),
+        Err(error) => Ended::Failed(JobError::new(
+            "NotJson",
+            format!("the program wrote what is no value: {error}"),
+        )),
+    }
+}
+
+fn outcomes(position: u32, ended: Ended, duration_us: u32, log: CappedLog) -> Outcomes {
+    let positions = Positions::from(position..position + 1);
+    let mut outcomes = Outcomes::default();
+    match ended {
+        Ended::Completed(values) => {
+            outcomes.completed = Some(Completed {
+                positions,
+                values,
+                durations_us: vec![duration_us],
+            });
+        }
+        Ended::Failed(error) => outcomes.failed.push(FailedJob {
+            position,
+            error,
+            duration_us,
+        }),
+        Ended::Released => {
+            outcomes.released = positions;
+            return outcomes;
+        }
+    }
+    if !log.is_empty() {
+        outcomes.logs.push(JobLog {
+            position,
+            text: log.into_text(),
+        });
+    }
+    outcomes
+}

@@ -1,0 +1,339 @@
+//! What the suite runs on, and a worker's side that remembers what it was told.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use gristmill_model::{BatchId, JobError, LeaseId, LeasedSlice, PackedBuilder, Positions, Timestamp};
+use gristmill_runtime::{DetectOptions, Runtime, RuntimeOptions, Script, ScriptHandler};
+use gristmill_worker::{Handler, OutcomeSink, Outcomes};
+use serde_json::Value;
+use tokio::sync::Notify;
+
+/// No test waits longer than this for something that should come.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A runtime to test.
+#[derive(Debug, Clone)]
+pub struct Subject {
+    pub name: &'static str,
+    pub runtime: Runtime,
+    interpreter: Option<PathBuf>,
+}
+
+/// All runtimes, found or not.
+const SUBJECTS: [(&str, Runtime, &str); 6] = [
+    ("python", Runtime::Python, "python3"),
+    ("node", Runtime::Node, "node"),
+    ("node24", Runtime::Node, "node24/bin/node"),
+    ("deno", Runtime::Deno, "bin/deno"),
+    ("bun", Runtime::Bun, "bin/bun"),
+    ("bash", Runtime::Program, "bash"),
+];
+
+fn tools() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../build/tools")
+}
+
+/// The runtimes that are installed. What is missing is said on standard error.
+pub fn subjects() -> Vec<Subject> {
+    let only = std::env::var("GRISTMILL_TEST_RUNTIMES").ok();
+    let wanted = SUBJECTS.iter().filter(|(name, ..)| {
+        only.as_deref()
+            .is_none_or(|only| only.split(',').any(|one| one == *name))
+    });
+    let subjects: Vec<Subject> = wanted
+        .filter_map(|(name, runtime, program)| find(name, *runtime, program))
+        .collect();
+    assert!(!subjects.is_empty(), "no runtime is installed");
+    subjects
+}
+
+fn find(name: &'static str, runtime: Runtime, program: &str) -> Option<Subject> {
+    let in_tools = tools().join(program);
+    let in_path = std::env::var_os("PATH").and_then(|path| {
+        let program = program
+            .rsplit('/')
+            .next()
+            .filter(|_| !program.starts_with("node24"))?;
+        std::env::split_paths(&path)
+            .map(|folder| folder.join(program))
+            .find(|path| path.exists())
+    });
+    let interpreter = Some(in_tools).filter(|path| path.exists()).or(in_path);
+    if interpreter.is_none() {
+        eprintln!("SKIPPED: {name} is not installed; crates/runtime/scripts/install-runtimes.sh installs it");
+    }
+    interpreter.map(|interpreter| Subject {
+        name,
+        runtime,
+        interpreter: Some(interpreter),
+    })
+}
+
+/// The subjects that keep a warm process.
+pub fn warm_subjects() -> Vec<Subject> {
+    subjects()
+        .into_iter()
+        .filter(|subject| subject.runtime != Runtime::Program)
+        .collect()
+}
+
+impl Subject {
+    /// A script of the suite in this runtime's language.
+    pub fn script(&self, stem: &str) -> Script {
+        let extension = match self.runtime {
+            Runtime::Python => "py",
+            Runtime::Program => "sh",
+            _ => "js",
+        };
+        self.script_file(
+            &Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("tests/scripts")
+                .join(format!("{stem}.{extension}")),
+        )
+    }
+
+    pub fn script_file(&self, path: &Path) -> Script {
+        let options = DetectOptions {
+            interpreter: self.interpreter.clone(),
+            ..DetectOptions::default()
+        };
+        Script::detect(path, &options).unwrap_or_else(|error| panic!("{}: {error}", self.name))
+    }
+
+    /// A handler with one process for a script of the suite.
+    pub fn handler(&self, stem: &str) -> ScriptHandler {
+        self.handler_with(stem, &RuntimeOptions::default())
+    }
+
+    pub fn handler_with(&self, stem: &str, options: &RuntimeOptions) -> ScriptHandler {
+        ScriptHandler::new(self.script(stem), options)
+            .unwrap_or_else(|error| panic!("{}: {error}", self.name))
+    }
+}
+
+/// How one job ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ended {
+    Completed(Value),
+    Failed(JobError),
+    Released,
+}
+
+impl Ended {
+    pub fn value(&self) -> &Value {
+        match self {
+            Ended::Completed(value) => value,
+            other => panic!("not completed: {other:?}"),
+        }
+    }
+
+    pub fn error(&self) -> &JobError {
+        match self {
+            Ended::Failed(error) => error,
+            other => panic!("not failed: {other:?}"),
+        }
+    }
+}
+
+/// A worker's side of a micro-batch. Panics where a job is answered twice.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    ended: Mutex<BTreeMap<u32, Ended>>,
+    logs: Mutex<BTreeMap<u32, String>>,
+    changed: Notify,
+    draining: AtomicBool,
+    asked_while_draining: AtomicUsize,
+    cancelled: Mutex<Positions>,
+    asked_since_cancel: AtomicUsize,
+}
+
+impl Recorder {
+    pub fn ended(&self) -> BTreeMap<u32, Ended> {
+        self.ended.lock().unwrap().clone()
+    }
+
+    pub fn log(&self, position: u32) -> String {
+        self.logs
+            .lock()
+            .unwrap()
+            .get(&position)
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+    }
+
+    pub fn cancel(&self, positions: Positions) {
+        *self.cancelled.lock().unwrap() = positions;
+        self.asked_since_cancel.store(0, Ordering::SeqCst);
+    }
+
+    /// Waits until `done` holds.
+    pub async fn until(&self, what: &str, done: impl Fn(&Recorder) -> bool) {
+        let wait = async {
+            loop {
+                let changed = self.changed.notified();
+                tokio::pin!(changed);
+                changed.as_mut().enable();
+                if done(self) {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        if tokio::time::timeout(PATIENCE, wait).await.is_err() {
+            panic!("{what} did not come; ended so far: {:?}", self.ended());
+        }
+    }
+
+    pub async fn until_answered(&self, count: usize) {
+        self.until("answers", |recorder| {
+            recorder.ended.lock().unwrap().len() >= count
+        })
+        .await;
+    }
+
+    /// Waits until the handler has acted on the drain: it asks, tells the process, and asks again.
+    pub async fn until_drain_is_heard(&self) {
+        self.until("the drain", |recorder| {
+            recorder.asked_while_draining.load(Ordering::SeqCst) >= 3
+        })
+        .await;
+    }
+
+    pub async fn until_cancel_is_heard(&self) {
+        self.until("the cancel", |recorder| {
+            recorder.asked_since_cancel.load(Ordering::SeqCst) >= 3
+        })
+        .await;
+    }
+
+    fn end(&self, position: u32, ended: Ended) {
+        let before = self.ended.lock().unwrap().insert(position, ended);
+        assert!(before.is_none(), "job {position} was answered twice");
+    }
+}
+
+impl OutcomeSink for Recorder {
+    fn answer(&self, outcomes: Outcomes) {
+        for log in outcomes.logs {
+            let before = self.logs.lock().unwrap().insert(log.position, log.text);
+            assert!(before.is_none(), "job {} has two logs", log.position);
+        }
+        if let Some(completed) = outcomes.completed {
+            assert_eq!(completed.positions.len(), completed.values.count());
+            assert_eq!(completed.positions.len() as usize, completed.durations_us.len());
+            for (position, value) in completed.positions.iter().zip(completed.values.items()) {
+                self.end(
+                    position,
+                    Ended::Completed(serde_json::from_str(value).expect("a value is JSON")),
+                );
+            }
+        }
+        for failed in outcomes.failed {
+            self.end(failed.position, Ended::Failed(failed.error));
+        }
+        for position in outcomes.released.iter() {
+            self.end(position, Ended::Released);
+        }
+        self.changed.notify_waiters();
+    }
+
+    fn is_draining(&self) -> bool {
+        let draining = self.draining.load(Ordering::SeqCst);
+        if draining {
+            self.asked_while_draining.fetch_add(1, Ordering::SeqCst);
+            self.changed.notify_waiters();
+        }
+        draining
+    }
+
+    fn cancelled(&self) -> Positions {
+        self.asked_since_cancel.fetch_add(1, Ordering::SeqCst);
+        self.changed.notify_waiters();
+        self.cancelled.lock().unwrap().clone()
+    }
+}
+
+/// A micro-batch of `payloads`, whose positions begin at 10.
+pub fn slice(payloads: &[Value], timeout_ms: Option<u64>) -> LeasedSlice {
+    let mut builder = PackedBuilder::new();
+    payloads
+        .iter()
+        .for_each(|payload| builder.push_value(payload).unwrap());
+    LeasedSlice {
+        lease: LeaseId(1),
+        batch: BatchId(42),
+        kind: "script:actions".into(),
+        positions: Positions::from(10..10 + payloads.len() as u32),
+        payloads: builder.finish(),
+        attempt: 1,
+        rescues: 0,
+        timeout_ms,
+        submitted_at: Timestamp(0),
+    }
+}
+
+/// Runs one micro-batch to its end: how each job ended, in order, and the recorder with the logs.
+pub async fn run(
+    handler: &ScriptHandler,
+    payloads: &[Value],
+    timeout_ms: Option<u64>,
+) -> (Vec<Ended>, Arc<Recorder>) {
+    let recorder = Arc::new(Recorder::default());
+    let running = handler.run(slice(payloads, timeout_ms), &*recorder);
+    if tokio::time::timeout(PATIENCE, running).await.is_err() {
+        panic!(
+            "the micro-batch did not end; ended so far: {:?}",
+            recorder.ended()
+        );
+    }
+    let ended = recorder.ended();
+    assert_eq!(
+        ended.keys().copied().collect::<Vec<_>>(),
+        (10..10 + payloads.len() as u32).collect::<Vec<_>>()
+    );
+    (ended.into_values().collect(), recorder)
+}
+
+/// A FIFO in a folder of its own: what a job reads from it blocks until the test writes.
+pub struct Gate {
+    _folder: tempfile::TempDir,
+    pub path: PathBuf,
+}
+
+impl Gate {
+    pub fn new() -> Gate {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gate");
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        Gate {
+            _folder: folder,
+            path,
+        }
+    }
+
+    /// The payload of a job that waits here.
+    pub fn block(&self) -> Value {
+        serde_json::json!({"do": "block", "fifo": self.path})
+    }
+
+    /// Waits until a job waits here, and lets it go on with `text`.
+    pub async fn open(&self, text: &'static str) {
+        let path = self.path.clone();
+        // Opening a FIFO to write waits for its reader.
+        let write = tokio::task::spawn_blocking(move || std::fs::write(path, text));
+        tokio::time::timeout(PATIENCE, write)
+            .await
+            .expect("nobody waits at the gate")
+            .unwrap()
+            .unwrap();
+    }
+}

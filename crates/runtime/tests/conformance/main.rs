@@ -1,0 +1,9 @@
+//! One suite for all runtimes that are installed: Python, Node, Deno and Bun, synchronous and
+//! asynchronous, and Bash. `scripts/install-runtimes.sh` installs what is not there.
+
+mod flow;
+mod harness;
+mod isolation;
+mod lifetime;
+mod start;
+mod table;

@@ -1,0 +1,22 @@
+# Does what the payload says, as far as a shell can: {"do":"…"} with fields in a fixed order.
+payload=$(cat)
+field() { printf '%s' "$payload" | sed -n "s/.*\"$1\":\"\\{0,1\\}\\([^\",}]*\\).*/\\1/p"; }
+case $(field do) in
+  '') printf '%s' "$payload" ;;
+  raise) echo "$(field message)" >&2; exit 1 ;;
+  exit) exit 3 ;;
+  segfault) kill -SEGV $$ ;;
+  hang) while :; do :; done ;;
+  block) cat "$(field fifo)" ;;
+  print) echo "$(field text)" >&2; echo 'to stderr' >&2; echo '"printed"' ;;
+  flood) yes xxxxxxx | head -c "$(field bytes)" >&2; echo 0 ;;
+  child) (echo from the child >&2; echo and its stderr >&2); echo '"done"' ;;
+  nothing) ;;
+  text) printf 'two lines\nof text\n\n' ;;
+  surrogate) printf '%s' '"a\ud800b"' ;;
+  not_utf8) printf '\377' ;;
+  huge) head -c "$(field bytes)" /dev/zero | tr '\0' x ;;
+  job) echo "$GRISTMILL_JOB $GRISTMILL_ATTEMPT" ;;
+  unread) exec true <&- ;;
+  spawn) sleep 1000 & echo "[$$,$!]"; [ "$(field stay)" = yes ] && wait ;;
+esac

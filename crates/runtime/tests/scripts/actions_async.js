@@ -1,0 +1,29 @@
+// An asynchronous main: jobs of one process run at once.
+import process from 'node:process';
+
+const waiting = [];
+
+export async function main(payload) {
+  if (payload === null || typeof payload !== 'object' || !('do' in payload)) return payload;
+  return await actions[payload.do](payload);
+}
+
+class ValueError extends Error {}
+
+const actions = {
+  async meet({ name, count }) {
+    console.log('met', name);
+    await new Promise((resolve) => {
+      waiting.push(resolve);
+      if (waiting.length === count) waiting.splice(0).forEach((other) => other());
+    });
+    console.log('left', name);
+    return name;
+  },
+  async raise({ message }) {
+    await null;
+    throw new ValueError(message);
+  },
+  hang() { return new Promise(() => { setInterval(() => {}, 1000); }); },
+  exit() { process.kill(process.pid, 'SIGKILL'); for (;;); },
+};
