@@ -1,3 +1,90 @@
 //! The `gristmill` program: the command line over the engine.
+//!
+//! [`main`] reads the [arguments] and hands over to one module a command; [`run`] is the main one.
 
+pub mod arguments;
+mod change;
+mod completions;
+mod duration_histogram;
+mod exit;
+mod failure_groups;
+mod filter;
 pub mod input;
+mod interrupt;
+mod jobs;
+mod open_store;
+mod output;
+mod progress;
+mod prune;
+mod results;
+mod run;
+mod runs;
+mod script;
+mod show;
+mod span;
+mod stats;
+mod submit;
+mod summary;
+mod table;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use arguments::{Arguments, Command};
+use exit::Exit;
+use output::OutputError;
+
+/// Runs the program with the process's arguments.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("GRISTMILL_LOG").unwrap_or_else(|_| "error".into()),
+        )
+        .init();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(reason) => {
+            return refuse(&anyhow::Error::new(reason).context("the program cannot start its threads"));
+        }
+    };
+    let ended = runtime.block_on(command(arguments.command));
+    // A thread that waits for standard input would wait for ever.
+    runtime.shutdown_background();
+    match ended {
+        Ok(exit) => exit.into(),
+        Err(error) if is_closed_pipe(&error) => Exit::PipeClosed.into(),
+        Err(error) => refuse(&error),
+    }
+}
+
+async fn command(command: Command) -> anyhow::Result<Exit> {
+    match command {
+        Command::Run(arguments) => run::run(arguments).await,
+        Command::Submit(arguments) => submit::submit(arguments).await,
+        Command::Worker(arguments) => worker::worker(arguments).await,
+        Command::Jobs(arguments) => jobs::jobs(arguments).await,
+        Command::Show(arguments) => show::show(arguments).await,
+        Command::Retry(arguments) => change::retry(arguments).await,
+        Command::Cancel(arguments) => change::cancel(arguments).await,
+        Command::Results(arguments) => results::results(arguments).await,
+        Command::Runs(arguments) => runs::runs(arguments).await,
+        Command::Stats(arguments) => stats::stats(arguments).await,
+        Command::Prune(arguments) => prune::prune(arguments).await,
+        Command::Completions(arguments) => completions::completions(&arguments),
+    }
+}
+
+fn refuse(error: &anyhow::Error) -> ExitCode {
+    eprintln!("error: {error:#}");
+    Exit::Refused.into()
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .any(|cause| matches!(cause.downcast_ref(), Some(OutputError::PipeClosed)))
+}

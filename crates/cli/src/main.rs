@@ -1,3 +1,7 @@
 //! The `gristmill` program.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    gristmill_cli::main()
+}

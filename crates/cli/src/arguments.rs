@@ -1,0 +1,506 @@
+//! The command line: what the program takes, and its `--help`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use gristmill_model::limits::{ATTEMPTS_MAX, BATCH_JOBS_MAX};
+use gristmill_model::{Backoff, JobId, JobState, RetryPolicy};
+
+use crate::exit::EXIT_STATUS_HELP;
+use crate::input::Format;
+use crate::span::parse_span;
+
+/// A durable job engine that moves work in batches: runs a script over every item of a file, and goes
+/// on where it stopped after Ctrl-C, a crash or a reboot.
+#[derive(Debug, Parser)]
+#[command(name = "gristmill", version, after_help = EXIT_STATUS_HELP, max_term_width = 100)]
+#[command(
+    propagate_version = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a script over every item of an input, durably
+    Run(RunArguments),
+    /// Submit jobs for workers to run
+    Submit(SubmitArguments),
+    /// Run submitted jobs with scripts until Ctrl-C
+    Worker(WorkerArguments),
+    /// List jobs
+    Jobs(JobsArguments),
+    /// Show everything about one job: payload, value, attempts, errors, log
+    Show(ShowArguments),
+    /// Make dead, cancelled or expired jobs claimable again
+    Retry(ChangeArguments),
+    /// Cancel jobs that are not over
+    Cancel(ChangeArguments),
+    /// Write the results of a run or a batch again
+    Results(ResultsArguments),
+    /// List the runs of a store
+    Runs(RunsArguments),
+    /// Show totals by kind, batches by hop and why they ended, and sizes
+    Stats(StatsArguments),
+    /// Delete batches that ended long ago
+    Prune(PruneArguments),
+    /// Print completions for a shell
+    Completions(CompletionsArguments),
+}
+
+/// Where the state is kept.
+#[derive(Debug, Args)]
+pub struct StoreArguments {
+    /// The file that holds the state
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "gristmill.db",
+        env = "GRISTMILL_STORE"
+    )]
+    pub store: PathBuf,
+    /// How sure a commit is: full survives a power cut, normal may lose the last moments to one
+    #[arg(long, value_enum, default_value_t = Synchronous::Full, value_name = "LEVEL")]
+    pub synchronous: Synchronous,
+}
+
+/// When a commit counts as written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Synchronous {
+    /// When it is on disk.
+    Full,
+    /// When the system has it: a killed process loses nothing, a power cut may.
+    Normal,
+}
+
+/// When a failed job is tried again.
+#[derive(Debug, Args)]
+pub struct RetryArguments {
+    /// How long one attempt may take; what takes longer is killed and counts as failed [default: no limit]
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub timeout: Option<Duration>,
+    /// How often a failed job is tried again
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..ATTEMPTS_MAX as i64))]
+    pub retries: u32,
+    /// How the wait before the next attempt grows
+    #[arg(long, value_enum, default_value_t = BackoffArgument::Jitter)]
+    pub backoff: BackoffArgument,
+    /// The wait that the backoff begins with
+    #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = parse_span)]
+    pub retry_delay: Duration,
+}
+
+impl RetryArguments {
+    /// As a policy.
+    pub fn policy(&self) -> RetryPolicy {
+        RetryPolicy {
+            attempts_max: self.retries + 1,
+            backoff: match self.backoff {
+                BackoffArgument::Constant => Backoff::Constant,
+                BackoffArgument::Linear => Backoff::Linear,
+                BackoffArgument::Exponential => Backoff::Exponential,
+                BackoffArgument::Jitter => Backoff::Jitter,
+            },
+            delay_ms: milliseconds(self.retry_delay),
+            ..RetryPolicy::default()
+        }
+    }
+
+    /// The timeout in milliseconds.
+    pub fn timeout_ms(&self) -> Option<u64> {
+        self.timeout.map(milliseconds)
+    }
+}
+
+/// How the wait grows from attempt to attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BackoffArgument {
+    /// Always the same.
+    Constant,
+    /// The delay times the number of attempts.
+    Linear,
+    /// Doubled each time.
+    Exponential,
+    /// At random, up to the exponential wait.
+    Jitter,
+}
+
+/// A span as whole milliseconds.
+pub fn milliseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// How jobs are run.
+#[derive(Debug, Args)]
+pub struct ConcurrencyArguments {
+    /// How many processes run the script [default: the number of processors]
+    #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    pub jobs: Option<u32>,
+}
+
+impl ConcurrencyArguments {
+    /// How many processes a script gets.
+    pub fn processes(&self) -> usize {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        self.jobs.map_or(processors, |jobs| jobs as usize)
+    }
+}
+
+const RUN_HELP: &str = "\
+The script has a function `main` that takes one item and returns its result: `def main(payload)` in
+Python, `export function main(payload)` in JavaScript or TypeScript. A Bash script, or the program
+after --, reads the item from its standard input and writes the result to its standard output.
+
+Examples:
+  gristmill run word_stats.py --input items.jsonl --output results.jsonl
+  gristmill run resize.ts --input images.csv --output done.jsonl -j 4 --timeout 30s --retries 2
+  zcat log.gz | gristmill run parse.py --format lines --values > parsed.jsonl
+  gristmill run --input words.txt --output upper.jsonl -- tr a-z A-Z
+
+Run the same command again to go on after Ctrl-C, a crash or a reboot. Items that cannot be read
+fail with the file and line; the others are run. In the results every item has one line, in the
+order of the input: {\"job\":\"1:7\",\"value\":…} or {\"job\":\"1:7\",\"error\":{…}}.
+Blank lines of JSONL are skipped.";
+
+/// `gristmill run`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{RUN_HELP}\n\n{EXIT_STATUS_HELP}"))]
+pub struct RunArguments {
+    /// The script: .py, .js, .mjs, .ts or .sh
+    #[arg(required_unless_present = "program", conflicts_with = "program")]
+    pub script: Option<PathBuf>,
+    /// A program and its arguments, run once for each item
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub program: Vec<String>,
+    /// The items: a file, plain or as .gz or .zst; - is standard input [default: what is piped in]
+    #[arg(short, long, value_name = "FILE")]
+    pub input: Option<PathBuf>,
+    /// Where the results go; - is standard output
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    pub output: PathBuf,
+    /// How the items are written [default: as the input's name says; jsonl for standard input]
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
+    /// The run's name, under which it goes on [default: the names of the script and the input]
+    #[arg(long)]
+    pub name: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub concurrency: ConcurrencyArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub retry: RetryArguments,
+    /// Jobs in a batch
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=BATCH_JOBS_MAX as i64))]
+    pub batch: u32,
+    /// Run the first N items only; a later run without it does the others
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+    /// Write bare values, null for a job that failed
+    #[arg(long)]
+    pub values: bool,
+    /// Forget what an earlier run of this name did, and begin anew
+    #[arg(long, conflicts_with = "continue_run")]
+    pub restart: bool,
+    /// Go on although the script or the input has changed: what is done stays, the rest runs as it is now
+    #[arg(long = "continue")]
+    pub continue_run: bool,
+    /// Print the summary as JSON: to standard output, or to standard error where the results go there
+    #[arg(long)]
+    pub json: bool,
+    /// Show no progress and no summary
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+const SUBMIT_HELP: &str = "\
+Examples:
+  gristmill submit resize '{\"file\":\"a.png\"}' '{\"file\":\"b.png\"}'
+  gristmill submit resize --input images.csv --delay 5m --retries 3
+  gristmill worker resize.py --kind resize --drain
+
+Exit status: 0 if all jobs are submitted; 1 if some were submitted as failed, because their item
+cannot be read; 2 if nothing was submitted.";
+
+/// `gristmill submit`.
+#[derive(Debug, Args)]
+#[command(after_help = SUBMIT_HELP)]
+pub struct SubmitArguments {
+    /// Which handler is to run the jobs
+    pub kind: String,
+    /// The payloads, one JSON text a job
+    #[arg(value_name = "JSON", conflicts_with = "input")]
+    pub payloads: Vec<String>,
+    /// A file of payloads, plain or as .gz or .zst; - is standard input
+    #[arg(short, long, value_name = "FILE", required_unless_present = "payloads")]
+    pub input: Option<PathBuf>,
+    /// How the items of the file are written
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
+    /// Which workers may take the jobs
+    #[arg(long, default_value = gristmill_model::batch::DEFAULT_QUEUE)]
+    pub queue: String,
+    /// Higher is run first
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    pub priority: i16,
+    /// Not to be run before so long
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub delay: Option<Duration>,
+    /// Given up as expired if nobody has started it after so long
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub expires: Option<Duration>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub retry: RetryArguments,
+    /// Jobs in a batch
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=BATCH_JOBS_MAX as i64))]
+    pub batch: u32,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    /// Print what was submitted as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+const WORKER_HELP: &str = "\
+Examples:
+  gristmill worker resize.py --kind resize
+  gristmill worker extract.ts --queue slow --queue default -j 4
+  gristmill worker a.py b.py --kind a --kind b --drain";
+
+/// `gristmill worker`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{WORKER_HELP}\n\n{EXIT_STATUS_HELP}"))]
+pub struct WorkerArguments {
+    /// The scripts
+    #[arg(required = true, value_name = "SCRIPT")]
+    pub scripts: Vec<PathBuf>,
+    /// The kind that a script runs, one for each in their order [default: script:FILE]
+    #[arg(long = "kind", value_name = "KIND")]
+    pub kinds: Vec<String>,
+    /// A queue to take jobs from; may be repeated
+    #[arg(long = "queue", value_name = "QUEUE", default_value = gristmill_model::batch::DEFAULT_QUEUE)]
+    pub queues: Vec<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub concurrency: ConcurrencyArguments,
+    /// End when nothing is left to run
+    #[arg(long)]
+    pub drain: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    /// Print the totals at the end as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Show no progress
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Which jobs are meant.
+#[derive(Debug, Args)]
+pub struct FilterArguments {
+    /// Only jobs in this state: waiting, scheduled, running, completed, dead, cancelled or expired; may be repeated
+    #[arg(long = "state", value_name = "STATE")]
+    pub states: Vec<JobState>,
+    /// Only jobs of this kind
+    #[arg(long)]
+    pub kind: Option<String>,
+    /// Only jobs on this queue
+    #[arg(long)]
+    pub queue: Option<String>,
+    /// Only jobs of the run of this name
+    #[arg(long, value_name = "NAME")]
+    pub run: Option<String>,
+    /// Only jobs of this batch
+    #[arg(long, value_name = "N")]
+    pub batch: Option<i64>,
+}
+
+const JOBS_HELP: &str = "\
+Examples:
+  gristmill jobs --state dead
+  gristmill jobs --run word_stats.py:items.jsonl --state running --state waiting
+  gristmill jobs --after 12:999 --limit 100 --json";
+
+/// `gristmill jobs`.
+#[derive(Debug, Args)]
+#[command(after_help = JOBS_HELP)]
+pub struct JobsArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub filter: FilterArguments,
+    /// Only jobs after this one, to see the next page
+    #[arg(long, value_name = "JOB")]
+    pub after: Option<JobId>,
+    /// Jobs to list
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..gristmill_model::limits::PAGE_ROWS_MAX as i64))]
+    pub limit: u32,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    /// Print one JSON object a job and line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gristmill show`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  gristmill show 42:7\n  gristmill show 42:7 --json | jq .payload")]
+pub struct ShowArguments {
+    /// The job, as in 42:7
+    pub job: JobId,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+const CHANGE_HELP: &str = "\
+Examples:
+  gristmill retry 42:7 42:9
+  gristmill retry --state dead --kind resize
+  gristmill cancel --queue slow
+  gristmill cancel --all";
+
+/// `gristmill retry` and `gristmill cancel`.
+#[derive(Debug, Args)]
+#[command(after_help = CHANGE_HELP)]
+pub struct ChangeArguments {
+    /// The jobs, as in 42:7
+    #[arg(value_name = "JOB", conflicts_with_all = ["states", "kind", "queue", "run", "batch", "all"])]
+    pub ids: Vec<JobId>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub filter: FilterArguments,
+    /// All jobs of the store that can be
+    #[arg(long)]
+    pub all: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    /// Print the counts as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+const RESULTS_HELP: &str = "\
+Examples:
+  gristmill results word_stats.py:items.jsonl --output again.jsonl
+  gristmill results --batch 42 --values
+
+Jobs that have not ended have no line. Exit status 0 only when every job completed.";
+
+/// `gristmill results`.
+#[derive(Debug, Args)]
+#[command(after_help = RESULTS_HELP)]
+pub struct ResultsArguments {
+    /// The run's name
+    #[arg(required_unless_present = "batch", conflicts_with = "batch")]
+    pub run: Option<String>,
+    /// One batch instead of a run
+    #[arg(long, value_name = "N")]
+    pub batch: Option<i64>,
+    /// Where the results go; - is standard output
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    pub output: PathBuf,
+    /// Write bare values, null for a job that failed
+    #[arg(long)]
+    pub values: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+}
+
+/// `gristmill runs`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  gristmill runs\n  gristmill runs --json | jq .name")]
+pub struct RunsArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    /// Print one JSON object a run and line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gristmill stats`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  gristmill stats\n  gristmill stats --json | jq .hops")]
+pub struct StatsArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+const PRUNE_HELP: &str = "\
+A batch is deleted as a whole, once all of its jobs have ended. Those with dead jobs are kept for
+someone to look at, unless --dead-too is said. The results of a run cannot be written again without
+its batches.
+
+Examples:
+  gristmill prune --older-than 7d --dry-run
+  gristmill prune --older-than 30d --keep 1000";
+
+/// `gristmill prune`.
+#[derive(Debug, Args)]
+#[command(after_help = PRUNE_HELP)]
+pub struct PruneArguments {
+    /// Only batches whose last job ended so long ago
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub older_than: Duration,
+    /// Keep the latest N batches, whatever their age
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub keep: u32,
+    /// Delete batches with dead jobs too
+    #[arg(long)]
+    pub dead_too: bool,
+    /// Only say what would be deleted
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    /// Print the counts as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+const COMPLETIONS_HELP: &str = "\
+Examples:
+  gristmill completions bash > ~/.local/share/bash-completion/completions/gristmill
+  gristmill completions zsh > ~/.zfunc/_gristmill
+  gristmill completions fish > ~/.config/fish/completions/gristmill.fish";
+
+/// `gristmill completions`.
+#[derive(Debug, Args)]
+#[command(after_help = COMPLETIONS_HELP)]
+pub struct CompletionsArguments {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+impl RunArguments {
+    /// The output's file, unless it is standard output.
+    pub fn output_file(&self) -> Option<&Path> {
+        Some(self.output.as_path()).filter(|path| *path != Path::new("-"))
+    }
+}

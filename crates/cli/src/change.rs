@@ -1,0 +1,72 @@
+//! `gristmill retry` and `gristmill cancel`: change the state of jobs.
+
+use std::sync::Arc;
+
+use anyhow::bail;
+use gristmill_store::{Changed, Selection, Store};
+
+use crate::arguments::ChangeArguments;
+use crate::exit::Exit;
+use crate::output::print_line;
+use crate::span::show_count;
+
+/// Runs `gristmill retry`.
+pub async fn retry(arguments: ChangeArguments) -> anyhow::Result<Exit> {
+    let (store, selection) = select(&arguments, "retry").await?;
+    let changed = store.retry(selection).await?;
+    store.close().await?;
+    tell(
+        &arguments,
+        changed,
+        "to be run again",
+        "only dead, cancelled and expired jobs can be retried",
+    )
+}
+
+/// Runs `gristmill cancel`.
+pub async fn cancel(arguments: ChangeArguments) -> anyhow::Result<Exit> {
+    let (store, selection) = select(&arguments, "cancel").await?;
+    let changed = store.cancel(selection).await?;
+    store.close().await?;
+    tell(
+        &arguments,
+        changed,
+        "cancelled",
+        "only jobs that are not over can be cancelled",
+    )
+}
+
+async fn select(arguments: &ChangeArguments, verb: &str) -> anyhow::Result<(Arc<dyn Store>, Selection)> {
+    if arguments.ids.is_empty() && arguments.filter.is_empty() && !arguments.all {
+        bail!(
+            "say which jobs to {verb}: ids as in 42:7, or --state, --kind, --queue, --run, --batch, or --all"
+        );
+    }
+    let store = arguments.store.open_existing()?;
+    let selection = if arguments.ids.is_empty() {
+        Selection::Filter(arguments.filter.resolve(&store).await?)
+    } else {
+        Selection::Jobs(arguments.ids.clone())
+    };
+    Ok((store, selection))
+}
+
+fn tell(arguments: &ChangeArguments, changed: Changed, done: &str, rule: &str) -> anyhow::Result<Exit> {
+    if arguments.json {
+        print_line(&serde_json::to_string(&changed)?)?;
+    } else {
+        print_line(&format!("{} jobs {done}", show_count(changed.changed)))?;
+        if changed.unchanged > 0 {
+            eprintln!(
+                "{} were not, or do not exist: {rule}",
+                show_count(changed.unchanged)
+            );
+        }
+    }
+    // Who named a job expects it to be changed; who gave a filter takes what there is.
+    Ok(if arguments.ids.is_empty() || changed.unchanged == 0 {
+        Exit::Done
+    } else {
+        Exit::SomeFailed
+    })
+}

@@ -1,0 +1,111 @@
+//! How long jobs took, in a fixed amount of memory.
+
+/// Linear steps between two powers of two: the relative error of a quantile is at most 1 in 16.
+const STEPS: u32 = 16;
+
+/// Buckets for all of `u32`.
+const BUCKETS: usize = (STEPS * 29) as usize;
+
+/// Counts durations in microseconds in buckets that grow with the duration.
+#[derive(Debug, Clone)]
+pub struct DurationHistogram {
+    counts: Box<[u64]>,
+    count: u64,
+    sum_us: u64,
+}
+
+impl Default for DurationHistogram {
+    fn default() -> Self {
+        DurationHistogram {
+            counts: vec![0; BUCKETS].into(),
+            count: 0,
+            sum_us: 0,
+        }
+    }
+}
+
+impl DurationHistogram {
+    /// Counts one duration.
+    pub fn record(&mut self, duration_us: u32) {
+        self.counts[bucket(duration_us)] += 1;
+        self.count += 1;
+        self.sum_us += u64::from(duration_us);
+    }
+
+    /// The mean in microseconds; `None` where nothing was counted.
+    pub fn mean_us(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum_us as f64 / self.count as f64)
+    }
+
+    /// The duration that a share of `quantile` (0 to 1) of all do not exceed, in microseconds, rounded up
+    /// to its bucket's end.
+    pub fn quantile_us(&self, quantile: f64) -> Option<u64> {
+        let rank = ((self.count as f64 * quantile).ceil() as u64).clamp(1, self.count.max(1));
+        let mut seen = 0;
+        let bucket = self.counts.iter().position(|count| {
+            seen += count;
+            seen >= rank
+        })?;
+        Some(bucket_end(bucket))
+    }
+}
+
+/// Durations below [`STEPS`] have a bucket each; above, each power of two has [`STEPS`].
+fn bucket(duration_us: u32) -> usize {
+    if duration_us < STEPS {
+        return duration_us as usize;
+    }
+    let exponent = duration_us.ilog2();
+    let step = (duration_us >> (exponent - STEPS.ilog2())) - STEPS;
+    (STEPS * (exponent - STEPS.ilog2() + 1) + step) as usize
+}
+
+/// The longest duration of a bucket.
+fn bucket_end(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    let steps = u64::from(STEPS);
+    if bucket < steps {
+        return bucket;
+    }
+    let (octave, step) = (bucket / steps - 1, bucket % steps);
+    ((steps + step + 1) << octave) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use gristmill_model::{Rng, SplitMix64};
+
+    use super::*;
+
+    #[test]
+    fn every_duration_is_in_the_bucket_that_ends_at_or_after_it() {
+        let mut rng = SplitMix64::new(3);
+        let drawn = (0..32).flat_map(|bits| {
+            let power = 1u32 << bits;
+            [power - 1, power, power + (power >> 1)]
+        });
+        let random = (0..10_000).map(|_| rng.next_u64() as u32 >> rng.below(32));
+        for duration in drawn.chain(random).chain([u32::MAX]) {
+            let index = bucket(duration);
+            assert!(index < BUCKETS, "{duration}");
+            assert!(bucket_end(index) >= u64::from(duration), "{duration}");
+            assert!(
+                index == 0 || bucket_end(index - 1) < u64::from(duration),
+                "{duration}"
+            );
+        }
+    }
+
+    #[test]
+    fn quantiles_are_within_one_sixteenth() {
+        let mut histogram = DurationHistogram::default();
+        assert_eq!((histogram.mean_us(), histogram.quantile_us(0.99)), (None, None));
+        for duration in 1..=10_000 {
+            histogram.record(duration);
+        }
+        assert_eq!(histogram.mean_us(), Some(5_000.5));
+        let p99 = histogram.quantile_us(0.99).unwrap();
+        assert!((9_900..=9_900 * 17 / 16).contains(&p99), "{p99}");
+        assert_eq!(histogram.quantile_us(0.0), Some(1));
+    }
+}

@@ -1,0 +1,53 @@
+//! `--state`, `--kind`, `--queue`, `--run` and `--batch` as a filter of the store.
+
+use std::sync::Arc;
+
+use anyhow::bail;
+use gristmill_model::BatchId;
+use gristmill_store::{JobFilter, Run, Store};
+
+use crate::arguments::FilterArguments;
+
+impl FilterArguments {
+    /// Whether no condition is given.
+    pub fn is_empty(&self) -> bool {
+        self.states.is_empty()
+            && self.kind.is_none()
+            && self.queue.is_none()
+            && self.run.is_none()
+            && self.batch.is_none()
+    }
+
+    /// The filter, with the run looked up.
+    pub async fn resolve(&self, store: &Arc<dyn Store>) -> anyhow::Result<JobFilter> {
+        let run = match &self.run {
+            Some(name) => Some(find_run(store, name).await?.id),
+            None => None,
+        };
+        Ok(JobFilter {
+            states: self.states.clone(),
+            kind: self.kind.clone(),
+            queue: self.queue.clone(),
+            run,
+            batch: self.batch.map(BatchId),
+        })
+    }
+}
+
+/// The run of that name; where there is none, the error names those that there are.
+pub async fn find_run(store: &Arc<dyn Store>, name: &str) -> anyhow::Result<Run> {
+    if let Some(run) = store.run(name).await? {
+        return Ok(run);
+    }
+    let names: Vec<String> = store
+        .runs()
+        .await?
+        .into_iter()
+        .take(10)
+        .map(|run| format!("`{}`", run.name))
+        .collect();
+    match names.as_slice() {
+        [] => bail!("there is no run `{name}`: this store has no runs"),
+        names => bail!("there is no run `{name}`; there is {}", names.join(", ")),
+    }
+}

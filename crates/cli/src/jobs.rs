@@ -1,0 +1,66 @@
+//! `gristmill jobs`: lists jobs.
+
+use gristmill_store::{JobRow, Page};
+
+use crate::arguments::JobsArguments;
+use crate::exit::Exit;
+use crate::output::print_line;
+use crate::table::{Align, Table, cut};
+
+/// Characters of an error that are shown.
+const ERROR_CHARS_MAX: usize = 80;
+
+/// Runs the command.
+pub async fn jobs(arguments: JobsArguments) -> anyhow::Result<Exit> {
+    let store = arguments.store.open_existing()?;
+    let filter = arguments.filter.resolve(&store).await?;
+    // One more than is shown says whether there is a next page.
+    let page = Page {
+        after: arguments.after,
+        limit: arguments.limit + 1,
+    };
+    let mut rows = store.jobs(&filter, page).await?;
+    let has_more = rows.len() > arguments.limit as usize;
+    rows.truncate(arguments.limit as usize);
+    if arguments.json {
+        for row in &rows {
+            print_line(&serde_json::to_string(row)?)?;
+        }
+    } else if rows.is_empty() {
+        eprintln!("no such jobs");
+    } else {
+        print_line(&table(&rows).text())?;
+    }
+    if let Some(last) = rows.last().filter(|_| has_more) {
+        eprintln!("there are more: add --after {}", last.job);
+    }
+    Ok(Exit::Done)
+}
+
+fn table(rows: &[JobRow]) -> Table {
+    let mut table = Table::new(&[
+        ("job", Align::Left),
+        ("kind", Align::Left),
+        ("queue", Align::Left),
+        ("state", Align::Left),
+        ("attempt", Align::Right),
+        ("when", Align::Left),
+        ("error", Align::Left),
+    ]);
+    for row in rows {
+        let when = row.finished_at.or(row.run_at).unwrap_or(row.submitted_at);
+        table.row([
+            row.job.to_string(),
+            row.kind.to_string(),
+            row.queue.to_string(),
+            row.state.to_string(),
+            row.attempt.to_string(),
+            when.to_string(),
+            row.error
+                .as_deref()
+                .map(|error| cut(error, ERROR_CHARS_MAX))
+                .unwrap_or_default(),
+        ]);
+    }
+    table
+}

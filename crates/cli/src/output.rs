@@ -1,0 +1,273 @@
+//! Writes outcomes as JSON, one line a job, in the order of the jobs.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use gristmill_model::{JobError, JobId, JobState};
+use gristmill_store::BatchOutcomes;
+
+use crate::duration_histogram::DurationHistogram;
+use crate::failure_groups::FailureGroups;
+
+/// Bytes that are gathered before they are written.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// Why the output cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum OutputError {
+    /// Whoever read it has gone. No fault of anybody's.
+    #[error("the output's reader has closed the pipe")]
+    PipeClosed,
+    /// The file cannot be made.
+    #[error("{name} cannot be written: {reason}")]
+    Create {
+        /// The file.
+        name: String,
+        /// What the system said.
+        reason: io::Error,
+    },
+    /// No room.
+    #[error(
+        "the disk of {name} is full: free some space and run the same command again; it goes on where it stopped"
+    )]
+    DiskFull {
+        /// The file.
+        name: String,
+    },
+    /// Another error of the system.
+    #[error(
+        "{name} cannot be written any further: {reason}; run the same command again, and it goes on where it stopped"
+    )]
+    Write {
+        /// The file.
+        name: String,
+        /// What the system said.
+        reason: io::Error,
+    },
+}
+
+/// What the lines look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LineForm {
+    /// `{"job":"1:7","value":…}` or `{"job":"1:7","error":{…}}`.
+    Outcome,
+    /// The bare value; `null` for a job that did not complete.
+    Value,
+}
+
+/// What was written.
+#[derive(Debug, Default)]
+pub struct OutputStatistics {
+    /// Completed jobs.
+    pub completed: u64,
+    /// Dead, cancelled and expired jobs.
+    pub failed: u64,
+    /// Jobs that have not ended and so have no line.
+    pub missing: u64,
+    /// How long the completed jobs took.
+    pub durations: DurationHistogram,
+    /// Why jobs did not complete.
+    pub failures: FailureGroups,
+}
+
+/// Where outcomes are written to.
+pub struct Output {
+    name: String,
+    sink: BufWriter<Box<dyn Write + Send>>,
+    /// To be synchronised at the end; nothing for standard output.
+    file: Option<File>,
+    form: LineForm,
+    statistics: OutputStatistics,
+}
+
+/// How one job ended, with its text as it is stored.
+#[derive(Clone, Copy)]
+enum Ended<'a> {
+    Missing,
+    Value(&'a str),
+    /// With its place in the batch's errors.
+    Error(usize),
+    Cancelled,
+    Expired,
+}
+
+impl Output {
+    /// Makes the file at `path`, or empties it; standard output for `-` and for none.
+    pub fn create(path: Option<&Path>, form: LineForm) -> Result<Output, OutputError> {
+        let path = path.filter(|path| *path != Path::new("-"));
+        let Some(path) = path else {
+            return Ok(Output::to(
+                "stdout".to_owned(),
+                Box::new(io::stdout()),
+                None,
+                form,
+            ));
+        };
+        let name = path.display().to_string();
+        let cannot = |reason| OutputError::Create {
+            name: name.clone(),
+            reason,
+        };
+        let file = File::create(path).map_err(cannot)?;
+        let sink = Box::new(file.try_clone().map_err(cannot)?);
+        Ok(Output::to(name, sink, Some(file), form))
+    }
+
+    fn to(name: String, sink: Box<dyn Write + Send>, file: Option<File>, form: LineForm) -> Output {
+        let sink = BufWriter::with_capacity(BUFFER_BYTES, sink);
+        Output {
+            name,
+            sink,
+            file,
+            form,
+            statistics: OutputStatistics::default(),
+        }
+    }
+
+    /// Writes a line for each job of the batch that has ended.
+    pub fn write_batch(&mut self, outcomes: &BatchOutcomes) -> Result<(), OutputError> {
+        let written = self.write_lines(outcomes);
+        written.map_err(|reason| self.failed(reason))
+    }
+
+    /// Hands over what is buffered, so that a reader sees it.
+    pub fn flush(&mut self) -> Result<(), OutputError> {
+        let flushed = self.sink.flush();
+        flushed.map_err(|reason| self.failed(reason))
+    }
+
+    /// Writes what is buffered, sees it on disk, and returns what was written.
+    pub fn finish(mut self) -> Result<OutputStatistics, OutputError> {
+        self.flush()?;
+        if let Some(file) = &self.file
+            && file.metadata().is_ok_and(|metadata| metadata.is_file())
+            && let Err(reason) = file.sync_all()
+        {
+            return Err(self.failed(reason));
+        }
+        Ok(self.statistics)
+    }
+
+    fn failed(&self, reason: io::Error) -> OutputError {
+        let name = self.name.clone();
+        match reason.kind() {
+            io::ErrorKind::BrokenPipe => OutputError::PipeClosed,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => OutputError::DiskFull { name },
+            _ => OutputError::Write { name, reason },
+        }
+    }
+
+    fn write_lines(&mut self, outcomes: &BatchOutcomes) -> io::Result<()> {
+        let ended = self.by_position(outcomes);
+        let prefix = format!("{{\"job\":\"{}:", outcomes.batch);
+        let mut number = itoa::Buffer::new();
+        for (position, ended) in ended.into_iter().enumerate() {
+            let position = position as u32;
+            if let Ended::Missing = ended {
+                self.statistics.missing += 1;
+                continue;
+            }
+            let error = match ended {
+                Ended::Missing | Ended::Value(_) => None,
+                Ended::Error(index) => Some(std::borrow::Cow::Borrowed(&outcomes.errors[index].error)),
+                Ended::Cancelled => Some(std::borrow::Cow::Owned(JobError::new(
+                    "cancelled",
+                    "the job was cancelled",
+                ))),
+                Ended::Expired => Some(std::borrow::Cow::Owned(JobError::new(
+                    "expired",
+                    "nobody started the job in time",
+                ))),
+            };
+            match &error {
+                None => self.statistics.completed += 1,
+                Some(error) => {
+                    self.statistics.failed += 1;
+                    self.statistics.failures.record(
+                        JobId {
+                            batch: outcomes.batch,
+                            position,
+                        },
+                        error,
+                    );
+                }
+            }
+            if self.form == LineForm::Outcome {
+                self.sink.write_all(prefix.as_bytes())?;
+                self.sink.write_all(number.format(position).as_bytes())?;
+                self.sink.write_all(if error.is_some() {
+                    b"\",\"error\":"
+                } else {
+                    b"\",\"value\":"
+                })?;
+            }
+            match (&error, ended, self.form) {
+                (_, Ended::Value(value), _) => self.sink.write_all(value.as_bytes())?,
+                (Some(error), _, LineForm::Outcome) => serde_json::to_writer(&mut self.sink, error)?,
+                _ => self.sink.write_all(b"null")?,
+            }
+            self.sink.write_all(if self.form == LineForm::Outcome {
+                b"}\n"
+            } else {
+                b"\n"
+            })?;
+        }
+        Ok(())
+    }
+
+    /// How each job of the batch ended, by position.
+    fn by_position<'a>(&mut self, outcomes: &'a BatchOutcomes) -> Vec<Ended<'a>> {
+        let mut ended = vec![Ended::Missing; outcomes.count as usize];
+        for report in &outcomes.reports {
+            let mut values = report.values.as_ref().map(|values| values.items());
+            for position in report.positions.iter() {
+                ended[position as usize] = match report.state {
+                    JobState::Completed => values
+                        .as_mut()
+                        .and_then(Iterator::next)
+                        .map_or(Ended::Missing, Ended::Value),
+                    JobState::Cancelled => Ended::Cancelled,
+                    JobState::Expired => Ended::Expired,
+                    // The errors come below, by position.
+                    _ => Ended::Missing,
+                };
+            }
+            if report.state == JobState::Completed {
+                for duration_us in &report.durations_us {
+                    self.statistics.durations.record(*duration_us);
+                }
+            }
+        }
+        for (index, failure) in outcomes.errors.iter().enumerate() {
+            ended[failure.position as usize] = Ended::Error(index);
+        }
+        ended
+    }
+}
+
+/// Writes a line of text for people or programs to standard output.
+pub fn print_line(text: &str) -> Result<(), OutputError> {
+    let mut stdout = io::stdout().lock();
+    let written = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.write_all(b"\n"));
+    written
+        .and_then(|()| stdout.flush())
+        .map_err(|reason| match reason.kind() {
+            io::ErrorKind::BrokenPipe => OutputError::PipeClosed,
+            _ => OutputError::Write {
+                name: "stdout".to_owned(),
+                reason,
+            },
+        })
+}
+
+/// Whether two paths name one file that exists.
+pub fn is_same_file(left: &Path, right: &Path) -> bool {
+    let real = |path: &Path| -> Option<PathBuf> { path.canonicalize().ok() };
+    matches!((real(left), real(right)), (Some(left), Some(right)) if left == right)
+}
+
+#[cfg(test)]
+mod tests;

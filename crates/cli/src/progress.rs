@@ -1,0 +1,224 @@
+//! Shows how far a run or a worker is: a bar on a terminal, plain lines elsewhere.
+
+use std::collections::VecDeque;
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::time::Instant;
+
+use crate::span::{show_count, show_seconds};
+
+/// How often a terminal is drawn on.
+const DRAW_EVERY: Duration = Duration::from_millis(100);
+
+/// How often a line is written elsewhere.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// The time over which the rate is taken.
+const RATE_OVER: Duration = Duration::from_secs(5);
+
+/// How far it is.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Snapshot {
+    /// Jobs that completed.
+    pub completed: u64,
+    /// Jobs that failed for good.
+    pub failed: u64,
+    /// Attempts that failed and are followed by another.
+    pub retried: u64,
+    /// All jobs, as far as that is known.
+    pub total: Option<u64>,
+    /// The total is guessed from the bytes read so far.
+    pub total_is_guessed: bool,
+    /// Mean jobs that were committed at once.
+    pub batch_jobs_mean: f64,
+}
+
+/// Where progress is shown.
+enum Shown {
+    Bar(ProgressBar),
+    Lines,
+    Nowhere,
+}
+
+/// The progress of one command.
+pub struct Progress {
+    shown: Shown,
+    samples: VecDeque<(Instant, u64)>,
+}
+
+impl Progress {
+    /// On standard error, unless `quiet`. A bar where that is a terminal that nothing else is written to.
+    pub fn new(quiet: bool, results_on_stdout: bool) -> Progress {
+        let stderr_is_terminal = std::io::stderr().is_terminal();
+        let shares_terminal = results_on_stdout && std::io::stdout().is_terminal();
+        let shown = match (quiet || shares_terminal, stderr_is_terminal) {
+            (true, _) => Shown::Nowhere,
+            (false, true) => {
+                let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(12));
+                bar.set_style(style(false));
+                Shown::Bar(bar)
+            }
+            (false, false) => Shown::Lines,
+        };
+        Progress {
+            shown,
+            samples: VecDeque::new(),
+        }
+    }
+
+    /// Shows what `look` sees, again and again, until it is dropped.
+    pub async fn show(mut self, look: impl Fn() -> Snapshot) {
+        let every = match self.shown {
+            Shown::Bar(_) => DRAW_EVERY,
+            Shown::Lines => LINE_EVERY,
+            Shown::Nowhere => return std::future::pending().await,
+        };
+        let mut ticks = tokio::time::interval(every);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        ticks.tick().await;
+        loop {
+            self.draw(look());
+            ticks.tick().await;
+        }
+    }
+
+    fn draw(&mut self, now: Snapshot) {
+        let rate = self.rate(now.completed + now.failed);
+        match &self.shown {
+            Shown::Bar(bar) => {
+                if bar.length() != now.total {
+                    bar.set_style(style(now.total.is_some()));
+                    if let Some(total) = now.total {
+                        bar.set_length(total);
+                    }
+                }
+                bar.set_position(now.completed + now.failed);
+                bar.set_message(describe(&now, rate));
+                bar.tick();
+            }
+            Shown::Lines if rate.is_some() => {
+                // Nobody is left to tell where this cannot be written.
+                let _ = writeln!(std::io::stderr(), "gristmill: {}", describe(&now, rate));
+            }
+            Shown::Lines | Shown::Nowhere => {}
+        }
+    }
+
+    /// Jobs a second over the last few seconds; `None` before there are two looks.
+    fn rate(&mut self, done: u64) -> Option<f64> {
+        let now = Instant::now();
+        self.samples.push_back((now, done));
+        while self.samples.len() > 2 && now - self.samples[1].0 >= RATE_OVER {
+            self.samples.pop_front();
+        }
+        let (since, before) = self.samples[0];
+        let seconds = (now - since).as_secs_f64();
+        (seconds > 0.0).then(|| done.saturating_sub(before) as f64 / seconds)
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Shown::Bar(bar) = &self.shown {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn style(total_is_known: bool) -> ProgressStyle {
+    let template = if total_is_known {
+        "{wide_bar:.green} {percent:>3}% {msg}"
+    } else {
+        "{spinner:.green} {msg}"
+    };
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// One line on how far it is.
+fn describe(now: &Snapshot, rate: Option<f64>) -> String {
+    let done = now.completed + now.failed;
+    let mut text = show_count(done);
+    if let Some(total) = now.total {
+        let about = if now.total_is_guessed { "about " } else { "" };
+        text.push_str(&format!(" of {about}{}", show_count(total)));
+    }
+    text.push_str(" done");
+    if now.failed > 0 {
+        text.push_str(&format!(", {} failed", show_count(now.failed)));
+    }
+    if now.retried > 0 {
+        text.push_str(&format!(", {} to try again", show_count(now.retried)));
+    }
+    if let Some(rate) = rate {
+        text.push_str(&format!(", {} jobs/s", show_rate(rate)));
+        if let Some(total) = now.total.filter(|_| rate > 0.0) {
+            let seconds = total.saturating_sub(done) as f64 / rate;
+            text.push_str(&format!(", {} left", show_seconds(seconds.ceil() as u64)));
+        }
+    }
+    if now.batch_jobs_mean > 0.0 {
+        text.push_str(&format!(", batches of {}", show_rate(now.batch_jobs_mean)));
+    }
+    text
+}
+
+/// Writes a rate or a mean: whole where it is large.
+pub fn show_rate(rate: f64) -> String {
+    if rate < 10.0 {
+        format!("{rate:.1}")
+    } else {
+        show_count(rate.round() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_is_known_and_no_more() {
+        let mut now = Snapshot {
+            completed: 1_200,
+            ..Snapshot::default()
+        };
+        assert_eq!(describe(&now, None), "1,200 done");
+        now = Snapshot {
+            failed: 34,
+            retried: 2,
+            total: Some(100_000),
+            total_is_guessed: true,
+            batch_jobs_mean: 512.4,
+            ..now
+        };
+        assert_eq!(
+            describe(&now, Some(9_876.6)),
+            "1,234 of about 100,000 done, 34 failed, 2 to try again, 9,877 jobs/s, 10s left, batches of 512"
+        );
+        assert_eq!(describe(&now, Some(0.0)).contains("left"), false);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_rate_is_of_the_last_seconds() {
+        let mut progress = Progress {
+            shown: Shown::Nowhere,
+            samples: VecDeque::new(),
+        };
+        assert_eq!(progress.rate(0), None);
+        for second in 1..=20u64 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            let done = if second <= 10 {
+                second * 1_000
+            } else {
+                10_000 + (second - 10) * 10
+            };
+            let rate = progress.rate(done).unwrap();
+            if second == 10 {
+                assert_eq!(rate.round(), 1_000.0);
+            }
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(progress.rate(10_110).unwrap().round(), 10.0);
+    }
+}

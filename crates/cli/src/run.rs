@@ -1,0 +1,452 @@
+//! `gristmill run`: a script over every item of an input, durably.
+//!
+//! Three things go on at once, bound to each other by the store: the feeder submits the input, batch by
+//! batch and only so far ahead; the worker runs what is submitted; the writer follows in the input's order
+//! and writes each batch once it has ended. Each can stop at any moment: what it did is in the store.
+
+mod backlog;
+mod feeder;
+mod identity;
+mod lock;
+mod plan;
+mod writer;
+
+pub use identity::{ScriptIdentity, kind_of};
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use anyhow::Context;
+use gristmill_engine::{Engine, Handler, RunningWorker, SourceError, WorkerSettings};
+use gristmill_model::BatchOptions;
+use gristmill_store::RunState;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::arguments::RunArguments;
+use crate::exit::Exit;
+use crate::input::Format;
+use crate::interrupt::Interrupt;
+use crate::open_store::engine_over;
+use crate::output::{LineForm, Output, OutputError, OutputStatistics, print_line};
+use crate::progress::{Progress, Snapshot};
+use crate::script::{detect, start};
+use crate::summary::{Standing, Summary};
+use backlog::Backlog;
+use feeder::{Fed, FeedError, Feeder};
+use identity::queue_of;
+use lock::RunLock;
+use plan::{Plan, Request};
+use writer::{Stage, WriteError, Writer, Written};
+
+/// Runs the command.
+pub async fn run(arguments: RunArguments) -> anyhow::Result<Exit> {
+    let interrupt = Interrupt::listen()?;
+    let request = Request::new(
+        &arguments,
+        detect(arguments.script.as_deref(), &arguments.program)?,
+    )?;
+    let store = arguments.store.open_or_create()?;
+    let _lock = RunLock::take(&arguments.store.store, &request.name)?;
+    // A script that cannot be run is told before a run is begun or an old one forgotten.
+    let handler = match store.run(&request.name).await? {
+        Some(_) if !arguments.restart => None,
+        _ => Some(start(request.script.clone(), arguments.concurrency.processes()).await?),
+    };
+    let plan = Plan::make(&store, &request, &arguments).await?;
+    let form = if arguments.values {
+        LineForm::Value
+    } else {
+        LineForm::Outcome
+    };
+    let output = Output::create(arguments.output_file(), form)?;
+    let engine = engine_over(store).await?;
+    let ended = Run {
+        arguments: &arguments,
+        request: &request,
+        engine: &engine,
+        interrupt,
+    }
+    .go(plan, handler, output)
+    .await;
+    engine.close().await?;
+    ended
+}
+
+/// A run at work in this process.
+struct Run<'a> {
+    arguments: &'a RunArguments,
+    request: &'a Request,
+    engine: &'a Engine,
+    interrupt: Interrupt,
+}
+
+/// What came of the three parts.
+#[derive(Default)]
+struct Outcome {
+    written: Option<Written>,
+    /// The input was submitted to its end or limit.
+    fed: bool,
+    /// The first thing that went wrong.
+    problem: Option<anyhow::Error>,
+    pipe_closed: bool,
+}
+
+/// What the summary says beside the outcome.
+struct Ending {
+    ended_before: u64,
+    ended_here: u64,
+    blank_lines: u64,
+    seconds: f64,
+    was_finished: bool,
+    is_limited: bool,
+}
+
+impl Outcome {
+    fn note(&mut self, problem: anyhow::Error) {
+        if matches!(
+            problem.downcast_ref(),
+            Some(WriteError::Output(OutputError::PipeClosed))
+        ) {
+            self.pipe_closed = true;
+        } else if self.problem.is_none() {
+            self.problem = Some(problem);
+        }
+    }
+}
+
+impl Run<'_> {
+    async fn go(
+        self,
+        mut plan: Plan,
+        handler: Option<Arc<dyn Handler>>,
+        output: Output,
+    ) -> anyhow::Result<Exit> {
+        let begun_at = Instant::now();
+        let backlog = Arc::new(Backlog::new(self.arguments.batch));
+        self.say_how_it_begins(&plan);
+        let was_finished = plan.is_finished();
+        let reader = plan.reader.take();
+        let (stage, stages) = watch::channel(Stage {
+            all_fed: reader.is_none(),
+            all_run: was_finished,
+        });
+        let writer = Writer {
+            store: self.engine.store().clone(),
+            run: plan.run,
+            backlog: backlog.clone(),
+            stage: stages,
+        };
+        let worker = if was_finished {
+            None
+        } else {
+            Some(self.start_worker(&plan, handler, &backlog).await?)
+        };
+        let writing = tokio::spawn(writer.write(output));
+        let reads_further = reader.is_some();
+        let feeding = reader
+            .map(|reader| tokio::spawn(self.feeder(&plan, &backlog).feed(reader, self.interrupt.clone())));
+        let mut outcome = {
+            let progress = Progress::new(self.arguments.quiet, self.arguments.output_file().is_none());
+            let look = || self.look(&plan, &backlog, stage.borrow().all_fed);
+            tokio::select! {
+                outcome = self.conduct(feeding, worker, writing, &stage) => outcome,
+                _ = progress.show(look) => Outcome::default(),
+            }
+        };
+        let is_limited = reads_further && self.stands_at_limit(&plan, &backlog);
+        if let Err(error) = self.note_state(&plan, &outcome, is_limited).await {
+            outcome.note(error);
+        }
+        let counts = backlog.counts();
+        let ending = Ending {
+            ended_before: plan.counts.ended(),
+            ended_here: counts.completed.load(Ordering::Relaxed) + counts.failed.load(Ordering::Relaxed),
+            blank_lines: self.blank_lines().await?,
+            seconds: begun_at.elapsed().as_secs_f64(),
+            was_finished,
+            is_limited,
+        };
+        self.end(outcome, &ending)
+    }
+
+    fn say_how_it_begins(&self, plan: &Plan) {
+        if self.arguments.quiet || !plan.is_resumed || plan.is_finished() {
+            return;
+        }
+        let (ended, left) = (plan.counts.ended(), plan.counts.total() - plan.counts.ended());
+        eprintln!(
+            "gristmill: going on with run `{}`: {} jobs done before, {} submitted and not done",
+            self.request.name,
+            crate::span::show_count(ended),
+            crate::span::show_count(left)
+        );
+    }
+
+    async fn start_worker(
+        &self,
+        plan: &Plan,
+        handler: Option<Arc<dyn Handler>>,
+        backlog: &Arc<Backlog>,
+    ) -> anyhow::Result<RunningWorker> {
+        let handler = match handler {
+            Some(handler) => handler,
+            None => {
+                start(
+                    self.request.script.clone(),
+                    self.arguments.concurrency.processes(),
+                )
+                .await?
+            }
+        };
+        let concurrency = handler.concurrency().unwrap_or(1);
+        let mut worker = self.engine.worker();
+        worker.settings(WorkerSettings {
+            concurrency,
+            ..WorkerSettings::default()
+        });
+        worker
+            .name(format!("run:{}", self.request.name))
+            .queues([queue_of(&self.request.name)]);
+        worker
+            .handler(plan.kind.as_str(), handler)
+            .observer(backlog.clone());
+        Ok(worker.start())
+    }
+
+    fn feeder(&self, plan: &Plan, backlog: &Arc<Backlog>) -> Feeder {
+        Feeder {
+            store: self.engine.store().clone(),
+            run: plan.run,
+            kind: plan.kind.clone(),
+            queue: queue_of(&self.request.name),
+            options: BatchOptions {
+                timeout_ms: self.arguments.retry.timeout_ms(),
+                retry: self.arguments.retry.policy(),
+                ..BatchOptions::default()
+            },
+            backlog: backlog.clone(),
+        }
+    }
+
+    /// Lets the three parts go on until each has ended, and stops the others where one fails or the program
+    /// is interrupted.
+    async fn conduct(
+        &self,
+        mut feeding: Option<JoinHandle<Result<Fed, FeedError>>>,
+        worker: Option<RunningWorker>,
+        mut writing: JoinHandle<Result<Written, WriteError>>,
+        stage: &watch::Sender<Stage>,
+    ) -> Outcome {
+        let mut outcome = Outcome {
+            fed: feeding.is_none(),
+            ..Outcome::default()
+        };
+        let mut interrupt = self.interrupt.clone();
+        let stopper = worker.as_ref().map(RunningWorker::stopper);
+        let stop = || stopper.iter().for_each(gristmill_engine::Stopper::stop);
+        let mut running = worker.map(|worker| tokio::spawn(worker.join()));
+        let (mut writes, mut asked) = (true, false);
+        while feeding.is_some() || running.is_some() || writes {
+            tokio::select! {
+                fed = join(&mut feeding), if feeding.is_some() => {
+                    feeding = None;
+                    match fed {
+                        Ok(Ok(Fed::Whole)) => outcome.fed = true,
+                        Ok(Ok(Fed::Interrupted)) => {}
+                        Err(error) if error.is_cancelled() => {}
+                        Err(error) => outcome.note(error.into()),
+                        // What was read before is run to its end; the store's errors end everything.
+                        Ok(Err(FeedError::Input(error))) => outcome.note(error.into()),
+                        Ok(Err(FeedError::Store(error))) => {
+                            outcome.note(error.into());
+                            stop();
+                        }
+                    }
+                    stage.send_modify(|stage| stage.all_fed = true);
+                }
+                ran = join(&mut running), if running.is_some() => {
+                    running = None;
+                    if let Err(error) = flatten(ran) {
+                        outcome.note(error);
+                    }
+                    feeding.iter().for_each(JoinHandle::abort);
+                    stage.send_modify(|stage| stage.all_run = true);
+                }
+                written = &mut writing, if writes => {
+                    writes = false;
+                    match written {
+                        Ok(Ok(written)) => outcome.written = Some(written),
+                        Ok(Err(error)) => outcome.note(error.into()),
+                        Err(error) => outcome.note(error.into()),
+                    }
+                    feeding.iter().for_each(JoinHandle::abort);
+                    stop();
+                }
+                _ = interrupt.wait(), if !asked => {
+                    asked = true;
+                    if !self.arguments.quiet {
+                        eprintln!("\ngristmill: finishing what is running; once more to leave at once (nothing committed is lost)");
+                    }
+                    stop();
+                }
+            }
+        }
+        outcome
+    }
+
+    /// How far the run is, for the progress.
+    fn look(&self, plan: &Plan, backlog: &Backlog, all_fed: bool) -> Snapshot {
+        let counts = backlog.counts();
+        let [
+            submitted,
+            completed,
+            failed,
+            retried,
+            reports,
+            input_bytes,
+            input_jobs,
+        ] = [
+            &counts.submitted,
+            &counts.completed,
+            &counts.failed,
+            &counts.retried,
+            &counts.reports,
+            &counts.input_bytes,
+            &counts.input_jobs,
+        ]
+        .map(|count| count.load(Ordering::Relaxed));
+        let guessed = match self.request.input.plain_size_bytes() {
+            Some(bytes) if input_bytes > 0 => {
+                Some((bytes as f64 / input_bytes as f64 * input_jobs as f64) as u64)
+            }
+            _ => None,
+        };
+        let (total, total_is_guessed) = match (all_fed, guessed) {
+            (true, _) => (Some(plan.counts.total() + submitted), false),
+            (false, guessed) => (guessed, true),
+        };
+        let limit = self.arguments.limit.unwrap_or(u64::MAX);
+        Snapshot {
+            completed: plan.counts.completed + completed,
+            failed: plan.counts.ended() - plan.counts.completed + failed,
+            retried,
+            total: total.map(|total| total.min(limit.max(plan.counts.total()))),
+            total_is_guessed,
+            batch_jobs_mean: if reports > 0 {
+                (completed + failed) as f64 / reports as f64
+            } else {
+                0.0
+            },
+        }
+    }
+
+    fn stands_at_limit(&self, plan: &Plan, backlog: &Backlog) -> bool {
+        let read = backlog
+            .counts()
+            .input_jobs
+            .load(Ordering::Relaxed)
+            .max(plan.progress.jobs);
+        self.arguments.limit.is_some_and(|limit| read >= limit)
+    }
+
+    /// Writes down that the input is submitted to its end, and that the run is finished.
+    async fn note_state(&self, plan: &Plan, outcome: &Outcome, is_limited: bool) -> anyhow::Result<()> {
+        if !outcome.fed || is_limited {
+            return Ok(());
+        }
+        let is_finished =
+            outcome.problem.is_none() && outcome.written.as_ref().is_some_and(|written| written.is_whole);
+        let state = if is_finished {
+            RunState::Finished
+        } else {
+            RunState::Submitted
+        };
+        let noted = self
+            .engine
+            .store()
+            .update_run(plan.run, plan.remember.clone(), state)
+            .await;
+        noted.context("the end of the run cannot be noted")
+    }
+
+    /// Lines of a JSONL input that were skipped because nothing is on them.
+    async fn blank_lines(&self) -> anyhow::Result<u64> {
+        if self.request.description.input.format != Format::Jsonl.name() {
+            return Ok(0);
+        }
+        let run = self.engine.store().run(&self.request.name).await?;
+        Ok(run.map_or(0, |run| run.progress.lines.saturating_sub(run.progress.jobs)))
+    }
+
+    fn end(&self, outcome: Outcome, ending: &Ending) -> anyhow::Result<Exit> {
+        let is_whole = outcome.fed && outcome.written.as_ref().is_some_and(|written| written.is_whole);
+        let standing = match (is_whole, ending.was_finished, ending.is_limited) {
+            (true, true, _) => Standing::FinishedBefore,
+            (true, false, true) => Standing::Limited,
+            (true, false, false) => Standing::Finished,
+            (false, ..) => Standing::Stopped {
+                ended: ending.ended_before + ending.ended_here,
+            },
+        };
+        if let Some(written) = &outcome.written {
+            let summary = Summary {
+                name: &self.request.name,
+                store_option: self.store_option(),
+                statistics: &written.statistics,
+                blank_lines: ending.blank_lines,
+                ended_here: ending.ended_here,
+                seconds: ending.seconds,
+                standing,
+            };
+            self.tell(&summary)?;
+        }
+        if let Some(problem) = outcome.problem {
+            return Err(problem);
+        }
+        let all_completed = |statistics: &OutputStatistics| statistics.failed == 0;
+        Ok(
+            match (outcome.pipe_closed, self.interrupt.asked(), &outcome.written) {
+                (true, ..) => Exit::PipeClosed,
+                (false, Some(exit), _) if !is_whole => exit,
+                (false, _, Some(written)) if is_whole && all_completed(&written.statistics) => Exit::Done,
+                _ => Exit::SomeFailed,
+            },
+        )
+    }
+
+    fn tell(&self, summary: &Summary<'_>) -> anyhow::Result<()> {
+        if self.arguments.json {
+            let json = summary.json().to_string();
+            match self.arguments.output_file() {
+                Some(_) => print_line(&json)?,
+                None => eprintln!("{json}"),
+            }
+        } else if !self.arguments.quiet {
+            eprintln!("{}", summary.text());
+        }
+        Ok(())
+    }
+
+    /// The option that names the store in commands that are suggested.
+    fn store_option(&self) -> String {
+        let path = &self.arguments.store.store;
+        if path.as_os_str() == "gristmill.db" {
+            String::new()
+        } else {
+            format!(" --store '{}'", path.display())
+        }
+    }
+}
+
+async fn join<T>(task: &mut Option<JoinHandle<T>>) -> Result<T, tokio::task::JoinError> {
+    match task {
+        Some(task) => task.await,
+        None => std::future::pending().await,
+    }
+}
+
+fn flatten<T>(ran: Result<Result<T, SourceError>, tokio::task::JoinError>) -> anyhow::Result<T> {
+    Ok(ran??)
+}

@@ -1,0 +1,163 @@
+//! Submits a run's input, as far ahead of the workers as it may.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use gristmill_model::{BatchOptions, NewBatch};
+use gristmill_store::{RunAdvance, RunState, Store, StoreError};
+use tokio::sync::mpsc;
+
+use super::backlog::{Backlog, LOOK_AGAIN_EVERY};
+use crate::input::{BatchReader, InputBatch, InputError};
+use crate::interrupt::Interrupt;
+
+/// Batches that are read and not submitted at most.
+const BATCHES_READ_MAX: usize = 4;
+
+/// Bytes of payloads in one submit, after which it takes no further batch.
+const SUBMIT_BYTES_TARGET: usize = 4 << 20;
+
+/// Why feeding stopped before the end of the input.
+#[derive(Debug, thiserror::Error)]
+pub enum FeedError {
+    /// The input cannot be read.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// The store refused a batch.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// How feeding ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fed {
+    /// The input is submitted to its end, or to the limit of jobs.
+    Whole,
+    /// The program was asked to come to an end.
+    Interrupted,
+}
+
+/// What every batch of the run has in common.
+#[derive(Debug, Clone)]
+pub struct Feeder {
+    /// Where to.
+    pub store: Arc<dyn Store>,
+    /// The run.
+    pub run: gristmill_model::RunId,
+    /// The batches' kind.
+    pub kind: String,
+    /// The batches' queue.
+    pub queue: String,
+    /// The batches' options.
+    pub options: BatchOptions,
+    /// What is not ended.
+    pub backlog: Arc<Backlog>,
+}
+
+impl Feeder {
+    /// Submits batches until the input ends or the program is interrupted.
+    pub async fn feed(self, reader: BatchReader, mut interrupt: Interrupt) -> Result<Fed, FeedError> {
+        let mut batches = read_in_background(reader);
+        loop {
+            let batch = tokio::select! {
+                _ = interrupt.wait() => return Ok(Fed::Interrupted),
+                batch = async { self.wait_for_room().await?; Ok::<_, StoreError>(batches.recv().await) } => batch?,
+            };
+            let Some(first) = batch else { return Ok(Fed::Whole) };
+            let mut group = vec![first?];
+            let mut bytes = group[0].payloads.as_str().len();
+            let mut failed = None;
+            // Whatever has gathered meanwhile goes along: one transaction for all.
+            while bytes < SUBMIT_BYTES_TARGET && group.len() < BATCHES_READ_MAX {
+                match batches.try_recv() {
+                    Ok(Ok(batch)) => {
+                        bytes += batch.payloads.as_str().len();
+                        group.push(batch);
+                    }
+                    Ok(Err(error)) => {
+                        failed = Some(error);
+                        break;
+                    }
+                    Err(_) => break,
+                }
+            }
+            self.submit(group).await?;
+            if let Some(error) = failed {
+                return Err(error.into());
+            }
+        }
+    }
+
+    async fn wait_for_room(&self) -> Result<(), StoreError> {
+        let mut changes = self.backlog.changes();
+        while !self.backlog.has_room() {
+            changes.mark_unchanged();
+            if self.backlog.has_room() {
+                break;
+            }
+            if tokio::time::timeout(LOOK_AGAIN_EVERY, changes.changed())
+                .await
+                .is_err()
+            {
+                for batch in self.backlog.open_batches() {
+                    if self.store.is_finished(batch).await? {
+                        self.backlog.note_finished(batch);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn submit(&self, group: Vec<InputBatch>) -> Result<(), StoreError> {
+        let Some(progress) = group.last().map(|batch| batch.progress) else {
+            return Ok(());
+        };
+        let sizes: Vec<(u64, u64)> = group
+            .iter()
+            .map(|batch| {
+                let runnable = batch.payloads.count() as usize - batch.rejected.len();
+                (runnable as u64, batch.payloads.as_str().len() as u64)
+            })
+            .collect();
+        let counts = self.backlog.counts();
+        let rejected: usize = group.iter().map(|batch| batch.rejected.len()).sum();
+        let jobs: u64 = group.iter().map(|batch| u64::from(batch.payloads.count())).sum();
+        let batches = group.into_iter().map(|batch| NewBatch {
+            kind: self.kind.clone(),
+            queue: self.queue.clone(),
+            payloads: batch.payloads,
+            options: self.options.clone(),
+            rejected: batch.rejected,
+        });
+        let advance = RunAdvance {
+            run: self.run,
+            progress,
+            state: RunState::Submitting,
+        };
+        let ids = self.store.submit(batches.collect(), Some(advance)).await?;
+        counts.submitted.fetch_add(jobs, Ordering::Relaxed);
+        counts.failed.fetch_add(rejected as u64, Ordering::Relaxed);
+        counts.input_bytes.store(progress.bytes, Ordering::Relaxed);
+        counts.input_jobs.store(progress.jobs, Ordering::Relaxed);
+        for (batch, (jobs, bytes)) in ids.into_iter().zip(sizes) {
+            self.backlog.note_submitted(batch, jobs, bytes);
+        }
+        Ok(())
+    }
+}
+
+/// Reads on a thread of its own, since a file or pipe may make it wait. The thread ends with the input,
+/// or when nobody wants its batches any more.
+fn read_in_background(mut reader: BatchReader) -> mpsc::Receiver<Result<InputBatch, InputError>> {
+    let (sender, receiver) = mpsc::channel(BATCHES_READ_MAX);
+    std::thread::spawn(move || {
+        while let Some(next) = reader.next_batch().transpose() {
+            let failed = next.is_err();
+            if sender.blocking_send(next).is_err() || failed {
+                break;
+            }
+        }
+    });
+    receiver
+}

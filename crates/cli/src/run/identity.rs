@@ -1,0 +1,159 @@
+//! What makes a run the same run: its name, its script and its input.
+
+use std::io;
+use std::path::Path;
+
+use gristmill_model::limits::NAME_BYTES_MAX;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::input::{Fingerprint, Input};
+
+/// The queue's prefix, which must fit into its name with the run's.
+const QUEUE_PREFIX: &str = "run:";
+
+/// What the store keeps of a run, as JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Description {
+    /// What runs the items.
+    pub script: ScriptIdentity,
+    /// The kind of the run's batches. It stays, even where the script is another one later.
+    pub kind: String,
+    /// Where the items come from.
+    pub input: Fingerprint,
+}
+
+/// What identifies a script or program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScriptIdentity {
+    /// Its absolute path.
+    pub path: String,
+    /// SHA-256 of its file in hexadecimal digits. What it imports is not looked at.
+    pub sha256: String,
+    /// A program's arguments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<String>,
+}
+
+impl ScriptIdentity {
+    /// Reads the file at `path`.
+    pub fn read(path: &Path, arguments: Vec<String>) -> io::Result<ScriptIdentity> {
+        let digest = Sha256::digest(std::fs::read(path)?);
+        Ok(ScriptIdentity {
+            path: path.to_string_lossy().into_owned(),
+            sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            arguments,
+        })
+    }
+
+    /// The file's name.
+    pub fn short_name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or(&self.path)
+    }
+
+    /// What is different now, if anything is.
+    pub fn difference(&self, now: &ScriptIdentity) -> Option<String> {
+        if self.path != now.path {
+            return Some(format!("the script was {}, and is {} now", self.path, now.path));
+        }
+        if self.arguments != now.arguments {
+            let (before, after) = (self.arguments.join(" "), now.arguments.join(" "));
+            return Some(format!(
+                "the program's arguments were `{before}`, and are `{after}` now"
+            ));
+        }
+        (self.sha256 != now.sha256).then(|| format!("the script {} has changed", now.path))
+    }
+}
+
+/// The name of a run that has none of its own: the script's and the input's, as `word_stats.py:items.jsonl`.
+pub fn default_name(script: &ScriptIdentity, input: &Input) -> String {
+    let name = format!("{}:{}", script.short_name(), input.short_name());
+    let printable = name
+        .chars()
+        .map(|letter| if letter.is_control() { '_' } else { letter });
+    let mut bytes_left = NAME_BYTES_MAX - QUEUE_PREFIX.len();
+    printable
+        .take_while(|letter| {
+            let fits = letter.len_utf8() <= bytes_left;
+            bytes_left = bytes_left.saturating_sub(letter.len_utf8());
+            fits
+        })
+        .collect()
+}
+
+/// Checks a name that was given.
+pub fn check_name(name: &str) -> anyhow::Result<()> {
+    gristmill_model::batch::check_name("run", name)?;
+    if queue_of(name).len() > NAME_BYTES_MAX {
+        anyhow::bail!(
+            "the name of a run has at most {} bytes: {name}",
+            NAME_BYTES_MAX - QUEUE_PREFIX.len()
+        );
+    }
+    Ok(())
+}
+
+/// The run's own queue, so that no other worker takes its jobs by accident.
+pub fn queue_of(name: &str) -> String {
+    format!("{QUEUE_PREFIX}{name}")
+}
+
+/// The kind of a script's jobs.
+pub fn kind_of(script: &ScriptIdentity) -> String {
+    let kind: String = format!("script:{}", script.short_name())
+        .chars()
+        .filter(|letter| !letter.is_control())
+        .collect();
+    let mut end = kind.len().min(NAME_BYTES_MAX);
+    while !kind.is_char_boundary(end) {
+        end -= 1;
+    }
+    kind[..end].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_fit_and_say_what_they_are_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(format!("{}.jsonl", "ä".repeat(120)));
+        std::fs::write(&path, "").unwrap();
+        let script_path = folder.path().join("word_stats.py");
+        std::fs::write(&script_path, "def main(payload): ...").unwrap();
+        let script = ScriptIdentity::read(&script_path, Vec::new()).unwrap();
+        let long = default_name(&script, &Input::new(&path, None).unwrap());
+        assert!(long.starts_with("word_stats.py:ää"));
+        check_name(&long).unwrap();
+        check_name("x\n").unwrap_err();
+        check_name(&"x".repeat(197)).unwrap_err();
+        assert_eq!(kind_of(&script), "script:word_stats.py");
+    }
+
+    #[test]
+    fn a_script_differs_by_path_arguments_or_content() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.py");
+        std::fs::write(&path, "1").unwrap();
+        let before = ScriptIdentity::read(&path, Vec::new()).unwrap();
+        assert_eq!(
+            before.difference(&ScriptIdentity::read(&path, Vec::new()).unwrap()),
+            None
+        );
+        std::fs::write(&path, "2").unwrap();
+        let after = ScriptIdentity::read(&path, Vec::new()).unwrap();
+        assert!(before.difference(&after).unwrap().ends_with("a.py has changed"));
+        let other = ScriptIdentity {
+            arguments: vec!["-n".into()],
+            ..before.clone()
+        };
+        assert!(
+            before
+                .difference(&other)
+                .unwrap()
+                .contains("arguments were ``, and are `-n` now")
+        );
+    }
+}

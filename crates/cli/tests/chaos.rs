@@ -1,0 +1,157 @@
+//! Kills `gristmill run` at random moments, again and again, and lets the same command go on until it is done.
+//!
+//! `CYCLES` is how many kills there are in all (5 by default), `SEED` where the randomness begins. After every
+//! kill the store must be whole and hold everything that it has said was committed; at the end of every run
+//! each line has one outcome, in order, and nothing that was committed was run again.
+
+mod workspace;
+
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use gristmill_model::{Rng, SplitMix64};
+use workspace::{Workspace, json_lines, numbers};
+
+const ITEMS: u32 = 20_000;
+const COMMAND: &str = "run chaos.py --input items.jsonl --output out.jsonl --batch 200 --quiet";
+
+/// Notes each payload before it answers, in one write, so that no kill can tear a line.
+const SCRIPT: &str = "import os\n\
+    ran = os.open(os.path.dirname(os.path.abspath(__file__)) + '/ran.txt', os.O_WRONLY | os.O_APPEND | os.O_CREAT)\n\
+    def main(payload):\n\
+    \x20   os.write(ran, b'%d\\n' % payload)\n\
+    \x20   if payload % 97 == 0:\n\
+    \x20       raise ValueError('no')\n\
+    \x20   return payload * 2\n";
+
+fn main() {
+    let number = |name: &str, default: u64| {
+        std::env::var(name).map_or(default, |text| {
+            text.parse()
+                .unwrap_or_else(|_| panic!("{name}={text} is no number"))
+        })
+    };
+    let (cycles, seed) = (number("CYCLES", 5), number("SEED", 1));
+    let mut rng = SplitMix64::new(seed);
+    let mut done = 0;
+    while done < cycles {
+        done += kill_until_finished(cycles - done, &mut rng);
+        println!("{done} of {cycles} cycles");
+    }
+    // A failure has panicked before this line.
+    println!("{done} cycles, 0 failed (SEED={seed})");
+}
+
+/// One run, killed up to `kills` times. Returns how often it was.
+fn kill_until_finished(kills: u64, rng: &mut SplitMix64) -> u64 {
+    let workspace = Workspace::new();
+    workspace
+        .write("chaos.py", SCRIPT)
+        .write("items.jsonl", numbers(ITEMS));
+    let mut committed_before: BTreeMap<String, String> = BTreeMap::new();
+    let mut killed = 0;
+    loop {
+        let delay = Duration::from_micros(rng.below(700_000));
+        if killed < kills && !run_for(&workspace, delay) {
+            killed += 1;
+            let committed = committed(&workspace);
+            for (job, value) in &committed_before {
+                assert_eq!(
+                    committed.get(job),
+                    Some(value),
+                    "job {job} was committed and is not any more"
+                );
+            }
+            committed_before = committed;
+            continue;
+        }
+        let ended = workspace.run(COMMAND);
+        assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+        check_end(&workspace, &committed_before);
+        return killed.max(1);
+    }
+}
+
+/// Runs the command and kills it after `delay`. Returns whether it had ended by itself.
+fn run_for(workspace: &Workspace, delay: Duration) -> bool {
+    let mut child = workspace.spawn(COMMAND, Stdio::null());
+    // The end of its standard error is the end of the process.
+    let (ended, end) = mpsc::channel::<()>();
+    let mut stderr = child.stderr.take().expect("it is piped");
+    let watcher = std::thread::spawn(move || {
+        let _ = std::io::copy(&mut stderr, &mut std::io::sink());
+        drop(ended);
+    });
+    let begun = Instant::now();
+    let had_ended = end.recv_timeout(delay) == Err(mpsc::RecvTimeoutError::Disconnected);
+    assert!(had_ended || begun.elapsed() >= delay);
+    let _ = child.kill();
+    let status = child.wait().expect("it has ended");
+    watcher.join().expect("the watcher ends with the process");
+    assert!(
+        status.code().is_none_or(|code| code == 1),
+        "it ended by itself with {status}"
+    );
+    status.code().is_some()
+}
+
+/// The completed jobs' values, from a store that was just killed. Looks at its integrity first.
+fn committed(workspace: &Workspace) -> BTreeMap<String, String> {
+    let store = workspace.path("gristmill.db");
+    if !workspace::exists(&store) {
+        return BTreeMap::new();
+    }
+    let check = Command::new("python3")
+        .args(["-c", "import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute('PRAGMA integrity_check').fetchone()[0])"])
+        .arg(&store)
+        .output()
+        .expect("python3 runs");
+    let verdict = String::from_utf8_lossy(&check.stdout);
+    assert_eq!(verdict.trim(), "ok", "{}", String::from_utf8_lossy(&check.stderr));
+    let results = workspace.run("results chaos.py:items.jsonl");
+    if results.code == Some(2) {
+        // Killed before the run was begun.
+        assert!(results.stderr.contains("there is no run"), "{}", results.stderr);
+        return BTreeMap::new();
+    }
+    let lines = results.stdout.lines().map(|line| {
+        let (job, outcome) = line.split_once("\",\"").expect("a job and its outcome");
+        (job.to_owned(), outcome.to_owned())
+    });
+    lines.collect()
+}
+
+fn check_end(workspace: &Workspace, committed_before: &BTreeMap<String, String>) {
+    let output = workspace.read("out.jsonl");
+    let lines = json_lines(&output);
+    assert_eq!(lines.len(), ITEMS as usize, "every line has one outcome");
+    let mut payloads_by_job = BTreeMap::new();
+    for (index, line) in lines.iter().enumerate() {
+        let payload = index as u64 + 1;
+        if payload % 97 == 0 {
+            assert_eq!(line["error"]["type"], "ValueError", "line {payload}: {line}");
+        } else {
+            assert_eq!(
+                line["value"].as_u64(),
+                Some(payload * 2),
+                "line {payload}: {line}"
+            );
+        }
+        payloads_by_job.insert(
+            format!("{{\"job\":\"{}", line["job"].as_str().expect("a job")),
+            payload,
+        );
+    }
+    assert_eq!(payloads_by_job.len(), ITEMS as usize, "no id stands twice");
+    let at_end = committed(workspace);
+    for (job, outcome) in committed_before {
+        assert_eq!(
+            at_end.get(job),
+            Some(outcome),
+            "job {job} was committed with another outcome"
+        );
+    }
+    assert_eq!(workspace.ran().len(), ITEMS as usize, "every line was run");
+}

@@ -1,0 +1,195 @@
+//! The commands beside `run`.
+
+mod workspace;
+
+use serde_json::json;
+use workspace::{Workspace, json_lines, numbers};
+
+const DOUBLE: &str =
+    "def main(payload):\n    if payload == 3:\n        raise ValueError('three')\n    return payload * 2\n";
+
+#[test]
+fn jobs_are_submitted_listed_run_and_shown() {
+    let workspace = Workspace::new();
+    workspace.write("double.py", DOUBLE);
+    assert_eq!(workspace.run("submit double 1 2 3").expect(0), "1:0\n1:1\n1:2\n");
+    let listed = workspace.run("jobs --state waiting").expect(0);
+    assert_eq!(listed.lines().count(), 4, "{listed}");
+    assert!(
+        listed.starts_with("job  kind    queue    state    attempt  when"),
+        "{listed}"
+    );
+    let totals = workspace
+        .run("worker double.py --kind double --drain --json")
+        .expect(1);
+    assert_eq!(
+        json_lines(&totals)[0],
+        json!({"completed": 2, "failed_attempts": 1, "dead": 1, "refused": 0})
+    );
+    let shown = json_lines(&workspace.run("show 1:1 --json").expect(0)).remove(0);
+    assert_eq!(
+        (&shown["payload"], &shown["value"], &shown["state"]),
+        (&json!(2), &json!(4), &json!("completed"))
+    );
+    assert_eq!(
+        workspace.run("results --batch 1 --values").expect(1),
+        "2\n4\nnull\n"
+    );
+    assert_eq!(workspace.run("retry 1:2").expect(0), "1 jobs to be run again\n");
+    workspace.run("retry 1:0").expect(1);
+    assert_eq!(workspace.run("cancel 1:2").expect(0), "1 jobs cancelled\n");
+    let counts = json_lines(&workspace.run("stats --json").expect(0)).remove(0);
+    assert_eq!(
+        (&counts["kinds"][0]["completed"], &counts["kinds"][0]["cancelled"]),
+        (&json!(2), &json!(1))
+    );
+    let stats = workspace.run("stats").expect(0);
+    for part in ["double", "hop ", "claim", "commit", "full", "drained", "on disk"] {
+        assert!(stats.contains(part), "{part} in {stats}");
+    }
+}
+
+#[test]
+fn a_file_is_submitted_in_batches_and_its_bad_lines_are_told() {
+    let workspace = Workspace::new();
+    workspace.write("items.jsonl", format!("{}nope\n", numbers(2_500)));
+    let ended = workspace.run("submit k --input items.jsonl --queue slow --priority -3 --json");
+    let told = json_lines(&ended.expect(1)).remove(0);
+    assert_eq!(
+        (
+            &told["jobs"],
+            &told["rejected"],
+            told["batches"].as_array().unwrap().len()
+        ),
+        (&json!(2_501), &json!(1), 3)
+    );
+    let dead = json_lines(&workspace.run("jobs --state dead --json").expect(0));
+    assert_eq!(
+        dead[0]["error"].as_str().unwrap(),
+        "items.jsonl:2501: not JSON: expected ident at column 2"
+    );
+    let page = workspace.run("jobs --queue slow --limit 2 --after 1:998");
+    assert!(
+        page.stderr.contains("there are more: add --after 2:0"),
+        "{}",
+        page.stderr
+    );
+    assert_eq!(page.expect(0).lines().count(), 3);
+    assert_eq!(
+        workspace.run("cancel --kind k").expect(0),
+        "2,500 jobs cancelled\n"
+    );
+    let error = workspace.run("cancel").error();
+    assert!(error.contains("or --all"), "{error}");
+}
+
+#[test]
+fn delayed_and_expiring_jobs_say_when() {
+    let workspace = Workspace::new();
+    workspace
+        .run("submit k 1 --delay 1h --timeout 30s --retries 2")
+        .expect(0);
+    let shown = json_lines(&workspace.run("show 1:0 --json").expect(0)).remove(0);
+    assert_eq!(
+        (&shown["state"], &shown["options"]["timeout_ms"]),
+        (&json!("scheduled"), &json!(30_000))
+    );
+    assert_eq!(shown["options"]["retry"]["attempts_max"], 3);
+    let wait_ms = shown["run_at"].as_i64().unwrap() - shown["submitted_at"].as_i64().unwrap();
+    assert!((3_590_000..=3_600_000).contains(&wait_ms), "{wait_ms}");
+}
+
+#[test]
+fn old_batches_are_pruned_once_they_are_told() {
+    let workspace = Workspace::new();
+    workspace
+        .write("double.py", DOUBLE)
+        .write("items.jsonl", "1\n2\n");
+    workspace.run("run double.py -i items.jsonl").expect(0);
+    workspace.run("submit later 1").expect(0);
+    assert_eq!(
+        workspace.run("prune --older-than 1h").expect(0),
+        "0 batches with 0 jobs deleted\n"
+    );
+    assert_eq!(
+        workspace.run("prune --older-than 0s --dry-run").expect(0),
+        "1 batches with 2 jobs would be deleted\n"
+    );
+    let pruned = workspace.run("prune --older-than 0s --json").expect(0);
+    assert_eq!(json_lines(&pruned)[0], json!({"batches": 1, "jobs": 2}));
+    assert_eq!(json_lines(&workspace.run("jobs --json").expect(0)).len(), 1);
+}
+
+#[test]
+fn runs_are_listed_and_a_wrong_name_names_the_right_ones() {
+    let workspace = Workspace::new();
+    workspace
+        .write("double.py", DOUBLE)
+        .write("items.jsonl", "1\n3\n");
+    workspace
+        .run("run double.py -i items.jsonl --name mine")
+        .expect(1);
+    let listed = workspace.run("runs").expect(0);
+    assert!(
+        listed.contains("mine  finished     2          1       1     0"),
+        "{listed}"
+    );
+    let run = json_lines(&workspace.run("runs --json").expect(0)).remove(0);
+    assert_eq!(
+        (&run["counts"]["dead"], &run["progress"]["lines"]),
+        (&json!(1), &json!(2))
+    );
+    for command in ["results other", "jobs --run other", "retry --run other"] {
+        let error = workspace.run(command).error();
+        assert!(
+            error.contains("there is no run `other`; there is `mine`"),
+            "{error}"
+        );
+    }
+    workspace.run("show 9:9").expect(1);
+}
+
+#[test]
+fn payloads_and_kinds_that_are_wrong_store_nothing() {
+    let workspace = Workspace::new();
+    workspace.write("double.py", DOUBLE).write("empty.jsonl", "\n");
+    for (arguments, expected) in [
+        ("submit k 1 {", "payload 2 is not JSON"),
+        ("submit k text", "a string needs quotes of its own"),
+        ("submit k", "required arguments were not provided"),
+        ("submit k --input empty.jsonl", "empty.jsonl has no items"),
+        (
+            "worker double.py double.py",
+            "two scripts are to run the kind `script:double.py`",
+        ),
+        (
+            "worker double.py --kind a --kind b",
+            "there are 1 scripts and 2 kinds",
+        ),
+        ("show 7", "write the batch and the position, as in 42:7"),
+        ("jobs --state done", "is not a state"),
+        ("fly", "unrecognized subcommand"),
+    ] {
+        let ended = workspace.run(arguments);
+        let error = ended.error();
+        assert!(error.contains(expected), "{arguments}: {error}");
+    }
+}
+
+#[test]
+fn completions_are_printed_for_each_shell() {
+    let workspace = Workspace::new();
+    for (shell, part) in [
+        ("bash", "_gristmill()"),
+        ("zsh", "#compdef gristmill"),
+        ("fish", "complete -c gristmill"),
+    ] {
+        assert!(
+            workspace
+                .run(&format!("completions {shell}"))
+                .expect(0)
+                .contains(part),
+            "{shell}"
+        );
+    }
+}

@@ -1,0 +1,48 @@
+//! The texts of `--help`, as they were last accepted. `UPDATE_GOLDEN=1 cargo test -p gristmill --test help`
+//! accepts them as they are.
+
+mod workspace;
+
+use std::path::PathBuf;
+
+use workspace::Workspace;
+
+const COMMANDS: [&str; 13] = [
+    "",
+    "run",
+    "submit",
+    "worker",
+    "jobs",
+    "show",
+    "retry",
+    "cancel",
+    "results",
+    "runs",
+    "stats",
+    "prune",
+    "completions",
+];
+
+#[test]
+fn the_help_is_as_it_was_accepted() {
+    let workspace = Workspace::new();
+    let mut differ = Vec::new();
+    for command in COMMANDS {
+        let help = workspace.run(&format!("{command} --help")).expect(0);
+        let name = if command.is_empty() { "gristmill" } else { command };
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"));
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, &help).unwrap();
+        } else if std::fs::read_to_string(&path).ok().as_deref() != Some(&help) {
+            differ.push(name);
+        }
+        assert!(
+            command.is_empty() || help.contains("gristmill "),
+            "{command} has no example"
+        );
+    }
+    assert!(
+        differ.is_empty(),
+        "{differ:?} differ from tests/golden; accept them with UPDATE_GOLDEN=1"
+    );
+}

@@ -1,0 +1,305 @@
+//! `gristmill run` from end to end, with real scripts.
+
+mod workspace;
+
+use std::io::Write;
+use std::process::Stdio;
+
+use serde_json::json;
+use workspace::{Workspace, exists, json_lines, numbers};
+
+const WORDS_PY: &str = "def main(payload):\n    return {'words': len(payload['text'].split())}\n";
+
+#[test]
+fn a_python_script_runs_over_jsonl_and_the_output_is_in_order() {
+    let workspace = Workspace::new();
+    let items: String = (0..2_500)
+        .map(|count| format!("{{\"text\": \"{}\"}}\n", "word ".repeat(count % 7)))
+        .collect();
+    workspace.write("words.py", WORDS_PY).write("items.jsonl", items);
+    let ended = workspace.run("run words.py --input items.jsonl --output out.jsonl");
+    assert!(
+        ended
+            .stderr
+            .contains("run `words.py:items.jsonl`: all 2,500 jobs completed"),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!(ended.expect(0), "");
+    let lines = json_lines(&workspace.read("out.jsonl"));
+    assert_eq!(lines.len(), 2_500);
+    for (index, line) in lines.iter().enumerate() {
+        let job = format!("{}:{}", index / 1_000 + 1, index % 1_000);
+        assert_eq!(*line, json!({"job": job, "value": {"words": index % 7}}));
+    }
+}
+
+#[test]
+fn javascript_bash_and_a_program_run_too() {
+    let workspace = Workspace::new();
+    workspace
+        .write(
+            "double.mjs",
+            "export async function main(payload) { return payload * 2 }\n",
+        )
+        .write("double.sh", "read -r number\necho $((number * 2))\n")
+        .write("items.jsonl", numbers(50));
+    let expected: String = (1..=50).map(|number| format!("{}\n", number * 2)).collect();
+    for script in ["double.mjs", "double.sh"] {
+        let output = workspace
+            .run(&format!("run {script} -i items.jsonl --values"))
+            .expect(0);
+        assert_eq!(output, expected, "{script}");
+    }
+    let output = workspace
+        .run("run -i items.jsonl --values --name cat -- cat")
+        .expect(0);
+    assert_eq!(output, numbers(50));
+}
+
+#[test]
+fn csv_lines_gzip_zstd_and_standard_input_are_read() {
+    let workspace = Workspace::new();
+    workspace.write("same.py", "def main(payload):\n    return payload\n");
+    workspace.write("rows.csv", "id,name\n1,\"a, b\"\n2\n3,c\n");
+    let ended = workspace.run("run same.py -i rows.csv");
+    assert!(
+        ended
+            .stderr
+            .contains("1 × bad_row: rows.csv:3: the row has 1 field, and the header has 2"),
+        "{}",
+        ended.stderr
+    );
+    let lines = json_lines(&ended.expect(1));
+    assert_eq!(lines[0]["value"], json!({"id": "1", "name": "a, b"}));
+    assert_eq!(
+        lines[1]["error"]["message"],
+        "rows.csv:3: the row has 1 field, and the header has 2"
+    );
+    assert_eq!(lines[2]["value"], json!({"id": "3", "name": "c"}));
+
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(b"one\ntwo\n").unwrap();
+    workspace.write("lines.txt.gz", gzip.finish().unwrap());
+    workspace.write(
+        "lines.txt.zst",
+        zstd::encode_all(b"one\ntwo\n".as_slice(), 1).unwrap(),
+    );
+    for name in ["lines.txt.gz", "lines.txt.zst"] {
+        assert_eq!(
+            workspace
+                .run(&format!("run same.py -i {name} --values"))
+                .expect(0),
+            "\"one\"\n\"two\"\n"
+        );
+    }
+    assert_eq!(
+        workspace
+            .run_with("run same.py --format lines --values", b"x\ny")
+            .expect(0),
+        "\"x\"\n\"y\"\n"
+    );
+    assert_eq!(
+        workspace
+            .run_with("run same.py -i - --values --name numbers", b"7\n\n8\n")
+            .expect(0),
+        "7\n8\n"
+    );
+    assert_eq!(
+        workspace
+            .run_with("run same.py --values --name none", b"")
+            .expect(0),
+        ""
+    );
+}
+
+#[test]
+fn bad_lines_fail_with_their_place_and_leave_the_others_alone() {
+    let workspace = Workspace::new();
+    let mut items = b"1\n{\"a\":\n2\n\"\xff\"\n\n".to_vec();
+    items.extend(format!("\"{}\"\n3\n", "x".repeat(50 << 20)).into_bytes());
+    workspace
+        .write("same.py", "def main(payload):\n    return payload\n")
+        .write("items.jsonl", items);
+    let ended = workspace.run("run same.py -i items.jsonl -o out.jsonl --json");
+    let summary = &json_lines(&ended.expect(1))[0];
+    assert_eq!(
+        (&summary["completed"], &summary["failed"], &summary["blank_lines"]),
+        (&json!(3), &json!(3), &json!(1))
+    );
+    let lines = json_lines(&workspace.read("out.jsonl"));
+    let values: Vec<_> = lines.iter().map(|line| line["value"].clone()).collect();
+    assert_eq!(
+        values,
+        [
+            json!(1),
+            json!(null),
+            json!(2),
+            json!(null),
+            json!(null),
+            json!(3)
+        ]
+    );
+    for (index, place) in [
+        (1, "items.jsonl:2: not JSON"),
+        (3, "items.jsonl:4: not UTF-8"),
+        (4, "items.jsonl:6: the line is 52428802 bytes"),
+    ] {
+        let message = lines[index]["error"]["message"].as_str().unwrap();
+        assert!(message.starts_with(place), "{message}");
+    }
+}
+
+#[test]
+fn failures_carry_their_traceback_and_are_counted_by_kind() {
+    let workspace = Workspace::new();
+    workspace
+        .write("picky.py", "def main(payload):\n    print('seen', payload)\n    if payload % 10 == 3:\n        raise ValueError(f'no {payload}')\n    return payload\n")
+        .write("items.jsonl", numbers(100));
+    let ended = workspace
+        .run("run picky.py -i items.jsonl -o out.jsonl --retries 1 --retry-delay 1ms --backoff constant");
+    assert!(
+        ended
+            .stderr
+            .contains("10 × ValueError: no 3  (gristmill show 1:2)"),
+        "{}",
+        ended.stderr
+    );
+    ended.expect(1);
+    let lines = json_lines(&workspace.read("out.jsonl"));
+    assert!(
+        lines[12]["error"]["traceback"]
+            .as_str()
+            .unwrap()
+            .contains("picky.py"),
+        "{}",
+        lines[12]
+    );
+    let shown = workspace.run("show 1:12").expect(0);
+    for part in [
+        "state      dead",
+        "attempt    2 of 2",
+        "payload    13",
+        "attempt 1 failed",
+        "ValueError: no 13",
+        "seen 13",
+    ] {
+        assert!(shown.contains(part), "{part} in {shown}");
+    }
+    let bare = workspace.run("results picky.py:items.jsonl --values").expect(1);
+    assert_eq!(bare.lines().filter(|line| *line == "null").count(), 10);
+}
+
+#[test]
+fn a_limit_stops_and_the_same_command_without_it_goes_on() {
+    let workspace = Workspace::new();
+    workspace
+        .write("same.py", "def main(payload):\n    return payload\n")
+        .write("items.jsonl", numbers(3_000));
+    let ended = workspace.run("run same.py -i items.jsonl -o out.jsonl --limit 1500 --batch 100");
+    assert!(ended.stderr.contains("stopped at --limit"), "{}", ended.stderr);
+    ended.expect(0);
+    assert_eq!(workspace.read("out.jsonl").lines().count(), 1_500);
+    workspace
+        .run("run same.py -i items.jsonl -o out.jsonl --batch 100")
+        .expect(0);
+    let values: Vec<_> = json_lines(&workspace.read("out.jsonl"))
+        .iter()
+        .map(|line| line["value"].as_u64())
+        .collect();
+    assert_eq!(values, (1..=3_000).map(Some).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_closed_pipe_ends_the_run_quietly() {
+    let workspace = Workspace::new();
+    workspace
+        .write("same.py", "def main(payload):\n    return payload\n")
+        .write("items.jsonl", numbers(20_000));
+    let mut child = workspace.spawn("run same.py -i items.jsonl --quiet", Stdio::null());
+    drop(child.stdout.take());
+    let ended: workspace::Ended = child.wait_with_output().unwrap().into();
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(141), ""));
+    let again = workspace.run("run same.py -i items.jsonl --quiet").expect(0);
+    assert_eq!(again.lines().count(), 20_000);
+}
+
+#[test]
+fn what_cannot_be_right_is_refused_with_a_remedy_and_leaves_nothing() {
+    let workspace = Workspace::new();
+    workspace
+        .write("same.py", "def main(payload):\n    return payload\n")
+        .write("broken.py", "def main(payload)\n    return payload\n")
+        .write("empty.py", "x = 1\n")
+        .write("items.jsonl", "1\n")
+        .write("words", "1\n");
+    for (arguments, expected) in [
+        ("run none.py -i items.jsonl", "there is no script none.py"),
+        ("run broken.py -i items.jsonl", "SyntaxError"),
+        ("run empty.py -i items.jsonl", "no function main"),
+        (
+            "run same.py -i none.jsonl",
+            "none.jsonl cannot be opened: No such file",
+        ),
+        ("run same.py -i words", "say --format jsonl"),
+        ("run same.py -i .", "is a folder"),
+        (
+            "run same.py -i items.jsonl -o items.jsonl",
+            "--output items.jsonl is the input",
+        ),
+        (
+            "run same.py -i items.jsonl -o same.py",
+            "--output same.py is the script",
+        ),
+        (
+            "run same.py -i items.jsonl -o none/out.jsonl",
+            "none/out.jsonl cannot be written",
+        ),
+        ("run same.py -i items.jsonl --name ''\u{1}", "the name of a run"),
+        ("run -i items.jsonl -- no-such-program", "no-such-program"),
+        (
+            "run same.py -i items.jsonl --timeout 30",
+            "write a number and ms, s, m, h or d",
+        ),
+        (
+            "run same.py -i items.jsonl --restart --continue",
+            "cannot be used with",
+        ),
+        ("run same.py -i items.jsonl --batch 0", "0 is not in 1..=10000"),
+        ("jobs", "there is no store gristmill.db here"),
+    ] {
+        let error = workspace.run(&format!(
+            "{arguments} {}",
+            if arguments.contains("none/out") {
+                "--store other.db"
+            } else {
+                ""
+            }
+        ));
+        let error = error.error();
+        assert!(error.contains(expected), "{arguments}: {error}");
+        assert!(!exists(&workspace.path("gristmill.db-wal")), "{arguments}");
+    }
+    assert_eq!(workspace.read("items.jsonl"), "1\n");
+}
+
+#[test]
+fn a_store_that_is_none_or_cannot_be_written_is_named() {
+    let workspace = Workspace::new();
+    workspace
+        .write("same.py", "def main(payload):\n    return payload\n")
+        .write("items.jsonl", "1\n");
+    workspace.write("notes.txt", "these are no tables".repeat(100));
+    let error = workspace
+        .run("run same.py -i items.jsonl --store notes.txt")
+        .error();
+    assert!(error.contains("notes.txt"), "{error}");
+    let error = workspace
+        .run("run same.py -i items.jsonl --store none/gristmill.db")
+        .error();
+    assert!(error.contains("none/gristmill.db"), "{error}");
+    let error = workspace
+        .run("run same.py -i items.jsonl --store /proc/gristmill.db")
+        .error();
+    assert!(error.contains("/proc/gristmill.db"), "{error}");
+}
