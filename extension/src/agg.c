@@ -53,14 +53,13 @@ compile_targets(BatchAggState *state, CustomScan *plan)
 {
 	VectorContext *context = &state->node.context;
 	ListCell   *cell;
-	Size		states_start;
+	Size		states_start = 0;
+	int			value_count = 0;
 
 	state->key_count = private_integer(plan, BATCH_AGG_KEY_COUNT);
 	state->keys = palloc0(sizeof(GroupKey) * (state->key_count + 1));
 	state->aggregates = palloc0(sizeof(Aggregate *) *
 								(list_length(plan->custom_scan_tlist) + 1));
-	states_start = state->is_grouped ?
-		sizeof(GroupHeader) + sizeof(Datum) * state->key_count : 0;
 	foreach(cell, plan->custom_scan_tlist)
 	{
 		Expr	   *source = lfirst_node(TargetEntry, cell)->expr;
@@ -69,7 +68,8 @@ compile_targets(BatchAggState *state, CustomScan *plan)
 
 		if (i < state->key_count)
 		{
-			group_key_compile(&state->keys[i], context, source);
+			group_key_compile(&state->keys[i], context, source, &value_count);
+			states_start = group_header_bytes(state->keys, i + 1);
 			continue;
 		}
 		aggregate = aggregate_compile(context, castNode(Aggref, source));
@@ -229,7 +229,7 @@ store_result(BatchAggState *state, char *group)
 	for (int i = 0; i < state->key_count; i++)
 	{
 		nulls[i] = (((GroupHeader *) group)->null_keys >> i) & 1;
-		values[i] = group_key_datum(&state->keys[i], GROUP_KEY_WORDS(group)[i]);
+		values[i] = group_key_datum(state->table, group, i);
 	}
 	for (int i = 0; i < state->aggregate_count; i++)
 	{

@@ -12,6 +12,7 @@
 
 #include "access/tupmacs.h"
 #include "catalog/pg_type.h"
+#include "utils/lsyscache.h"
 
 #include "batch.h"
 
@@ -21,6 +22,9 @@
  * padding.  One masked compare of them finds any tuple of another shape.
  */
 #define HEADER_WORD_OFFSET	(SizeofHeapTupleHeader - 7)
+
+/* Stored bytes of a numeric of moderate size. */
+#define NUMERIC_BYTES_GUESS	8
 
 StaticAssertDecl(offsetof(HeapTupleHeaderData, t_infomask2) ==
 				 HEADER_WORD_OFFSET + 2, "header word covers t_infomask2");
@@ -129,22 +133,30 @@ deform_plan(TupleBatch *batch)
 		batch->steps[batch->columns[i].attno - 1].is_needed = true;
 }
 
-/* Bytes from a tuple's start to the end of its fixed part, for prefetching. */
+/* Bytes from a tuple's start to the end of the columns needed, at a guess. */
 int
 deform_prefetch_bytes(const TupleBatch *batch)
 {
-	int			bytes = SizeofHeapTupleHeader;
+	int			bytes = MAXALIGN(SizeofHeapTupleHeader);
+	int			needed_bytes = SizeofHeapTupleHeader;
 
 	for (int i = 0; i < batch->last_attno; i++)
 	{
+		Form_pg_attribute attribute = TupleDescAttr(batch->descriptor, i);
 		const AttributeStep *step = &batch->steps[i];
 
+		if (step->length > 0)
+			bytes = TYPEALIGN(step->alignment_bytes, bytes) + step->length;
+		/* Of a needed varlena, its start; numerics are short. */
+		else if (attribute->atttypid == NUMERICOID)
+			bytes += NUMERIC_BYTES_GUESS;
+		else
+			bytes += step->is_needed ? 1 :
+				get_typavgwidth(attribute->atttypid, attribute->atttypmod);
 		if (step->is_needed)
-			bytes = step->is_fixed ?
-				MAXALIGN(SizeofHeapTupleHeader) + step->offset + Max(step->length, 1) :
-				PREFETCH_BYTES_MAX;
+			needed_bytes = bytes;
 	}
-	return Min(bytes, PREFETCH_BYTES_MAX);
+	return Min(needed_bytes, PREFETCH_BYTES_MAX);
 }
 
 /*
@@ -239,6 +251,15 @@ varlena_start(const char *data, uint32 offset, uint32 alignment)
 	return offset;
 }
 
+/* As VARSIZE_ANY, with the short header first. */
+static inline uint32
+varlena_bytes(const char *value)
+{
+	if (likely(VARATT_IS_1B(value) && !VARATT_IS_1B_E(value)))
+		return VARSIZE_1B(value);
+	return VARSIZE_ANY(value);
+}
+
 /* Note where a varlena's values start, and move offsets[] behind them. */
 static void
 step_over_varlena(TupleBatch *batch, AttributeStep *step,
@@ -255,13 +276,13 @@ step_over_varlena(TupleBatch *batch, AttributeStep *step,
 		FOR_SELECTED(row, selection,
 					 char *value = tuples[row] + header_bytes + step->offset;
 					 pointers[row] = PointerGetDatum(value);
-					 offsets[row] = header_bytes + step->offset + VARSIZE_ANY(value));
+					 offsets[row] = header_bytes + step->offset + varlena_bytes(value));
 	else
 		FOR_SELECTED(row, selection,
 					 char *data = tuples[row];
 					 uint32 start = varlena_start(data, offsets[row] + advance, alignment);
 					 pointers[row] = PointerGetDatum(data + start);
-					 offsets[row] = start + VARSIZE_ANY(data + start));
+					 offsets[row] = start + varlena_bytes(data + start));
 	step->pointers.has_nulls = false;
 	step->pointers.generation = batch->generation;
 }

@@ -24,9 +24,19 @@ group_table_create(MemoryContext memory, GroupKey *keys, int key_count,
 	table->memory = memory;
 	table->keys = keys;
 	table->key_count = key_count;
-	table->group_bytes = sizeof(GroupHeader) + sizeof(Datum) * key_count +
-		state_bytes;
+	table->group_bytes = group_header_bytes(keys, key_count) + state_bytes;
 	return table;
+}
+
+/* Bytes of a group before its aggregate states. */
+Size
+group_header_bytes(const GroupKey *keys, int key_count)
+{
+	int			words = key_count;
+
+	for (int i = 0; i < key_count; i++)
+		words += (keys[i].value_at >= 0);
+	return sizeof(GroupHeader) + sizeof(Datum) * words;
 }
 
 /* Forget all groups. */

@@ -16,9 +16,15 @@ typedef struct GroupKey
 	ExprState  *state;
 	Vector		row_vector;
 	const Vector *vector;		/* of the current batch */
+	Datum	   *made_words;		/* storage for words, where they are made */
+	const Datum *words;			/* of the current batch: see group_key.c */
+	int			value_at;		/* stored values before this key's; -1: none */
 } GroupKey;
 
-/* Followed by the key words, then by the aggregate states. */
+/*
+ * Followed by a word for each key, by the values of keys whose word is not
+ * the value itself, and by the aggregate states.
+ */
 typedef struct GroupHeader
 {
 	uint32		hash;
@@ -40,14 +46,14 @@ typedef struct GroupTable
 	char	  **chunks;			/* of GROUPS_A_CHUNK groups each */
 	uint32		chunk_count;
 	uint32		chunks_allocated;
-	Size		varlena_bytes;
 	char	   *row_groups[BATCH_ROWS_MAX]; /* of the current batch */
 	uint32		row_hashes[BATCH_ROWS_MAX];
 } GroupTable;
 
 extern GroupTable *group_table_create(MemoryContext memory, GroupKey *keys,
 									  int key_count, Size state_bytes);
-extern void group_key_compile(GroupKey *key, VectorContext *context, Expr *source);
+extern void group_key_compile(GroupKey *key, VectorContext *context,
+							  Expr *source, int *value_count);
 extern void group_table_reset(GroupTable *table);
 extern void group_table_lookup(GroupTable *table, VectorContext *context,
 							   const Selection *selection);
@@ -60,6 +66,7 @@ extern void group_keys_evaluate(GroupTable *table, VectorContext *context,
 extern void group_keys_hash(GroupTable *table, const Selection *selection);
 extern bool group_keys_match(const GroupTable *table, const char *group, int row);
 extern void group_keys_store(GroupTable *table, char *group, int row);
-extern Datum group_key_datum(const GroupKey *key, Datum word);
+extern Datum group_key_datum(const GroupTable *table, char *group, int key);
+extern Size group_header_bytes(const GroupKey *keys, int key_count);
 
 #endif

@@ -1,8 +1,11 @@
 /*
  * group_key.c
- *	  Keys of groups: hashed column by column, compared and stored by row.
+ *	  Keys of groups: made to words column by column, compared by these words.
  *
- * A group keeps the key values of its first row, as core does.
+ * An integer is its own word.  Floats that are equal have one word.  A text of
+ * up to seven bytes is a word of its bytes and its length; longer texts and
+ * numerics have a hash for a word, and are compared themselves where words are
+ * equal.  A group keeps the key values of its first row, as core does.
  */
 #include "postgres.h"
 
@@ -17,11 +20,17 @@
 #include "group.h"
 
 #define HASH_MULTIPLIER UINT64CONST(0x9E3779B97F4A7C15)
-#define HASH_OF_NULL	UINT64CONST(0x5851F42D4C957F2D)
+
+/* Words of text: length above the bytes, or this mark above a hash. */
+#define WORD_LENGTH_SHIFT	56
+#define WORD_TEXT_BYTES_MAX 7
+#define WORD_IS_HASH		UINT64CONST(0xFF00000000000000)
+#define WORD_OF_NAN			UINT64CONST(0x7FF8000000000000)
 
 /* Set up a key; numerics are compared by their stored form. */
 void
-group_key_compile(GroupKey *key, VectorContext *context, Expr *source)
+group_key_compile(GroupKey *key, VectorContext *context, Expr *source,
+				  int *value_count)
 {
 	const Var  *var = (const Var *) source;
 
@@ -30,6 +39,8 @@ group_key_compile(GroupKey *key, VectorContext *context, Expr *source)
 	key->is_bpchar = (key->type == BPCHAROID);
 	key->state = row_expression(context, source);
 	vector_allocate(&key->row_vector);
+	key->made_words = palloc0(sizeof(Datum) * BATCH_ROWS_MAX);
+	key->value_at = (key->kind == VALUE_INTEGER) ? -1 : (*value_count)++;
 	if (key->kind != VALUE_NUMERIC)
 		key->expression = vector_compile(context, source);
 	else if (IsA(source, Var) && var->varattno > 0 &&
@@ -117,42 +128,70 @@ text_bytes(const void *value, bool is_bpchar)
 
 /* All zeroes are one key, and so are all NaNs. */
 static inline uint64
-float_bits(Datum word)
+float_word(Datum word)
 {
 	float8		value = DatumGetFloat8(word);
 
 	if (value == 0.0)
 		return 0;
-	return isnan(value) ? HASH_OF_NULL : (uint64) word;
+	return isnan(value) ? WORD_OF_NAN : (uint64) word;
 }
 
 static inline uint64
-hash_text(const void *value, bool is_bpchar)
+text_word(const void *value, bool is_bpchar)
 {
-	const char *data = VARDATA_ANY(value);
+	const unsigned char *data = (const unsigned char *) VARDATA_ANY(value);
 	int			bytes = text_bytes(value, is_bpchar);
-	uint64		word = 0;
+	uint64		word = (uint64) bytes << WORD_LENGTH_SHIFT;
 
-	if (bytes > (int) sizeof(word))
-		return hash_bytes((const unsigned char *) data, bytes);
-	memcpy(&word, data, bytes);
-	return word ^ ((uint64) bytes << 56);
+	if (bytes > WORD_TEXT_BYTES_MAX)
+		return WORD_IS_HASH | hash_bytes(data, bytes);
+	for (int i = 0; i < bytes; i++)
+		word |= (uint64) data[i] << (8 * i);
+	return word;
 }
 
-/* One key value as a word whose equality follows from that of the keys. */
 static inline uint64
-hash_word(const GroupKey *key, Datum word)
+numeric_word(Datum value)
 {
+	return WORD_IS_HASH |
+		(uint32) DatumGetInt32(DirectFunctionCall1(hash_numeric, value));
+}
+
+/* Make the words of one key for the selected rows; NULL rows read 0. */
+static void
+make_words(GroupKey *key, const Selection *selection)
+{
+	const Datum *values = key->vector->values;
+	Datum	   *words = key->made_words;
+	Selection	present = *selection;
+	uint16		rows[BATCH_ROWS_MAX];
+
+	if (key->kind == VALUE_INTEGER && !key->vector->has_nulls)
+	{
+		key->words = values;
+		return;
+	}
+	key->words = words;
+	if (key->vector->has_nulls)
+	{
+		FOR_SELECTED(row, selection, words[row] = (Datum) 0);
+		present = selection_without_nulls(selection, key->vector, rows);
+	}
 	switch (key->kind)
 	{
 		case VALUE_FLOAT:
-			return float_bits(word);
+			FOR_SELECTED(row, &present, words[row] = float_word(values[row]));
+			break;
 		case VALUE_TEXT:
-			return hash_text(DatumGetPointer(word), key->is_bpchar);
+			FOR_SELECTED(row, &present,
+						 words[row] = text_word(DatumGetPointer(values[row]), key->is_bpchar));
+			break;
 		case VALUE_NUMERIC:
-			return (uint32) DatumGetInt32(DirectFunctionCall1(hash_numeric, word));
+			FOR_SELECTED(row, &present, words[row] = numeric_word(values[row]));
+			break;
 		default:
-			return (uint64) word;
+			FOR_SELECTED(row, &present, words[row] = values[row]);
 	}
 }
 
@@ -172,44 +211,37 @@ group_keys_hash(GroupTable *table, const Selection *selection)
 	FOR_SELECTED(row, selection, hashes[row] = 0);
 	for (int i = 0; i < table->key_count; i++)
 	{
-		const GroupKey *key = &table->keys[i];
-		const Datum *values = key->vector->values;
-		const bool *nulls = key->vector->nulls;
+		GroupKey   *key = &table->keys[i];
+		const Datum *words;
 
-		if (key->vector->has_nulls)
-			FOR_SELECTED(row, selection,
-						 hashes[row] = mix(hashes[row], nulls[row] ? HASH_OF_NULL :
-										   hash_word(key, values[row])));
-		else if (key->kind == VALUE_INTEGER)
-			FOR_SELECTED(row, selection,
-						 hashes[row] = mix(hashes[row], (uint64) values[row]));
-		else
-			FOR_SELECTED(row, selection,
-						 hashes[row] = mix(hashes[row], hash_word(key, values[row])));
+		make_words(key, selection);
+		words = key->words;
+		FOR_SELECTED(row, selection, hashes[row] = mix(hashes[row], words[row]));
 	}
 	FOR_SELECTED(row, selection, table->row_hashes[row] = (uint32) hashes[row]);
 }
 
+/* Where a group stores the value of a key beside its word. */
+static inline Datum *
+stored_value(const GroupTable *table, const char *group, int key)
+{
+	return GROUP_KEY_WORDS((char *) group) + table->key_count +
+		table->keys[key].value_at;
+}
+
+/* Are two values equal whose words are equal hashes? */
 static bool
-words_equal(const GroupKey *key, Datum a, Datum b)
+hashed_values_equal(const GroupKey *key, Datum a, Datum b)
 {
 	const void *left = DatumGetPointer(a);
 	const void *right = DatumGetPointer(b);
 	int			bytes;
 
-	switch (key->kind)
-	{
-		case VALUE_FLOAT:
-			return float_bits(a) == float_bits(b);
-		case VALUE_TEXT:
-			bytes = text_bytes(left, key->is_bpchar);
-			return bytes == text_bytes(right, key->is_bpchar) &&
-				memcmp(VARDATA_ANY(left), VARDATA_ANY(right), bytes) == 0;
-		case VALUE_NUMERIC:
-			return DatumGetBool(DirectFunctionCall2(numeric_eq, a, b));
-		default:
-			return a == b;
-	}
+	if (key->kind == VALUE_NUMERIC)
+		return DatumGetBool(DirectFunctionCall2(numeric_eq, a, b));
+	bytes = text_bytes(left, key->is_bpchar);
+	return bytes == text_bytes(right, key->is_bpchar) &&
+		memcmp(VARDATA_ANY(left), VARDATA_ANY(right), bytes) == 0;
 }
 
 /* Has the row the keys of the group? */
@@ -222,11 +254,17 @@ group_keys_match(const GroupTable *table, const char *group, int row)
 	for (int i = 0; i < table->key_count; i++)
 	{
 		const GroupKey *key = &table->keys[i];
-		bool		is_null = key->vector->has_nulls && key->vector->nulls[row];
+		bool		is_null;
 
+		if (words[i] != key->words[row])
+			return false;
+		is_null = key->vector->has_nulls && key->vector->nulls[row];
 		if (is_null != ((null_keys >> i) & 1))
 			return false;
-		if (!is_null && !words_equal(key, words[i], key->vector->values[row]))
+		if (!is_null && key->value_at >= 0 && key->kind != VALUE_FLOAT &&
+			(words[i] & WORD_IS_HASH) == WORD_IS_HASH &&
+			!hashed_values_equal(key, *stored_value(table, group, i),
+								 key->vector->values[row]))
 			return false;
 	}
 	return true;
@@ -237,33 +275,37 @@ void
 group_keys_store(GroupTable *table, char *group, int row)
 {
 	GroupHeader *header = (GroupHeader *) group;
-	Datum	   *words = GROUP_KEY_WORDS(group);
 
 	for (int i = 0; i < table->key_count; i++)
 	{
 		const GroupKey *key = &table->keys[i];
+		Datum		value = key->vector->values[row];
 
-		words[i] = (Datum) 0;
+		GROUP_KEY_WORDS(group)[i] = key->words[row];
 		if (key->vector->has_nulls && key->vector->nulls[row])
 			header->null_keys |= UINT32_C(1) << i;
 		else if (key->kind == VALUE_TEXT || key->kind == VALUE_NUMERIC)
 		{
-			const void *value = DatumGetPointer(key->vector->values[row]);
-			Size		bytes = VARSIZE_ANY(value);
+			Size		bytes = VARSIZE_ANY(DatumGetPointer(value));
 			void	   *copy = MemoryContextAlloc(table->memory, bytes);
 
-			memcpy(copy, value, bytes);
-			words[i] = PointerGetDatum(copy);
+			memcpy(copy, DatumGetPointer(value), bytes);
+			*stored_value(table, group, i) = PointerGetDatum(copy);
 		}
-		else
-			words[i] = key->vector->values[row];
+		else if (key->value_at >= 0)
+			*stored_value(table, group, i) = value;
 	}
 }
 
-/* A stored key as a Datum of its type. */
+/* The value of a group's key as a Datum of its type. */
 Datum
-group_key_datum(const GroupKey *key, Datum word)
+group_key_datum(const GroupTable *table, char *group, int i)
 {
-	return key->type == FLOAT4OID ?
-		Float4GetDatum((float4) DatumGetFloat8(word)) : word;
+	const GroupKey *key = &table->keys[i];
+
+	if (key->value_at < 0)
+		return GROUP_KEY_WORDS(group)[i];
+	if (key->type == FLOAT4OID)
+		return Float4GetDatum((float4) DatumGetFloat8(*stored_value(table, group, i)));
+	return *stored_value(table, group, i);
 }
