@@ -7,8 +7,13 @@
 //! gristmill_store::store_conformance!(TemporarySqlite::new());
 //! ```
 
+pub mod changes;
 pub mod claims;
 pub mod fixture;
+pub mod machine;
+pub mod queries;
+pub mod reports;
+pub mod submits;
 
 use std::sync::Arc;
 
@@ -33,8 +38,64 @@ pub trait Database: Send + Sync {
 macro_rules! store_conformance {
     ($database:expr) => {
         $crate::store_conformance! { @modules $database;
+            submits [
+                ids_count_upwards,
+                a_submit_holds_as_a_whole_or_not_at_all,
+                wrong_batches_are_refused,
+                single_submits_are_packed,
+                a_single_submit_is_a_batch_of_one,
+                rejected_jobs_are_dead_from_the_start,
+                options_are_kept,
+                a_run_advances_with_its_batches,
+            ]
             claims [
                 a_batch_goes_through,
+                claims_come_in_order,
+                the_order_holds_across_kinds_and_queues,
+                queues_and_kinds_are_respected,
+                slices_are_split,
+                a_lease_has_limits,
+                delayed_jobs_wait,
+                delayed_jobs_do_not_block,
+                handles_claim_apart,
+                only_registered_workers_claim,
+                work_wakes_who_waits,
+            ]
+            reports [
+                outcomes_are_committed_once,
+                a_refusal_does_not_spread,
+                failed_jobs_are_tried_again,
+                errors_have_the_last_word,
+                one_report_tells_all,
+                another_attempt_is_refused,
+                wrong_reports_are_refused,
+                jitter_stays_in_bounds,
+                lost_leases_are_fenced,
+                dead_workers_are_rescued_at_once,
+                rescues_are_bounded,
+                long_jobs_are_left_alone,
+                leaving_gives_back,
+                workers_are_listed,
+                hops_are_added_up,
+            ]
+            changes [
+                open_jobs_are_cancelled,
+                filters_say_what_is_cancelled,
+                ended_jobs_are_retried,
+                failures_are_kept_through_retries,
+                jobs_expire,
+                rescued_jobs_do_not_expire,
+            ]
+            queries [
+                jobs_are_listed_in_pages,
+                jobs_are_counted,
+                a_job_is_shown,
+                runs_are_kept,
+                a_run_is_deleted_with_its_batches,
+                jobs_of_a_run_are_found,
+                ended_batches_are_pruned,
+                ids_are_never_reused,
+                a_closed_store_says_so,
             ]
         }
     };
@@ -49,5 +110,10 @@ macro_rules! store_conformance {
                 }
             )*
         })*
+
+        #[test]
+        fn agrees_with_the_reference() {
+            $crate::conformance::machine::agrees_with_the_reference(|| $database);
+        }
     };
 }

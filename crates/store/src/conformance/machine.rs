@@ -1,0 +1,373 @@
+//! Random sequences of operations, beside a reference that keeps a row a job in memory.
+
+mod reference;
+
+use std::collections::BTreeMap;
+
+use gristmill_model::{
+    Backoff, BatchId, Clock, JobId, JobState, LeasedSlice, NewBatch, Positions, Report, RetryPolicy, WorkerId,
+};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use self::reference::Reference;
+use super::Database;
+use super::fixture::*;
+use crate::{JobFilter, Page, PruneOptions, Selection, Store, Want};
+
+/// Sequences that are tried, unless `PROPTEST_CASES` says otherwise.
+const SEQUENCES: u32 = 200;
+
+const KINDS: [&str; 2] = ["left", "right"];
+
+/// One operation. Numbers that choose among things that may not be there are taken modulo what is there.
+#[derive(Debug, Clone)]
+enum Step {
+    Submit {
+        kind: usize,
+        count: u32,
+        priority: i16,
+        delay_ms: Option<i64>,
+        expires_ms: Option<i64>,
+        attempts_max: u32,
+    },
+    Register,
+    /// Answers a slice that was claimed at some time, which may be lost or answered already, and claims.
+    Exchange {
+        worker: usize,
+        slice: usize,
+        /// What becomes of each position: 0 and 1 completed, 2 failed, 3 failed for good, 4 released, 5 not yet.
+        fates: Vec<u8>,
+        jobs_max: u32,
+        kind: Option<usize>,
+    },
+    Heartbeat(usize),
+    Leave(usize),
+    Die(usize),
+    Cancel(Vec<(usize, u32)>),
+    CancelKind(usize),
+    Retry(Vec<(usize, u32)>),
+    RetryAll,
+    Expire,
+    Advance(i64),
+    Prune,
+    Reopen,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let jobs = || proptest::collection::vec((any::<usize>(), 0u32..9), 1..6);
+    prop_oneof![
+        4 => (0usize..2, 1u32..9, -1i16..2, option(0i64..50), option(1i64..80), 1u32..4).prop_map(
+            |(kind, count, priority, delay_ms, expires_ms, attempts_max)| Step::Submit {
+                kind, count, priority, delay_ms, expires_ms, attempts_max
+            }
+        ),
+        1 => Just(Step::Register),
+        10 => (any::<usize>(), any::<usize>(), proptest::collection::vec(0u8..6, 8), 0u32..12, proptest::option::weighted(0.3, 0usize..2))
+            .prop_map(|(worker, slice, fates, jobs_max, kind)| Step::Exchange { worker, slice, fates, jobs_max, kind }),
+        1 => any::<usize>().prop_map(Step::Heartbeat),
+        1 => any::<usize>().prop_map(Step::Leave),
+        1 => any::<usize>().prop_map(Step::Die),
+        2 => jobs().prop_map(Step::Cancel),
+        1 => (0usize..2).prop_map(Step::CancelKind),
+        2 => jobs().prop_map(Step::Retry),
+        1 => Just(Step::RetryAll),
+        1 => Just(Step::Expire),
+        3 => (0i64..40).prop_map(Step::Advance),
+        1 => Just(Step::Prune),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+fn option(range: std::ops::Range<i64>) -> impl Strategy<Value = Option<i64>> {
+    proptest::option::weighted(0.3, range)
+}
+
+/// Runs random sequences of operations against stores that `database` makes, and compares every answer, and the state of
+/// every job after each step, with the reference. Prints how many sequences were tried.
+///
+/// # Panics
+///
+/// If an answer differs; with the shortest sequence that was found.
+pub fn agrees_with_the_reference<D: Database>(database: impl Fn() -> D) {
+    let cases = match std::env::var("PROPTEST_CASES") {
+        Ok(_) => Config::default().cases,
+        Err(_) => SEQUENCES,
+    };
+    let mut runner = TestRunner::new(Config {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: 2_000,
+        ..Config::default()
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let steps = std::cell::Cell::new(0);
+    let result = runner.run(&proptest::collection::vec(step(), 1..60), |sequence| {
+        steps.set(steps.get() + sequence.len());
+        runtime.block_on(async {
+            let database = database();
+            let mut machine = Machine::new(&database).await;
+            for step in sequence {
+                machine.step(step).await;
+            }
+        });
+        Ok(())
+    });
+    println!("{cases} sequences with {} operations were tried", steps.get());
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
+
+/// A store and its reference.
+struct Machine<'a> {
+    database: &'a dyn Database,
+    store: std::sync::Arc<dyn Store>,
+    reference: Reference,
+    batches: Vec<BatchId>,
+    workers: Vec<WorkerId>,
+    /// All that was ever claimed, and by whom.
+    slices: Vec<(WorkerId, LeasedSlice)>,
+}
+
+impl<'a> Machine<'a> {
+    async fn new(database: &'a dyn Database) -> Self {
+        let store = database.open().await;
+        let workers = vec![worker(&*store).await];
+        Machine {
+            database,
+            store,
+            reference: Reference::new(workers[0]),
+            batches: Vec::new(),
+            workers,
+            slices: Vec::new(),
+        }
+    }
+
+    async fn step(&mut self, step: Step) {
+        let now = self.database.clock().now();
+        match step {
+            Step::Submit {
+                kind,
+                count,
+                priority,
+                delay_ms,
+                expires_ms,
+                attempts_max,
+            } => {
+                let mut new = batch_of(KINDS[kind], count);
+                new.options.priority = priority;
+                new.options.run_at = delay_ms.map(|delay| now.plus_ms(delay));
+                new.options.expires_at = expires_ms.map(|delay| now.plus_ms(delay));
+                new.options.retry = RetryPolicy {
+                    attempts_max,
+                    backoff: Backoff::Linear,
+                    delay_ms: 7,
+                    delay_ms_max: 100,
+                };
+                self.submit(new).await;
+            }
+            Step::Register => {
+                let id = worker(&*self.store).await;
+                self.workers.push(id);
+                self.reference.workers.insert(id);
+            }
+            Step::Exchange {
+                worker,
+                slice,
+                fates,
+                jobs_max,
+                kind,
+            } => self.exchange(worker, slice, &fates, jobs_max, kind).await,
+            Step::Heartbeat(worker) => {
+                let worker = self.workers[worker % self.workers.len()];
+                let heartbeat = self.store.heartbeat(worker, Default::default()).await.unwrap();
+                assert_eq!(heartbeat.known, self.reference.workers.contains(&worker));
+                let revoked = heartbeat.revoked.iter().flat_map(|revoked| {
+                    let positions = revoked.positions.iter();
+                    positions.map(|position| (revoked.lease, job(revoked.batch, position)))
+                });
+                let mut revoked: Vec<_> = revoked.collect();
+                revoked.sort_unstable();
+                assert_eq!(revoked, self.reference.take_revoked(worker));
+            }
+            Step::Leave(worker) => {
+                let worker = self.workers[worker % self.workers.len()];
+                self.store.leave(worker, Default::default()).await.unwrap();
+                self.reference.leave(worker);
+            }
+            Step::Die(worker) => {
+                let worker = self.workers[worker % self.workers.len()];
+                let silent_before = gristmill_model::Timestamp(0);
+                let rescued = self.store.rescue(silent_before, vec![worker]).await.unwrap();
+                let (jobs, dead) = self.reference.rescue(worker, now);
+                assert_eq!((rescued.jobs, rescued.dead), (jobs, dead));
+            }
+            Step::Cancel(jobs) => {
+                let jobs = self.named(jobs);
+                let changed = self.store.cancel(Selection::Jobs(jobs.clone())).await.unwrap();
+                assert_eq!(changed.changed, self.reference.cancel(jobs, now));
+            }
+            Step::CancelKind(kind) => {
+                let filter = JobFilter {
+                    kind: Some(KINDS[kind].to_owned()),
+                    ..JobFilter::default()
+                };
+                let changed = self.store.cancel(Selection::Filter(filter)).await.unwrap();
+                let jobs = self.reference.of_kind(KINDS[kind]);
+                assert_eq!(changed.changed, self.reference.cancel(jobs, now));
+            }
+            Step::Retry(jobs) => {
+                let jobs = self.named(jobs);
+                let changed = self.store.retry(Selection::Jobs(jobs.clone())).await.unwrap();
+                assert_eq!(changed.changed, self.reference.retry(jobs, now));
+            }
+            Step::RetryAll => {
+                let all = Selection::Filter(JobFilter::default());
+                let changed = self.store.retry(all).await.unwrap();
+                let jobs = self.reference.jobs.keys().copied().collect();
+                assert_eq!(changed.changed, self.reference.retry(jobs, now));
+            }
+            Step::Expire => {
+                assert_eq!(self.store.expire().await.unwrap(), self.reference.expire(now));
+            }
+            Step::Advance(milliseconds) => self.database.clock().advance_ms(milliseconds),
+            Step::Prune => {
+                let options = PruneOptions {
+                    finished_before: now.plus_ms(-20),
+                    keep_batches: 1,
+                    dead_too: false,
+                    dry_run: false,
+                };
+                let pruned = self.store.prune(options).await.unwrap();
+                let (batches, jobs) = self.reference.prune(now.plus_ms(-20));
+                assert_eq!((pruned.batches, pruned.jobs), (batches, jobs));
+            }
+            Step::Reopen => {
+                self.store.close().await.unwrap();
+                self.store = self.database.open().await;
+            }
+        }
+        self.compare().await;
+    }
+
+    async fn submit(&mut self, new: NewBatch) {
+        let id = submit(&*self.store, new.clone()).await;
+        assert!(self.batches.last() < Some(&id), "ids count upwards");
+        self.batches.push(id);
+        self.reference.submit(id, &new, self.database.clock().now());
+    }
+
+    fn named(&self, jobs: Vec<(usize, u32)>) -> Vec<JobId> {
+        let of = |(batch, position): (usize, u32)| {
+            let batch = self.batches.get(batch % self.batches.len().max(1));
+            batch.map(|batch| job(*batch, position))
+        };
+        jobs.into_iter().filter_map(of).collect()
+    }
+
+    async fn exchange(
+        &mut self,
+        worker: usize,
+        slice: usize,
+        fates: &[u8],
+        jobs_max: u32,
+        kind: Option<usize>,
+    ) {
+        let now = self.database.clock().now();
+        // Old slices are answered now and then, the latest ones mostly.
+        let recent = self.slices.len().saturating_sub(4);
+        let chosen = if slice.is_multiple_of(4) {
+            slice / 4
+        } else {
+            recent + slice / 4
+        };
+        let chosen = self.slices.get(chosen % self.slices.len().max(1)).cloned();
+        let (worker, reports) = match chosen {
+            Some((worker, slice)) => (worker, vec![report_by(&slice, fates)]),
+            None => (self.workers[worker % self.workers.len()], Vec::new()),
+        };
+        let want = Want {
+            jobs_max,
+            queues: vec!["default".into()],
+            kinds: kind.map(|kind| KINDS[kind].into()).into_iter().collect(),
+        };
+        let want = self.reference.workers.contains(&worker).then_some(want);
+        let answer = exchange(&*self.store, worker, reports.clone(), want.clone()).await;
+        for (report, receipt) in reports.iter().zip(&answer.receipts) {
+            let expected = self.reference.report(worker, report, now);
+            assert_eq!(receipt, &expected);
+        }
+        if let Some(want) = want {
+            let kinds: Vec<&str> = want.kinds.iter().map(|kind| &**kind).collect();
+            let expected = self.reference.due(&kinds, now);
+            let claimed: Vec<JobId> = held_jobs(&answer.lease);
+            let keys: Vec<_> = claimed.iter().map(|job| self.reference.claim_key(*job)).collect();
+            let wanted = expected.iter().take(want.jobs_max as usize);
+            let wanted: Vec<_> = wanted.map(|job| self.reference.claim_key(*job)).collect();
+            assert_eq!(keys, wanted, "claimed in order");
+            if claimed.len() < want.jobs_max as usize {
+                assert_eq!(answer.next_run_at, self.reference.next_run_at(&kinds, now));
+            }
+            for slice in answer.lease.iter().flat_map(|lease| &lease.slices) {
+                self.reference.claim(worker, slice, now);
+                self.slices.push((worker, slice.clone()));
+            }
+        }
+    }
+
+    /// Every job stands where the reference says, and the totals agree.
+    async fn compare(&self) {
+        let now = self.database.clock().now();
+        let page = Page {
+            after: None,
+            limit: 10_000,
+        };
+        let rows = self.store.jobs(&JobFilter::default(), page).await.unwrap();
+        let stored: Vec<(JobId, JobState, u32)> =
+            rows.iter().map(|row| (row.job, row.state, row.attempt)).collect();
+        assert_eq!(stored, self.reference.states(now));
+        let counts = self.store.counts(&JobFilter::default()).await.unwrap();
+        assert_eq!(counts, self.reference.counts(now));
+        let mut values: BTreeMap<JobId, String> = BTreeMap::new();
+        let batches: std::collections::BTreeSet<_> = rows.iter().map(|row| row.job.batch).collect();
+        for batch in batches {
+            let outcomes = self.store.outcomes(batch).await.unwrap().unwrap();
+            let finished = self.store.is_finished(batch).await.unwrap();
+            assert_eq!(finished, outcomes.ended() == outcomes.count);
+            for report in &outcomes.reports {
+                let items = report.values.iter().flat_map(|values| values.items());
+                let jobs = report.positions.iter().map(|position| job(batch, position));
+                values.extend(jobs.zip(items.map(str::to_owned)));
+            }
+        }
+        assert_eq!(values, self.reference.values());
+    }
+}
+
+fn held_jobs(lease: &Option<gristmill_model::Lease>) -> Vec<JobId> {
+    let slices = lease.iter().flat_map(|lease| &lease.slices);
+    slices
+        .flat_map(|slice| slice.positions.iter().map(|position| job(slice.batch, position)))
+        .collect()
+}
+
+/// A report on a slice in which each position has its fate.
+fn report_by(slice: &LeasedSlice, fates: &[u8]) -> Report {
+    let with = |wanted: &[u8]| -> Positions {
+        let positions = slice.positions.iter();
+        positions
+            .filter(|position| wanted.contains(&fates[*position as usize % fates.len()]))
+            .collect()
+    };
+    let mut report = report(slice);
+    let completed = with(&[0, 1]);
+    if !completed.is_empty() {
+        report.completed = completed_at(slice, &completed).completed;
+    }
+    report.failed = failed_at(slice, &with(&[2]), &error()).failed;
+    let for_good = failed_at(slice, &with(&[3]), &error().permanent());
+    report.failed.extend(for_good.failed);
+    report.released = with(&[4]);
+    report
+}
