@@ -25,8 +25,9 @@ RELEASES = {17: "trixie", 18: "forky"}
 MIRROR = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
 TREE_INSIDE = "/extension"
 DEBOOTSTRAP_SCRIPT = "/usr/share/debootstrap/scripts/sid"
-# Packages that the checks need in the chroot, besides the server itself.
-TOOLS = ("make", "gcc", "libc6-dev", "python3-minimal", "python3-venv", "ca-certificates")
+# What building and the checks need in the chroot, besides the server itself. PostgreSQL's pg_locale.h
+# includes ICU's headers, which its development package does not bring.
+TOOLS = ("make", "gcc", "libc6-dev", "libicu-dev", "python3", "python3-venv", "ca-certificates")
 NAMESPACE_MARK = "BATCHEXEC_NAMESPACE"
 
 
@@ -45,7 +46,8 @@ def make_chroot(major: int) -> Path:
     release = RELEASES[major]
     root = build_directory("chroot") / release
     stamp = root / "complete"
-    if stamp.exists():
+    packages = [*TOOLS, f"postgresql-{major}", f"postgresql-server-dev-{major}"]
+    if stamp.exists() and stamp.read_text() == " ".join(packages):
         return root
     shutil.rmtree(root, ignore_errors=True)
     print(f"making a chroot of Debian {release} in {root} (a few minutes)", flush=True)
@@ -60,9 +62,8 @@ def make_chroot(major: int) -> Path:
     inside(root, ["apt-get", "update", "-q"])
     inside(root, ["apt-get", "install", "-q", "-y", "--no-install-recommends", "postgresql-common"])
     (root / "etc/postgresql-common/createcluster.conf").write_text("create_main_cluster = false\n")
-    inside(root, ["apt-get", "install", "-q", "-y", "--no-install-recommends", *TOOLS,
-                  f"postgresql-{major}", f"postgresql-server-dev-{major}"])
-    stamp.touch()
+    inside(root, ["apt-get", "install", "-q", "-y", "--no-install-recommends", *packages])
+    stamp.write_text(" ".join(packages))
     return root
 
 
