@@ -47,13 +47,17 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Exit> {
         &arguments,
         detect(arguments.script.as_deref(), &arguments.program)?,
     )?;
+    let processes = arguments.concurrency.processes();
+    // A script that cannot be run is told before a store is made, a run begun or an old one forgotten.
+    let mut handler = match arguments.store.store.exists() {
+        true => None,
+        false => Some(start(request.script.clone(), processes).await?),
+    };
     let store = arguments.store.open_or_create()?;
     let _lock = RunLock::take(&arguments.store.store, &request.name)?;
-    // A script that cannot be run is told before a run is begun or an old one forgotten.
-    let handler = match store.run(&request.name).await? {
-        Some(_) if !arguments.restart => None,
-        _ => Some(start(request.script.clone(), arguments.concurrency.processes()).await?),
-    };
+    if handler.is_none() && (arguments.restart || store.run(&request.name).await?.is_none()) {
+        handler = Some(start(request.script.clone(), processes).await?);
+    }
     let plan = Plan::make(&store, &request, &arguments).await?;
     let form = if arguments.values {
         LineForm::Value
