@@ -9,6 +9,7 @@ mod claim;
 mod commit;
 mod failure;
 mod filter;
+mod hand_over;
 mod held;
 mod hops;
 mod lanes;
@@ -31,7 +32,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use async_trait::async_trait;
-use gristmill_batching::{BatchStats, GroupCommitError, GroupLimits, Submitter, group_commit};
+use gristmill_batching::{BatchStats, GroupLimits, group_commit};
 use gristmill_model::batch::check_name;
 use gristmill_model::limits::{
     PAGE_ROWS_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX, WRITER_BYTES_MAX, WRITER_OPERATIONS_MAX,
@@ -45,6 +46,7 @@ use crate::{
     StoreStats, Want, WorkerRow,
 };
 use failure::Failure;
+use hand_over::HandOver;
 pub use open::APPLICATION_ID;
 pub use options::{DebugRng, SqliteOptions, Synchronous};
 use prune::Pruning;
@@ -60,7 +62,7 @@ pub struct SqliteStore {
     path: PathBuf,
     clock: Arc<dyn Clock>,
     /// `None` only while the store is dropped.
-    submitter: Option<Submitter<Operation, WriterReply>>,
+    hand_over: Option<HandOver>,
     writer: Mutex<Option<JoinHandle<()>>>,
     readers: Arc<Readers>,
     work: Arc<Notify>,
@@ -121,7 +123,7 @@ impl SqliteStore {
             readers: Readers::new(path.clone(), busy_timeout_ms),
             path,
             clock: options.clock,
-            submitter: Some(submitter),
+            hand_over: Some(HandOver::new(submitter)),
             writer: Mutex::new(Some(thread)),
             work,
         })
@@ -152,14 +154,8 @@ impl SqliteStore {
     }
 
     async fn hand_over(&self, operation: Operation, bytes: usize) -> WriterReply {
-        let submitter = self.submitter.as_ref().ok_or(StoreError::Closed)?;
-        match submitter.submit(operation, bytes + OPERATION_BYTES).await {
-            Ok(reply) => reply,
-            Err(GroupCommitError::Closed) => Err(StoreError::Closed),
-            Err(GroupCommitError::Abandoned) => Err(StoreError::Database(
-                "the writer has stopped in the middle of an operation".to_owned(),
-            )),
-        }
+        let writer = self.hand_over.as_ref().ok_or(StoreError::Closed)?;
+        writer.submit(operation, bytes + OPERATION_BYTES).await
     }
 
     async fn read<T: Send + 'static>(
@@ -178,7 +174,7 @@ impl Drop for SqliteStore {
     fn drop(&mut self) {
         self.readers.close();
         // Without submitters the writer ends what is queued, and then itself.
-        self.submitter = None;
+        self.hand_over = None;
         if let Some(writer) = self.take_writer()
             && writer.join().is_err()
         {

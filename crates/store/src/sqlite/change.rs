@@ -36,7 +36,8 @@ impl Transaction<'_> {
     /// Makes dead, cancelled and expired jobs claimable again.
     pub fn retry(&mut self, selection: &Selection) -> Result<Changed> {
         let over = format!(
-            "b.id IN (SELECT id >> {POSITION_BITS} FROM report WHERE state IN ('dead', 'cancelled', 'expired'))"
+            "b.id IN (SELECT id >> {POSITION_BITS} FROM report \
+             WHERE state IN ('dead', 'cancelled', 'expired') AND state <> 'completed')"
         );
         let meant = self.meant(selection, &over)?;
         let mut changed = 0;
@@ -67,6 +68,12 @@ impl Transaction<'_> {
 
     fn matching(&self, filter: &JobFilter, candidates: &str) -> Result<Meant> {
         let conditions = BatchConditions::of(filter);
+        // Where a batch or a run is named, that is narrow enough.
+        let candidates = if filter.batch.is_some() || filter.run.is_some() {
+            "true"
+        } else {
+            candidates
+        };
         let sql = format!(
             "SELECT b.id FROM batch b JOIN lane l ON l.id = b.lane_id WHERE {} AND {candidates} ORDER BY b.id",
             conditions.sql

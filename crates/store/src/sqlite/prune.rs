@@ -100,6 +100,10 @@ impl Transaction<'_> {
         )?;
         self.execute("DELETE FROM failure WHERE batch_id = ?1", [batch.0])?;
         self.execute("DELETE FROM batch WHERE id = ?1", [batch.0])?;
+        self.execute(
+            "UPDATE sequence SET next_value = ?1 + 1 WHERE name = 'batch' AND next_value <= ?1",
+            [batch.0],
+        )?;
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Runs.
 
-use gristmill_model::{BatchId, RunId, Timestamp};
+use gristmill_model::{BatchId, Positions, RunId, Timestamp};
 use rusqlite::{Connection, params};
 
 use super::failure::{Failure, Result};
@@ -124,7 +124,9 @@ impl Transaction<'_> {
             self.let_go(&held, &held.positions)?;
         }
         for batch in batches {
-            self.execute("DELETE FROM slice WHERE batch_id = ?1", [batch.0])?;
+            for slice in self.slices_of(batch)? {
+                self.shorten(&slice, &Positions::new())?;
+            }
             self.delete_batch(batch)?;
         }
         Ok(())

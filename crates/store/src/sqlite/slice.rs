@@ -57,7 +57,7 @@ impl Transaction<'_> {
         };
         self.execute(
             "INSERT INTO slice (lane_id, rank, run_at, batch_id, first_position, attempt, rescues, count, expires_at, \
-             positions) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+             positions, strayed) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
             params![
                 head.lane_id,
                 head.rank(),
@@ -69,6 +69,7 @@ impl Transaction<'_> {
                 slice.positions.len(),
                 slice.expires_at.map(|moment| moment.0),
                 slice.positions.to_string(),
+                (slice.run_at != head.run_at).then_some(1),
             ],
         )?;
         self.woke = true;
@@ -78,8 +79,11 @@ impl Transaction<'_> {
     /// The slices of one batch.
     pub fn slices_of(&self, batch: BatchId) -> Result<Vec<Slice>> {
         self.slices(
-            "SELECT lane_id, rank, run_at, batch_id, first_position, attempt, rescues, expires_at, positions FROM slice \
-             WHERE batch_id = ?1 ORDER BY first_position",
+            "SELECT s.lane_id, s.rank, s.run_at, s.batch_id, s.first_position, s.attempt, s.rescues, s.expires_at, \
+             s.positions FROM batch b CROSS JOIN slice s ON s.lane_id = b.lane_id AND s.rank = -b.priority \
+             AND s.run_at = b.run_at AND s.batch_id = b.id WHERE b.id = ?1 \
+             UNION ALL SELECT lane_id, rank, run_at, batch_id, first_position, attempt, rescues, expires_at, positions \
+             FROM slice WHERE strayed = 1 AND batch_id = ?1",
             batch.0,
         )
     }

@@ -6,7 +6,7 @@ use gristmill_model::{
 use rusqlite::params;
 
 use super::commit::{Ending, FailedAttempt};
-use super::failure::Result;
+use super::failure::{Failure, Result};
 use super::slice::NewSlice;
 use super::transaction::{BatchHead, Transaction};
 use crate::{RunAdvance, StoreError};
@@ -56,24 +56,28 @@ impl Transaction<'_> {
         } else {
             Some(serde_json::to_string(options)?)
         };
+        let id = self.next_batch_id()?;
+        let run_at = options.run_at.unwrap_or(self.now);
         self.execute(
-            "INSERT INTO batch (lane_id, run_id, count, priority, submitted_at, options, payloads) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            "INSERT INTO batch (id, lane_id, run_id, count, priority, submitted_at, run_at, options, payloads) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
             params![
+                id.0,
                 lane_id,
                 run.map(|run| run.0),
                 payloads.count(),
                 options.priority,
                 self.now.0,
+                run_at.0,
                 options_text,
                 payloads.as_str(),
             ],
         )?;
-        let id = BatchId(self.connection.last_insert_rowid());
         let head = BatchHead {
             lane_id,
             priority: i64::from(options.priority),
             submitted_at: self.now,
+            run_at,
             options: options.clone(),
         };
         let mut positions = Positions::all(payloads.count());
@@ -82,7 +86,7 @@ impl Transaction<'_> {
         }
         let slice = NewSlice {
             positions: &positions,
-            run_at: options.run_at.unwrap_or(self.now),
+            run_at,
             attempt: 1,
             rescues: 0,
             expires_at: options.expires_at,
@@ -90,6 +94,17 @@ impl Transaction<'_> {
         self.insert_slice(id, &head, &slice)?;
         self.keep(id, head, payloads);
         Ok(id)
+    }
+
+    /// One above all batch ids that were ever given. The write lock is held, so nobody else gives it.
+    fn next_batch_id(&self) -> Result<BatchId> {
+        let id = self.row(
+            "SELECT max(next_value, (SELECT coalesce(max(id), 0) + 1 FROM batch)) FROM sequence WHERE name = 'batch'",
+            [],
+            |row| row.get(0),
+        )?;
+        let id = id.ok_or_else(|| Failure::Damaged("the sequence of batches is missing".to_owned()))?;
+        Ok(BatchId(id))
     }
 
     /// Jobs that cannot run are dead from the start.

@@ -18,6 +18,8 @@ pub(super) struct BatchHead {
     pub lane_id: i64,
     pub priority: i64,
     pub submitted_at: Timestamp,
+    /// From when its first slice can be claimed.
+    pub run_at: Timestamp,
     pub options: BatchOptions,
 }
 
@@ -166,9 +168,9 @@ impl Transaction<'_> {
             return Ok(content.clone());
         }
         let mut statement = self.connection.prepare_cached(if with_payloads {
-            "SELECT lane_id, priority, submitted_at, options, payloads FROM batch WHERE id = ?1"
+            "SELECT lane_id, priority, submitted_at, run_at, options, payloads FROM batch WHERE id = ?1"
         } else {
-            "SELECT lane_id, priority, submitted_at, options FROM batch WHERE id = ?1"
+            "SELECT lane_id, priority, submitted_at, run_at, options FROM batch WHERE id = ?1"
         })?;
         let mut rows = statement.query([batch.0])?;
         let row = rows.next()?.ok_or_else(|| missing(batch))?;
@@ -176,11 +178,12 @@ impl Transaction<'_> {
             lane_id: row.get(0)?,
             priority: row.get(1)?,
             submitted_at: Timestamp(row.get(2)?),
-            options: read_options(row, 3)?,
+            run_at: Timestamp(row.get(3)?),
+            options: read_options(row, 4)?,
         };
         let payloads = if with_payloads {
             Some(PackedArray::from_stored(
-                row.get_ref(4)?.as_str().map_err(rusqlite::Error::from)?,
+                row.get_ref(5)?.as_str().map_err(rusqlite::Error::from)?,
             ))
         } else {
             None

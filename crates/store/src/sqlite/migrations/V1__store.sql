@@ -10,15 +10,17 @@ CREATE TABLE lane (
     UNIQUE (queue, kind)
 ) STRICT;
 
--- Never changed. The long columns stand last: a row is read without following its overflow pages.
--- AUTOINCREMENT: ids are never given again, whatever was deleted.
+-- Never changed. The long columns stand last: a row is read without following its overflow pages. An
+-- id is one above the last row's and all that were deleted (see sequence): AUTOINCREMENT would write a
+-- page more with each submit.
 CREATE TABLE batch (
-    id           INTEGER PRIMARY KEY AUTOINCREMENT,
+    id           INTEGER PRIMARY KEY,
     lane_id      INTEGER NOT NULL,
     run_id       INTEGER,
     count        INTEGER NOT NULL,
     priority     INTEGER NOT NULL,
     submitted_at INTEGER NOT NULL, -- milliseconds since 1970, as all times
+    run_at       INTEGER NOT NULL, -- from when its first slice can be claimed
     options      TEXT,             -- JSON; NULL where all are default
     payloads     TEXT NOT NULL     -- a JSON array, one payload a position
 ) STRICT;
@@ -35,10 +37,13 @@ CREATE TABLE slice (
     rescues        INTEGER NOT NULL,
     count          INTEGER NOT NULL,
     expires_at     INTEGER,
+    strayed        INTEGER,          -- 1 where run_at is not the batch's own, else NULL
     positions      TEXT NOT NULL,    -- ranges: 0-499,731
     PRIMARY KEY (lane_id, rank, run_at, batch_id, first_position)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX slice_batch ON slice (batch_id);
+-- A batch's slices are found by what the batch says of them; only those that come later (retries) need
+-- an index, so that a submit or a claim writes no page of it.
+CREATE INDEX slice_strayed ON slice (batch_id) WHERE strayed = 1;
 CREATE INDEX slice_expiry ON slice (expires_at) WHERE expires_at IS NOT NULL;
 
 -- What leases hold: a row a claimed slice. A lease has no row of its own.
@@ -128,9 +133,10 @@ CREATE TABLE hop_stat (
     end_reasons TEXT NOT NULL -- a JSON object, batches by reason
 ) STRICT, WITHOUT ROWID;
 
--- Ids that are given in blocks: a process takes a block and gives its ids without writing.
+-- The lowest ids that were never given. Lease ids are taken in blocks, which a process gives without
+-- writing; of batch ids, only those of deleted batches are written down.
 CREATE TABLE sequence (
     name       TEXT PRIMARY KEY,
     next_value INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-INSERT INTO sequence VALUES ('lease', 1);
+INSERT INTO sequence VALUES ('lease', 1), ('batch', 1);

@@ -31,6 +31,13 @@ pub(in crate::sqlite) fn counts(
     Ok(total)
 }
 
+/// A batch's slices are those that lie where it says, and those that strayed.
+const SLICES_OF_BATCHES: [&str; 2] = [
+    "batch b JOIN lane l ON l.id = b.lane_id CROSS JOIN slice s ON s.lane_id = b.lane_id AND s.rank = -b.priority \
+     AND s.run_at = b.run_at AND s.batch_id = b.id",
+    "batch b JOIN lane l ON l.id = b.lane_id CROSS JOIN slice s ON s.batch_id = b.id AND s.strayed = 1",
+];
+
 fn counts_by_lane(connection: &Connection, now: Timestamp, filter: &JobFilter) -> Result<CountsByLane> {
     let conditions = BatchConditions::of(filter);
     let is_narrow = filter.run.is_some() || filter.batch.is_some();
@@ -43,21 +50,21 @@ fn counts_by_lane(connection: &Connection, now: Timestamp, filter: &JobFilter) -
     } else {
         format!("report r CROSS JOIN batch b ON b.id = r.id >> {POSITION_BITS}")
     };
-    let slices = if is_narrow {
-        "batch b CROSS JOIN slice s ON s.batch_id = b.id JOIN lane l ON l.id = b.lane_id"
-    } else {
-        "slice s JOIN lane l ON l.id = s.lane_id"
-    };
-    let queries = [
+    let mut queries = vec![
         format!("SELECT l.queue, l.kind, r.state AS state, sum(r.count) FROM {reports} JOIN lane l ON l.id = b.lane_id"),
-        format!(
-            "SELECT l.queue, l.kind, iif(s.run_at <= {}, 'waiting', 'scheduled') AS state, sum(s.count) FROM {slices}",
-            now.0
-        ),
         "SELECT l.queue, l.kind, 'running' AS state, sum(h.count) FROM held h JOIN batch b ON b.id = h.batch_id \
          JOIN lane l ON l.id = b.lane_id"
             .to_owned(),
     ];
+    let slices: &[&str] = if is_narrow {
+        &SLICES_OF_BATCHES
+    } else {
+        &["slice s JOIN lane l ON l.id = s.lane_id"]
+    };
+    queries.extend(slices.iter().map(|slices| {
+        let state = format!("iif(s.run_at <= {}, 'waiting', 'scheduled')", now.0);
+        format!("SELECT l.queue, l.kind, {state} AS state, sum(s.count) FROM {slices}")
+    }));
     let mut by_lane = CountsByLane::new();
     for query in queries {
         let sql = format!("{query} WHERE {} GROUP BY l.queue, l.kind, state", conditions.sql);

@@ -89,8 +89,11 @@ fn pieces(connection: &Connection, now: Timestamp, batch: BatchId) -> Result<Vec
             report: Some(row.get(5)?),
         });
     }
-    let mut statement =
-        connection.prepare_cached("SELECT positions, attempt, run_at FROM slice WHERE batch_id = ?1")?;
+    let mut statement = connection.prepare_cached(
+        "SELECT s.positions, s.attempt, s.run_at FROM batch b CROSS JOIN slice s ON s.lane_id = b.lane_id \
+         AND s.rank = -b.priority AND s.run_at = b.run_at AND s.batch_id = b.id WHERE b.id = ?1 \
+         UNION ALL SELECT positions, attempt, run_at FROM slice WHERE strayed = 1 AND batch_id = ?1",
+    )?;
     let mut rows = statement.query([batch.0])?;
     while let Some(row) = rows.next()? {
         let run_at = Timestamp(row.get(2)?);
@@ -218,7 +221,7 @@ pub(in crate::sqlite) fn jobs(
         BatchRow::COLUMNS,
         conditions.sql,
         conditions.params.len() + 1,
-        candidates(&filter.states),
+        candidates(filter),
     );
     let mut params = conditions.params;
     params.push(Value::from(after.map_or(0, |job| job.batch.0)));
@@ -246,9 +249,12 @@ pub(in crate::sqlite) fn jobs(
     Ok(page)
 }
 
-/// Narrows batches to those that may have jobs in these states.
-fn candidates(states: &[JobState]) -> String {
-    if states.is_empty() || states.contains(&JobState::Completed) {
+/// Narrows batches to those that may have jobs in the wanted states. Where a batch or a run is named,
+/// that is narrow enough.
+fn candidates(filter: &JobFilter) -> String {
+    let states = &filter.states;
+    let is_narrow = filter.batch.is_some() || filter.run.is_some();
+    if is_narrow || states.is_empty() || states.contains(&JobState::Completed) {
         return "true".to_owned();
     }
     let mut parts = Vec::new();
