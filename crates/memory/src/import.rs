@@ -1,0 +1,295 @@
+//! Importing the recorded index format (`*_index_data.json`): messages, knowledge and aliases.
+//!
+//! Terms and properties are indexed anew, which gives the recorded index; embeddings are not read.
+
+use std::path::Path;
+
+use chrono::{DateTime, Timelike};
+use gristmill_model::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::error::MemoryError;
+use crate::knowledge::Knowledge;
+use crate::limits::IMPORT_BYTES_MAX;
+use crate::message::{Message, Moment};
+use crate::store::{Applied, Change, KnowledgeStore, Learned, NewMessage, NewSource, RelatedTerm};
+
+/// The reader's name in [`Source::format`](crate::store::Source::format).
+pub const FORMAT: &str = "index";
+
+/// What an import did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Imported {
+    /// Messages and refs that were added.
+    pub applied: Applied,
+    /// Distinct terms of the recorded index.
+    pub recorded_terms: usize,
+    /// Places where these terms stand in the recorded index.
+    pub recorded_postings: usize,
+    /// The offset from UTC that was taken for the messages' times, in minutes.
+    pub zone_minutes: Option<i16>,
+}
+
+/// How an index is imported.
+#[derive(Debug, Clone, Default)]
+pub struct ImportOptions {
+    /// The offset from UTC of the recording, in minutes. The format tells none: where this is `None`, it is taken
+    /// from the first message, which such an index dates at midnight of the day of recording.
+    pub zone_minutes: Option<i16>,
+    /// When it is imported.
+    pub imported_at: Timestamp,
+}
+
+/// Imports the index in the file at `path` as one source of that name; a source of that name is replaced.
+///
+/// # Errors
+///
+/// [`MemoryError::File`], [`MemoryError::Invalid`], and what the store says.
+pub async fn import_index(
+    store: &dyn KnowledgeStore,
+    path: &Path,
+    options: &ImportOptions,
+) -> Result<Imported, MemoryError> {
+    let text = read_capped(path)?;
+    let place = path.display().to_string();
+    let index: Index = serde_json::from_str(&text)
+        .map_err(|error| MemoryError::invalid(&place, format!("it is no index data file: {error}")))?;
+    let messages = messages(&index, &place)?;
+    let zone_minutes = options.zone_minutes.or_else(|| zone_of(&messages));
+    let learned = learned(&index, &place)?;
+    let mut changes = Vec::new();
+    if store.source(&place).await?.is_some() {
+        changes.push(Change::Delete {
+            source: place.clone(),
+        });
+    }
+    changes.push(Change::Begin(NewSource {
+        name: place.clone(),
+        format: FORMAT.to_owned(),
+        digest: crate::digest::of(text.as_bytes()),
+        settings: String::new(),
+        zone_minutes,
+        ingested_at: options.imported_at,
+    }));
+    changes.push(Change::Append {
+        source: place.clone(),
+        first_position: 0,
+        messages,
+    });
+    changes.push(Change::Learn {
+        source: place.clone(),
+        learned,
+    });
+    changes.push(Change::Complete { source: place });
+    for alias in index
+        .related_terms_index_data
+        .unwrap_or_default()
+        .alias_data
+        .related_terms
+    {
+        changes.extend(alias.related_terms.into_iter().map(|related| Change::Alias {
+            term: alias.term_text.clone(),
+            related,
+        }));
+    }
+    let items = index.semantic_index_data.unwrap_or_default().items;
+    Ok(Imported {
+        applied: store.apply(changes).await?,
+        recorded_terms: items.len(),
+        recorded_postings: items.iter().map(|item| item.semantic_ref_ordinals.len()).sum(),
+        zone_minutes,
+    })
+}
+
+/// The whole text of a file that is not over the limit.
+pub(crate) fn read_capped(path: &Path) -> Result<String, MemoryError> {
+    let failed = |error: std::io::Error| MemoryError::File {
+        path: path.to_path_buf(),
+        reason: error.to_string(),
+    };
+    let bytes = std::fs::metadata(path).map_err(failed)?.len();
+    if bytes > IMPORT_BYTES_MAX {
+        return Err(MemoryError::File {
+            path: path.to_path_buf(),
+            reason: format!("it has {bytes} bytes; at most {IMPORT_BYTES_MAX} are read"),
+        });
+    }
+    std::fs::read_to_string(path).map_err(failed)
+}
+
+fn messages(index: &Index, place: &str) -> Result<Vec<NewMessage>, MemoryError> {
+    let converted = index.messages.iter().enumerate().map(|(number, recorded)| {
+        let moment = match &recorded.timestamp {
+            None => None,
+            Some(text) => Some(moment(text).ok_or_else(|| {
+                MemoryError::invalid(
+                    format!("{place}, message {number}"),
+                    format!("`{text}` is no date and time such as 2023-05-01T07:00:00Z"),
+                )
+            })?),
+        };
+        let message = Message {
+            text_chunks: recorded.text_chunks.clone(),
+            speaker: first_name(&recorded.metadata, &["speaker", "sender"]),
+            recipients: names(&recorded.metadata, &["listeners", "recipients"]),
+            subject: first_name(&recorded.metadata, &["subject"]),
+            tags: recorded.tags.clone(),
+            moment,
+        };
+        Ok(NewMessage {
+            message,
+            ..NewMessage::default()
+        })
+    });
+    converted.collect()
+}
+
+fn moment(text: &str) -> Option<Moment> {
+    let at = DateTime::parse_from_rfc3339(text).ok()?;
+    Some(Moment {
+        at: Timestamp(at.timestamp_millis()),
+        zone_minutes: None,
+    })
+}
+
+/// The zone in which the first message is at midnight, where there is one.
+fn zone_of(messages: &[NewMessage]) -> Option<i16> {
+    let first = messages.iter().find_map(|message| message.message.moment)?;
+    let at = DateTime::from_timestamp_millis(first.at.0)?;
+    if at.minute() % 15 != 0 || at.second() != 0 || at.timestamp_subsec_millis() != 0 {
+        return None;
+    }
+    let minutes = (at.hour() * 60 + at.minute()) as i16;
+    // West of Greenwich midnight comes later in UTC, by up to 12 hours.
+    Some(if minutes <= 12 * 60 {
+        -minutes
+    } else {
+        24 * 60 - minutes
+    })
+}
+
+fn learned(index: &Index, place: &str) -> Result<Vec<Learned>, MemoryError> {
+    let mut learned: Vec<Learned> = Vec::new();
+    for (number, recorded) in index.semantic_refs.iter().enumerate() {
+        if recorded.semantic_ref_ordinal != number {
+            return Err(MemoryError::invalid(
+                format!("{place}, semantic ref {number}"),
+                format!("it says that it is number {}", recorded.semantic_ref_ordinal),
+            ));
+        }
+        let start = &recorded.range.start;
+        let is_same_chunk = learned
+            .last()
+            .is_some_and(|last| (last.position, last.chunk) == (start.message_ordinal, start.chunk_ordinal));
+        if !is_same_chunk {
+            learned.push(Learned {
+                position: start.message_ordinal,
+                chunk: start.chunk_ordinal,
+                knowledge: Vec::new(),
+            });
+        }
+        if let Some(last) = learned.last_mut() {
+            last.knowledge.push(recorded.knowledge.clone());
+        }
+    }
+    Ok(learned)
+}
+
+/// The first text under one of these names.
+fn first_name(metadata: &Value, keys: &[&str]) -> Option<String> {
+    names(metadata, keys).into_iter().next()
+}
+
+fn names(metadata: &Value, keys: &[&str]) -> Vec<String> {
+    let found = keys.iter().filter_map(|key| metadata.get(key));
+    let texts = found.flat_map(|value| match value {
+        Value::String(text) => vec![text.clone()],
+        Value::Array(items) => items
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect(),
+        _ => Vec::new(),
+    });
+    texts.collect()
+}
+
+// --- the recorded format, as far as it is read ---
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Index {
+    messages: Vec<RecordedMessage>,
+    semantic_refs: Vec<RecordedRef>,
+    #[serde(default)]
+    semantic_index_data: Option<TermIndex>,
+    #[serde(default)]
+    related_terms_index_data: Option<RelatedTermsIndex>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RecordedMessage {
+    text_chunks: Vec<String>,
+    #[serde(default)]
+    metadata: Value,
+    #[serde(default)]
+    tags: Vec<String>,
+    #[serde(default)]
+    timestamp: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RecordedRef {
+    semantic_ref_ordinal: usize,
+    range: RecordedRange,
+    #[serde(flatten)]
+    knowledge: Knowledge,
+}
+
+#[derive(Deserialize)]
+struct RecordedRange {
+    start: RecordedLocation,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RecordedLocation {
+    message_ordinal: u32,
+    #[serde(default)]
+    chunk_ordinal: u32,
+}
+
+#[derive(Deserialize, Default)]
+struct TermIndex {
+    items: Vec<TermItem>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TermItem {
+    semantic_ref_ordinals: Vec<Value>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct RelatedTermsIndex {
+    #[serde(default)]
+    alias_data: AliasData,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct AliasData {
+    #[serde(default)]
+    related_terms: Vec<Alias>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Alias {
+    term_text: String,
+    related_terms: Vec<RelatedTerm>,
+}

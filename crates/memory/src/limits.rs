@@ -1,0 +1,44 @@
+//! Every limit of the memory, in one place: nothing is unbounded.
+
+/// Bytes of one source at most. A source is read whole, so that it can be told unchanged and replaced at once.
+pub const SOURCE_BYTES_MAX: u64 = 256 << 20;
+
+/// Messages of one source at most.
+pub const SOURCE_MESSAGES_MAX: usize = 1_000_000;
+
+/// Characters of one chunk by default: what one model call reads.
+pub const CHUNK_CHARACTERS_DEFAULT: usize = 4_000;
+
+/// Bytes of one imported or recorded JSON file at most; such a file is parsed in memory.
+pub const IMPORT_BYTES_MAX: u64 = 1 << 30;
+
+/// Refs of one posting segment at most. A segment is read and written whole by the next commit that adds to its
+/// term, and is about one page.
+pub const SEGMENT_REFS_MAX: usize = 512;
+
+/// Related terms of one search term at most.
+pub const RELATED_TERMS_MAX: usize = 50;
+
+/// Terms that share a stem with a search term and are compared with it, at most.
+pub const STEM_CANDIDATES_MAX: u32 = 256;
+
+/// Prepared statements that a connection keeps.
+pub const STATEMENTS_MAX: usize = 64;
+
+/// How long one process waits for another that writes to the same file. Milliseconds.
+pub const BUSY_TIMEOUT_MS: u64 = 10_000;
+
+/// Connections for queries that are kept open.
+pub const READERS_MAX: usize = 4;
+
+/// Messages that a recall returns by default.
+pub const MESSAGES_DEFAULT: usize = 25;
+
+/// Refs of each kind that a recall returns by default.
+pub const REFS_DEFAULT: usize = 50;
+
+/// Nested groups of a query at most: bounds the recursion over what a model wrote.
+pub const GROUP_DEPTH_MAX: usize = 16;
+
+/// Terms of one compiled query at most, with their related terms.
+pub const QUERY_TERMS_MAX: usize = 10_000;

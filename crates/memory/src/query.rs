@@ -1,0 +1,14 @@
+//! What is asked: the search query that a model (or the [local parser](question)) makes of a question, and the term
+//! groups that it is [compiled](compile) to.
+
+pub mod compile;
+pub mod expression;
+pub mod question;
+pub mod search_query;
+
+pub use compile::{CompileOptions, compile};
+pub use expression::{
+    BooleanOp, Expression, Group, Node, PropertyName, PropertyTerm, SearchTerm, Select, Term, When,
+};
+pub use question::parse_question;
+pub use search_query::SearchQuery;

@@ -1,0 +1,238 @@
+//! Compiled queries: groups of terms within scopes. The serialised form is the recorded one.
+
+use chrono::DateTime;
+use gristmill_model::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::message::TimeRange;
+use crate::property::Property;
+
+/// The text that stands for any.
+pub const WILDCARD: &str = "*";
+
+/// A compiled search expression.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Expression {
+    /// Each is evaluated by itself.
+    pub select_expressions: Vec<Select>,
+    /// The question that it came from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub raw_query: Option<String>,
+}
+
+/// Terms to look for, and where.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Select {
+    /// What to look for.
+    pub search_term_group: Group,
+    /// In which messages; in all, where `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when: Option<When>,
+}
+
+/// Which messages count: those that every part allows.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct When {
+    /// Those that match these terms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope_defining_terms: Option<Group>,
+    /// Those of a time.
+    #[serde(with = "time_range", skip_serializing_if = "Option::is_none")]
+    pub date_range: Option<TimeRange>,
+    /// Those with one of these tags; all, where empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+}
+
+/// Terms that are matched together.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Group {
+    /// How.
+    pub boolean_op: BooleanOp,
+    /// The terms.
+    pub terms: Vec<Node>,
+}
+
+/// How the matches of a group's terms are put together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BooleanOp {
+    /// What matches every term.
+    And,
+    /// What matches any.
+    #[default]
+    Or,
+    /// Of what matches any, what matches the most terms.
+    OrMax,
+}
+
+/// A part of a group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Node {
+    /// A group in the group.
+    Group(Group),
+    /// A term in a role.
+    Property(PropertyTerm),
+    /// A term in any role.
+    Term(SearchTerm),
+}
+
+/// A term in a role.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PropertyTerm {
+    /// The role.
+    pub property_name: PropertyName,
+    /// The term.
+    pub property_value: SearchTerm,
+}
+
+/// A role, or the name of a facet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum PropertyName {
+    /// A role.
+    #[serde(with = "property_name")]
+    Known(Property),
+    /// The name of a facet, which may be related to the names that are stored.
+    Facet(SearchTerm),
+}
+
+/// A term to look for, with others that may stand for it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SearchTerm {
+    /// The term.
+    pub term: Term,
+    /// What may stand for it; not looked up yet, where `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub related_terms: Option<Vec<Term>>,
+    /// Whether all related terms count, also those that other terms of the group have too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub related_terms_required: bool,
+}
+
+/// A text and how much a match with it counts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Term {
+    /// In lower case.
+    pub text: String,
+    /// As much as the search term that it stands for, where `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f64>,
+}
+
+impl SearchTerm {
+    /// A term, in lower case.
+    pub fn new(text: &str, weight: f64) -> SearchTerm {
+        SearchTerm {
+            term: Term {
+                text: text.to_lowercase(),
+                weight: Some(weight),
+            },
+            related_terms: None,
+            related_terms_required: false,
+        }
+    }
+
+    /// Whether it stands for any text.
+    pub fn is_wildcard(&self) -> bool {
+        self.term.text == WILDCARD
+    }
+
+    /// The related terms, none where they are not looked up yet.
+    pub fn related(&self) -> &[Term] {
+        self.related_terms.as_deref().unwrap_or_default()
+    }
+}
+
+impl Group {
+    /// Calls `visit` for every search term in the group and its groups. In a property term, the facet's name comes
+    /// before the value.
+    pub fn for_each_term<'a>(&'a self, visit: &mut dyn FnMut(&'a SearchTerm)) {
+        for node in &self.terms {
+            match node {
+                Node::Group(group) => group.for_each_term(visit),
+                Node::Property(property) => {
+                    if let PropertyName::Facet(name) = &property.property_name {
+                        visit(name);
+                    }
+                    visit(&property.property_value);
+                }
+                Node::Term(term) => visit(term),
+            }
+        }
+    }
+
+    /// Calls `visit` for the own search terms of the group, and of every group in it, one call a group.
+    pub fn for_each_group_mut(&mut self, visit: &mut dyn FnMut(BooleanOp, Vec<&mut SearchTerm>)) {
+        let mut own = Vec::new();
+        for node in &mut self.terms {
+            match node {
+                Node::Group(group) => group.for_each_group_mut(visit),
+                Node::Property(property) => {
+                    if let PropertyName::Facet(name) = &mut property.property_name {
+                        own.push(name);
+                    }
+                    own.push(&mut property.property_value);
+                }
+                Node::Term(term) => own.push(term),
+            }
+        }
+        visit(self.boolean_op, own);
+    }
+}
+
+mod property_name {
+    use super::*;
+
+    pub fn serialize<S: Serializer>(property: &Property, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(property.name())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Property, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Property::from_name(&name)
+            .ok_or_else(|| serde::de::Error::custom(format!("`{name}` is no property that can be asked for")))
+    }
+}
+
+mod time_range {
+    use super::*;
+
+    #[derive(Serialize, Deserialize)]
+    struct Recorded {
+        start: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        end: Option<String>,
+    }
+
+    pub fn serialize<S: Serializer>(range: &Option<TimeRange>, serializer: S) -> Result<S::Ok, S::Error> {
+        let recorded = range.map(|range| Recorded {
+            start: range.start.to_string(),
+            end: range.end.map(|end| end.to_string()),
+        });
+        recorded.serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TimeRange>, D::Error> {
+        let instant = |text: String| match DateTime::parse_from_rfc3339(&text) {
+            Ok(at) => Ok(Timestamp(at.timestamp_millis())),
+            Err(error) => Err(serde::de::Error::custom(format!(
+                "`{text}` is no date and time: {error}"
+            ))),
+        };
+        let Some(recorded) = Option::<Recorded>::deserialize(deserializer)? else {
+            return Ok(None);
+        };
+        Ok(Some(TimeRange {
+            start: instant(recorded.start)?,
+            end: recorded.end.map(instant).transpose()?,
+        }))
+    }
+}

@@ -1,0 +1,493 @@
+//! Understanding a question by rules, with no model.
+//!
+//! `What did Ada say about the Tin Drum in 2024?` names an actor, a verb of speech, a target and a time. What is not
+//! understood becomes search terms. The result is the same search query that a model would make, only plainer.
+
+use chrono::{Datelike, NaiveDate};
+
+use crate::query::search_query::{
+    ActionTerm, Date, DateTime, DateTimeRange, EntityTerm, SearchExpression, SearchFilter, SearchQuery,
+    VerbsTerm,
+};
+use crate::store::similar::is_stop_word;
+
+/// Words that ask, and say nothing of what is asked for.
+const ASKING: [&str; 44] = [
+    "about",
+    "all",
+    "any",
+    "anything",
+    "are",
+    "can",
+    "could",
+    "describe",
+    "did",
+    "do",
+    "does",
+    "else",
+    "explain",
+    "find",
+    "give",
+    "has",
+    "have",
+    "how",
+    "in",
+    "is",
+    "list",
+    "many",
+    "me",
+    "much",
+    "name",
+    "names",
+    "on",
+    "overview",
+    "please",
+    "show",
+    "some",
+    "something",
+    "summarise",
+    "summarize",
+    "tell",
+    "was",
+    "were",
+    "what",
+    "when",
+    "where",
+    "which",
+    "who",
+    "whom",
+    "why",
+];
+
+/// Verbs of speech, and their nouns: what is said about something has a speaker and a subject.
+const SPEAKING: [&str; 29] = [
+    "asked",
+    "claimed",
+    "comment",
+    "commented",
+    "discuss",
+    "discussed",
+    "explained",
+    "mention",
+    "mentioned",
+    "opinion",
+    "opinions",
+    "said",
+    "say",
+    "saying",
+    "says",
+    "speak",
+    "speaks",
+    "spoke",
+    "talk",
+    "talked",
+    "talking",
+    "talks",
+    "tell",
+    "think",
+    "thinks",
+    "thought",
+    "thoughts",
+    "told",
+    "views",
+];
+
+/// Who is no name.
+const PRONOUNS: [&str; 9] = [
+    "anybody", "anyone", "he", "i", "she", "they", "we", "you", "everyone",
+];
+
+/// Words that may stand inside a name.
+const INSIDE_NAMES: [&str; 9] = ["and", "de", "der", "for", "in", "la", "of", "the", "van"];
+
+const MONTHS: [&str; 12] = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+];
+
+/// The search query of a question.
+pub fn parse_question(question: &str) -> SearchQuery {
+    let (words, time_range) = take_time(words(question));
+    let phrases = phrases(&words);
+    let filter = SearchFilter {
+        time_range,
+        ..spoken(&words, &phrases).unwrap_or_else(|| search_terms(&phrases))
+    };
+    SearchQuery {
+        search_expressions: vec![SearchExpression {
+            rewritten_query: question.trim().to_owned(),
+            filters: vec![filter],
+        }],
+    }
+}
+
+/// The same query with nothing but search terms, for when the stricter one finds nothing.
+pub fn loosened(question: &str) -> SearchQuery {
+    let (words, time_range) = take_time(words(question));
+    SearchQuery {
+        search_expressions: vec![SearchExpression {
+            rewritten_query: question.trim().to_owned(),
+            filters: vec![SearchFilter {
+                time_range,
+                ..search_terms(&phrases(&words))
+            }],
+        }],
+    }
+}
+
+/// A word of a question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Word {
+    text: String,
+    /// Whether it stood in quotes, and in which: words of one quote are one name.
+    quote: Option<usize>,
+    is_first: bool,
+    /// Whether a comma or the like follows, so that no name goes on.
+    ends_phrase: bool,
+}
+
+impl Word {
+    fn lower(&self) -> String {
+        self.text.to_lowercase()
+    }
+
+    fn is_capitalized(&self) -> bool {
+        self.text.chars().next().is_some_and(char::is_uppercase)
+    }
+}
+
+fn words(question: &str) -> Vec<Word> {
+    let mut words: Vec<Word> = Vec::new();
+    let mut quote: Option<usize> = None;
+    let mut quotes = 0;
+    for piece in question.split_whitespace() {
+        let opens = piece.starts_with(['\'', '"', '‘', '“']);
+        if opens && quote.is_none() {
+            quotes += 1;
+            quote = Some(quotes);
+        }
+        let inner = piece.trim_matches(|letter: char| !letter.is_alphanumeric());
+        let bare = inner
+            .strip_suffix("'s")
+            .or_else(|| inner.strip_suffix("’s"))
+            .unwrap_or(inner);
+        if !bare.is_empty() {
+            words.push(Word {
+                text: bare.to_owned(),
+                quote,
+                is_first: words.is_empty(),
+                ends_phrase: piece.ends_with([',', '.', ';', ':', '?', '!']) || bare.len() < inner.len(),
+            });
+        }
+        let rest = piece.trim_end_matches([',', '.', ';', ':', '?', '!']);
+        if rest.ends_with(['\'', '"', '’', '”']) {
+            quote = None;
+        }
+    }
+    words
+}
+
+/// A name or a run of words that belong together, by the places of its first word and the one after its last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Phrase {
+    text: String,
+    is_name: bool,
+    start: usize,
+    end: usize,
+}
+
+fn phrases(words: &[Word]) -> Vec<Phrase> {
+    let mut phrases = Vec::new();
+    let mut at = 0;
+    while at < words.len() {
+        let end = name_end(words, at);
+        if end > at {
+            phrases.push(phrase(words, at, end, true));
+            at = end;
+            continue;
+        }
+        let start = at;
+        while at < words.len() && is_content(&words[at]) && name_end(words, at) == at {
+            at += 1;
+            if words[at - 1].ends_phrase {
+                break;
+            }
+        }
+        if at > start {
+            phrases.push(phrase(words, start, at, false));
+        } else {
+            at += 1;
+        }
+    }
+    phrases
+}
+
+fn phrase(words: &[Word], start: usize, end: usize, is_name: bool) -> Phrase {
+    let texts: Vec<&str> = words[start..end].iter().map(|word| word.text.as_str()).collect();
+    Phrase {
+        text: texts.join(" "),
+        is_name,
+        start,
+        end,
+    }
+}
+
+/// The end of the name that begins at a word; that word's place where none does.
+fn name_end(words: &[Word], start: usize) -> usize {
+    if let Some(quote) = words[start].quote {
+        let same = words[start..].iter().take_while(|word| word.quote == Some(quote));
+        return start + same.count();
+    }
+    let begins = |word: &Word| {
+        word.is_capitalized()
+            && word.quote.is_none()
+            && !(word.is_first && !is_content(word))
+            && !PRONOUNS.contains(&word.lower().as_str())
+    };
+    if !begins(&words[start]) {
+        return start;
+    }
+    let mut end = start + 1;
+    while end < words.len() && !words[end - 1].ends_phrase {
+        if begins(&words[end]) {
+            end += 1;
+            continue;
+        }
+        // `of the` goes on with a name only where another word of it follows.
+        let inside = words[end..]
+            .iter()
+            .take_while(|word| INSIDE_NAMES.contains(&word.text.as_str()) && !word.ends_phrase)
+            .count();
+        if inside == 0 || !words.get(end + inside).is_some_and(begins) {
+            break;
+        }
+        end += inside + 1;
+    }
+    end
+}
+
+fn is_content(word: &Word) -> bool {
+    let lower = word.lower();
+    let lower = lower.as_str();
+    !ASKING.contains(&lower)
+        && !SPEAKING.contains(&lower)
+        && !PRONOUNS.contains(&lower)
+        && !is_stop_word(lower)
+}
+
+/// Who said what about what, where the question is about that.
+fn spoken(words: &[Word], phrases: &[Phrase]) -> Option<SearchFilter> {
+    let verb_at = words.iter().enumerate().position(|(at, word)| {
+        // At the beginning, `Tell me …` asks.
+        at > 0 && SPEAKING.contains(&word.lower().as_str())
+    })?;
+    let actors: Vec<EntityTerm> = phrases
+        .iter()
+        .filter(|phrase| phrase.is_name && phrase.end <= verb_at)
+        .map(|phrase| entity(&phrase.text))
+        .collect();
+    if actors.is_empty() {
+        return None;
+    }
+    let targets: Vec<EntityTerm> = phrases
+        .iter()
+        .filter(|phrase| phrase.start > verb_at)
+        .map(|phrase| entity(&phrase.text))
+        .collect();
+    Some(SearchFilter {
+        action_search_term: Some(ActionTerm {
+            action_verbs: Some(VerbsTerm {
+                words: vec!["say".to_owned()],
+                tense: "Past".to_owned(),
+            }),
+            actor_entities: Some(actors),
+            target_entities: (!targets.is_empty()).then_some(targets),
+            ..ActionTerm::default()
+        }),
+        ..SearchFilter::default()
+    })
+}
+
+fn entity(name: &str) -> EntityTerm {
+    EntityTerm {
+        name: name.to_owned(),
+        ..EntityTerm::default()
+    }
+}
+
+/// Every phrase, and the words of those that are no names.
+fn search_terms(phrases: &[Phrase]) -> SearchFilter {
+    let mut terms: Vec<String> = Vec::new();
+    for phrase in phrases {
+        let words = phrase.text.split(' ').filter(|_| !phrase.is_name);
+        for text in std::iter::once(phrase.text.as_str()).chain(words) {
+            if !terms.iter().any(|term| term == text) {
+                terms.push(text.to_owned());
+            }
+        }
+    }
+    SearchFilter {
+        search_terms: (!terms.is_empty()).then_some(terms),
+        ..SearchFilter::default()
+    }
+}
+
+// --- times ---
+
+/// Takes a time out of the words: `2023-05-01`, `May 1 2023`, `May 2023`, `in 2023`.
+fn take_time(mut words: Vec<Word>) -> (Vec<Word>, Option<DateTimeRange>) {
+    for start in 0..words.len() {
+        for length in (1..=3.min(words.len() - start)).rev() {
+            let lower: Vec<String> = words[start..start + length].iter().map(Word::lower).collect();
+            let is_told_as_time =
+                start > 0 && ["in", "since", "during"].contains(&words[start - 1].lower().as_str());
+            if let Some((first, after)) = time_of(&lower, is_told_as_time) {
+                let is_open = start > 0 && words[start - 1].lower() == "since";
+                words.drain(start..start + length);
+                let range = DateTimeRange {
+                    start_date: day(first),
+                    stop_date: (!is_open).then(|| day(after)),
+                };
+                return (words, Some(range));
+            }
+        }
+    }
+    (words, None)
+}
+
+/// The first day of a time, and the first one after it.
+fn time_of(words: &[String], is_told_as_time: bool) -> Option<(NaiveDate, NaiveDate)> {
+    let month = |word: &str| {
+        MONTHS
+            .iter()
+            .position(|name| *name == word)
+            .map(|at| at as u32 + 1)
+    };
+    let year = |word: &str| {
+        word.parse::<i32>()
+            .ok()
+            .filter(|year| (1900..2100).contains(year))
+    };
+    let one_day = |date: NaiveDate| Some((date, date.succ_opt()?));
+    match words {
+        [date] if date.len() == 10 => one_day(date.parse().ok()?),
+        [text] if is_told_as_time => {
+            let year = year(text)?;
+            Some((
+                NaiveDate::from_ymd_opt(year, 1, 1)?,
+                NaiveDate::from_ymd_opt(year + 1, 1, 1)?,
+            ))
+        }
+        [name, text] => {
+            let (month, year) = (month(name)?, year(text)?);
+            let first = NaiveDate::from_ymd_opt(year, month, 1)?;
+            Some((first, first.checked_add_months(chrono::Months::new(1))?))
+        }
+        [name, day, text] => {
+            let day = day
+                .trim_end_matches(|letter: char| !letter.is_ascii_digit())
+                .parse()
+                .ok()?;
+            one_day(NaiveDate::from_ymd_opt(year(text)?, month(name)?, day)?)
+        }
+        _ => None,
+    }
+}
+
+fn day(date: NaiveDate) -> DateTime {
+    DateTime {
+        date: Date {
+            day: date.day(),
+            month: date.month(),
+            year: date.year(),
+        },
+        time: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(question: &str) -> SearchFilter {
+        parse_question(question)
+            .search_expressions
+            .remove(0)
+            .filters
+            .remove(0)
+    }
+
+    fn terms(question: &str) -> Vec<String> {
+        filter(question).search_terms.unwrap_or_default()
+    }
+
+    #[test]
+    fn finds_names_and_phrases() {
+        assert_eq!(terms("List all books"), ["books"]);
+        assert_eq!(
+            terms("Which bees live in the Garden of Eden, or near Ada Lovelace?"),
+            [
+                "bees live",
+                "bees",
+                "live",
+                "Garden of Eden",
+                "near",
+                "Ada Lovelace"
+            ]
+        );
+        assert_eq!(
+            terms("Tell me about 'the tin drum' and jazz"),
+            ["the tin drum", "jazz"]
+        );
+        assert_eq!(filter("What is it all about?").search_terms, None);
+    }
+
+    #[test]
+    fn finds_who_said_what() {
+        let filter = filter("What did Ada say about the Tin Drum and bees?");
+        let action = filter.action_search_term.expect("an action");
+        let names = |entities: Option<Vec<EntityTerm>>| -> Vec<String> {
+            entities
+                .unwrap_or_default()
+                .into_iter()
+                .map(|entity| entity.name)
+                .collect()
+        };
+        assert_eq!(names(action.actor_entities), ["Ada"]);
+        assert_eq!(names(action.target_entities), ["Tin Drum", "bees"]);
+        assert_eq!(
+            names(
+                super::tests::filter("Summarize Ada's thoughts on bees")
+                    .action_search_term
+                    .expect("an action")
+                    .actor_entities
+            ),
+            ["Ada"]
+        );
+    }
+
+    #[test]
+    fn finds_times() {
+        let range = |question: &str| filter(question).time_range.map(|range| range.in_zone(0));
+        let may = range("What happened in May 2023?").flatten().expect("a month");
+        assert_eq!(may.start.to_string(), "2023-05-01T00:00:00.000Z");
+        assert_eq!(
+            may.end.map(|end| end.to_string()).as_deref(),
+            Some("2023-06-01T00:00:00.000Z")
+        );
+        let open = range("Mails since 2024").flatten().expect("a year");
+        assert_eq!(open.end, None);
+        assert!(range("What happened on 2023-05-01?").flatten().is_some());
+        assert_eq!(range("Who owns 2023 bees?"), None);
+    }
+}

@@ -1,0 +1,227 @@
+//! The search query: a question as a model tells it, in JSON.
+//!
+//! The names are camelCase, as they are recorded; snake_case is read as well.
+
+use chrono::NaiveDate;
+use gristmill_model::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::message::TimeRange;
+
+/// What a question looks for.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SearchQuery {
+    /// One for each thing that is asked.
+    #[serde(alias = "search_expressions")]
+    pub search_expressions: Vec<SearchExpression>,
+}
+
+/// One thing that is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SearchExpression {
+    /// The question, understandable on its own.
+    #[serde(alias = "rewritten_query")]
+    pub rewritten_query: String,
+    /// What to look for; each is searched by itself.
+    #[serde(deserialize_with = "null_is_default")]
+    pub filters: Vec<SearchFilter>,
+}
+
+/// What to look for.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SearchFilter {
+    /// Things, people, places.
+    #[serde(
+        alias = "entity_search_terms",
+        deserialize_with = "entities",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub entity_search_terms: Option<Vec<EntityTerm>>,
+    /// What was done.
+    #[serde(alias = "action_search_term", skip_serializing_if = "Option::is_none")]
+    pub action_search_term: Option<ActionTerm>,
+    /// Other words. `None` asks for a summary where nothing else is asked.
+    #[serde(alias = "search_terms", skip_serializing_if = "Option::is_none")]
+    pub search_terms: Option<Vec<String>>,
+    /// When.
+    #[serde(alias = "time_range", skip_serializing_if = "Option::is_none")]
+    pub time_range: Option<DateTimeRange>,
+}
+
+/// A thing, person or place that is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EntityTerm {
+    /// Its name; `*` for any.
+    pub name: String,
+    /// Whether the name is a pronoun, which names nothing.
+    #[serde(alias = "is_name_pronoun", deserialize_with = "null_is_default")]
+    pub is_name_pronoun: bool,
+    /// What it is.
+    #[serde(
+        rename = "type",
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub types: Vec<String>,
+    /// What else is said of it.
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub facets: Vec<FacetTerm>,
+}
+
+/// A property of an entity that is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FacetTerm {
+    /// Which; `*` for any.
+    #[serde(alias = "facet_name")]
+    pub facet_name: String,
+    /// Its value; `*` for any.
+    #[serde(alias = "facet_value")]
+    pub facet_value: String,
+}
+
+/// What was done, by whom, to what.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ActionTerm {
+    /// What was done.
+    #[serde(alias = "action_verbs", skip_serializing_if = "Option::is_none")]
+    pub action_verbs: Option<VerbsTerm>,
+    /// By whom; `None` for `*`, by anyone.
+    #[serde(
+        alias = "actor_entities",
+        deserialize_with = "entities",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub actor_entities: Option<Vec<EntityTerm>>,
+    /// To what.
+    #[serde(
+        alias = "target_entities",
+        deserialize_with = "entities",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub target_entities: Option<Vec<EntityTerm>>,
+    /// What else takes part.
+    #[serde(
+        alias = "additional_entities",
+        deserialize_with = "entities",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub additional_entities: Option<Vec<EntityTerm>>,
+    /// Whether the question is about a fact, not about what was said or done: then it has no scope.
+    #[serde(alias = "is_informational", deserialize_with = "null_is_default")]
+    pub is_informational: bool,
+}
+
+/// Verbs.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VerbsTerm {
+    /// The verbs, each in one or a few words.
+    pub words: Vec<String>,
+    /// `Past`, `Present` or `Future`.
+    pub tense: String,
+}
+
+/// A stretch of time, in the knowledge base's zone.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DateTimeRange {
+    /// Its first moment.
+    #[serde(alias = "start_date")]
+    pub start_date: DateTime,
+    /// The first moment after it; `None` where it has no end.
+    #[serde(alias = "stop_date", default, skip_serializing_if = "Option::is_none")]
+    pub stop_date: Option<DateTime>,
+}
+
+/// A moment without a zone.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DateTime {
+    /// The day.
+    pub date: Date,
+    /// The time of day; midnight where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
+}
+
+/// A day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Date {
+    /// Of the month, from 1.
+    pub day: u32,
+    /// From 1.
+    pub month: u32,
+    /// Of the common era.
+    pub year: i32,
+}
+
+/// A time of day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Time {
+    /// From 0 to 23.
+    pub hour: u32,
+    /// From 0 to 59.
+    pub minute: u32,
+    /// From 0 to 59.
+    pub seconds: u32,
+}
+
+impl DateTimeRange {
+    /// The instants of the range where clocks are `zone_minutes` ahead of UTC. `None` where a date is none.
+    pub fn in_zone(&self, zone_minutes: i16) -> Option<TimeRange> {
+        let end = match &self.stop_date {
+            Some(stop) => Some(stop.in_zone(zone_minutes)?),
+            None => None,
+        };
+        Some(TimeRange {
+            start: self.start_date.in_zone(zone_minutes)?,
+            end,
+        })
+    }
+}
+
+impl DateTime {
+    fn in_zone(&self, zone_minutes: i16) -> Option<Timestamp> {
+        let time = self.time.unwrap_or_default();
+        let local = NaiveDate::from_ymd_opt(self.date.year, self.date.month, self.date.day)?.and_hms_opt(
+            time.hour,
+            time.minute,
+            time.seconds,
+        )?;
+        Some(Timestamp(
+            local.and_utc().timestamp_millis() - i64::from(zone_minutes) * 60_000,
+        ))
+    }
+}
+
+fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// `"*"` and `null` are `None`.
+fn entities<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<EntityTerm>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Entities {
+        List(Vec<EntityTerm>),
+        Any(String),
+        None(()),
+    }
+    match Entities::deserialize(deserializer)? {
+        Entities::List(entities) => Ok(Some(entities)),
+        Entities::Any(text) if text == "*" => Ok(None),
+        Entities::Any(name) => Ok(Some(vec![EntityTerm {
+            name,
+            ..EntityTerm::default()
+        }])),
+        Entities::None(()) => Ok(None),
+    }
+}

@@ -1,0 +1,305 @@
+//! Answering a search query from the indexes.
+//!
+//! A query is [compiled](crate::query::compile), its terms get their [related terms](related), and the term groups
+//! are [evaluated](evaluate) over the postings: matched refs first, then the messages that they came from. Each of
+//! these steps asks the store once, whatever the number of terms.
+
+pub mod evaluate;
+pub mod matches;
+pub mod rank;
+pub mod related;
+
+use std::collections::HashSet;
+
+use serde::Serialize;
+
+use crate::error::MemoryError;
+use crate::knowledge::{KnowledgeKind, RefOrdinal, SemanticRef};
+use crate::limits::{MESSAGES_DEFAULT, REFS_DEFAULT};
+use crate::message::{MessageOrdinal, TimeRange};
+use crate::query::{CompileOptions, Expression, SearchQuery, Select, compile, parse_question};
+use crate::store::{KnowledgeStore, StoredMessage};
+pub use related::{RecordedRelations, Relations};
+
+/// How a recall is done.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RecallOptions {
+    /// Messages that are returned at most; all, where `None`.
+    pub messages_max: Option<usize>,
+    /// Refs of each kind that are returned at most; all, where `None`.
+    pub refs_max: Option<usize>,
+    /// The offset from UTC of times in questions, in minutes; the zone of the first source, where `None`.
+    pub zone_minutes: Option<i16>,
+    /// Only messages with one of these tags; all, where empty.
+    pub tags: Vec<String>,
+    /// Only messages of this time, unless the question has one of its own.
+    pub time_range: Option<TimeRange>,
+    /// Whether messages that only contain the question's words are added after those that are known to tell of it.
+    pub full_text: bool,
+}
+
+impl Default for RecallOptions {
+    fn default() -> Self {
+        RecallOptions {
+            messages_max: Some(MESSAGES_DEFAULT),
+            refs_max: Some(REFS_DEFAULT),
+            zone_minutes: None,
+            tags: Vec::new(),
+            time_range: None,
+            full_text: true,
+        }
+    }
+}
+
+/// What one select expression found.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Found {
+    /// Refs by kind, best first.
+    pub refs: Vec<(KnowledgeKind, Vec<Scored<RefOrdinal>>)>,
+    /// The messages that they came from, best first.
+    pub messages: Vec<Scored<MessageOrdinal>>,
+}
+
+impl Found {
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.refs.is_empty() && self.messages.is_empty()
+    }
+
+    /// The refs of one kind.
+    pub fn of(&self, kind: KnowledgeKind) -> &[Scored<RefOrdinal>] {
+        let found = self.refs.iter().find(|(found, _)| *found == kind);
+        found.map_or(&[], |(_, refs)| refs)
+    }
+}
+
+/// Something with its score; higher is better.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Scored<T> {
+    /// What.
+    pub value: T,
+    /// How good.
+    pub score: f64,
+}
+
+/// A message that answers a question.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecalledMessage {
+    /// How well.
+    pub score: f64,
+    /// The message.
+    #[serde(flatten)]
+    pub message: StoredMessage,
+}
+
+/// Knowledge that answers a question.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecalledRef {
+    /// How well.
+    pub score: f64,
+    /// The knowledge.
+    #[serde(flatten)]
+    pub reference: SemanticRef,
+}
+
+/// What a question recalls.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Recalled {
+    /// Messages, best first.
+    pub messages: Vec<RecalledMessage>,
+    /// Entities, actions, topics and tags, best first within each kind.
+    pub knowledge: Vec<RecalledRef>,
+    /// What was searched for.
+    pub query: SearchQuery,
+}
+
+/// Recalls what a question is about, with no model: the question is understood by rules.
+pub async fn recall(
+    store: &dyn KnowledgeStore,
+    question: &str,
+    options: &RecallOptions,
+) -> Result<Recalled, MemoryError> {
+    let query = parse_question(question);
+    recall_query(store, question, query, &Relations::Stored, options).await
+}
+
+/// Recalls what a search query asks for. `question` is what it was made of, for the full text.
+pub async fn recall_query(
+    store: &dyn KnowledgeStore,
+    question: &str,
+    query: SearchQuery,
+    relations: &Relations<'_>,
+    options: &RecallOptions,
+) -> Result<Recalled, MemoryError> {
+    let found = search(store, &query, relations, options).await?;
+    let (mut messages, mut refs) = (Vec::new(), Vec::new());
+    for found in found.into_iter().flatten() {
+        messages.extend(found.messages);
+        refs.extend(found.refs);
+    }
+    let messages_max = options.messages_max.unwrap_or(usize::MAX);
+    best_once(&mut messages, |message| message.value);
+    let is_unscoped = options.tags.is_empty() && options.time_range.is_none();
+    if options.full_text && is_unscoped && messages.len() < messages_max {
+        let known: HashSet<MessageOrdinal> = messages.iter().map(|message| message.value).collect();
+        let by_text = store
+            .search_text(question, messages_max.min(MESSAGES_DEFAULT))
+            .await?;
+        let added = by_text
+            .into_iter()
+            .filter(|(ordinal, _)| !known.contains(ordinal));
+        // What is known to tell of it comes before what only contains its words: those score below 1.
+        messages.extend(added.map(|(value, score)| Scored {
+            value,
+            score: score / (1.0 + score),
+        }));
+    }
+    messages.truncate(messages_max);
+    Ok(Recalled {
+        messages: load_messages(store, &messages).await?,
+        knowledge: load_refs(store, refs, options).await?,
+        query,
+    })
+}
+
+async fn load_messages(
+    store: &dyn KnowledgeStore,
+    scored: &[Scored<MessageOrdinal>],
+) -> Result<Vec<RecalledMessage>, MemoryError> {
+    let ordinals = scored.iter().map(|message| message.value).collect();
+    let loaded = store.messages(ordinals).await?;
+    let mut scores = scored.iter();
+    let messages = loaded.into_iter().filter_map(|message| {
+        let scored = scores.find(|scored| scored.value == message.ordinal)?;
+        Some(RecalledMessage {
+            score: scored.score,
+            message,
+        })
+    });
+    Ok(messages.collect())
+}
+
+async fn load_refs(
+    store: &dyn KnowledgeStore,
+    found: Vec<(KnowledgeKind, Vec<Scored<RefOrdinal>>)>,
+    options: &RecallOptions,
+) -> Result<Vec<RecalledRef>, MemoryError> {
+    let mut scored = Vec::new();
+    for kind in KnowledgeKind::ALL {
+        let of_kind = found.iter().filter(|(found, _)| *found == kind);
+        let mut refs: Vec<Scored<RefOrdinal>> = of_kind.flat_map(|(_, refs)| refs).copied().collect();
+        best_once(&mut refs, |reference| reference.value);
+        refs.truncate(options.refs_max.unwrap_or(usize::MAX));
+        scored.extend(refs);
+    }
+    let ordinals = scored.iter().map(|reference| reference.value).collect();
+    let loaded = store.refs(ordinals).await?;
+    let mut scores = scored.iter();
+    let refs = loaded.into_iter().filter_map(|reference| {
+        let scored = scores.find(|scored| scored.value == reference.ordinal)?;
+        Some(RecalledRef {
+            score: scored.score,
+            reference,
+        })
+    });
+    Ok(refs.collect())
+}
+
+/// Sorts by score, best first, and keeps the best of each.
+fn best_once<T: Copy, K: std::hash::Hash + Eq + Ord + Copy>(
+    scored: &mut Vec<Scored<T>>,
+    key: impl Fn(&Scored<T>) -> K,
+) {
+    scored.sort_by(|left, right| {
+        right
+            .score
+            .total_cmp(&left.score)
+            .then_with(|| key(left).cmp(&key(right)))
+    });
+    let mut seen = HashSet::new();
+    scored.retain(|item| seen.insert(key(item)));
+}
+
+/// Compiles and evaluates a query: for each of its search expressions, what each select expression found. An
+/// expression that finds nothing is tried again without the verb in its scope.
+pub async fn search(
+    store: &dyn KnowledgeStore,
+    query: &SearchQuery,
+    relations: &Relations<'_>,
+    options: &RecallOptions,
+) -> Result<Vec<Vec<Found>>, MemoryError> {
+    let options_strict = compile_options(store, options).await?;
+    let options_loose = CompileOptions {
+        verb_scope: false,
+        ..options_strict.clone()
+    };
+    let strict = compile(query, &options_strict);
+    let loose = compile(query, &options_loose);
+    let mut results = Vec::with_capacity(strict.len());
+    for (strict, loose) in strict.into_iter().zip(loose) {
+        let is_different = strict != loose;
+        let mut found = evaluate_expression(store, strict, relations, options).await?;
+        if is_different && found.iter().all(Found::is_empty) {
+            found = evaluate_expression(store, loose, relations, options).await?;
+        }
+        results.push(found);
+    }
+    Ok(results)
+}
+
+/// How queries to this store are compiled.
+pub async fn compile_options(
+    store: &dyn KnowledgeStore,
+    options: &RecallOptions,
+) -> Result<CompileOptions, MemoryError> {
+    let zone_minutes = match options.zone_minutes {
+        Some(zone_minutes) => zone_minutes,
+        None => {
+            let sources = store.sources().await?;
+            let told = sources.iter().find_map(|source| source.zone_minutes);
+            told.unwrap_or_default()
+        }
+    };
+    Ok(CompileOptions {
+        verb_scope: true,
+        zone_minutes,
+        tags: options.tags.clone(),
+        time_range: options.time_range,
+    })
+}
+
+async fn evaluate_expression(
+    store: &dyn KnowledgeStore,
+    expression: Expression,
+    relations: &Relations<'_>,
+    options: &RecallOptions,
+) -> Result<Vec<Found>, MemoryError> {
+    let mut found = Vec::with_capacity(expression.select_expressions.len());
+    for select in expression.select_expressions {
+        found.push(evaluate_select(store, select, relations, options).await?);
+    }
+    Ok(found)
+}
+
+/// Evaluates one select expression.
+pub async fn evaluate_select(
+    store: &dyn KnowledgeStore,
+    mut select: Select,
+    relations: &Relations<'_>,
+    options: &RecallOptions,
+) -> Result<Found, MemoryError> {
+    related::expand(store, &mut select, relations).await?;
+    let texts = evaluate::texts(&select);
+    // In this order: what a commit adds in between is then in the columns and not in the postings, which is harmless.
+    let postings = store.postings(texts.clone()).await?;
+    let columns = store.columns().await?;
+    let matches = evaluate::evaluate(&select, &columns, texts, &postings)?;
+    Ok(rank::rank(
+        matches,
+        &columns,
+        options.refs_max,
+        options.messages_max,
+    ))
+}

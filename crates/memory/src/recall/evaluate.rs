@@ -1,0 +1,367 @@
+//! Evaluating term groups over postings.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::error::MemoryError;
+use crate::limits::{GROUP_DEPTH_MAX, QUERY_TERMS_MAX};
+use crate::property::Property;
+use crate::query::compile::{ENTITY_WEIGHT, TERM_WEIGHT};
+use crate::query::expression::{
+    BooleanOp, Group, Node, PropertyName, PropertyTerm, SearchTerm, Select, Term, When,
+};
+use crate::recall::matches::Matches;
+use crate::store::{Columns, Postings};
+
+/// How much more a term counts that is the name or type of an entity than one that stands elsewhere.
+const ENTITY_BOOST: f64 = ENTITY_WEIGHT / TERM_WEIGHT;
+
+/// All texts that a select expression looks up, each once, with its related terms and tags.
+pub fn texts(select: &Select) -> Vec<String> {
+    let mut texts = Vec::new();
+    let mut seen = HashSet::new();
+    let mut add = |text: &str| {
+        if seen.insert(text.to_owned()) {
+            texts.push(text.to_owned());
+        }
+    };
+    let mut visit = |term: &SearchTerm| {
+        add(&term.term.text);
+        for related in term.related() {
+            add(&related.text);
+        }
+    };
+    select.search_term_group.for_each_term(&mut visit);
+    if let Some(when) = &select.when {
+        if let Some(group) = &when.scope_defining_terms {
+            group.for_each_term(&mut visit);
+        }
+        when.tags.iter().for_each(|tag| add(&tag.to_lowercase()));
+    }
+    texts
+}
+
+/// The refs that a select expression matches.
+///
+/// `postings` are those of `texts`, in the same order.
+///
+/// # Errors
+///
+/// [`MemoryError::Invalid`] where the expression is over a limit.
+pub fn evaluate(
+    select: &Select,
+    columns: &Columns,
+    texts: Vec<String>,
+    postings: &[Postings],
+) -> Result<Matches, MemoryError> {
+    if texts.len() > QUERY_TERMS_MAX {
+        return Err(MemoryError::invalid(
+            "the search query",
+            format!(
+                "it has {} terms with their related terms; at most {QUERY_TERMS_MAX} are searched",
+                texts.len()
+            ),
+        ));
+    }
+    let postings = texts.into_iter().zip(postings).collect();
+    let mut evaluation = Evaluation {
+        columns,
+        postings,
+        scopes: Vec::new(),
+        terms_seen: HashSet::new(),
+        properties_seen: HashSet::new(),
+    };
+    if let Some(when) = &select.when {
+        evaluation.scopes = evaluation.scopes_of(when)?;
+    }
+    evaluation.group(&select.search_term_group, 0)
+}
+
+/// The messages that count.
+struct Scope(Vec<bool>);
+
+struct Evaluation<'a> {
+    columns: &'a Columns,
+    postings: HashMap<String, &'a Postings>,
+    scopes: Vec<Scope>,
+    /// Terms of this group that were looked up already. One that is related to another must not count twice.
+    terms_seen: HashSet<&'a str>,
+    properties_seen: HashSet<(Property, &'a str)>,
+}
+
+impl<'a> Evaluation<'a> {
+    // --- refs ---
+
+    fn group(&mut self, group: &'a Group, depth: usize) -> Result<Matches, MemoryError> {
+        check_depth(depth)?;
+        self.forget_seen();
+        let mut all: Option<Matches> = None;
+        for node in &group.terms {
+            let found = match node {
+                Node::Group(inner) => self.group(inner, depth + 1)?,
+                leaf => self.leaf(leaf),
+            };
+            match (&mut all, group.boolean_op) {
+                (_, BooleanOp::And) if found.is_empty() => return Ok(self.no_refs()),
+                (None, _) => all = Some(found),
+                (Some(all), BooleanOp::And) => all.intersect(&found),
+                (Some(all), BooleanOp::Or | BooleanOp::OrMax) => all.unite(found),
+            }
+        }
+        let mut all = all.unwrap_or_else(|| self.no_refs());
+        finish(&mut all, group);
+        Ok(all)
+    }
+
+    fn leaf(&mut self, node: &'a Node) -> Matches {
+        let mut matches = self.no_refs();
+        match node {
+            Node::Group(_) => {}
+            Node::Term(term) => self.any_role(term, &mut matches),
+            Node::Property(PropertyTerm {
+                property_name,
+                property_value,
+            }) => match property_name {
+                PropertyName::Known(Property::Topic) => self.topic(property_value, &mut matches),
+                PropertyName::Known(property) => self.role(*property, property_value, &mut matches),
+                PropertyName::Facet(name) => {
+                    self.role(Property::FacetName, name, &mut matches);
+                    if !property_value.is_wildcard() {
+                        self.role(Property::FacetValue, property_value, &mut matches);
+                    }
+                }
+            },
+        }
+        matches
+    }
+
+    /// A term in any role. Entities whose name or type it is count more, also by a related term.
+    fn any_role(&mut self, search: &'a SearchTerm, matches: &mut Matches) {
+        let boosted = self.named(search);
+        let columns = self.columns;
+        self.each_new_term(search, |evaluation, text, weight, is_exact| {
+            let Some(postings) = evaluation.postings.get(text).copied() else {
+                return;
+            };
+            for &ordinal in postings.by_property.iter().flat_map(|(_, refs)| refs) {
+                if columns.kind(ordinal).is_some() && evaluation.is_in_scope(ordinal) {
+                    let boost = if boosted.contains(ordinal) {
+                        ENTITY_BOOST
+                    } else {
+                        1.0
+                    };
+                    add(matches, ordinal, boost * weight, is_exact);
+                }
+            }
+        });
+    }
+
+    fn topic(&mut self, search: &'a SearchTerm, matches: &mut Matches) {
+        if search.is_wildcard() {
+            let topics = (0..self.columns.ref_end()).filter(|&ordinal| {
+                self.columns.kind(ordinal) == Some(crate::knowledge::KnowledgeKind::Topic)
+            });
+            let weight = search.term.weight.unwrap_or(1.0);
+            for ordinal in topics.filter(|&ordinal| self.is_in_scope(ordinal)) {
+                matches.add_exact(ordinal, weight);
+            }
+            return;
+        }
+        self.each_new_term(search, |evaluation, text, weight, is_exact| {
+            evaluation.add_of(Property::Topic, text, weight, is_exact, matches);
+        });
+    }
+
+    fn role(&mut self, property: Property, search: &'a SearchTerm, matches: &mut Matches) {
+        for (text, weight, is_exact) in terms_of(search) {
+            if !self.properties_seen.contains(&(property, text))
+                && self.add_of(property, text, weight, is_exact, matches)
+            {
+                self.properties_seen.insert((property, text));
+            }
+        }
+    }
+
+    /// Adds the refs of a term in one role, and says whether there were any.
+    fn add_of(
+        &self,
+        property: Property,
+        text: &str,
+        weight: f64,
+        is_exact: bool,
+        matches: &mut Matches,
+    ) -> bool {
+        let mut is_found = false;
+        let refs = self
+            .postings
+            .get(text)
+            .map_or(&[][..], |postings| postings.of(property));
+        for &ordinal in refs {
+            if self.columns.kind(ordinal).is_some() && self.is_in_scope(ordinal) {
+                add(matches, ordinal, weight, is_exact);
+                is_found = true;
+            }
+        }
+        is_found
+    }
+
+    /// Calls `look_up` for the term and its related terms, as far as they were not looked up for this group yet.
+    fn each_new_term(&mut self, search: &'a SearchTerm, mut look_up: impl FnMut(&Self, &'a str, f64, bool)) {
+        for (text, weight, is_exact) in terms_of(search) {
+            if self.terms_seen.insert(text) {
+                look_up(self, text, weight, is_exact);
+            }
+        }
+    }
+
+    /// The refs of entities whose name or type is the term or a related one.
+    fn named(&self, search: &SearchTerm) -> BitSet {
+        let mut named = BitSet::new(self.columns.ref_end());
+        for (text, _, _) in terms_of(search) {
+            if let Some(postings) = self.postings.get(text) {
+                for property in [Property::Name, Property::Type] {
+                    postings
+                        .of(property)
+                        .iter()
+                        .for_each(|&ordinal| named.insert(ordinal));
+                }
+            }
+        }
+        named
+    }
+
+    fn no_refs(&self) -> Matches {
+        Matches::new(self.columns.ref_end())
+    }
+
+    fn is_in_scope(&self, ordinal: u32) -> bool {
+        let message = self.columns.message(ordinal) as usize;
+        self.scopes.iter().all(|scope| scope.0[message])
+    }
+
+    fn forget_seen(&mut self) {
+        self.terms_seen.clear();
+        self.properties_seen.clear();
+    }
+
+    // --- scopes ---
+
+    fn scopes_of(&mut self, when: &'a When) -> Result<Vec<Scope>, MemoryError> {
+        let mut scopes = Vec::new();
+        if let Some(range) = when.date_range {
+            let is_in = |message| self.columns.time(message).is_some_and(|at| range.contains(at));
+            scopes.push(Scope((0..self.columns.message_end()).map(is_in).collect()));
+        }
+        if let Some(group) = &when.scope_defining_terms
+            && !group.terms.is_empty()
+        {
+            let matches = self.message_group(group, 0)?;
+            scopes.push(self.scope(matches.iter().map(|found| found.ordinal)));
+        }
+        if !when.tags.is_empty() {
+            let tags = when.tags.iter().map(|tag| tag.to_lowercase());
+            let refs = tags
+                .filter_map(|tag| self.postings.get(&tag).copied())
+                .flat_map(|postings| postings.of(Property::Tag))
+                .filter(|&&ordinal| self.columns.kind(ordinal).is_some());
+            scopes.push(self.scope(refs.map(|&ordinal| self.columns.message(ordinal))));
+        }
+        Ok(scopes)
+    }
+
+    fn scope(&self, messages: impl Iterator<Item = u32>) -> Scope {
+        let mut scope = vec![false; self.columns.message_end() as usize];
+        messages.for_each(|message| scope[message as usize] = true);
+        Scope(scope)
+    }
+
+    /// The messages that a group matches through any of their refs.
+    fn message_group(&mut self, group: &'a Group, depth: usize) -> Result<Matches, MemoryError> {
+        check_depth(depth)?;
+        self.forget_seen();
+        let mut all: Option<Matches> = None;
+        for node in &group.terms {
+            let found = match node {
+                Node::Group(inner) => self.message_group(inner, depth + 1)?,
+                leaf => {
+                    let refs = self.leaf(leaf);
+                    let mut messages = self.no_messages();
+                    for found in refs.iter() {
+                        messages.add_best(self.columns.message(found.ordinal), found.score);
+                    }
+                    messages
+                }
+            };
+            match (&mut all, group.boolean_op) {
+                (_, BooleanOp::And) if found.is_empty() => return Ok(self.no_messages()),
+                (None, _) => all = Some(found),
+                (Some(all), BooleanOp::And) => all.intersect(&found),
+                (Some(all), BooleanOp::Or | BooleanOp::OrMax) => all.unite(found),
+            }
+        }
+        let mut all = all.unwrap_or_else(|| self.no_messages());
+        finish(&mut all, group);
+        Ok(all)
+    }
+
+    fn no_messages(&self) -> Matches {
+        Matches::new(self.columns.message_end())
+    }
+}
+
+/// Totals the scores, and keeps of a group's matches those with enough hits.
+fn finish(matches: &mut Matches, group: &Group) {
+    matches.total();
+    let hits_min = match group.boolean_op {
+        BooleanOp::Or => return,
+        BooleanOp::And => group.terms.len() as u32,
+        BooleanOp::OrMax => matches.hits_max(),
+    };
+    if hits_min > 1 {
+        matches.retain(|found| found.hits >= hits_min);
+    }
+}
+
+fn add(matches: &mut Matches, ordinal: u32, score: f64, is_exact: bool) {
+    if is_exact {
+        matches.add_exact(ordinal, score);
+    } else {
+        matches.add_related(ordinal, score);
+    }
+}
+
+/// The term itself and its related terms, each with what a match counts, and whether it is the term itself.
+fn terms_of(search: &SearchTerm) -> impl Iterator<Item = (&str, f64, bool)> {
+    let own = search.term.weight.unwrap_or(1.0);
+    let related = search
+        .related()
+        .iter()
+        .map(move |Term { text, weight }| (text.as_str(), weight.unwrap_or(own), false));
+    std::iter::once((search.term.text.as_str(), own, true)).chain(related)
+}
+
+fn check_depth(depth: usize) -> Result<(), MemoryError> {
+    if depth < GROUP_DEPTH_MAX {
+        return Ok(());
+    }
+    Err(MemoryError::invalid(
+        "the search query",
+        format!("its groups are nested more than {GROUP_DEPTH_MAX} deep"),
+    ))
+}
+
+/// A set of ordinals.
+struct BitSet(Vec<u64>);
+
+impl BitSet {
+    fn new(end: u32) -> BitSet {
+        BitSet(vec![0; (end as usize).div_ceil(64)])
+    }
+
+    fn insert(&mut self, ordinal: u32) {
+        self.0[ordinal as usize / 64] |= 1 << (ordinal % 64);
+    }
+
+    fn contains(&self, ordinal: u32) -> bool {
+        self.0[ordinal as usize / 64] & (1 << (ordinal % 64)) != 0
+    }
+}

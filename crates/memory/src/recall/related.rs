@@ -1,0 +1,200 @@
+//! Related terms: what may stand for a term that is searched for.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::error::MemoryError;
+use crate::query::compile::TERM_WEIGHT;
+use crate::query::expression::{BooleanOp, Expression, Group, SearchTerm, Select, Term};
+use crate::store::{KnowledgeStore, RelatedTerm};
+
+/// A related term at least this near counts as much as the term itself.
+const SAME_WEIGHT_MIN: f64 = 0.95;
+
+/// Where related terms come from.
+#[derive(Debug, Clone, Copy)]
+pub enum Relations<'a> {
+    /// From the store: a term's aliases, or else the terms that are written like it.
+    Stored,
+    /// From a recorded query: what its embeddings gave. For terms that it does not have, from the store.
+    Recorded(&'a RecordedRelations),
+    /// From nowhere.
+    None,
+}
+
+/// The related terms of a recorded query, by where they stand and what they stand for.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RecordedRelations {
+    by_term: HashMap<(Place, String), Vec<Term>>,
+}
+
+/// Where in a query a term stands. Related terms that several terms of one group have were given to one of them, so
+/// that they differ by place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Place {
+    Required,
+    Free,
+    Scope,
+}
+
+impl RecordedRelations {
+    /// The related terms of recorded compiled expressions.
+    pub fn of(expressions: &[Expression]) -> RecordedRelations {
+        let mut relations = RecordedRelations::default();
+        for select in expressions
+            .iter()
+            .flat_map(|expression| &expression.select_expressions)
+        {
+            relations.add(&select.search_term_group, false);
+            if let Some(scope) = select
+                .when
+                .as_ref()
+                .and_then(|when| when.scope_defining_terms.as_ref())
+            {
+                relations.add(scope, true);
+            }
+        }
+        relations
+    }
+
+    fn add(&mut self, group: &Group, is_scope: bool) {
+        group.for_each_term(&mut |term| {
+            let key = (place(term, is_scope), term.term.text.to_lowercase());
+            self.by_term.entry(key).or_insert_with(|| term.related().to_vec());
+        });
+    }
+
+    fn get(&self, term: &SearchTerm, is_scope: bool) -> Option<&Vec<Term>> {
+        self.by_term.get(&(place(term, is_scope), term.term.text.clone()))
+    }
+}
+
+fn place(term: &SearchTerm, is_scope: bool) -> Place {
+    match (is_scope, term.related_terms_required) {
+        (true, _) => Place::Scope,
+        (false, true) => Place::Required,
+        (false, false) => Place::Free,
+    }
+}
+
+/// Fills in the related terms of all terms of a select expression that have none yet.
+///
+/// # Errors
+///
+/// What the store says.
+pub async fn expand(
+    store: &dyn KnowledgeStore,
+    select: &mut Select,
+    relations: &Relations<'_>,
+) -> Result<(), MemoryError> {
+    let mut groups = vec![(&mut select.search_term_group, false)];
+    if let Some(scope) = select
+        .when
+        .as_mut()
+        .and_then(|when| when.scope_defining_terms.as_mut())
+    {
+        groups.push((scope, true));
+    }
+    if let Relations::Recorded(recorded) = relations {
+        for (group, is_scope) in &mut groups {
+            fill(group, |term| recorded.get(term, *is_scope).cloned());
+        }
+    }
+    if !matches!(relations, Relations::None) {
+        let mut missing = HashSet::new();
+        for (group, _) in &groups {
+            group.for_each_term(&mut |term| {
+                if term.related_terms.is_none() && !term.is_wildcard() {
+                    missing.insert(term.term.text.clone());
+                }
+            });
+        }
+        let stored = look_up(store, missing.into_iter().collect()).await?;
+        for (group, is_scope) in &mut groups {
+            fill(group, |term| stored.get(&term.term.text).cloned());
+            group.for_each_group_mut(&mut |operator, terms| {
+                let is_once = !*is_scope && operator != BooleanOp::And;
+                dedupe(terms, is_once);
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Sets what is not set yet.
+fn fill(group: &mut Group, related: impl Fn(&SearchTerm) -> Option<Vec<Term>>) {
+    group.for_each_group_mut(&mut |_, terms| {
+        for term in terms {
+            if term.related_terms.is_none() && !term.is_wildcard() {
+                term.related_terms = related(term);
+            }
+        }
+    });
+}
+
+/// Aliases, and for terms without any, terms that are written like them.
+async fn look_up(
+    store: &dyn KnowledgeStore,
+    terms: Vec<String>,
+) -> Result<HashMap<String, Vec<Term>>, MemoryError> {
+    let aliases = store.aliases(terms.clone()).await?;
+    let mut found = HashMap::new();
+    let mut without = Vec::new();
+    for (term, aliases) in terms.into_iter().zip(aliases) {
+        match aliases {
+            Some(aliases) => {
+                found.insert(term, aliases.into_iter().map(weighed).collect());
+            }
+            None => without.push(term),
+        }
+    }
+    let similar = store.similar_terms(without.clone()).await?;
+    for (term, similar) in without.into_iter().zip(similar) {
+        found.insert(term, similar.into_iter().map(weighed).collect());
+    }
+    Ok(found)
+}
+
+fn weighed(related: RelatedTerm) -> Term {
+    let weight = related.weight.map(|weight| match weight {
+        near if near >= SAME_WEIGHT_MIN => TERM_WEIGHT,
+        far => far,
+    });
+    Term {
+        text: related.text,
+        weight,
+    }
+}
+
+/// Of the terms of one group: what is searched for anyway is not searched for as a related term too, and what is
+/// related to several (where `is_once`) only for the one to which it is nearest.
+fn dedupe(mut terms: Vec<&mut SearchTerm>, is_once: bool) {
+    let searched: HashSet<String> = terms.iter().map(|term| term.term.text.clone()).collect();
+    let mut nearest: HashMap<String, Option<f64>> = HashMap::new();
+    for related in terms.iter().flat_map(|term| term.related()) {
+        let known = nearest.entry(related.text.clone()).or_insert(related.weight);
+        if related.weight.unwrap_or(0.0) > known.unwrap_or(0.0) {
+            *known = related.weight;
+        }
+    }
+    for term in &mut terms {
+        if term.related_terms_required {
+            continue;
+        }
+        if let Some(related) = &mut term.related_terms {
+            related.retain(|candidate| {
+                if searched.contains(&candidate.text) {
+                    return false;
+                }
+                // Taken by the first term to which it is nearest.
+                !is_once
+                    || match nearest.get(&candidate.text) {
+                        Some(weight) if *weight == candidate.weight => {
+                            nearest.remove(&candidate.text);
+                            true
+                        }
+                        _ => false,
+                    }
+            });
+        }
+    }
+}

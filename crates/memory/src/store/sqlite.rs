@@ -1,0 +1,254 @@
+//! The knowledge base in one SQLite file.
+//!
+//! One connection writes, a few others read beside it. Postings are packed: a term that stands in a thousand refs
+//! of one commit costs a row or two.
+
+mod open;
+mod posting;
+mod read;
+mod remove;
+mod write;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use rusqlite::{Connection, ErrorCode};
+
+use crate::error::MemoryError;
+use crate::knowledge::{RefOrdinal, SemanticRef};
+use crate::limits::READERS_MAX;
+use crate::message::MessageOrdinal;
+use crate::store::{
+    Applied, Change, Columns, KnowledgeStats, KnowledgeStore, Postings, RelatedTerm, Source, StoredFailure,
+    StoredMessage,
+};
+pub use open::APPLICATION_ID;
+
+/// How a knowledge base is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SqliteKnowledgeOptions {
+    /// Whether to make the file where there is none.
+    pub create: bool,
+    /// Whether every commit waits for the disk. Without it, the last commits before a power cut may be lost; after
+    /// a crash of the program alone none are.
+    pub sync: bool,
+}
+
+impl Default for SqliteKnowledgeOptions {
+    fn default() -> Self {
+        SqliteKnowledgeOptions {
+            create: true,
+            sync: true,
+        }
+    }
+}
+
+/// A knowledge base in one SQLite file. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct SqliteKnowledge {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    path: PathBuf,
+    writer: Mutex<Connection>,
+    readers: Mutex<Vec<Connection>>,
+    columns: Mutex<Arc<Columns>>,
+}
+
+impl std::fmt::Debug for SqliteKnowledge {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("SqliteKnowledge")
+            .field("path", &self.shared.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SqliteKnowledge {
+    /// Opens the knowledge base in the file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError::NotAKnowledgeBase`], [`MemoryError::NewerSchema`], [`MemoryError::Missing`],
+    /// [`MemoryError::Locked`], [`MemoryError::Database`].
+    pub fn open(
+        path: impl AsRef<Path>,
+        options: SqliteKnowledgeOptions,
+    ) -> Result<SqliteKnowledge, MemoryError> {
+        let path = path.as_ref().to_path_buf();
+        let writer = open::open_writer(&path, options.create, options.sync)?;
+        Ok(SqliteKnowledge {
+            shared: Arc::new(Shared {
+                path,
+                writer: Mutex::new(writer),
+                readers: Mutex::new(Vec::new()),
+                // No knowledge base has been rewritten -1 times: the first use reads all.
+                columns: Mutex::new(Arc::new(Columns::new(-1))),
+            }),
+        })
+    }
+
+    /// Runs a query on a connection of its own, off the runtime's threads.
+    async fn read<T, F>(&self, query: F) -> Result<T, MemoryError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let shared = self.shared.clone();
+        blocking(move || shared.read(query)).await
+    }
+}
+
+impl Shared {
+    fn read<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, MemoryError> {
+        let kept = locked(&self.readers).pop();
+        let connection = match kept {
+            Some(connection) => connection,
+            None => open::open_reader(&self.path)?,
+        };
+        let answer = query(&connection).map_err(|error| database_error(&self.path, &error));
+        let mut readers = locked(&self.readers);
+        if readers.len() < READERS_MAX {
+            readers.push(connection);
+        }
+        answer
+    }
+
+    fn columns(&self) -> Result<Arc<Columns>, MemoryError> {
+        // Held while reading, so that two callers do not read the same.
+        let mut columns = locked(&self.columns);
+        if let Some(newer) = self.read(|connection| read::columns(connection, &columns))? {
+            *columns = Arc::new(newer);
+        }
+        Ok(columns.clone())
+    }
+}
+
+#[async_trait]
+impl KnowledgeStore for SqliteKnowledge {
+    async fn apply(&self, changes: Vec<Change>) -> Result<Applied, MemoryError> {
+        let shared = self.shared.clone();
+        blocking(move || write::apply(&mut locked(&shared.writer), &shared.path, changes)).await
+    }
+
+    async fn columns(&self) -> Result<Arc<Columns>, MemoryError> {
+        let shared = self.shared.clone();
+        blocking(move || shared.columns()).await
+    }
+
+    async fn postings(&self, terms: Vec<String>) -> Result<Vec<Postings>, MemoryError> {
+        self.read(move |connection| read::postings(connection, &terms))
+            .await
+    }
+
+    async fn aliases(&self, terms: Vec<String>) -> Result<Vec<Option<Vec<RelatedTerm>>>, MemoryError> {
+        self.read(move |connection| read::aliases(connection, &terms))
+            .await
+    }
+
+    async fn similar_terms(&self, terms: Vec<String>) -> Result<Vec<Vec<RelatedTerm>>, MemoryError> {
+        self.read(move |connection| read::similar_terms(connection, &terms))
+            .await
+    }
+
+    async fn search_text(&self, text: &str, limit: usize) -> Result<Vec<(MessageOrdinal, f64)>, MemoryError> {
+        let text = text.to_owned();
+        self.read(move |connection| read::search_text(connection, &text, limit))
+            .await
+    }
+
+    async fn messages(&self, ordinals: Vec<MessageOrdinal>) -> Result<Vec<StoredMessage>, MemoryError> {
+        self.read(move |connection| read::messages(connection, &ordinals))
+            .await
+    }
+
+    async fn refs(&self, ordinals: Vec<RefOrdinal>) -> Result<Vec<SemanticRef>, MemoryError> {
+        self.read(move |connection| read::refs(connection, &ordinals))
+            .await
+    }
+
+    async fn sources(&self) -> Result<Vec<Source>, MemoryError> {
+        self.read(|connection| read::sources(connection, None)).await
+    }
+
+    async fn source(&self, name: &str) -> Result<Option<Source>, MemoryError> {
+        let name = name.to_owned();
+        self.read(move |connection| Ok(read::sources(connection, Some(&name))?.pop()))
+            .await
+    }
+
+    async fn source_messages(
+        &self,
+        name: &str,
+        from_position: u32,
+        limit: u32,
+    ) -> Result<Vec<StoredMessage>, MemoryError> {
+        let name = name.to_owned();
+        self.read(move |connection| read::source_messages(connection, &name, from_position, limit))
+            .await
+    }
+
+    async fn failures(&self) -> Result<Vec<StoredFailure>, MemoryError> {
+        self.read(read::failures).await
+    }
+
+    async fn all_aliases(&self) -> Result<Vec<(String, RelatedTerm)>, MemoryError> {
+        self.read(read::all_aliases).await
+    }
+
+    async fn stats(&self) -> Result<KnowledgeStats, MemoryError> {
+        let shared = self.shared.clone();
+        blocking(move || {
+            let columns = shared.columns()?;
+            shared.read(|connection| read::stats(connection, &columns))
+        })
+        .await
+    }
+}
+
+/// Runs what waits for the disk on a thread where it may.
+async fn blocking<T, F>(work: F) -> Result<T, MemoryError>
+where
+    T: Send + 'static,
+    F: FnOnce() -> Result<T, MemoryError> + Send + 'static,
+{
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+        Err(_) => Err(MemoryError::invalid(
+            "the runtime",
+            "it was shut down during a query",
+        )),
+    }
+}
+
+/// What a panic elsewhere left is whole: transactions roll back when they are dropped.
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn database_error(path: &Path, error: &rusqlite::Error) -> MemoryError {
+    let path = path.to_path_buf();
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => MemoryError::Locked { path },
+        Some(ErrorCode::NotADatabase) => MemoryError::NotAKnowledgeBase {
+            path,
+            application_id: 0,
+        },
+        _ => MemoryError::Database {
+            path,
+            reason: error.to_string(),
+        },
+    }
+}
+
+/// Stored text that does not have its form: somebody else wrote it.
+fn damaged(what: &str, reason: impl std::fmt::Display) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(
+        0,
+        rusqlite::types::Type::Text,
+        format!("{what} is damaged: {reason}").into(),
+    )
+}

@@ -1,0 +1,144 @@
+//! Opening the file: whose it is, which schema it has, how it is synced.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use crate::error::MemoryError;
+use crate::limits::{BUSY_TIMEOUT_MS, STATEMENTS_MAX};
+
+use super::database_error;
+
+mod embedded {
+    refinery::embed_migrations!("src/store/sqlite/migrations");
+}
+
+/// What the header of a knowledge base says: `GRMK`.
+pub const APPLICATION_ID: i64 = 0x4752_4d4b;
+
+/// Opens the connection that writes; makes the file where `create` allows it, and brings its schema up to date.
+pub(super) fn open_writer(path: &Path, create: bool, sync: bool) -> Result<Connection, MemoryError> {
+    if !create && !path.exists() {
+        return Err(MemoryError::Missing {
+            path: path.to_path_buf(),
+        });
+    }
+    let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    if create {
+        flags |= OpenFlags::SQLITE_OPEN_CREATE;
+    }
+    let failed = |error| database_error(path, &error);
+    let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+    prepare(&connection).map_err(failed)?;
+    check_owner(&connection, path)?;
+    check_version(&connection, path)?;
+    (|| {
+        connection.pragma_update(None, "synchronous", if sync { "FULL" } else { "NORMAL" })?;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
+        connection.pragma_update(None, "cache_size", -65_536)?;
+        connection.pragma_update(None, "temp_store", "MEMORY")?;
+        connection.pragma_update(None, "application_id", APPLICATION_ID)
+    })()
+    .map_err(failed)?;
+    migrate(&mut connection, path)?;
+    Ok(connection)
+}
+
+/// Opens a connection for queries.
+pub(super) fn open_reader(path: &Path) -> Result<Connection, MemoryError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let failed = |error| database_error(path, &error);
+    let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+    prepare(&connection).map_err(failed)?;
+    connection
+        .pragma_update(None, "cache_size", -65_536)
+        .map_err(failed)?;
+    connection
+        .pragma_update(None, "mmap_size", 1_i64 << 30)
+        .map_err(failed)?;
+    Ok(connection)
+}
+
+fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    Ok(())
+}
+
+/// Refuses what is not ours, before anything is written to it.
+fn check_owner(connection: &Connection, path: &Path) -> Result<(), MemoryError> {
+    let failed = |error| database_error(path, &error);
+    let application_id: i64 = connection
+        .query_row("PRAGMA application_id", [], |row| row.get(0))
+        .map_err(failed)?;
+    let tables: i64 = connection
+        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+        .map_err(failed)?;
+    if application_id == APPLICATION_ID || (application_id == 0 && tables == 0) {
+        return Ok(());
+    }
+    Err(MemoryError::NotAKnowledgeBase {
+        path: path.to_path_buf(),
+        application_id,
+    })
+}
+
+/// Refuses a schema that is newer than this program.
+fn check_version(connection: &Connection, path: &Path) -> Result<(), MemoryError> {
+    let (found, known) = (schema_version(connection, path)?, known_version());
+    if found <= known {
+        return Ok(());
+    }
+    Err(MemoryError::NewerSchema {
+        path: path.to_path_buf(),
+        found,
+        known,
+    })
+}
+
+/// Brings the schema up to the version of this program. Writes nothing where it is.
+fn migrate(connection: &mut Connection, path: &Path) -> Result<(), MemoryError> {
+    if schema_version(connection, path)? < known_version()
+        && let Err(error) = embedded::migrations::runner().run(connection)
+        // Another process may have made the schema at the same moment.
+        && schema_version(connection, path)? < known_version()
+    {
+        return Err(MemoryError::Database {
+            path: path.to_path_buf(),
+            reason: format!("its schema could not be brought up to date: {error}"),
+        });
+    }
+    check_version(connection, path)
+}
+
+/// The newest schema version that this program knows.
+fn known_version() -> i64 {
+    let runner = embedded::migrations::runner();
+    let versions = runner
+        .get_migrations()
+        .iter()
+        .map(|migration| i64::from(migration.version()));
+    versions.max().unwrap_or(0)
+}
+
+fn schema_version(connection: &Connection, path: &Path) -> Result<i64, MemoryError> {
+    let failed = |error| database_error(path, &error);
+    let exists: i64 = connection
+        .query_row(
+            "SELECT count(*) FROM sqlite_schema WHERE name = 'refinery_schema_history'",
+            [],
+            |row| row.get(0),
+        )
+        .map_err(failed)?;
+    if exists == 0 {
+        return Ok(0);
+    }
+    let version: Option<i64> = connection
+        .query_row("SELECT max(version) FROM refinery_schema_history", [], |row| {
+            row.get(0)
+        })
+        .map_err(failed)?;
+    Ok(version.unwrap_or(0))
+}

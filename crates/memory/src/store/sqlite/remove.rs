@@ -1,0 +1,130 @@
+//! Deleting a source: its messages, their refs, and these refs in every posting, without a trace.
+
+use std::collections::{HashMap, HashSet};
+
+use rusqlite::{Transaction, params};
+
+use super::{damaged, posting, read};
+use crate::property::{Property, terms};
+
+/// Deletes a source and returns how many refs it had.
+pub(super) fn source(transaction: &Transaction<'_>, source: i64) -> rusqlite::Result<u32> {
+    let removed = refs_of(transaction, source)?;
+    for ((term, property), refs) in &removed.by_term {
+        remove_refs(transaction, term, *property, refs)?;
+    }
+    remove_unused_terms(transaction, removed.by_term.keys().map(|(term, _)| term.as_str()))?;
+    for statement in [
+        "DELETE FROM message_text WHERE rowid IN (SELECT ordinal FROM message WHERE source = ?)",
+        "DELETE FROM knowledge WHERE message IN (SELECT ordinal FROM message WHERE source = ?)",
+        "DELETE FROM failure WHERE message IN (SELECT ordinal FROM message WHERE source = ?)",
+        "DELETE FROM chunk_vector WHERE message IN (SELECT ordinal FROM message WHERE source = ?)",
+        "DELETE FROM message WHERE source = ?",
+        "DELETE FROM source WHERE id = ?",
+    ] {
+        transaction.prepare_cached(statement)?.execute([source])?;
+    }
+    Ok(removed.count)
+}
+
+/// The refs of a source, by term and role.
+struct Removed {
+    by_term: HashMap<(String, Property), HashSet<u32>>,
+    count: u32,
+}
+
+fn refs_of(transaction: &Transaction<'_>, source: i64) -> rusqlite::Result<Removed> {
+    let mut removed = Removed {
+        by_term: HashMap::new(),
+        count: 0,
+    };
+    let mut statement = transaction.prepare_cached(
+        "SELECT first_ref, kinds, items FROM knowledge JOIN message ON message.ordinal = knowledge.message
+         WHERE message.source = ?",
+    )?;
+    let mut rows = statement.query([source])?;
+    while let Some(row) = rows.next()? {
+        let first: u32 = row.get(0)?;
+        let (kinds, items): (String, String) = (row.get(1)?, row.get(2)?);
+        for (ordinal, item) in (first..).zip(read::unpack(&kinds, &items)?) {
+            removed.count += 1;
+            terms(&item, |property, term| {
+                removed
+                    .by_term
+                    .entry((term, property))
+                    .or_default()
+                    .insert(ordinal);
+            });
+        }
+    }
+    Ok(removed)
+}
+
+/// Takes refs out of the segments of one term in one role.
+fn remove_refs(
+    transaction: &Transaction<'_>,
+    term: &str,
+    property: Property,
+    removed: &HashSet<u32>,
+) -> rusqlite::Result<()> {
+    let (Some(&lowest), Some(&highest)) = (removed.iter().min(), removed.iter().max()) else {
+        return Ok(());
+    };
+    let mut select = transaction.prepare_cached(
+        "SELECT term.id, first_ref, refs FROM posting JOIN term ON term.id = posting.term
+         WHERE term.text = ? AND property = ? AND first_ref <= ? AND last_ref >= ?",
+    )?;
+    let rows = select.query_map(params![term, property as u8, highest, lowest], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+    })?;
+    let segments: Vec<(i64, u32, Vec<u8>)> = rows.collect::<rusqlite::Result<_>>()?;
+    for (id, first, bytes) in segments {
+        let mut refs = Vec::new();
+        posting::decode(first, &bytes, &mut refs).ok_or_else(|| damaged("a posting", term))?;
+        let before = refs.len();
+        refs.retain(|ordinal| !removed.contains(ordinal));
+        if refs.len() == before {
+            continue;
+        }
+        transaction
+            .prepare_cached("DELETE FROM posting WHERE term = ? AND property = ? AND first_ref = ?")?
+            .execute(params![id, property as u8, first])?;
+        if let (Some(&first), Some(&last)) = (refs.first(), refs.last()) {
+            let mut bytes = Vec::new();
+            posting::encode(first, &refs[1..], &mut bytes);
+            transaction
+                .prepare_cached(
+                    "INSERT INTO posting (term, property, first_ref, last_ref, count, refs) VALUES (?, ?, ?, ?, ?, ?)",
+                )?
+                .execute(params![id, property as u8, first, last, refs.len() as u32, bytes])?;
+        }
+    }
+    Ok(())
+}
+
+/// Deletes those of some terms that stand nowhere any more.
+fn remove_unused_terms<'a>(
+    transaction: &Transaction<'_>,
+    terms: impl Iterator<Item = &'a str>,
+) -> rusqlite::Result<()> {
+    let mut unused = transaction.prepare_cached(
+        "SELECT id FROM term WHERE text = ? AND NOT EXISTS (SELECT 1 FROM posting WHERE posting.term = term.id)",
+    )?;
+    for term in terms.collect::<HashSet<_>>() {
+        let mut rows = unused.query([term])?;
+        let Some(row) = rows.next()? else { continue };
+        let id: i64 = row.get(0)?;
+        for stem in crate::store::similar::stems(term) {
+            transaction
+                .prepare_cached("DELETE FROM stem WHERE stem = ? AND term = ?")?
+                .execute(params![stem, id])?;
+        }
+        for statement in [
+            "DELETE FROM term_vector WHERE term = ?",
+            "DELETE FROM term WHERE id = ?",
+        ] {
+            transaction.prepare_cached(statement)?.execute([id])?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,418 @@
+//! Writing: all changes of one call in one transaction, the postings of all of them together.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use gristmill_model::Timestamp;
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+
+use super::{damaged, database_error, posting, remove};
+use crate::error::MemoryError;
+use crate::knowledge::Knowledge;
+use crate::limits::SEGMENT_REFS_MAX;
+use crate::message::Message;
+use crate::property::{Property, normalize_term, terms};
+use crate::store::similar::stems;
+use crate::store::{Applied, Change, Learned, NewMessage, NewSource, RelatedTerm};
+
+/// Carries out changes, in order, in one transaction.
+pub(super) fn apply(
+    connection: &mut Connection,
+    path: &Path,
+    changes: Vec<Change>,
+) -> Result<Applied, MemoryError> {
+    let failed = |error| database_error(path, &error);
+    let transaction = connection
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(failed)?;
+    let mut writing = Writing::begin(&transaction).map_err(failed)?;
+    for change in changes {
+        match writing.change(change) {
+            Ok(()) => {}
+            Err(Refused::Database(error)) => return Err(failed(error)),
+            Err(Refused::Change(error)) => return Err(error),
+        }
+    }
+    let applied = writing.finish().map_err(failed)?;
+    transaction.commit().map_err(failed)?;
+    Ok(applied)
+}
+
+/// Why a change is not carried out.
+enum Refused {
+    Database(rusqlite::Error),
+    Change(MemoryError),
+}
+
+impl From<rusqlite::Error> for Refused {
+    fn from(error: rusqlite::Error) -> Self {
+        Refused::Database(error)
+    }
+}
+
+/// A transaction under way.
+struct Writing<'a> {
+    transaction: &'a Transaction<'a>,
+    next_message: u32,
+    next_ref: u32,
+    rewrites: i64,
+    /// Not written yet: the refs of every term in every role, ascending.
+    postings: HashMap<String, Vec<(Property, Vec<u32>)>>,
+    applied: Applied,
+}
+
+impl<'a> Writing<'a> {
+    fn begin(transaction: &'a Transaction<'a>) -> rusqlite::Result<Self> {
+        let counter = |name: &str| {
+            transaction
+                .prepare_cached("SELECT value FROM counter WHERE name = ?")?
+                .query_row([name], |row| row.get(0))
+        };
+        Ok(Writing {
+            transaction,
+            next_message: counter("next_message")? as u32,
+            next_ref: counter("next_ref")? as u32,
+            rewrites: counter("rewrites")?,
+            postings: HashMap::new(),
+            applied: Applied::default(),
+        })
+    }
+
+    fn change(&mut self, change: Change) -> Result<(), Refused> {
+        match change {
+            Change::Begin(source) => self.begin_source(&source),
+            Change::Append {
+                source,
+                first_position,
+                messages,
+            } => self.append(&source, first_position, messages),
+            Change::Learn { source, learned } => self.learn(&source, learned),
+            Change::Complete { source } => {
+                let (id, _) = self.source(&source)?;
+                self.transaction
+                    .prepare_cached("UPDATE source SET complete = 1 WHERE id = ?")?
+                    .execute([id])?;
+                Ok(())
+            }
+            Change::Delete { source } => {
+                let (id, _) = self.source(&source)?;
+                // What is to be deleted may have been added by this call.
+                self.write_postings()?;
+                self.applied.refs_deleted += remove::source(self.transaction, id)?;
+                self.rewrites += 1;
+                Ok(())
+            }
+            Change::Alias { term, related } => self.alias(&term, &related),
+        }
+    }
+
+    fn begin_source(&mut self, source: &NewSource) -> Result<(), Refused> {
+        let taken = self
+            .transaction
+            .prepare_cached("SELECT 1 FROM source WHERE name = ?")?
+            .exists([&source.name])?;
+        if taken {
+            return Err(Refused::Change(MemoryError::invalid(
+                &source.name,
+                "there is a source of that name already; delete it in the same call to replace it",
+            )));
+        }
+        self.transaction
+            .prepare_cached(
+                "INSERT INTO source (name, format, digest, settings, complete, messages, zone_minutes, ingested_at)
+                 VALUES (?, ?, ?, ?, 0, 0, ?, ?)",
+            )?
+            .execute(params![
+                source.name,
+                source.format,
+                source.digest,
+                source.settings,
+                source.zone_minutes,
+                source.ingested_at.0
+            ])?;
+        Ok(())
+    }
+
+    /// The id of a source, and how many messages it has.
+    fn source(&self, name: &str) -> Result<(i64, u32), Refused> {
+        let found = self
+            .transaction
+            .prepare_cached("SELECT id, messages FROM source WHERE name = ?")?
+            .query_row([name], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        found.ok_or_else(|| Refused::Change(MemoryError::SourceUnknown(name.to_owned())))
+    }
+
+    fn append(&mut self, source: &str, first: u32, messages: Vec<NewMessage>) -> Result<(), Refused> {
+        let (id, stored) = self.source(source)?;
+        if first != stored {
+            return Err(Refused::Change(MemoryError::invalid(
+                source,
+                format!("it has {stored} messages, and the next to be added is number {first}"),
+            )));
+        }
+        let count = messages.len() as u32;
+        for (position, message) in (first..).zip(messages) {
+            let ordinal = self.next_message;
+            self.next_message += 1;
+            self.insert_message(ordinal, id, position, &message.message)?;
+            for failure in &message.failures {
+                self.insert_failure(ordinal, failure.chunk, &failure.error, failure.at)?;
+            }
+            for (chunk, knowledge) in message.knowledge {
+                self.add_knowledge(ordinal, chunk, &knowledge)?;
+            }
+        }
+        self.transaction
+            .prepare_cached("UPDATE source SET messages = messages + ? WHERE id = ?")?
+            .execute(params![count, id])?;
+        self.applied.messages += count;
+        Ok(())
+    }
+
+    fn insert_message(
+        &self,
+        ordinal: u32,
+        source: i64,
+        position: u32,
+        message: &Message,
+    ) -> rusqlite::Result<()> {
+        let json =
+            |texts: &[String]| serde_json::to_string(texts).map_err(|error| damaged("a message", error));
+        let list = |texts: &[String]| (!texts.is_empty()).then(|| json(texts)).transpose();
+        self.transaction
+            .prepare_cached(
+                "INSERT INTO message (ordinal, source, position, text_chunks, speaker, recipients, subject, tags, at,
+                                      zone_minutes)
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            )?
+            .execute(params![
+                ordinal,
+                source,
+                position,
+                json(&message.text_chunks)?,
+                message.speaker,
+                list(&message.recipients)?,
+                message.subject,
+                list(&message.tags)?,
+                message.moment.map(|moment| moment.at.0),
+                message.moment.and_then(|moment| moment.zone_minutes),
+            ])?;
+        self.transaction
+            .prepare_cached("INSERT INTO message_text (rowid, text) VALUES (?, ?)")?
+            .execute(params![ordinal, message.text()])?;
+        Ok(())
+    }
+
+    fn insert_failure(&self, message: u32, chunk: u32, error: &str, at: Timestamp) -> rusqlite::Result<()> {
+        self.transaction
+            .prepare_cached("INSERT OR REPLACE INTO failure (message, chunk, error, at) VALUES (?, ?, ?, ?)")?
+            .execute(params![message, chunk, error, at.0])?;
+        Ok(())
+    }
+
+    fn learn(&mut self, source: &str, learned: Vec<Learned>) -> Result<(), Refused> {
+        let (id, _) = self.source(source)?;
+        for Learned {
+            position,
+            chunk,
+            knowledge,
+        } in learned
+        {
+            let ordinal: Option<u32> = self
+                .transaction
+                .prepare_cached("SELECT ordinal FROM message WHERE source = ? AND position = ?")?
+                .query_row(params![id, position], |row| row.get(0))
+                .optional()?;
+            let Some(ordinal) = ordinal else {
+                return Err(Refused::Change(MemoryError::invalid(
+                    source,
+                    format!("it has no message number {position} to learn about"),
+                )));
+            };
+            self.transaction
+                .prepare_cached("DELETE FROM failure WHERE message = ? AND chunk = ?")?
+                .execute(params![ordinal, chunk])?;
+            self.add_knowledge(ordinal, chunk, &knowledge)?;
+        }
+        Ok(())
+    }
+
+    /// Adds refs to one chunk: one row for all of them, and their terms to what is to be written.
+    fn add_knowledge(&mut self, message: u32, chunk: u32, knowledge: &[Knowledge]) -> rusqlite::Result<()> {
+        if knowledge.is_empty() {
+            return Ok(());
+        }
+        let first = self.next_ref;
+        let kinds: String = knowledge
+            .iter()
+            .map(|item| char::from(item.kind().letter()))
+            .collect();
+        self.transaction
+            .prepare_cached(
+                "INSERT INTO knowledge (first_ref, message, chunk, kinds, items) VALUES (?, ?, ?, ?, ?)",
+            )?
+            .execute(params![first, message, chunk, kinds, pack(knowledge)?])?;
+        for (ordinal, item) in (first..).zip(knowledge) {
+            terms(item, |property, term| {
+                let properties = self.postings.entry(term).or_default();
+                match properties.iter_mut().find(|(found, _)| *found == property) {
+                    Some((_, refs)) => refs.push(ordinal),
+                    None => properties.push((property, vec![ordinal])),
+                }
+            });
+        }
+        self.next_ref += knowledge.len() as u32;
+        self.applied.refs += knowledge.len() as u32;
+        Ok(())
+    }
+
+    fn alias(&self, term: &str, related: &RelatedTerm) -> Result<(), Refused> {
+        self.transaction
+            .prepare_cached("INSERT OR REPLACE INTO alias (term, related, weight) VALUES (?, ?, ?)")?
+            .execute(params![
+                normalize_term(term),
+                normalize_term(&related.text),
+                related.weight
+            ])?;
+        Ok(())
+    }
+
+    fn write_postings(&mut self) -> rusqlite::Result<()> {
+        // In the order of the terms, so that equal commits write equal files.
+        let mut postings: Vec<_> = std::mem::take(&mut self.postings).into_iter().collect();
+        postings.sort_unstable_by(|left, right| left.0.cmp(&right.0));
+        let mut insert_term = self
+            .transaction
+            .prepare_cached("INSERT OR IGNORE INTO term (text) VALUES (?)")?;
+        let mut find_term = self
+            .transaction
+            .prepare_cached("SELECT id FROM term WHERE text = ?")?;
+        let mut insert_stem = self
+            .transaction
+            .prepare_cached("INSERT INTO stem (stem, words, term) VALUES (?, ?, ?)")?;
+        let mut segments = Segments::prepare(self.transaction)?;
+        for (text, properties) in postings {
+            let is_new = insert_term.execute([&text])? > 0;
+            let id = if is_new {
+                self.transaction.last_insert_rowid()
+            } else {
+                find_term.query_row([&text], |row| row.get(0))?
+            };
+            if is_new {
+                let stems = stems(&text);
+                for stem in &stems {
+                    insert_stem.execute(params![stem, stems.len() as u32, id])?;
+                }
+            }
+            for (property, refs) in properties {
+                segments.add(id, property, &refs, is_new)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> rusqlite::Result<Applied> {
+        self.write_postings()?;
+        for (name, value) in [
+            ("next_message", i64::from(self.next_message)),
+            ("next_ref", i64::from(self.next_ref)),
+            ("rewrites", self.rewrites),
+        ] {
+            self.transaction
+                .prepare_cached("UPDATE counter SET value = ?2 WHERE name = ?1 AND value <> ?2")?
+                .execute(params![name, value])?;
+        }
+        Ok(self.applied)
+    }
+}
+
+/// The items of consecutive refs as a JSON array, each in the form of its kind.
+fn pack(knowledge: &[Knowledge]) -> rusqlite::Result<String> {
+    let mut bytes = Vec::with_capacity(knowledge.len() * 128);
+    for item in knowledge {
+        bytes.push(if bytes.is_empty() { b'[' } else { b',' });
+        let written = match item {
+            Knowledge::Entity(entity) => serde_json::to_writer(&mut bytes, entity),
+            Knowledge::Action(action) => serde_json::to_writer(&mut bytes, action),
+            Knowledge::Topic(topic) => serde_json::to_writer(&mut bytes, topic),
+            Knowledge::Tag(tag) => serde_json::to_writer(&mut bytes, tag),
+        };
+        written.map_err(|error| damaged("knowledge", error))?;
+    }
+    bytes.push(b']');
+    String::from_utf8(bytes).map_err(|error| damaged("knowledge", error))
+}
+
+/// The statements that add to posting segments.
+struct Segments<'a> {
+    last: rusqlite::CachedStatement<'a>,
+    extend: rusqlite::CachedStatement<'a>,
+    insert: rusqlite::CachedStatement<'a>,
+}
+
+impl<'a> Segments<'a> {
+    fn prepare(transaction: &'a Transaction<'a>) -> rusqlite::Result<Self> {
+        Ok(Segments {
+            last: transaction.prepare_cached(
+                "SELECT first_ref, last_ref, count, refs FROM posting WHERE term = ? AND property = ?
+                 ORDER BY first_ref DESC LIMIT 1",
+            )?,
+            extend: transaction.prepare_cached(
+                "UPDATE posting SET last_ref = ?, count = ?, refs = ? WHERE term = ? AND property = ? AND first_ref = ?",
+            )?,
+            insert: transaction.prepare_cached(
+                "INSERT INTO posting (term, property, first_ref, last_ref, count, refs) VALUES (?, ?, ?, ?, ?, ?)",
+            )?,
+        })
+    }
+
+    /// Adds refs, ascending and not below those that are there: to the last segment while that has room, then to
+    /// new ones.
+    fn add(&mut self, term: i64, property: Property, refs: &[u32], is_new: bool) -> rusqlite::Result<()> {
+        let property = property as u8;
+        let mut rest = refs;
+        if !is_new {
+            let last: Option<(u32, u32, u32, Vec<u8>)> = self
+                .last
+                .query_row(params![term, property], |row| {
+                    Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+                })
+                .optional()?;
+            if let Some((first, last, count, mut bytes)) = last
+                && (count as usize) < SEGMENT_REFS_MAX
+            {
+                let added = rest.len().min(SEGMENT_REFS_MAX - count as usize);
+                posting::encode(last, &rest[..added], &mut bytes);
+                self.extend.execute(params![
+                    rest[added - 1],
+                    count + added as u32,
+                    bytes,
+                    term,
+                    property,
+                    first
+                ])?;
+                rest = &rest[added..];
+            }
+        }
+        while let Some(&first) = rest.first() {
+            let mut count = rest.len().min(SEGMENT_REFS_MAX);
+            // A ref that stands there twice does not begin a segment whose key is taken.
+            while count < rest.len() && rest[count] == rest[count - 1] {
+                count += 1;
+            }
+            let mut bytes = Vec::new();
+            posting::encode(first, &rest[1..count], &mut bytes);
+            self.insert.execute(params![
+                term,
+                property,
+                first,
+                rest[count - 1],
+                count as u32,
+                bytes
+            ])?;
+            rest = &rest[count..];
+        }
+        Ok(())
+    }
+}
