@@ -78,8 +78,9 @@ def mount(root: Path) -> None:
         target.touch()
         if not os.path.ismount(target):
             run(["mount", "--bind", f"/dev/{device}", target])
-    for name in ("resolv.conf", "hosts"):
-        if Path("/etc", name).exists():
+    # Names and trusted certificates are those of this machine, so that its registries and proxies work.
+    for name in ("resolv.conf", "hosts", "ssl/certs/ca-certificates.crt"):
+        if Path("/etc", name).exists() and (root / "etc" / name).parent.exists():
             shutil.copy(Path("/etc", name), root / "etc" / name)
     configuration = root / "etc/apt/apt.conf.d"
     for source in Path("/etc/apt/apt.conf.d").glob("*proxy*"):
@@ -88,7 +89,7 @@ def mount(root: Path) -> None:
 
 def chroot_environment() -> dict:
     kept = {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")
-            or name.startswith(("PIP_", "SSL_CERT"))}
+            or name in ("PIP_INDEX_URL", "PIP_CERT", "SSL_CERT_FILE")}
     return dict(kept, PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL="C.UTF-8",
                 HOME="/root", DEBIAN_FRONTEND="noninteractive")
 
