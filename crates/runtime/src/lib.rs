@@ -10,6 +10,7 @@
 //! | `handler.rs`, `pool.rs` | the handler, and the queue before the processes |
 //! | `slot.rs`, `micro_batch.rs` | one thread a process: feeding, timeouts, finding the job that kills |
 //! | `process.rs`, `protocol.rs`, `shims/` | one warm process and what is said to it |
+//! | `output.rs`, `capped.rs` | whose log is what a process writes |
 //! | `program.rs` | a process a job: Bash and any program |
 //! | `child.rs`, `guard.rs` | processes that never outlive us |
 //!
@@ -38,6 +39,7 @@ mod handler;
 mod interpreter;
 pub mod limits;
 mod micro_batch;
+mod output;
 mod pool;
 mod process;
 mod program;

@@ -8,6 +8,7 @@ use gristmill_model::{Completed, FailedJob, JobError, JobLog, PackedArray, Packe
 use gristmill_worker::Outcomes;
 
 use crate::capped::CappedLog;
+use crate::output::Output;
 use crate::pool::Work;
 use crate::protocol::{Note, OutcomesFrame, ProtocolError};
 
@@ -43,10 +44,6 @@ impl SentPiece {
             .filter(|(_, answered)| !**answered)
             .map(|(position, _)| *position)
             .collect()
-    }
-
-    fn is_answered(&self) -> bool {
-        self.answered_count == self.positions.len()
     }
 
     /// When the job that has run the longest began, as far as it is known.
@@ -214,29 +211,35 @@ impl MicroBatch {
     }
 
     /// Takes the outcomes of one frame for the piece that was sent. `output` is what came on the
-    /// standard streams meanwhile: it is taken for the job that ran the longest, since what a job starts
-    /// takes its time, or left for the one that still runs. Nothing is answered where the frame does
+    /// standard streams: what a job has claimed is its own, and what is left when the piece is over
+    /// goes to the job of this frame that ran the longest. Nothing is answered where the frame does
     /// not hold.
     pub fn take(
         &mut self,
         frame: OutcomesFrame,
-        output: &mut CappedLog,
+        output: &mut Output,
         now: Instant,
     ) -> Result<(), ProtocolError> {
         let sent = self.sent.as_mut().ok_or(ProtocolError::UnknownJob)?;
         let answers = Answers::read(&frame, sent)?;
         sent.note_begun(frame.begun.min(sent.positions.len() as u32), now);
+        for (index, log) in output.take_claimed(sent.sequence) {
+            sent.logs.entry(index).or_default().append(log);
+        }
         let stopped = answers.stopped;
-        let ended_count = sent.answered_count + answers.count();
-        let output = match frame.begun as usize > ended_count {
-            true => CappedLog::default(),
-            false => std::mem::take(output),
-        };
-        if let Some(outcomes) = answers.into_outcomes(sent, output) {
+        let is_last = stopped || sent.answered_count + answers.count() == sent.positions.len();
+        if is_last
+            && !output.unclaimed.is_empty()
+            && let Some(longest) = answers.longest()
+        {
+            let log = sent.logs.entry(longest).or_default();
+            log.append(output.take_unclaimed());
+        }
+        if let Some(outcomes) = answers.into_outcomes(sent) {
             self.work.answer(outcomes);
         }
         self.sent.as_mut().into_iter().for_each(SentPiece::forget_past);
-        if stopped || self.sent.as_ref().is_some_and(SentPiece::is_answered) {
+        if is_last {
             self.take_back(false);
         }
         Ok(())
@@ -275,7 +278,8 @@ impl MicroBatch {
         let since = sent.running_since();
         let (error, charged) = match culprit {
             Culprit::Known(error) => (error, true),
-            Culprit::Suspected(error) => (error, alone),
+            // A process that died before it got to the job looks alike, unless it named the job.
+            Culprit::Suspected(error) => (error, alone && (sent.careful || named.is_some())),
         };
         if charged {
             let duration_us =
@@ -477,18 +481,12 @@ impl Answers {
     }
 
     /// Marks what is answered, and returns it as outcomes.
-    fn into_outcomes(self, sent: &mut SentPiece, output: CappedLog) -> Option<Outcomes> {
+    fn into_outcomes(self, sent: &mut SentPiece) -> Option<Outcomes> {
         for (index, text, dropped_bytes) in &self.logs {
             sent.logs
                 .entry(*index)
                 .or_default()
                 .push_cut(text, *dropped_bytes);
-        }
-        let longest = self.longest();
-        if !output.is_empty()
-            && let Some(index) = longest
-        {
-            sent.logs.entry(index).or_default().append(output);
         }
         let mut outcomes = Outcomes::default();
         let mut answered: Vec<u32> = self.failed.iter().map(|(index, ..)| *index).collect();

@@ -15,11 +15,11 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 
-use crate::capped::CappedLog;
 use crate::child::{GroupChild, describe, pipe, poll_ms, read_ready};
 use crate::error::RuntimeError;
 use crate::guard::Guard;
 use crate::limits::{CRASH_OUTPUT_BYTES_MAX, FLUSH_EVERY_MS, SHUT_DOWN_MS_MAX};
+use crate::output::Output;
 use crate::protocol::{
     self, Frame, Hello, OutcomesFrame, ProtocolError, hello_frame, read_frame, run_frame_head,
 };
@@ -60,8 +60,8 @@ pub(crate) struct WarmProcess {
     next_sequence: u32,
     outgoing: VecDeque<Outgoing>,
     incoming: Vec<u8>,
-    /// What came on file descriptors 1 and 2 since it was last taken.
-    pub output: CappedLog,
+    /// What came on file descriptors 1 and 2.
+    pub output: Output,
 }
 
 #[derive(Debug)]
@@ -119,7 +119,7 @@ impl WarmProcess {
             flush_every_ms: FLUSH_EVERY_MS,
         };
         process.outgoing.push_back(Outgoing {
-            bytes: OutgoingBytes::Head(hello_frame(&hello)),
+            bytes: OutgoingBytes::Head(hello_frame(&hello, process.nonce)),
             written: 0,
         });
         process.await_ready(recipe, interrupt, interrupted)?;
@@ -146,6 +146,8 @@ impl WarmProcess {
             ])
             .map_err(io::Error::other)?;
         let child = GroupChild::spawn(&mut command, &recipe.guard)?;
+        // Keyed anew by the operating system's randomness for every `RandomState`.
+        let nonce = RandomState::new().build_hasher().finish();
         Ok(WarmProcess {
             child,
             requests,
@@ -153,12 +155,11 @@ impl WarmProcess {
             printed,
             printed_ended: false,
             control,
-            // Keyed anew by the operating system's randomness for every `RandomState`.
-            nonce: RandomState::new().build_hasher().finish(),
+            nonce,
             next_sequence: 1,
             outgoing: VecDeque::new(),
             incoming: Vec::new(),
-            output: CappedLog::default(),
+            output: Output::new(nonce),
         })
     }
 
@@ -184,7 +185,7 @@ impl WarmProcess {
             })?;
             match ready {
                 Some(Frame::Ready(ready)) => {
-                    let output = std::mem::take(&mut self.output);
+                    let output = self.output.take_unclaimed();
                     tracing::debug!(script = %script.display(), runtime = ready.runtime, "script process is ready");
                     if !output.is_empty() {
                         tracing::info!(script = %script.display(), output = output.into_text(), "printed at start");
@@ -204,7 +205,7 @@ impl WarmProcess {
                 return Err(RuntimeError::DiedAtStart {
                     script: script.to_owned(),
                     status: arrived.broken.map_or(status, |broken| format!("sent {broken}")),
-                    output: self.output.tail(CRASH_OUTPUT_BYTES_MAX),
+                    output: self.output.unclaimed.tail(CRASH_OUTPUT_BYTES_MAX),
                 });
             }
             if interrupted() {
@@ -218,7 +219,7 @@ impl WarmProcess {
     pub fn run(&mut self, payloads: &PackedArray, careful: bool) -> u32 {
         let sequence = self.next_sequence;
         self.next_sequence = self.next_sequence.wrapping_add(1).max(1);
-        let head = run_frame_head(sequence, careful, payloads.as_str().len());
+        let head = run_frame_head(self.nonce, sequence, careful, payloads.as_str().len());
         let text = Arc::clone(payloads.text());
         for bytes in [OutgoingBytes::Head(head), OutgoingBytes::Payloads(text)] {
             self.outgoing.push_back(Outgoing { bytes, written: 0 });
@@ -277,11 +278,11 @@ impl WarmProcess {
             ended,
             ..Arrived::default()
         };
-        // What was printed is read first: it belongs to the jobs whose outcomes follow.
-        self.read_printed();
         if let Err(broken) = self.read_frames(&mut arrived, other) {
             arrived.broken = Some(broken);
         }
+        // After the frames: what a job printed was there before its outcome.
+        self.read_printed();
         self.write().map_err(RuntimeError::Plumbing)?;
         Ok(arrived)
     }

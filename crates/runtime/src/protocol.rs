@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | 4 | length of the body |
 //! | 4 | kind |
-//! | 8 | nonce: drawn for each process and told to its shim in `hello`; every frame from the process carries it |
+//! | 8 | nonce: drawn for each process; every frame to and from it carries it |
 //!
 //! | kind | from | body |
 //! | --- | --- | --- |
@@ -29,6 +29,10 @@
 //! words 0 and 1: the sequence to stop, at its parity (written by Gristmill: begin no more jobs of it,
 //! end with the note `stopped`); words 2 and 3: sequence and index of the running job (written by the
 //! shims that can, 0 otherwise). The page can be read after the process is dead.
+//!
+//! Into file descriptor 1 a shim writes a marker whenever a job has ended that ran for a millisecond or
+//! more, before its outcome: `\0GRST`, the nonce (8), sequence (4) and index (4). What came before the
+//! marker is that job's output.
 //!
 //! Nothing that arrives is trusted: lengths, counts, indexes and JSON are checked, a job can be
 //! answered once, and a frame that does not hold ends the process.
@@ -169,27 +173,27 @@ pub(crate) enum ProtocolError {
 }
 
 /// The bytes of a `hello` frame.
-pub(crate) fn hello_frame(hello: &Hello<'_>) -> Vec<u8> {
+pub(crate) fn hello_frame(hello: &Hello<'_>, nonce: u64) -> Vec<u8> {
     let body = serde_json::to_vec(hello).unwrap_or_default();
     let mut frame = Vec::with_capacity(HEADER_BYTES + body.len());
-    put_header(&mut frame, body.len(), KIND_HELLO);
+    put_header(&mut frame, body.len(), KIND_HELLO, nonce);
     frame.extend_from_slice(&body);
     frame
 }
 
 /// The bytes of a `run` frame before its packed payloads.
-pub(crate) fn run_frame_head(sequence: u32, careful: bool, payload_bytes: usize) -> Vec<u8> {
+pub(crate) fn run_frame_head(nonce: u64, sequence: u32, careful: bool, payload_bytes: usize) -> Vec<u8> {
     let mut frame = Vec::with_capacity(HEADER_BYTES + RUN_BYTES);
-    put_header(&mut frame, RUN_BYTES + payload_bytes, KIND_RUN);
+    put_header(&mut frame, RUN_BYTES + payload_bytes, KIND_RUN, nonce);
     frame.extend_from_slice(&sequence.to_le_bytes());
     frame.extend_from_slice(&u32::from(careful).to_le_bytes());
     frame
 }
 
-fn put_header(frame: &mut Vec<u8>, body_bytes: usize, kind: u32) {
+fn put_header(frame: &mut Vec<u8>, body_bytes: usize, kind: u32, nonce: u64) {
     frame.extend_from_slice(&(body_bytes as u32).to_le_bytes());
     frame.extend_from_slice(&kind.to_le_bytes());
-    frame.extend_from_slice(&0u64.to_le_bytes());
+    frame.extend_from_slice(&nonce.to_le_bytes());
 }
 
 /// Takes the first whole frame off the front of `bytes`: the frame and how long it was, or `None`

@@ -267,7 +267,7 @@ fn command_line(interpreter: &Interpreter, language: Language, script: &Path) ->
         Runtime::Node => {
             // `export` in a .js file without a package.json: known by its syntax from 22.7 on, and
             // with a flag from 20.10 on.
-            if version >= (20, 10) && version < (22, 7) && version.0 != 21 {
+            if ((20, 10)..(22, 7)).contains(&version) && version.0 != 21 {
                 words.push("--experimental-detect-module".into());
             }
             if language == Language::TypeScript && version < (23, 6) {

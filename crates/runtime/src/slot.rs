@@ -202,9 +202,9 @@ impl Slot {
             self.crash();
         } else if self.micro_batches.is_empty()
             && let Some(process) = &mut self.process
-            && !process.output.is_empty()
+            && !process.output.unclaimed.is_empty()
         {
-            let output = std::mem::take(&mut process.output).into_text();
+            let output = process.output.take_unclaimed().into_text();
             tracing::debug!(output, "printed between jobs");
         }
     }
@@ -252,7 +252,7 @@ impl Slot {
         let Some(process) = &mut self.process else { return };
         let status = describe(process.end());
         let mut error = JobError::new("crash", format!("the process {status} while it ran this job"));
-        let printed = process.output.tail(CRASH_OUTPUT_BYTES_MAX);
+        let printed = process.output.unclaimed.tail(CRASH_OUTPUT_BYTES_MAX);
         if !printed.is_empty() {
             error = error.with_traceback(printed);
         }
@@ -278,7 +278,7 @@ impl Slot {
         let mut culprit = Some(culprit);
         for (number, micro_batch) in self.micro_batches.iter_mut().enumerate() {
             match culprit.take_if(|_| suspect == Some(number)) {
-                Some(culprit) => micro_batch.blame(culprit, index, std::mem::take(&mut process.output), now),
+                Some(culprit) => micro_batch.blame(culprit, index, process.output.take_unclaimed(), now),
                 None => micro_batch.rewind(),
             }
         }

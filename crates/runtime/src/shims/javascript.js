@@ -14,6 +14,8 @@ return (async () => {
   const ERROR_MESSAGE_CHARACTERS_MAX = 4096;
   // A character of a JavaScript string has at most this many bytes in UTF-8.
   const UTF8_BYTES_MAX = 3;
+  // A job that started a program ran at least this long.
+  const MARK_AFTER_MS = 1;
 
   // --- outcomes on their way out ---
   //
@@ -142,6 +144,7 @@ return (async () => {
   const control = fs.openSync('/dev/fd/' + CONTROL_FD, 'r');
   let input = Buffer.allocUnsafe(1 << 20);
   let isAsync = false;
+  let nonce = null;
 
   const readAsync = (length, at) => new Promise((resolve, reject) => {
     fs.read(requests, input, at, length, null, (error, bytes) => (error ? reject(error) : resolve(bytes)));
@@ -162,6 +165,10 @@ return (async () => {
   const readFrame = async () => {
     if (!(await readExactly(16))) return null;
     const length = input.readUInt32LE(0), kind = input.readUInt32LE(4);
+    if (nonce !== null && input.readBigUInt64LE(8) !== nonce) {
+      fs.writeSync(2, "something in the script wrote to the pipe that Gristmill's requests come from\n");
+      process.exit(70);
+    }
     return (await readExactly(length)) ? { kind, length } : null;
   };
 
@@ -288,6 +295,7 @@ return (async () => {
   const greeting = await readFrame();
   if (greeting === null) return;
   const hello = JSON.parse(input.toString('utf8', 0, greeting.length));
+  nonce = BigInt(hello.nonce);
   const outcomes = fs.openSync('/dev/fd/' + OUTCOMES_FD, 'w');
   const { flush, sendJson, exclusively } = makeSender(fs, memory, hello.nonce, outcomes);
   const flushAfterMs = hello.flush_every_ms / 2;
@@ -360,7 +368,21 @@ return (async () => {
     exclusively(() => makeSender(fs, large, hello.nonce, outcomes).flush(false));
   };
 
+  // Claims for this job what was written to descriptors 1 and 2 so far, where it may have started
+  // something that writes there.
+  const marker = Buffer.alloc(21);
+  marker.write('\0GRST', 0, 'latin1');
+  marker.writeBigUInt64LE(nonce, 5);
+  const output = fs.openSync('/dev/fd/1', 'w');
+  const markOutput = (index, begunAt) => {
+    if (now() - begunAt < MARK_AFTER_MS) return;
+    marker.writeUInt32LE(words[SEQUENCE], 13);
+    marker.writeUInt32LE(index, 17);
+    fs.writeSync(output, marker);
+  };
+
   const settle = (index, begunAt, value, log) => {
+    markOutput(index, begunAt);
     if (!log.isEmpty) noteLog(index, log);
     try {
       const text = serialise(value);
@@ -372,6 +394,7 @@ return (async () => {
   };
 
   const settleError = (index, begunAt, error, log) => {
+    markOutput(index, begunAt);
     if (!log.isEmpty) noteLog(index, log);
     fail(index, begunAt, describe(error));
   };

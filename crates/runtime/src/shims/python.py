@@ -16,6 +16,8 @@ ERROR_MESSAGE_CHARACTERS_MAX = 4096
 # Bytes of finished outcomes that are sent at once, however little time has passed.
 UNSENT_BYTES_MAX = 1 << 20
 DURATION_US_MAX = 0xFFFFFFFF
+# A job that started a program ran at least this long.
+MARK_AFTER_NS = 1000000
 
 now_ns = time.perf_counter_ns
 
@@ -80,11 +82,14 @@ def read_exactly(fd, size):
     return data
 
 
-def read_frame(fd):
+def read_frame(fd, nonce=None):
     header = read_exactly(fd, 16)
     if header is None:
         return None, None
-    size, kind, _ = struct.unpack("<IIQ", header)
+    size, kind, sent_nonce = struct.unpack("<IIQ", header)
+    if nonce not in (None, sent_nonce):
+        os.write(2, b"something in the script wrote to the pipe that Gristmill's requests come from\n")
+        os._exit(70)
     return kind, read_exactly(fd, size)
 
 
@@ -220,6 +225,8 @@ class Process:
         self.is_async = False
         self.encode = make_encoder()
         self.active = threading.Event()
+        # A descriptor of our own, whatever the script does to its standard output.
+        self.output_fd = os.dup(1)
 
     # --- what jobs print ---
 
@@ -257,6 +264,10 @@ class Process:
             except BaseException as error:
                 return self.describe(error)
         return self.serialise(value)
+
+    def mark_output(self, sequence, index):
+        """Claims for this job what was written to descriptors 1 and 2 so far."""
+        os.write(self.output_fd, struct.pack("<5sQII", b"\0GRST", self.outbox.nonce, sequence, index))
 
     def describe(self, error):
         failure = describe_error(error, self.traceback_bytes_max)
@@ -357,6 +368,8 @@ class Process:
             if outcome is None or len(outcome) > value_bytes_max:
                 outcome = self.settle(value)
             end = now_ns()
+            if end - start >= MARK_AFTER_NS:
+                self.mark_output(sequence, index)
             if type(outcome) is bytes and log.untouched:
                 # The common case of `answer`, without its cost.
                 values(outcome)
@@ -409,7 +422,10 @@ class Process:
                 outcome = self.describe(error)
             else:
                 outcome = self.serialise(value)
-            self.answer(index, start, now_ns(), outcome, log)
+            end = now_ns()
+            if end - start >= MARK_AFTER_NS:
+                self.mark_output(sequence, index)
+            self.answer(index, start, end, outcome, log)
             if careful or len(outbox.indexes) >= 256:
                 outbox.flush()
         return False
@@ -471,7 +487,7 @@ class Process:
             self.loop.add_reader(REQUESTS_FD, lambda: readable.done() or readable.set_result(None))
             self.loop.run_until_complete(readable)
             self.loop.remove_reader(REQUESTS_FD)
-        return read_frame(REQUESTS_FD)
+        return read_frame(REQUESTS_FD, self.outbox.nonce)
 
     def serve(self):
         while True:

@@ -1,1 +1,192 @@
+//! When outcomes come, and what a drain, a cancel and more processes change.
 
+use std::sync::Arc;
+
+use gristmill_model::Positions;
+use gristmill_runtime::{Runtime, RuntimeOptions, ScriptHandler};
+use gristmill_worker::Handler;
+use serde_json::json;
+
+use crate::harness::{Ended, Gate, PATIENCE, Recorder, run, slice, subjects, warm_subjects};
+
+fn start(
+    handler: &Arc<ScriptHandler>,
+    payloads: &[serde_json::Value],
+) -> (Arc<Recorder>, tokio::task::JoinHandle<()>) {
+    let recorder = Arc::new(Recorder::default());
+    let (handler, sink, work) = (Arc::clone(handler), Arc::clone(&recorder), slice(payloads, None));
+    let running = tokio::spawn(async move { handler.run(work, &*sink).await });
+    (recorder, running)
+}
+
+async fn finish(running: tokio::task::JoinHandle<()>) {
+    tokio::time::timeout(PATIENCE, running)
+        .await
+        .expect("the micro-batch did not end")
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outcomes_do_not_wait_for_a_job_that_blocks() {
+    for subject in subjects() {
+        let handler = Arc::new(subject.handler("actions"));
+        let (first, second) = (Gate::new(), Gate::new());
+        let (recorder, running) = start(
+            &handler,
+            &[json!(1), json!(2), first.block(), second.block(), json!(3)],
+        );
+        recorder.until_answered(2).await;
+        first.open("first").await;
+        recorder.until_answered(3).await;
+        assert_eq!(
+            recorder.ended()[&12],
+            Ended::Completed(json!("first")),
+            "{}",
+            subject.name
+        );
+        second.open("second").await;
+        finish(running).await;
+        assert_eq!(recorder.ended().len(), 5, "{}", subject.name);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_ends_what_has_begun_and_releases_the_rest() {
+    for subject in subjects() {
+        let handler = Arc::new(subject.handler("actions"));
+        let gate = Gate::new();
+        let (recorder, running) = start(&handler, &[json!(1), gate.block(), json!(2), json!(3)]);
+        recorder.until_answered(1).await;
+        // A second micro-batch waits behind the first one, here or in the pipe to the process.
+        let (behind, running_behind) = start(&handler, &[json!(4), json!(5)]);
+        recorder.drain();
+        behind.drain();
+        recorder.until_drain_is_heard().await;
+        behind.until_drain_is_heard().await;
+        gate.open("ended").await;
+        finish(running).await;
+        finish(running_behind).await;
+        let ended: Vec<Ended> = recorder.ended().into_values().collect();
+        let expected = [
+            Ended::Completed(json!(1)),
+            Ended::Completed(json!("ended")),
+            Ended::Released,
+            Ended::Released,
+        ];
+        assert_eq!(ended, expected, "{}", subject.name);
+        assert!(
+            behind.ended().into_values().all(|ended| ended == Ended::Released),
+            "{}",
+            subject.name
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelled_jobs_are_skipped_before_and_while_their_micro_batch_runs() {
+    for subject in subjects() {
+        let handler = Arc::new(subject.handler("actions"));
+        let gate = Gate::new();
+        let (recorder, running) = start(&handler, &[json!(1), gate.block(), json!(2), json!(3), json!(4)]);
+        recorder.until_answered(1).await;
+        recorder.cancel(Positions::from(12..14));
+        recorder.until_cancel_is_heard().await;
+        gate.open("ended").await;
+        finish(running).await;
+        let ended: Vec<Ended> = recorder.ended().into_values().collect();
+        let expected = [
+            Ended::Completed(json!(1)),
+            Ended::Completed(json!("ended")),
+            Ended::Released,
+            Ended::Released,
+            Ended::Completed(json!(4)),
+        ];
+        assert_eq!(ended, expected, "{}", subject.name);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn asynchronous_jobs_run_at_once_and_keep_their_logs_apart() {
+    for subject in warm_subjects() {
+        let options = RuntimeOptions {
+            async_jobs_max: 3,
+            ..RuntimeOptions::default()
+        };
+        let handler = subject.handler_with("actions_async", &options);
+        let meet = |name: &str| json!({"do": "meet", "name": name, "count": 3});
+        let names = ["a", "b", "c", "d", "e", "f"];
+        let (ended, recorder) = run(&handler, &names.map(meet), None).await;
+        for (index, name) in names.iter().enumerate() {
+            assert_eq!(ended[index], Ended::Completed(json!(name)), "{}", subject.name);
+            let log = recorder.log(10 + index as u32);
+            assert_eq!(log, format!("met {name}\nleft {name}\n"), "{}", subject.name);
+        }
+        let (ended, _) = run(
+            &handler,
+            &[json!({"do": "raise", "message": "no"}), json!(1)],
+            None,
+        )
+        .await;
+        assert_eq!(ended[0].error().error_type, "ValueError", "{}", subject.name);
+        assert_eq!(ended[1], Ended::Completed(json!(1)), "{}", subject.name);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_run_at_once_and_stay_warm() {
+    for subject in subjects() {
+        let options = RuntimeOptions {
+            processes: 2,
+            ..RuntimeOptions::default()
+        };
+        let handler = Arc::new(subject.handler_with("actions", &options));
+        let gates = [Gate::new(), Gate::new()];
+        let (_, first) = start(&handler, &[gates[0].block()]);
+        let (_, second) = start(&handler, &[gates[1].block()]);
+        // The second gate is waited at although nobody has opened the first one.
+        gates[1].open("b").await;
+        gates[0].open("a").await;
+        finish(first).await;
+        finish(second).await;
+        if subject.runtime != Runtime::Program {
+            let one = subject.handler("actions");
+            let (before, _) = run(&one, &[json!({"do": "pid"})], None).await;
+            let (after, _) = run(&one, &[json!({"do": "pid"})], None).await;
+            assert_eq!(before, after, "{}", subject.name);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_micro_batches_of_all_sizes_come_back_whole() {
+    for subject in warm_subjects() {
+        let handler = Arc::new(subject.handler_with(
+            "actions",
+            &RuntimeOptions {
+                processes: 2,
+                ..Default::default()
+            },
+        ));
+        let sizes = [1usize, 2, 7, 100, 1_000, 10_000];
+        let running: Vec<_> = sizes
+            .iter()
+            .cycle()
+            .take(24)
+            .map(|size| {
+                let payloads: Vec<_> = (0..*size)
+                    .map(|number| json!({"number": number, "text": "é".repeat(number % 50)}))
+                    .collect();
+                let (recorder, running) = start(&handler, &payloads);
+                (payloads, recorder, running)
+            })
+            .collect();
+        for (payloads, recorder, running) in running {
+            finish(running).await;
+            let ended = recorder.ended();
+            assert_eq!(ended.len(), payloads.len(), "{}", subject.name);
+            for (ended, payload) in ended.values().zip(&payloads) {
+                assert_eq!(ended.value(), payload, "{}", subject.name);
+            }
+        }
+    }
+}

@@ -199,10 +199,12 @@ impl Recorder {
         .await;
     }
 
-    /// Waits until the handler has acted on the drain: it asks, tells the process, and asks again.
+    /// Waits until the handler has acted on the drain: it asks, tells the process, and asks again; or
+    /// has released what it had not begun at all.
     pub async fn until_drain_is_heard(&self) {
         self.until("the drain", |recorder| {
-            recorder.asked_while_draining.load(Ordering::SeqCst) >= 3
+            let asked = recorder.asked_while_draining.load(Ordering::SeqCst);
+            asked >= 3 || recorder.ended().values().any(|ended| *ended == Ended::Released)
         })
         .await;
     }

@@ -28,7 +28,8 @@ const actions = {
   raise_busy() { throw new Busy('later'); },
   raise_hopeless() { throw new Hopeless('never'); },
   exit() { process.kill(process.pid, 'SIGKILL'); for (;;); },
-  segfault() { process.kill(process.pid, 'SIGSEGV'); for (;;); },
+  // A first signal may only remove a handler of the runtime's own.
+  segfault() { for (;;) process.kill(process.pid, 'SIGSEGV'); },
   hang() { for (;;); },
   hang_in_native_code() { return /^(a+)+$/.test('a'.repeat(60) + 'b'); },
   block({ fifo }) { return fs.readFileSync(fifo, 'utf8'); },
@@ -57,7 +58,7 @@ const actions = {
       try {
         // The runtime's own pipes do not block; a write to them would only crash it.
         const flags = parseInt(/flags:\s*(\d+)/.exec(fs.readFileSync(`/proc/self/fdinfo/${fd}`, 'utf8'))[1], 8);
-        if (fs.readlinkSync(`/proc/self/fd/${fd}`).startsWith('pipe:') && !(flags & 0o4000)) {
+        if (fs.readlinkSync(`/proc/self/fd/${fd}`).startsWith('pipe:') && !(flags & 0o4000) && (flags & 3) === 1) {
           fs.appendFileSync(`/proc/self/fd/${fd}`, frame);
         }
       } catch { /* not open, or the reading end */ }

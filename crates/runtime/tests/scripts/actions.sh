@@ -18,5 +18,5 @@ case $(field do) in
   huge) head -c "$(field bytes)" /dev/zero | tr '\0' x ;;
   job) echo "$GRISTMILL_JOB $GRISTMILL_ATTEMPT" ;;
   unread) exec true <&- ;;
-  spawn) sleep 1000 & echo "[$$,$!]"; [ "$(field stay)" = yes ] && wait ;;
+  spawn) sleep 1000 & echo "[$$,$!]"; if [ "$(field stay)" = yes ]; then wait; fi ;;
 esac
