@@ -18,6 +18,7 @@ class Bench:
     folder: Path
     quick: bool
     quiet_seconds_max: float
+    niceness: int
 
     def scaled(self, jobs):
         """So many jobs, or few where the run is a quick one."""
@@ -25,7 +26,8 @@ class Bench:
 
     def run(self, command, **options):
         return process.run(
-            command, self.builds.environment(), self.folder, quiet_seconds_max=self.quiet_seconds_max, **options
+            command, self.builds.environment(), self.folder,
+            quiet_seconds_max=self.quiet_seconds_max, niceness=self.niceness, **options,
         )
 
 

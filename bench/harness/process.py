@@ -47,7 +47,7 @@ class PeakMemory:
             self.children_bytes = max(self.children_bytes, children)
 
 
-def run(command, environment, folder, quiet_seconds_max=10, memory=False):
+def run(command, environment, folder, quiet_seconds_max=10, niceness=0, memory=False):
     """Runs `command` in `folder` once the machine is quiet. Raises where it fails or hangs."""
     os.sync()
     machine.wait_until_quiet(quiet_seconds_max)
@@ -56,7 +56,7 @@ def run(command, environment, folder, quiet_seconds_max=10, memory=False):
     began = time.perf_counter()
     child = subprocess.Popen(
         words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, start_new_session=True,
+        text=True, start_new_session=True, preexec_fn=(lambda: _set_niceness(niceness)) if niceness else None,
     )
     peak = PeakMemory(child.pid)
     watcher = threading.Thread(target=peak.watch, daemon=True)
@@ -77,6 +77,15 @@ def run(command, environment, folder, quiet_seconds_max=10, memory=False):
     cpu_seconds = _children_cpu_seconds() - own
     others_cores = max(0.0, machine.cpu_seconds_busy() - others - cpu_seconds) / seconds
     return Ended(stdout, seconds, cpu_seconds, others_cores, peak.own_bytes, peak.children_bytes)
+
+
+def _set_niceness(niceness):
+    """For this process and its children to come. Where Linux groups a session's processes for the scheduler
+    (sched(7), autogroup), only the group's value counts against other sessions."""
+    os.setpriority(os.PRIO_PROCESS, 0, niceness)
+    group = Path("/proc/self/autogroup")
+    if group.exists():
+        group.write_text(str(niceness))
 
 
 def _children_cpu_seconds():
