@@ -12,10 +12,6 @@
 #include "parser/parsetree.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#if PG_VERSION_NUM >= 180000
-#include "commands/explain_format.h"
-#include "commands/explain_state.h"
-#endif
 #include "utils/ruleutils.h"
 
 #include "aggregate.h"

@@ -6,6 +6,10 @@
 #define BATCHEXEC_H
 
 #include "commands/explain.h"
+#if PG_VERSION_NUM >= 180000
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
+#endif
 #include "nodes/extensible.h"
 #include "nodes/plannodes.h"
 #include "utils/relcache.h"

@@ -23,9 +23,6 @@
  */
 #define HEADER_WORD_OFFSET	(SizeofHeapTupleHeader - 7)
 
-/* Stored bytes of a numeric of moderate size. */
-#define NUMERIC_BYTES_GUESS	8
-
 StaticAssertDecl(offsetof(HeapTupleHeaderData, t_infomask2) ==
 				 HEADER_WORD_OFFSET + 2, "header word covers t_infomask2");
 StaticAssertDecl(offsetof(HeapTupleHeaderData, t_hoff) ==
@@ -133,6 +130,16 @@ deform_plan(TupleBatch *batch)
 		batch->steps[batch->columns[i].attno - 1].is_needed = true;
 }
 
+/* How many bytes a varlena column takes on average, as ANALYZE found it. */
+static int
+varlena_width(const TupleBatch *batch, Form_pg_attribute attribute)
+{
+	int			width = get_attavgwidth(batch->table_oid, attribute->attnum);
+
+	return width > 0 ? width :
+		get_typavgwidth(attribute->atttypid, attribute->atttypmod);
+}
+
 /* Bytes from a tuple's start to the end of the columns needed, at a guess. */
 int
 deform_prefetch_bytes(const TupleBatch *batch)
@@ -147,12 +154,8 @@ deform_prefetch_bytes(const TupleBatch *batch)
 
 		if (step->length > 0)
 			bytes = TYPEALIGN(step->alignment_bytes, bytes) + step->length;
-		/* Of a needed varlena, its start; numerics are short. */
-		else if (attribute->atttypid == NUMERICOID)
-			bytes += NUMERIC_BYTES_GUESS;
 		else
-			bytes += step->is_needed ? 1 :
-				get_typavgwidth(attribute->atttypid, attribute->atttypmod);
+			bytes += varlena_width(batch, attribute);
 		if (step->is_needed)
 			needed_bytes = bytes;
 	}

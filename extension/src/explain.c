@@ -4,11 +4,6 @@
  */
 #include "postgres.h"
 
-#include "commands/explain.h"
-#if PG_VERSION_NUM >= 180000
-#include "commands/explain_format.h"
-#include "commands/explain_state.h"
-#endif
 #include "executor/instrument.h"
 #include "tcop/tcopprot.h"
 

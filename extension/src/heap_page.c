@@ -20,17 +20,17 @@
 #include "heap_page.h"
 
 /*
- * How many pages ahead line pointers are prefetched: the page's first cache
- * line, which also loads its address translation, then the others.
- *
- * All but the first line go to the second-level cache only.  The few miss
- * buffers of the first level were the bottleneck: sum(a) over a million rows
- * took 17.6 ms with prefetches to the first level, 18.2 ms without any, 9.3 ms
- * with these, and 6.9 ms with the first line fetched four pages ahead.
+ * Line pointers are prefetched this many pages ahead, to the first-level
+ * cache: the first access to a 4 kB page waits for its address translation.
+ * Tuples are prefetched one page ahead, to the second level, as the few miss
+ * buffers of the first are the bottleneck otherwise.  Over a million rows,
+ * count(*) took 6.4 ms without and takes 2.4 ms; sum(a) took 18.2 ms without,
+ * 16.1 ms with tuples to the first level, and takes 6.5 ms.
  */
-#define PREFETCH_FIRST_PAGES	4
-#define PREFETCH_PAGES		2
-#define PREFETCH_LEVEL		1
+#define PREFETCH_PAGES		4
+#define PREFETCH_TO_FIRST_LEVEL		3
+#define PREFETCH_TO_SECOND_LEVEL	1
+#define MEMORY_PAGE_BYTES	4096
 #define CACHE_LINE_BYTES	64
 
 
@@ -116,16 +116,20 @@ static void
 prefetch_line_pointers(const HeapSource *source, Page page, int lines)
 {
 	const char *next = (const char *) page + PREFETCH_PAGES * BLCKSZ;
+	Buffer		next_buffer = source->buffer_guess - 1 + PREFETCH_PAGES;
 	int			bytes = SizeOfPageHeaderData + lines * sizeof(ItemIdData);
 
-	if (!BufferIsValid(source->buffer_guess) ||
-		source->buffer_guess + PREFETCH_FIRST_PAGES > NBuffers)
+	if (!BufferIsValid(source->buffer_guess) || next_buffer > NBuffers)
 		return;
 	/* Its descriptor is written to, by pin and lock. */
-	__builtin_prefetch(GetBufferDescriptor(source->buffer_guess - 2 + PREFETCH_PAGES), 1);
-	__builtin_prefetch((const char *) page + PREFETCH_FIRST_PAGES * BLCKSZ);
+	__builtin_prefetch(GetBufferDescriptor(next_buffer - 1), 1);
+	/* The first line apart: in the loop, count(*) took twice as long. */
+	__builtin_prefetch(next, 0, PREFETCH_TO_FIRST_LEVEL);
 	for (int at = CACHE_LINE_BYTES; at < bytes; at += CACHE_LINE_BYTES)
-		__builtin_prefetch(next + at, 0, PREFETCH_LEVEL);
+		__builtin_prefetch(next + at, 0, PREFETCH_TO_FIRST_LEVEL);
+	if (!source->counts_only)
+		for (int at = MEMORY_PAGE_BYTES; at < BLCKSZ; at += MEMORY_PAGE_BYTES)
+			__builtin_prefetch(next + at, 0, PREFETCH_TO_FIRST_LEVEL);
 }
 
 /* Ask for the cache lines that deforming will read. */
@@ -141,8 +145,8 @@ prefetch_tuples(const HeapSource *source, const HeapPage *page)
 		/* The transaction ids at the start are of no interest. */
 		for (int at = offsetof(HeapTupleHeaderData, t_infomask2); at < last;
 			 at += CACHE_LINE_BYTES)
-			__builtin_prefetch(tuple + at, 0, PREFETCH_LEVEL);
-		__builtin_prefetch(tuple + last, 0, PREFETCH_LEVEL);
+			__builtin_prefetch(tuple + at, 0, PREFETCH_TO_SECOND_LEVEL);
+		__builtin_prefetch(tuple + last, 0, PREFETCH_TO_SECOND_LEVEL);
 	}
 }
 

@@ -144,9 +144,10 @@ heap_source_start(HeapSource *source, TableScanDesc scan, Snapshot snapshot,
 	source->heap_scan = heap_scan;
 	source->snapshot = snapshot;
 	source->page = &source->pages[0];
-	source->ahead = NULL;
-	source->pages[0].buffer = source->pages[1].buffer = InvalidBuffer;
-	source->pages[0].row_count = 0;
+	source->pages_ahead = 0;
+	for (int i = 0; i < PAGES_HELD_MAX; i++)
+		source->pages[i].buffer = InvalidBuffer;
+	source->page->row_count = 0;
 	source->row_next = 0;
 	source->rows_ramp = ramps_up ? RAMP_ROWS_FIRST : 0;
 	source->reads_ahead = !ramps_up;
@@ -154,7 +155,6 @@ heap_source_start(HeapSource *source, TableScanDesc scan, Snapshot snapshot,
 	source->end_is_pending = false;
 	source->buffer_guess = InvalidBuffer;
 	source->guess_misses = source->guess_pause_pages = 0;
-	source->prefetch_bytes = deform_prefetch_bytes(source->batch);
 	source->next_block = heap_scan->rs_startblock;
 	source->blocks_left = heap_scan->rs_nblocks;
 	if (scan->rs_parallel != NULL)
@@ -164,6 +164,15 @@ heap_source_start(HeapSource *source, TableScanDesc scan, Snapshot snapshot,
 	source->is_started = true;
 }
 
+/* The page of the ring that is some pages after the current one. */
+static HeapPage *
+page_after(HeapSource *source, int distance)
+{
+	int			current = source->page - source->pages;
+
+	return &source->pages[(current + distance) % PAGES_HELD_MAX];
+}
+
 /* Make the next page with a visible row the current one. */
 static bool
 advance_page(HeapSource *source)
@@ -171,20 +180,16 @@ advance_page(HeapSource *source)
 	do
 	{
 		release_page(source->page);
-		if (source->ahead != NULL)
+		if (source->pages_ahead > 0)
 		{
-			source->page = source->ahead;
-			source->ahead = NULL;
+			source->page = page_after(source, 1);
+			source->pages_ahead--;
 		}
 		else if (!load_next(source, source->page))
 			return false;
-		if (source->reads_ahead)
-		{
-			HeapPage   *other = &source->pages[source->page == &source->pages[0]];
-
-			if (load_next(source, other))
-				source->ahead = other;
-		}
+		while (source->reads_ahead && source->pages_ahead < PAGES_HELD_MAX - 1 &&
+			   load_next(source, page_after(source, source->pages_ahead + 1)))
+			source->pages_ahead++;
 	} while (source->page->row_count == 0);
 	source->row_next = 0;
 	return true;
@@ -298,9 +303,9 @@ heap_source_stop(HeapSource *source)
 	if (!source->is_started)
 		return;
 	note_row_path(source);
-	release_page(&source->pages[0]);
-	release_page(&source->pages[1]);
-	source->ahead = NULL;
+	for (int i = 0; i < PAGES_HELD_MAX; i++)
+		release_page(&source->pages[i]);
+	source->pages_ahead = 0;
 	source->is_started = false;
 	source->batch->headers_generation = 0;
 }

@@ -10,6 +10,9 @@
 #include "batch.h"
 #include "instrument.h"
 
+/* Pages pinned at once: the current one, and those being prefetched. */
+#define PAGES_HELD_MAX	2
+
 /* The visible tuples of one pinned page. */
 typedef struct HeapPage
 {
@@ -37,9 +40,9 @@ typedef struct HeapSource
 	bool		is_finished;
 	BlockNumber next_block;		/* serial: the block to load next */
 	BlockNumber blocks_left;	/* serial */
-	HeapPage	pages[2];
+	HeapPage	pages[PAGES_HELD_MAX];	/* a ring */
 	HeapPage   *page;			/* the current page; its buffer may be invalid */
-	HeapPage   *ahead;			/* the page after it, where already loaded */
+	int			pages_ahead;	/* pages after it that are already loaded */
 	int			row_next;		/* of page: first row of the next batch */
 	int			rows_ramp;		/* rows of the next batch at most, or 0 */
 	bool		end_is_pending; /* the last batch came to its page's end */

@@ -4,10 +4,6 @@
  */
 #include "postgres.h"
 
-#if PG_VERSION_NUM >= 180000
-#include "commands/explain_format.h"
-#include "commands/explain_state.h"
-#endif
 
 #include "batchexec.h"
 #include "instrument.h"

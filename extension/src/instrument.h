@@ -7,6 +7,10 @@
 
 #include "access/parallel.h"
 #include "commands/explain.h"
+#if PG_VERSION_NUM >= 180000
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
+#endif
 #include "nodes/execnodes.h"
 
 typedef struct BatchCounters
