@@ -1,0 +1,341 @@
+//! Requests to one server: who sends them, and how often they are tried.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use gristmill_model::Rng;
+use gristmill_server::Refusal;
+use gristmill_worker::{SourceError, SourceErrorKind};
+use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, HeaderValue};
+use reqwest::{Certificate, Client, Method, Response, StatusCode, Url};
+
+use crate::error::AgentError;
+use crate::options::HttpSourceOptions;
+
+/// Bodies from this size on are compressed for a server on another machine. Bytes.
+const COMPRESSED_FROM_BYTES: usize = 8 << 10;
+
+/// zstd's fastest ordinary level: packed JSON shrinks to about a fifth, at some 500 MB/s.
+const COMPRESSION_LEVEL: i32 = 1;
+
+/// Bytes of an answer at most: a lease of large payloads fits several times.
+const ANSWER_BYTES_MAX: u64 = 256 << 20;
+
+/// The first and the longest pause between two attempts; each is drawn from zero to twice the last.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// Who an agent is, kept out of its arguments and logs.
+#[derive(Clone)]
+pub struct AgentToken {
+    file: Option<PathBuf>,
+    header: Arc<Mutex<HeaderValue>>,
+}
+
+impl fmt::Debug for AgentToken {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("AgentToken(…)")
+    }
+}
+
+impl AgentToken {
+    /// A token as `gristmill token create` printed it, from the environment.
+    pub fn new(text: &str) -> Result<Self, AgentError> {
+        Ok(AgentToken {
+            file: None,
+            header: Arc::new(Mutex::new(bearer(text)?)),
+        })
+    }
+
+    /// A token that stands in a file. The file is read again where the server refuses the token, so that a new one
+    /// can be put there before the old one expires.
+    pub fn from_file(path: &Path) -> Result<Self, AgentError> {
+        let header = Arc::new(Mutex::new(read_bearer(path)?));
+        Ok(AgentToken {
+            file: Some(path.to_owned()),
+            header,
+        })
+    }
+
+    fn header(&self) -> HeaderValue {
+        self.header.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads the file again. Whether there is another token in it than before.
+    fn reread(&self) -> bool {
+        let Some(new) = self.file.as_deref().and_then(|path| read_bearer(path).ok()) else {
+            return false;
+        };
+        let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = *header != new;
+        *header = new;
+        changed
+    }
+}
+
+fn read_bearer(path: &Path) -> Result<HeaderValue, AgentError> {
+    let text = std::fs::read_to_string(path).map_err(|error| AgentError::TokenFile {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    })?;
+    bearer(&text)
+}
+
+fn bearer(text: &str) -> Result<HeaderValue, AgentError> {
+    let text = text.trim();
+    if text.is_empty() || text.contains(char::is_whitespace) {
+        return Err(AgentError::Token);
+    }
+    let mut header = HeaderValue::from_str(&format!("Bearer {text}")).map_err(|_| AgentError::Token)?;
+    header.set_sensitive(true);
+    Ok(header)
+}
+
+/// A server, as one agent reaches it.
+pub(crate) struct Connection {
+    client: Client,
+    base: String,
+    token: Option<AgentToken>,
+    compress: bool,
+    give_up_after: Duration,
+    rng: Mutex<Box<dyn Rng>>,
+}
+
+/// One request, to be sent as often as it takes.
+pub(crate) struct Request {
+    pub method: Method,
+    /// Below `/api/v1`.
+    pub path: String,
+    pub content_type: &'static str,
+    /// How long one attempt may take.
+    pub timeout: Duration,
+    /// Whether it is sent again until it is answered.
+    pub insist: bool,
+}
+
+impl Connection {
+    pub fn new(options: &HttpSourceOptions, rng: Box<dyn Rng>) -> Result<Connection, AgentError> {
+        let url = Url::parse(&options.base_url).map_err(|_| AgentError::Url(options.base_url.clone()))?;
+        let wrong = || AgentError::Url(options.base_url.clone());
+        let host = url.host_str().ok_or_else(wrong)?.to_owned();
+        let is_local = host == "localhost"
+            || host
+                .trim_matches(['[', ']'])
+                .parse::<std::net::IpAddr>()
+                .is_ok_and(|ip| ip.is_loopback());
+        match url.scheme() {
+            "https" => {}
+            "http" if is_local || options.allow_plain_http || options.token.is_none() => {}
+            "http" => return Err(AgentError::PlainHttp(host)),
+            _ => return Err(wrong()),
+        }
+        // An error says that the process has a provider already, which does as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut builder = Client::builder()
+            .user_agent(concat!("gristmill-agent/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(Duration::from_secs(5))
+            .tcp_nodelay(true);
+        if let Some(path) = &options.ca_certificate {
+            let refused = |reason: String| AgentError::Certificate {
+                path: path.clone(),
+                reason,
+            };
+            let pem = std::fs::read(path).map_err(|error| refused(error.to_string()))?;
+            let certificate = Certificate::from_pem(&pem).map_err(|error| refused(error.to_string()))?;
+            builder = builder.tls_certs_merge([certificate]);
+        }
+        let client = builder
+            .build()
+            .map_err(|error| AgentError::Client(error.to_string()))?;
+        Ok(Connection {
+            client,
+            base: format!("{}/api/v1", options.base_url.trim_end_matches('/')),
+            token: options.token.clone(),
+            compress: options.compress.unwrap_or(!is_local),
+            give_up_after: options.give_up_after,
+            rng: Mutex::new(rng),
+        })
+    }
+
+    /// Sends a request, with the body that `body` makes for each attempt (from 1), and returns the answer's.
+    pub async fn send(&self, request: &Request, body: impl Fn(u32) -> Bytes) -> Result<Bytes, SourceError> {
+        let begun = Instant::now();
+        let mut pause = PAUSE_FIRST;
+        for attempt in 1.. {
+            let error = match self.send_once(request, body(attempt)).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            if error.kind != SourceErrorKind::Transient || !request.insist {
+                return Err(error);
+            }
+            if begun.elapsed() >= self.give_up_after {
+                let message = format!(
+                    "gave up after {} s: {}",
+                    self.give_up_after.as_secs(),
+                    error.message
+                );
+                return Err(SourceError {
+                    message,
+                    kind: SourceErrorKind::Fatal,
+                });
+            }
+            if attempt == 3 {
+                tracing::warn!(%error, "the server does not answer; trying on");
+            }
+            let most_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+            let drawn_ms = self
+                .rng
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .below(most_ms + 1);
+            tokio::time::sleep(Duration::from_millis(drawn_ms)).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+        unreachable!("attempts are counted without an end")
+    }
+
+    async fn send_once(&self, request: &Request, body: Bytes) -> Result<Bytes, SourceError> {
+        match self.try_once(request, &body).await {
+            Err(error) if error.status == Some(StatusCode::UNAUTHORIZED) => {
+                let reread = self.token.as_ref().is_some_and(AgentToken::reread);
+                if reread {
+                    self.try_once(request, &body).await
+                } else {
+                    Err(error)
+                }
+            }
+            answer => answer,
+        }
+        .map_err(|refused| refused.error)
+    }
+
+    async fn try_once(&self, request: &Request, body: &Bytes) -> Result<Bytes, Refused> {
+        let mut builder = self
+            .client
+            .request(request.method.clone(), format!("{}{}", self.base, request.path))
+            .timeout(request.timeout)
+            .header("content-type", request.content_type)
+            .header("accept-encoding", if self.compress { "zstd" } else { "identity" });
+        if let Some(token) = &self.token {
+            builder = builder.header(AUTHORIZATION, token.header());
+        }
+        let compressed = (self.compress && body.len() >= COMPRESSED_FROM_BYTES)
+            .then(|| zstd::bulk::compress(body, COMPRESSION_LEVEL).ok())
+            .flatten();
+        builder = match compressed {
+            Some(compressed) => builder.header(CONTENT_ENCODING, "zstd").body(compressed),
+            None => builder.body(body.clone()),
+        };
+        let response = builder.send().await.map_err(|error| Refused::lost(&error))?;
+        let status = response.status();
+        let is_compressed = response
+            .headers()
+            .get(CONTENT_ENCODING)
+            .is_some_and(|encoding| encoding == "zstd");
+        let bytes = read(response).await?;
+        let bytes = if is_compressed { decompress(&bytes)? } else { bytes };
+        if status.is_success() {
+            Ok(bytes)
+        } else {
+            Err(Refused::by(status, &bytes))
+        }
+    }
+}
+
+async fn read(mut response: Response) -> Result<Bytes, Refused> {
+    let mut bytes = bytes::BytesMut::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| Refused::lost(&error))? {
+        if (bytes.len() + chunk.len()) as u64 > ANSWER_BYTES_MAX {
+            return Err(Refused::fatal(format!(
+                "the server's answer is over {ANSWER_BYTES_MAX} bytes"
+            )));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes.freeze())
+}
+
+fn decompress(bytes: &[u8]) -> Result<Bytes, Refused> {
+    use std::io::Read;
+    let wrong = |error: std::io::Error| Refused::fatal(format!("the server's answer is not zstd: {error}"));
+    let mut decoded = Vec::new();
+    let decoder = zstd::stream::read::Decoder::with_buffer(bytes).map_err(wrong)?;
+    decoder
+        .take(ANSWER_BYTES_MAX + 1)
+        .read_to_end(&mut decoded)
+        .map_err(wrong)?;
+    if decoded.len() as u64 > ANSWER_BYTES_MAX {
+        return Err(Refused::fatal(format!(
+            "the server's answer is over {ANSWER_BYTES_MAX} bytes"
+        )));
+    }
+    Ok(decoded.into())
+}
+
+/// A request that did not succeed.
+struct Refused {
+    status: Option<StatusCode>,
+    error: SourceError,
+}
+
+impl Refused {
+    /// Nobody knows whether the server got it.
+    fn lost(error: &reqwest::Error) -> Refused {
+        use std::error::Error;
+        // The cause says more than the error itself, which only names the URL.
+        let mut message = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            message = format!("{message}: {error}");
+            cause = error.source();
+        }
+        Refused {
+            status: None,
+            error: SourceError {
+                message,
+                kind: SourceErrorKind::Transient,
+            },
+        }
+    }
+
+    fn fatal(message: String) -> Refused {
+        Refused {
+            status: None,
+            error: SourceError {
+                message,
+                kind: SourceErrorKind::Fatal,
+            },
+        }
+    }
+
+    /// The server's own word.
+    fn by(status: StatusCode, body: &[u8]) -> Refused {
+        let refusal: Option<Refusal> = serde_json::from_slice(body).ok();
+        let kind = match status {
+            // The worker is not known any more, or an answer of its is kept no longer: a new one begins.
+            StatusCode::CONFLICT => SourceErrorKind::Unregistered,
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => SourceErrorKind::Transient,
+            status if status.is_server_error() => SourceErrorKind::Transient,
+            _ => SourceErrorKind::Fatal,
+        };
+        let message = match refusal {
+            Some(refusal) => {
+                format!(
+                    "the server refused with {}: {}; {}",
+                    status.as_u16(),
+                    refusal.error,
+                    refusal.remedy
+                )
+            }
+            None => format!("the server answered {status}, and not as a Gristmill server; see --base-url"),
+        };
+        Refused {
+            status: Some(status),
+            error: SourceError { message, kind },
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Why an agent cannot start.
+
+use std::path::PathBuf;
+
+/// Why an agent cannot start.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AgentError {
+    /// The server's address is no URL of HTTP.
+    #[error("`{0}` is not the URL of a server; write it as in https://jobs.example:8378")]
+    Url(String),
+    /// A token would travel in clear text.
+    #[error(
+        "refusing to send a token to {0} in clear text: use https://, or allow plain HTTP for a network that you \
+         trust (--plain-http)"
+    )]
+    PlainHttp(String),
+    /// The token's file cannot be read.
+    #[error("the token file {} cannot be read: {reason}; make a token with `gristmill token create`", path.display())]
+    TokenFile {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        reason: String,
+    },
+    /// The token cannot be sent.
+    #[error(
+        "the token is not one line of text without spaces; give it as `gristmill token create` printed it"
+    )]
+    Token,
+    /// The certificate of the server's maker cannot be used.
+    #[error("the certificate {} cannot be used: {reason}; give a PEM file", path.display())]
+    Certificate {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The HTTP client cannot be set up.
+    #[error("the HTTP client cannot be set up: {0}")]
+    Client(String),
+}

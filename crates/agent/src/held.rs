@@ -1,0 +1,89 @@
+//! What a worker holds, as its source sees it.
+
+use std::collections::BTreeMap;
+
+use gristmill_model::{BatchId, Lease, LeaseId, Positions, Receipt, Report};
+use gristmill_store::Revoked;
+
+/// Positions that were claimed and of which no receipt has spoken yet.
+#[derive(Debug, Default)]
+pub(crate) struct Held(BTreeMap<(LeaseId, BatchId), Positions>);
+
+impl Held {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub fn claimed(&mut self, lease: &Lease) {
+        for slice in &lease.slices {
+            let held = self.0.entry((lease.id, slice.batch)).or_default();
+            *held = held.union(&slice.positions);
+        }
+    }
+
+    pub fn reported(&mut self, report: &Report, receipt: &Receipt) {
+        self.remove(
+            report.lease,
+            report.batch,
+            &receipt.accepted.union(&receipt.refused),
+        );
+    }
+
+    pub fn revoked(&mut self, revoked: &Revoked) {
+        self.remove(revoked.lease, revoked.batch, &revoked.positions);
+    }
+
+    fn remove(&mut self, lease: LeaseId, batch: BatchId, positions: &Positions) {
+        if let Some(held) = self.0.get_mut(&(lease, batch)) {
+            *held = held.difference(positions);
+            if held.is_empty() {
+                self.0.remove(&(lease, batch));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gristmill_model::{LeasedSlice, PackedArray, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn what_is_claimed_is_held_until_it_is_reported_or_revoked() {
+        let slice = |positions: &str| LeasedSlice {
+            lease: LeaseId(1),
+            batch: BatchId(2),
+            kind: "k".into(),
+            positions: positions.parse().unwrap(),
+            payloads: PackedArray::parse("[]").unwrap(),
+            attempt: 1,
+            rescues: 0,
+            timeout_ms: None,
+            submitted_at: Timestamp(0),
+        };
+        let mut held = Held::default();
+        held.claimed(&Lease {
+            id: LeaseId(1),
+            slices: vec![slice("0-4"), slice("7-9")],
+        });
+        let report = Report::new(LeaseId(1), BatchId(2), 1);
+        let receipt = Receipt {
+            accepted: "0-3,7".parse().unwrap(),
+            refused: "4".parse().unwrap(),
+            dead: Positions::new(),
+        };
+        held.reported(&report, &receipt);
+        assert!(!held.is_empty());
+        held.revoked(&Revoked {
+            lease: LeaseId(1),
+            batch: BatchId(2),
+            positions: "8-9".parse().unwrap(),
+        });
+        assert!(held.is_empty());
+    }
+}

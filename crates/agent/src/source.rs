@@ -1,0 +1,531 @@
+//! A server as a worker's source.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use gristmill_batching::BatchStats;
+use gristmill_model::{Clock, Lease, Receipt, Report, Rng, Timestamp};
+use gristmill_server::endpoints::heartbeat::{HeartbeatAnswer, HeartbeatRequest};
+use gristmill_server::endpoints::register::{RegisterRequest, Registered};
+use gristmill_server::protocol::{EXCHANGE_TYPE, ExchangeRequest, ExchangeResponse};
+use gristmill_store::{Exchanged, Heartbeat, Want};
+use gristmill_worker::{Source, SourceError, SourceErrorKind};
+use reqwest::Method;
+use serde::de::DeserializeOwned;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use crate::connection::{Connection, Request};
+use crate::error::AgentError;
+use crate::held::Held;
+use crate::options::HttpSourceOptions;
+use crate::split::{Parts, REQUEST_BYTES_TARGET, split};
+
+/// How long a heartbeat may take: the next one should not be late.
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// The pause after something that should have taken longer: a wait that came back at once, or a claim that is left
+/// to the request that waits at the server.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A server as a worker's source: every answer of the server is got, once, however often a request is sent.
+pub struct HttpSource {
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for HttpSource {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("HttpSource")
+            .field("server", &self.shared.options.base_url)
+            .finish_non_exhaustive()
+    }
+}
+
+struct Shared {
+    connection: Connection,
+    options: HttpSourceOptions,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+    /// The request that waits for work has come back.
+    came_back: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    registration: Option<Registration>,
+    /// Requests that are under way, by number.
+    under_way: BTreeSet<u64>,
+    numbered: u64,
+    heartbeats: u64,
+    held: Held,
+    /// A claim may have been made that nobody knows of: nothing more is claimed, and once nothing is held any more,
+    /// the worker leaves, which gives such a claim back, and begins anew.
+    renew: bool,
+    /// What was last wanted, for the request that waits for work.
+    want: Option<Want>,
+    waiting: Option<AbortHandle>,
+    /// What waiting brought and nobody has asked for yet.
+    ahead: VecDeque<Lease>,
+    /// When more can be claimed, as last heard, by this machine's clock.
+    next_run_at: Option<Timestamp>,
+    /// The request that waited for work failed; the next ordinary one will say how.
+    waiting_failed: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Registration {
+    worker: i64,
+    instance: String,
+}
+
+/// A numbered request, under way until it is dropped.
+struct Numbered<'s> {
+    shared: &'s Shared,
+    registration: Registration,
+    number: u64,
+    acknowledged: u64,
+}
+
+impl Drop for Numbered<'_> {
+    fn drop(&mut self) {
+        self.shared.lock().under_way.remove(&self.number);
+    }
+}
+
+impl Drop for HttpSource {
+    fn drop(&mut self) {
+        self.shared.stop_waiting();
+    }
+}
+
+impl HttpSource {
+    /// A worker at a server, not registered yet. `rng` draws the pauses between attempts.
+    pub fn new(
+        options: HttpSourceOptions,
+        clock: Arc<dyn Clock>,
+        rng: Box<dyn Rng>,
+    ) -> Result<HttpSource, AgentError> {
+        let connection = Connection::new(&options, rng)?;
+        let shared = Shared {
+            connection,
+            options,
+            clock,
+            state: Mutex::default(),
+            came_back: Notify::new(),
+        };
+        Ok(HttpSource {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// Begins to wait at the server, unless a request does so already. Whether there is something to take, or a
+    /// failure to meet, at once.
+    fn wait_at_server(&self) -> bool {
+        let mut state = self.shared.lock();
+        if !state.ahead.is_empty() || std::mem::take(&mut state.waiting_failed) {
+            return true;
+        }
+        let Some(want) = state
+            .want
+            .clone()
+            .filter(|_| state.waiting.is_none() && !state.renew)
+        else {
+            return false;
+        };
+        let shared = self.shared.clone();
+        let task = tokio::spawn(async move { shared.wait_for_lease(want).await });
+        state.waiting = Some(task.abort_handle());
+        false
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stop_waiting(&self) {
+        if let Some(waiting) = self.lock().waiting.take() {
+            waiting.abort();
+        }
+    }
+
+    fn registration(&self) -> Result<Registration, SourceError> {
+        self.lock().registration.clone().ok_or_else(|| SourceError {
+            message: "the worker is not registered".to_owned(),
+            kind: SourceErrorKind::Unregistered,
+        })
+    }
+
+    fn number(&self) -> Result<Numbered<'_>, SourceError> {
+        let registration = self.registration()?;
+        let mut state = self.lock();
+        state.numbered += 1;
+        let number = state.numbered;
+        state.under_way.insert(number);
+        // Whatever is before the oldest request that is under way has been answered.
+        let acknowledged = state.under_way.first().map_or(0, |oldest| oldest - 1);
+        drop(state);
+        Ok(Numbered {
+            shared: self,
+            registration,
+            number,
+            acknowledged,
+        })
+    }
+
+    /// One request, sent until it is answered.
+    async fn exchange(
+        &self,
+        reports: Vec<Report>,
+        want: Option<Want>,
+        wait: Duration,
+    ) -> Result<ExchangeResponse, SourceError> {
+        let numbered = self.number()?;
+        let Registration { worker, instance } = &numbered.registration;
+        let request = Request {
+            method: Method::POST,
+            path: format!("/workers/{worker}/exchange"),
+            content_type: EXCHANGE_TYPE,
+            timeout: self.options.request_timeout + wait,
+            insist: true,
+        };
+        let exchange = ExchangeRequest {
+            number: numbered.number,
+            attempt: 1,
+            acknowledged: numbered.acknowledged,
+            instance: instance.clone(),
+            reports,
+            want,
+            wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+        };
+        let body = |attempt| {
+            ExchangeRequest {
+                attempt,
+                ..exchange.clone()
+            }
+            .encode()
+        };
+        let answer = self.connection.send(&request, body).await?;
+        let mut response = ExchangeResponse::decode(&answer).map_err(not_ours)?;
+        if response.exchanged.receipts.len() != exchange.reports.len() {
+            return Err(not_ours(
+                "it has another number of receipts than there were reports",
+            ));
+        }
+        self.take(&numbered, &exchange.reports, &mut response);
+        Ok(response)
+    }
+
+    fn take(&self, numbered: &Numbered<'_>, reports: &[Report], response: &mut ExchangeResponse) {
+        let behind_ms = self.clock.now().since_ms(response.now);
+        let exchanged = &mut response.exchanged;
+        // By this machine's clock, however it differs from the server's.
+        exchanged.next_run_at = exchanged.next_run_at.map(|at| at.plus_ms(behind_ms));
+        let mut state = self.lock();
+        let Some(registration) = state
+            .registration
+            .as_mut()
+            .filter(|own| own.worker == numbered.registration.worker)
+        else {
+            return;
+        };
+        registration.instance.clone_from(&response.instance);
+        if response.claim_unknown {
+            tracing::warn!(
+                "a claim's answer was lost with its server; beginning anew when what is held is reported"
+            );
+            state.renew = true;
+        }
+        for (report, receipt) in reports.iter().zip(&exchanged.receipts) {
+            state.held.reported(report, receipt);
+        }
+        if let Some(lease) = &exchanged.lease {
+            state.held.claimed(lease);
+        }
+    }
+
+    /// Waits once at the server, and keeps what it brings.
+    async fn wait_for_lease(self: Arc<Self>, want: Want) {
+        let begun = Instant::now();
+        let answer = self.exchange(Vec::new(), Some(want), self.options.wait).await;
+        if matches!(&answer, Ok(response) if response.exchanged.lease.is_none()) && begun.elapsed() < PAUSE {
+            tokio::time::sleep(PAUSE).await;
+        }
+        {
+            let mut state = self.lock();
+            state.waiting = None;
+            match answer {
+                Ok(response) => {
+                    state.next_run_at = response.exchanged.next_run_at;
+                    state.ahead.extend(response.exchanged.lease);
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "waiting for work failed");
+                    state.waiting_failed = true;
+                }
+            }
+        }
+        self.came_back.notify_waiters();
+    }
+
+    /// Sends JSON, or nothing, and reads JSON.
+    async fn send_json<T: DeserializeOwned>(
+        &self,
+        request: &Request,
+        body: &impl serde::Serialize,
+    ) -> Result<T, SourceError> {
+        let body: Bytes = serde_json::to_vec(body).map_err(not_ours)?.into();
+        let answer = self.connection.send(request, |_| body.clone()).await?;
+        serde_json::from_slice(&answer).map_err(not_ours)
+    }
+
+    async fn end(&self, worker: i64) -> Result<(), SourceError> {
+        let request = Request {
+            method: Method::DELETE,
+            path: format!("/workers/{worker}"),
+            content_type: "application/json",
+            timeout: HEARTBEAT_TIMEOUT,
+            insist: false,
+        };
+        self.connection.send(&request, |_| Bytes::new()).await.map(|_| ())
+    }
+
+    fn soon(&self) -> Timestamp {
+        self.clock
+            .now()
+            .plus_ms(i64::try_from(PAUSE.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    /// What a claim is answered with while it is left to the request that waits at the server.
+    fn left_to_waiting(&self, state: &State) -> Exchanged {
+        Exchanged {
+            next_run_at: state.next_run_at.map(|at| at.max(self.soon())),
+            ..Exchanged::default()
+        }
+    }
+}
+
+fn not_ours(error: impl fmt::Display) -> SourceError {
+    let message = format!("the server's answer cannot be read: {error}; use the same version on both sides");
+    SourceError {
+        message,
+        kind: SourceErrorKind::Fatal,
+    }
+}
+
+/// Where a claim comes from.
+enum Claim {
+    /// Nothing is wanted, or others see to it; answered with this.
+    Else(Exchanged),
+    /// The server is asked.
+    Now(Want),
+}
+
+impl HttpSource {
+    fn plan(&self, want: Option<Want>) -> Claim {
+        let Some(mut want) = want else {
+            return Claim::Else(Exchanged::default());
+        };
+        want.jobs_max = want.jobs_max.min(self.shared.options.jobs_max());
+        let mut state = self.shared.lock();
+        if let Some(lease) = state.ahead.pop_front() {
+            return Claim::Else(Exchanged {
+                lease: Some(lease),
+                ..Exchanged::default()
+            });
+        }
+        state.want = Some(want.clone());
+        if state.waiting.is_some() {
+            return Claim::Else(self.shared.left_to_waiting(&state));
+        }
+        if state.renew {
+            // Looked at again soon: by then what is held may have been reported.
+            return Claim::Else(Exchanged {
+                next_run_at: Some(self.shared.soon()),
+                ..Exchanged::default()
+            });
+        }
+        Claim::Now(want)
+    }
+
+    /// Sends reports in as many requests as they need, the last of which claims.
+    async fn report_and_claim(
+        &self,
+        reports: Vec<Report>,
+        want: Option<Want>,
+    ) -> Result<Exchanged, SourceError> {
+        let count = reports.len();
+        let Parts { mut parts, origins } = split(reports, REQUEST_BYTES_TARGET);
+        let last = parts.pop().unwrap_or_default();
+        let mut receipts: Vec<Receipt> = Vec::with_capacity(origins.len());
+        for part in parts {
+            let response = self.shared.exchange(part, None, Duration::ZERO).await?;
+            receipts.extend(response.exchanged.receipts);
+        }
+        let mut answer = Exchanged::default();
+        if !last.is_empty() || want.is_some() {
+            let mut response = self.shared.exchange(last, want.clone(), Duration::ZERO).await?;
+            receipts.append(&mut response.exchanged.receipts);
+            if response.not_claimed && !response.claim_unknown {
+                // Another server answered, which claims only for those who name it. Now its name is known.
+                let again = self.shared.exchange(Vec::new(), want, Duration::ZERO).await?;
+                response.exchanged = again.exchanged;
+            }
+            answer = response.exchanged;
+        }
+        answer.receipts = merged(receipts, &origins, count);
+        Ok(answer)
+    }
+}
+
+/// One receipt for each original report.
+fn merged(receipts: Vec<Receipt>, origins: &[usize], count: usize) -> Vec<Receipt> {
+    let mut merged = vec![Receipt::default(); count];
+    for (receipt, origin) in receipts.into_iter().zip(origins) {
+        let whole = &mut merged[*origin];
+        whole.accepted = whole.accepted.union(&receipt.accepted);
+        whole.refused = whole.refused.union(&receipt.refused);
+        whole.dead = whole.dead.union(&receipt.dead);
+    }
+    merged
+}
+
+#[async_trait]
+impl Source for HttpSource {
+    async fn register(&self) -> Result<(), SourceError> {
+        let shared = &self.shared;
+        shared.stop_waiting();
+        let before = shared.lock().registration.take();
+        if let Some(before) = before
+            && let Err(error) = shared.end(before.worker).await
+        {
+            // It is not known any more, or it will be missed soon.
+            tracing::debug!(%error, worker = before.worker, "the former worker could not leave");
+        }
+        let request = Request {
+            method: Method::POST,
+            path: "/workers".to_owned(),
+            content_type: "application/json",
+            timeout: shared.options.request_timeout,
+            insist: true,
+        };
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let host = match host.trim() {
+            "" => "unknown",
+            host => &host[..host.floor_char_boundary(100)],
+        };
+        let body = RegisterRequest {
+            name: shared.options.name.clone(),
+            host: host.to_owned(),
+            process_id: std::process::id(),
+        };
+        let registered: Registered = shared.send_json(&request, &body).await?;
+        let mut state = shared.lock();
+        state.registration = Some(Registration {
+            worker: registered.worker,
+            instance: registered.instance,
+        });
+        state.held.clear();
+        state.ahead.clear();
+        state.under_way.clear();
+        (
+            state.numbered,
+            state.heartbeats,
+            state.renew,
+            state.waiting_failed,
+        ) = (0, 0, false, false);
+        Ok(())
+    }
+
+    async fn exchange(&self, reports: Vec<Report>, want: Option<Want>) -> Result<Exchanged, SourceError> {
+        let begin_anew = {
+            let state = self.shared.lock();
+            state.renew && state.held.is_empty() && reports.is_empty()
+        };
+        if begin_anew {
+            self.register().await?;
+        }
+        match self.plan(want) {
+            Claim::Now(want) => self.report_and_claim(reports, Some(want)).await,
+            Claim::Else(mut answer) => {
+                answer.receipts = self.report_and_claim(reports, None).await?.receipts;
+                Ok(answer)
+            }
+        }
+    }
+
+    async fn heartbeat(&self, stats: BatchStats) -> Result<Heartbeat, SourceError> {
+        let shared = &self.shared;
+        let Registration { worker, .. } = shared.registration()?;
+        let number = {
+            let mut state = shared.lock();
+            state.heartbeats += 1;
+            state.heartbeats
+        };
+        let request = Request {
+            method: Method::POST,
+            path: format!("/workers/{worker}/heartbeat"),
+            content_type: "application/json",
+            timeout: HEARTBEAT_TIMEOUT,
+            insist: false,
+        };
+        let body = HeartbeatRequest { number, hops: stats };
+        match shared.send_json::<HeartbeatAnswer>(&request, &body).await {
+            Ok(answer) => {
+                let mut state = shared.lock();
+                answer
+                    .revoked
+                    .iter()
+                    .for_each(|revoked| state.held.revoked(revoked));
+                Ok(Heartbeat {
+                    known: answer.known,
+                    revoked: answer.revoked,
+                })
+            }
+            Err(error) if error.kind == SourceErrorKind::Unregistered => Ok(Heartbeat {
+                known: false,
+                revoked: Vec::new(),
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn leave(&self, stats: BatchStats) -> Result<(), SourceError> {
+        self.shared.stop_waiting();
+        if let Err(error) = self.heartbeat(stats).await {
+            tracing::debug!(%error, "the last statistics did not arrive");
+        }
+        let Some(registration) = self.shared.lock().registration.take() else {
+            return Ok(());
+        };
+        match self.shared.end(registration.worker).await {
+            Err(error) if error.kind != SourceErrorKind::Unregistered => {
+                // Everything is reported; what is held still goes back when the heartbeats are missed.
+                tracing::warn!(%error, "the worker could not leave");
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn wait_for_work(&self) {
+        loop {
+            let mut came_back = std::pin::pin!(self.shared.came_back.notified());
+            came_back.as_mut().enable();
+            if self.wait_at_server() {
+                return;
+            }
+            if self.shared.lock().renew {
+                tokio::time::sleep(PAUSE).await;
+                return;
+            }
+            came_back.await;
+        }
+    }
+}

@@ -1,0 +1,491 @@
+//! One suite for all sources: what a worker may rely on, over the store and over HTTP alike.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gristmill_batching::BatchStats;
+use gristmill_engine::Engine;
+use gristmill_engine::process::this_worker;
+use gristmill_model::{
+    Completed, FailedJob, JobError, JobLog, JobState, Lease, PackedBuilder, Positions, Report, SystemClock,
+};
+use gristmill_store::{Selection, Store};
+use gristmill_worker::{
+    Job, NoObserver, Source, SourceErrorKind, StoreSource, Worker, WorkerSettings, job_handler,
+};
+use support::{PATIENCE, Server, batch, engine_on, rows, states, submit, values, want};
+
+/// An engine, with a server over it where sources go over HTTP.
+struct Fixture {
+    engine: Engine,
+    server: Option<Server>,
+    _folder: Arc<tempfile::TempDir>,
+}
+
+impl Fixture {
+    async fn new(over_http: bool) -> Fixture {
+        if over_http {
+            let server = Server::start().await;
+            return Fixture {
+                engine: server.engine.clone(),
+                _folder: server.folder(),
+                server: Some(server),
+            };
+        }
+        let folder = Arc::new(tempfile::tempdir().unwrap());
+        Fixture {
+            engine: engine_on(&folder).await,
+            _folder: folder,
+            server: None,
+        }
+    }
+
+    fn source(&self) -> Arc<dyn Source> {
+        match &self.server {
+            Some(server) => Arc::new(server.source()),
+            None => Arc::new(StoreSource::new(
+                self.engine.store().clone(),
+                this_worker("worker"),
+            )),
+        }
+    }
+
+    async fn registered(&self) -> Arc<dyn Source> {
+        let source = self.source();
+        source.register().await.unwrap();
+        source
+    }
+
+    fn store(&self) -> &dyn Store {
+        &**self.engine.store()
+    }
+}
+
+/// A report that completes `positions` of a lease's first slice with their own numbers, doubled.
+fn doubled(lease: &Lease, positions: &str) -> Report {
+    let slice = &lease.slices[0];
+    let positions: Positions = positions.parse().unwrap();
+    let mut values = PackedBuilder::new();
+    positions
+        .iter()
+        .for_each(|position| values.push_value(&(2 * position)).unwrap());
+    let mut report = Report::new(lease.id, slice.batch, slice.attempt);
+    report.completed = Some(Completed {
+        durations_us: vec![7; positions.len() as usize],
+        positions,
+        values: values.finish(),
+    });
+    report
+}
+
+fn failed(position: u32, error: JobError) -> FailedJob {
+    FailedJob {
+        position,
+        error,
+        duration_us: 3,
+    }
+}
+
+macro_rules! suite {
+    ($($name:ident),* $(,)?) => {
+        mod store {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name(super::Fixture::new(false).await).await;
+            })*
+        }
+        mod http {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name(super::Fixture::new(true).await).await;
+            })*
+        }
+    };
+}
+
+suite!(
+    claims_and_commits,
+    commits_and_claims_in_one_exchange,
+    another_workers_lease_is_refused_item_by_item,
+    a_second_report_is_refused,
+    failures_are_retried_and_then_dead,
+    logs_and_tracebacks_arrive,
+    a_cancel_revokes_once_and_refuses_the_report,
+    leaving_gives_back_uncharged,
+    a_lost_worker_registers_again_and_its_late_report_is_refused,
+    nothing_can_be_done_before_registering,
+    waiting_ends_when_there_is_work,
+    waiting_may_be_left_and_taken_up_again,
+    delayed_jobs_are_announced,
+    large_reports_are_committed_whole,
+    a_worker_drains_everything_once,
+    a_worker_that_is_stopped_gives_the_rest_back,
+);
+
+async fn claims_and_commits(fixture: Fixture) {
+    let id = submit(&fixture.engine, batch("double", 10)).await;
+    let source = fixture.registered().await;
+    let lease = source.exchange(vec![], want(4)).await.unwrap().lease.unwrap();
+    assert_eq!(lease.jobs(), 4);
+    let slice = &lease.slices[0];
+    assert_eq!(
+        (slice.batch, &*slice.kind, slice.attempt, slice.rescues),
+        (id, "double", 1, 0)
+    );
+    assert_eq!(slice.payloads.items().collect::<Vec<_>>(), ["0", "1", "2", "3"]);
+    let done = source
+        .exchange(vec![doubled(&lease, "0,2-3")], None)
+        .await
+        .unwrap();
+    assert_eq!(done.receipts[0].accepted.to_string(), "0,2-3");
+    assert!(done.receipts[0].refused.is_empty() && done.lease.is_none());
+    let expected: Vec<(u32, String)> = [0, 2, 3]
+        .map(|position| (position, (2 * position).to_string()))
+        .into();
+    assert_eq!(values(fixture.store(), id).await, expected);
+    let outcomes = fixture.store().outcomes(id).await.unwrap().unwrap();
+    assert!(
+        outcomes
+            .reports
+            .iter()
+            .all(|report| report.durations_us.iter().all(|us| *us == 7))
+    );
+}
+
+async fn commits_and_claims_in_one_exchange(fixture: Fixture) {
+    submit(&fixture.engine, batch("double", 10)).await;
+    let source = fixture.registered().await;
+    let first = source.exchange(vec![], want(5)).await.unwrap().lease.unwrap();
+    let both = source
+        .exchange(vec![doubled(&first, "0-4")], want(100))
+        .await
+        .unwrap();
+    assert_eq!(both.receipts[0].accepted.len(), 5);
+    assert_eq!(both.lease.unwrap().slices[0].positions.to_string(), "5-9");
+    let nothing = source.exchange(vec![], want(100)).await.unwrap();
+    assert_eq!((nothing.lease, nothing.next_run_at), (None, None));
+}
+
+async fn another_workers_lease_is_refused_item_by_item(fixture: Fixture) {
+    let id = submit(&fixture.engine, batch("double", 10)).await;
+    let (mine, other) = (fixture.registered().await, fixture.registered().await);
+    let my_lease = mine.exchange(vec![], want(5)).await.unwrap().lease.unwrap();
+    let other_lease = other.exchange(vec![], want(5)).await.unwrap().lease.unwrap();
+    let reports = vec![doubled(&other_lease, "5-9"), doubled(&my_lease, "0-6")];
+    let answer = mine.exchange(reports, None).await.unwrap();
+    assert_eq!(answer.receipts[0].refused.to_string(), "5-9");
+    assert_eq!(answer.receipts[1].accepted.to_string(), "0-4");
+    assert_eq!(answer.receipts[1].refused.to_string(), "5-6");
+    assert_eq!(states(fixture.store(), id).await.iter().flatten().count(), 5);
+}
+
+async fn a_second_report_is_refused(fixture: Fixture) {
+    submit(&fixture.engine, batch("double", 4)).await;
+    let source = fixture.registered().await;
+    let lease = source.exchange(vec![], want(4)).await.unwrap().lease.unwrap();
+    source.exchange(vec![doubled(&lease, "0-2")], None).await.unwrap();
+    let again = source.exchange(vec![doubled(&lease, "1-3")], None).await.unwrap();
+    assert_eq!(again.receipts[0].accepted.to_string(), "3");
+    assert_eq!(again.receipts[0].refused.to_string(), "1-2");
+}
+
+async fn failures_are_retried_and_then_dead(fixture: Fixture) {
+    let id = submit(&fixture.engine, batch("double", 3)).await;
+    let source = fixture.registered().await;
+    let lease = source.exchange(vec![], want(3)).await.unwrap().lease.unwrap();
+    let mut report = Report::new(lease.id, id, 1);
+    report.failed = vec![
+        failed(0, JobError::new("E", "again")),
+        failed(1, JobError::new("E", "no").permanent()),
+    ];
+    report.released = "2".parse().unwrap();
+    let answer = source.exchange(vec![report], want(3)).await.unwrap();
+    assert_eq!(answer.receipts[0].dead.to_string(), "1");
+    let mut attempts: Vec<(String, u32)> = answer
+        .lease
+        .unwrap()
+        .slices
+        .iter()
+        .map(|slice| (slice.positions.to_string(), slice.attempt))
+        .collect();
+    attempts.sort();
+    assert_eq!(attempts, [("0".to_owned(), 2), ("2".to_owned(), 1)]);
+    assert_eq!(
+        states(fixture.store(), id).await,
+        [None, Some(JobState::Dead), None]
+    );
+}
+
+async fn logs_and_tracebacks_arrive(fixture: Fixture) {
+    let id = submit(&fixture.engine, batch("double", 2)).await;
+    let source = fixture.registered().await;
+    let lease = source.exchange(vec![], want(2)).await.unwrap().lease.unwrap();
+    let mut report = doubled(&lease, "0");
+    report.failed = vec![failed(
+        1,
+        JobError::new("ValueError", "no")
+            .with_traceback("line 1")
+            .permanent(),
+    )];
+    report.logs = vec![
+        JobLog {
+            position: 0,
+            text: "zero\n".to_owned(),
+        },
+        JobLog {
+            position: 1,
+            text: "é\n".to_owned(),
+        },
+    ];
+    source.exchange(vec![report], None).await.unwrap();
+    let job = |position| gristmill_model::JobId { batch: id, position };
+    let zero = fixture.store().job(job(0)).await.unwrap().unwrap();
+    assert_eq!(zero.log.as_deref(), Some("zero\n"));
+    let one = fixture.store().job(job(1)).await.unwrap().unwrap();
+    assert_eq!(one.failures[0].log.as_deref(), Some("é\n"));
+    assert_eq!(one.failures[0].error.traceback.as_deref(), Some("line 1"));
+}
+
+async fn a_cancel_revokes_once_and_refuses_the_report(fixture: Fixture) {
+    let id = submit(&fixture.engine, batch("double", 4)).await;
+    let source = fixture.registered().await;
+    let lease = source.exchange(vec![], want(4)).await.unwrap().lease.unwrap();
+    let job = gristmill_model::JobId {
+        batch: id,
+        position: 2,
+    };
+    fixture.store().cancel(Selection::Jobs(vec![job])).await.unwrap();
+    let heartbeat = source.heartbeat(BatchStats::default()).await.unwrap();
+    assert!(heartbeat.known);
+    assert_eq!(
+        (
+            heartbeat.revoked[0].lease,
+            heartbeat.revoked[0].positions.to_string()
+        ),
+        (lease.id, "2".to_owned())
+    );
+    assert!(
+        source
+            .heartbeat(BatchStats::default())
+            .await
+            .unwrap()
+            .revoked
+            .is_empty()
+    );
+    let answer = source.exchange(vec![doubled(&lease, "0-3")], None).await.unwrap();
+    assert_eq!(answer.receipts[0].refused.to_string(), "2");
+    assert_eq!(states(fixture.store(), id).await[2], Some(JobState::Cancelled));
+}
+
+async fn leaving_gives_back_uncharged(fixture: Fixture) {
+    submit(&fixture.engine, batch("double", 4)).await;
+    let (first, second) = (fixture.registered().await, fixture.registered().await);
+    let lease = first.exchange(vec![], want(4)).await.unwrap().lease.unwrap();
+    first.exchange(vec![doubled(&lease, "0")], None).await.unwrap();
+    first.leave(BatchStats::default()).await.unwrap();
+    let lease = second.exchange(vec![], want(4)).await.unwrap().lease.unwrap();
+    assert_eq!(
+        (lease.slices[0].positions.to_string(), lease.slices[0].attempt),
+        ("1-3".to_owned(), 1)
+    );
+    assert_eq!(fixture.store().workers().await.unwrap().len(), 1);
+}
+
+async fn a_lost_worker_registers_again_and_its_late_report_is_refused(fixture: Fixture) {
+    let id = submit(&fixture.engine, batch("double", 4)).await;
+    let source = fixture.registered().await;
+    let lease = source.exchange(vec![], want(2)).await.unwrap().lease.unwrap();
+    let rows = fixture.store().workers().await.unwrap();
+    fixture
+        .store()
+        .rescue(rows[0].heartbeat_at.plus_ms(1), vec![])
+        .await
+        .unwrap();
+    assert!(!source.heartbeat(BatchStats::default()).await.unwrap().known);
+    let error = source.exchange(vec![], want(2)).await.unwrap_err();
+    assert_eq!(error.kind, SourceErrorKind::Unregistered);
+    source.register().await.unwrap();
+    let answer = source
+        .exchange(vec![doubled(&lease, "0-1")], want(4))
+        .await
+        .unwrap();
+    assert_eq!(answer.receipts[0].refused.to_string(), "0-1");
+    assert_eq!(answer.lease.unwrap().jobs(), 4);
+    assert_eq!(states(fixture.store(), id).await, vec![None; 4]);
+}
+
+async fn nothing_can_be_done_before_registering(fixture: Fixture) {
+    let source = fixture.source();
+    let error = source.exchange(vec![], want(1)).await.unwrap_err();
+    assert_eq!(error.kind, SourceErrorKind::Unregistered);
+}
+
+async fn waiting_ends_when_there_is_work(fixture: Fixture) {
+    let source = fixture.registered().await;
+    assert!(source.exchange(vec![], want(10)).await.unwrap().lease.is_none());
+    let waiting = {
+        let source = source.clone();
+        tokio::spawn(async move { source.wait_for_work().await })
+    };
+    submit(&fixture.engine, batch("double", 3)).await;
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap();
+    // A wake-up may come early; the work is there soon after one.
+    let claim = async {
+        loop {
+            if let Some(lease) = source.exchange(vec![], want(10)).await.unwrap().lease {
+                return lease;
+            }
+            source.wait_for_work().await;
+        }
+    };
+    assert_eq!(tokio::time::timeout(PATIENCE, claim).await.unwrap().jobs(), 3);
+}
+
+async fn waiting_may_be_left_and_taken_up_again(fixture: Fixture) {
+    let source = fixture.registered().await;
+    source.exchange(vec![], want(10)).await.unwrap();
+    for _ in 0..5 {
+        let _ = tokio::time::timeout(Duration::from_millis(1), source.wait_for_work()).await;
+    }
+    let id = submit(&fixture.engine, batch("double", 3)).await;
+    let mut jobs = 0;
+    while jobs < 3 {
+        tokio::time::timeout(PATIENCE, source.wait_for_work())
+            .await
+            .unwrap();
+        if let Some(lease) = source.exchange(vec![], want(10)).await.unwrap().lease {
+            jobs += lease.jobs();
+        }
+    }
+    source.leave(BatchStats::default()).await.unwrap();
+    assert!(
+        rows(fixture.store(), id)
+            .await
+            .iter()
+            .all(|row| row.state == JobState::Waiting)
+    );
+}
+
+async fn delayed_jobs_are_announced(fixture: Fixture) {
+    let mut delayed = batch("double", 1);
+    let at = fixture.engine.clock().now().plus_ms(3_600_000);
+    delayed.options.run_at = Some(at);
+    submit(&fixture.engine, delayed).await;
+    let source = fixture.registered().await;
+    let answer = source.exchange(vec![], want(1)).await.unwrap();
+    assert!(answer.lease.is_none());
+    // Over HTTP it is told by this machine's clock, which may be read some milliseconds later.
+    assert!(answer.next_run_at.unwrap().since_ms(at).abs() < 1_000);
+}
+
+async fn large_reports_are_committed_whole(fixture: Fixture) {
+    const JOBS: u32 = 600;
+    let id = submit(&fixture.engine, batch("double", JOBS)).await;
+    let source = fixture.registered().await;
+    let lease = source.exchange(vec![], want(JOBS)).await.unwrap().lease.unwrap();
+    // 60 MB: more than one request holds.
+    let mut values_of = PackedBuilder::new();
+    (0..JOBS).for_each(|position| {
+        values_of
+            .push_value(&format!("{position}").repeat(100_000 / 3))
+            .unwrap()
+    });
+    let mut report = Report::new(lease.id, id, 1);
+    report.completed = Some(Completed {
+        positions: Positions::all(JOBS),
+        values: values_of.finish(),
+        durations_us: vec![1; JOBS as usize],
+    });
+    let answer = source.exchange(vec![report], want(1)).await.unwrap();
+    assert_eq!(answer.receipts.len(), 1);
+    assert_eq!(answer.receipts[0].accepted, Positions::all(JOBS));
+    let values = values(fixture.store(), id).await;
+    assert!((0..).zip(&values).all(|(index, (position, value))| {
+        *position == index && value.starts_with(&format!("\"{index}{index}"))
+    }));
+    assert_eq!(values.len(), JOBS as usize);
+}
+
+/// A worker that doubles numbers, fails those that end in 7 for good, and those that end in 3 at first.
+fn worker(source: Arc<dyn Source>, settings: WorkerSettings) -> Worker {
+    let mut worker = Worker::new(source, settings, Arc::new(NoObserver), Arc::new(SystemClock));
+    worker.handle(
+        "double",
+        job_handler(|job: Job<u32>| async move {
+            match job.payload % 10 {
+                7 => Err(JobError::new("Seven", "no sevens").permanent()),
+                3 if job.attempt == 1 => Err(JobError::new("Three", "once more")),
+                _ => Ok(2 * job.payload),
+            }
+        }),
+    );
+    worker
+}
+
+async fn a_worker_drains_everything_once(fixture: Fixture) {
+    let mut ids = Vec::new();
+    for _ in 0..5 {
+        ids.push(submit(&fixture.engine, batch("double", 1_000)).await);
+    }
+    let settings = WorkerSettings {
+        until_empty: true,
+        ..WorkerSettings::default()
+    };
+    let running = worker(fixture.source(), settings).run();
+    let summary = tokio::time::timeout(PATIENCE, running).await.unwrap().unwrap();
+    assert_eq!(
+        (summary.completed, summary.failed, summary.refused),
+        (4_500, 1_000, 0)
+    );
+    for id in ids {
+        for (position, state) in states(fixture.store(), id).await.into_iter().enumerate() {
+            let expected = if position % 10 == 7 {
+                JobState::Dead
+            } else {
+                JobState::Completed
+            };
+            assert_eq!(state, Some(expected), "{id}:{position}");
+        }
+        let values = values(fixture.store(), id).await;
+        assert!(
+            values
+                .iter()
+                .all(|(position, value)| *value == (2 * position).to_string())
+        );
+    }
+    assert!(fixture.store().workers().await.unwrap().is_empty());
+}
+
+async fn a_worker_that_is_stopped_gives_the_rest_back(fixture: Fixture) {
+    let id = submit(&fixture.engine, batch("double", 1_000)).await;
+    let mut worker = worker(fixture.source(), WorkerSettings::default());
+    let begun = Arc::new(tokio::sync::Notify::new());
+    let hold = begun.clone();
+    worker.handle(
+        "double",
+        job_handler(move |job: Job<u32>| {
+            let hold = hold.clone();
+            async move {
+                hold.notify_one();
+                tokio::task::yield_now().await;
+                Ok::<_, JobError>(job.payload)
+            }
+        }),
+    );
+    let stopper = worker.stopper();
+    let running = tokio::spawn(worker.run());
+    tokio::time::timeout(PATIENCE, begun.notified()).await.unwrap();
+    stopper.stop();
+    let summary = tokio::time::timeout(PATIENCE, running)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    let rows = rows(fixture.store(), id).await;
+    let of = |state| rows.iter().filter(|row| row.state == state).count() as u64;
+    assert_eq!(of(JobState::Completed), summary.completed);
+    assert_eq!(of(JobState::Waiting) + summary.completed, 1_000);
+    assert!(rows.iter().all(|row| row.attempt == 1));
+}

@@ -1,0 +1,132 @@
+//! What all requests share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use gristmill_engine::{Engine, Event};
+use gristmill_model::limits::EVENTS_BUFFERED_MAX;
+use gristmill_model::{Clock, Positions, Receipt, Report};
+use gristmill_store::Store;
+use tokio::sync::{Semaphore, broadcast, watch};
+
+use crate::limits::{BODIES_KIBIBYTES_MAX, EVENT_STREAMS_MAX, LONG_POLLS_MAX};
+use crate::metrics::Metrics;
+use crate::rate::RateLimiter;
+use crate::sessions::Sessions;
+use crate::trust::Trust;
+use crate::wake::Wake;
+
+/// What all requests share. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct App(pub Arc<Shared>);
+
+/// What all requests share.
+#[derive(Debug)]
+pub struct Shared {
+    /// Where jobs are kept.
+    pub engine: Engine,
+    /// Who is let in.
+    pub trust: Trust,
+    /// How often.
+    pub rate: RateLimiter,
+    /// The agents' workers.
+    pub sessions: Sessions,
+    /// Claims that wait.
+    pub wake: Wake,
+    /// What agents committed through this server.
+    pub events: broadcast::Sender<Event>,
+    /// Counts.
+    pub metrics: Metrics,
+    /// Tells this server's run from any other.
+    pub instance: String,
+    /// The description of the API, as JSON.
+    pub openapi: Bytes,
+    /// Whether the server is being stopped.
+    pub stopping: watch::Sender<bool>,
+    /// Room for bodies, in kibibytes.
+    pub bodies: Arc<Semaphore>,
+    /// Room for waiting claims.
+    pub long_polls: Arc<Semaphore>,
+    /// Room for listeners to events.
+    pub event_streams: Arc<Semaphore>,
+    /// Whether the store answered when it was last asked, so that its silence is logged once.
+    pub ready: AtomicBool,
+}
+
+impl std::ops::Deref for App {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+impl App {
+    /// What the requests to one server share.
+    pub fn new(engine: Engine, trust: Trust, rate: RateLimiter, instance: String, openapi: Bytes) -> App {
+        App(Arc::new(Shared {
+            engine,
+            trust,
+            rate,
+            sessions: Sessions::default(),
+            wake: Wake::default(),
+            events: broadcast::Sender::new(EVENTS_BUFFERED_MAX),
+            metrics: Metrics::new(),
+            instance,
+            openapi,
+            stopping: watch::Sender::new(false),
+            bodies: Arc::new(Semaphore::new(BODIES_KIBIBYTES_MAX as usize)),
+            long_polls: Arc::new(Semaphore::new(LONG_POLLS_MAX)),
+            event_streams: Arc::new(Semaphore::new(EVENT_STREAMS_MAX)),
+            ready: AtomicBool::new(true),
+        }))
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        self.engine.store()
+    }
+
+    /// Where the time comes from.
+    pub fn clock(&self) -> &dyn Clock {
+        &**self.engine.clock()
+    }
+
+    /// Resolves when the server is being stopped.
+    pub async fn stopped(&self) {
+        let mut stopping = self.stopping.subscribe();
+        // An error says that the sender is gone, which is as good as stopped.
+        let _ = stopping.wait_for(|stopping| *stopping).await;
+    }
+
+    /// Tells listeners what a report changed, and waiting claims where it made jobs claimable again.
+    pub fn committed(&self, report: &Report, receipt: &Receipt) {
+        if !report.released.is_empty() || !report.failed.is_empty() {
+            self.wake.ring();
+        }
+        if self.events.receiver_count() == 0 {
+            return;
+        }
+        let accepted = |positions: &Positions| positions.difference(&receipt.refused);
+        let failed: Positions = report.failed.iter().map(|failed| failed.position).collect();
+        let completed = report
+            .completed
+            .as_ref()
+            .map_or_else(Positions::new, |completed| accepted(&completed.positions));
+        // An error says that the last listener has just left.
+        let _ = self.events.send(Event::Committed {
+            batch: report.batch,
+            completed,
+            retried: accepted(&failed).difference(&receipt.dead),
+            dead: receipt.dead.clone(),
+        });
+    }
+
+    /// Notes whether the store answers; says so in the log when that changes.
+    pub fn note_ready(&self, ready: bool) {
+        if self.ready.swap(ready, Ordering::Relaxed) != ready {
+            tracing::warn!(ready, "the store's readiness changed");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Who sends a request, and what they may do. Known from the token alone, never from a request's body.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::error::ApiError;
+
+/// What a token is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Submits, queries and changes jobs; sees workers, statistics and metrics.
+    Admin,
+    /// Submits, queries and changes jobs of its queues.
+    Submit,
+    /// Claims and reports jobs of its queues.
+    Agent,
+}
+
+impl Role {
+    /// All roles.
+    pub const ALL: [Role; 3] = [Role::Admin, Role::Submit, Role::Agent];
+
+    /// The role's name, as in `--role agent`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Role::Admin => "admin",
+            Role::Submit => "submit",
+            Role::Agent => "agent",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+/// What was wrong with the text of a role.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a role: one of admin, submit, agent")]
+pub struct ParseRoleError(String);
+
+impl FromStr for Role {
+    type Err = ParseRoleError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Role::ALL
+            .into_iter()
+            .find(|role| role.name() == text)
+            .ok_or_else(|| ParseRoleError(text.to_owned()))
+    }
+}
+
+/// Which queues somebody may touch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum QueueScope {
+    /// All, written `*`.
+    All,
+    /// These.
+    Named(BTreeSet<String>),
+}
+
+impl QueueScope {
+    /// The scope of a token's list of queues. A `*` in it stands for all.
+    pub fn new<'a>(queues: impl IntoIterator<Item = &'a str>) -> Self {
+        let named: BTreeSet<String> = queues.into_iter().map(str::to_owned).collect();
+        if named.contains("*") {
+            QueueScope::All
+        } else {
+            QueueScope::Named(named)
+        }
+    }
+
+    /// Whether `queue` is in the scope.
+    pub fn contains(&self, queue: &str) -> bool {
+        match self {
+            QueueScope::All => true,
+            QueueScope::Named(named) => named.contains(queue),
+        }
+    }
+}
+
+impl fmt::Display for QueueScope {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            QueueScope::All => formatter.write_str("*"),
+            QueueScope::Named(named) => {
+                formatter.write_str(&named.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+}
+
+/// Who sends a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// The token's subject: for agents, the worker group.
+    pub subject: Arc<str>,
+    /// The token's own id.
+    pub token: Arc<str>,
+    /// What the token is for; `None` for whoever reaches a loopback server without a trust folder, who may do
+    /// everything.
+    pub role: Option<Role>,
+    /// The queues that it may touch.
+    pub queues: QueueScope,
+}
+
+impl Caller {
+    /// Whoever reaches a server that listens on loopback only and has no trust folder.
+    pub fn local() -> Self {
+        Caller {
+            subject: "local".into(),
+            token: "local".into(),
+            role: None,
+            queues: QueueScope::All,
+        }
+    }
+
+    /// Refuses a queue that is not the caller's.
+    pub fn check_queue(&self, queue: &str) -> Result<(), ApiError> {
+        if self.queues.contains(queue) {
+            return Ok(());
+        }
+        let queue: String = queue.chars().take(80).collect();
+        Err(ApiError::forbidden(
+            format!(
+                "the token of `{}` does not reach the queue `{queue}`",
+                self.subject
+            ),
+            format!("its queues are: {}", self.queues),
+        ))
+    }
+
+    /// Refuses whoever does not reach all queues.
+    pub fn check_all_queues(&self) -> Result<(), ApiError> {
+        match self.queues {
+            QueueScope::All => Ok(()),
+            QueueScope::Named(_) => Err(ApiError::forbidden(
+                format!(
+                    "this shows all queues, and the token of `{}` reaches only: {}",
+                    self.subject, self.queues
+                ),
+                "use a token whose queues are `*`",
+            )),
+        }
+    }
+
+    /// The one queue that a filter means: the named one, or the caller's only one, or all (`None`).
+    pub fn filter_queue(&self, named: Option<String>) -> Result<Option<String>, ApiError> {
+        match (named, &self.queues) {
+            (Some(queue), _) => self.check_queue(&queue).map(|()| Some(queue)),
+            (None, QueueScope::All) => Ok(None),
+            (None, QueueScope::Named(own)) if own.len() == 1 => Ok(own.first().cloned()),
+            (None, QueueScope::Named(_)) => Err(ApiError::invalid(
+                "no queue is named, and the token does not reach all",
+                format!("name one of its queues: {}", self.queues),
+            )),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! `POST /workers/{worker}/exchange`: reports in, receipts and a lease out.
+
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::{FromRequest, Request, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use gristmill_model::batch::check_name;
+use gristmill_model::limits::LEASE_JOBS_MAX;
+use gristmill_model::{Lease, Report, WorkerId};
+use gristmill_store::{Exchanged, StoreError, Want};
+use tokio::sync::watch;
+
+use super::worker_id;
+use crate::app::App;
+use crate::body::{Body, NoQuery, PathText, Query, check_type};
+use crate::caller::Caller;
+use crate::error::{ApiError, Refusal};
+use crate::limits::{KINDS_MAX, LONG_POLLS_MAX, QUEUES_MAX, WAIT_MS_MAX};
+use crate::protocol::{EXCHANGE_TYPE, ExchangeRequest, ExchangeResponse};
+
+/// Report outcomes and claim jobs
+///
+/// One transaction for both. Reports are answered item by item: what the worker's lease no longer holds is refused,
+/// whatever else is accepted. The body and the answer are of the type `application/vnd.gristmill.exchange.v1`: the
+/// bytes `GMX1`, the length of a JSON head (4 bytes, little-endian), the head, and then each segment after its
+/// length (4 bytes, little-endian). The head of a request has `number` (from 1 upwards for each worker), `attempt`
+/// (from 1; higher when it is sent again), `acknowledged` (no request up to this number will be sent again),
+/// `instance` (as the last answer named it), `reports` (each with `lease`, `batch`, `attempt`, and the positions
+/// `completed` and `released`, the lists `failed` and `logs`), `want` (`jobs_max`, `queues`, `kinds`) and `wait_ms`;
+/// each report with completed jobs has two segments, the values (a JSON array) and the durations (32-bit
+/// little-endian numbers, microseconds). The head of an answer has `instance`, `receipts` (each with the positions
+/// `accepted`, `refused`, `dead`), `lease` (`id` and `slices`), `next_run_at`, `now`, `claim_unknown` and
+/// `not_claimed`; each slice has one segment, its payloads (a JSON array with one item a line). A request that is
+/// sent again with its number is answered as the first time and claims nothing more.
+#[utoipa::path(
+    post,
+    path = "/workers/{worker}/exchange",
+    tag = "agents",
+    operation_id = "exchange",
+    params(("worker" = i64, Path, description = "As registering answered")),
+    request_body(content = Vec<u8>, content_type = "application/vnd.gristmill.exchange.v1"),
+    responses(
+        (status = 200, description = "Receipts and a lease", content_type = "application/vnd.gristmill.exchange.v1", body = Vec<u8>),
+        (status = "4XX", description = "Refused; nothing is committed or claimed", body = Refusal),
+    )
+)]
+pub async fn exchange(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    PathText(worker): PathText,
+    Query(NoQuery {}): Query<NoQuery>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let worker = worker_id(&worker)?;
+    check_type(request.headers(), EXCHANGE_TYPE)?;
+    let session = app.sessions.of_caller(&**app.store(), &caller, worker).await?;
+    let body = Body::from_request(request, &app).await?;
+    let exchange = ExchangeRequest::decode(&body.bytes).map_err(|error| {
+        ApiError::invalid(error.to_string(), "see this operation in /api/v1/openapi.json")
+    })?;
+    drop(body);
+    check(&exchange, &caller)?;
+    let (number, acknowledged) = (exchange.number, exchange.acknowledged);
+    let (answer, _waiter) = session.answer(number, acknowledged, |waiters| {
+        let app = app.clone();
+        async move { carry_out(app, worker, exchange, waiters).await }
+    })?;
+    let answer = answer.await;
+    if matches!(answer, Err(ApiError::Store(StoreError::WorkerUnknown(_)))) {
+        app.sessions.end(worker);
+    }
+    Ok(([(header::CONTENT_TYPE, EXCHANGE_TYPE)], answer?).into_response())
+}
+
+fn check(exchange: &ExchangeRequest, caller: &Caller) -> Result<(), ApiError> {
+    let invalid = |error: String, remedy: &str| Err(ApiError::invalid(error, remedy));
+    if exchange.number == 0 || exchange.number <= exchange.acknowledged {
+        return invalid(
+            format!(
+                "request {} after {} was acknowledged",
+                exchange.number, exchange.acknowledged
+            ),
+            "number each new request higher than the last, from 1",
+        );
+    }
+    if exchange.wait_ms > WAIT_MS_MAX {
+        return invalid(format!("`wait_ms` is {}", exchange.wait_ms), "give at most 30000");
+    }
+    let Some(want) = &exchange.want else { return Ok(()) };
+    if want.jobs_max == 0 || want.jobs_max > LEASE_JOBS_MAX {
+        return invalid(
+            format!("`want.jobs_max` is {}", want.jobs_max),
+            "give 1 to 10000, or no `want`",
+        );
+    }
+    if want.queues.len() > QUEUES_MAX || want.kinds.len() > KINDS_MAX {
+        return invalid(
+            "`want` names too many queues or kinds".to_owned(),
+            "name at most 100 queues and 1000 kinds",
+        );
+    }
+    for (what, name) in want
+        .queues
+        .iter()
+        .map(|queue| ("queue", queue))
+        .chain(want.kinds.iter().map(|kind| ("kind", kind)))
+    {
+        if let Err(error) = check_name(what, name) {
+            return invalid(error.to_string(), "name queues and kinds as they were submitted");
+        }
+    }
+    if want.queues.is_empty() {
+        return invalid("`want` names no queue".to_owned(), "name at least one");
+    }
+    // Reports need no look at their queue: the store lets a report pass only for what this worker holds, and it
+    // holds only what was claimed here, with the same token.
+    want.queues.iter().try_for_each(|queue| caller.check_queue(queue))
+}
+
+/// Commits and claims, and waits for something to claim where that is asked for.
+async fn carry_out(
+    app: App,
+    worker: WorkerId,
+    exchange: ExchangeRequest,
+    waiters: watch::Receiver<usize>,
+) -> Result<Bytes, ApiError> {
+    let ExchangeRequest {
+        attempt,
+        instance,
+        reports,
+        want,
+        wait_ms,
+        ..
+    } = exchange;
+    let is_ours = instance == app.instance;
+    let (wanted, want) = (want.is_some(), want.filter(|_| is_ours));
+    let waits = reports.is_empty() && wait_ms > 0;
+    let mut exchanged = app
+        .store()
+        .exchange(worker, reports.clone(), want.clone())
+        .await?;
+    note(&app, &reports, &exchanged);
+    if let Some(want) = want.filter(|_| waits && jobs(&exchanged) == 0) {
+        exchanged = wait_for_work(&app, worker, &want, wait_ms, exchanged, waiters).await?;
+    }
+    app.metrics.exchanged("claimed", jobs(&exchanged));
+    let response = ExchangeResponse {
+        instance: app.instance.clone(),
+        exchanged,
+        now: app.clock().now(),
+        claim_unknown: wanted && !is_ours && attempt > 1,
+        not_claimed: wanted && !is_ours,
+    };
+    Ok(response.encode())
+}
+
+fn jobs(exchanged: &Exchanged) -> u32 {
+    exchanged.lease.as_ref().map_or(0, Lease::jobs)
+}
+
+fn note(app: &App, reports: &[Report], exchanged: &Exchanged) {
+    for (report, receipt) in reports.iter().zip(&exchanged.receipts) {
+        app.metrics.exchanged("accepted", receipt.accepted.len());
+        app.metrics.exchanged("refused", receipt.refused.len());
+        app.committed(report, receipt);
+    }
+}
+
+/// Claims again whenever there may be work, until something is claimed, the time is up, the server stops, or nobody
+/// waits for the answer any more (an agent that died must not get jobs).
+async fn wait_for_work(
+    app: &App,
+    worker: WorkerId,
+    want: &Want,
+    wait_ms: u64,
+    first: Exchanged,
+    waiters: watch::Receiver<usize>,
+) -> Result<Exchanged, ApiError> {
+    let _room = app
+        .long_polls
+        .clone()
+        .try_acquire_owned()
+        .map_err(|_| ApiError::TooMany {
+            what: "too many claims wait for work",
+            limit: format!("{LONG_POLLS_MAX} at once"),
+            retry_after_s: 5,
+        })?;
+    let claim = || app.store().exchange(worker, Vec::new(), Some(want.clone()));
+    let waited =
+        app.wake
+            .claim_when_there_is_work(want, app.clock(), first, claim, ended(app, wait_ms, waiters));
+    Ok(waited.await?)
+}
+
+/// Resolves when there is no use in waiting any longer.
+async fn ended(app: &App, wait_ms: u64, mut waiters: watch::Receiver<usize>) {
+    tokio::select! {
+        () = tokio::time::sleep(Duration::from_millis(wait_ms)) => {}
+        _ = waiters.wait_for(|waiters| *waiters == 0) => {}
+        () = app.stopped() => {}
+    }
+}

@@ -1,0 +1,33 @@
+//! `GET /health`: whether the server answers at all.
+
+use axum::Json;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::body::{NoQuery, Query};
+use crate::error::Refusal;
+
+/// The server answers.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Health {
+    /// Always `ok`.
+    #[schema(example = "ok")]
+    status: &'static str,
+}
+
+/// Ask whether the server lives
+///
+/// Does not ask the store; see `/ready`.
+#[utoipa::path(
+    get,
+    path = "/health",
+    tag = "watching",
+    operation_id = "health",
+    responses(
+        (status = 200, description = "It lives", body = Health),
+        (status = "4XX", description = "Refused", body = Refusal),
+    )
+)]
+pub async fn health(Query(NoQuery {}): Query<NoQuery>) -> Json<Health> {
+    Json(Health { status: "ok" })
+}

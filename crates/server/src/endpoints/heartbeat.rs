@@ -1,0 +1,97 @@
+//! `POST /workers/{worker}/heartbeat`: an agent's worker lives.
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use gristmill_batching::BatchStats;
+use gristmill_store::Revoked;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::worker_id;
+use crate::app::App;
+use crate::body::{JsonBody, NoQuery, PathText, Query};
+use crate::caller::Caller;
+use crate::error::{ApiError, Refusal};
+
+/// A sign of life.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HeartbeatRequest {
+    /// From 1 upwards for each worker; the same when it is sent again, so that nothing is counted twice.
+    #[schema(minimum = 1)]
+    pub number: u64,
+    /// What the worker's hops moved since the last heartbeat: by hop `batches`, `items`, `items_max` and
+    /// `end_reasons`.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    pub hops: BatchStats,
+}
+
+/// What the worker no longer holds.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct HeartbeatAnswer {
+    /// Whether the worker is still registered. If not, its leases are lost, and it registers again.
+    pub known: bool,
+    /// Jobs that were cancelled while it held them, each told once: `lease`, `batch`, `positions`.
+    #[schema(value_type = Vec<Object>)]
+    pub revoked: Vec<Revoked>,
+}
+
+/// Say that a worker lives
+///
+/// Answers which of its jobs were cancelled.
+#[utoipa::path(
+    post,
+    path = "/workers/{worker}/heartbeat",
+    tag = "agents",
+    operation_id = "heartbeat",
+    params(("worker" = i64, Path, description = "As registering answered")),
+    request_body = HeartbeatRequest,
+    responses(
+        (status = 200, description = "What the worker no longer holds", body = HeartbeatAnswer),
+        (status = "4XX", description = "Refused", body = Refusal),
+    )
+)]
+pub async fn heartbeat(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    PathText(worker): PathText,
+    Query(NoQuery {}): Query<NoQuery>,
+    body: JsonBody,
+) -> Result<Json<HeartbeatAnswer>, ApiError> {
+    let worker = worker_id(&worker)?;
+    let request: HeartbeatRequest = body.read()?;
+    check_hops(&request.hops)?;
+    let session = app.sessions.of_caller(&**app.store(), &caller, worker).await?;
+    let hops = if session.is_new_heartbeat(request.number) {
+        request.hops
+    } else {
+        BatchStats::default()
+    };
+    let heartbeat = app.store().heartbeat(worker, hops).await?;
+    if !heartbeat.known {
+        app.sessions.end(worker);
+    }
+    Ok(Json(HeartbeatAnswer {
+        known: heartbeat.known,
+        revoked: heartbeat.revoked,
+    }))
+}
+
+/// Refuses statistics of hops that no worker has: their names are kept for good.
+pub fn check_hops(hops: &BatchStats) -> Result<(), ApiError> {
+    let foreign = hops
+        .hops
+        .keys()
+        .find(|hop| !["claim", "run", "commit"].contains(&hop.as_str()));
+    match foreign {
+        Some(hop) => Err(ApiError::invalid(
+            format!(
+                "a worker has no hop `{}`",
+                hop.chars().take(40).collect::<String>()
+            ),
+            "its hops are claim, run and commit",
+        )),
+        None => Ok(()),
+    }
+}

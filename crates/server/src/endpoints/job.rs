@@ -1,0 +1,130 @@
+//! `GET /jobs/{job}`: everything that is known of one job.
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use gristmill_model::JobId;
+use gristmill_store::{JobDetails, StoredFailure};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use super::jobs::JobSummary;
+use crate::app::App;
+use crate::body::{NoQuery, PathText, Query};
+use crate::caller::Caller;
+use crate::error::{ApiError, Refusal};
+
+/// One failed attempt.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct FailureView {
+    /// The attempt, from 1; 0 for a job that was rejected before any.
+    attempt: u32,
+    /// The kind of error, for grouping.
+    #[serde(rename = "type")]
+    error_type: String,
+    /// What went wrong.
+    message: String,
+    /// Where, if known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traceback: Option<String>,
+    /// How long it took. Microseconds.
+    duration_us: u32,
+    /// What it printed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<String>,
+    /// The worker that ran it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    worker: Option<String>,
+    /// When. Milliseconds since 1970.
+    failed_at: i64,
+}
+
+/// Everything that is known of one job.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct JobView {
+    #[serde(flatten)]
+    summary: JobSummary,
+    /// Its payload.
+    #[schema(value_type = serde_json::Value)]
+    payload: Box<RawValue>,
+    /// Its value, once completed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    value: Option<Box<RawValue>>,
+    /// How long its last attempt took. Microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration_us: Option<u32>,
+    /// The worker that holds it or ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    worker: Option<String>,
+    /// What it printed in its last attempt, if that did not fail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<String>,
+    /// Its failed attempts, oldest first.
+    failures: Vec<FailureView>,
+}
+
+impl From<StoredFailure> for FailureView {
+    fn from(failure: StoredFailure) -> Self {
+        FailureView {
+            attempt: failure.attempt,
+            error_type: failure.error.error_type,
+            message: failure.error.message,
+            traceback: failure.error.traceback,
+            duration_us: failure.duration_us,
+            log: failure.log,
+            worker: failure.worker.map(|worker| worker.to_string()),
+            failed_at: failure.failed_at.0,
+        }
+    }
+}
+
+impl From<JobDetails> for JobView {
+    fn from(details: JobDetails) -> Self {
+        JobView {
+            summary: details.row.into(),
+            payload: details.payload,
+            value: details.value,
+            duration_us: details.duration_us,
+            worker: details.worker.map(|worker| worker.to_string()),
+            log: details.log,
+            failures: details.failures.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+/// Show one job
+#[utoipa::path(
+    get,
+    path = "/jobs/{job}",
+    tag = "jobs",
+    operation_id = "job",
+    params(("job" = String, Path, description = "Its id: the batch and the position", example = "42:7", pattern = "^[0-9]{1,18}:[0-9]{1,9}$")),
+    responses(
+        (status = 200, description = "The job", body = JobView),
+        (status = "4XX", description = "Refused, or not there", body = Refusal),
+    )
+)]
+pub async fn job(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    PathText(job): PathText,
+    Query(NoQuery {}): Query<NoQuery>,
+) -> Result<Json<JobView>, ApiError> {
+    let id: JobId = parse_job(&job)?;
+    let details = app.store().job(id).await?.ok_or(ApiError::NotFound {
+        what: "job",
+        id: id.to_string(),
+    })?;
+    caller.check_queue(&details.row.queue)?;
+    Ok(Json(details.into()))
+}
+
+/// Reads a job's id.
+pub fn parse_job(text: &str) -> Result<JobId, ApiError> {
+    let cut: String = text.chars().take(60).collect();
+    cut.parse()
+        .map_err(|error: gristmill_model::id::ParseJobIdError| {
+            ApiError::invalid(error.to_string(), "write the batch and the position, as in 42:7")
+        })
+}

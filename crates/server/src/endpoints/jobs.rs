@@ -1,0 +1,174 @@
+//! `GET /jobs`: jobs that match, a page at a time.
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use gristmill_model::limits::PAGE_ROWS_MAX;
+use gristmill_model::{BatchId, JobState};
+use gristmill_store::{JobFilter, JobRow, Page};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::job::parse_job;
+use super::selection::run_id;
+use crate::app::App;
+use crate::body::Query;
+use crate::caller::Caller;
+use crate::error::{ApiError, Refusal};
+
+/// Jobs on a page where nothing is said.
+const PAGE_ROWS: u32 = 100;
+
+/// Which jobs are listed. Conditions that are left out leave all through.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct JobsQuery {
+    /// Only in these states, with commas between them: waiting, scheduled, running, completed, dead, cancelled,
+    /// expired.
+    #[serde(default)]
+    #[param(example = "dead,expired")]
+    states: Option<String>,
+    /// Only of this kind.
+    #[serde(default)]
+    kind: Option<String>,
+    /// Only on this queue. Must be named with a token that reaches several but not all.
+    #[serde(default)]
+    queue: Option<String>,
+    /// Only of the run of this name.
+    #[serde(default)]
+    run: Option<String>,
+    /// Only of this batch.
+    #[serde(default)]
+    batch: Option<i64>,
+    /// Only jobs after this one: `next` of the page before.
+    #[serde(default)]
+    #[param(example = "42:7")]
+    after: Option<String>,
+    /// Jobs on the page; 100 by default.
+    #[serde(default)]
+    #[param(minimum = 1, maximum = 10_000)]
+    limit: Option<u32>,
+}
+
+/// One job in a listing.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct JobSummary {
+    /// Its id.
+    #[schema(example = "42:7")]
+    job: String,
+    /// Its kind.
+    kind: String,
+    /// Its queue.
+    queue: String,
+    /// Where it stands.
+    #[schema(example = "completed")]
+    state: String,
+    /// The attempt that runs, ran last or comes next, from 1; 0 where none was or will be made.
+    attempt: u32,
+    /// Higher is claimed first.
+    priority: i16,
+    /// When it was submitted. Milliseconds since 1970.
+    submitted_at: i64,
+    /// When it can be claimed, while it waits. Milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_at: Option<i64>,
+    /// When it ended. Milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finished_at: Option<i64>,
+    /// The message of its last failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// A page of jobs.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct JobsPage {
+    /// By id ascending.
+    jobs: Vec<JobSummary>,
+    /// Where there may be more: the `after` of the next page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+impl From<JobRow> for JobSummary {
+    fn from(row: JobRow) -> Self {
+        JobSummary {
+            job: row.job.to_string(),
+            kind: row.kind.to_string(),
+            queue: row.queue.to_string(),
+            state: row.state.name().to_owned(),
+            attempt: row.attempt,
+            priority: row.priority,
+            submitted_at: row.submitted_at.0,
+            run_at: row.run_at.map(|at| at.0),
+            finished_at: row.finished_at.map(|at| at.0),
+            error: row.error,
+        }
+    }
+}
+
+/// Reads states with commas between them.
+pub fn parse_states(text: &str) -> Result<Vec<JobState>, ApiError> {
+    let states = text.split(',').map(str::trim).filter(|state| !state.is_empty());
+    let cut = |state: &str| state.chars().take(40).collect::<String>();
+    states
+        .map(|state| {
+            cut(state)
+                .parse()
+                .map_err(|error: gristmill_model::state::ParseJobStateError| {
+                    ApiError::invalid(error.to_string(), "name states with commas between them")
+                })
+        })
+        .collect()
+}
+
+/// List jobs
+#[utoipa::path(
+    get,
+    path = "/jobs",
+    tag = "jobs",
+    operation_id = "jobs",
+    params(JobsQuery),
+    responses(
+        (status = 200, description = "A page of jobs", body = JobsPage),
+        (status = "4XX", description = "Refused", body = Refusal),
+    )
+)]
+pub async fn jobs(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Query(query): Query<JobsQuery>,
+) -> Result<Json<JobsPage>, ApiError> {
+    let limit = query.limit.unwrap_or(PAGE_ROWS);
+    if limit == 0 || limit > PAGE_ROWS_MAX {
+        return Err(ApiError::invalid(
+            format!("`limit` is {limit}"),
+            format!("give 1 to {PAGE_ROWS_MAX}"),
+        ));
+    }
+    let filter = JobFilter {
+        states: query
+            .states
+            .as_deref()
+            .map(parse_states)
+            .transpose()?
+            .unwrap_or_default(),
+        kind: query.kind,
+        queue: caller.filter_queue(query.queue)?,
+        run: match query.run {
+            Some(run) => Some(run_id(&app, &run).await?),
+            None => None,
+        },
+        batch: query.batch.map(BatchId),
+    };
+    let after = query.after.as_deref().map(parse_job).transpose()?;
+    let rows = app.store().jobs(&filter, Page { after, limit }).await?;
+    let next = rows
+        .last()
+        .filter(|_| rows.len() == limit as usize)
+        .map(|row| row.job.to_string());
+    Ok(Json(JobsPage {
+        jobs: rows.into_iter().map(Into::into).collect(),
+        next,
+    }))
+}

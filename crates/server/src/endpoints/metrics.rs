@@ -1,0 +1,35 @@
+//! `GET /metrics`: counts for Prometheus.
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+
+use crate::app::App;
+use crate::body::{NoQuery, Query};
+use crate::error::{ApiError, Refusal};
+
+/// Prometheus's text format.
+const PROMETHEUS_TYPE: &str = "text/plain; version=0.0.4";
+
+/// Read counts for Prometheus
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    tag = "watching",
+    operation_id = "metrics",
+    responses(
+        (status = 200, description = "Counts", content_type = "text/plain", body = String),
+        (status = "4XX", description = "Refused", body = Refusal),
+    )
+)]
+pub async fn metrics(
+    State(app): State<App>,
+    Query(NoQuery {}): Query<NoQuery>,
+) -> Result<Response, ApiError> {
+    let stats = app.store().stats().await?;
+    Ok((
+        [(header::CONTENT_TYPE, PROMETHEUS_TYPE)],
+        app.metrics.render(&stats),
+    )
+        .into_response())
+}

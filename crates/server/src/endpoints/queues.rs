@@ -1,0 +1,88 @@
+//! `GET /queues`: how many jobs are where.
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use gristmill_store::KindCounts;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::body::{NoQuery, Query};
+use crate::caller::Caller;
+use crate::error::{ApiError, Refusal};
+
+/// The jobs of one kind on one queue, by state.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct QueueCounts {
+    /// The queue.
+    queue: String,
+    /// The kind.
+    kind: String,
+    /// Ready to be claimed.
+    waiting: u64,
+    /// To be claimed later.
+    scheduled: u64,
+    /// Held by a worker.
+    running: u64,
+    /// Ended with a value.
+    completed: u64,
+    /// Out of attempts.
+    dead: u64,
+    /// Ended by a cancel.
+    cancelled: u64,
+    /// Ended because nobody started them in time.
+    expired: u64,
+}
+
+/// The queues that the token reaches.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Queues {
+    /// By queue and kind.
+    queues: Vec<QueueCounts>,
+}
+
+impl From<&KindCounts> for QueueCounts {
+    fn from(kind: &KindCounts) -> Self {
+        let counts = kind.counts;
+        QueueCounts {
+            queue: kind.queue.to_string(),
+            kind: kind.kind.to_string(),
+            waiting: counts.waiting,
+            scheduled: counts.scheduled,
+            running: counts.running,
+            completed: counts.completed,
+            dead: counts.dead,
+            cancelled: counts.cancelled,
+            expired: counts.expired,
+        }
+    }
+}
+
+/// List queues
+///
+/// Only those that the token reaches.
+#[utoipa::path(
+    get,
+    path = "/queues",
+    tag = "watching",
+    operation_id = "queues",
+    responses(
+        (status = 200, description = "Jobs by queue, kind and state", body = Queues),
+        (status = "4XX", description = "Refused", body = Refusal),
+    )
+)]
+pub async fn queues(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Query(NoQuery {}): Query<NoQuery>,
+) -> Result<Json<Queues>, ApiError> {
+    let stats = app.store().stats().await?;
+    let mut queues: Vec<QueueCounts> = stats
+        .kinds
+        .iter()
+        .filter(|kind| caller.queues.contains(&kind.queue))
+        .map(Into::into)
+        .collect();
+    queues.sort_by(|a, b| (&a.queue, &a.kind).cmp(&(&b.queue, &b.kind)));
+    Ok(Json(Queues { queues }))
+}

@@ -1,0 +1,83 @@
+//! `POST /workers`: an agent makes its worker known.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use gristmill_model::batch::check_name;
+use gristmill_model::limits::{HEARTBEAT_EVERY_MS, LEASE_LOST_AFTER_MS};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::body::{JsonBody, NoQuery, Query};
+use crate::caller::Caller;
+use crate::error::{ApiError, Refusal};
+use crate::limits::AGENT_NAME_BYTES_MAX;
+use crate::sessions::new_worker;
+
+/// What an agent says of itself, for people. Who it is, its token says.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RegisterRequest {
+    /// Its name.
+    #[schema(min_length = 1, max_length = 100, example = "agent-1")]
+    pub name: String,
+    /// The machine that it runs on.
+    #[schema(min_length = 1, max_length = 100)]
+    pub host: String,
+    /// Its process there.
+    pub process_id: u32,
+}
+
+/// The worker, as the server knows it.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Registered {
+    /// Its id. It belongs to the token that registered it.
+    pub worker: i64,
+    /// Tells this run of the server from any other; exchanges name it.
+    pub instance: String,
+    /// How often a heartbeat is expected. Milliseconds.
+    pub heartbeat_every_ms: i64,
+    /// Without a heartbeat for so long, what the worker holds is given to others. Milliseconds.
+    pub lost_after_ms: i64,
+}
+
+/// Register a worker
+#[utoipa::path(
+    post,
+    path = "/workers",
+    tag = "agents",
+    operation_id = "register",
+    request_body = RegisterRequest,
+    responses(
+        (status = 201, description = "The worker", body = Registered),
+        (status = "4XX", description = "Refused", body = Refusal),
+    )
+)]
+pub async fn register(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Query(NoQuery {}): Query<NoQuery>,
+    body: JsonBody,
+) -> Result<(StatusCode, Json<Registered>), ApiError> {
+    let request: RegisterRequest = body.read()?;
+    for (what, text) in [("name", &request.name), ("host", &request.host)] {
+        let short = text.len() <= AGENT_NAME_BYTES_MAX;
+        if !short || check_name("worker", text).is_err() {
+            return Err(ApiError::invalid(
+                format!("`{what}` is empty, has control characters, or over {AGENT_NAME_BYTES_MAX} bytes"),
+                "choose another",
+            ));
+        }
+    }
+    let new = new_worker(&caller, &request.name, &request.host, request.process_id);
+    let worker = app.store().register_worker(new).await?;
+    app.sessions.begin(&caller, worker);
+    let registered = Registered {
+        worker: worker.0,
+        instance: app.instance.clone(),
+        heartbeat_every_ms: HEARTBEAT_EVERY_MS,
+        lost_after_ms: LEASE_LOST_AFTER_MS,
+    };
+    Ok((StatusCode::CREATED, Json(registered)))
+}

@@ -1,0 +1,138 @@
+//! Which jobs a cancel or a retry means.
+
+use std::collections::BTreeSet;
+
+use gristmill_model::{BatchId, JobId, JobState, RunId};
+use gristmill_store::{Changed, JobFilter, Selection};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::check_batch;
+use super::job::parse_job;
+use crate::app::App;
+use crate::caller::Caller;
+use crate::error::ApiError;
+use crate::limits::SELECTED_JOBS_MAX;
+
+/// Either jobs by id, or all jobs that match.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SelectionRequest {
+    /// These jobs.
+    #[serde(default)]
+    #[schema(max_items = 10_000, example = json!(["42:7", "42:8"]))]
+    jobs: Option<Vec<String>>,
+    /// All jobs that match.
+    #[serde(default)]
+    filter: Option<FilterRequest>,
+}
+
+/// Conditions that must all hold, at least one of them.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FilterRequest {
+    /// Only in one of these states.
+    #[serde(default)]
+    #[schema(example = json!(["dead"]))]
+    states: Vec<String>,
+    /// Only of this kind.
+    #[serde(default)]
+    kind: Option<String>,
+    /// Only on this queue. Must be named with a token that reaches several but not all.
+    #[serde(default)]
+    queue: Option<String>,
+    /// Only of the run of this name.
+    #[serde(default)]
+    run: Option<String>,
+    /// Only of this batch.
+    #[serde(default)]
+    batch: Option<i64>,
+}
+
+/// What was changed.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ChangedView {
+    /// Jobs that were changed.
+    changed: u64,
+    /// Jobs that were named but could not be: no such job, or in another state.
+    unchanged: u64,
+}
+
+impl From<Changed> for ChangedView {
+    fn from(changed: Changed) -> Self {
+        ChangedView {
+            changed: changed.changed,
+            unchanged: changed.unchanged,
+        }
+    }
+}
+
+impl SelectionRequest {
+    /// The selection, within the caller's queues.
+    pub async fn check(self, app: &App, caller: &Caller) -> Result<Selection, ApiError> {
+        match (self.jobs, self.filter) {
+            (Some(jobs), None) => by_id(app, caller, &jobs).await,
+            (None, Some(filter)) => by_filter(app, caller, filter).await,
+            _ => Err(ApiError::invalid(
+                "a selection has either `jobs` or `filter`",
+                "give `jobs` (a list of ids), or `filter` (an object)",
+            )),
+        }
+    }
+}
+
+async fn by_id(app: &App, caller: &Caller, jobs: &[String]) -> Result<Selection, ApiError> {
+    if jobs.len() > SELECTED_JOBS_MAX {
+        return Err(ApiError::TooLarge {
+            what: "the number of jobs in one selection".to_owned(),
+            limit: format!("{SELECTED_JOBS_MAX} jobs"),
+        });
+    }
+    let jobs: Vec<JobId> = jobs.iter().map(|job| parse_job(job)).collect::<Result<_, _>>()?;
+    let batches: BTreeSet<BatchId> = jobs.iter().map(|job| job.batch).collect();
+    for batch in batches {
+        check_batch(app, caller, batch).await?;
+    }
+    Ok(Selection::Jobs(jobs))
+}
+
+async fn by_filter(app: &App, caller: &Caller, filter: FilterRequest) -> Result<Selection, ApiError> {
+    let named = !filter.states.is_empty()
+        || filter.kind.is_some()
+        || filter.queue.is_some()
+        || filter.run.is_some()
+        || filter.batch.is_some();
+    if !named {
+        return Err(ApiError::invalid(
+            "the filter names no condition, which would mean all jobs",
+            "name at least one: states, kind, queue, run or batch",
+        ));
+    }
+    let states: Result<Vec<JobState>, ApiError> = filter
+        .states
+        .iter()
+        .map(|state| super::jobs::parse_states(state))
+        .collect::<Result<Vec<_>, _>>()
+        .map(|lists| lists.concat());
+    Ok(Selection::Filter(JobFilter {
+        states: states?,
+        kind: filter.kind,
+        queue: caller.filter_queue(filter.queue)?,
+        run: match filter.run {
+            Some(run) => Some(run_id(app, &run).await?),
+            None => None,
+        },
+        batch: filter.batch.map(BatchId),
+    }))
+}
+
+/// The id of the run of this name.
+pub async fn run_id(app: &App, name: &str) -> Result<RunId, ApiError> {
+    match app.store().run(name).await? {
+        Some(run) => Ok(run.id),
+        None => Err(ApiError::NotFound {
+            what: "run",
+            id: name.chars().take(80).collect(),
+        }),
+    }
+}

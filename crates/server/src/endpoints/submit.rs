@@ -1,0 +1,248 @@
+//! `POST /jobs`: one job or many.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use gristmill_model::batch::DEFAULT_QUEUE;
+use gristmill_model::limits::BATCH_BYTES_TARGET;
+use gristmill_model::{BatchOptions, NewBatch, PackedBuilder, PackedError};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use super::submit_options::{RetryOptions, SubmitOptions, check_names};
+use crate::app::App;
+use crate::body::{JsonBody, NoQuery, Query};
+use crate::caller::Caller;
+use crate::error::{ApiError, Refusal};
+use crate::limits::{ITEM_BYTES_MAX, JOBS_PER_REQUEST_MAX};
+
+/// Jobs of one batch of a submit.
+pub const BATCH_JOBS: u32 = 1_000;
+
+/// Jobs of one kind, either one `payload` or many `payloads`, with what holds for all of them.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SubmitRequest<'a> {
+    /// Which handler runs the jobs.
+    #[schema(min_length = 1, max_length = 200, example = "thumbnail")]
+    kind: String,
+    /// Which workers may take them; `default` where none is named.
+    #[schema(min_length = 1, max_length = 200)]
+    #[serde(default)]
+    queue: Option<String>,
+    /// The payload of one job: any JSON.
+    #[serde(default, borrow)]
+    #[schema(value_type = Option<serde_json::Value>)]
+    payload: Option<&'a RawValue>,
+    /// The payloads of many jobs.
+    #[serde(default, borrow)]
+    #[schema(value_type = Option<Vec<serde_json::Value>>, min_items = 1, max_items = 100_000)]
+    payloads: Option<Vec<&'a RawValue>>,
+    /// Higher is claimed first; 0 by default.
+    #[serde(default)]
+    priority: Option<i16>,
+    /// Not to be claimed before this moment. Milliseconds since 1970.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 253_402_300_799_999_i64)]
+    run_at: Option<i64>,
+    /// Not to be claimed before so many milliseconds from now, by the server's clock. Not together with `run_at`.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 316_224_000_000_i64)]
+    delay_ms: Option<u64>,
+    /// A job that nobody has started by this moment ends as expired. Milliseconds since 1970.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 253_402_300_799_999_i64)]
+    expires_at: Option<i64>,
+    /// How long one attempt may take. Milliseconds.
+    #[serde(default)]
+    #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
+    timeout_ms: Option<u64>,
+    /// When a failed job is tried again.
+    #[serde(default)]
+    retry: Option<RetryOptions>,
+}
+
+/// One batch of a submit. Its jobs are `batch:0` to `batch:(count - 1)`, in the order of the payloads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SubmittedBatch {
+    /// Its id.
+    pub batch: i64,
+    /// The position of its first job.
+    pub first_position: u32,
+    /// How many jobs it has.
+    pub count: u32,
+}
+
+/// What was submitted, and is on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Submitted {
+    /// How many jobs.
+    pub jobs: u64,
+    /// The id of the first of them.
+    #[schema(example = "42:0")]
+    pub first: String,
+    /// The batches that they are in, in order.
+    pub batches: Vec<SubmittedBatch>,
+}
+
+/// Cuts checked payloads into batches.
+#[derive(Debug)]
+pub struct BatchCutter {
+    kind: String,
+    queue: String,
+    options: BatchOptions,
+    builder: PackedBuilder,
+    batches: Vec<NewBatch>,
+    jobs: usize,
+}
+
+impl BatchCutter {
+    /// A cutter for jobs of one kind and queue.
+    pub fn new(kind: String, queue: String, options: BatchOptions) -> Self {
+        let builder = PackedBuilder::with_item_bytes_max(ITEM_BYTES_MAX);
+        BatchCutter {
+            kind,
+            queue,
+            options,
+            builder,
+            batches: Vec::new(),
+            jobs: 0,
+        }
+    }
+
+    /// Adds one payload; `place` says where it stands in the request.
+    pub fn push(&mut self, payload: &str, place: impl Fn(usize) -> String) -> Result<(), ApiError> {
+        if self.jobs >= JOBS_PER_REQUEST_MAX {
+            return Err(ApiError::TooLarge {
+                what: "the number of jobs in one request".to_owned(),
+                limit: format!("{JOBS_PER_REQUEST_MAX} jobs"),
+            });
+        }
+        let full = self.builder.count() >= BATCH_JOBS
+            || (self.builder.count() > 0 && self.builder.bytes() + payload.len() > BATCH_BYTES_TARGET);
+        if full {
+            self.cut();
+        }
+        self.builder.push(payload).map_err(|error| match error {
+            PackedError::ItemTooLarge { bytes, bytes_max, .. } => ApiError::TooLarge {
+                what: format!("{} with {bytes} bytes", place(self.jobs)),
+                limit: format!("{bytes_max} bytes"),
+            },
+            PackedError::NotJson { reason, .. } => ApiError::invalid(
+                format!("{} is not JSON: {reason}", place(self.jobs)),
+                "correct it; nothing of this request was submitted",
+            ),
+            other => ApiError::invalid(other.to_string(), "correct the request"),
+        })?;
+        self.jobs += 1;
+        Ok(())
+    }
+
+    fn cut(&mut self) {
+        let full = std::mem::replace(
+            &mut self.builder,
+            PackedBuilder::with_item_bytes_max(ITEM_BYTES_MAX),
+        );
+        self.batches.push(NewBatch {
+            queue: self.queue.clone(),
+            options: self.options.clone(),
+            ..NewBatch::new(self.kind.clone(), full.finish())
+        });
+    }
+
+    /// Submits all of it or nothing.
+    pub async fn submit(mut self, app: &App) -> Result<Submitted, ApiError> {
+        if self.builder.count() > 0 {
+            self.cut();
+        }
+        let jobs = self.jobs as u64;
+        let counts: Vec<u32> = self.batches.iter().map(|batch| batch.payloads.count()).collect();
+        let batches: Vec<SubmittedBatch> = match (self.batches.len(), jobs) {
+            (0, _) => {
+                return Err(ApiError::invalid(
+                    "there are no jobs in the request",
+                    "send at least one payload",
+                ));
+            }
+            (1, 1) => {
+                let job = app.engine.submit_one(self.batches.remove(0)).await?;
+                vec![SubmittedBatch {
+                    batch: job.batch.0,
+                    first_position: job.position,
+                    count: 1,
+                }]
+            }
+            _ => {
+                let ids = app.engine.submit_batches(self.batches).await?;
+                let submitted = ids.into_iter().zip(counts);
+                submitted
+                    .map(|(batch, count)| SubmittedBatch {
+                        batch: batch.0,
+                        first_position: 0,
+                        count,
+                    })
+                    .collect()
+            }
+        };
+        app.metrics.submitted(jobs);
+        let first = batches
+            .first()
+            .map(|first| format!("{}:{}", first.batch, first.first_position));
+        Ok(Submitted {
+            jobs,
+            first: first.unwrap_or_default(),
+            batches,
+        })
+    }
+}
+
+/// Submit one job or many
+///
+/// All or nothing: when this is answered with 201, all jobs are on disk.
+#[utoipa::path(
+    post,
+    path = "/jobs",
+    tag = "jobs",
+    operation_id = "submit",
+    request_body = inline(SubmitRequest),
+    responses(
+        (status = 201, description = "The jobs are on disk", body = Submitted),
+        (status = "4XX", description = "Refused; nothing is stored", body = Refusal),
+    )
+)]
+pub async fn submit(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Query(NoQuery {}): Query<NoQuery>,
+    body: JsonBody,
+) -> Result<(StatusCode, Json<Submitted>), ApiError> {
+    let request: SubmitRequest<'_> = body.read()?;
+    let queue = request.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned());
+    check_names(&request.kind, &queue)?;
+    caller.check_queue(&queue)?;
+    let options = SubmitOptions {
+        priority: request.priority,
+        run_at: request.run_at,
+        delay_ms: request.delay_ms,
+        expires_at: request.expires_at,
+        timeout_ms: request.timeout_ms,
+        retry: request.retry,
+    };
+    let mut cutter = BatchCutter::new(request.kind, queue, options.check(app.clock().now())?);
+    match (request.payload, request.payloads) {
+        (Some(payload), None) => cutter.push(payload.get(), |_| "`payload`".to_owned())?,
+        (None, Some(payloads)) => {
+            for payload in payloads {
+                cutter.push(payload.get(), |index| format!("`payloads[{index}]`"))?;
+            }
+        }
+        _ => {
+            return Err(ApiError::invalid(
+                "a submit has either `payload` or `payloads`",
+                "give `payload` for one job, or `payloads` (a list) for many",
+            ));
+        }
+    }
+    Ok((StatusCode::CREATED, Json(cutter.submit(&app).await?)))
+}

@@ -1,0 +1,178 @@
+//! What holds for all jobs of a submit.
+
+use gristmill_model::batch::check_name;
+use gristmill_model::limits::ATTEMPTS_MAX;
+use gristmill_model::{Backoff, BatchOptions, RetryPolicy, Timestamp};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::error::ApiError;
+use crate::limits::TIMESTAMP_MS_MAX;
+
+/// Milliseconds of a delay or a timeout at most: ten years.
+const SPAN_MS_MAX: u64 = 10 * 366 * 86_400_000;
+
+/// How the delay grows from attempt to attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum BackoffName {
+    /// Always the base delay.
+    Constant,
+    /// The base delay times the number of failed attempts.
+    Linear,
+    /// The base delay, doubled with each failed attempt.
+    Exponential,
+    /// Uniformly between 0 and the exponential delay.
+    Jitter,
+}
+
+/// When a failed job is tried again. What is left out is as by default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RetryOptions {
+    /// Attempts in all, the first one included; 3 by default.
+    #[schema(minimum = 1, maximum = 1000)]
+    pub attempts_max: Option<u32>,
+    /// How the delay grows; `jitter` by default.
+    pub backoff: Option<BackoffName>,
+    /// The base delay in milliseconds; 1000 by default.
+    #[schema(minimum = 0, maximum = 316_224_000_000_i64)]
+    pub delay_ms: Option<u64>,
+    /// No delay is longer than this, in milliseconds; 300000 by default.
+    #[schema(minimum = 0, maximum = 316_224_000_000_i64)]
+    pub delay_ms_max: Option<u64>,
+}
+
+/// What holds for all jobs of a submit. All of it may be left out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SubmitOptions {
+    /// Higher is claimed first; 0 by default.
+    pub priority: Option<i16>,
+    /// Not to be claimed before this moment. Milliseconds since 1970.
+    #[schema(minimum = 0, maximum = 253_402_300_799_999_i64)]
+    pub run_at: Option<i64>,
+    /// Not to be claimed before so many milliseconds from now, by the server's clock. Not together with `run_at`.
+    #[schema(minimum = 0, maximum = 316_224_000_000_i64)]
+    pub delay_ms: Option<u64>,
+    /// A job that nobody has started by this moment ends as expired. Milliseconds since 1970.
+    #[schema(minimum = 0, maximum = 253_402_300_799_999_i64)]
+    pub expires_at: Option<i64>,
+    /// How long one attempt may take. Milliseconds.
+    #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
+    pub timeout_ms: Option<u64>,
+    /// When a failed job is tried again.
+    pub retry: Option<RetryOptions>,
+}
+
+fn check_range<T: PartialOrd + std::fmt::Display>(
+    what: &str,
+    value: Option<T>,
+    least: T,
+    most: T,
+) -> Result<(), ApiError> {
+    match value {
+        Some(value) if value < least || value > most => Err(ApiError::invalid(
+            format!("`{what}` is {value}"),
+            format!("give {least} to {most}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+impl SubmitOptions {
+    /// As a batch has them, from `now` on.
+    pub fn check(&self, now: Timestamp) -> Result<BatchOptions, ApiError> {
+        check_range("run_at", self.run_at, 0, TIMESTAMP_MS_MAX)?;
+        check_range("expires_at", self.expires_at, 0, TIMESTAMP_MS_MAX)?;
+        check_range("delay_ms", self.delay_ms, 0, SPAN_MS_MAX)?;
+        check_range("timeout_ms", self.timeout_ms, 1, SPAN_MS_MAX)?;
+        if self.run_at.is_some() && self.delay_ms.is_some() {
+            return Err(ApiError::invalid(
+                "both `run_at` and `delay_ms` are given",
+                "give one of them",
+            ));
+        }
+        let delayed = self.delay_ms.map(|delay_ms| now.plus_ms(delay_ms.cast_signed()));
+        Ok(BatchOptions {
+            priority: self.priority.unwrap_or_default(),
+            run_at: self.run_at.map(Timestamp).or(delayed),
+            expires_at: self.expires_at.map(Timestamp),
+            timeout_ms: self.timeout_ms,
+            retry: self.retry.unwrap_or_default().check()?,
+        })
+    }
+}
+
+impl RetryOptions {
+    fn check(&self) -> Result<RetryPolicy, ApiError> {
+        check_range("retry.attempts_max", self.attempts_max, 1, ATTEMPTS_MAX)?;
+        check_range("retry.delay_ms", self.delay_ms, 0, SPAN_MS_MAX)?;
+        check_range("retry.delay_ms_max", self.delay_ms_max, 0, SPAN_MS_MAX)?;
+        let default = RetryPolicy::default();
+        Ok(RetryPolicy {
+            attempts_max: self.attempts_max.unwrap_or(default.attempts_max),
+            backoff: self.backoff.map_or(default.backoff, |backoff| match backoff {
+                BackoffName::Constant => Backoff::Constant,
+                BackoffName::Linear => Backoff::Linear,
+                BackoffName::Exponential => Backoff::Exponential,
+                BackoffName::Jitter => Backoff::Jitter,
+            }),
+            delay_ms: self.delay_ms.unwrap_or(default.delay_ms),
+            delay_ms_max: self.delay_ms_max.unwrap_or(default.delay_ms_max),
+        })
+    }
+}
+
+/// Refuses the name of a kind or queue that no batch can have.
+pub fn check_names(kind: &str, queue: &str) -> Result<(), ApiError> {
+    for (what, name) in [("kind", kind), ("queue", queue)] {
+        check_name(what, name)
+            .map_err(|error| ApiError::invalid(error.to_string(), "choose another name"))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(json: &str) -> Result<BatchOptions, String> {
+        let options: SubmitOptions = serde_json::from_str(json).map_err(|error| error.to_string())?;
+        options.check(Timestamp(1_000)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_left_out_is_as_by_default() {
+        assert_eq!(check("{}"), Ok(BatchOptions::default()));
+        let options =
+            check(r#"{"priority":-3,"delay_ms":5,"retry":{"attempts_max":1,"backoff":"linear"}}"#).unwrap();
+        assert_eq!((options.priority, options.run_at), (-3, Some(Timestamp(1_005))));
+        let retry = RetryPolicy {
+            attempts_max: 1,
+            backoff: Backoff::Linear,
+            ..RetryPolicy::default()
+        };
+        assert_eq!(options.retry, retry);
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_refused_by_name() {
+        for (json, says) in [
+            (r#"{"run_at":-1}"#, "run_at"),
+            (r#"{"run_at":9223372036854775807}"#, "run_at"),
+            (r#"{"expires_at":253402300800000}"#, "expires_at"),
+            (r#"{"delay_ms":18446744073709551615}"#, "delay_ms"),
+            (r#"{"delay_ms":1,"run_at":1}"#, "both"),
+            (r#"{"timeout_ms":0}"#, "timeout_ms"),
+            (r#"{"retry":{"attempts_max":0}}"#, "attempts_max"),
+            (r#"{"retry":{"attempts_max":1001}}"#, "attempts_max"),
+            (r#"{"retry":{"backoff":"wild"}}"#, "wild"),
+            (r#"{"priorty":1}"#, "priorty"),
+            (r#"{"priority":40000}"#, "40000"),
+        ] {
+            let error = check(json).unwrap_err();
+            assert!(error.contains(says), "{error} does not say {says}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! `POST /jobs/stream`: one payload a line.
+
+use axum::extract::FromRequest;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use gristmill_model::batch::DEFAULT_QUEUE;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::submit::{BatchCutter, Submitted};
+use super::submit_options::{SubmitOptions, check_names};
+use crate::app::App;
+use crate::body::{Body, Query, check_type};
+use crate::caller::Caller;
+use crate::error::{ApiError, Refusal};
+
+/// The content type of one JSON a line.
+pub const NDJSON_TYPE: &str = "application/x-ndjson";
+
+/// What holds for all jobs of the stream.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct StreamQuery {
+    /// Which handler runs the jobs.
+    #[param(min_length = 1, max_length = 200)]
+    kind: String,
+    /// Which workers may take them; `default` where none is named.
+    #[serde(default)]
+    #[param(min_length = 1, max_length = 200)]
+    queue: Option<String>,
+    /// Higher is claimed first; 0 by default.
+    #[serde(default)]
+    priority: Option<i16>,
+    /// Not to be claimed before so many milliseconds from now.
+    #[serde(default)]
+    #[param(minimum = 0, maximum = 316_224_000_000_i64)]
+    delay_ms: Option<u64>,
+    /// How long one attempt may take. Milliseconds.
+    #[serde(default)]
+    #[param(minimum = 1, maximum = 316_224_000_000_i64)]
+    timeout_ms: Option<u64>,
+    /// Attempts in all, the first one included; 3 by default.
+    #[serde(default)]
+    #[param(minimum = 1, maximum = 1000)]
+    attempts_max: Option<u32>,
+}
+
+/// Submit one payload a line
+///
+/// Each line is one payload, any JSON; empty lines are passed over. All or nothing: a line that is wrong is named,
+/// and nothing is submitted. More than one request holds is sent as several.
+#[utoipa::path(
+    post,
+    path = "/jobs/stream",
+    tag = "jobs",
+    operation_id = "submit_stream",
+    params(StreamQuery),
+    request_body(content = String, content_type = "application/x-ndjson", description = "One payload a line"),
+    responses(
+        (status = 201, description = "The jobs are on disk", body = Submitted),
+        (status = "4XX", description = "Refused; nothing is stored", body = Refusal),
+    )
+)]
+pub async fn submit_stream(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Query(query): Query<StreamQuery>,
+    request: Request,
+) -> Result<(StatusCode, Json<Submitted>), ApiError> {
+    check_type(request.headers(), NDJSON_TYPE)?;
+    let queue = query.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned());
+    check_names(&query.kind, &queue)?;
+    caller.check_queue(&queue)?;
+    let retry = query
+        .attempts_max
+        .map(|attempts_max| super::submit_options::RetryOptions {
+            attempts_max: Some(attempts_max),
+            ..Default::default()
+        });
+    let options = SubmitOptions {
+        priority: query.priority,
+        delay_ms: query.delay_ms,
+        timeout_ms: query.timeout_ms,
+        retry,
+        ..SubmitOptions::default()
+    };
+    let mut cutter = BatchCutter::new(query.kind, queue, options.check(app.clock().now())?);
+    let body = Body::from_request(request, &app).await?;
+    for (line, number) in body.bytes.split(|byte| *byte == b'\n').zip(1..) {
+        let text = std::str::from_utf8(line).map_err(|error| {
+            ApiError::invalid(format!("line {number} is not UTF-8: {error}"), "send UTF-8")
+        })?;
+        if !text.trim_ascii().is_empty() {
+            cutter.push(text, |_| format!("line {number}"))?;
+        }
+    }
+    Ok((StatusCode::CREATED, Json(cutter.submit(&app).await?)))
+}

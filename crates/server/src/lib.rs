@@ -1,0 +1,30 @@
+//! The HTTP API over an engine, under `/api/v1`: submitting, querying, changing and watching jobs, and what agents
+//! need. [`serve`] runs it.
+//!
+//! * Every operation is a file in [`endpoints`] and a line in [`rules`], which says who may use it. What no rule
+//!   allows is denied.
+//! * Tokens are checked by [`trust`]: signed, listed, not expired, not revoked. A server without a trust folder
+//!   listens on loopback only.
+//! * Agents report and claim in one request, the [`protocol`]'s exchange, whose packed texts pass through as they are.
+//! * Every limit stands in [`limits`], every refusal in [`error`].
+
+pub mod app;
+pub mod body;
+pub mod caller;
+pub mod endpoints;
+pub mod error;
+pub mod limits;
+pub mod metrics;
+pub mod openapi;
+pub mod protocol;
+pub mod rate;
+pub mod rules;
+pub mod serve;
+pub mod sessions;
+pub mod trust;
+pub mod wake;
+
+pub use caller::Role;
+pub use error::{ApiError, Refusal};
+pub use serve::{BoundServer, ServeError, ServeOptions, TlsFiles, bind, serve};
+pub use trust::{NewToken, TokenRecord, TrustError, TrustFolder};

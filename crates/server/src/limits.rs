@@ -1,0 +1,95 @@
+//! Every limit of the server, in one place. What is over a limit gets a 4xx answer that names it, before anything
+//! is stored. The limits that hold for all of the house are in `gristmill_model::limits`.
+
+use std::time::Duration;
+
+/// Jobs in one request at most: more are sent as several requests.
+pub const JOBS_PER_REQUEST_MAX: usize = 100_000;
+
+/// Bytes of one payload or value at most, as a request brings it.
+pub const ITEM_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of one request's body on the wire at most.
+pub const REQUEST_BYTES_MAX: usize = 32 << 20;
+
+/// Bytes of one request's body after decompression at most: what a small compressed body can make of itself.
+pub const REQUEST_DECODED_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of bodies that are held at once, over all requests; more requests wait for room, so that many large
+/// ones do not fill the memory. Reserved in kibibytes, by what a request may need.
+pub const BODIES_KIBIBYTES_MAX: u32 = 512 << 10;
+
+/// Binary logarithm of the largest zstd window that is accepted: bounds a decoder's memory to 8 MiB.
+pub const ZSTD_WINDOW_LOG_MAX: u32 = 23;
+
+/// How long the body of a request may take to arrive.
+pub const BODY_ARRIVES_WITHIN: Duration = Duration::from_secs(60);
+
+/// Job ids in one cancel or retry.
+pub const SELECTED_JOBS_MAX: usize = 10_000;
+
+/// Queues that one token or one request may name.
+pub const QUEUES_MAX: usize = 100;
+
+/// Kinds that one claim may name.
+pub const KINDS_MAX: usize = 1_000;
+
+/// Reports in one exchange: one a leased slice, and some for parts.
+pub const REPORTS_PER_EXCHANGE_MAX: usize = 10_000;
+
+/// Bytes of what jobs printed in one exchange; an agent drops what is over it.
+pub const LOG_BYTES_PER_EXCHANGE_MAX: usize = 16 << 20;
+
+/// Requests a second that one token may send, on average.
+pub const REQUESTS_PER_SECOND_MAX: u32 = 5_000;
+
+/// Requests that one token may send at once after a pause.
+pub const REQUESTS_BURST_MAX: u32 = 10_000;
+
+/// Claims that may wait for work at once (long polls).
+pub const LONG_POLLS_MAX: usize = 4_096;
+
+/// How long one claim, or one wait for results, may wait.
+pub const WAIT_MS_MAX: u64 = 30_000;
+
+/// How often waiting claims look for what other processes submitted to the same store.
+pub const POLL_EVERY: Duration = Duration::from_millis(250);
+
+/// Listeners to events at once.
+pub const EVENT_STREAMS_MAX: usize = 256;
+
+/// Answers to exchanges that are kept for one worker until it says that they arrived.
+pub const ANSWERS_KEPT_MAX: usize = 4;
+
+/// Workers whose last exchanges are remembered; the one that was silent for longest is forgotten first.
+pub const SESSIONS_MAX: usize = 10_000;
+
+/// Tokens in a trust folder; expired ones are dropped when a new one is created.
+pub const TOKENS_MAX: usize = 10_000;
+
+/// Signing keys in a trust folder: the newest signs, the older ones still verify.
+pub const KEYS_MAX: usize = 16;
+
+/// How often the trust folder is looked at for changes: a revocation holds after so long.
+pub const TRUST_RELOADED_EVERY: Duration = Duration::from_secs(1);
+
+/// The longest life of a token. Milliseconds: 366 days.
+pub const TOKEN_LIFE_MS_MAX: i64 = 366 * 86_400_000;
+
+/// How far a token's beginning may lie in the future, since clocks differ. Milliseconds.
+pub const CLOCK_SKEW_MS_MAX: i64 = 60_000;
+
+/// How long requests may go on after a server was told to stop.
+pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
+
+/// Batches whose results one request may name.
+pub const RESULT_BATCHES_MAX: usize = 1_000;
+
+/// The latest moment that a request may name: the end of the year 9999. Milliseconds since 1970.
+pub const TIMESTAMP_MS_MAX: i64 = 253_402_300_799_999;
+
+/// Bytes of a token's subject: it stands before the agent's own name in the name of its workers.
+pub const SUBJECT_BYTES_MAX: usize = 80;
+
+/// Bytes of the name and of the host that an agent gives of itself.
+pub const AGENT_NAME_BYTES_MAX: usize = 100;

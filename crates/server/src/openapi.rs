@@ -1,0 +1,127 @@
+//! The routes and their description: one list for both.
+
+use utoipa::openapi::extensions::Extensions;
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::{Modify, OpenApi};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::app::App;
+use crate::endpoints;
+use crate::rules::{BASE, RULES};
+
+/// The name of the one security scheme.
+const TOKEN: &str = "token";
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Gristmill",
+        description = "Submit jobs, watch them, and work on them as an agent. Every operation needs a token, except on \
+            a server that listens on loopback only and has no trust folder. `x-gristmill-roles` says which tokens an \
+            operation allows, and `x-gristmill-queues` which queues it touches. Bodies may be compressed with zstd.",
+        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"),
+    ),
+    tags(
+        (name = "jobs", description = "Submitting and changing jobs, and reading their outcomes"),
+        (name = "watching", description = "Queues, workers, events and health"),
+        (name = "agents", description = "What agents need"),
+    ),
+    modifiers(&TokenScheme),
+)]
+struct Description;
+
+struct TokenScheme;
+
+impl Modify for TokenScheme {
+    fn modify(&self, description: &mut utoipa::openapi::OpenApi) {
+        let scheme = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .bearer_format("JWT")
+            .build();
+        let components = description.components.get_or_insert_default();
+        components.add_security_scheme(TOKEN, SecurityScheme::Http(scheme));
+    }
+}
+
+/// All routes, with the description of them, rules included.
+pub fn router() -> (axum::Router<App>, utoipa::openapi::OpenApi) {
+    let operations = OpenApiRouter::new()
+        .routes(routes!(endpoints::submit::submit, endpoints::jobs::jobs))
+        .routes(routes!(endpoints::submit_stream::submit_stream))
+        .routes(routes!(endpoints::job::job))
+        .routes(routes!(endpoints::cancel::cancel))
+        .routes(routes!(endpoints::retry::retry))
+        .routes(routes!(endpoints::results::results))
+        .routes(routes!(endpoints::queues::queues))
+        .routes(routes!(
+            endpoints::register::register,
+            endpoints::workers::workers
+        ))
+        .routes(routes!(endpoints::stats::stats))
+        .routes(routes!(endpoints::events::events))
+        .routes(routes!(endpoints::metrics::metrics))
+        .routes(routes!(endpoints::health::health))
+        .routes(routes!(endpoints::ready::ready))
+        .routes(routes!(endpoints::openapi::openapi))
+        .routes(routes!(endpoints::exchange::exchange))
+        .routes(routes!(endpoints::heartbeat::heartbeat))
+        .routes(routes!(endpoints::leave::leave));
+    let (router, mut description) = OpenApiRouter::with_openapi(Description::openapi())
+        .nest(BASE, operations)
+        .split_for_parts();
+    describe_rules(&mut description);
+    (router, description)
+}
+
+/// Writes each rule to its operation.
+fn describe_rules(description: &mut utoipa::openapi::OpenApi) {
+    for rule in RULES {
+        let path = format!("{BASE}{}", rule.path);
+        let Some(item) = description.paths.paths.get_mut(&path) else {
+            continue;
+        };
+        let operation: &mut Option<Operation> = match rule.method {
+            "GET" => &mut item.get,
+            "POST" => &mut item.post,
+            _ => &mut item.delete,
+        };
+        if let Some(operation) = operation {
+            let roles: Vec<&str> = rule.roles.iter().map(|role| role.name()).collect();
+            operation.security = Some(vec![SecurityRequirement::new::<_, [String; 0], String>(
+                TOKEN,
+                [],
+            )]);
+            let rules = Extensions::builder()
+                .add("x-gristmill-roles", roles)
+                .add("x-gristmill-queues", rule.queues.name())
+                .build();
+            operation.extensions.get_or_insert_default().merge(rules);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_operation_has_a_rule_and_every_rule_an_operation() {
+        let description = serde_json::to_value(router().1).unwrap();
+        let mut described = BTreeSet::new();
+        for (path, item) in description["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                assert!(operation["x-gristmill-roles"].is_array(), "{method} {path}");
+                described.insert((method.to_uppercase(), path.strip_prefix(BASE).unwrap().to_owned()));
+            }
+        }
+        let ruled: BTreeSet<_> = RULES
+            .iter()
+            .map(|rule| (rule.method.to_owned(), rule.path.to_owned()))
+            .collect();
+        assert_eq!(described, ruled);
+    }
+}

@@ -1,0 +1,429 @@
+//! An exchange: reports and a wish to the server, receipts and a lease back.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use gristmill_model::limits::{ATTEMPTS_MAX, BATCH_JOBS_MAX, LOG_BYTES_MAX};
+use gristmill_model::{
+    BatchId, Completed, FailedJob, JobError, JobLog, Lease, LeaseId, LeasedSlice, PackedArray, Positions,
+    Receipt, Report, Timestamp,
+};
+use gristmill_store::{Exchanged, Want};
+use serde::{Deserialize, Serialize};
+
+use super::frame::{self, FrameError, Segment};
+use crate::limits::{ITEM_BYTES_MAX, LOG_BYTES_PER_EXCHANGE_MAX, REPORTS_PER_EXCHANGE_MAX};
+
+/// What an agent sends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExchangeRequest {
+    /// The request's number, from 1 upwards for each registered worker. The same when it is sent again.
+    pub number: u64,
+    /// How often it was sent, from 1.
+    pub attempt: u32,
+    /// All requests up to this number have been answered and will not be sent again.
+    pub acknowledged: u64,
+    /// The server that the agent believes to speak with, as the last answer named it.
+    pub instance: String,
+    /// Outcomes.
+    pub reports: Vec<Report>,
+    /// What the agent wants to claim.
+    pub want: Option<Want>,
+    /// How long the server may wait for something to claim, where there is nothing and no reports came.
+    /// Milliseconds.
+    pub wait_ms: u64,
+}
+
+/// What a server answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExchangeResponse {
+    /// The server that answers.
+    pub instance: String,
+    /// Receipts, a lease, and when more can be claimed by the server's clock.
+    pub exchanged: Exchanged,
+    /// The server's clock, so that an agent whose clock differs can tell how far away the next moment is.
+    pub now: Timestamp,
+    /// Whether an earlier attempt of this request may have claimed something that nobody knows of.
+    pub claim_unknown: bool,
+    /// Whether something was wanted and not claimed, because the agent did not name this server.
+    pub not_claimed: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct RequestHead {
+    number: u64,
+    attempt: u32,
+    acknowledged: u64,
+    instance: String,
+    #[serde(default)]
+    reports: Vec<ReportHead>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    want: Option<Want>,
+    #[serde(default)]
+    wait_ms: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ReportHead {
+    lease: LeaseId,
+    batch: BatchId,
+    attempt: u32,
+    #[serde(default, skip_serializing_if = "Positions::is_empty")]
+    completed: Positions,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    failed: Vec<FailedJob>,
+    #[serde(default, skip_serializing_if = "Positions::is_empty")]
+    released: Positions,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    logs: Vec<JobLog>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ResponseHead {
+    instance: String,
+    receipts: Vec<Receipt>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lease: Option<LeaseHead>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    next_run_at: Option<Timestamp>,
+    now: Timestamp,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    claim_unknown: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    not_claimed: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct LeaseHead {
+    id: LeaseId,
+    slices: Vec<SliceHead>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SliceHead {
+    batch: BatchId,
+    kind: Arc<str>,
+    positions: Positions,
+    attempt: u32,
+    rescues: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    timeout_ms: Option<u64>,
+    submitted_at: Timestamp,
+}
+
+impl ExchangeRequest {
+    /// Writes the request.
+    pub fn encode(self) -> Bytes {
+        let mut segments = Vec::new();
+        let mut reports = Vec::with_capacity(self.reports.len());
+        for report in self.reports {
+            let Report {
+                lease,
+                batch,
+                attempt,
+                completed,
+                failed,
+                released,
+                logs,
+            } = report;
+            let completed = completed.map_or_else(Positions::new, |completed| {
+                let durations = completed
+                    .durations_us
+                    .iter()
+                    .flat_map(|us| us.to_le_bytes())
+                    .collect();
+                segments.push(Segment::Text(completed.values.text().clone()));
+                segments.push(Segment::Bytes(durations));
+                completed.positions
+            });
+            reports.push(ReportHead {
+                lease,
+                batch,
+                attempt,
+                completed,
+                failed,
+                released,
+                logs,
+            });
+        }
+        let head = RequestHead {
+            number: self.number,
+            attempt: self.attempt,
+            acknowledged: self.acknowledged,
+            instance: self.instance,
+            reports,
+            want: self.want,
+            wait_ms: self.wait_ms,
+        };
+        frame::encode(&head, &segments)
+    }
+
+    /// Reads a request that came from a foreign machine. Each list of values is one JSON array with a value for
+    /// each position; texts are cut at their limits; no position is spoken of twice.
+    pub fn decode(message: &[u8]) -> Result<ExchangeRequest, FrameError> {
+        let (head, segments) = frame::decode::<RequestHead>(message)?;
+        if head.reports.len() > REPORTS_PER_EXCHANGE_MAX {
+            return Err(FrameError::Head(format!(
+                "it has over {REPORTS_PER_EXCHANGE_MAX} reports"
+            )));
+        }
+        let named = 2 * head
+            .reports
+            .iter()
+            .filter(|report| !report.completed.is_empty())
+            .count();
+        if named != segments.len() {
+            return Err(FrameError::Segments {
+                named,
+                found: segments.len(),
+            });
+        }
+        let mut segments = segments.into_iter();
+        let mut log_bytes_left = LOG_BYTES_PER_EXCHANGE_MAX;
+        let mut reports = Vec::with_capacity(head.reports.len());
+        for report in head.reports {
+            let completed = match report.completed.is_empty() {
+                true => None,
+                false => Some(completed(&report, segments.next(), segments.next())?),
+            };
+            reports.push(checked(report, completed, &mut log_bytes_left)?);
+        }
+        Ok(ExchangeRequest {
+            number: head.number,
+            attempt: head.attempt,
+            acknowledged: head.acknowledged,
+            instance: head.instance,
+            reports,
+            want: head.want,
+            wait_ms: head.wait_ms,
+        })
+    }
+}
+
+/// The completed jobs of one report, from its two segments.
+fn completed(
+    report: &ReportHead,
+    values: Option<&[u8]>,
+    durations: Option<&[u8]>,
+) -> Result<Completed, FrameError> {
+    let wrong = |what: String| {
+        FrameError::Segment(format!(
+            "the report of batch {} under lease {}: {what}",
+            report.batch, report.lease
+        ))
+    };
+    let positions = report.completed.clone();
+    let text = std::str::from_utf8(values.unwrap_or_default())
+        .map_err(|error| wrong(format!("the values are not UTF-8: {error}")))?;
+    let values = PackedArray::parse(text).map_err(|error| wrong(format!("the values: {error}")))?;
+    let durations_us: Vec<u32> = durations
+        .unwrap_or_default()
+        .chunks(4)
+        .map(|bytes| bytes.try_into().map(u32::from_le_bytes))
+        .collect::<Result<_, _>>()
+        .map_err(|_| wrong("the durations are not 32-bit numbers".to_owned()))?;
+    let jobs = positions.len();
+    if values.count() != jobs || durations_us.len() != jobs as usize {
+        return Err(wrong(format!(
+            "{} values and {} durations for {jobs} completed jobs",
+            values.count(),
+            durations_us.len()
+        )));
+    }
+    if let Some((index, item)) = values
+        .items()
+        .enumerate()
+        .find(|(_, item)| item.len() > ITEM_BYTES_MAX)
+    {
+        let bytes = item.len();
+        return Err(wrong(format!(
+            "value {index} has {bytes} bytes; the limit is {ITEM_BYTES_MAX}"
+        )));
+    }
+    Ok(Completed {
+        positions,
+        values,
+        durations_us,
+    })
+}
+
+fn checked(
+    report: ReportHead,
+    completed: Option<Completed>,
+    log_bytes_left: &mut usize,
+) -> Result<Report, FrameError> {
+    let wrong = |what: String| {
+        FrameError::Head(format!(
+            "the report of batch {} under lease {} {what}",
+            report.batch, report.lease
+        ))
+    };
+    if report.attempt > ATTEMPTS_MAX {
+        return Err(wrong(format!("speaks of attempt {}", report.attempt)));
+    }
+    let mut spoken_of: BTreeSet<u32> = report.completed.iter().chain(report.released.iter()).collect();
+    let mut listed = report.completed.len() as usize + report.released.len() as usize + report.failed.len();
+    for failed in &report.failed {
+        if failed.position >= BATCH_JOBS_MAX {
+            return Err(wrong(format!("speaks of position {}", failed.position)));
+        }
+        spoken_of.insert(failed.position);
+    }
+    listed -= spoken_of.len();
+    if listed > 0 {
+        return Err(wrong("speaks of a position twice".to_owned()));
+    }
+    let mut logs: Vec<JobLog> = Vec::with_capacity(report.logs.len());
+    for mut log in report.logs {
+        if !spoken_of.contains(&log.position) || logs.last().is_some_and(|last| last.position >= log.position)
+        {
+            return Err(FrameError::Head(format!(
+                "the report of batch {} under lease {} has logs that are not of its jobs, by position ascending",
+                report.batch, report.lease
+            )));
+        }
+        log.text = clean(log.text, LOG_BYTES_MAX);
+        *log_bytes_left = log_bytes_left.checked_sub(log.text.len()).ok_or_else(|| {
+            FrameError::Head(format!("the logs are over {LOG_BYTES_PER_EXCHANGE_MAX} bytes"))
+        })?;
+        logs.push(log);
+    }
+    let mut failed: Vec<FailedJob> = report.failed.into_iter().map(cut).collect();
+    failed.sort_by_key(|failed| failed.position);
+    Ok(Report {
+        lease: report.lease,
+        batch: report.batch,
+        attempt: report.attempt,
+        completed,
+        failed,
+        released: report.released,
+        logs,
+    })
+}
+
+/// The same failure with its texts cut at the house's limits, and without NUL characters, which PostgreSQL keeps in
+/// no text.
+fn cut(failed: FailedJob) -> FailedJob {
+    let JobError {
+        error_type,
+        message,
+        traceback,
+        permanent,
+        retry_after_ms,
+    } = failed.error;
+    let clean = |text: String| text.replace('\0', "\u{fffd}");
+    let mut error = JobError::new(clean(error_type), clean(message));
+    if let Some(traceback) = traceback {
+        error = error.with_traceback(clean(traceback));
+    }
+    FailedJob {
+        error: JobError {
+            permanent,
+            retry_after_ms,
+            ..error
+        },
+        ..failed
+    }
+}
+
+fn clean(mut text: String, bytes_max: usize) -> String {
+    if text.len() > bytes_max {
+        text.truncate(text.floor_char_boundary(bytes_max));
+    }
+    if text.contains('\0') {
+        text.replace('\0', "\u{fffd}")
+    } else {
+        text
+    }
+}
+
+impl ExchangeResponse {
+    /// Writes the answer.
+    pub fn encode(self) -> Bytes {
+        let mut segments = Vec::new();
+        let lease = self.exchanged.lease.map(|lease| LeaseHead {
+            id: lease.id,
+            slices: lease
+                .slices
+                .into_iter()
+                .map(|slice| {
+                    segments.push(Segment::Text(slice.payloads.text().clone()));
+                    SliceHead {
+                        batch: slice.batch,
+                        kind: slice.kind,
+                        positions: slice.positions,
+                        attempt: slice.attempt,
+                        rescues: slice.rescues,
+                        timeout_ms: slice.timeout_ms,
+                        submitted_at: slice.submitted_at,
+                    }
+                })
+                .collect(),
+        });
+        let head = ResponseHead {
+            instance: self.instance,
+            receipts: self.exchanged.receipts,
+            lease,
+            next_run_at: self.exchanged.next_run_at,
+            now: self.now,
+            claim_unknown: self.claim_unknown,
+            not_claimed: self.not_claimed,
+        };
+        frame::encode(&head, &segments)
+    }
+
+    /// Reads an answer of a server. Payloads are taken as they are: the server packed and checked them.
+    pub fn decode(message: &[u8]) -> Result<ExchangeResponse, FrameError> {
+        let (head, segments) = frame::decode::<ResponseHead>(message)?;
+        let named = head.lease.as_ref().map_or(0, |lease| lease.slices.len());
+        if named != segments.len() {
+            return Err(FrameError::Segments {
+                named,
+                found: segments.len(),
+            });
+        }
+        let lease = head.lease.map(|lease| read_lease(lease, &segments)).transpose()?;
+        Ok(ExchangeResponse {
+            instance: head.instance,
+            exchanged: Exchanged {
+                receipts: head.receipts,
+                lease,
+                next_run_at: head.next_run_at,
+            },
+            now: head.now,
+            claim_unknown: head.claim_unknown,
+            not_claimed: head.not_claimed,
+        })
+    }
+}
+
+fn read_lease(lease: LeaseHead, segments: &[&[u8]]) -> Result<Lease, FrameError> {
+    let mut slices = Vec::with_capacity(lease.slices.len());
+    for (slice, segment) in lease.slices.into_iter().zip(segments) {
+        let wrong = |what: &str| FrameError::Segment(format!("the payloads of batch {} {what}", slice.batch));
+        let text = std::str::from_utf8(segment).map_err(|_| wrong("are not UTF-8"))?;
+        if !(text.starts_with('[') && text.ends_with(']') && text.len() >= 2) {
+            return Err(wrong("are not a JSON array"));
+        }
+        let payloads = PackedArray::from_stored(text);
+        if payloads.count() != slice.positions.len() {
+            return Err(wrong("are not one for each position"));
+        }
+        slices.push(LeasedSlice {
+            lease: lease.id,
+            batch: slice.batch,
+            kind: slice.kind,
+            positions: slice.positions,
+            payloads,
+            attempt: slice.attempt,
+            rescues: slice.rescues,
+            timeout_ms: slice.timeout_ms,
+            submitted_at: slice.submitted_at,
+        });
+    }
+    Ok(Lease { id: lease.id, slices })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+use gristmill_model::limits::ERROR_MESSAGE_BYTES_MAX;
+
+use super::*;
+
+fn report() -> Report {
+    let mut report = Report::new(LeaseId(7), BatchId(42), 2);
+    report.completed = Some(Completed {
+        positions: "0-2".parse().unwrap(),
+        values: PackedArray::parse("[1, {\"a\": \"\\n\"}, null]").unwrap(),
+        durations_us: vec![1, 2, u32::MAX],
+    });
+    report.failed = vec![FailedJob {
+        position: 5,
+        error: JobError::new("ValueError", "no").permanent(),
+        duration_us: 9,
+    }];
+    report.released = "7-8".parse().unwrap();
+    report.logs = vec![JobLog {
+        position: 1,
+        text: "one\n".to_owned(),
+    }];
+    report
+}
+
+fn request(reports: Vec<Report>) -> ExchangeRequest {
+    ExchangeRequest {
+        number: 3,
+        attempt: 1,
+        acknowledged: 2,
+        instance: "abc".to_owned(),
+        reports,
+        want: Some(Want {
+            jobs_max: 10,
+            queues: vec!["default".into()],
+            kinds: vec![],
+        }),
+        wait_ms: 5,
+    }
+}
+
+/// A message with this head and these segments, whatever they are.
+fn message(head: &str, segments: &[&[u8]]) -> Vec<u8> {
+    let mut message = b"GMX1".to_vec();
+    message.extend((head.len() as u32).to_le_bytes());
+    message.extend(head.as_bytes());
+    for segment in segments {
+        message.extend((segment.len() as u32).to_le_bytes());
+        message.extend(*segment);
+    }
+    message
+}
+
+fn one_report(report: &str) -> String {
+    format!(
+        r#"{{"number":1,"attempt":1,"acknowledged":0,"instance":"i","reports":[{{"lease":1,"batch":2,"attempt":1,{report}}}]}}"#
+    )
+}
+
+#[test]
+fn a_request_reads_back_as_written() {
+    let mut plain = report();
+    plain.completed = None;
+    plain.logs.clear();
+    let request = request(vec![report(), plain, report()]);
+    assert_eq!(
+        ExchangeRequest::decode(&request.clone().encode()).unwrap(),
+        request
+    );
+}
+
+#[test]
+fn an_answer_reads_back_as_written() {
+    let slice = LeasedSlice {
+        lease: LeaseId(9),
+        batch: BatchId(1),
+        kind: "double".into(),
+        positions: "3-4".parse().unwrap(),
+        payloads: PackedArray::parse("[3,\"vier\"]").unwrap(),
+        attempt: 1,
+        rescues: 0,
+        timeout_ms: Some(100),
+        submitted_at: Timestamp(5),
+    };
+    let response = ExchangeResponse {
+        instance: "abc".to_owned(),
+        exchanged: Exchanged {
+            receipts: vec![Receipt {
+                accepted: "0-2".parse().unwrap(),
+                ..Receipt::default()
+            }],
+            lease: Some(Lease {
+                id: LeaseId(9),
+                slices: vec![slice.clone(), slice],
+            }),
+            next_run_at: Some(Timestamp(77)),
+        },
+        now: Timestamp(6),
+        claim_unknown: true,
+        not_claimed: false,
+    };
+    assert_eq!(
+        ExchangeResponse::decode(&response.clone().encode()).unwrap(),
+        response
+    );
+}
+
+#[test]
+fn foreign_values_must_be_one_array_with_a_value_for_each_position() {
+    let head = one_report(r#""completed":"0-1""#);
+    let durations = [0; 8];
+    for (values, durations, says) in [
+        (&b"[1]"[..], &durations[..], "1 values"),
+        (b"[1,2,3]", &durations, "3 values"),
+        (b"[1,2]", &durations[..4], "1 durations"),
+        (b"[1,2]", &durations[..7], "32-bit"),
+        (b"[1,2", &durations, "not a JSON array"),
+        (b"[1,2]]", &durations, "not a JSON array"),
+        (b"[1,2][3]", &durations, "not a JSON array"),
+        (b"{\"a\":1}", &durations, "not a JSON array"),
+        (b"[1,nul]", &durations, "not a JSON array"),
+        (b"[1,\"\\ud800\"]", &durations, "item 1"),
+        (b"[1,\"\0\"]", &durations, "not a JSON array"),
+        (b"[1,\"\xff\"]", &durations, "UTF-8"),
+        (b"", &durations, "not a JSON array"),
+    ] {
+        let error = ExchangeRequest::decode(&message(&head, &[values, durations]))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(says), "{error} does not say `{says}`");
+    }
+    let spaced = ExchangeRequest::decode(&message(&head, &[b" [ 1 ,\n [\n2 ] ] ", &durations])).unwrap();
+    assert_eq!(
+        spaced.reports[0].completed.as_ref().unwrap().values.as_str(),
+        "[1\n,[ 2 ]]"
+    );
+}
+
+#[test]
+fn a_request_with_wrong_parts_is_refused_and_says_where() {
+    for (head, segments, says) in [
+        ("{}".to_owned(), 0, "number"),
+        ("[]".to_owned(), 0, "head is wrong"),
+        (
+            one_report(r#""completed":"0-1""#),
+            0,
+            "names 2 segments and the message has 0",
+        ),
+        (
+            one_report(r#""released":"0-1""#),
+            2,
+            "names 0 segments and the message has 2",
+        ),
+        (one_report(r#""completed":"5-1""#), 2, "positions"),
+        (one_report(r#""completed":"0-99999""#), 2, "positions"),
+        (
+            one_report(
+                r#""released":"1","failed":[{"position":1,"error":{"type":"E","message":"m"},"duration_us":1}]"#,
+            ),
+            0,
+            "twice",
+        ),
+        (
+            one_report(
+                r#""failed":[{"position":4000000000,"error":{"type":"E","message":"m"},"duration_us":1}]"#,
+            ),
+            0,
+            "position 4000000000",
+        ),
+        (
+            one_report(r#""released":"1","logs":[{"position":2,"text":"x"}]"#),
+            0,
+            "logs",
+        ),
+    ] {
+        let segments = vec![&b"[]"[..]; segments];
+        let error = ExchangeRequest::decode(&message(&head, &segments))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(says), "{error} does not say `{says}`");
+    }
+}
+
+#[test]
+fn foreign_texts_are_cut_and_hold_no_nul() {
+    let mut long = report();
+    long.failed[0].error.message = "x\0".repeat(ERROR_MESSAGE_BYTES_MAX);
+    long.failed[0].error.traceback = Some("\0end".to_owned());
+    long.logs[0].text = "é".repeat(LOG_BYTES_MAX) + "\0";
+    let read = ExchangeRequest::decode(&request(vec![long]).encode())
+        .unwrap()
+        .reports
+        .remove(0);
+    let error = &read.failed[0].error;
+    assert!(error.message.len() < ERROR_MESSAGE_BYTES_MAX + 10 && error.permanent);
+    assert_eq!(error.traceback.as_deref(), Some("\u{fffd}end"));
+    assert_eq!(read.logs[0].text.len(), LOG_BYTES_MAX);
+}

@@ -1,0 +1,149 @@
+//! A JSON head and raw segments behind it.
+
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The first bytes of every message.
+const MAGIC: &[u8; 4] = b"GMX1";
+
+/// Bytes of a head at most. Failures and logs stand in it, so it is not small for certain.
+const HEAD_BYTES_MAX: usize = 48 << 20;
+
+/// Why bytes are not a message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// Something else, or another version.
+    #[error("the message does not begin with `GMX1`: it is of another format or version")]
+    Magic,
+    /// The bytes end too early.
+    #[error("the message ends after {bytes} bytes, in the middle of {place}")]
+    Short {
+        /// How many bytes there are.
+        bytes: usize,
+        /// Where they end.
+        place: &'static str,
+    },
+    /// A length is over its limit.
+    #[error("the message's head is said to be {0} bytes long; the limit is {HEAD_BYTES_MAX}")]
+    HeadTooLong(usize),
+    /// The head is not what it should be.
+    #[error("the message's head is wrong: {0}")]
+    Head(String),
+    /// There are other segments than the head names.
+    #[error("the head names {named} segments and the message has {found}")]
+    Segments {
+        /// As the head says.
+        named: usize,
+        /// As they are.
+        found: usize,
+    },
+    /// A segment is wrong.
+    #[error("{0}")]
+    Segment(String),
+}
+
+/// Writes a message.
+pub(super) fn encode<H: Serialize>(head: &H, segments: &[Segment]) -> Bytes {
+    // Heads are structs of this crate with string keys; serialising them cannot fail.
+    let head = serde_json::to_vec(head).unwrap_or_default();
+    let size: usize = segments.iter().map(|segment| 4 + segment.bytes().len()).sum();
+    let mut message = BytesMut::with_capacity(8 + head.len() + size);
+    message.put_slice(MAGIC);
+    message.put_u32_le(head.len() as u32);
+    message.put_slice(&head);
+    for segment in segments {
+        message.put_u32_le(segment.bytes().len() as u32);
+        message.put_slice(segment.bytes());
+    }
+    message.freeze()
+}
+
+/// One piece of raw bytes to be sent.
+pub(super) enum Segment {
+    Text(Arc<str>),
+    Bytes(Vec<u8>),
+}
+
+impl Segment {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Segment::Text(text) => text.as_bytes(),
+            Segment::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// Reads a message: its head, and its segments in order.
+pub(super) fn decode<H: DeserializeOwned>(message: &[u8]) -> Result<(H, Vec<&[u8]>), FrameError> {
+    let mut rest = message.strip_prefix(MAGIC).ok_or(FrameError::Magic)?;
+    let short = |place| FrameError::Short {
+        bytes: message.len(),
+        place,
+    };
+    let head_bytes = take_length(&mut rest).ok_or(short("the head's length"))?;
+    if head_bytes > HEAD_BYTES_MAX {
+        return Err(FrameError::HeadTooLong(head_bytes));
+    }
+    let head = take(&mut rest, head_bytes).ok_or(short("the head"))?;
+    let head = serde_json::from_slice(head).map_err(|error| FrameError::Head(error.to_string()))?;
+    let mut segments = Vec::new();
+    while !rest.is_empty() {
+        let bytes = take_length(&mut rest).ok_or(short("a segment's length"))?;
+        segments.push(take(&mut rest, bytes).ok_or(short("a segment"))?);
+    }
+    Ok((head, segments))
+}
+
+fn take<'m>(rest: &mut &'m [u8], bytes: usize) -> Option<&'m [u8]> {
+    let (taken, left) = rest.split_at_checked(bytes)?;
+    *rest = left;
+    Some(taken)
+}
+
+fn take_length(rest: &mut &[u8]) -> Option<usize> {
+    let bytes = take(rest, 4)?;
+    Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn messages_read_back_as_written(head in ".*", texts in proptest::collection::vec(".*", 0..5)) {
+            let segments: Vec<Segment> = texts.iter().map(|text| Segment::Text(text.as_str().into())).collect();
+            let message = encode(&head, &segments);
+            let (read, found): (String, Vec<&[u8]>) = decode(&message).unwrap();
+            prop_assert_eq!(read, head);
+            prop_assert_eq!(found, texts.iter().map(|text| text.as_bytes()).collect::<Vec<_>>());
+            // Cut anywhere but at a segment's end, it is refused.
+            for end in 0..message.len() {
+                if let Ok((_, found)) = decode::<String>(&message[..end]) {
+                    prop_assert!(found.len() < texts.len());
+                }
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_refused_or_read(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let mut message = MAGIC.to_vec();
+            message.extend(bytes);
+            let _ = decode::<serde_json::Value>(&message);
+        }
+    }
+
+    #[test]
+    fn other_formats_and_long_heads_are_refused() {
+        assert_eq!(decode::<String>(b"{\"a\":1}").unwrap_err(), FrameError::Magic);
+        assert!(matches!(
+            decode::<String>(b"GMX1\xff\xff\xff\xff").unwrap_err(),
+            FrameError::HeadTooLong(_)
+        ));
+    }
+}

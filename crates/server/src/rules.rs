@@ -1,0 +1,162 @@
+//! Who may do what. What no rule allows is denied: an operation without a rule answers nobody.
+//!
+//! The same table writes each operation's `x-gristmill-roles` and `x-gristmill-queues` into the description of
+//! the API, and the tests of authorisation are made from there.
+
+use std::time::Instant;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::Method;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::app::App;
+use crate::caller::{Caller, Role};
+use crate::error::ApiError;
+
+/// Which part of the queues an operation touches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueRule {
+    /// No queue.
+    None,
+    /// Those that the request names, or that its jobs are in: they must be the token's.
+    Named,
+    /// Those of the token: others are not shown.
+    Shown,
+    /// All: the token's queues must be `*`.
+    All,
+    /// Those of a worker, which must have been registered with the same token.
+    Worker,
+}
+
+impl QueueRule {
+    /// The rule's name in the description.
+    pub const fn name(self) -> &'static str {
+        match self {
+            QueueRule::None => "none",
+            QueueRule::Named => "named",
+            QueueRule::Shown => "shown",
+            QueueRule::All => "all",
+            QueueRule::Worker => "worker",
+        }
+    }
+}
+
+/// Who may use an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rule {
+    /// `GET`, `POST`, …
+    pub method: &'static str,
+    /// The path below `/api/v1`, as the router has it.
+    pub path: &'static str,
+    /// The roles that may.
+    pub roles: &'static [Role],
+    /// The queues that it touches.
+    pub queues: QueueRule,
+}
+
+/// Where all operations are.
+pub const BASE: &str = "/api/v1";
+
+const ALL: &[Role] = &Role::ALL;
+const CLIENTS: &[Role] = &[Role::Admin, Role::Submit];
+const ADMIN: &[Role] = &[Role::Admin];
+const AGENT: &[Role] = &[Role::Agent];
+
+/// All rules.
+pub const RULES: &[Rule] = &[
+    rule("POST", "/jobs", CLIENTS, QueueRule::Named),
+    rule("POST", "/jobs/stream", CLIENTS, QueueRule::Named),
+    rule("GET", "/jobs", CLIENTS, QueueRule::Named),
+    rule("GET", "/jobs/{job}", CLIENTS, QueueRule::Named),
+    rule("POST", "/jobs/cancel", CLIENTS, QueueRule::Named),
+    rule("POST", "/jobs/retry", CLIENTS, QueueRule::Named),
+    rule("GET", "/results", CLIENTS, QueueRule::Named),
+    rule("GET", "/queues", CLIENTS, QueueRule::Shown),
+    rule("GET", "/workers", ADMIN, QueueRule::All),
+    rule("GET", "/stats", ADMIN, QueueRule::All),
+    rule("GET", "/events", CLIENTS, QueueRule::All),
+    rule("GET", "/metrics", ADMIN, QueueRule::All),
+    rule("GET", "/health", ALL, QueueRule::None),
+    rule("GET", "/ready", ALL, QueueRule::None),
+    rule("GET", "/openapi.json", ALL, QueueRule::None),
+    rule("POST", "/workers", AGENT, QueueRule::None),
+    rule("POST", "/workers/{worker}/exchange", AGENT, QueueRule::Worker),
+    rule("POST", "/workers/{worker}/heartbeat", AGENT, QueueRule::Worker),
+    rule("DELETE", "/workers/{worker}", AGENT, QueueRule::Worker),
+];
+
+const fn rule(method: &'static str, path: &'static str, roles: &'static [Role], queues: QueueRule) -> Rule {
+    Rule {
+        method,
+        path,
+        roles,
+        queues,
+    }
+}
+
+/// The rule of an operation, by its method and its path below `/api/v1`.
+pub fn find(method: &Method, path: &str) -> Option<&'static Rule> {
+    let method = if method == Method::HEAD {
+        &Method::GET
+    } else {
+        method
+    };
+    RULES
+        .iter()
+        .find(|rule| rule.method == method.as_str() && rule.path == path)
+}
+
+/// Lets a request through to its operation, or refuses it, and counts it.
+pub async fn guard(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    let begun = Instant::now();
+    let matched = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map(|path| path.as_str().to_owned());
+    let path = matched.as_deref().and_then(|path| path.strip_prefix(BASE));
+    let rule = path.and_then(|path| find(request.method(), path));
+    let response = match admit(&app, rule, &request) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(error) => error.into_response(),
+    };
+    app.metrics.request(rule, response.status(), begun.elapsed());
+    response
+}
+
+/// Who sends the request, if they may send it.
+fn admit(app: &App, rule: Option<&Rule>, request: &Request) -> Result<Caller, ApiError> {
+    let caller = app.trust.authenticate(request.headers())?;
+    app.rate.take(&caller.token)?;
+    let Some(rule) = rule else {
+        return Err(no_such_operation(request));
+    };
+    if let Some(role) = caller.role
+        && !rule.roles.contains(&role)
+    {
+        let roles: Vec<&str> = rule.roles.iter().map(|role| role.name()).collect();
+        return Err(ApiError::forbidden(
+            format!(
+                "a token for `{role}` does not allow {} {BASE}{}",
+                rule.method, rule.path
+            ),
+            format!("use a token for: {}", roles.join(", ")),
+        ));
+    }
+    if rule.queues == QueueRule::All {
+        caller.check_all_queues()?;
+    }
+    Ok(caller)
+}
+
+/// The answer to a path or a method that no operation has.
+fn no_such_operation(request: &Request) -> ApiError {
+    if request.extensions().get::<MatchedPath>().is_some() {
+        ApiError::NoSuchMethod(request.method().as_str().chars().take(20).collect())
+    } else {
+        ApiError::NoSuchPath(request.uri().path().chars().take(200).collect())
+    }
+}

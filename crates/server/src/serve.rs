@@ -1,0 +1,277 @@
+//! A server's start and end.
+
+use std::fs;
+use std::future::Future;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware;
+use axum_server::Handle;
+use axum_server::tls_rustls::RustlsConfig;
+use bytes::Bytes;
+use gristmill_engine::Engine;
+use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
+
+use crate::app::App;
+use crate::error::ApiError;
+use crate::limits::{POLL_EVERY, REQUESTS_BURST_MAX, REQUESTS_PER_SECOND_MAX, SHUTDOWN_GRACE};
+use crate::openapi;
+use crate::rate::RateLimiter;
+use crate::rules;
+use crate::trust::{Trust, TrustError};
+
+/// Answers smaller than this are not compressed. Bytes.
+const COMPRESSED_FROM_BYTES: u64 = 8 << 10;
+
+/// How often what was counted is folded together, so that it does not grow while nobody reads it.
+const METRICS_UPKEEP_EVERY: Duration = Duration::from_secs(10);
+
+/// The files of a certificate for TLS.
+#[derive(Debug, Clone)]
+pub struct TlsFiles {
+    /// The certificate and those that it leads to its root by, PEM.
+    pub certificate: PathBuf,
+    /// Its key, PEM.
+    pub key: PathBuf,
+}
+
+/// What a server is told.
+#[derive(Debug, Clone)]
+pub struct ServeOptions {
+    /// Where it listens. Another address than loopback needs `trust`.
+    pub listen: SocketAddr,
+    /// The folder of keys and tokens; without one, whoever reaches the loopback address may do everything.
+    pub trust: Option<PathBuf>,
+    /// TLS; plain HTTP where `None`.
+    pub tls: Option<TlsFiles>,
+    /// Requests a second for each token.
+    pub requests_per_second: u32,
+}
+
+impl Default for ServeOptions {
+    /// Loopback, port 8378, plain HTTP, no tokens.
+    fn default() -> Self {
+        ServeOptions {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8378)),
+            trust: None,
+            tls: None,
+            requests_per_second: REQUESTS_PER_SECOND_MAX,
+        }
+    }
+}
+
+/// Why a server did not start, or ended by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Everybody could do everything.
+    #[error(
+        "refusing to listen on {0} without tokens: anybody who reaches it could run jobs; \
+         make a token with `gristmill token create --trust DIR` and start with `--trust DIR`, or listen on 127.0.0.1"
+    )]
+    Open(SocketAddr),
+    /// The trust folder is not in order.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {reason}; choose another with --listen")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        reason: String,
+    },
+    /// The certificate or its key cannot be used.
+    #[error("the certificate {} and its key {} cannot be used: {reason}; give PEM files with --tls-cert and --tls-key",
+        certificate.display(), key.display())]
+    Tls {
+        /// The certificate's file.
+        certificate: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The system gave no random numbers.
+    #[error("the system gave no random numbers: {0}")]
+    Random(String),
+    /// The connections ended with an error.
+    #[error("the server ended: {0}")]
+    Ended(std::io::Error),
+}
+
+/// A server that listens and does not answer yet.
+#[derive(Debug)]
+pub struct BoundServer {
+    app: App,
+    router: Router,
+    listener: TcpListener,
+    address: SocketAddr,
+    tls: Option<RustlsConfig>,
+}
+
+/// Serves until `shutdown` resolves; then lets go of whoever waits, finishes requests, and returns. The engine is
+/// left open.
+pub async fn serve(
+    engine: Engine,
+    options: ServeOptions,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), ServeError> {
+    bind(engine, options).await?.run(shutdown).await
+}
+
+/// Checks the options and listens.
+pub async fn bind(engine: Engine, options: ServeOptions) -> Result<BoundServer, ServeError> {
+    let trust = match options.trust {
+        Some(folder) => Trust::tokens(folder, engine.clock().clone())?,
+        None if options.listen.ip().is_loopback() => Trust::Loopback,
+        None => return Err(ServeError::Open(options.listen)),
+    };
+    bind_with(
+        engine,
+        trust,
+        options.listen,
+        options.tls,
+        options.requests_per_second,
+    )
+    .await
+}
+
+async fn bind_with(
+    engine: Engine,
+    trust: Trust,
+    listen: SocketAddr,
+    tls: Option<TlsFiles>,
+    requests_per_second: u32,
+) -> Result<BoundServer, ServeError> {
+    let tls = match tls {
+        Some(files) => Some(read_tls(files).await?),
+        None => None,
+    };
+    let refused = |error: std::io::Error| ServeError::Listen {
+        address: listen,
+        reason: error.to_string(),
+    };
+    let listener = TcpListener::bind(listen).map_err(refused)?;
+    listener.set_nonblocking(true).map_err(refused)?;
+    let address = listener.local_addr().map_err(refused)?;
+    let burst = requests_per_second.saturating_mul(2).clamp(1, REQUESTS_BURST_MAX);
+    let rate = RateLimiter::new(engine.clock().clone(), requests_per_second, burst);
+    let (app, router) = routes(engine, trust, rate)?;
+    Ok(BoundServer {
+        app,
+        router,
+        listener,
+        address,
+        tls,
+    })
+}
+
+/// The whole API over an engine, without a listener.
+pub fn routes(engine: Engine, trust: Trust, rate: RateLimiter) -> Result<(App, Router), ServeError> {
+    let mut drawn = [0u8; 8];
+    getrandom::fill(&mut drawn).map_err(|error| ServeError::Random(error.to_string()))?;
+    let instance = drawn.iter().map(|byte| format!("{byte:02x}")).collect();
+    let (router, description) = openapi::router();
+    // The description is made of this program's own types; serialising it cannot fail.
+    let description: Bytes = serde_json::to_vec(&description).unwrap_or_default().into();
+    let app = App::new(engine, trust, rate, instance, description);
+    let compressed =
+        SizeAbove::new(COMPRESSED_FROM_BYTES).and(NotForContentType::const_new("text/event-stream"));
+    let router = router
+        .fallback(no_such_path)
+        .layer(middleware::from_fn_with_state(app.clone(), rules::guard))
+        .layer(CompressionLayer::new().zstd(true).compress_when(compressed))
+        .with_state(app.clone());
+    Ok((app, router))
+}
+
+/// The guard answers before: this is reached by nobody, and is here so that the guard sees such requests.
+async fn no_such_path(request: Request) -> ApiError {
+    ApiError::NoSuchPath(request.uri().path().chars().take(200).collect())
+}
+
+async fn read_tls(files: TlsFiles) -> Result<RustlsConfig, ServeError> {
+    // An error says that the process has a provider already, which does as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let read = async {
+        let certificate = fs::read(&files.certificate)?;
+        let key = fs::read(&files.key)?;
+        RustlsConfig::from_pem(certificate, key).await
+    };
+    read.await.map_err(|error| ServeError::Tls {
+        reason: error.to_string(),
+        certificate: files.certificate.clone(),
+        key: files.key.clone(),
+    })
+}
+
+impl BoundServer {
+    /// Where it listens; with the port that the system chose, where 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `http://…` or `https://…`.
+    pub fn base_url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    /// Serves until `shutdown` resolves.
+    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), ServeError> {
+        let BoundServer {
+            app,
+            router,
+            listener,
+            tls,
+            ..
+        } = self;
+        let handle = Handle::new();
+        let service = router.into_make_service();
+        let serving = {
+            let handle = handle.clone();
+            async move {
+                match tls {
+                    Some(tls) => {
+                        axum_server::from_tcp_rustls(listener, tls)?
+                            .handle(handle)
+                            .serve(service)
+                            .await
+                    }
+                    None => {
+                        axum_server::from_tcp(listener)?
+                            .handle(handle)
+                            .serve(service)
+                            .await
+                    }
+                }
+            }
+        };
+        let watching = app.wake.watch(&**app.store(), POLL_EVERY);
+        let stopping = async {
+            shutdown.await;
+            // Those who wait are answered first: they hold connections that would otherwise be waited for.
+            app.stopping.send_replace(true);
+            handle.graceful_shutdown(Some(SHUTDOWN_GRACE));
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            ended = serving => ended.map_err(ServeError::Ended),
+            () = watching => Ok(()),
+            () = keep_metrics(&app) => Ok(()),
+            () = stopping => Ok(()),
+        }
+    }
+}
+
+async fn keep_metrics(app: &App) {
+    let mut ticks = tokio::time::interval(METRICS_UPKEEP_EVERY);
+    loop {
+        ticks.tick().await;
+        app.metrics.upkeep();
+    }
+}

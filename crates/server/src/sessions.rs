@@ -1,0 +1,348 @@
+//! What the server remembers of each agent's worker: whose it is, and the answers that may not have arrived.
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use gristmill_model::WorkerId;
+use gristmill_store::{NewWorker, Store, WorkerRow};
+use tokio::sync::watch;
+
+use crate::caller::Caller;
+use crate::error::ApiError;
+use crate::limits::{ANSWERS_KEPT_MAX, SESSIONS_MAX};
+
+/// An answer, on its way or there.
+type Answer = Shared<BoxFuture<'static, Result<Bytes, ApiError>>>;
+
+/// The workers that this server has spoken with.
+#[derive(Debug, Default)]
+pub struct Sessions {
+    sessions: Mutex<HashMap<WorkerId, Arc<Session>>>,
+    uses: AtomicU64,
+}
+
+/// One worker.
+pub struct Session {
+    /// Its id.
+    pub worker: WorkerId,
+    owner: Owner,
+    answers: Mutex<Answers>,
+    used: AtomicU64,
+    heartbeat: AtomicU64,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Session")
+            .field("worker", &self.worker)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whose a worker is. It stands in the worker's row, so that every server can tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Owner {
+    subject: String,
+    token: String,
+}
+
+#[derive(Default)]
+struct Answers {
+    /// Requests up to this number are over.
+    floor: u64,
+    kept: BTreeMap<u64, Kept>,
+}
+
+#[derive(Clone)]
+struct Kept {
+    answer: Answer,
+    waiters: watch::Sender<usize>,
+}
+
+/// Counts one request that waits for an answer, until it is dropped.
+pub struct Waiter(watch::Sender<usize>);
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.0.send_modify(|waiters| *waiters -= 1);
+    }
+}
+
+/// What stands before the token's id in the row of a worker that came over HTTP.
+const TOKEN_PREFIX: &str = "token:";
+
+/// The row of an agent's worker: its owner is the token's, whatever the agent says of itself.
+pub fn new_worker(caller: &Caller, name: &str, host: &str, process_id: u32) -> NewWorker {
+    NewWorker {
+        name: format!("{}/{name}", caller.subject),
+        // Never the name of this machine alone: the process is not looked for here.
+        host: format!("{host}, over HTTP"),
+        process_id,
+        process_started: format!("{TOKEN_PREFIX}{}", caller.token),
+    }
+}
+
+impl Owner {
+    fn of(row: &WorkerRow) -> Option<Owner> {
+        let token = row.worker.process_started.strip_prefix(TOKEN_PREFIX)?;
+        let (subject, _) = row.worker.name.split_once('/')?;
+        Some(Owner {
+            subject: subject.to_owned(),
+            token: token.to_owned(),
+        })
+    }
+
+    fn is(&self, caller: &Caller) -> bool {
+        *self.subject == *caller.subject && *self.token == *caller.token
+    }
+}
+
+impl Sessions {
+    fn lock(&self) -> MutexGuard<'_, HashMap<WorkerId, Arc<Session>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session of a worker, which must be the caller's.
+    pub async fn of_caller(
+        &self,
+        store: &dyn Store,
+        caller: &Caller,
+        worker: WorkerId,
+    ) -> Result<Arc<Session>, ApiError> {
+        let known = self.lock().get(&worker).cloned();
+        let session = match known {
+            Some(session) => session,
+            None => {
+                let rows = store.workers().await?;
+                let row = rows
+                    .iter()
+                    .find(|row| row.id == worker)
+                    .ok_or(ApiError::WorkerUnknown(worker.0))?;
+                let owner = Owner::of(row).ok_or_else(|| not_yours(worker))?;
+                if !owner.is(caller) {
+                    return Err(not_yours(worker));
+                }
+                self.remember(worker, owner)
+            }
+        };
+        if !session.owner.is(caller) {
+            return Err(not_yours(worker));
+        }
+        session
+            .used
+            .store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        Ok(session)
+    }
+
+    /// Begins the session of a worker that the caller has just registered.
+    pub fn begin(&self, caller: &Caller, worker: WorkerId) {
+        let owner = Owner {
+            subject: caller.subject.to_string(),
+            token: caller.token.to_string(),
+        };
+        self.remember(worker, owner);
+    }
+
+    fn remember(&self, worker: WorkerId, owner: Owner) -> Arc<Session> {
+        let mut sessions = self.lock();
+        if sessions.len() >= SESSIONS_MAX {
+            let oldest = sessions
+                .values()
+                .min_by_key(|session| session.used.load(Ordering::Relaxed));
+            if let Some(oldest) = oldest.map(|session| session.worker) {
+                sessions.remove(&oldest);
+            }
+        }
+        let used = AtomicU64::new(self.uses.fetch_add(1, Ordering::Relaxed));
+        let session = Session {
+            worker,
+            owner,
+            answers: Mutex::default(),
+            used,
+            heartbeat: AtomicU64::new(0),
+        };
+        // Two requests may have looked the worker up at once; the first one's session holds.
+        sessions
+            .entry(worker)
+            .or_insert_with(|| Arc::new(session))
+            .clone()
+    }
+
+    /// Forgets a worker that left or was lost.
+    pub fn end(&self, worker: WorkerId) {
+        self.lock().remove(&worker);
+    }
+}
+
+fn not_yours(worker: WorkerId) -> ApiError {
+    ApiError::forbidden(
+        format!("worker {worker} was not registered with this token"),
+        "register a worker of your own",
+    )
+}
+
+impl Session {
+    /// The answer to request `number`: the one that is kept, or that of `start`, which then runs to its end
+    /// whether or not anybody waits for it. `start` is told how many wait. A failed request is not kept.
+    pub fn answer<F>(
+        self: &Arc<Self>,
+        number: u64,
+        acknowledged: u64,
+        start: impl FnOnce(watch::Receiver<usize>) -> F,
+    ) -> Result<(Answer, Waiter), ApiError>
+    where
+        F: Future<Output = Result<Bytes, ApiError>> + Send + 'static,
+    {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.acknowledge(acknowledged);
+        if let Some(kept) = answers.kept.get(&number) {
+            kept.waiters.send_modify(|waiters| *waiters += 1);
+            return Ok((kept.answer.clone(), Waiter(kept.waiters.clone())));
+        }
+        if number <= answers.floor {
+            return Err(ApiError::Stale {
+                worker: self.worker.0,
+                number,
+            });
+        }
+        let waiters = watch::Sender::new(1);
+        let (work, session) = (start(waiters.subscribe()), self.clone());
+        let task = tokio::spawn(async move {
+            let answer = work.await;
+            if answer.is_err() {
+                session
+                    .answers
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .kept
+                    .remove(&number);
+            }
+            answer
+        });
+        let answer = async move { task.await.unwrap_or(Err(ApiError::Stopping)) }
+            .boxed()
+            .shared();
+        answers.keep(
+            number,
+            Kept {
+                answer: answer.clone(),
+                waiters: waiters.clone(),
+            },
+        );
+        Ok((answer, Waiter(waiters)))
+    }
+
+    /// Whether a heartbeat is new: one that comes again must not be counted twice.
+    pub fn is_new_heartbeat(&self, number: u64) -> bool {
+        self.heartbeat.fetch_max(number, Ordering::Relaxed) < number
+    }
+}
+
+impl Answers {
+    fn acknowledge(&mut self, number: u64) {
+        self.kept = self.kept.split_off(&number.saturating_add(1));
+        self.floor = self.floor.max(number);
+    }
+
+    fn keep(&mut self, number: u64, kept: Kept) {
+        self.kept.insert(number, kept);
+        while self.kept.len() > ANSWERS_KEPT_MAX {
+            if let Some((first, _)) = self.kept.pop_first() {
+                self.floor = self.floor.max(first);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> Arc<Session> {
+        Sessions::default().remember(
+            WorkerId(1),
+            Owner {
+                subject: "s".to_owned(),
+                token: "t".to_owned(),
+            },
+        )
+    }
+
+    async fn ask(
+        session: &Arc<Session>,
+        number: u64,
+        acknowledged: u64,
+        text: &'static str,
+    ) -> Result<Bytes, ApiError> {
+        let (answer, _waiter) = session.answer(number, acknowledged, |_| async move {
+            if text == "fail" {
+                Err(ApiError::Stopping)
+            } else {
+                Ok(Bytes::from_static(text.as_bytes()))
+            }
+        })?;
+        answer.await
+    }
+
+    #[tokio::test]
+    async fn the_same_number_gets_the_first_answer_until_it_is_acknowledged() {
+        let session = session();
+        assert_eq!(ask(&session, 2, 0, "two").await.unwrap(), "two");
+        assert_eq!(
+            ask(&session, 1, 0, "one").await.unwrap(),
+            "one",
+            "requests may overtake one another"
+        );
+        assert_eq!(ask(&session, 2, 0, "again").await.unwrap(), "two");
+        assert_eq!(ask(&session, 3, 2, "three").await.unwrap(), "three");
+        assert!(matches!(
+            ask(&session, 2, 2, "late").await,
+            Err(ApiError::Stale { number: 2, .. })
+        ));
+        for number in 4..20 {
+            ask(&session, number, 0, "more").await.unwrap();
+        }
+        assert_eq!(session.answers.lock().unwrap().kept.len(), ANSWERS_KEPT_MAX);
+        assert!(matches!(
+            ask(&session, 4, 0, "dropped").await,
+            Err(ApiError::Stale { .. })
+        ));
+    }
+
+    #[tokio::test]
+    async fn a_failed_request_is_tried_again_and_one_under_way_is_shared() {
+        let session = session();
+        assert!(ask(&session, 1, 0, "fail").await.is_err());
+        assert_eq!(ask(&session, 1, 0, "now").await.unwrap(), "now");
+
+        let (release, released) = tokio::sync::oneshot::channel::<()>();
+        let (first, first_waiter) = session
+            .answer(2, 0, |mut waiters| async move {
+                let _ = released.await;
+                let _ = waiters.wait_for(|waiters| *waiters == 1).await;
+                Ok(Bytes::from_static(b"slow"))
+            })
+            .unwrap();
+        let (second, _second_waiter) = session
+            .answer(2, 0, |_| async { Err(ApiError::Stopping) })
+            .unwrap();
+        drop((first, first_waiter));
+        release.send(()).unwrap();
+        assert_eq!(second.await.unwrap(), "slow");
+    }
+
+    #[test]
+    fn repeated_heartbeats_are_told_from_new_ones() {
+        let session = session();
+        assert_eq!(
+            [1, 2, 2, 1, 3].map(|number| session.is_new_heartbeat(number)),
+            [true, true, false, false, true]
+        );
+    }
+}

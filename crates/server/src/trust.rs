@@ -1,0 +1,188 @@
+//! Who is let in: tokens signed by a key of the trust folder, listed there, not expired and not revoked.
+//!
+//! The folder holds two files, both written as a whole and renamed into place, so that they can be read at any
+//! moment, by any number of servers (a shared or a copied folder):
+//!
+//! * `keys.json`: the signing keys, newest last. The newest signs; all verify. Secret: readable by its owner alone.
+//! * `tokens.json`: every token that was given out, without its signature, and when it was revoked.
+//!
+//! A token that is not on the list is refused even where its signature is good, so a lost list lets nobody in.
+
+mod folder;
+mod token;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::http::{HeaderMap, header};
+use gristmill_model::Clock;
+
+pub use folder::{NewToken, TrustError, TrustFolder};
+pub use token::TokenRecord;
+
+use crate::caller::{Caller, QueueScope};
+use crate::error::ApiError;
+use crate::limits::{CLOCK_SKEW_MS_MAX, TRUST_RELOADED_EVERY};
+use folder::Contents;
+
+/// Decides who a request comes from.
+#[derive(Debug)]
+pub enum Trust {
+    /// There is no trust folder: the server listens on loopback only, and whoever reaches it may do everything.
+    Loopback,
+    /// Tokens of a folder.
+    Tokens(TokenTrust),
+}
+
+/// Tokens of a folder, looked at again when it changes.
+pub struct TokenTrust {
+    folder: TrustFolder,
+    clock: Arc<dyn Clock>,
+    reload_every: Duration,
+    loaded: Mutex<Loaded>,
+}
+
+struct Loaded {
+    contents: Result<Arc<Contents>, String>,
+    looked_at: Instant,
+}
+
+impl fmt::Debug for TokenTrust {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("TokenTrust")
+            .field("folder", &self.folder)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Trust {
+    /// The tokens of a folder, which must be readable now.
+    pub fn tokens(folder: PathBuf, clock: Arc<dyn Clock>) -> Result<Trust, TrustError> {
+        Trust::reloading(folder, clock, TRUST_RELOADED_EVERY)
+    }
+
+    /// As [`Trust::tokens`], looked at again every so often; at every request for zero.
+    pub fn reloading(
+        folder: PathBuf,
+        clock: Arc<dyn Clock>,
+        reload_every: Duration,
+    ) -> Result<Trust, TrustError> {
+        let folder = TrustFolder::new(folder);
+        let contents = Ok(Arc::new(folder.read()?));
+        let loaded = Mutex::new(Loaded {
+            contents,
+            looked_at: Instant::now(),
+        });
+        Ok(Trust::Tokens(TokenTrust {
+            folder,
+            clock,
+            reload_every,
+            loaded,
+        }))
+    }
+
+    /// Who sends a request with these headers.
+    pub fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, ApiError> {
+        match self {
+            Trust::Loopback => check_local(headers).map(|()| Caller::local()),
+            Trust::Tokens(tokens) => tokens.authenticate(headers),
+        }
+    }
+}
+
+impl TokenTrust {
+    fn contents(&self) -> Result<Arc<Contents>, ApiError> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if loaded.looked_at.elapsed() >= self.reload_every {
+            loaded.looked_at = Instant::now();
+            let stamp = self.folder.stamp();
+            let known = loaded.contents.as_ref().ok().map(|contents| contents.stamp);
+            if known.is_none() || known != Some(stamp) {
+                loaded.contents = self
+                    .folder
+                    .read()
+                    .map(Arc::new)
+                    .map_err(|error| error.to_string());
+            }
+        }
+        loaded.contents.clone().map_err(ApiError::Trust)
+    }
+
+    fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, ApiError> {
+        let refuse = |reason: &str| ApiError::Unauthorized(reason.to_owned());
+        let header = headers
+            .get(header::AUTHORIZATION)
+            .ok_or_else(|| refuse("the request has no token"))?;
+        let text = header
+            .to_str()
+            .ok()
+            .and_then(|value| value.split_once(' '))
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+            .map(|(_, token)| token.trim())
+            .ok_or_else(|| refuse("the Authorization header is not `Bearer TOKEN`"))?;
+        let contents = self.contents()?;
+        let claims = contents.verify(text).map_err(|reason| refuse(&reason))?;
+        let now = self.clock.now();
+        if claims.exp.saturating_mul(1_000) <= now.0 {
+            return Err(refuse("the token has expired"));
+        }
+        if claims.iat.saturating_mul(1_000) > now.0.saturating_add(CLOCK_SKEW_MS_MAX) {
+            return Err(refuse(
+                "the token begins in the future: the clocks of its maker and of this server differ",
+            ));
+        }
+        let record = contents
+            .token(&claims.jti)
+            .ok_or_else(|| refuse("the token is not on the server's list"))?;
+        if record.revoked_at.is_some() {
+            return Err(refuse("the token was revoked"));
+        }
+        // The list and the signed text must say the same; where they differ, somebody changed the list.
+        if record.subject != claims.sub || record.role != claims.role || record.queues != claims.queues {
+            return Err(refuse("the token and the server's list of tokens differ"));
+        }
+        Ok(Caller {
+            subject: claims.sub.as_str().into(),
+            token: claims.jti.as_str().into(),
+            role: Some(claims.role),
+            queues: QueueScope::new(claims.queues.iter().map(String::as_str)),
+        })
+    }
+}
+
+/// Without tokens, only programs of this machine are let in: a web page that a browser shows sends its own
+/// origin, or a foreign host's name that was made to point here.
+fn check_local(headers: &HeaderMap) -> Result<(), ApiError> {
+    let names_this_machine = |authority: &str| {
+        let host = authority.rsplit_once(':').map_or(authority, |(host, port)| {
+            if port.bytes().all(|byte| byte.is_ascii_digit()) {
+                host
+            } else {
+                authority
+            }
+        });
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        host.eq_ignore_ascii_case("localhost")
+            || host
+                .parse::<std::net::IpAddr>()
+                .is_ok_and(|address| address.is_loopback())
+    };
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let origin = headers
+        .get(header::ORIGIN)
+        .map(|origin| origin.to_str().unwrap_or_default());
+    let origin_host = origin.map(|origin| origin.split_once("://").map_or(origin, |(_, host)| host));
+    if host.is_none_or(names_this_machine) && origin_host.is_none_or(names_this_machine) {
+        return Ok(());
+    }
+    Err(ApiError::forbidden(
+        "a server without tokens answers only requests to its loopback address",
+        "send them to 127.0.0.1, or start the server with --trust",
+    ))
+}
+
+#[cfg(test)]
+mod tests;

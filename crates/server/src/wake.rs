@@ -1,0 +1,260 @@
+//! Claims that wait for work.
+//!
+//! Waiting claims of the same queues and kinds stand in line at one gate. When there may be work, the first of a
+//! line tries; only where it got something does the next one try too. So a submit costs one claim for each gate,
+//! not one for each agent that waits.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use gristmill_model::{Clock, Lease, Timestamp};
+use gristmill_store::{Exchanged, Store, StoreError, Want};
+use tokio::sync::watch;
+
+/// What claims wait for: queues and kinds, sorted.
+type Key = (Vec<Arc<str>>, Vec<Arc<str>>);
+
+/// All gates.
+#[derive(Debug, Default)]
+pub struct Wake {
+    gates: Mutex<HashMap<Key, Weak<Gate>>>,
+}
+
+#[derive(Debug)]
+struct Gate {
+    /// Counts the moments at which there may have been work.
+    moments: watch::Sender<u64>,
+    /// The moment after which the last claim found nothing. Whoever holds the lock claims.
+    dry_since: tokio::sync::Mutex<u64>,
+}
+
+impl Wake {
+    /// There may be work.
+    pub fn ring(&self) {
+        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        gates.retain(|_, gate| match gate.upgrade() {
+            Some(gate) => {
+                gate.moments.send_modify(|moment| *moment += 1);
+                true
+            }
+            None => false,
+        });
+    }
+
+    /// Rings when the store has work, and every so often for what other processes submitted. Never returns.
+    pub async fn watch(&self, store: &dyn Store, every: Duration) {
+        let mut ticks = tokio::time::interval(every);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = store.wait_for_work() => {}
+                _ = ticks.tick() => {}
+            }
+            self.ring();
+        }
+    }
+
+    fn gate(&self, want: &Want) -> Arc<Gate> {
+        let mut key = (want.queues.clone(), want.kinds.clone());
+        key.0.sort();
+        key.1.sort();
+        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(gate) = gates.get(&key).and_then(Weak::upgrade) {
+            return gate;
+        }
+        let gate = Arc::new(Gate {
+            moments: watch::Sender::new(1),
+            dry_since: tokio::sync::Mutex::new(0),
+        });
+        gates.insert(key, Arc::downgrade(&gate));
+        gate
+    }
+
+    /// Claims with `claim` until it brings a lease or `ended` resolves; then the last answer is returned.
+    /// `first` is what a claim before the waiting answered.
+    pub async fn claim_when_there_is_work<C, F>(
+        &self,
+        want: &Want,
+        clock: &dyn Clock,
+        first: Exchanged,
+        claim: C,
+        ended: impl Future<Output = ()>,
+    ) -> Result<Exchanged, StoreError>
+    where
+        C: Fn() -> F,
+        F: Future<Output = Result<Exchanged, StoreError>>,
+    {
+        let gate = self.gate(want);
+        let mut moments = gate.moments.subscribe();
+        // Something may have come between the first claim and the gate, so the first moment is taken as new.
+        let mut seen = 0;
+        let mut last = first;
+        let mut ended = std::pin::pin!(ended);
+        loop {
+            tokio::select! {
+                () = &mut ended => return Ok(last),
+                moment = moments.wait_for(|moment| *moment > seen) => drop(moment),
+                () = until(last.next_run_at, clock) => {}
+            }
+            let mut dry_since = tokio::select! {
+                () = &mut ended => return Ok(last),
+                turn = gate.dry_since.lock() => turn,
+            };
+            let due = last.next_run_at.is_some_and(|at| at <= clock.now());
+            let moment = *gate.moments.borrow();
+            if *dry_since >= moment && !due {
+                // Someone before found nothing, and nothing has come since.
+                seen = moment;
+                continue;
+            }
+            last = claim().await?;
+            if last.lease.as_ref().is_some_and(|lease: &Lease| lease.jobs() > 0) {
+                return Ok(last);
+            }
+            *dry_since = moment;
+            seen = moment;
+        }
+    }
+}
+
+/// Resolves at `at` by `clock`, or never.
+async fn until(at: Option<Timestamp>, clock: &dyn Clock) {
+    match at {
+        Some(at) => {
+            let left_ms = at.since_ms(clock.now()).max(1);
+            tokio::time::sleep(Duration::from_millis(left_ms.unsigned_abs())).await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use gristmill_model::{LeaseId, LeasedSlice, PackedArray, Positions, SystemClock};
+
+    use super::*;
+
+    fn want(queue: &str) -> Want {
+        Want {
+            jobs_max: 1,
+            queues: vec![queue.into()],
+            kinds: Vec::new(),
+        }
+    }
+
+    fn lease() -> Exchanged {
+        let slice = LeasedSlice {
+            lease: LeaseId(1),
+            batch: gristmill_model::BatchId(1),
+            kind: "k".into(),
+            positions: Positions::all(1),
+            payloads: PackedArray::parse("[1]").unwrap(),
+            attempt: 1,
+            rescues: 0,
+            timeout_ms: None,
+            submitted_at: Timestamp(0),
+        };
+        Exchanged {
+            lease: Some(Lease {
+                id: LeaseId(1),
+                slices: vec![slice],
+            }),
+            ..Exchanged::default()
+        }
+    }
+
+    /// Waits until all tasks wait on something else: on the one thread of these tests they run in turn.
+    async fn settle() {
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn one_claim_for_all_that_wait_while_there_is_nothing_and_one_more_for_each_that_gets_something() {
+        let (wake, claims, jobs) = (
+            Arc::new(Wake::default()),
+            Arc::new(AtomicU32::new(0)),
+            Arc::new(AtomicU32::new(0)),
+        );
+        let (stop, _) = watch::channel(false);
+        let mut waiting = Vec::new();
+        for _ in 0..10 {
+            let (wake, claims, jobs, mut stopped) =
+                (wake.clone(), claims.clone(), jobs.clone(), stop.subscribe());
+            waiting.push(tokio::spawn(async move {
+                let claim = || async {
+                    claims.fetch_add(1, Ordering::SeqCst);
+                    let got =
+                        jobs.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+                    Ok(got.map_or_else(|_| Exchanged::default(), |_| lease()))
+                };
+                let ended = async {
+                    let _ = stopped.wait_for(|stopped| *stopped).await;
+                };
+                let want = want("a");
+                wake.claim_when_there_is_work(&want, &SystemClock, Exchanged::default(), claim, ended)
+                    .await
+                    .unwrap()
+            }));
+        }
+        settle().await;
+        assert_eq!(
+            claims.load(Ordering::SeqCst),
+            1,
+            "the first looks whether something came, for all"
+        );
+        wake.ring();
+        settle().await;
+        assert_eq!(claims.load(Ordering::SeqCst), 2);
+        jobs.store(3, Ordering::SeqCst);
+        wake.ring();
+        settle().await;
+        assert_eq!(claims.load(Ordering::SeqCst), 2 + 3 + 1);
+        assert_eq!(waiting.iter().filter(|task| task.is_finished()).count(), 3);
+        stop.send_replace(true);
+        let mut got = 0;
+        for task in waiting {
+            got += task.await.unwrap().lease.map_or(0, |lease| lease.jobs());
+        }
+        assert_eq!(got, 3);
+        wake.ring();
+        assert!(
+            wake.gates.lock().unwrap().is_empty(),
+            "gates that nobody waits at are forgotten"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_delayed_job_is_claimed_when_it_is_due() {
+        let wake = Wake::default();
+        let soon = SystemClock.now().plus_ms(200);
+        let claims = AtomicU32::new(0);
+        let claim = || async {
+            let count = claims.fetch_add(1, Ordering::SeqCst);
+            Ok(if count == 0 {
+                Exchanged {
+                    next_run_at: Some(soon),
+                    ..Exchanged::default()
+                }
+            } else {
+                lease()
+            })
+        };
+        let first = Exchanged {
+            next_run_at: Some(soon),
+            ..Exchanged::default()
+        };
+        let clock = gristmill_model::ManualClock::new(soon.plus_ms(-200));
+        let want = want("a");
+        let waiting = wake.claim_when_there_is_work(&want, &clock, first, claim, std::future::pending());
+        let mut waiting = std::pin::pin!(waiting);
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        clock.advance_ms(200);
+        assert!(waiting.await.unwrap().lease.is_some());
+    }
+}
