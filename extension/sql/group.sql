@@ -4,6 +4,7 @@ LOAD 'pg_batchexec';
 SET batchexec.explain = off;
 SET max_parallel_workers_per_gather = 0;
 SET enable_sort = off;
+SET jit = off;
 CREATE TABLE grouped (i int, small smallint, name text, code char(4), f double precision, n numeric, flag bool, v int, day date);
 INSERT INTO grouped
     SELECT k % 10, k % 3, 'name ' || k % 4, left('abcd', k % 4 + 1), (k % 5) / 2.0, (k % 6)::numeric, k % 2 = 0, k, date '2024-01-01' + k % 2

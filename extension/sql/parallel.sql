@@ -45,3 +45,10 @@ INSERT INTO child SELECT k, 'x' FROM generate_series(11, 20) k;
 SELECT * FROM compare('SELECT sum(k), count(*) FROM parent WHERE k > 5');
 SELECT * FROM compare('SELECT sum(k), count(*) FROM ONLY parent WHERE k > 5');
 DROP TABLE parent, child;
+-- Workers' figures reach EXPLAIN.
+CREATE TABLE shared AS SELECT k FROM generate_series(1, 5000) k;
+VACUUM (ANALYZE, FREEZE) shared;
+SET max_parallel_workers_per_gather = 2; SET batchexec.explain = on;
+SELECT regexp_replace(line, '\(rows mean.*|page=\d+ capacity=0 scan end=\d+', '...')
+    FROM explain_figures('SELECT count(*) FROM shared WHERE k > 10') line WHERE line ~ 'Batches:|Pages on';
+DROP TABLE shared;

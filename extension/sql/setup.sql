@@ -51,3 +51,13 @@ BEGIN
         RETURN NEXT;
     END IF;
 END $$;
+
+-- EXPLAIN (ANALYZE) as all versions print it.
+CREATE FUNCTION explain_figures(query text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+    line text;
+BEGIN
+    FOR line IN EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF, BUFFERS OFF) ' || query LOOP
+        RETURN NEXT regexp_replace(line, 'actual rows=(\d+)(\.00)? loops', 'actual rows=\1 loops');
+    END LOOP;
+END $$;

@@ -48,3 +48,10 @@ SELECT * FROM compare('SELECT mixed, count(*) FROM scales WHERE k < 30 GROUP BY 
 SELECT * FROM compare('SELECT sum(fixed * k), sum(fixed * 1e15 * 1e15) FROM scales');
 SELECT * FROM compare('SELECT count(*) FROM scales WHERE fixed = 10 OR mixed < 1.125 OR wide > 4e22');
 DROP TABLE scales;
+-- A scale that 128 bits can't hold beside a large value.
+CREATE TABLE deep (n numeric);
+INSERT INTO deep VALUES (('0.' || repeat('0', 50) || '1')::numeric), (4.28), (17.1), (('0.' || repeat('0', 50) || '1')::numeric), (123456.789);
+SELECT * FROM compare('SELECT sum(n), avg(n) FROM deep');
+INSERT INTO deep SELECT 9e17 + i FROM generate_series(1, 20) i;
+SELECT * FROM compare('SELECT sum(n), avg(n), sum(n) FILTER (WHERE n > 100) FROM deep');
+DROP TABLE deep;

@@ -12,9 +12,9 @@
 #include "optimizer/optimizer.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
-#include "utils/pg_locale.h"
 
 #include "aggregate.h"
+#include "collation.h"
 
 typedef struct AggregateEntry
 {
@@ -85,17 +85,6 @@ aggregate_lookup(Oid function)
 	return NULL;
 }
 
-static bool
-is_c_collation(Oid collation)
-{
-#if PG_VERSION_NUM >= 180000
-	return OidIsValid(collation) &&
-		pg_newlocale_from_collation(collation)->collate_is_c;
-#else
-	return OidIsValid(collation) && lc_collate_is_c(collation);
-#endif
-}
-
 /* Why an aggregate can't run over batches, or NULL. */
 const char *
 aggregate_obstacle(const Aggref *aggref)
@@ -118,7 +107,7 @@ aggregate_obstacle(const Aggref *aggref)
 		return "an aggregate's argument holds a subquery";
 	if (ops == &minimum_varlena_ops &&
 		aggref->aggfnoid != F_MIN_NUMERIC && aggref->aggfnoid != F_MAX_NUMERIC &&
-		!is_c_collation(aggref->inputcollid))
+		!collation_is_c(aggref->inputcollid))
 		return "min and max of text are batched for the C collation only";
 	return NULL;
 }

@@ -62,7 +62,6 @@ flush_sum(const Aggregate *aggregate, NumericState *state)
 
 	add_large(aggregate, state, NumericGetDatum(sum));
 	state->sum = 0;
-	state->scale = state->display_scale;
 }
 
 /* Bring the sum to a scale that holds values of this one. */
@@ -70,43 +69,36 @@ static void
 raise_scale(const Aggregate *aggregate, NumericState *state, int scale)
 {
 	if (!int128_multiply_by_power(&state->sum, scale - state->scale))
-	{
 		flush_sum(aggregate, state);
-		state->sum = 0;
-	}
 	state->scale = scale;
 }
 
+/* Add value / 10^scale. */
 static void
 add_scaled(const Aggregate *aggregate, NumericState *state, int64 value,
 		   int scale, int display_scale)
 {
 	int128		term = value;
+	int128		sum;
 
 	if (scale > state->scale)
 		raise_scale(aggregate, state, scale);
-	else if (!int128_multiply_by_power(&term, state->scale - scale) ||
-			 __builtin_add_overflow(state->sum, term, &term))
+	else if (!int128_multiply_by_power(&term, state->scale - scale))
 	{
+		/* A sum of many digits after the point: start another at this scale. */
 		flush_sum(aggregate, state);
 		state->scale = scale;
-		state->sum = value;
-		state->display_scale = Max(state->display_scale, display_scale);
-		return;
 	}
-	else
+	if (__builtin_add_overflow(state->sum, term, &sum))
 	{
-		state->sum = term;
-		state->display_scale = Max(state->display_scale, display_scale);
-		return;
-	}
-	state->display_scale = Max(state->display_scale, display_scale);
-	if (__builtin_add_overflow(state->sum, term, &state->sum))
-	{
-		state->sum -= term;
+		int			scale_before = state->scale;
+
 		flush_sum(aggregate, state);
-		state->sum = term;
+		state->scale = scale_before;
+		sum = term;
 	}
+	state->sum = sum;
+	state->display_scale = Max(state->display_scale, display_scale);
 }
 
 /* Add a stored numeric of any form. */

@@ -4,15 +4,14 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/array.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
-#include "utils/pg_locale.h"
 
+#include "collation.h"
 #include "expr.h"
 #include "numeric_vector.h"
 
@@ -218,26 +217,6 @@ vector_reset_constants(VectorContext *context)
 	}
 }
 
-static bool
-collation_compares_bytes(Oid collation)
-{
-#if PG_VERSION_NUM >= 180000
-	return OidIsValid(collation) &&
-		pg_newlocale_from_collation(collation)->collate_is_c;
-#else
-	return OidIsValid(collation) && lc_collate_is_c(collation);
-#endif
-}
-
-/* May text of this collation be compared for equality by its bytes? */
-static bool
-collation_is_deterministic(Oid collation)
-{
-	return OidIsValid(collation) &&
-		(collation == DEFAULT_COLLATION_OID || collation == C_COLLATION_OID ||
-		 get_collation_isdeterministic(collation));
-}
-
 static VectorExpr *
 convert_to(VectorExpr *operand, const Expr *source, ValueKind kind,
 		   VectorOperation operation)
@@ -278,7 +257,7 @@ compile_comparison(const Expr *source, VectorOperation operation,
 	if (left->kind == VALUE_TEXT)
 	{
 		if (operation <= OPERATION_NE ? !collation_is_deterministic(collation) :
-			!collation_compares_bytes(collation))
+			!collation_is_c(collation))
 			return NULL;
 	}
 	match_date_with_timestamp(left, &right, source);

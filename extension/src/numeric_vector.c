@@ -229,18 +229,21 @@ numeric_vector_rescale(Vector *result, const Vector *vector, int scale,
 	return !overflows;
 }
 
-/* *value times 10^power, or false. */
+/* *value times 10^power; false, and *value as it was, where it doesn't fit. */
 bool
 int128_multiply_by_power(int128 *value, int power)
 {
+	int128		product = *value;
+
 	while (power > 0)
 	{
 		int			step = Min(power, POWER_OF_TEN_MAX);
 
-		if (__builtin_mul_overflow(*value, (int128) powers_of_ten[step], value))
+		if (__builtin_mul_overflow(product, (int128) powers_of_ten[step], &product))
 			return false;
 		power -= step;
 	}
+	*value = product;
 	return true;
 }
 
