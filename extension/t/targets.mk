@@ -3,8 +3,8 @@
 PG_CONFIG ?= pg_config
 CHECK = PG_CONFIG=$(PG_CONFIG) t/
 
-.PHONY: test-checks test-regress test-differential test-tpch test-accounting test-sqlsmith test-assertions \
-	test-pg17 test-pg18 test-all
+.PHONY: test-checks test-regress test-differential test-accounting test-concurrency test-tpch \
+	test-sqlsmith test-assertions test-pg17 test-pg18 test-all
 
 # The checks' own tests.
 test-checks:
@@ -18,11 +18,15 @@ test-regress: all
 test-differential: all
 	$(CHECK)differential_check.py $(if $(SEED),--seed $(SEED)) $(if $(PAIRS),--pairs $(PAIRS))
 
-# The 22 queries of TPC-H at scale factor 0.1, serial and parallel.
 # Limits, statistics, cancels, memory: what a scan owes beside its rows.
 test-accounting: all
 	$(CHECK)accounting_check.py
 
+# Scans under concurrent updates, deletes, inserts and vacuums.
+test-concurrency: all
+	$(CHECK)concurrency_check.py
+
+# The 22 queries of TPC-H at scale factor 0.1, serial and parallel.
 test-tpch: all
 	$(CHECK)tpch_check.py
 
@@ -34,12 +38,13 @@ test-sqlsmith: all
 test-assertions:
 	$(CHECK)assertions_check.py
 
-# Another Debian release in a chroot: build, install, own suite.
+# Another Debian release in a chroot: build, install, own suite, a slice of the differential check.
+RELEASE_PAIRS = 2000
 test-pg17:
-	t/debian_release_check.py 17
+	t/debian_release_check.py 17 --pairs $(RELEASE_PAIRS)
 
 test-pg18:
-	t/debian_release_check.py 18
+	t/debian_release_check.py 18 --pairs $(RELEASE_PAIRS)
 
 # Everything that one server version needs.
-test-all: test-checks test-regress test-differential test-accounting test-tpch test-sqlsmith
+test-all: check test-checks test-regress test-differential test-accounting test-concurrency test-tpch test-sqlsmith
