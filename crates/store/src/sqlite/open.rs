@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
-use super::failure::Result;
+use super::failure::{Failure, Result};
 use super::limits::STATEMENTS_MAX;
 use super::options::{SqliteOptions, Synchronous};
 use crate::StoreError;
@@ -20,6 +20,9 @@ pub const APPLICATION_ID: i64 = 0x4752_4d4c;
 /// Bytes of a page. SQLite's default; 8 and 16 KiB were measured and won nothing.
 const PAGE_BYTES: u64 = 4_096;
 
+/// How often to try again when other processes open a new store at the same moment.
+const SET_UP_ATTEMPTS_MAX: u32 = 20;
+
 /// Opens the connection that writes; makes and migrates the store where that is needed.
 pub(super) fn open_writer(path: &Path, options: &SqliteOptions) -> Result<Connection> {
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -28,8 +31,27 @@ pub(super) fn open_writer(path: &Path, options: &SqliteOptions) -> Result<Connec
     }
     let mut connection = Connection::open_with_flags(path, flags)?;
     prepare(&connection, options.busy_timeout_ms)?;
-    check_owner(&connection, path)?;
-    check_version(&connection, path)?;
+    let mut attempt = 1;
+    while let Err(failure) = set_up(&mut connection, path, options) {
+        // Processes that open a new store at the same moment get in each other's way.
+        if !is_busy(&failure) || attempt == SET_UP_ATTEMPTS_MAX {
+            return Err(failure);
+        }
+        attempt += 1;
+        // Waits for whoever writes at this moment.
+        connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK")?;
+    }
+    if let Some(bytes) = options.size_bytes_max {
+        let pages = i64::try_from(bytes / PAGE_BYTES).unwrap_or(i64::MAX);
+        connection.pragma_update(None, "max_page_count", pages)?;
+    }
+    Ok(connection)
+}
+
+/// Looks at whose file it is, says how it is written, and migrates it.
+fn set_up(connection: &mut Connection, path: &Path, options: &SqliteOptions) -> Result<()> {
+    check_owner(connection, path)?;
+    check_version(connection, path)?;
     if connection.is_readonly(rusqlite::MAIN_DB)? {
         return Err(StoreError::ReadOnly {
             path: path.to_path_buf(),
@@ -48,12 +70,17 @@ pub(super) fn open_writer(path: &Path, options: &SqliteOptions) -> Result<Connec
     connection.pragma_update(None, "wal_autocheckpoint", super::limits::CHECKPOINT_PAGES)?;
     connection.pragma_update(None, "cache_size", -16_384)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
-    migrate(&mut connection, path)?;
-    if let Some(bytes) = options.size_bytes_max {
-        let pages = i64::try_from(bytes / PAGE_BYTES).unwrap_or(i64::MAX);
-        connection.pragma_update(None, "max_page_count", pages)?;
+    migrate(connection, path)
+}
+
+fn is_busy(failure: &Failure) -> bool {
+    match failure {
+        Failure::Sqlite(error) => matches!(
+            error.sqlite_error_code(),
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+        ),
+        _ => false,
     }
-    Ok(connection)
 }
 
 /// Opens a connection for queries.
@@ -73,7 +100,12 @@ fn prepare(connection: &Connection, busy_timeout_ms: u32) -> Result<()> {
 /// Refuses what is not ours, before anything is written to it.
 fn check_owner(connection: &Connection, path: &Path) -> Result<()> {
     let application_id: i64 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
-    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    // The table of migrations alone is a store that another process is making at this moment.
+    let tables: i64 = connection.query_row(
+        "SELECT count(*) FROM sqlite_schema WHERE tbl_name <> 'refinery_schema_history'",
+        [],
+        |row| row.get(0),
+    )?;
     if application_id == APPLICATION_ID || (application_id == 0 && tables == 0) {
         return Ok(());
     }
@@ -110,19 +142,31 @@ fn check_version(connection: &Connection, path: &Path) -> Result<()> {
 
 /// Brings the schema up to the version of this program. Writes nothing where it is.
 fn migrate(connection: &mut Connection, path: &Path) -> Result<()> {
-    let (found, known) = (schema_version(connection)?, known_version());
-    if found < known
-        && let Err(error) = embedded::migrations::runner().run(connection)
-        // Another process may have made the store at the same moment.
-        && schema_version(connection)? < known
-    {
-        return Err(StoreError::Open {
-            path: path.to_path_buf(),
-            reason: format!("its schema could not be brought from version {found} to {known}: {error}"),
+    let known = known_version();
+    let mut attempt = 1;
+    loop {
+        let found = schema_version(connection)?;
+        if found >= known {
+            return check_version(connection, path);
         }
-        .into());
+        match embedded::migrations::runner().run(connection) {
+            Ok(_) => {}
+            // Another process may be making the store at this moment; then its version tells.
+            Err(_) if attempt < SET_UP_ATTEMPTS_MAX => {
+                attempt += 1;
+                connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK")?;
+            }
+            Err(error) => {
+                return Err(StoreError::Open {
+                    path: path.to_path_buf(),
+                    reason: format!(
+                        "its schema could not be brought from version {found} to {known}: {error}"
+                    ),
+                }
+                .into());
+            }
+        }
     }
-    check_version(connection, path)
 }
 
 fn schema_version(connection: &Connection) -> Result<i64> {
