@@ -18,6 +18,7 @@ pub mod property;
 pub mod query;
 pub mod recall;
 pub mod recorded;
+pub mod source;
 pub mod store;
 
 pub use error::MemoryError;

@@ -251,7 +251,7 @@ fn name_end(words: &[Word], start: usize) -> usize {
     let begins = |word: &Word| {
         word.is_capitalized()
             && word.quote.is_none()
-            && !(word.is_first && !is_content(word))
+            && (!word.is_first || is_content(word))
             && !PRONOUNS.contains(&word.lower().as_str())
     };
     if !begins(&words[start]) {

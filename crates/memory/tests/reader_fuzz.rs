@@ -1,0 +1,109 @@
+//! Every reader takes random bytes, and random changes to good ones, without a panic.
+
+use gristmill_memory::source::{Format, ReadOptions, decode, read};
+use gristmill_model::{Rng, SplitMix64};
+
+const ROUNDS: usize = 3_000;
+
+const SAMPLES: [&str; 8] = [
+    "The Bee Show\n\nADA KING: Hello. I like bees.\n\nBOB: Why: because?\nADA KING: See https://bees.example\n",
+    "WEBVTT\n\nNOTE x\n\n00:01.000 --> 00:02.500 align:start\n<v Ada>Bees <i>hum</i> &amp; dance</v>\n\n99:59:59.999 --> 00:00\nx < y\n",
+    "1\r\n00:00:01,000 --> 00:00:02,000\r\nBees hum.\r\n\r\n2\r\n00:00:40,000 --> 00:00:41,000\r\n- Later.\r\n",
+    "From: Ada <ada@bees.example>\r\nTo: b@bees.example\r\nSubject: =?utf-8?Q?B=C3=A9es?=\r\nDate: Mon, 1 May 2023 09:30:00 +0200\r\n\
+     Content-Type: multipart/mixed; boundary=x\r\n\r\n--x\r\nContent-Type: text/html\r\n\r\n<p>Hum</p>\r\n--x--\r\n",
+    "From ada Mon May  1 2023\nFrom: a@b\n\nHum.\n>From x\n\nFrom bob Mon May  1 2023\nSubject: y\n\nDrum.\n",
+    "---\ntitle: x\n---\nIntro.\n\n# Bees\n\n## Work\nThey hum.\n```\n# code\n```\n* a\n* b\n\n| t | u |\n|---|---|\n| 1 | 2 |\n",
+    "Bees hum. They dance.\n\nDrums, too! Why? \u{1f41d}\u{200d}\n",
+    "{\"text\":\"Hi\",\"from\":\"Ada\",\"to\":[\"Bob\"],\"timestamp\":\"2023-05-01T07:00:00Z\",\"tags\":[\"x\"]}\n{\"body\":\"Bye\",\"time\":1e9}\n",
+];
+
+/// Reads with every reader, and checks what holds for all messages.
+fn read_all(bytes: &[u8], options: &ReadOptions) -> (usize, usize) {
+    let (mut read_well, mut refused) = (0, 0);
+    for format in Format::ALL {
+        match read("fuzz", format, bytes, options) {
+            Ok(messages) => {
+                read_well += 1;
+                for message in messages {
+                    assert!(!message.text_chunks.is_empty());
+                    for chunk in &message.text_chunks {
+                        assert!(
+                            chunk.chars().count() <= options.chunk_characters,
+                            "{format:?}: {chunk:?}"
+                        );
+                    }
+                }
+            }
+            Err(error) => {
+                refused += 1;
+                assert!(error.to_string().starts_with("fuzz"), "{error}");
+            }
+        }
+    }
+    Format::of(std::path::Path::new("fuzz"), bytes);
+    (read_well, refused)
+}
+
+fn mutate(bytes: &mut Vec<u8>, rng: &mut SplitMix64) {
+    for _ in 0..1 + rng.below(6) {
+        let at = rng.below(bytes.len() as u64 + 1) as usize;
+        match rng.below(5) {
+            0 => bytes.insert(at, rng.next_u64() as u8),
+            1 if at < bytes.len() => bytes[at] = rng.next_u64() as u8,
+            2 if at < bytes.len() => {
+                bytes.remove(at);
+            }
+            3 => bytes.truncate(at),
+            _ => {
+                let piece: Vec<u8> = bytes[at..].iter().copied().take(rng.below(30) as usize).collect();
+                let to = rng.below(bytes.len() as u64 + 1) as usize;
+                bytes.splice(to..to, piece);
+            }
+        }
+    }
+}
+
+#[test]
+fn no_reader_panics() {
+    let mut rng = SplitMix64::new(2_026);
+    let (mut inputs, mut read_well, mut refused) = (0, 0, 0);
+    for round in 0..ROUNDS {
+        let mut bytes = match round % 4 {
+            0 => (0..rng.below(300)).map(|_| rng.next_u64() as u8).collect(),
+            _ => SAMPLES[rng.below(8) as usize].as_bytes().to_vec(),
+        };
+        mutate(&mut bytes, &mut rng);
+        let options = ReadOptions {
+            chunk_characters: 1 + rng.below(80) as usize,
+            recorded_at: Some(gristmill_model::Timestamp(i64::MAX - 5)),
+            duration_ms: Some(3_600_000),
+            zone_minutes: Some(-420),
+        };
+        let (well, not) = read_all(&bytes, &options);
+        inputs += 1;
+        read_well += well;
+        refused += not;
+    }
+    println!(
+        "{inputs} inputs to {} readers: {read_well} read, {refused} refused, 0 panics",
+        Format::ALL.len()
+    );
+    assert!(read_well > refused, "most inputs are close to good ones");
+}
+
+#[test]
+fn the_samples_are_read() {
+    for (format, sample) in Format::ALL.into_iter().zip(SAMPLES) {
+        let messages = read("sample", format, sample.as_bytes(), &ReadOptions::default()).expect("reads");
+        assert!(!messages.is_empty(), "{format:?}");
+    }
+}
+
+#[test]
+fn decodes_utf_16() {
+    let bytes: Vec<u8> = [0xff, 0xfe]
+        .into_iter()
+        .chain("Béé".encode_utf16().flat_map(u16::to_le_bytes))
+        .collect();
+    assert_eq!(decode(&bytes), "Béé");
+}
