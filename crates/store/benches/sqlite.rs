@@ -17,13 +17,16 @@ const BULK_BATCHES: u32 = 500;
 /// Submits that are under way at the same time.
 const SUBMITS_IN_FLIGHT: u32 = 8;
 
+/// Works on a new file; gives back how many jobs went through and how long that took.
+type Measure = fn(&Path) -> (u64, Duration);
+
 fn main() {
     let rounds: usize =
         std::env::var("ROUNDS").map_or(5, |rounds| rounds.parse().expect("ROUNDS is a number"));
     let wanted = std::env::args()
         .skip(1)
         .find(|argument| !argument.starts_with("--"));
-    let measurements: [(&str, fn(&Path) -> (u64, Duration)); 11] = [
+    let measurements: [(&str, Measure); 11] = [
         ("bare rows: submit in batches, FULL", bare_submit),
         ("submit in batches, 1 in flight, FULL", |path| submit(path, 1)),
         ("submit in batches, 8 in flight, FULL", |path| {

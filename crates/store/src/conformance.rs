@@ -32,7 +32,7 @@ pub trait Database: Send + Sync {
     fn clock(&self) -> &ManualClock;
 }
 
-/// Makes a `#[tokio::test]` of every check of the suite. The argument makes a new [`Database`](conformance::Database)
+/// Makes a `#[tokio::test]` of every check of the suite. The argument makes a new [`Database`](crate::conformance::Database)
 /// each time.
 #[macro_export]
 macro_rules! store_conformance {

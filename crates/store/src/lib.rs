@@ -1,8 +1,8 @@
 //! Where batches, slices, leases and reports are kept.
 //!
-//! [`Store`] is what the engine and the workers need of a database. Every store passes the same
-//! [conformance suite](conformance). Each call is one operation: it holds as a whole or not at all,
-//! and when it has answered `Ok`, what it did is on disk.
+//! [`Store`] is what the engine and the workers need of a database. Every store passes the same suite of
+//! checks: `conformance`, behind the feature of that name. Each call is one operation: it holds as a whole
+//! or not at all, and when it has answered `Ok`, what it did is on disk.
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -78,19 +78,25 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Jobs over [`RESCUES_MAX`](gristmill_model::limits::RESCUES_MAX) end as dead.
     async fn rescue(&self, silent_before: Timestamp, dead: Vec<WorkerId>) -> Result<Rescued, StoreError>;
 
-    /// Ends jobs that nobody started before their batch's `expires_at`. Returns how many.
+    /// Ends jobs that nobody started before their batch's `expires_at`. Returns how many. Claims leave such
+    /// jobs alone whether this was called or not. A job that failed once, was rescued from a dead worker or
+    /// was retried by hand does not expire any more.
     async fn expire(&self) -> Result<u64, StoreError>;
 
-    /// Deletes whole batches that have ended. Ids are never given again.
+    /// Deletes whole batches that have ended. Ids are never given again. Batches of a run that is not
+    /// finished are kept: its output is yet to be written. Works in portions of whole batches, so that others
+    /// do not wait for long; after an error, what was deleted up to then stays deleted.
     async fn prune(&self, options: PruneOptions) -> Result<Pruned, StoreError>;
 
     // --- changing jobs ---
 
     /// Cancels jobs that are not over. Those that run end as cancelled at once: their lease loses
-    /// them, and their worker learns it with its next heartbeat or exchange.
+    /// them, their worker is told by its next heartbeat, and its reports of them are refused.
     async fn cancel(&self, selection: Selection) -> Result<Changed, StoreError>;
 
-    /// Makes dead, cancelled or expired jobs claimable again, with all their attempts before them.
+    /// Makes dead, cancelled or expired jobs claimable again, with all their attempts before them: they begin
+    /// again with attempt 1, and their earlier failures are kept. A job that was rejected cannot run and stays
+    /// dead.
     async fn retry(&self, selection: Selection) -> Result<Changed, StoreError>;
 
     // --- queries: on snapshots, beside the writer ---
@@ -135,14 +141,16 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Changes what a run remembers of its script, input and options, and its state.
     async fn update_run(&self, run: RunId, new: NewRun, state: RunState) -> Result<(), StoreError>;
 
-    /// Forgets a run and deletes its batches, whatever their jobs' states. Running jobs lose their lease.
+    /// Forgets a run and deletes its batches, whatever their jobs' states. Running jobs lose their lease, as
+    /// if they were cancelled.
     async fn delete_run(&self, run: RunId) -> Result<(), StoreError>;
 
     // --- waking up ---
 
-    /// Resolves when jobs may have become claimable since the last call, through this store's handle.
-    /// Spurious wake-ups are allowed, lost ones are not. What other processes submit is not seen: callers poll
-    /// for that.
+    /// Resolves when jobs may have become claimable through this store's handle: at once, if that happened
+    /// since the last call. Spurious wake-ups are allowed, lost ones are not, for one caller at a time; of
+    /// several, all that wait are woken, and one that does not wait at that moment. What other processes
+    /// submit is not seen: callers poll for that.
     async fn wait_for_work(&self);
 
     /// Writes out what is still queued and closes the store. Later calls fail with [`StoreError::Closed`].

@@ -14,7 +14,8 @@ pub struct StoredReport {
     pub positions: Positions,
     /// For completed jobs: one value a position.
     pub values: Option<PackedArray>,
-    /// For jobs that ran: how long each took, in microseconds, in the order of the positions.
+    /// For completed jobs: how long each took, in microseconds, in the order of the positions. (Of dead jobs,
+    /// their failures tell.)
     pub durations_us: Vec<u32>,
     /// The attempt they ended on; 0 where none was made.
     pub attempt: u32,

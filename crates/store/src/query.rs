@@ -72,7 +72,7 @@ pub struct JobRow {
     pub run_at: Option<Timestamp>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
-    /// The message of its last failure.
+    /// The message of its last failure, unless it has completed since.
     pub error: Option<String>,
 }
 

@@ -1,7 +1,7 @@
 //! The store in one SQLite file.
 //!
-//! One thread writes ([`writer`]): it takes whatever has gathered and carries it out in one
-//! transaction. Queries run beside it on connections of their own ([`readers`]). Several processes may
+//! One thread writes (`writer`): it takes whatever has gathered and carries it out in one
+//! transaction. Queries run beside it on connections of their own (`readers`). Several processes may
 //! open the same file; each has its writer, and SQLite lets one of them write at a time.
 
 mod change;
