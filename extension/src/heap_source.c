@@ -256,6 +256,19 @@ note_row_path(HeapSource *source)
 	}
 }
 
+/* Let the first batch of a page prefetch the tuples of the next page. */
+static void
+offer_prefetch(HeapSource *source)
+{
+	TupleBatch *batch = source->batch;
+
+	batch->ahead_count = 0;
+	if (source->pages_ahead == 0 || source->row_next > 0)
+		return;
+	batch->tuples_ahead = page_after(source, 1)->tuples;
+	batch->ahead_count = page_after(source, 1)->row_count;
+}
+
 /* Fill the batch with the next rows; false at the end of the scan. */
 bool
 heap_source_next(HeapSource *source)
@@ -282,6 +295,7 @@ heap_source_next(HeapSource *source)
 	batch->buffer = page->buffer;
 	batch->block = page->block;
 	batch_start(batch, rows);
+	offer_prefetch(source);
 	source->row_next += rows;
 	counters->batches++;
 	counters->rows += rows;

@@ -33,7 +33,6 @@ typedef struct HeapSource
 	TupleBatch *batch;
 	bool		counts_only;	/* no column is needed: rows are only counted */
 	bool		reads_ahead;	/* all pages will be asked for */
-	int			prefetch_bytes;
 
 	/* where the scan is */
 	bool		is_started;

@@ -61,7 +61,7 @@ void
 node_plan_columns(BatchNode *node)
 {
 	deform_plan(node->source.batch);
-	node->source.prefetch_bytes = deform_prefetch_bytes(node->source.batch);
+	node->source.batch->prefetch_bytes = deform_prefetch_bytes(node->source.batch);
 }
 
 static ParallelTableScanDesc

@@ -10,6 +10,7 @@
 #include "executor/executor.h"
 
 #include "expr.h"
+#include "numeric_vector.h"
 
 /* An ExprState whose scan tuple is the slot of a batch. */
 ExprState *
@@ -79,24 +80,39 @@ keep_true(TupleBatch *batch, const Vector *truth)
 	}
 }
 
-/* The common case: an integer column against a constant. */
+/* A constant at the scale of a vector that has no fewer digits. */
+static bool
+constant_at_scale(const Vector *constant, int scale, int64 *result)
+{
+	int			power = scale - constant->scale;
+
+	*result = DatumGetInt64(constant->values[0]);
+	return power >= 0 && power <= POWER_OF_TEN_MAX &&
+		!__builtin_mul_overflow(*result, powers_of_ten[power], result);
+}
+
+/* The common case: an integer or numeric against a constant. */
 static bool
 apply_integer_clause(VectorExpr *clause, VectorContext *context,
 					 TupleBatch *batch)
 {
 	const Vector *left;
+	int64		constant;
 
 	if (clause->function != kernel_compare ||
-		clause->left->kind != VALUE_INTEGER || !clause->right->is_constant)
+		clause->left->kind == VALUE_FLOAT || !clause->right->is_constant)
 		return false;
 	left = vector_evaluate(clause->left, context, &batch->selection);
 	if (left == NULL || left->has_nulls ||
 		vector_evaluate(clause->right, context, &batch->selection) == NULL ||
 		clause->right->is_null_constant)
 		return false;
-	select_integers(clause->operation, left,
-					DatumGetInt64(clause->right->result.values[0]),
-					&batch->selection, batch->selected_rows);
+	if (clause->left->kind == VALUE_INTEGER)
+		constant = DatumGetInt64(clause->right->result.values[0]);
+	else if (!constant_at_scale(&clause->right->result, left->scale, &constant))
+		return false;
+	select_integers(clause->operation, left, constant, &batch->selection,
+					batch->selected_rows);
 	return true;
 }
 
