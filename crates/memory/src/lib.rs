@@ -10,6 +10,7 @@
 
 pub mod digest;
 pub mod error;
+pub mod extract;
 pub mod import;
 pub mod knowledge;
 pub mod limits;

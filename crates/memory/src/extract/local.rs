@@ -1,0 +1,408 @@
+//! Extraction by rules: names, noun phrases, and verbs with their subjects and objects.
+//!
+//! Weaker than a model, and free: the same text always gives the same knowledge.
+
+use std::collections::BTreeMap;
+
+use crate::knowledge::{Action, Entity, Extraction, Tense};
+use crate::store::similar::is_stop_word;
+
+/// Topics of one chunk at most.
+const TOPICS_MAX: usize = 8;
+
+/// Entities of one chunk at most.
+const ENTITIES_MAX: usize = 60;
+
+/// Actions of one chunk at most.
+const ACTIONS_MAX: usize = 60;
+
+/// Words of a noun phrase at most.
+const PHRASE_WORDS_MAX: usize = 4;
+
+/// Verbs and their forms, the base form first.
+const VERBS: [&[&str]; 48] = [
+    &["announce", "announces", "announced", "announcing"],
+    &["ask", "asks", "asked", "asking"],
+    &["become", "becomes", "became", "becoming"],
+    &["begin", "begins", "began", "begun", "beginning"],
+    &["bring", "brings", "brought", "bringing"],
+    &["build", "builds", "built", "building"],
+    &["buy", "buys", "bought", "buying"],
+    &["call", "calls", "called", "calling"],
+    &["carry", "carries", "carried", "carrying"],
+    &["change", "changes", "changed", "changing"],
+    &["come", "comes", "came", "coming"],
+    &["create", "creates", "created", "creating"],
+    &["develop", "develops", "developed", "developing"],
+    &["discover", "discovers", "discovered", "discovering"],
+    &["enjoy", "enjoys", "enjoyed", "enjoying"],
+    &["explain", "explains", "explained", "explaining"],
+    &["find", "finds", "found", "finding"],
+    &["get", "gets", "got", "gotten", "getting"],
+    &["give", "gives", "gave", "given", "giving"],
+    &["go", "goes", "went", "gone", "going"],
+    &["help", "helps", "helped", "helping"],
+    &["invent", "invents", "invented", "inventing"],
+    &["keep", "keeps", "kept", "keeping"],
+    &["know", "knows", "knew", "known", "knowing"],
+    &["learn", "learns", "learned", "learnt", "learning"],
+    &["leave", "leaves", "leaving"],
+    &["like", "likes", "liked", "liking"],
+    &["live", "lives", "lived", "living"],
+    &["love", "loves", "loved", "loving"],
+    &["make", "makes", "made", "making"],
+    &["meet", "meets", "met", "meeting"],
+    &["move", "moves", "moved", "moving"],
+    &["paint", "paints", "painted", "painting"],
+    &["play", "plays", "played", "playing"],
+    &["publish", "publishes", "published", "publishing"],
+    &["read", "reads", "reading"],
+    &["release", "releases", "released", "releasing"],
+    &["say", "says", "said", "saying"],
+    &["see", "sees", "saw", "seen", "seeing"],
+    &["sell", "sells", "sold", "selling"],
+    &["send", "sends", "sent", "sending"],
+    &["study", "studies", "studied", "studying"],
+    &["teach", "teaches", "taught", "teaching"],
+    &["tell", "tells", "told", "telling"],
+    &["use", "uses", "used", "using"],
+    &["win", "wins", "won", "winning"],
+    &["work", "works", "worked", "working"],
+    &["write", "writes", "wrote", "written", "writing"],
+];
+
+/// Words that end a noun phrase and are no stop words.
+const FUNCTION_WORDS: [&str; 60] = [
+    "about", "after", "again", "all", "also", "always", "any", "because", "before", "can", "could", "don",
+    "during", "each", "even", "every", "get", "here", "how", "if", "into", "just", "kind", "like", "ll",
+    "lot", "may", "me", "more", "most", "much", "never", "no", "not", "now", "oh", "one", "only", "other",
+    "out", "over", "really", "said", "should", "so", "some", "sort", "than", "then", "there", "these",
+    "things", "those", "through", "up", "very", "we", "when", "which", "you",
+];
+
+/// Endings of names that tell what is named.
+const ENDINGS: [(&str, &str); 12] = [
+    ("university", "university"),
+    ("college", "school"),
+    ("school", "school"),
+    ("inc", "company"),
+    ("corporation", "company"),
+    ("company", "company"),
+    ("ltd", "company"),
+    ("institute", "organization"),
+    ("street", "place"),
+    ("river", "place"),
+    ("award", "award"),
+    ("prize", "award"),
+];
+
+/// What the rules find in a text. `speaker` is who says `I` in it.
+pub fn extract(text: &str, speaker: Option<&str>) -> Extraction {
+    let mut entities: BTreeMap<String, Entity> = BTreeMap::new();
+    let mut extraction = Extraction::default();
+    let mut phrases: BTreeMap<String, usize> = BTreeMap::new();
+    for sentence in sentences(text) {
+        let words = words(sentence);
+        let parts = parts(&words);
+        for part in &parts {
+            match part.kind {
+                PartKind::Name if entities.len() < ENTITIES_MAX => {
+                    let entity = entities
+                        .entry(part.text.to_lowercase())
+                        .or_insert_with(|| Entity {
+                            name: part.text.clone(),
+                            ..Entity::default()
+                        });
+                    let kind = kind_of_name(&part.text, part.after.as_deref());
+                    if !entity.types.contains(&kind) {
+                        entity.types.push(kind);
+                    }
+                }
+                PartKind::Phrase => *phrases.entry(part.text.to_lowercase()).or_default() += 1,
+                _ => {}
+            }
+        }
+        let room = ACTIONS_MAX - extraction.actions.len();
+        extraction
+            .actions
+            .extend(actions(&parts, speaker).into_iter().take(room));
+    }
+    // What is said most often and in most words is what it is about.
+    let mut topics: Vec<(String, usize)> = phrases
+        .into_iter()
+        .filter(|(text, count)| text.contains(' ') || *count > 1)
+        .map(|(text, count)| {
+            let weight = count * (1 + text.split(' ').count());
+            (text, weight)
+        })
+        .collect();
+    topics.sort_by(|left, right| right.1.cmp(&left.1).then_with(|| left.0.cmp(&right.0)));
+    extraction.topics = topics
+        .into_iter()
+        .take(TOPICS_MAX)
+        .map(|(text, _)| text)
+        .collect();
+    extraction.entities = entities.into_values().collect();
+    extraction
+}
+
+fn sentences(text: &str) -> impl Iterator<Item = &str> {
+    text.split_inclusive(['.', '!', '?', ';', '\n', '…', '“', '”', '"'])
+        .map(str::trim)
+        .filter(|sentence| !sentence.is_empty())
+}
+
+/// A word of a sentence, without the marks around it.
+struct Word<'a> {
+    text: &'a str,
+    lower: String,
+    /// A comma or the like follows.
+    ends_part: bool,
+}
+
+fn words(sentence: &str) -> Vec<Word<'_>> {
+    let pieces = sentence.split(|letter: char| letter.is_whitespace() || letter == '—' || letter == '/');
+    let words = pieces.filter_map(|piece| {
+        let text = piece.trim_matches(|letter: char| !letter.is_alphanumeric());
+        let bare = ["'s", "’s"]
+            .iter()
+            .find_map(|ending| text.strip_suffix(ending))
+            .unwrap_or(text);
+        (!bare.is_empty()).then(|| Word {
+            text: bare,
+            lower: bare.to_lowercase(),
+            ends_part: piece.ends_with([',', ':', ')', '.', '!', '?', ';']),
+        })
+    });
+    words.collect()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PartKind {
+    Name,
+    Phrase,
+    Pronoun,
+    Verb,
+    Other,
+}
+
+/// A part of a sentence.
+#[derive(Debug, Clone)]
+struct Part {
+    kind: PartKind,
+    text: String,
+    tense: Tense,
+    /// The word before it, in lower case.
+    after: Option<String>,
+}
+
+fn parts(words: &[Word<'_>]) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let mut at = 0;
+    while at < words.len() {
+        let start = at;
+        let (kind, text, tense) = if let Some(end) = name_end(words, at) {
+            at = end;
+            (PartKind::Name, join(&words[start..end]), Tense::Present)
+        } else if ["i", "i've", "i’ve", "i'm", "i’m"].contains(&words[at].lower.as_str()) {
+            at += 1;
+            (PartKind::Pronoun, "I".to_owned(), Tense::Present)
+        } else if let Some((base, tense)) = verb(words, at) {
+            at += 1;
+            (PartKind::Verb, base.to_owned(), tense)
+        } else if is_phrase_word(&words[at]) {
+            while at < words.len()
+                && at - start < PHRASE_WORDS_MAX
+                && is_phrase_word(&words[at])
+                && name_end(words, at).is_none()
+                && (at == start || !words[at - 1].ends_part)
+            {
+                at += 1;
+            }
+            (PartKind::Phrase, join(&words[start..at]), Tense::Present)
+        } else {
+            at += 1;
+            (PartKind::Other, words[start].lower.clone(), Tense::Present)
+        };
+        parts.push(Part {
+            kind,
+            text,
+            tense,
+            after: start.checked_sub(1).map(|before| words[before].lower.clone()),
+        });
+    }
+    parts
+}
+
+fn join(words: &[Word<'_>]) -> String {
+    words.iter().map(|word| word.text).collect::<Vec<_>>().join(" ")
+}
+
+/// The end of the name that begins here: capitalised words, with `of the` and the like between them.
+fn name_end(words: &[Word<'_>], start: usize) -> Option<usize> {
+    let is_capital =
+        |word: &Word<'_>| word.text.chars().next().is_some_and(char::is_uppercase) && word.lower != "i";
+    let is_small =
+        |word: &Word<'_>| is_stop_word(&word.lower) || FUNCTION_WORDS.contains(&word.lower.as_str());
+    let first = &words[start];
+    if !is_capital(first) || is_small(first) || first.lower.starts_with("i'") || first.lower.starts_with("i’")
+    {
+        return None;
+    }
+    let mut end = start + 1;
+    while end < words.len() && !words[end - 1].ends_part {
+        if is_capital(&words[end]) {
+            end += 1;
+            continue;
+        }
+        let between = words[end..]
+            .iter()
+            .take_while(|word| ["of", "the", "and", "de", "van"].contains(&word.text))
+            .count();
+        let goes_on =
+            between > 0 && words[end].text != "and" && words.get(end + between).is_some_and(is_capital);
+        if !goes_on {
+            break;
+        }
+        end += between + 1;
+    }
+    // The first word of a sentence is capitalised whatever it is: alone it is a name only where it looks like one.
+    let is_lone_first = start == 0 && end == 1;
+    let looks_like_name =
+        first.text.chars().skip(1).any(char::is_uppercase) || first.text.chars().any(char::is_numeric);
+    (!is_lone_first || looks_like_name).then_some(end)
+}
+
+fn is_phrase_word(word: &Word<'_>) -> bool {
+    let lower = word.lower.as_str();
+    lower.chars().count() > 2
+        && lower
+            .chars()
+            .all(|letter| letter.is_alphanumeric() || letter == '-')
+        && !is_stop_word(lower)
+        && !FUNCTION_WORDS.contains(&lower)
+        && verb_of(lower).is_none()
+        && !lower.ends_with("ly")
+}
+
+fn verb_of(lower: &str) -> Option<(&'static str, usize)> {
+    VERBS.iter().find_map(|forms| {
+        let at = forms.iter().position(|form| *form == lower)?;
+        Some((forms[0], at))
+    })
+}
+
+fn verb(words: &[Word<'_>], at: usize) -> Option<(&'static str, Tense)> {
+    let (base, form) = verb_of(&words[at].lower)?;
+    let before = at.checked_sub(1).map(|before| words[before].lower.as_str());
+    let tense = match before {
+        Some("will" | "ll" | "gonna" | "i'll" | "we'll" | "they'll") => Tense::Future,
+        Some("the" | "a" | "an" | "my" | "his" | "her" | "their" | "our") => return None,
+        _ if form >= 2 && !words[at].lower.ends_with("ing") => Tense::Past,
+        Some("did" | "was" | "were" | "had") => Tense::Past,
+        _ => Tense::Present,
+    };
+    Some((base, tense))
+}
+
+/// Verbs with what stands before and after them.
+fn actions(parts: &[Part], speaker: Option<&str>) -> Vec<Action> {
+    let named = |part: &Part| match part.kind {
+        PartKind::Name | PartKind::Phrase => Some(part.text.clone()),
+        PartKind::Pronoun => speaker.map(str::to_owned),
+        PartKind::Verb | PartKind::Other => None,
+    };
+    let mut actions = Vec::new();
+    for (at, part) in parts
+        .iter()
+        .enumerate()
+        .filter(|(_, part)| part.kind == PartKind::Verb)
+    {
+        let before = parts[..at]
+            .iter()
+            .rev()
+            .take_while(|part| part.kind != PartKind::Verb);
+        let after = parts[at + 1..]
+            .iter()
+            .take_while(|part| part.kind != PartKind::Verb);
+        let (subject, object) = (before.take(4).find_map(named), after.take(4).find_map(named));
+        if subject.is_some() || object.is_some() {
+            actions.push(Action {
+                verbs: vec![part.text.clone()],
+                verb_tense: part.tense,
+                subject_entity_name: subject,
+                object_entity_name: object,
+                ..Action::default()
+            });
+        }
+    }
+    actions
+}
+
+fn kind_of_name(name: &str, after: Option<&str>) -> String {
+    let lower = name.to_lowercase();
+    let ending = ENDINGS
+        .iter()
+        .find(|(word, _)| lower.split(' ').any(|part| part == *word));
+    let words = name.split(' ').count();
+    let kind = match (ending, after) {
+        (Some((_, kind)), _) => kind,
+        (None, Some("in" | "at" | "near")) if words <= 2 => "place",
+        (None, Some("by" | "mr" | "mrs" | "ms" | "dr")) => "person",
+        (None, _) if words == 2 && !lower.contains(" of ") => "person",
+        (None, _) => "name",
+    };
+    kind.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_names_verbs_and_topics() {
+        let text = "I wrote The Tin Drum with Ada King in London. Honey bees like loud drums, and honey bees hum. \
+                    She studied at the University of Reading.";
+        let found = extract(text, Some("Bob"));
+        let names: Vec<(&str, &str)> = found
+            .entities
+            .iter()
+            .map(|entity| (entity.name.as_str(), entity.types[0].as_str()))
+            .collect();
+        assert_eq!(
+            names,
+            [
+                ("Ada King", "person"),
+                ("London", "place"),
+                ("Tin Drum", "person"),
+                ("University of Reading", "university"),
+            ]
+        );
+        let wrote = &found.actions[0];
+        assert_eq!(wrote.verbs, ["write"]);
+        assert_eq!(wrote.verb_tense, Tense::Past);
+        assert_eq!(wrote.subject_entity_name.as_deref(), Some("Bob"));
+        assert_eq!(wrote.object_entity_name.as_deref(), Some("Tin Drum"));
+        assert!(
+            found.topics.contains(&"honey bees".to_owned()),
+            "{:?}",
+            found.topics
+        );
+        assert_eq!(extract(text, Some("Bob")), found);
+    }
+
+    #[test]
+    fn takes_any_text() {
+        for text in [
+            "",
+            "…",
+            "I",
+            "The",
+            "'s",
+            "A. B! C? of the of",
+            "\u{0}\u{1f41d} É’s",
+        ] {
+            extract(text, None);
+        }
+    }
+}
