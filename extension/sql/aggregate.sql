@@ -47,3 +47,10 @@ SET batchexec.explain = on;
 EXPLAIN (VERBOSE, COSTS OFF) SELECT sum(i) + 1, count(*) FILTER (WHERE flag) FROM plain WHERE s > 3 HAVING count(*) > 0;
 SET batchexec.explain = off;
 DROP TABLE plain;
+-- Of two errors, the one of the earlier row.
+CREATE TABLE failing (n numeric, i int);
+INSERT INTO failing VALUES (0, 1), ('-Infinity', 2), (5, 0);
+SELECT * FROM compare('SELECT every((n / n) > n) FROM failing WHERE NOT (n::int8 > 2.5)');
+SELECT * FROM compare('SELECT sum(2147483647 * i), sum(1 / i) FROM failing');
+SELECT * FROM compare('SELECT 1 / i, sum(2147483647 * i) FROM failing GROUP BY 1');
+DROP TABLE failing;

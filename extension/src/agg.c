@@ -17,6 +17,7 @@
 #include "aggregate.h"
 #include "group.h"
 #include "node.h"
+#include "replay.h"
 
 typedef struct BatchAggState
 {
@@ -32,6 +33,8 @@ typedef struct BatchAggState
 	Size		state_bytes;
 	GroupTable *table;
 	Size		memory_limit_bytes;
+	RowEvaluation evaluation;
+	bool		replays_errors;
 	uint32		group_next;		/* next group to emit */
 	bool		is_filled;		/* groups or states are ready to be emitted */
 	bool		input_is_done;
@@ -52,6 +55,8 @@ compile_targets(BatchAggState *state, CustomScan *plan)
 	Size		states_start = 0;
 	int			value_count = 0;
 
+	/* Workers that share a scan share its groups: those may come in parts. */
+	state->is_partial = plan->scan.plan.parallel_aware;
 	state->key_count = private_integer(plan, BATCH_AGG_KEY_COUNT);
 	state->keys = palloc0(sizeof(GroupKey) * (state->key_count + 1));
 	state->aggregates = palloc0(sizeof(Aggregate *) *
@@ -72,7 +77,7 @@ compile_targets(BatchAggState *state, CustomScan *plan)
 		aggregate->memory = state->memory;
 		aggregate->state_offset = states_start + state->state_bytes;
 		state->state_bytes += MAXALIGN(aggregate->ops->state_bytes);
-		state->is_partial = aggregate->is_partial;
+		state->is_partial |= aggregate->is_partial;
 		state->aggregates[state->aggregate_count++] = aggregate;
 	}
 }
@@ -103,6 +108,13 @@ begin_agg(CustomScanState *css, EState *estate, int eflags)
 	else
 		state->plain_states = palloc0(state->state_bytes + 1);
 	state->memory_limit_bytes = get_hash_memory_limit();
+	state->evaluation = (RowEvaluation) {
+		.qual = state->node.qual,
+		.keys = state->keys, .key_count = state->key_count,
+		.aggregates = state->aggregates,
+		.aggregate_count = state->aggregate_count,
+	};
+	state->replays_errors = replay_is_needed(&state->evaluation);
 	node_plan_columns(&state->node);
 	state->node.source.counts_only = (state->node.source.batch->last_attno == 0);
 	/* A row that is evaluated as a tuple needs its address. */
@@ -141,6 +153,32 @@ accumulate_batch(BatchAggState *state)
 							 groups != NULL ? NULL : state->plain_states + aggregate->state_offset,
 							 groups);
 	}
+}
+
+/* As accumulate_batch, where several expressions may fail. */
+static void
+accumulate_or_replay(BatchAggState *state)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	ErrorData  *error;
+
+	PG_TRY();
+	{
+		accumulate_batch(state);
+	}
+	PG_CATCH();
+	{
+		/* Leave alone what is not about data: cancelled, out of memory. */
+		if (ERRCODE_TO_CATEGORY(geterrcode()) != ERRCODE_DATA_EXCEPTION &&
+			ERRCODE_TO_CATEGORY(geterrcode()) != ERRCODE_FEATURE_NOT_SUPPORTED)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(caller);
+		error = CopyErrorData();
+		FlushErrorState();
+		replay_batch(&state->evaluation, state->node.source.batch);
+		ReThrowError(error);
+	}
+	PG_END_TRY();
 }
 
 static void
@@ -196,7 +234,10 @@ fill_states(BatchAggState *state)
 
 	while (node_next_batch(node, false))
 	{
-		accumulate_batch(state);
+		if (state->replays_errors)
+			accumulate_or_replay(state);
+		else
+			accumulate_batch(state);
 		if (!state->is_grouped || state->table->group_count == groups_checked)
 			continue;
 		groups_checked = state->table->group_count;

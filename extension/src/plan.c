@@ -42,7 +42,8 @@ batching_runtime_obstacle(EState *estate)
 		return "the transaction is serializable";
 	if (estate->es_epq_active != NULL)
 		return "a concurrently updated row is being rechecked";
-	if (estate->es_snapshot == NULL || !IsMVCCSnapshot(estate->es_snapshot))
+	if (estate->es_snapshot == NULL ||
+		estate->es_snapshot->snapshot_type != SNAPSHOT_MVCC)
 		return "the snapshot is not an MVCC snapshot";
 	return NULL;
 }

@@ -1,0 +1,98 @@
+/*
+ * replay.c
+ *	  The error that stock execution would have raised.
+ *
+ * A batch is evaluated an expression at a time, so where two expressions fail
+ * for different rows, another error comes first than by row.  To raise the one
+ * that stock raises, the batch is then evaluated again by row; only its first
+ * error is of interest, as all of this ends in one.
+ */
+#include "postgres.h"
+
+#include "executor/executor.h"
+
+#include "replay.h"
+
+/* Expressions over arithmetic, and those without a vector form, may fail. */
+static bool
+may_fail(const VectorExpr *expression)
+{
+	if (expression == NULL)
+		return true;
+	return expression->function == kernel_arithmetic ||
+		expression->function == kernel_convert ||
+		(expression->left != NULL && may_fail(expression->left)) ||
+		(expression->right != NULL && may_fail(expression->right));
+}
+
+static int
+qual_failures(const BatchQual *qual)
+{
+	int			count = 0;
+
+	for (int i = 0; i < qual->clause_count; i++)
+		count += may_fail(qual->vectors[i]);
+	return count;
+}
+
+bool
+replay_is_needed(const RowEvaluation *evaluation)
+{
+	int			count = qual_failures(evaluation->qual);
+
+	for (int i = 0; i < evaluation->key_count; i++)
+		count += may_fail(evaluation->keys[i].expression);
+	for (int i = 0; i < evaluation->aggregate_count; i++)
+	{
+		const Aggregate *aggregate = evaluation->aggregates[i];
+
+		if (OidIsValid(aggregate->argument_type))
+			count += may_fail(aggregate->argument);
+		if (aggregate->filter != NULL)
+			count += qual_failures(aggregate->filter);
+	}
+	return count > 1;
+}
+
+static bool
+clauses_hold(BatchQual *qual)
+{
+	for (int i = 0; i < qual->clause_count; i++)
+	{
+		bool		is_null;
+		Datum		truth = ExecEvalExprSwitchContext(qual->row_states[i],
+													  qual->context->econtext,
+													  &is_null);
+
+		if (is_null || !DatumGetBool(truth))
+			return false;
+	}
+	return true;
+}
+
+void
+replay_batch(const RowEvaluation *evaluation, TupleBatch *batch)
+{
+	ExprContext *econtext = evaluation->qual->context->econtext;
+	bool		is_null;
+
+	for (int row = 0; row < batch->row_count; row++)
+	{
+		ResetExprContext(econtext);
+		econtext->ecxt_scantuple = batch->ops->materialise_row(batch, row);
+		if (!clauses_hold(evaluation->qual))
+			continue;
+		for (int i = 0; i < evaluation->key_count; i++)
+			ExecEvalExprSwitchContext(evaluation->keys[i].state, econtext, &is_null);
+		for (int i = 0; i < evaluation->aggregate_count; i++)
+		{
+			Aggregate  *aggregate = evaluation->aggregates[i];
+
+			if (aggregate->filter != NULL && !clauses_hold(aggregate->filter))
+				continue;
+			if (OidIsValid(aggregate->argument_type))
+				ExecEvalExprSwitchContext(aggregate->argument_state, econtext,
+										  &is_null);
+		}
+	}
+}
