@@ -196,7 +196,7 @@ mod tests {
             describe(&now, Some(9_876.6)),
             "1,234 of about 100,000 done, 34 failed, 2 to try again, 9,877 jobs/s, 10s left, batches of 512"
         );
-        assert_eq!(describe(&now, Some(0.0)).contains("left"), false);
+        assert!(!describe(&now, Some(0.0)).contains("left"));
     }
 
     #[tokio::test(start_paused = true)]

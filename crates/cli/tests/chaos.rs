@@ -15,6 +15,10 @@ use gristmill_model::{Rng, SplitMix64};
 use workspace::{Workspace, json_lines, numbers};
 
 const ITEMS: u32 = 20_000;
+const BATCH: u64 = 200;
+
+/// The longest time before a kill: so that some come at the start, most in the middle and some at the end.
+const DELAY_US_MAX: u64 = 700_000;
 const COMMAND: &str = "run chaos.py --input items.jsonl --output out.jsonl --batch 200 --quiet";
 
 /// Notes each payload before it answers, in one write, so that no kill can tear a line.
@@ -33,6 +37,7 @@ fn main() {
                 .unwrap_or_else(|_| panic!("{name}={text} is no number"))
         })
     };
+    assert!(COMMAND.contains(&format!("--batch {BATCH} ")));
     let (cycles, seed) = (number("CYCLES", 5), number("SEED", 1));
     let mut rng = SplitMix64::new(seed);
     let mut done = 0;
@@ -44,34 +49,67 @@ fn main() {
     println!("{done} cycles, 0 failed (SEED={seed})");
 }
 
+/// What has been seen to be committed, by job.
+#[derive(Default)]
+struct Seen {
+    outcomes: BTreeMap<String, String>,
+    /// How often each payload had been run when its outcome was first seen.
+    ran: BTreeMap<u64, u32>,
+}
+
+impl Seen {
+    /// Looks at the store after a kill: nothing that was there may be missing or different.
+    fn look(&mut self, workspace: &Workspace) {
+        let outcomes = committed(workspace);
+        for (job, outcome) in &self.outcomes {
+            assert_eq!(
+                outcomes.get(job),
+                Some(outcome),
+                "job {job} was committed and is not any more"
+            );
+        }
+        let ran = if outcomes.is_empty() {
+            Default::default()
+        } else {
+            workspace.ran()
+        };
+        for payload in outcomes.keys().map(|job| payload_of(job)) {
+            self.ran.entry(payload).or_insert_with(|| ran[&payload]);
+        }
+        self.outcomes = outcomes;
+    }
+}
+
+/// The payload of a job, which follows from its place, since batches are full and ids begin with 1.
+fn payload_of(job: &str) -> u64 {
+    let (batch, position) = job
+        .trim_start_matches("{\"job\":\"")
+        .split_once(':')
+        .expect("a job's id");
+    let number = |text: &str| text.parse::<u64>().expect("a number");
+    (number(batch) - 1) * BATCH + number(position) + 1
+}
+
 /// One run, killed up to `kills` times. Returns how often it was.
 fn kill_until_finished(kills: u64, rng: &mut SplitMix64) -> u64 {
     let workspace = Workspace::new();
     workspace
         .write("chaos.py", SCRIPT)
         .write("items.jsonl", numbers(ITEMS));
-    let mut committed_before: BTreeMap<String, String> = BTreeMap::new();
+    let mut seen = Seen::default();
     let mut killed = 0;
-    loop {
-        let delay = Duration::from_micros(rng.below(700_000));
-        if killed < kills && !run_for(&workspace, delay) {
-            killed += 1;
-            let committed = committed(&workspace);
-            for (job, value) in &committed_before {
-                assert_eq!(
-                    committed.get(job),
-                    Some(value),
-                    "job {job} was committed and is not any more"
-                );
-            }
-            committed_before = committed;
-            continue;
+    while killed < kills {
+        let delay = Duration::from_micros(rng.below(DELAY_US_MAX));
+        if run_for(&workspace, delay) {
+            break;
         }
-        let ended = workspace.run(COMMAND);
-        assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-        check_end(&workspace, &committed_before);
-        return killed.max(1);
+        killed += 1;
+        seen.look(&workspace);
     }
+    let ended = workspace.run(COMMAND);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    check_end(&workspace, &mut seen);
+    killed
 }
 
 /// Runs the command and kills it after `delay`. Returns whether it had ended by itself.
@@ -123,14 +161,16 @@ fn committed(workspace: &Workspace) -> BTreeMap<String, String> {
     lines.collect()
 }
 
-fn check_end(workspace: &Workspace, committed_before: &BTreeMap<String, String>) {
-    let output = workspace.read("out.jsonl");
-    let lines = json_lines(&output);
+fn check_end(workspace: &Workspace, seen: &mut Seen) {
+    let lines = json_lines(&workspace.read("out.jsonl"));
     assert_eq!(lines.len(), ITEMS as usize, "every line has one outcome");
-    let mut payloads_by_job = BTreeMap::new();
-    for (index, line) in lines.iter().enumerate() {
-        let payload = index as u64 + 1;
-        if payload % 97 == 0 {
+    for (payload, line) in (1..).zip(&lines) {
+        assert_eq!(
+            payload_of(line["job"].as_str().expect("a job")),
+            payload,
+            "in order"
+        );
+        if payload.is_multiple_of(97) {
             assert_eq!(line["error"]["type"], "ValueError", "line {payload}: {line}");
         } else {
             assert_eq!(
@@ -139,19 +179,12 @@ fn check_end(workspace: &Workspace, committed_before: &BTreeMap<String, String>)
                 "line {payload}: {line}"
             );
         }
-        payloads_by_job.insert(
-            format!("{{\"job\":\"{}", line["job"].as_str().expect("a job")),
-            payload,
-        );
     }
-    assert_eq!(payloads_by_job.len(), ITEMS as usize, "no id stands twice");
-    let at_end = committed(workspace);
-    for (job, outcome) in committed_before {
-        assert_eq!(
-            at_end.get(job),
-            Some(outcome),
-            "job {job} was committed with another outcome"
-        );
+    let ran_before = std::mem::take(&mut seen.ran);
+    seen.look(workspace);
+    let ran = workspace.ran();
+    assert_eq!(ran.len(), ITEMS as usize, "every line was run");
+    for (payload, times) in ran_before {
+        assert_eq!(ran[&payload], times, "{payload} was committed and ran again");
     }
-    assert_eq!(workspace.ran().len(), ITEMS as usize, "every line was run");
 }

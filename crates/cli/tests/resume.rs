@@ -111,7 +111,7 @@ fn the_first_ctrl_c_drains_and_commits_and_tells_how_to_go_on() {
             "what was running when Ctrl-C came is committed"
         );
         let written = workspace.read("out.jsonl").lines().count();
-        assert!(written % 100 == 0 && written <= committed.len());
+        assert!(written.is_multiple_of(100) && written <= committed.len());
         check_whole_output(&workspace, written as u64);
         workspace.run(COMMAND).expect(0);
         check_whole_output(&workspace, 5_000);

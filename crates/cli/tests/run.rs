@@ -225,6 +225,23 @@ fn a_closed_pipe_ends_the_run_quietly() {
 }
 
 #[test]
+fn a_full_disk_is_named_and_nothing_is_lost() {
+    let workspace = Workspace::new();
+    workspace
+        .write("same.py", "def main(payload):\n    return payload\n")
+        .write("items.jsonl", numbers(5_000));
+    let error = workspace
+        .run("run same.py -i items.jsonl -o /dev/full --quiet")
+        .error();
+    assert!(
+        error.contains("the disk of /dev/full is full: free some space and run the same command again"),
+        "{error}"
+    );
+    workspace.run("run same.py -i items.jsonl -o out.jsonl").expect(0);
+    assert_eq!(workspace.read("out.jsonl").lines().count(), 5_000);
+}
+
+#[test]
 fn what_cannot_be_right_is_refused_with_a_remedy_and_leaves_nothing() {
     let workspace = Workspace::new();
     workspace

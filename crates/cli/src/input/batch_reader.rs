@@ -45,7 +45,7 @@ pub struct InputBatch {
 enum Items {
     Jsonl(LineFinder),
     Lines(LineFinder),
-    Rows(RowReader),
+    Rows(Box<RowReader>),
 }
 
 /// Reads an input batch by batch.
@@ -84,8 +84,8 @@ impl BatchReader {
         let items = match format {
             Format::Jsonl => Items::Jsonl(LineFinder::default()),
             Format::Lines => Items::Lines(LineFinder::default()),
-            Format::Csv => Items::Rows(RowReader::new(b',')),
-            Format::Tsv => Items::Rows(RowReader::new(b'\t')),
+            Format::Csv => Items::Rows(Box::new(RowReader::new(b','))),
+            Format::Tsv => Items::Rows(Box::new(RowReader::new(b'\t'))),
         };
         BatchReader {
             name,
@@ -175,7 +175,7 @@ impl BatchReader {
     /// Takes over the header of a CSV file that another reader has read.
     pub(super) fn take_header_of(&mut self, other: BatchReader) {
         if let (Items::Rows(rows), Items::Rows(other)) = (&mut self.items, other.items) {
-            rows.copy_header_of(other);
+            rows.copy_header_of(*other);
         }
     }
 

@@ -11,7 +11,7 @@ use super::stream::Stream;
 /// An input that was read up to some place before.
 pub enum Reopened {
     /// It begins with the same bytes; reading goes on behind them.
-    Unchanged(BatchReader),
+    Unchanged(Box<BatchReader>),
     /// It does not.
     Changed {
         /// What is different, for people.
@@ -64,7 +64,7 @@ impl Input {
         }
         let (mut reader, is_plain_file) = self.open_and_look(limits)?;
         if progress.jobs == 0 {
-            return Ok(Reopened::Unchanged(reader));
+            return Ok(Reopened::Unchanged(Box::new(reader)));
         }
         if let Some(path) = self.path().filter(|_| is_plain_file && now == *remembered) {
             let stream = Stream::new(
@@ -74,7 +74,7 @@ impl Input {
             );
             let mut there = BatchReader::new(self.name.clone(), self.format, stream, limits, progress);
             there.take_header_of(reader);
-            return Ok(Reopened::Unchanged(there));
+            return Ok(Reopened::Unchanged(Box::new(there)));
         }
         let skipped = reader.stream_mut().skip_to(progress.bytes);
         let whole = skipped.map_err(|reason| InputError::Read {
@@ -96,7 +96,7 @@ impl Input {
             )));
         }
         reader.set_progress(progress);
-        Ok(Reopened::Unchanged(reader))
+        Ok(Reopened::Unchanged(Box::new(reader)))
     }
 
     /// Opens an input that has changed behind as many lines as were read of it before; at its end

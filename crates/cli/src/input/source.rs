@@ -126,7 +126,7 @@ impl Input {
             Some("gz" | "zst")
         );
         let metadata = std::fs::metadata(path).ok()?;
-        (metadata.is_file() && !compressed).then(|| metadata.len())
+        (metadata.is_file() && !compressed).then_some(metadata.len())
     }
 
     pub(super) fn cannot_open(&self, reason: io::Error) -> InputError {

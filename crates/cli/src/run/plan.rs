@@ -124,7 +124,7 @@ impl Plan {
             .into_iter()
             .collect();
         let reader = match reopen(request, limits, &run, &before)? {
-            Reopened::Unchanged(reader) => reader,
+            Reopened::Unchanged(reader) => *reader,
             Reopened::Changed { what } => {
                 changes.push(format!("the input {} has changed: {what}", request.input.name()));
                 request.input.reopen_after_lines(limits, run.progress)?

@@ -244,7 +244,7 @@ fn inputs_that_cannot_be_right_say_what_would_be() {
 
 fn unchanged(reopened: Reopened) -> BatchReader {
     match reopened {
-        Reopened::Unchanged(reader) => reader,
+        Reopened::Unchanged(reader) => *reader,
         Reopened::Changed { what } => panic!("changed: {what}"),
     }
 }
