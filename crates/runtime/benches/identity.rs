@@ -116,7 +116,7 @@ fn payloads(count: u32) -> PackedArray {
     let mut builder = PackedBuilder::new();
     for id in 0..count {
         let item = format!(
-            r#"{{"id":{id:06},"name":"a name of the usual length","tags":["one","two"],"score":1.25,"text":"some more text"}}"#
+            r#"{{"id":{id:06},"name":"a name of the usual length","tags":["one","two"],"score":1.25,"text":"a text."}}"#
         );
         let item = item.replacen(":0", ":1", 1);
         assert_eq!(item.len(), 100);

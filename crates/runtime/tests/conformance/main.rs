@@ -1,6 +1,7 @@
 //! One suite for all runtimes that are installed: Python, Node, Deno and Bun, synchronous and
 //! asynchronous, and Bash. `scripts/install-runtimes.sh` installs what is not there.
 
+mod examples;
 mod flow;
 mod harness;
 mod isolation;
