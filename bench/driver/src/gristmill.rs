@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use gristmill_engine::{Engine, EngineSettings, Job, JobError, Kind};
+use gristmill_engine::{Engine, EngineError, EngineSettings, Job, JobError, Kind};
 use gristmill_store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -86,23 +86,40 @@ async fn measure_drain(engine: &Engine, order: &Order) -> Result<Value> {
     Ok(rate(order.jobs, began))
 }
 
+/// A lone caller is the program's own task; more are tasks beside each other.
 async fn submit_singly(engine: &Engine, jobs: Vec<Payload>, callers: usize) -> Result<()> {
-    let (next, jobs) = (Arc::new(AtomicUsize::new(0)), Arc::new(jobs));
+    let caller = Caller {
+        engine: engine.clone(),
+        jobs: jobs.into(),
+        next: Arc::default(),
+    };
+    if callers == 1 {
+        return Ok(caller.submit().await?);
+    }
     let callers: Vec<_> = (0..callers)
-        .map(|_| {
-            let (engine, next, jobs) = (engine.clone(), next.clone(), jobs.clone());
-            tokio::spawn(async move {
-                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    engine.submit::<Noop>(job).await?;
-                }
-                Ok::<_, gristmill_engine::EngineError>(())
-            })
-        })
+        .map(|_| tokio::spawn(caller.clone().submit()))
         .collect();
     for caller in callers {
         caller.await??;
     }
     Ok(())
+}
+
+/// Takes the next job and submits it, until none is left.
+#[derive(Clone)]
+struct Caller {
+    engine: Engine,
+    jobs: Arc<[Payload]>,
+    next: Arc<AtomicUsize>,
+}
+
+impl Caller {
+    async fn submit(self) -> std::result::Result<(), EngineError> {
+        while let Some(job) = self.jobs.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            self.engine.submit::<Noop>(job).await?;
+        }
+        Ok(())
+    }
 }
 
 async fn measure_single(engine: &Engine, order: &Order) -> Result<Value> {

@@ -199,23 +199,40 @@ async fn measure_drain(order: &Order) -> serde_json::Value {
     rate(order.jobs, began)
 }
 
+/// A lone caller is the program's own task; more are tasks beside each other.
 async fn submit_singly(scheduler: &Scheduler, jobs: Vec<Noop>, callers: usize) {
-    let (next, jobs) = (Arc::new(AtomicUsize::new(0)), Arc::new(jobs));
+    let caller = Caller {
+        scheduler: scheduler.clone(),
+        jobs: jobs.into(),
+        next: Arc::default(),
+    };
+    if callers == 1 {
+        return caller.submit().await;
+    }
     let callers: Vec<_> = (0..callers)
-        .map(|_| {
-            let (scheduler, next, jobs) = (scheduler.clone(), next.clone(), jobs.clone());
-            tokio::spawn(async move {
-                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    scheduler
-                        .submit(&submission(job))
-                        .await
-                        .expect("the job is taken");
-                }
-            })
-        })
+        .map(|_| tokio::spawn(caller.clone().submit()))
         .collect();
     for caller in callers {
         caller.await.expect("callers do not panic");
+    }
+}
+
+/// Takes the next job and submits it, until none is left.
+#[derive(Clone)]
+struct Caller {
+    scheduler: Scheduler,
+    jobs: Arc<[Noop]>,
+    next: Arc<AtomicUsize>,
+}
+
+impl Caller {
+    async fn submit(self) {
+        while let Some(job) = self.jobs.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            self.scheduler
+                .submit(&submission(job))
+                .await
+                .expect("the job is taken");
+        }
     }
 }
 
