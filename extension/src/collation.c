@@ -16,6 +16,11 @@
 
 #include "collation.h"
 
+/* 18 has dropped the symbol, not the collation. */
+#ifndef POSIX_COLLATION_OID
+#define POSIX_COLLATION_OID 951
+#endif
+
 bool
 collation_is_deterministic(Oid collation)
 {
