@@ -97,13 +97,7 @@ deform_plan(TupleBatch *batch)
 		if (step->length == -1)
 		{
 			vector_allocate(&step->pointers);
-			step->is_fixed = (aligned_bytes == 0 &&
-							  offset == (int) TYPEALIGN(step->alignment_bytes, offset));
-			if (step->is_fixed)
-				step->offset = offset;
-			else
-				step->advance = offset;
-			/* A first varlena at an unaligned offset moves with its header. */
+			step->advance = offset;
 			offset = 0;
 			aligned_bytes = 1;
 		}
@@ -269,22 +263,20 @@ gather_behind_offsets(TupleBatch *batch, BatchColumn *column, int offset,
 	GATHER_TYPES(offsets[row] + offset);
 }
 
+/*
+ * Where the varlena at or after *start ends; *start is moved over padding.
+ * A short header comes first: it is never padded, and padding is always zero.
+ */
 static inline uint32
-varlena_start(const char *data, uint32 offset, uint32 alignment)
+varlena_end(const char *data, uint32 *start, uint32 alignment)
 {
-	/* A short header is never padded, and padding is always zero. */
-	if (data[offset] == 0)
-		offset = TYPEALIGN(alignment, offset);
-	return offset;
-}
+	const char *value = data + *start;
 
-/* As VARSIZE_ANY, with the short header first. */
-static inline uint32
-varlena_bytes(const char *value)
-{
 	if (likely(VARATT_IS_1B(value) && !VARATT_IS_1B_E(value)))
-		return VARSIZE_1B(value);
-	return VARSIZE_ANY(value);
+		return *start + VARSIZE_1B(value);
+	if (*value == 0)
+		*start = TYPEALIGN(alignment, *start);
+	return *start + VARSIZE_ANY(data + *start);
 }
 
 /*
@@ -296,29 +288,22 @@ static void
 step_over_varlena(TupleBatch *batch, AttributeStep *step,
 				  const Selection *selection)
 {
-	const int	header_bytes = batch->header_bytes;
 	char	  **tuples = batch->tuples;
 	uint32	   *offsets = batch->offsets;
 	Datum	   *pointers = step->pointers.values;
 	const uint32 alignment = step->alignment_bytes;
 	const uint32 advance = step->advance;
 
-	if (step->is_fixed)
-		FOR_SELECTED(row, selection,
-					 char *value = tuples[row] + header_bytes + step->offset;
-					 pointers[row] = PointerGetDatum(value);
-					 offsets[row] = header_bytes + step->offset + varlena_bytes(value));
-	else if (!step->is_needed)
-		FOR_SELECTED(row, selection,
-					 const char *data = tuples[row];
-					 uint32 start = varlena_start(data, offsets[row] + advance, alignment);
-					 offsets[row] = start + varlena_bytes(data + start));
-	else
+	if (step->is_needed)
 		FOR_SELECTED(row, selection,
 					 char *data = tuples[row];
-					 uint32 start = varlena_start(data, offsets[row] + advance, alignment);
-					 pointers[row] = PointerGetDatum(data + start);
-					 offsets[row] = start + varlena_bytes(data + start));
+					 uint32 start = offsets[row] + advance;
+					 offsets[row] = varlena_end(data, &start, alignment);
+					 pointers[row] = PointerGetDatum(data + start));
+	else
+		FOR_SELECTED(row, selection,
+					 uint32 start = offsets[row] + advance;
+					 offsets[row] = varlena_end(tuples[row], &start, alignment));
 	step->pointers.has_nulls = false;
 	step->pointers.generation = batch->generation;
 }
@@ -350,7 +335,6 @@ advance_to_attribute(TupleBatch *batch, AttrNumber attno,
 	{
 		batch->steps_generation = batch->generation;
 		batch->steps_done = 0;
-		/* Unaligned first varlenas advance from the start of the data. */
 		FOR_SELECTED(row, selection, batch->offsets[row] = batch->header_bytes);
 	}
 	while (batch->steps_done < attno)
