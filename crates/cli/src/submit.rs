@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use gristmill_batching::BatchStats;
 use gristmill_model::batch::check_name;
 use gristmill_model::{BatchId, BatchOptions, Clock, NewBatch, PackedBuilder, PackedError, SystemClock};
 use gristmill_store::Store;
@@ -109,9 +110,11 @@ async fn submit_file(
     })?;
     let store: Arc<dyn Store> = arguments.store.open_or_create()?;
     let mut submitted = Submitted::default();
+    let mut hops = BatchStats::default();
     let result = async {
         while let Some(batch) = tokio::task::block_in_place(|| reader.next_batch())? {
             let count = batch.payloads.count();
+            hops.record("submit", count as usize, batch.end_reason);
             submitted.rejected += batch.rejected.len() as u64;
             let new = NewBatch {
                 rejected: batch.rejected,
@@ -124,6 +127,7 @@ async fn submit_file(
         anyhow::Ok(())
     }
     .await;
+    store.record(hops).await?;
     store.close().await?;
     let jobs: u64 = submitted.batches.iter().map(|(_, count)| u64::from(*count)).sum();
     result.with_context(|| format!("stopped after {} jobs were submitted", show_count(jobs)))?;

@@ -100,6 +100,21 @@ fn delayed_and_expiring_jobs_say_when() {
 }
 
 #[test]
+fn a_worker_ends_what_runs_when_it_is_interrupted() {
+    let workspace = Workspace::new();
+    workspace.write_stopping_script(2);
+    workspace.run("submit k 2").expect(0);
+    let child = workspace.spawn("worker stopping.py --kind k --json", std::process::Stdio::null());
+    // Opening the pipe waits for the script.
+    std::fs::read(workspace.path("reached")).unwrap();
+    workspace::send_signal(&child, "-INT");
+    std::fs::write(workspace.path("go"), "x").unwrap();
+    let ended: workspace::Ended = child.wait_with_output().unwrap().into();
+    assert_eq!(json_lines(&ended.expect(130))[0]["completed"], json!(1));
+    assert_eq!(workspace.run("results --batch 1 --values").expect(0), "4\n");
+}
+
+#[test]
 fn old_batches_are_pruned_once_they_are_told() {
     let workspace = Workspace::new();
     workspace

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use gristmill_batching::EndReason;
 use gristmill_model::limits::{BATCH_BYTES_TARGET, PAYLOAD_BYTES_MAX};
 use gristmill_model::{JobError, PackedArray, PackedBuilder, PackedError, Rejected};
 use gristmill_store::run::RunProgress;
@@ -39,6 +40,8 @@ pub struct InputBatch {
     pub rejected: Vec<Rejected>,
     /// Where the input stands after them.
     pub progress: RunProgress,
+    /// Why the batch is no larger.
+    pub end_reason: EndReason,
 }
 
 /// How the stream's items are found.
@@ -136,10 +139,17 @@ impl BatchReader {
             Some(limit) => u64::from(self.limits.jobs_max).min(limit.saturating_sub(jobs_before)),
             None => u64::from(self.limits.jobs_max),
         };
+        let mut end_reason = match self.jobs_limit {
+            Some(_) if jobs_max < u64::from(self.limits.jobs_max) => EndReason::Limit,
+            _ => EndReason::Full,
+        };
         while u64::from(self.builder.count()) < jobs_max {
-            if self.step()? != Step::Taken {
-                break;
-            }
+            end_reason = match self.step()? {
+                Step::Taken => continue,
+                Step::BatchFull => EndReason::Bytes,
+                Step::End => EndReason::Drained,
+            };
+            break;
         }
         let count = self.builder.count();
         self.progress.jobs = jobs_before + u64::from(count);
@@ -151,6 +161,7 @@ impl BatchReader {
             payloads: std::mem::take(&mut self.builder).finish(),
             rejected: std::mem::take(&mut self.rejected),
             progress: self.progress,
+            end_reason,
         }))
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use gristmill_batching::BatchStats;
 use gristmill_model::{BatchOptions, NewBatch};
 use gristmill_store::{RunAdvance, RunState, Store, StoreError};
 use tokio::sync::mpsc;
@@ -56,7 +57,19 @@ pub struct Feeder {
 
 impl Feeder {
     /// Submits batches until the input ends or the program is interrupted.
-    pub async fn feed(self, reader: BatchReader, mut interrupt: Interrupt) -> Result<Fed, FeedError> {
+    pub async fn feed(self, reader: BatchReader, interrupt: Interrupt) -> Result<Fed, FeedError> {
+        let mut hops = BatchStats::default();
+        let fed = self.feed_all(reader, interrupt, &mut hops).await;
+        self.store.record(hops).await?;
+        fed
+    }
+
+    async fn feed_all(
+        &self,
+        reader: BatchReader,
+        mut interrupt: Interrupt,
+        hops: &mut BatchStats,
+    ) -> Result<Fed, FeedError> {
         let mut batches = read_in_background(reader);
         loop {
             let batch = tokio::select! {
@@ -81,7 +94,7 @@ impl Feeder {
                     Err(_) => break,
                 }
             }
-            self.submit(group).await?;
+            self.submit(group, hops).await?;
             if let Some(error) = failed {
                 return Err(error.into());
             }
@@ -109,7 +122,7 @@ impl Feeder {
         Ok(())
     }
 
-    async fn submit(&self, group: Vec<InputBatch>) -> Result<(), StoreError> {
+    async fn submit(&self, group: Vec<InputBatch>, hops: &mut BatchStats) -> Result<(), StoreError> {
         let Some(progress) = group.last().map(|batch| batch.progress) else {
             return Ok(());
         };
@@ -123,6 +136,9 @@ impl Feeder {
         let counts = self.backlog.counts();
         let rejected: usize = group.iter().map(|batch| batch.rejected.len()).sum();
         let jobs: u64 = group.iter().map(|batch| u64::from(batch.payloads.count())).sum();
+        for batch in &group {
+            hops.record("submit", batch.payloads.count() as usize, batch.end_reason);
+        }
         let batches = group.into_iter().map(|batch| NewBatch {
             kind: self.kind.clone(),
             queue: self.queue.clone(),
