@@ -13,6 +13,7 @@
 #include "access/transam.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "storage/buf_internals.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/rel.h"
@@ -31,6 +32,23 @@
 #define GUESS_PAUSE_PAGES	256
 
 /*
+ * May the guess be tried?  A guess does not raise the buffer's usage count, so
+ * one that the clock sweep has brought to zero is pinned in the ordinary way,
+ * lest tables in constant use be evicted.
+ */
+static bool
+guess_is_useful(const HeapSource *source)
+{
+	BufferDesc *descriptor;
+
+	if (!BufferIsValid(source->buffer_guess) ||
+		source->buffer_guess > NBuffers)
+		return false;
+	descriptor = GetBufferDescriptor(source->buffer_guess - 1);
+	return BUF_STATE_GET_USAGECOUNT(pg_atomic_read_u32(&descriptor->state)) > 0;
+}
+
+/*
  * Pin a block.  Tables that were read in order lie in consecutive buffers, so
  * the buffer after the last one is tried before the mapping hash is asked.
  */
@@ -42,8 +60,7 @@ pin_block(HeapSource *source, BlockNumber block)
 
 	if (source->guess_pause_pages > 0)
 		source->guess_pause_pages--;
-	else if (BufferIsValid(source->buffer_guess) &&
-			 source->buffer_guess <= NBuffers)
+	else if (guess_is_useful(source))
 	{
 		buffer = source->buffer_guess;
 #if PG_VERSION_NUM >= 160000
