@@ -27,10 +27,11 @@ const JAVASCRIPT: &str = "export function main(payload) { return payload; }\n";
 const PYTHON_FLOOR: &str = r#"
 import json, sys, time
 text, rounds = open(sys.argv[1]).read(), int(sys.argv[2])
+encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 def go(rounds):
     for _ in range(rounds):
         for item in json.loads(text):
-            json.dumps(item, separators=(",", ":"), ensure_ascii=False)
+            encode(item)
 go(rounds)
 start = time.perf_counter()
 go(rounds)
@@ -248,4 +249,35 @@ fn main() {
             handler.shut_down().await;
         });
     }
+    bench_program(&runtime);
+}
+
+/// A process a job: `cat`, beside a loop that starts it and waits for its output.
+fn bench_program(runtime: &tokio::runtime::Runtime) {
+    const JOBS: u32 = 500;
+    let payloads = payloads(JOBS);
+    let start_and_wait = || {
+        let start = Instant::now();
+        for _ in 0..JOBS {
+            let mut cat = Command::new("cat");
+            cat.stdin(std::process::Stdio::null());
+            cat.output().expect("cat runs");
+        }
+        f64::from(JOBS) / start.elapsed().as_secs_f64()
+    };
+    let floor = median((0..ROUNDS).map(|_| start_and_wait()).collect());
+    let script = Script::program(vec!["cat".into()], &DetectOptions::default()).expect("a program");
+    runtime.block_on(async {
+        let handler = ScriptHandler::new(script, &RuntimeOptions::default()).expect("a handler");
+        let handler = Arc::new(handler);
+        let mut rounds = Vec::new();
+        for _ in 0..ROUNDS {
+            rounds.push(round(&handler, &payloads, JOBS).await);
+        }
+        let rate = median(rounds);
+        println!(
+            "| -- cat | {floor:.0} | {JOBS} | {rate:.0} | {:.2} |",
+            rate / floor
+        );
+    });
 }

@@ -18,8 +18,8 @@
 //!
 //! * `main(payload)` is called once a job; the script is imported once a process. An asynchronous
 //!   `main` runs up to [`RuntimeOptions::async_jobs_max`] jobs at once.
-//! * An exception fails the job. Its attribute `retry_after` (seconds, a number) asks for the next
-//!   attempt no sooner than that, and `permanent = True` says that trying again cannot help.
+//! * An exception fails the job. Its attribute `retry_after` (`retryAfter` in JavaScript; seconds) asks
+//!   for the next attempt no sooner than that, and `permanent = True` says that trying again cannot help.
 //! * Standard input is empty, standard output and error are the job's log.
 //! * Processes may be killed and started again at any time.
 //!

@@ -11,16 +11,16 @@
 //!
 //! | kind | from | body |
 //! | --- | --- | --- |
-//! | 1 `hello` | Gristmill | JSON: [`Hello`] |
+//! | 1 `hello` | Gristmill | JSON: `Hello` |
 //! | 2 `run` | Gristmill | sequence (4), flags (4; bit 0: careful), then the packed payloads as they are stored |
-//! | 17 `ready` | process | JSON: [`Ready`] |
-//! | 18 `refused` | process | JSON: [`Note::Failed`]'s error, for a script that cannot be imported |
+//! | 17 `ready` | process | JSON: `Ready` |
+//! | 18 `refused` | process | JSON: `Note::Failed`'s error, for a script that cannot be imported |
 //! | 19 `outcomes` | process | see below |
 //!
 //! `outcomes`: sequence (4), jobs begun so far (4), number *n* of completed jobs (4), bytes of values
 //! (4), *n* indexes (4 each), *n* durations in microseconds (4 each), the values as a packed array
 //! (one JSON text a line, as in [`gristmill_model::packed`]), then notes, one JSON text a line: what
-//! stands out ([`Note`]). Indexes count the payloads of the `run` frame from 0.
+//! stands out (`Note`). Indexes count the payloads of the `run` frame from 0.
 //!
 //! The process answers jobs in any order, at most [`FLUSH_EVERY_MS`](crate::limits::FLUSH_EVERY_MS)
 //! after each has ended; under the flag *careful* one at a time, each before the next one begins.

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 /// No test waits longer than this for something that should come.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A runtime to test.
 #[derive(Debug, Clone)]

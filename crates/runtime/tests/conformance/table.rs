@@ -92,7 +92,7 @@ fn bash() -> Vec<(&'static str, Value, Expect)> {
         (
             "a lone surrogate",
             json!({"do": "surrogate"}),
-            Error("NotJson", "surrogate"),
+            Error("NotJson", "is not JSON"),
         ),
         (
             "what is not UTF-8",
