@@ -138,7 +138,7 @@ class Round:
             taken = pair.answers(query, stock_first=self.rng.random() < 0.5)
             pair.batched.use("allow")
             # With ANALYZE now and then: its figures come from code that plain execution never runs.
-            explained = self._explained(pair, query, analyze=self.rng.random() < ANALYZED_SHARE)
+            explained = pair.batched.explain(query, self.rng.random() < ANALYZED_SHARE, pair.savepoint)
             tally.batched += comparison.is_batched(explained)
         except comparison.ServerLost as lost:
             self._report(tally, f"the server was lost: {lost}",
@@ -160,14 +160,6 @@ class Round:
             found = f"round {self.number} ({self.situation}): {found}"
             self._report(tally, found, minimiser.minimised(self.seed, pair, self.settings, self.concurrent,
                                                            query, found))
-
-    def _explained(self, pair, query, analyze: bool) -> tuple:
-        if not pair.savepoint:
-            return pair.batched.explain(query, analyze)
-        pair.batched.must("savepoint explaining")
-        explained = pair.batched.explain(query, analyze)
-        pair.batched.must("rollback to explaining")
-        return explained
 
     def _setup_of(self, query) -> list:
         return [statement for table in query.tables for statement in table.setup]

@@ -94,13 +94,18 @@ class Session:
         """Switch between `allow` (batched) and `forbid` (stock)."""
         self.must(f"set batchexec.mode = {mode}")
 
-    def explain(self, query: Query, analyze: bool = False) -> tuple:
+    def explain(self, query: Query, analyze: bool = False, savepoint: bool = False) -> tuple:
         """The outcome of EXPLAIN VERBOSE of the query, with ANALYZE on demand."""
         prepare = [statement for statement in query.statements() if statement.startswith(("prepare", "set plan"))]
         for statement in prepare:
             self.must(statement)
         options = "verbose, costs off" + (", analyze, timing off, summary off, buffers" if analyze else "")
+        if savepoint:
+            self.must("savepoint explaining")
         outcome = self.run(f"explain ({options}) {query.explained()}")
+        if savepoint:
+            # An error has aborted the transaction; the statements below need it in order.
+            self.must("rollback to explaining")
         if prepare:
             self.must("deallocate all")
             self.must("reset plan_cache_mode")
