@@ -48,7 +48,7 @@ extern const char *scan_obstacle(PlannedStmt *statement, SeqScan *scan);
 extern CustomScan *scan_to_batch(SeqScan *scan, int child_node_id);
 
 /* plan_agg.c */
-extern const char *agg_obstacle(PlannedStmt *statement, Agg *agg);
+extern const char *agg_obstacle(Agg *agg);
 extern CustomScan *agg_to_batch(Agg *agg, int *next_node_id);
 
 /* scan.c, agg.c */

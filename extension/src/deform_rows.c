@@ -9,33 +9,8 @@
 
 #include "access/htup_details.h"
 #include "access/tupmacs.h"
-#include "catalog/pg_type.h"
 
-#include "batch.h"
-
-/* A native Datum of a fixed-width type as the vector's word. */
-static Datum
-word_from_datum(Oid type, Datum value)
-{
-	switch (type)
-	{
-		case FLOAT4OID:
-			return Float8GetDatum((float8) DatumGetFloat4(value));
-		case BOOLOID:
-			return Int64GetDatum(DatumGetBool(value) ? 1 : 0);
-		case CHAROID:
-			return Int64GetDatum((int64) (int8) DatumGetChar(value));
-		case INT2OID:
-			return Int64GetDatum((int64) DatumGetInt16(value));
-		case OIDOID:
-			return Int64GetDatum((int64) DatumGetObjectId(value));
-		case INT4OID:
-		case DATEOID:
-			return Int64GetDatum((int64) DatumGetInt32(value));
-		default:
-			return value;
-	}
-}
+#include "expr.h"
 
 /* Store one value in all columns of an attribute, or in its pointers. */
 static void
@@ -58,7 +33,7 @@ store_value(TupleBatch *batch, AttrNumber attno, int row, Datum value,
 		if (column->attno != attno)
 			continue;
 		column->vector.values[row] = (is_null || column->kind == VALUE_OPAQUE) ?
-			(Datum) 0 : word_from_datum(column->type, value);
+			(Datum) 0 : vector_word_from_datum(column->type, value);
 		column->vector.nulls[row] = is_null;
 		column->vector.has_nulls |= is_null;
 	}

@@ -167,7 +167,7 @@ batch_aggregate(PlanContext *context, Plan **plan)
 	if (!IsA(agg->plan.lefttree, SeqScan) || obstacle != NULL ||
 		scan_obstacle(context->statement, (SeqScan *) agg->plan.lefttree) != NULL)
 		return false;
-	obstacle = agg_obstacle(context->statement, agg);
+	obstacle = agg_obstacle(agg);
 	if (obstacle != NULL)
 	{
 		context->reasons = lappend(context->reasons,

@@ -131,11 +131,10 @@ shape_obstacle(const Agg *agg)
 
 /* Why an aggregation over a sequential scan can't be batched, or NULL. */
 const char *
-agg_obstacle(PlannedStmt *statement, Agg *agg)
+agg_obstacle(Agg *agg)
 {
 	AggContext	context;
 
-	(void) statement;
 	memset(&context, 0, sizeof(context));
 	context.agg = agg;
 	context.scan_targets = agg->plan.lefttree->targetlist;

@@ -84,9 +84,7 @@ scan_to_batch(SeqScan *scan, int child_node_id)
 	batch->custom_plans = list_make1(original);
 	batch->custom_relids = bms_make_singleton(batch->scan.scanrelid);
 	batch->methods = &batch_scan_methods;
-#if PG_VERSION_NUM >= 150000
 	/* The executor projects for us where the target list asks for it. */
 	batch->flags = CUSTOMPATH_SUPPORT_PROJECTION;
-#endif
 	return batch;
 }
