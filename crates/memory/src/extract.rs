@@ -2,6 +2,145 @@
 //!
 //! * [`known`]: what a message tells of itself, with no model: who said it to whom, and what it is about.
 //! * [`local`]: an extractor by rules: no network, the same answer for the same text.
+//! * [`openai`]: an extractor that asks a model, within what the [`limiter`] allows.
 
 pub mod known;
+pub mod limiter;
 pub mod local;
+pub mod openai;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::knowledge::Extraction;
+pub use limiter::{Limiter, LimiterSettings};
+pub use local::LocalExtractor;
+pub use openai::{OpenAiExtractor, OpenAiSettings};
+
+/// What turns the text of a chunk into knowledge.
+#[async_trait]
+pub trait Extractor: Send + Sync + std::fmt::Debug + 'static {
+    /// The model and the prompt, as one text. The same text, model and prompt are never sent twice.
+    fn identity(&self) -> String;
+
+    /// Whether it reads who the speaker is. Without, the same words of two speakers are extracted once.
+    fn reads_speaker(&self) -> bool {
+        false
+    }
+
+    /// The chunk of a message as it is to be extracted.
+    fn chunk(&self, text: &str, speaker: Option<&str>) -> ChunkText {
+        ChunkText::new(text, speaker.filter(|_| self.reads_speaker()), &self.identity())
+    }
+
+    /// Extracts the knowledge of one chunk.
+    ///
+    /// # Errors
+    ///
+    /// [`ExtractError`], after all tries that make sense.
+    async fn extract(&self, chunk: &ChunkText) -> Result<Extracted, ExtractError>;
+}
+
+/// A chunk as an extractor gets it: the payload of an `extract` job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChunkText {
+    /// The digest of the text, the speaker and the [identity](Extractor::identity).
+    pub key: String,
+    /// The text.
+    pub text: String,
+    /// Who says `I` in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speaker: Option<String>,
+}
+
+impl ChunkText {
+    /// A chunk of a message, for an extractor of this identity.
+    pub fn new(text: &str, speaker: Option<&str>, identity: &str) -> ChunkText {
+        let parts = [text, speaker.unwrap_or_default(), identity];
+        ChunkText {
+            key: crate::digest::of_parts(&parts.map(str::as_bytes)),
+            text: text.to_owned(),
+            speaker: speaker.map(str::to_owned),
+        }
+    }
+}
+
+/// What an extractor found, and what it cost: the value of an `extract` job.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Extracted {
+    /// The chunk's key.
+    pub key: String,
+    /// The knowledge.
+    pub extraction: Extraction,
+    /// What it cost.
+    #[serde(default)]
+    pub usage: Usage,
+}
+
+/// What model calls cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Usage {
+    /// Calls that were answered.
+    pub calls: u32,
+    /// Calls that were refused or failed, and tried again.
+    pub retries: u32,
+    /// Tokens that were sent.
+    pub input_tokens: u64,
+    /// Tokens that came back.
+    pub output_tokens: u64,
+}
+
+impl Usage {
+    /// Adds another cost.
+    pub fn add(&mut self, other: &Usage) {
+        self.calls += other.calls;
+        self.retries += other.retries;
+        self.input_tokens += other.input_tokens;
+        self.output_tokens += other.output_tokens;
+    }
+}
+
+/// Why nothing could be extracted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExtractError {
+    /// The service refused the request for good: a wrong key, model or address.
+    #[error(
+        "the model service refused the request ({status}): {reason}; check the address, the model's name and the key"
+    )]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// What it said.
+        reason: String,
+    },
+    /// The service did not answer well, however often it was asked.
+    #[error("the model service did not answer after {tries} tries: {reason}")]
+    Unavailable {
+        /// How often it was asked.
+        tries: u32,
+        /// What happened the last time.
+        reason: String,
+    },
+    /// The answer has not the form that was asked for, also after the repair attempt.
+    #[error("the model's answer is no extraction, and neither is the repaired one: {reason}")]
+    Malformed {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The extractor cannot be set up.
+    #[error("{0}")]
+    Settings(String),
+}
+
+impl ExtractError {
+    /// The word that groups errors of this kind: `refused`, `unavailable`, `malformed`, `settings`.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            ExtractError::Refused { .. } => "refused",
+            ExtractError::Unavailable { .. } => "unavailable",
+            ExtractError::Malformed { .. } => "malformed",
+            ExtractError::Settings(_) => "settings",
+        }
+    }
+}

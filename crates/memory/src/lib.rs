@@ -15,6 +15,7 @@ pub mod import;
 pub mod knowledge;
 pub mod limits;
 pub mod message;
+pub mod pipeline;
 pub mod property;
 pub mod query;
 pub mod recall;

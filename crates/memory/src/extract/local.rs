@@ -4,6 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use async_trait::async_trait;
+
+use crate::extract::{ChunkText, ExtractError, Extracted, Extractor, Usage};
 use crate::knowledge::{Action, Entity, Extraction, Tense};
 use crate::store::similar::is_stop_word;
 
@@ -95,6 +98,29 @@ const ENDINGS: [(&str, &str); 12] = [
     ("award", "award"),
     ("prize", "award"),
 ];
+
+/// The extractor by rules.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LocalExtractor;
+
+#[async_trait]
+impl Extractor for LocalExtractor {
+    fn identity(&self) -> String {
+        "local 1".to_owned()
+    }
+
+    fn reads_speaker(&self) -> bool {
+        true
+    }
+
+    async fn extract(&self, chunk: &ChunkText) -> Result<Extracted, ExtractError> {
+        Ok(Extracted {
+            key: chunk.key.clone(),
+            extraction: extract(&chunk.text, chunk.speaker.as_deref()),
+            usage: Usage::default(),
+        })
+    }
+}
 
 /// What the rules find in a text. `speaker` is who says `I` in it.
 pub fn extract(text: &str, speaker: Option<&str>) -> Extraction {

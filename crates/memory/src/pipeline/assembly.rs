@@ -1,0 +1,325 @@
+//! Putting messages and their extractions together again, in reading order.
+
+use std::collections::VecDeque;
+
+use gristmill_model::Timestamp;
+
+use crate::extract::Usage;
+use crate::extract::known::SAY_ALIASES;
+use crate::knowledge::Knowledge;
+use crate::message::Message;
+use crate::pipeline::outcomes::OutcomeResult;
+use crate::pipeline::plan::Beginning;
+use crate::store::{Change, ChunkFailure, Learned, NewMessage, RelatedTerm};
+
+/// A place that waits for the extraction of one chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot {
+    item: u64,
+    chunk: usize,
+}
+
+/// Messages in reading order, each with its extractions as far as they have come.
+#[derive(Debug)]
+pub struct Assembly {
+    items: VecDeque<Item>,
+    /// The number of the first item.
+    first: u64,
+    chunks: usize,
+    /// The next message of a source.
+    next_position: u32,
+    source: String,
+}
+
+#[derive(Debug)]
+struct Item {
+    what: What,
+    extractions: Vec<Option<OutcomeResult>>,
+}
+
+#[derive(Debug)]
+enum What {
+    Begin(Beginning),
+    Message {
+        source: String,
+        position: u32,
+        message: Message,
+        known: Vec<Knowledge>,
+    },
+    /// A chunk of a message that is stored already.
+    Learn {
+        source: String,
+        position: u32,
+        chunk: u32,
+    },
+    End {
+        source: String,
+        aliases: Vec<(String, String)>,
+    },
+}
+
+/// Something that can be committed.
+#[derive(Debug)]
+pub struct Ready(Item);
+
+impl Assembly {
+    /// Nothing yet.
+    pub fn new() -> Assembly {
+        Assembly {
+            items: VecDeque::new(),
+            first: 0,
+            chunks: 0,
+            next_position: 0,
+            source: String::new(),
+        }
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Chunks of all messages in it.
+    pub fn chunks(&self) -> usize {
+        self.chunks
+    }
+
+    /// A source begins.
+    pub fn begin_source(&mut self, beginning: Beginning) {
+        (self.source, self.next_position) = match &beginning {
+            Beginning::New(new) | Beginning::Replace(new) => (new.name.clone(), 0),
+            Beginning::Resume { source, position } => (source.clone(), *position),
+        };
+        self.push(What::Begin(beginning), 0);
+    }
+
+    /// The next message of the source, with so many chunks to be extracted.
+    pub fn add(&mut self, message: Message, known: Vec<Knowledge>, chunks: usize) -> Vec<Slot> {
+        let what = What::Message {
+            source: self.source.clone(),
+            position: self.next_position,
+            message,
+            known,
+        };
+        self.next_position += 1;
+        self.push(what, chunks)
+    }
+
+    /// A chunk of a message that is stored already.
+    pub fn learn(&mut self, source: String, position: u32, chunk: u32) -> Slot {
+        let item = self.first + self.items.len() as u64;
+        self.push(
+            What::Learn {
+                source,
+                position,
+                chunk,
+            },
+            1,
+        );
+        Slot { item, chunk: 0 }
+    }
+
+    /// The source has no more messages.
+    /// `aliases` are names that its people may be asked for by.
+    pub fn end_source(&mut self, source: String, aliases: Vec<(String, String)>) {
+        self.push(What::End { source, aliases }, 0);
+    }
+
+    /// An extraction has come.
+    pub fn fill(&mut self, slot: Slot, outcome: OutcomeResult) {
+        if let Some(index) = slot.item.checked_sub(self.first)
+            && let Some(item) = self.items.get_mut(index as usize)
+        {
+            item.extractions[slot.chunk] = Some(outcome);
+        }
+    }
+
+    /// Takes what is complete from the front, at most so many items. The messages of a source that replaces another
+    /// come all together.
+    pub fn take_ready(&mut self, items_max: usize) -> Vec<Ready> {
+        let mut count = 0;
+        let mut whole_until = None;
+        for (index, item) in self.items.iter().enumerate() {
+            if item.extractions.iter().any(Option::is_none) {
+                break;
+            }
+            match &item.what {
+                What::Begin(Beginning::Replace(_)) => whole_until = Some(index),
+                What::End { .. } => whole_until = None,
+                _ => {}
+            }
+            count = index + 1;
+            if count >= items_max && whole_until.is_none() {
+                break;
+            }
+        }
+        let count = whole_until.unwrap_or(count);
+        self.first += count as u64;
+        let ready: Vec<Ready> = self.items.drain(..count).map(Ready).collect();
+        self.chunks -= ready.iter().map(|ready| ready.0.extractions.len()).sum::<usize>();
+        ready
+    }
+
+    /// Puts back what was taken last.
+    pub fn put_back(&mut self, ready: Ready) {
+        self.first -= 1;
+        self.chunks += ready.0.extractions.len();
+        self.items.push_front(ready.0);
+    }
+
+    fn push(&mut self, what: What, chunks: usize) -> Vec<Slot> {
+        let item = self.first + self.items.len() as u64;
+        self.items.push_back(Item {
+            what,
+            extractions: vec![None; chunks],
+        });
+        self.chunks += chunks;
+        (0..chunks).map(|chunk| Slot { item, chunk }).collect()
+    }
+}
+
+impl Default for Assembly {
+    fn default() -> Self {
+        Assembly::new()
+    }
+}
+
+impl Ready {
+    /// The source, the position and the error of its first failed extraction.
+    pub fn failure(&self) -> Option<(String, u32, String)> {
+        let (What::Message { source, position, .. } | What::Learn { source, position, .. }) = &self.0.what
+        else {
+            return None;
+        };
+        let mut outcomes = self.0.extractions.iter().flatten();
+        let error = outcomes.find_map(|outcome| outcome.as_ref().err())?;
+        Some((source.clone(), *position, error.to_string()))
+    }
+
+    /// Messages, chunks and failures in it.
+    pub fn count(&self) -> (u64, u64, u64) {
+        let messages = u64::from(matches!(self.0.what, What::Message { .. }));
+        let failures = self
+            .0
+            .extractions
+            .iter()
+            .flatten()
+            .filter(|outcome| outcome.is_err())
+            .count();
+        (messages, self.0.extractions.len() as u64, failures as u64)
+    }
+
+    /// What its extractions cost.
+    pub fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        let extracted = self
+            .0
+            .extractions
+            .iter()
+            .flatten()
+            .filter_map(|outcome| outcome.as_ref().ok());
+        extracted.for_each(|extracted| usage.add(&extracted.usage));
+        usage
+    }
+}
+
+/// The changes that commit what is ready, with messages of one source put together.
+pub fn changes(ready: &[Ready], now: Timestamp) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for Ready(item) in ready {
+        match &item.what {
+            What::Begin(Beginning::New(new)) => changes.push(Change::Begin(new.clone())),
+            What::Begin(Beginning::Replace(new)) => {
+                changes.push(Change::Delete {
+                    source: new.name.clone(),
+                });
+                changes.push(Change::Begin(new.clone()));
+            }
+            What::Begin(Beginning::Resume { .. }) => {}
+            What::End { source, aliases } => {
+                changes.push(Change::Complete {
+                    source: source.clone(),
+                });
+                let said = SAY_ALIASES.iter().map(|verb| (*verb, "say"));
+                let people = aliases.iter().map(|(term, name)| (term.as_str(), name.as_str()));
+                changes.extend(people.chain(said).map(|(term, text)| Change::Alias {
+                    term: term.to_owned(),
+                    related: RelatedTerm {
+                        text: text.to_owned(),
+                        weight: None,
+                    },
+                }));
+            }
+            What::Message {
+                source,
+                position,
+                message,
+                known,
+            } => {
+                let new = new_message(message, known, &item.extractions, now);
+                match changes.last_mut() {
+                    Some(Change::Append {
+                        source: last,
+                        messages,
+                        ..
+                    }) if last == source => messages.push(new),
+                    _ => changes.push(Change::Append {
+                        source: source.clone(),
+                        first_position: *position,
+                        messages: vec![new],
+                    }),
+                }
+            }
+            What::Learn {
+                source,
+                position,
+                chunk,
+            } => {
+                if let Some(Some(Ok(extracted))) = item.extractions.first() {
+                    changes.push(Change::Learn {
+                        source: source.clone(),
+                        learned: vec![Learned {
+                            position: *position,
+                            chunk: *chunk,
+                            knowledge: extracted.extraction.clone().into_knowledge(),
+                        }],
+                    });
+                }
+            }
+        }
+    }
+    changes
+}
+
+/// What is known of a message comes before what its first chunk tells.
+fn new_message(
+    message: &Message,
+    known: &[Knowledge],
+    extractions: &[Option<OutcomeResult>],
+    now: Timestamp,
+) -> NewMessage {
+    let mut knowledge = vec![(0, known.to_vec())];
+    let mut failures = Vec::new();
+    for (chunk, outcome) in (0..).zip(extractions) {
+        match outcome {
+            Some(Ok(extracted)) => {
+                let found = extracted.extraction.clone().into_knowledge();
+                match knowledge.last_mut() {
+                    Some((last, items)) if *last == chunk => items.extend(found),
+                    _ => knowledge.push((chunk, found)),
+                }
+            }
+            Some(Err(error)) => failures.push(ChunkFailure {
+                chunk,
+                error: error.to_string(),
+                at: now,
+            }),
+            None => {}
+        }
+    }
+    NewMessage {
+        message: message.clone(),
+        knowledge,
+        failures,
+    }
+}

@@ -1,0 +1,192 @@
+//! The `extract` job: its kind, its handler, and the worker that runs it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use gristmill_engine::{Engine, Handler, Kind, Observer, RunningWorker, WorkerSettings};
+use gristmill_model::{
+    BatchOptions, Completed, FailedJob, JobError, LeasedSlice, PackedBuilder, Positions, Receipt, Report,
+    RetryPolicy,
+};
+use gristmill_worker::{OutcomeSink, Outcomes};
+use tokio::sync::mpsc;
+
+use crate::extract::{ChunkText, Extracted, Extractor};
+
+/// The work that the worker holds beyond what runs, as time: enough that the model never waits for a claim.
+const BUFFER_TARGET: Duration = Duration::from_millis(500);
+
+/// The kind of extractions.
+pub struct Extract;
+
+impl Kind for Extract {
+    const NAME: &'static str = "extract";
+    const QUEUE: &'static str = "extract";
+    type Payload = ChunkText;
+    type Value = Extracted;
+
+    fn options() -> BatchOptions {
+        BatchOptions {
+            // The extractor tries again by itself, and knows better when.
+            retry: RetryPolicy {
+                attempts_max: 1,
+                ..RetryPolicy::default()
+            },
+            ..BatchOptions::default()
+        }
+    }
+}
+
+/// How an extraction ended; it is on disk.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// The chunk's key.
+    pub key: String,
+    /// What was found, or the error in words.
+    pub result: Result<Arc<Extracted>, Arc<str>>,
+}
+
+/// Starts a worker that runs extractions, so many at once, and sends their outcomes once they are on disk.
+pub fn start_worker(
+    engine: &Engine,
+    extractor: Arc<dyn Extractor>,
+    concurrency: usize,
+    outcomes: mpsc::UnboundedSender<Outcome>,
+) -> RunningWorker {
+    let mut worker = engine.worker();
+    worker
+        .settings(WorkerSettings {
+            buffer_target: BUFFER_TARGET,
+            ..WorkerSettings::default()
+        })
+        .name("ingest")
+        .queues([Extract::QUEUE])
+        // Those that wait for the limiter stand ready for the moment at which a slot is free.
+        .concurrency(concurrency * 2)
+        .handler(Extract::NAME, Arc::new(ExtractHandler { extractor }))
+        .observer(Arc::new(Watch { outcomes }));
+    worker.start()
+}
+
+/// Runs extractions, all those of a micro-batch at once: the extractor's limiter says how many call a model.
+pub struct ExtractHandler {
+    extractor: Arc<dyn Extractor>,
+}
+
+impl ExtractHandler {
+    /// A handler, for workers that run `extract` jobs elsewhere.
+    pub fn new(extractor: Arc<dyn Extractor>) -> ExtractHandler {
+        ExtractHandler { extractor }
+    }
+
+    async fn extract(&self, payload: &str) -> Result<Extracted, JobError> {
+        let chunk: ChunkText = serde_json::from_str(payload).map_err(|error| {
+            JobError::new("payload", format!("the payload is no chunk: {error}")).permanent()
+        })?;
+        let extracted = self.extractor.extract(&chunk).await;
+        // The message begins with the key, by which the outcome is known.
+        extracted.map_err(|error| JobError::new(error.kind(), format!("{} {error}", chunk.key)).permanent())
+    }
+}
+
+#[async_trait]
+impl Handler for ExtractHandler {
+    async fn run(&self, work: LeasedSlice, sink: &dyn OutcomeSink) {
+        let begun = Instant::now();
+        let jobs = work.positions.iter().zip(work.payloads.items());
+        let mut running: FuturesUnordered<_> = jobs
+            .map(|(position, payload)| async move { (position, self.extract(payload).await) })
+            .collect();
+        while let Some((position, result)) = running.next().await {
+            let duration_us = u32::try_from(begun.elapsed().as_micros()).unwrap_or(u32::MAX);
+            sink.answer(outcomes(position, result, duration_us));
+            if sink.is_draining() {
+                break;
+            }
+        }
+        // A drain (a shutdown) gives back what is still under way.
+        let released = running.is_empty();
+        if !released {
+            drop(running);
+            sink.answer(Outcomes {
+                released: work.positions.clone(),
+                ..Outcomes::default()
+            });
+        }
+    }
+}
+
+fn outcomes(position: u32, result: Result<Extracted, JobError>, duration_us: u32) -> Outcomes {
+    let packed = result.and_then(|extracted| {
+        let mut values = PackedBuilder::new();
+        match values.push_value(&extracted) {
+            Ok(()) => Ok(values.finish()),
+            Err(error) => Err(JobError::new("value", format!("{} {error}", extracted.key)).permanent()),
+        }
+    });
+    match packed {
+        Ok(values) => Outcomes {
+            completed: Some(Completed {
+                positions: Positions::from_iter([position]),
+                values,
+                durations_us: vec![duration_us],
+            }),
+            ..Outcomes::default()
+        },
+        Err(error) => Outcomes {
+            failed: vec![FailedJob {
+                position,
+                error,
+                duration_us,
+            }],
+            ..Outcomes::default()
+        },
+    }
+}
+
+/// Sends on what is on disk.
+struct Watch {
+    outcomes: mpsc::UnboundedSender<Outcome>,
+}
+
+impl Observer for Watch {
+    fn committed(&self, report: &Report, receipt: &Receipt) {
+        if let Some(completed) = &report.completed {
+            let values = completed.positions.iter().zip(completed.values.items());
+            for (_, value) in values.filter(|(position, _)| receipt.accepted.contains(*position)) {
+                if let Some(outcome) = completed_outcome(value) {
+                    // Nobody listens any more when the ingestion has ended.
+                    let _ = self.outcomes.send(outcome);
+                }
+            }
+        }
+        for failed in &report.failed {
+            if receipt.dead.contains(failed.position)
+                && let Some(outcome) = failed_outcome(&failed.error)
+            {
+                let _ = self.outcomes.send(outcome);
+            }
+        }
+    }
+}
+
+/// The outcome of a completed job by its value; `None` where another program put it there.
+pub fn completed_outcome(value: &str) -> Option<Outcome> {
+    let extracted: Extracted = serde_json::from_str(value).ok()?;
+    Some(Outcome {
+        key: extracted.key.clone(),
+        result: Ok(Arc::new(extracted)),
+    })
+}
+
+/// The outcome of a dead job by its last error.
+pub fn failed_outcome(error: &JobError) -> Option<Outcome> {
+    let (key, message) = error.message.split_once(' ')?;
+    Some(Outcome {
+        key: key.to_owned(),
+        result: Err(message.into()),
+    })
+}

@@ -1,0 +1,335 @@
+//! Ingestion from end to end, with a stand-in for the model service.
+
+mod stand_in;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gristmill_engine::Engine;
+use gristmill_memory::extract::{
+    Extractor, Limiter, LimiterSettings, LocalExtractor, OpenAiExtractor, OpenAiSettings,
+};
+use gristmill_memory::pipeline::{
+    IngestError, IngestEvent, IngestOptions, Ingested, Ingestion, NewInput, OnFailure,
+};
+use gristmill_memory::source::Format;
+use gristmill_memory::{
+    KnowledgeStore, MessageOrdinal, RecallOptions, SqliteKnowledge, SqliteKnowledgeOptions, recall,
+};
+use stand_in::{Answer, StandIn, knowledge};
+
+const SHOW: &str = "The Bee Show\n\nADA KING: I saw Drums in Paris.\n\nBOB RAY: Yeah.\n\nADA KING: Yeah.\n\nBOB RAY: Bees like London.\n";
+
+fn extractor(service: &StandIn) -> Arc<dyn Extractor> {
+    let settings = OpenAiSettings {
+        base_url: service.base_url.clone(),
+        model: "stand-in".to_owned(),
+        key: None,
+        timeout: Duration::from_secs(30),
+    };
+    let limiter = Limiter::new(LimiterSettings {
+        concurrency: 4,
+        ..LimiterSettings::default()
+    });
+    Arc::new(OpenAiExtractor::new(settings, limiter).expect("settings"))
+}
+
+/// A knowledge base and an engine in one folder.
+struct Place {
+    knowledge: Arc<dyn KnowledgeStore>,
+    engine: Engine,
+}
+
+impl Place {
+    async fn open(folder: &Path) -> Place {
+        let knowledge =
+            SqliteKnowledge::open(folder.join("kb.db"), SqliteKnowledgeOptions::default()).expect("opens");
+        Place {
+            knowledge: Arc::new(knowledge),
+            engine: Engine::open(&folder.join("jobs.db")).await.expect("opens"),
+        }
+    }
+
+    async fn ingest(
+        &self,
+        extractor: &Arc<dyn Extractor>,
+        inputs: &[(&str, &str)],
+        options: IngestOptions,
+    ) -> Result<Ingested, IngestError> {
+        let ingestion = Ingestion::new(
+            self.knowledge.clone(),
+            self.engine.clone(),
+            extractor.clone(),
+            4,
+            options,
+        );
+        ingestion.run(self.inputs(inputs), |_| {}).await
+    }
+
+    fn inputs(&self, inputs: &[(&str, &str)]) -> Vec<NewInput> {
+        let inputs = inputs.iter().map(|(name, text)| NewInput {
+            name: (*name).to_owned(),
+            format: Format::of(Path::new(name), text.as_bytes()),
+            bytes: text.as_bytes().to_vec(),
+        });
+        inputs.collect()
+    }
+
+    async fn texts(&self) -> Vec<String> {
+        let end = self.knowledge.columns().await.expect("columns").message_end();
+        let ordinals = (0..end).map(MessageOrdinal).collect();
+        let messages = self.knowledge.messages(ordinals).await.expect("messages");
+        messages.iter().map(|stored| stored.message.text()).collect()
+    }
+}
+
+#[tokio::test]
+async fn ingests_once_and_calls_once_for_each_text() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let service = StandIn::start(|text, _| Answer::content(knowledge(text))).await;
+    let place = Place::open(folder.path()).await;
+    let extractor = extractor(&service);
+    let inputs = [("show.txt", SHOW), ("notes.md", "# Bees\n\nBees like Drums.\n")];
+    let ingested = place
+        .ingest(&extractor, &inputs, IngestOptions::default())
+        .await
+        .expect("ingests");
+    assert_eq!(ingested.progress.messages, 6);
+    assert_eq!(
+        ingested.progress.usage.calls, 5,
+        "`Yeah.` is said by two speakers: {ingested:?}"
+    );
+    assert_eq!(
+        place.texts().await,
+        [
+            "The Bee Show",
+            "I saw Drums in Paris.",
+            "Yeah.",
+            "Yeah.",
+            "Bees like London.",
+            "# Bees\n\nBees like Drums."
+        ]
+    );
+    let calls = service.calls_total();
+    let again = place
+        .ingest(&extractor, &inputs, IngestOptions::default())
+        .await
+        .expect("ingests");
+    assert_eq!((again.sources_skipped, again.progress.messages), (2, 0));
+    // The same texts in another file are known too.
+    let copy = [("copy.txt", SHOW)];
+    place
+        .ingest(&extractor, &copy, IngestOptions::default())
+        .await
+        .expect("ingests");
+    assert_eq!(service.calls_total(), calls);
+
+    let found = recall(
+        &*place.knowledge,
+        "What did Ada say about Paris?",
+        &RecallOptions::default(),
+    )
+    .await
+    .expect("recalls");
+    assert_eq!(found.messages[0].message.message.text(), "I saw Drums in Paris.");
+}
+
+#[tokio::test]
+async fn a_failure_is_kept_and_the_rest_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let service = StandIn::start(|text, before| match text {
+        "I saw Drums in Paris." if before < 2 => Answer::content("{\"entities\": [{"),
+        "Bees like London." if before == 0 => Answer::content("no JSON"),
+        _ => Answer::content(knowledge(text)),
+    })
+    .await;
+    let place = Place::open(folder.path()).await;
+    let extractor = extractor(&service);
+    let ingested = place
+        .ingest(&extractor, &[("show.txt", SHOW)], IngestOptions::default())
+        .await
+        .expect("ingests");
+    assert_eq!((ingested.progress.messages, ingested.progress.failures), (5, 1));
+    let failures = place.knowledge.failures().await.expect("failures");
+    assert_eq!((failures.len(), failures[0].position), (1, 1));
+    assert!(failures[0].error.contains("repaired"), "{}", failures[0].error);
+    assert_eq!(service.calls("Bees like London."), 2, "one repair");
+
+    let retry = IngestOptions {
+        retry_failed: true,
+        ..IngestOptions::default()
+    };
+    let retried = place.ingest(&extractor, &[], retry).await.expect("retries");
+    assert_eq!(retried.progress.usage.calls, 1);
+    assert!(place.knowledge.failures().await.expect("failures").is_empty());
+    let postings = place
+        .knowledge
+        .postings(vec!["paris".to_owned()])
+        .await
+        .expect("postings");
+    assert_eq!(postings[0].by_property.len(), 1);
+}
+
+#[tokio::test]
+async fn stops_after_the_good_prefix() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let service = StandIn::start(|text, _| match text {
+        "Bees like London." => Answer::content("no JSON"),
+        _ => Answer::content(knowledge(text)),
+    })
+    .await;
+    let place = Place::open(folder.path()).await;
+    let stop = IngestOptions {
+        on_failure: OnFailure::Stop,
+        ..IngestOptions::default()
+    };
+    let error = place
+        .ingest(&extractor(&service), &[("show.txt", SHOW)], stop)
+        .await
+        .expect_err("stops");
+    assert!(error.to_string().starts_with("show.txt, message 4: "), "{error}");
+    assert_eq!(place.texts().await.len(), 4);
+    let source = place
+        .knowledge
+        .source("show.txt")
+        .await
+        .expect("asks")
+        .expect("a source");
+    assert!(!source.complete);
+    // The same command without the stop goes on from there.
+    place
+        .ingest(
+            &extractor(&service),
+            &[("show.txt", SHOW)],
+            IngestOptions::default(),
+        )
+        .await
+        .expect("goes on");
+    assert_eq!(place.texts().await.len(), 5);
+    assert_eq!(service.calls("The Bee Show"), 1);
+}
+
+#[tokio::test]
+async fn a_changed_source_is_replaced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let service = StandIn::start(|text, _| Answer::content(knowledge(text))).await;
+    let place = Place::open(folder.path()).await;
+    let extractor = extractor(&service);
+    place
+        .ingest(&extractor, &[("show.txt", SHOW)], IngestOptions::default())
+        .await
+        .expect("ingests");
+    let calls = service.calls_total();
+    let changed = SHOW.replace("London", "Oslo");
+    let ingested = place
+        .ingest(&extractor, &[("show.txt", &changed)], IngestOptions::default())
+        .await
+        .expect("ingests");
+    assert_eq!(ingested.sources_replaced, 1);
+    assert_eq!(
+        service.calls_total(),
+        calls + 1,
+        "only the changed chunk is read again"
+    );
+    let stats = place.knowledge.stats().await.expect("stats");
+    assert_eq!((stats.sources, stats.messages), (1, 5));
+    let postings = place
+        .knowledge
+        .postings(vec!["london".to_owned(), "oslo".to_owned()])
+        .await
+        .expect("postings");
+    assert_eq!(
+        postings
+            .iter()
+            .map(|found| found.by_property.len())
+            .collect::<Vec<_>>(),
+        [0, 1]
+    );
+}
+
+#[tokio::test]
+async fn rejected_calls_are_tried_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let service = StandIn::start(|text, before| match before {
+        0 => Answer::rejected(20),
+        1 => Answer {
+            status: 500,
+            headers: vec![("retry-after-ms".to_owned(), "1".to_owned())],
+            content: String::new(),
+        },
+        _ => Answer::content(knowledge(text)),
+    })
+    .await;
+    let place = Place::open(folder.path()).await;
+    let ingested = place
+        .ingest(
+            &extractor(&service),
+            &[("show.txt", SHOW)],
+            IngestOptions::default(),
+        )
+        .await
+        .expect("ingests");
+    assert_eq!((ingested.progress.messages, ingested.progress.failures), (5, 0));
+    assert!(ingested.progress.usage.retries >= 4, "{ingested:?}");
+}
+
+#[tokio::test]
+async fn a_refused_request_is_not_tried_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let service = StandIn::start(|_, _| Answer {
+        status: 401,
+        headers: Vec::new(),
+        content: "wrong key".to_owned(),
+    })
+    .await;
+    let place = Place::open(folder.path()).await;
+    let ingested = place
+        .ingest(
+            &extractor(&service),
+            &[("show.txt", SHOW)],
+            IngestOptions::default(),
+        )
+        .await
+        .expect("ingests");
+    assert_eq!(ingested.progress.failures, 5);
+    let failures = place.knowledge.failures().await.expect("failures");
+    assert!(
+        failures[0].error.contains("401") && failures[0].error.contains("wrong key"),
+        "{}",
+        failures[0].error
+    );
+}
+
+#[tokio::test]
+async fn tells_what_is_on_disk() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = Place::open(folder.path()).await;
+    let local: Arc<dyn Extractor> = Arc::new(LocalExtractor);
+    let ingestion = Ingestion::new(
+        place.knowledge.clone(),
+        place.engine.clone(),
+        local,
+        2,
+        IngestOptions::default(),
+    );
+    let mut committed = Vec::new();
+    let inputs = place.inputs(&[("show.txt", SHOW)]);
+    let ingested = ingestion
+        .run(inputs, |event| {
+            if let IngestEvent::Committed(progress) = event {
+                committed.push(progress.messages);
+            }
+        })
+        .await
+        .expect("ingests");
+    assert!(
+        committed.is_sorted() && committed.last() == Some(&5),
+        "{committed:?}"
+    );
+    assert!(ingested.progress.refs > 10);
+    let found = recall(&*place.knowledge, "Paris", &RecallOptions::default())
+        .await
+        .expect("recalls");
+    assert_eq!(found.messages.len(), 1);
+}

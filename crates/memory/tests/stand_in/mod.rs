@@ -1,0 +1,136 @@
+//! A stand-in for a model service: HTTP on loopback, answers made by a function of the text.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+
+/// One answer: status, additional headers, body.
+pub struct Answer {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub content: String,
+}
+
+impl Answer {
+    /// A chat completion with this content.
+    pub fn content(content: impl Into<String>) -> Answer {
+        Answer {
+            status: 200,
+            headers: Vec::new(),
+            content: content.into(),
+        }
+    }
+
+    /// A rejection.
+    #[allow(dead_code, reason = "not every test rejects")]
+    pub fn rejected(retry_after_ms: u64) -> Answer {
+        Answer {
+            status: 429,
+            headers: vec![("retry-after-ms".to_owned(), retry_after_ms.to_string())],
+            content: "too many".to_owned(),
+        }
+    }
+}
+
+/// Knowledge of a text, as a model may tell it: its capitalised words.
+pub fn knowledge(text: &str) -> String {
+    let names: Vec<&str> = text
+        .split(|letter: char| !letter.is_alphanumeric())
+        .filter(|word| word.chars().next().is_some_and(char::is_uppercase))
+        .collect();
+    let entities: Vec<Value> = names
+        .iter()
+        .map(|name| json!({"name": name, "type": ["word"]}))
+        .collect();
+    json!({"entities": entities, "actions": [], "inverse_actions": [], "topics": [text.len().to_string()]})
+        .to_string()
+}
+
+/// The service while it runs.
+pub struct StandIn {
+    pub base_url: String,
+    calls: Arc<Mutex<HashMap<String, u32>>>,
+}
+
+impl StandIn {
+    /// Starts a service. `answer` is called with the user's text and how often it was sent before.
+    pub async fn start(answer: impl Fn(&str, u32) -> Answer + Send + Sync + 'static) -> StandIn {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let base_url = format!("http://{}/v1", listener.local_addr().expect("an address"));
+        let calls: Arc<Mutex<HashMap<String, u32>>> = Arc::default();
+        let (answer, counted) = (Arc::new(answer), calls.clone());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, answer.clone(), counted.clone()));
+            }
+        });
+        StandIn { base_url, calls }
+    }
+
+    /// How often a text was sent.
+    #[allow(dead_code, reason = "not every test asks")]
+    pub fn calls(&self, text: &str) -> u32 {
+        self.calls.lock().expect("calls").get(text).copied().unwrap_or(0)
+    }
+
+    /// How many calls there were.
+    pub fn calls_total(&self) -> u32 {
+        self.calls.lock().expect("calls").values().sum()
+    }
+}
+
+async fn serve(
+    stream: TcpStream,
+    answer: Arc<impl Fn(&str, u32) -> Answer>,
+    calls: Arc<Mutex<HashMap<String, u32>>>,
+) -> Option<()> {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            if stream.read_line(&mut line).await.ok()? == 0 {
+                return None;
+            }
+            if line.trim().is_empty() {
+                break;
+            }
+            if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().ok()?;
+            }
+        }
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body).await.ok()?;
+        let request: Value = serde_json::from_slice(&body).ok()?;
+        let text = request["messages"][1]["content"].as_str()?.to_owned();
+        let before = {
+            let mut calls = calls.lock().expect("calls");
+            let count = calls.entry(text.clone()).or_default();
+            *count += 1;
+            *count - 1
+        };
+        let answer = answer(&text, before);
+        let body = match answer.status {
+            200 => json!({
+                "choices": [{"message": {"role": "assistant", "content": answer.content}}],
+                "usage": {"prompt_tokens": text.len() / 4, "completion_tokens": answer.content.len() / 4},
+            }),
+            _ => json!({"error": {"message": answer.content}}),
+        }
+        .to_string();
+        let headers: String = answer
+            .headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}\r\n"))
+            .collect();
+        let head = format!(
+            "HTTP/1.1 {} X\r\ncontent-length: {}\r\n{headers}\r\n",
+            answer.status,
+            body.len()
+        );
+        stream.write_all(format!("{head}{body}").as_bytes()).await.ok()?;
+    }
+}
