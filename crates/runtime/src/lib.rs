@@ -19,17 +19,22 @@
 //! * `main(payload)` is called once a job; the script is imported once a process. An asynchronous
 //!   `main` runs up to [`RuntimeOptions::async_jobs_max`] jobs at once.
 //! * An exception fails the job. Its attribute `retry_after` (`retryAfter` in JavaScript; seconds) asks
-//!   for the next attempt no sooner than that, and `permanent = True` says that trying again cannot help.
+//!   for the next attempt no sooner than that, and `permanent` being true says that trying again
+//!   cannot help.
 //! * Standard input is empty, standard output and error are the job's log.
 //! * Processes may be killed and started again at any time.
 //!
 //! # What Gristmill guarantees
 //!
 //! * A job's outcome leaves its process within [`limits::FLUSH_EVERY_MS`] of its end, also while the
-//!   next job computes or blocks.
+//!   next job computes or blocks. In Python that takes a moment in which other threads may run: native
+//!   code that lets none run, such as a regular expression that backtracks for ages, holds it up.
 //! * A job that kills its process, writes into our pipes or exceeds its timeout is the only one that
 //!   is charged an attempt. Others of its micro-batch that were not answered yet run again.
-//! * After a drain began, no job begins; those that have are ended and answered.
+//! * Values are what they were when `main` returned them, whatever later jobs do to what they refer to.
+//! * A drain is heard within [`limits::SIGNALS_EVERY_MS`], and by the process within
+//!   [`limits::FLUSH_EVERY_MS`] or at the end of the running job. Then no job begins; those that have
+//!   are ended and answered.
 
 mod capped;
 mod child;
