@@ -8,6 +8,7 @@ use gristmill_model::limits::{ATTEMPTS_MAX, BATCH_JOBS_MAX};
 use gristmill_model::{Backoff, JobId, JobState, RetryPolicy};
 
 use crate::exit::EXIT_STATUS_HELP;
+use crate::fleet_arguments::{AgentArguments, ServeArguments, TokenArguments};
 use crate::input::Format;
 use crate::span::parse_span;
 
@@ -35,6 +36,12 @@ pub enum Command {
     Submit(SubmitArguments),
     /// Run submitted jobs with scripts until Ctrl-C
     Worker(WorkerArguments),
+    /// Serve the HTTP API, for clients and agents
+    Serve(ServeArguments),
+    /// Run jobs of a server with scripts until Ctrl-C
+    Agent(AgentArguments),
+    /// Make, list and revoke the tokens of a server
+    Token(TokenArguments),
     /// List jobs
     Jobs(JobsArguments),
     /// Show everything about one job: payload, value, attempts, errors, log

@@ -2,6 +2,7 @@
 //!
 //! [`main`] reads the [arguments] and hands over to one module a command; [`run`] is the main one.
 
+mod agent;
 pub mod arguments;
 mod change;
 mod completions;
@@ -9,6 +10,7 @@ mod duration_histogram;
 mod exit;
 mod failure_groups;
 mod filter;
+pub mod fleet_arguments;
 pub mod input;
 mod interrupt;
 mod jobs;
@@ -20,13 +22,16 @@ mod results;
 mod run;
 mod runs;
 mod script;
+mod serve;
 mod show;
 mod span;
 mod stats;
 mod submit;
 mod summary;
 mod table;
+mod token;
 mod worker;
+mod working;
 
 use std::process::ExitCode;
 
@@ -66,6 +71,9 @@ async fn command(command: Command) -> anyhow::Result<Exit> {
         Command::Run(arguments) => run::run(arguments).await,
         Command::Submit(arguments) => submit::submit(arguments).await,
         Command::Worker(arguments) => worker::worker(arguments).await,
+        Command::Serve(arguments) => serve::serve(arguments).await,
+        Command::Agent(arguments) => agent::agent(arguments).await,
+        Command::Token(arguments) => token::token(arguments),
         Command::Jobs(arguments) => jobs::jobs(arguments).await,
         Command::Show(arguments) => show::show(arguments).await,
         Command::Retry(arguments) => change::retry(arguments).await,

@@ -4,13 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt};
+use gristmill_batching::EndReason;
 use gristmill_model::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX};
 use gristmill_model::{
-    BatchId, BatchOptions, Clock, JobError, JobId, JobState, NewBatch, PackedBuilder, PackedError,
-    SystemClock,
+    BatchId, BatchOptions, Clock, JobError, JobId, JobState, NewBatch, PackedArray, PackedBuilder,
+    PackedError, SystemClock,
 };
 use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
 use gristmill_store::{Changed, JobDetails, Rescued, Selection, Store, StoreError};
+use gristmill_worker::HopRecorder;
 use tokio::task::JoinHandle;
 
 use crate::events::{Event, EventHub, Events};
@@ -97,6 +99,7 @@ struct Shared {
     store: Arc<dyn Store>,
     settings: EngineSettings,
     events: EventHub,
+    hops: HopRecorder,
     housekeeping: Option<JoinHandle<()>>,
 }
 
@@ -118,10 +121,16 @@ impl Engine {
     /// An engine over a store. Jobs of workers of this machine that have died are claimable again at once.
     /// Must be called within a tokio runtime.
     pub async fn new(store: Arc<dyn Store>, settings: EngineSettings) -> Result<Engine, EngineError> {
+        let hops = HopRecorder::default();
         let housekeeping = if settings.housekeeping {
             housekeeping::rescue(&*store, &*settings.clock).await?;
             let (store, clock) = (store.clone(), settings.clock.clone());
-            Some(tokio::spawn(housekeeping::keep(store, clock, settings.retention)))
+            Some(tokio::spawn(housekeeping::keep(
+                store,
+                clock,
+                settings.retention,
+                hops.clone(),
+            )))
         } else {
             None
         };
@@ -130,6 +139,7 @@ impl Engine {
                 store,
                 settings,
                 events: EventHub::new(),
+                hops,
                 housekeeping,
             }),
         })
@@ -229,9 +239,13 @@ impl Engine {
 
     /// Submits untyped batches, all or none.
     pub async fn submit_batches(&self, batches: Vec<NewBatch>) -> Result<Vec<BatchId>, EngineError> {
-        let counts: Vec<u32> = batches.iter().map(|batch| batch.payloads.count()).collect();
+        let ends: Vec<(u32, EndReason)> = batches
+            .iter()
+            .map(|batch| (batch.payloads.count(), end_reason(&batch.payloads)))
+            .collect();
         let ids = self.shared.store.submit(batches, None).await?;
-        for (&batch, &jobs) in ids.iter().zip(&counts) {
+        for (&batch, &(jobs, end_reason)) in ids.iter().zip(&ends) {
+            self.shared.hops.record("submit", u64::from(jobs), end_reason);
             self.shared.events.send(|| Event::Submitted { batch, jobs });
         }
         Ok(ids)
@@ -304,12 +318,24 @@ impl Engine {
         if let Some(housekeeping) = &self.shared.housekeeping {
             housekeeping.abort();
         }
+        self.shared.store.record(self.shared.hops.take()).await?;
         Ok(self.shared.store.close().await?)
     }
 }
 
 fn is_full(builder: &PackedBuilder) -> bool {
     builder.count() >= SUBMIT_BATCH_JOBS.min(BATCH_JOBS_MAX) || builder.bytes() >= BATCH_BYTES_TARGET
+}
+
+/// Why a batch is no larger than it is.
+fn end_reason(payloads: &PackedArray) -> EndReason {
+    if payloads.as_str().len() >= BATCH_BYTES_TARGET {
+        EndReason::Bytes
+    } else if payloads.count() >= SUBMIT_BATCH_JOBS {
+        EndReason::Full
+    } else {
+        EndReason::Drained
+    }
 }
 
 fn push<K: Kind>(builder: &mut PackedBuilder, payload: &K::Payload) -> Result<(), EngineError> {

@@ -7,6 +7,8 @@ use gristmill_model::limits::LEASE_LOST_AFTER_MS;
 use gristmill_model::{Clock, WorkerId};
 use gristmill_store::{PruneOptions, Rescued, Store, StoreError};
 
+use gristmill_worker::HopRecorder;
+
 use crate::engine::Retention;
 use crate::process;
 
@@ -41,7 +43,12 @@ pub(crate) async fn rescue(store: &dyn Store, clock: &dyn Clock) -> Result<Rescu
 }
 
 /// Keeps the house until it is aborted. An error is told and the next round tries again.
-pub(crate) async fn keep(store: Arc<dyn Store>, clock: Arc<dyn Clock>, retention: Option<Retention>) {
+pub(crate) async fn keep(
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    retention: Option<Retention>,
+    hops: HopRecorder,
+) {
     let mut ticks = tokio::time::interval(EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut round = 0u32;
@@ -52,6 +59,11 @@ pub(crate) async fn keep(store: Arc<dyn Store>, clock: Arc<dyn Clock>, retention
         }
         if let Err(error) = store.expire().await {
             tracing::warn!(%error, "expiring jobs failed; trying again soon");
+        }
+        let moved = hops.take();
+        if let Err(error) = store.record(moved.clone()).await {
+            hops.give_back(&moved);
+            tracing::warn!(%error, "the batch statistics were not stored; trying again soon");
         }
         if let Some(retention) = retention.filter(|_| round.is_multiple_of(PRUNE_EVERY_ROUNDS)) {
             let options = PruneOptions {

@@ -68,6 +68,10 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Ends a worker: what it still holds goes back uncharged.
     async fn leave(&self, worker: WorkerId, hops: BatchStats) -> Result<(), StoreError>;
 
+    /// Adds up statistics of hops that are no worker's, such as `submit`. What a store packs by itself (single
+    /// jobs, by [`submit_one`](Store::submit_one)) it counts by itself.
+    async fn record(&self, hops: BatchStats) -> Result<(), StoreError>;
+
     /// All registered workers.
     async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError>;
 

@@ -251,6 +251,11 @@ impl Store for SqliteStore {
             .await
     }
 
+    async fn record(&self, hops: BatchStats) -> Result<(), StoreError> {
+        self.write(0, move |transaction| transaction.add_hops(&hops))
+            .await
+    }
+
     async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError> {
         self.read(query::workers).await
     }
@@ -383,6 +388,8 @@ impl Store for SqliteStore {
     }
 
     async fn close(&self) -> Result<(), StoreError> {
+        // What the writer has counted by itself would be lost with it.
+        let recorded = self.record(BatchStats::default()).await;
         let closed = self.hand_over(Operation::Close, 0).await;
         self.readers.close();
         if let Some(writer) = self.take_writer() {
@@ -392,8 +399,8 @@ impl Store for SqliteStore {
                 return Err(StoreError::Database("the store's writer panicked".to_owned()));
             }
         }
-        match closed {
-            Ok(_) | Err(StoreError::Closed) => Ok(()),
+        match recorded.and(closed.map(|_| ())) {
+            Ok(()) | Err(StoreError::Closed) => Ok(()),
             Err(error) => Err(error),
         }
     }

@@ -1,34 +1,15 @@
 //! Heartbeats: a task of their own, so that nothing in the loop can make a worker look dead.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use gristmill_batching::{BatchStats, EndReason};
+use gristmill_batching::BatchStats;
 use gristmill_store::Heartbeat;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::hops::HopRecorder;
 use crate::source::Source;
-
-/// What the hops moved since the last heartbeat that arrived.
-#[derive(Debug, Clone, Default)]
-pub struct HopRecorder(Arc<Mutex<BatchStats>>);
-
-impl HopRecorder {
-    /// Counts one batch.
-    pub fn record(&self, hop: &str, items: u64, end_reason: EndReason) {
-        let mut stats = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        stats.record(hop, usize::try_from(items).unwrap_or(usize::MAX), end_reason);
-    }
-
-    fn take(&self) -> BatchStats {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn give_back(&self, stats: &BatchStats) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).merge(stats);
-    }
-}
 
 /// A beating heart.
 #[derive(Debug)]

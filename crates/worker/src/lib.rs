@@ -7,6 +7,7 @@
 pub mod function;
 pub mod handler;
 mod heart;
+pub mod hops;
 mod lane;
 pub mod micro_batch;
 mod mill;
@@ -19,6 +20,7 @@ pub mod worker;
 
 pub use function::{Job, batch_handler, job_handler};
 pub use handler::{Handler, OutcomeSink, Outcomes};
+pub use hops::HopRecorder;
 pub use observer::{NoObserver, Observer};
 pub use settings::WorkerSettings;
 pub use source::{Source, SourceError, SourceErrorKind, StoreSource};

@@ -13,7 +13,8 @@ use gristmill_store::{Exchanged, Heartbeat, Want};
 use tokio::sync::{mpsc, watch};
 
 use crate::handler::{Handler, Outcomes};
-use crate::heart::{Heart, HopRecorder};
+use crate::heart::Heart;
+use crate::hops::HopRecorder;
 use crate::lane::Lane;
 use crate::observer::Observer;
 use crate::report_buffer::ReportBuffer;

@@ -10,9 +10,10 @@ use gristmill_batching::{EnqueueError, GroupCommitError, Submitter, Ticket};
 use super::writer::{Operation, WriterReply};
 use crate::StoreError;
 
-/// Looks for the reply before a lone caller lets its thread go. A look with its pauses takes about 0.2 us, so this is
-/// up to 50 us.
-const LOOKS_MAX: u32 = 250;
+/// Looks for the reply before a lone caller lets its thread go. A look with its pauses takes 0.1 to 0.2 us by
+/// processor, so this is 60 to 120 us, enough for a small transaction that is not synced. Half as many were too few:
+/// each wait in vain ends in a wake-up, which makes the next wait longer.
+const LOOKS_MAX: u32 = 600;
 /// Looks of a caller where the last replies took longer.
 const LOOKS_MIN: u32 = 2;
 /// Once in so many operations, the whole wait is tried again.

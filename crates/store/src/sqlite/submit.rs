@@ -1,5 +1,6 @@
 //! Storing batches.
 
+use gristmill_batching::EndReason;
 use gristmill_model::{
     BatchId, BatchOptions, JobId, JobState, NewBatch, PackedArray, Positions, RunId, Timestamp,
 };
@@ -36,6 +37,10 @@ impl Transaction<'_> {
                 self.insert_batch(first, &payloads, None)?
             }
         };
+        // A single submit is packed with whatever has gathered: there was no more.
+        self.memory
+            .hops
+            .record("submit", singles.len(), EndReason::Drained);
         let positions = 0..singles.len() as u32;
         Ok(positions.map(|position| JobId { batch, position }).collect())
     }

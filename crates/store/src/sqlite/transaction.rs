@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
+use gristmill_batching::BatchStats;
 use gristmill_model::{BatchId, BatchOptions, LeaseId, PackedArray, Positions, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
 
@@ -77,6 +78,8 @@ impl Content {
 pub(super) struct Memory {
     pub lanes: Lanes,
     pub rng: Box<dyn DebugRng>,
+    /// Batches that the writer packed by itself, since they were last added up.
+    pub hops: BatchStats,
     contents: Contents,
     lease_ids: Range<i64>,
 }
@@ -86,6 +89,7 @@ impl Memory {
         Memory {
             lanes: Lanes::default(),
             rng,
+            hops: BatchStats::default(),
             contents: Contents::default(),
             lease_ids: 0..0,
         }
