@@ -9,12 +9,11 @@ use gristmill_batching::BatchStats;
 use gristmill_engine::Engine;
 use gristmill_engine::process::this_worker;
 use gristmill_model::{
-    Completed, FailedJob, JobError, JobLog, JobState, Lease, PackedBuilder, Positions, Report, SystemClock,
+    Completed, FailedJob, JobError, JobLog, JobState, Lease, PackedBuilder, Positions, Report,
 };
 use gristmill_store::{Selection, Store};
-use gristmill_worker::{
-    Job, NoObserver, Source, SourceErrorKind, StoreSource, Worker, WorkerSettings, job_handler,
-};
+use gristmill_worker::{Job, Source, SourceErrorKind, StoreSource, WorkerSettings, job_handler};
+use support::worker::doubling;
 use support::{PATIENCE, Server, batch, engine_on, rows, states, submit, values, want};
 
 /// An engine, with a server over it where sources go over HTTP.
@@ -408,22 +407,6 @@ async fn large_reports_are_committed_whole(fixture: Fixture) {
     assert_eq!(values.len(), JOBS as usize);
 }
 
-/// A worker that doubles numbers, fails those that end in 7 for good, and those that end in 3 at first.
-fn worker(source: Arc<dyn Source>, settings: WorkerSettings) -> Worker {
-    let mut worker = Worker::new(source, settings, Arc::new(NoObserver), Arc::new(SystemClock));
-    worker.handle(
-        "double",
-        job_handler(|job: Job<u32>| async move {
-            match job.payload % 10 {
-                7 => Err(JobError::new("Seven", "no sevens").permanent()),
-                3 if job.attempt == 1 => Err(JobError::new("Three", "once more")),
-                _ => Ok(2 * job.payload),
-            }
-        }),
-    );
-    worker
-}
-
 async fn a_worker_drains_everything_once(fixture: Fixture) {
     let mut ids = Vec::new();
     for _ in 0..5 {
@@ -433,7 +416,7 @@ async fn a_worker_drains_everything_once(fixture: Fixture) {
         until_empty: true,
         ..WorkerSettings::default()
     };
-    let running = worker(fixture.source(), settings).run();
+    let running = doubling(fixture.source(), settings).run();
     let summary = tokio::time::timeout(PATIENCE, running).await.unwrap().unwrap();
     assert_eq!(
         (summary.completed, summary.failed, summary.refused),
@@ -460,7 +443,7 @@ async fn a_worker_drains_everything_once(fixture: Fixture) {
 
 async fn a_worker_that_is_stopped_gives_the_rest_back(fixture: Fixture) {
     let id = submit(&fixture.engine, batch("double", 1_000)).await;
-    let mut worker = worker(fixture.source(), WorkerSettings::default());
+    let mut worker = doubling(fixture.source(), WorkerSettings::default());
     let begun = Arc::new(tokio::sync::Notify::new());
     let hold = begun.clone();
     worker.handle(

@@ -7,11 +7,14 @@ use std::path::PathBuf;
 
 use workspace::Workspace;
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 16] = [
     "",
     "run",
     "submit",
     "worker",
+    "serve",
+    "agent",
+    "token",
     "jobs",
     "show",
     "retry",

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod proxy;
+pub mod worker;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,27 +27,43 @@ pub struct Server {
     folder: Arc<tempfile::TempDir>,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
+    /// Of its own, so that it can be killed with all of its connections.
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl Server {
     pub async fn start() -> Server {
-        Server::start_on(Arc::new(tempfile::tempdir().unwrap()), ServeOptions::default()).await
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        let folder = Arc::new(tempfile::tempdir().unwrap());
+        Server::start_on(
+            folder,
+            ServeOptions {
+                listen,
+                ..ServeOptions::default()
+            },
+        )
+        .await
     }
 
     pub async fn start_on(folder: Arc<tempfile::TempDir>, options: ServeOptions) -> Server {
-        let store = SqliteStore::open(folder.path().join("gristmill.db"), SqliteOptions::default()).unwrap();
-        let settings = EngineSettings {
-            housekeeping: false,
-            ..EngineSettings::default()
-        };
-        let engine = Engine::new(Arc::new(store), settings).await.unwrap();
-        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-        let server = bind(engine.clone(), ServeOptions { listen, ..options })
-            .await
-            .unwrap();
+        let engine = engine_on(&folder).await;
+        let server = bind(engine.clone(), options).await.unwrap();
         let address = server.address();
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(async move {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let task = runtime.spawn(async move {
             let ended = async {
                 let _ = stopped.await;
             };
@@ -56,6 +75,7 @@ impl Server {
             folder,
             stop: Some(stop),
             task,
+            runtime: Some(runtime),
         }
     }
 
@@ -73,6 +93,14 @@ impl Server {
 
     pub fn source(&self) -> HttpSource {
         source(self.options())
+    }
+
+    /// Ends as a killed process does: nobody is answered any more. The store is closed by itself.
+    pub async fn kill(mut self) -> (SocketAddr, Arc<tempfile::TempDir>) {
+        self.runtime.take().unwrap().shutdown_background();
+        let _ = (&mut self.task).await;
+        self.engine.close().await.unwrap();
+        (self.address, self.folder())
     }
 
     /// Stops gracefully and closes the store.
@@ -130,6 +158,26 @@ pub fn want(jobs_max: u32) -> Option<Want> {
 
 pub async fn submit(engine: &Engine, batch: NewBatch) -> BatchId {
     engine.submit_batches(vec![batch]).await.unwrap()[0]
+}
+
+/// Checks that each job of the `double` batches has its one outcome, and the right one.
+pub async fn check_doubled(store: &dyn Store, ids: &[BatchId]) {
+    for id in ids {
+        for (position, state) in states(store, *id).await.into_iter().enumerate() {
+            let expected = if position % 10 == 7 {
+                JobState::Dead
+            } else {
+                JobState::Completed
+            };
+            assert_eq!(state, Some(expected), "{id}:{position}");
+        }
+        let values = values(store, *id).await;
+        assert!(
+            values
+                .iter()
+                .all(|(position, value)| *value == (2 * position).to_string())
+        );
+    }
 }
 
 /// Each job of a batch and how it ended: every position stands in one report only.

@@ -26,6 +26,8 @@ impl Listener {
     /// The next event through this server; `None` once it stops.
     async fn next(&mut self) -> Option<Event> {
         tokio::select! {
+            // Submits first: they come before what is committed of them.
+            biased;
             event = self.engine.next() => event,
             event = self.agents.recv() => match event {
                 Ok(event) => Some(event),

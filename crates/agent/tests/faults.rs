@@ -1,0 +1,224 @@
+//! Each job has exactly one outcome, whatever happens to networks, agents and servers.
+
+mod support;
+
+use std::sync::Arc;
+
+use gristmill_batching::BatchStats;
+use gristmill_model::{Completed, PackedBuilder, Report};
+use gristmill_server::ServeOptions;
+use gristmill_worker::{Source, WorkerSettings};
+use support::proxy::lossy_proxy;
+use support::worker::doubling;
+use support::{PATIENCE, Server, batch, check_doubled, options_for, rows, source, states, submit, want};
+
+fn until_empty() -> WorkerSettings {
+    WorkerSettings {
+        until_empty: true,
+        ..WorkerSettings::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_network_that_drops_delays_and_repeats_changes_no_outcome() {
+    for seed in 0..3 {
+        let server = Server::start().await;
+        let mut ids = Vec::new();
+        for _ in 0..6 {
+            ids.push(submit(&server.engine, batch("double", 500)).await);
+        }
+        let mut workers = Vec::new();
+        for number in 0..3 {
+            let url = lossy_proxy(server.address, 10 * seed + number).await;
+            let settings = WorkerSettings {
+                micro_batch_jobs_max: 20,
+                ..until_empty()
+            };
+            workers.push(tokio::spawn(
+                doubling(Arc::new(source(options_for(&url))), settings).run(),
+            ));
+        }
+        let (mut completed, mut refused) = (0, 0);
+        for worker in workers {
+            let summary = tokio::time::timeout(PATIENCE, worker)
+                .await
+                .unwrap()
+                .unwrap()
+                .unwrap();
+            completed += summary.completed;
+            refused += summary.refused;
+        }
+        // A claim that nobody knew of would have been given back by its worker's end, without an attempt. Only second
+        // attempts, which may become claimable after a worker has looked for the last time, are left.
+        for id in &ids {
+            let left = rows(&**server.store(), *id)
+                .await
+                .into_iter()
+                .filter(|row| !row.state.is_final());
+            left.for_each(|row| assert_eq!(row.attempt, 2, "{} of seed {seed}", row.job));
+        }
+        let rest = doubling(Arc::new(server.source()), until_empty()).run();
+        completed += tokio::time::timeout(PATIENCE, rest)
+            .await
+            .unwrap()
+            .unwrap()
+            .completed;
+        // A report that was taken twice, or a receipt that was lost, would show in the counts.
+        check_doubled(&**server.store(), &ids).await;
+        assert_eq!((completed, refused), (6 * 450, 0), "seed {seed}");
+        server.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_that_are_killed_cost_no_job_its_outcome() {
+    let server = Server::start().await;
+    let mut ids = Vec::new();
+    for _ in 0..10 {
+        ids.push(submit(&server.engine, batch("double", 1_000)).await);
+    }
+    for cycle in 0..20 {
+        let settings = WorkerSettings {
+            micro_batch_jobs_max: 25,
+            ..WorkerSettings::default()
+        };
+        let running = tokio::spawn(doubling(Arc::new(server.source()), settings).run());
+        // Killed somewhere between registering and the end of its work, later in each cycle.
+        for _ in 0..cycle * 20 {
+            tokio::task::yield_now().await;
+        }
+        running.abort();
+        let _ = running.await;
+        let silent_before = server.engine.clock().now().plus_ms(1);
+        server.store().rescue(silent_before, Vec::new()).await.unwrap();
+    }
+    let running = doubling(Arc::new(server.source()), until_empty()).run();
+    tokio::time::timeout(PATIENCE, running).await.unwrap().unwrap();
+    check_doubled(&**server.store(), &ids).await;
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_killed_and_started_again_loses_no_report_and_no_claim() {
+    let server = Server::start().await;
+    let id = submit(&server.engine, batch("double", 100)).await;
+    let source = Arc::new(server.source());
+    source.register().await.unwrap();
+    let lease = source.exchange(vec![], want(10)).await.unwrap().lease.unwrap();
+    // A claim whose answer never arrived: the server that knows of it is gone.
+    let worker = server.store().workers().await.unwrap()[0].id;
+    let lost = server
+        .store()
+        .exchange(worker, vec![], want(20))
+        .await
+        .unwrap()
+        .lease
+        .unwrap();
+    let (address, folder) = server.kill().await;
+
+    let report = |positions: &str| {
+        let mut report = Report::new(lease.id, id, 1);
+        let positions: gristmill_model::Positions = positions.parse().unwrap();
+        let mut values = PackedBuilder::new();
+        positions
+            .iter()
+            .for_each(|position| values.push_value(&(2 * position)).unwrap());
+        report.completed = Some(Completed {
+            durations_us: vec![1; positions.len() as usize],
+            positions,
+            values: values.finish(),
+        });
+        report
+    };
+    // It arrives somewhere, and the connection ends without an answer: nobody knows whether it was carried out.
+    let trap = loop {
+        match tokio::net::TcpListener::bind(address).await {
+            Ok(trap) => break trap,
+            // The killed server's socket is on its way out.
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    let sending = {
+        let (source, report) = (source.clone(), report("0-4"));
+        tokio::spawn(async move { source.exchange(vec![report], want(10)).await })
+    };
+    let (mut connection, _) = trap.accept().await.unwrap();
+    tokio::io::AsyncReadExt::read_u8(&mut connection).await.unwrap();
+    drop((connection, trap));
+    let options = ServeOptions {
+        listen: address,
+        ..ServeOptions::default()
+    };
+    let server = Server::start_on(folder, options).await;
+    let answer = tokio::time::timeout(PATIENCE, sending)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    assert_eq!(answer.receipts[0].accepted.to_string(), "0-4");
+
+    // What is held can still be reported; then the agent begins anew, and the lost claim is given back.
+    let answer = source.exchange(vec![report("5-9")], None).await.unwrap();
+    assert_eq!(answer.receipts[0].accepted.to_string(), "5-9");
+    let mut claimed = 0;
+    while claimed < 90 {
+        let answer = source.exchange(vec![], want(100)).await.unwrap();
+        claimed += answer.lease.map_or(0, |lease| lease.jobs());
+    }
+    assert_eq!(lost.jobs(), 20);
+    let done = states(&**server.store(), id).await.iter().flatten().count();
+    assert_eq!(done, 10);
+    assert!(
+        rows(&**server.store(), id)
+            .await
+            .iter()
+            .all(|row| row.attempt == 1),
+        "nobody is charged an attempt"
+    );
+    source.leave(BatchStats::default()).await.unwrap();
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_waits_ends_its_wait_with_the_server_and_goes_on_with_the_next() {
+    let server = Server::start().await;
+    let source = Arc::new(server.source());
+    let running = {
+        let settings = WorkerSettings {
+            poll_every: std::time::Duration::from_secs(30),
+            ..WorkerSettings::default()
+        };
+        let worker = doubling(source.clone(), settings);
+        let stopper = worker.stopper();
+        (tokio::spawn(worker.run()), stopper)
+    };
+    let first = submit(&server.engine, batch("double", 10)).await;
+    finished(&server, first).await;
+    let (address, folder) = (server.address, server.folder());
+    server.stop().await;
+    let options = ServeOptions {
+        listen: address,
+        ..ServeOptions::default()
+    };
+    let server = Server::start_on(folder, options).await;
+    let second = submit(&server.engine, batch("double", 10)).await;
+    finished(&server, second).await;
+    running.1.stop();
+    tokio::time::timeout(PATIENCE, running.0)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    check_doubled(&**server.store(), &[first, second]).await;
+    server.stop().await;
+}
+
+/// Waits for the end of a batch by what the server's own operation says of it.
+async fn finished(server: &Server, batch: gristmill_model::BatchId) {
+    let url = format!(
+        "http://{}/api/v1/results?batches={batch}&wait_ms=30000",
+        server.address
+    );
+    reqwest::get(url).await.unwrap().bytes().await.unwrap();
+    assert!(server.store().is_finished(batch).await.unwrap());
+}

@@ -1,0 +1,122 @@
+//! A network that drops, delays and repeats requests, drawn from a seed.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use gristmill_model::{Rng, SplitMix64};
+
+/// What befalls one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It arrives and is answered.
+    Fine,
+    /// It is lost on its way.
+    Lost,
+    /// It arrives, and its answer is lost.
+    AnswerLost,
+    /// It arrives twice, and the second answer comes back.
+    Twice,
+    /// It arrives, and again a while later, when nobody waits for an answer.
+    AgainLater,
+    /// It arrives late.
+    Late,
+}
+
+#[derive(Clone)]
+struct Proxy {
+    client: reqwest::Client,
+    target: String,
+    rng: Arc<Mutex<SplitMix64>>,
+}
+
+/// Starts a proxy to a server and returns its URL.
+pub async fn lossy_proxy(target: SocketAddr, seed: u64) -> String {
+    let proxy = Proxy {
+        client: reqwest::Client::new(),
+        target: format!("http://{target}"),
+        rng: Arc::new(Mutex::new(SplitMix64::new(seed))),
+    };
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let router = Router::new().fallback(pass).with_state(proxy);
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    url
+}
+
+impl Proxy {
+    fn below(&self, bound: u64) -> u64 {
+        self.rng.lock().unwrap().below(bound)
+    }
+
+    fn fate(&self) -> Fate {
+        match self.below(100) {
+            0..8 => Fate::Lost,
+            8..18 => Fate::AnswerLost,
+            18..26 => Fate::Twice,
+            26..34 => Fate::AgainLater,
+            34..44 => Fate::Late,
+            _ => Fate::Fine,
+        }
+    }
+
+    async fn forward(&self, parts: &axum::http::request::Parts, body: Bytes) -> Option<Response> {
+        let url = format!("{}{}", self.target, parts.uri);
+        let mut headers = parts.headers.clone();
+        headers.remove("host");
+        headers.remove("content-length");
+        let sent = self
+            .client
+            .request(parts.method.clone(), url)
+            .headers(headers)
+            .body(body)
+            .send()
+            .await
+            .ok()?;
+        let (status, headers) = (sent.status(), sent.headers().clone());
+        let mut answer = Response::new(Body::from(sent.bytes().await.ok()?));
+        *answer.status_mut() = status;
+        for name in ["content-type", "content-encoding"] {
+            if let Some(value) = headers.get(name) {
+                answer.headers_mut().insert(name, value.clone());
+            }
+        }
+        Some(answer)
+    }
+}
+
+/// A connection that ends in the middle of its answer.
+fn lost() -> Response {
+    let broken = futures::stream::once(async { Err::<Bytes, _>(std::io::Error::other("lost")) });
+    Body::from_stream(broken).into_response()
+}
+
+async fn pass(State(proxy): State<Proxy>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let Ok(body) = to_bytes(body, usize::MAX).await else {
+        return lost();
+    };
+    let fate = proxy.fate();
+    let later = Duration::from_millis(proxy.below(200));
+    match fate {
+        Fate::Lost => return lost(),
+        Fate::Late => tokio::time::sleep(later).await,
+        Fate::Twice => {
+            proxy.forward(&parts, body.clone()).await;
+        }
+        Fate::AgainLater => {
+            let (proxy, parts, body) = (proxy.clone(), parts.clone(), body.clone());
+            tokio::spawn(async move {
+                tokio::time::sleep(later).await;
+                proxy.forward(&parts, body).await;
+            });
+        }
+        Fate::Fine | Fate::AnswerLost => {}
+    }
+    let answer = proxy.forward(&parts, body).await;
+    answer.filter(|_| fate != Fate::AnswerLost).unwrap_or_else(lost)
+}

@@ -1,0 +1,84 @@
+//! `gristmill serve`: the HTTP API over a store, in the mode standalone with a worker in the same process.
+
+use std::sync::Arc;
+
+use anyhow::bail;
+use gristmill_engine::WorkerSettings;
+use gristmill_server::{ServeOptions, TlsFiles, bind};
+
+use crate::exit::Exit;
+use crate::fleet_arguments::{Mode, ServeArguments};
+use crate::interrupt::Interrupt;
+use crate::open_store::engine_over;
+use crate::working::{Committed, Scripts};
+
+/// Runs the command.
+pub async fn serve(arguments: ServeArguments) -> anyhow::Result<Exit> {
+    let mut interrupt = Interrupt::listen()?;
+    let mode = arguments.mode.unwrap_or(match arguments.scripts.is_empty() {
+        true => Mode::Server,
+        false => Mode::Standalone,
+    });
+    let scripts = match (mode, arguments.scripts.as_slice()) {
+        (Mode::Server, []) => None,
+        (Mode::Server, _) => {
+            bail!("a server runs no scripts: use --mode standalone, or start agents for them")
+        }
+        (Mode::Standalone, []) => {
+            bail!("standalone runs jobs too: name its scripts, or use --mode server")
+        }
+        (Mode::Standalone, scripts) => {
+            Some(Scripts::start(scripts, &arguments.kinds, arguments.concurrency.processes()).await?)
+        }
+    };
+    let engine = engine_over(arguments.store.open_or_create()?).await?;
+    let tls = arguments.tls_cert.zip(arguments.tls_key);
+    let options = ServeOptions {
+        listen: arguments.listen,
+        trust: arguments.trust,
+        tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
+        ..ServeOptions::default()
+    };
+    let server = bind(engine.clone(), options).await?;
+    if !arguments.quiet {
+        eprintln!("gristmill: listening on {}", server.base_url());
+    }
+    let worker = scripts.map(|scripts| {
+        let mut builder = engine.worker();
+        let concurrency = scripts.concurrency();
+        builder
+            .settings(WorkerSettings {
+                concurrency,
+                ..WorkerSettings::default()
+            })
+            .queues(arguments.queues.iter().map(String::as_str))
+            .observer(Arc::new(Committed::default()));
+        for (kind, handler) in scripts.handlers {
+            builder.handler(kind, handler);
+        }
+        builder.start()
+    });
+    let mut asked = interrupt.clone();
+    let stopper = worker.as_ref().map(|worker| worker.stopper());
+    let quiet = arguments.quiet;
+    let served = server
+        .run(async move {
+            asked.wait().await;
+            if !quiet {
+                eprintln!("\ngristmill: finishing what is running; once more to leave at once");
+            }
+            // The worker ends what it has begun while the server answers its last requests.
+            if let Some(stopper) = stopper {
+                stopper.stop();
+            }
+        })
+        .await;
+    let worked = match worker {
+        Some(worker) => worker.stop().await.map(|_| ()),
+        None => Ok(()),
+    };
+    engine.close().await?;
+    served?;
+    worked?;
+    Ok(interrupt.wait().await)
+}

@@ -1,0 +1,186 @@
+//! What all commands that run submitted jobs share: their scripts, their progress, their end.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, bail};
+use gristmill_engine::{Handler, Observer, SourceError, Stopper, WorkerSummary};
+use gristmill_model::batch::check_name;
+use gristmill_model::{Receipt, Report};
+use serde_json::json;
+
+use crate::exit::Exit;
+use crate::interrupt::Interrupt;
+use crate::output::print_line;
+use crate::progress::{Progress, Snapshot};
+use crate::run::{ScriptIdentity, kind_of};
+use crate::script::{detect, start};
+use crate::span::show_count;
+
+/// What was committed, for the progress.
+#[derive(Debug, Default)]
+pub struct Committed {
+    completed: AtomicU64,
+    dead: AtomicU64,
+    retried: AtomicU64,
+    reports: AtomicU64,
+}
+
+impl Observer for Committed {
+    fn committed(&self, report: &Report, receipt: &Receipt) {
+        let failed = report
+            .failed
+            .iter()
+            .filter(|failed| receipt.accepted.contains(failed.position))
+            .count() as u64;
+        let dead = u64::from(receipt.dead.len());
+        let completed = report.completed.as_ref().map_or(0, |completed| {
+            completed.positions.len() - completed.positions.intersection(&receipt.refused).len()
+        });
+        self.completed.fetch_add(completed.into(), Ordering::Relaxed);
+        self.dead.fetch_add(dead, Ordering::Relaxed);
+        self.retried
+            .fetch_add(failed.saturating_sub(dead), Ordering::Relaxed);
+        self.reports.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Committed {
+    fn look(&self) -> Snapshot {
+        let [completed, failed, retried, reports] =
+            [&self.completed, &self.dead, &self.retried, &self.reports]
+                .map(|count| count.load(Ordering::Relaxed));
+        Snapshot {
+            completed,
+            failed,
+            retried,
+            batch_jobs_mean: if reports > 0 {
+                (completed + failed) as f64 / reports as f64
+            } else {
+                0.0
+            },
+            ..Snapshot::default()
+        }
+    }
+}
+
+/// Scripts that have been started, with the kinds that they run.
+pub struct Scripts {
+    /// By kind.
+    pub handlers: Vec<(String, Arc<dyn Handler>)>,
+}
+
+impl Scripts {
+    /// Starts scripts, with `kinds` for them in their order, or with their own.
+    pub async fn start(scripts: &[PathBuf], kinds: &[String], processes: usize) -> anyhow::Result<Scripts> {
+        let mut handlers = Vec::new();
+        for (kind, script) in kinds_of(scripts, kinds)? {
+            handlers.push((kind, start(script, processes).await?));
+        }
+        Ok(Scripts { handlers })
+    }
+
+    /// How many micro-batches run at once: each script's own bound holds beside this one.
+    pub fn concurrency(&self) -> usize {
+        let own = self
+            .handlers
+            .iter()
+            .filter_map(|(_, handler)| handler.concurrency());
+        own.sum::<usize>().max(1)
+    }
+}
+
+/// Which script runs which kind.
+fn kinds_of(
+    scripts: &[PathBuf],
+    kinds: &[String],
+) -> anyhow::Result<Vec<(String, gristmill_runtime::Script)>> {
+    if !kinds.is_empty() && kinds.len() != scripts.len() {
+        bail!(
+            "there are {} scripts and {} kinds: give one --kind for each script, in their order, or none",
+            scripts.len(),
+            kinds.len()
+        );
+    }
+    let mut seen = HashSet::new();
+    let mut pairs = Vec::new();
+    for (index, path) in scripts.iter().enumerate() {
+        let script = detect(Some(path), &[])?;
+        let kind = match kinds.get(index) {
+            Some(kind) => kind.clone(),
+            None => {
+                let identity = ScriptIdentity::read(script.path(), Vec::new());
+                kind_of(&identity.with_context(|| format!("{} cannot be read", path.display()))?)
+            }
+        };
+        check_name("kind", &kind)?;
+        if !seen.insert(kind.clone()) {
+            bail!("two scripts are to run the kind `{kind}`; give each its own --kind");
+        }
+        pairs.push((kind, script));
+    }
+    Ok(pairs)
+}
+
+/// Lets `work` run to its end, shows its progress, and stops it when the program is asked to come to an end.
+pub async fn until_done(
+    work: impl Future<Output = Result<WorkerSummary, SourceError>>,
+    stopper: &Stopper,
+    committed: &Committed,
+    interrupt: &mut Interrupt,
+    quiet: bool,
+) -> Result<WorkerSummary, SourceError> {
+    let progress = Progress::new(quiet, false);
+    tokio::pin!(work);
+    let show = progress.show(|| committed.look());
+    tokio::pin!(show);
+    let mut asked = false;
+    loop {
+        tokio::select! {
+            ended = &mut work => break ended,
+            () = &mut show => {}
+            _ = interrupt.wait(), if !asked => {
+                asked = true;
+                if !quiet {
+                    eprintln!("\ngristmill: finishing what is running; once more to leave at once");
+                }
+                stopper.stop();
+            }
+        }
+    }
+}
+
+/// Tells what was done, and says how the program ends.
+pub fn tell(
+    summary: &WorkerSummary,
+    committed: &Committed,
+    interrupt: &Interrupt,
+    as_json: bool,
+    quiet: bool,
+) -> anyhow::Result<Exit> {
+    let dead = committed.dead.load(Ordering::Relaxed);
+    if as_json {
+        let totals = json!({
+            "completed": summary.completed,
+            "failed_attempts": summary.failed,
+            "dead": dead,
+            "refused": summary.refused,
+        });
+        print_line(&totals.to_string())?;
+    } else if !quiet {
+        eprintln!(
+            "{} jobs completed, {} attempts failed, {} jobs are dead",
+            show_count(summary.completed),
+            show_count(summary.failed),
+            show_count(dead)
+        );
+    }
+    Ok(match (interrupt.asked(), dead) {
+        (Some(exit), _) => exit,
+        (None, 0) => Exit::Done,
+        (None, _) => Exit::SomeFailed,
+    })
+}

@@ -1,0 +1,224 @@
+//! Servers, agents and tokens, with real scripts over real HTTP.
+
+mod workspace;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::json;
+use workspace::{Workspace, json_lines, numbers};
+
+const DOUBLE: &str =
+    "def main(payload):\n    if payload == 3:\n        raise ValueError('three')\n    return payload * 2\n";
+
+/// A server that is killed when the test ends.
+struct Server {
+    child: Child,
+    url: String,
+}
+
+impl Server {
+    fn start(workspace: &Workspace, arguments: &str) -> Server {
+        let mut child = workspace.spawn(&format!("serve --listen 127.0.0.1:0 {arguments}"), Stdio::null());
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let url = loop {
+            let line = lines.next().expect("the server says where it listens").unwrap();
+            if let Some((_, url)) = line.split_once("listening on ") {
+                break url.to_owned();
+            }
+        };
+        // What else it says is read, so that it never waits for a reader.
+        std::thread::spawn(move || lines.for_each(drop));
+        Server { child, url }
+    }
+
+    fn stop(mut self) {
+        signal(&self.child, "TERM");
+        assert_eq!(self.child.wait().unwrap().code(), Some(143));
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill")
+        .args([&format!("-{name}"), &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(sent.success());
+}
+
+fn agent(workspace: &Workspace, server: &Server, arguments: &str, token: &str) -> workspace::Ended {
+    workspace
+        .command(&format!(
+            "agent double.py --kind double --json --quiet {arguments}"
+        ))
+        .env("BASE_URL", &server.url)
+        .env("AGENT_TOKEN", token)
+        .output()
+        .unwrap()
+        .into()
+}
+
+#[test]
+fn an_agent_runs_a_servers_jobs_one_by_one_and_in_batches() {
+    for arguments in ["--drain", "--drain --batch 1000"] {
+        let workspace = Workspace::new();
+        workspace
+            .write("double.py", DOUBLE)
+            .write("items.jsonl", numbers(200));
+        workspace.run("submit double --input items.jsonl").expect(0);
+        let server = Server::start(&workspace, "");
+        let totals = json_lines(&agent(&workspace, &server, arguments, "").expect(1)).remove(0);
+        assert_eq!(
+            totals,
+            json!({"completed": 199, "failed_attempts": 1, "dead": 1, "refused": 0})
+        );
+        server.stop();
+        let values = workspace.run("results --batch 1 --values").expect(1);
+        let expected: String = (1..=200)
+            .map(|item| {
+                if item == 3 {
+                    "null\n".to_owned()
+                } else {
+                    format!("{}\n", 2 * item)
+                }
+            })
+            .collect();
+        assert_eq!(values, expected);
+    }
+}
+
+#[test]
+fn tokens_decide_who_may_work() {
+    let workspace = Workspace::new();
+    workspace.write("double.py", DOUBLE);
+    workspace.run("submit double 1 2").expect(0);
+    let create = |arguments: &str| {
+        workspace
+            .run(&format!("token create --trust trust {arguments}"))
+            .expect(0)
+            .trim()
+            .to_owned()
+    };
+    let (good, other) = (
+        create("--role agent --group g"),
+        create("--role agent --group g --queue other"),
+    );
+    let submit = create("--role submit --group web --queue *");
+    let server = Server::start(&workspace, "--trust trust");
+    for (token, says) in [
+        ("", "401"),
+        ("nonsense", "401"),
+        (submit.as_str(), "403"),
+        (other.as_str(), "does not reach the queue `default`"),
+    ] {
+        let error = agent(&workspace, &server, "--drain", token).error();
+        assert!(error.contains(says), "{error}");
+    }
+    let listed = json_lines(&workspace.run("token list --trust trust --json").expect(0));
+    assert_eq!(listed.len(), 3);
+    assert!(
+        workspace
+            .run("token list --trust trust")
+            .expect(0)
+            .contains("until ")
+    );
+    workspace.write("token", &good);
+    let totals = agent(&workspace, &server, "--drain --batch 10 --token-file token", "").expect(0);
+    assert_eq!(json_lines(&totals)[0]["completed"], 2);
+    let id = listed[0]["jti"].as_str().unwrap();
+    assert_eq!(
+        workspace
+            .run(&format!("token revoke {id} --trust trust"))
+            .expect(0),
+        format!("{id} revoked\n")
+    );
+    let late = Server::start(&workspace, "--trust trust");
+    let error = agent(&workspace, &late, "--drain", &good).error();
+    assert!(error.contains("revoked"), "{error}");
+    workspace.run("token rotate-key --trust trust").expect(0);
+    assert!(
+        workspace
+            .run("token revoke nothing --trust trust")
+            .error()
+            .contains("gristmill token list")
+    );
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_what_would_be_right() {
+    let workspace = Workspace::new();
+    workspace.write("double.py", DOUBLE);
+    for (command, says) in [
+        ("serve --listen 0.0.0.0:0", "gristmill token create"),
+        ("serve --mode standalone", "--mode server"),
+        ("serve --mode server double.py", "--mode standalone"),
+        ("serve --listen 127.0.0.1:0 --trust nowhere", "keys.json"),
+        ("agent double.py --base-url ftp://x", "URL"),
+        ("agent double.py --token-file nothing", "gristmill token create"),
+        ("token create --role agent --group a/b", "`/`"),
+        ("token create --role agent --group a --expires 1000d", "days"),
+    ] {
+        let error = workspace.run(command).error();
+        assert!(error.contains(says), "{command}: {error}");
+    }
+    let mut plain = workspace.command("agent double.py --base-url http://jobs.example");
+    let error = workspace::Ended::from(plain.env("AGENT_TOKEN", "x").output().unwrap()).error();
+    assert!(
+        error.contains("clear text") && error.contains("--plain-http"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_standalone_server_runs_what_is_submitted_over_http() {
+    let workspace = Workspace::new();
+    workspace.write("double.py", DOUBLE);
+    let server = Server::start(&workspace, "double.py --kind double");
+    workspace.run("submit double 1 2 3").expect(0);
+    // The worker of another process sees it; so does a second one that drains what is left.
+    let _ = agent(&workspace, &server, "--drain --batch 10", "").code;
+    server.stop();
+    let values = workspace.run("results --batch 1 --values");
+    assert_eq!(values.stdout.lines().count(), 3, "{}", values.stderr);
+}
+
+#[test]
+fn an_agent_that_is_interrupted_gives_back_what_it_has_not_begun() {
+    let workspace = Workspace::new();
+    workspace
+        .write(
+            "double.py",
+            "def main(payload):\n    open('begun', 'w').close()\n    return payload\n",
+        )
+        .write("items.jsonl", numbers(20_000));
+    workspace.run("submit double --input items.jsonl").expect(0);
+    let server = Server::start(&workspace, "");
+    let mut command = workspace.command("agent double.py --kind double --batch 5000 --json --quiet");
+    let mut child = command
+        .env("BASE_URL", &server.url)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    while !workspace.path("begun").exists() {
+        std::thread::yield_now();
+    }
+    signal(&child, "INT");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    server.stop();
+    let counts = json_lines(&workspace.run("stats --json").expect(0)).remove(0);
+    let kind = &counts["kinds"][0];
+    assert_eq!(kind["running"], 0, "{counts}");
+    assert_eq!(
+        kind["completed"].as_u64().unwrap() + kind["waiting"].as_u64().unwrap(),
+        20_000,
+        "{counts}"
+    );
+}

@@ -1,0 +1,297 @@
+//! Every operation of the description against every way in which a request may lack the right. The list of
+//! exceptions is empty: what an operation must answer follows from what the description says of it.
+
+mod support;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use bytes::Bytes;
+use gristmill_model::{Completed, PackedArray, Report};
+use gristmill_server::Role;
+use gristmill_server::protocol::EXCHANGE_TYPE;
+use serde_json::{Value, json};
+use support::{Api, read, request};
+use tower::ServiceExt;
+
+/// One operation of the description.
+struct Operation {
+    id: String,
+    method: String,
+    path: String,
+    roles: Vec<Role>,
+    queues: String,
+}
+
+async fn operations(api: &Api) -> Vec<Operation> {
+    let description = api.get("/openapi.json").await.json();
+    let mut operations = Vec::new();
+    for (path, item) in description["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let roles = operation["x-gristmill-roles"].as_array().unwrap();
+            operations.push(Operation {
+                id: operation["operationId"].as_str().unwrap().to_owned(),
+                method: method.to_uppercase(),
+                path: path.strip_prefix("/api/v1").unwrap().to_owned(),
+                roles: roles
+                    .iter()
+                    .map(|role| role.as_str().unwrap().parse().unwrap())
+                    .collect(),
+                queues: operation["x-gristmill-queues"].as_str().unwrap().to_owned(),
+            });
+        }
+    }
+    assert!(operations.len() >= 19);
+    operations
+}
+
+/// What the requests speak of: one job of the default queue, and two agents' workers.
+struct World {
+    api: Api,
+    batch: i64,
+    agent: String,
+    worker: i64,
+}
+
+impl World {
+    async fn new() -> World {
+        let api = Api::new().await;
+        let batch = api.submit("double", json!([1, 2])).await;
+        let agent = api.token("group", Role::Agent, &["default"]);
+        let worker = api.register(&agent).await;
+        World {
+            api,
+            batch,
+            agent,
+            worker,
+        }
+    }
+
+    /// A request that is right in everything but perhaps its token.
+    fn right(&self, operation: &Operation, token: Option<&str>) -> Request<Body> {
+        let job = format!("{}:0", self.batch);
+        let selection = json!({"jobs": [job]});
+        let (suffix, body): (String, Option<(&str, Bytes)>) = match operation.id.as_str() {
+            "submit" => (String::new(), json_body(&json!({"kind": "double", "payload": 1}))),
+            "submit_stream" => (
+                "?kind=double".to_owned(),
+                Some(("application/x-ndjson", Bytes::from_static(b"1\n2\n"))),
+            ),
+            "cancel" | "retry" => (String::new(), json_body(&selection)),
+            "jobs" => ("?queue=default".to_owned(), None),
+            "results" => (format!("?batches={}", self.batch), None),
+            "register" => (
+                String::new(),
+                json_body(&json!({"name": "a", "host": "b", "process_id": 1})),
+            ),
+            "exchange" => (
+                String::new(),
+                Some((EXCHANGE_TYPE, self.api.wanting(1, 1).encode())),
+            ),
+            "heartbeat" => (String::new(), json_body(&json!({"number": 1}))),
+            "job" | "queues" | "workers" | "stats" | "events" | "metrics" | "health" | "ready"
+            | "openapi" | "leave" => (String::new(), None),
+            new => panic!("the operation `{new}` is new: say what a right request of it is"),
+        };
+        let path = operation
+            .path
+            .replace("{job}", &job)
+            .replace("{worker}", &self.worker.to_string());
+        let (content_type, body) = body.map_or((None, Bytes::new()), |(name, body)| (Some(name), body));
+        request(
+            &operation.method,
+            &format!("{path}{suffix}"),
+            token,
+            content_type,
+            body,
+        )
+    }
+
+    /// The status alone: the body of the events never ends.
+    async fn status(&self, operation: &Operation, token: Option<&str>) -> StatusCode {
+        self.api
+            .router
+            .clone()
+            .oneshot(self.right(operation, token))
+            .await
+            .unwrap()
+            .status()
+    }
+}
+
+fn json_body(body: &Value) -> Option<(&'static str, Bytes)> {
+    Some(("application/json", body.to_string().into()))
+}
+
+#[tokio::test]
+async fn nobody_without_a_good_token_gets_in() {
+    let world = World::new().await;
+    for operation in operations(&world.api).await {
+        for role in Role::ALL {
+            let revoked = world.api.revoked_token(role);
+            let expired = world.api.expired_token(role);
+            let foreign = {
+                let elsewhere = tempfile::tempdir().unwrap();
+                support::create(&elsewhere, "group", role, &["*"], &gristmill_model::SystemClock).0
+            };
+            for (what, token) in [
+                ("none", None),
+                ("expired", Some(&expired)),
+                ("revoked", Some(&revoked)),
+                ("foreign", Some(&foreign)),
+            ] {
+                let answer = world
+                    .api
+                    .send(world.right(&operation, token.map(String::as_str)))
+                    .await;
+                assert_eq!(
+                    answer.status,
+                    StatusCode::UNAUTHORIZED,
+                    "{what} {role}: {}",
+                    operation.id
+                );
+                assert!(answer.refusal().contains("gristmill token create"));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_token_does_what_its_role_allows_and_nothing_else() {
+    for role in Role::ALL {
+        let world = World::new().await;
+        let token = if role == Role::Agent {
+            world.agent.clone()
+        } else {
+            world.api.token("who", role, &["*"])
+        };
+        let mut operations = operations(&world.api).await;
+        // Leaving ends the worker that the others speak of.
+        operations.sort_by_key(|operation| operation.id == "leave");
+        for operation in operations {
+            let status = world.status(&operation, Some(&token)).await;
+            if operation.roles.contains(&role) {
+                assert!(status.is_success(), "{role}: {} {status}", operation.id);
+            } else {
+                assert_eq!(status, StatusCode::FORBIDDEN, "{role}: {}", operation.id);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_token_does_not_reach_other_queues() {
+    let world = World::new().await;
+    for operation in operations(&world.api).await {
+        for role in operation.roles.clone() {
+            let token = world.api.token("elsewhere", role, &["other"]);
+            let answer = world.api.send(world.right(&operation, Some(&token)));
+            match operation.queues.as_str() {
+                "named" | "all" | "worker" => {
+                    let answer = answer.await;
+                    assert_eq!(answer.status, StatusCode::FORBIDDEN, "{role}: {}", operation.id);
+                    answer.refusal();
+                }
+                "shown" => {
+                    let answer = answer.await;
+                    assert_eq!(answer.status, StatusCode::OK, "{role}: {}", operation.id);
+                    assert!(
+                        !String::from_utf8_lossy(&answer.body).contains("default"),
+                        "{}",
+                        operation.id
+                    );
+                }
+                "none" => {
+                    let body = answer.await;
+                    assert!(body.status.is_success(), "{role}: {}", operation.id);
+                }
+                new => panic!("the rule `{new}` is new: say what it means"),
+            }
+        }
+    }
+    let counts = world.api.get("/queues").await.json();
+    assert_eq!(counts["queues"][0]["waiting"], 2, "nothing was changed: {counts}");
+}
+
+#[tokio::test]
+async fn an_agent_reaches_no_worker_of_another_token_even_of_its_own_group() {
+    let world = World::new().await;
+    let sibling = world.api.token("group", Role::Agent, &["default"]);
+    for operation in operations(&world.api).await {
+        if operation.queues == "worker" {
+            let answer = world.api.send(world.right(&operation, Some(&sibling))).await;
+            assert_eq!(answer.status, StatusCode::FORBIDDEN, "{}", operation.id);
+            assert!(answer.refusal().contains("register a worker of your own"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_report_under_another_agents_lease_is_refused_item_by_item() {
+    let world = World::new().await;
+    let api = &world.api;
+    let first = read(&api.exchange(&world.agent, world.worker, api.wanting(1, 2)).await)
+        .exchanged
+        .lease
+        .unwrap();
+    let thief = api.token("thief", Role::Agent, &["default"]);
+    let thiefs_worker = api.register(&thief).await;
+    let mut report = Report::new(first.id, first.slices[0].batch, 1);
+    report.completed = Some(Completed {
+        positions: "0-1".parse().unwrap(),
+        values: PackedArray::parse("[1,1]").unwrap(),
+        durations_us: vec![1, 1],
+    });
+    let mut exchange = api.wanting(1, 0);
+    exchange.reports = vec![report.clone()];
+    let stolen = read(&api.exchange(&thief, thiefs_worker, exchange.clone()).await);
+    assert_eq!(stolen.exchanged.receipts[0].refused.to_string(), "0-1");
+    assert!(stolen.exchanged.receipts[0].accepted.is_empty());
+    exchange.number = 2;
+    let own = read(&api.exchange(&world.agent, world.worker, exchange).await);
+    assert_eq!(own.exchanged.receipts[0].accepted.to_string(), "0-1");
+}
+
+#[tokio::test]
+async fn a_claim_outside_of_the_tokens_queues_is_refused_whole() {
+    let world = World::new().await;
+    let api = &world.api;
+    let mut exchange = api.wanting(1, 1);
+    exchange.want.as_mut().unwrap().queues.push("other".into());
+    let answer = api.exchange(&world.agent, world.worker, exchange).await;
+    assert_eq!(answer.status, StatusCode::FORBIDDEN);
+    assert!(answer.refusal().contains("`other`"));
+    let counts = api.get("/queues").await.json();
+    assert_eq!(counts["queues"][0]["running"], 0);
+}
+
+#[tokio::test]
+async fn a_worker_of_the_store_itself_belongs_to_no_agent() {
+    let world = World::new().await;
+    let inner = gristmill_engine::process::this_worker("group/x");
+    let id = world.api.engine.store().register_worker(inner).await.unwrap();
+    let answer = world
+        .api
+        .exchange(&world.agent, id.0, world.api.wanting(1, 1))
+        .await;
+    assert_eq!(answer.status, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn what_no_rule_allows_is_denied() {
+    let api = Api::new().await;
+    for (method, path, status) in [
+        ("GET", "/settings", StatusCode::NOT_FOUND),
+        ("GET", "", StatusCode::NOT_FOUND),
+        ("PUT", "/jobs", StatusCode::METHOD_NOT_ALLOWED),
+        ("OPTIONS", "/jobs", StatusCode::METHOD_NOT_ALLOWED),
+        ("DELETE", "/jobs/1:0", StatusCode::METHOD_NOT_ALLOWED),
+    ] {
+        let answer = api.send(request(method, path, None, None, Bytes::new())).await;
+        assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{method} {path}");
+        let answer = api
+            .send(request(method, path, Some(&api.admin), None, Bytes::new()))
+            .await;
+        assert_eq!(answer.status, status, "{method} {path}");
+        assert!(answer.refusal().contains("openapi.json"));
+    }
+}

@@ -1,0 +1,582 @@
+//! What each operation does, and how it refuses.
+
+mod support;
+
+use axum::http::StatusCode;
+use bytes::Bytes;
+use futures::StreamExt;
+use gristmill_model::{Completed, FailedJob, JobError, PackedBuilder, Positions, Report};
+use gristmill_server::Role;
+use gristmill_server::limits::{JOBS_PER_REQUEST_MAX, REQUEST_BYTES_MAX, WAIT_MS_MAX};
+use gristmill_server::protocol::EXCHANGE_TYPE;
+use serde_json::{Value, json};
+use support::{Api, read, request};
+use tower::ServiceExt;
+
+/// An agent that claims everything and completes each job with its position, the last one failed for good.
+async fn work_off(api: &Api) {
+    let token = api.token("group", Role::Agent, &["*"]);
+    let worker = api.register(&token).await;
+    let lease = read(&api.exchange(&token, worker, api.wanting(1, 10_000)).await)
+        .exchanged
+        .lease
+        .unwrap();
+    let mut exchange = api.wanting(2, 0);
+    for slice in &lease.slices {
+        let mut positions = slice.positions.clone();
+        let last = positions.last().unwrap();
+        positions = positions.difference(&Positions::from(last..last + 1));
+        let mut values = PackedBuilder::new();
+        positions
+            .iter()
+            .for_each(|position| values.push_value(&position).unwrap());
+        let mut report = Report::new(lease.id, slice.batch, slice.attempt);
+        report.failed = vec![FailedJob {
+            position: last,
+            error: JobError::new("E", "no").permanent(),
+            duration_us: 1,
+        }];
+        report.completed = (!positions.is_empty()).then(|| Completed {
+            durations_us: vec![1; positions.len() as usize],
+            positions,
+            values: values.finish(),
+        });
+        exchange.reports.push(report);
+    }
+    let done = read(&api.exchange(&token, worker, exchange).await);
+    assert!(
+        done.exchanged
+            .receipts
+            .iter()
+            .all(|receipt| receipt.refused.is_empty())
+    );
+}
+
+async fn jobs_stored(api: &Api) -> u64 {
+    let stats = api.engine.store().stats().await.unwrap();
+    stats.kinds.iter().map(|kind| kind.counts.total()).sum()
+}
+
+#[tokio::test]
+async fn one_job_goes_through() {
+    let api = Api::new().await;
+    let body = json!({"kind": "double", "payload": {"a": [1, "\u{e9}"]}, "priority": 3, "retry": {"attempts_max": 1}});
+    let answer = api.post("/jobs", &body).await;
+    assert_eq!(answer.status, StatusCode::CREATED);
+    let submitted = answer.json();
+    let id = submitted["first"].as_str().unwrap();
+    assert_eq!(submitted["jobs"], 1);
+    let job = api.get(&format!("/jobs/{id}")).await.json();
+    assert_eq!(
+        (&job["state"], &job["priority"], &job["payload"]),
+        (&json!("waiting"), &json!(3), &body["payload"])
+    );
+    assert_eq!(job["job"], id);
+}
+
+#[tokio::test]
+async fn many_jobs_are_cut_into_batches_and_their_results_stream_back() {
+    let api = Api::new().await;
+    let payloads: Vec<u32> = (0..2_500).collect();
+    let submitted = api
+        .post("/jobs", &json!({"kind": "double", "payloads": payloads}))
+        .await
+        .json();
+    let counts: Vec<u64> = submitted["batches"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|batch| batch["count"].as_u64().unwrap())
+        .collect();
+    assert_eq!(
+        (counts, &submitted["jobs"]),
+        (vec![1_000, 1_000, 500], &json!(2_500))
+    );
+    work_off(&api).await;
+    let ids: Vec<String> = submitted["batches"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|batch| batch["batch"].to_string())
+        .collect();
+    let results = api
+        .get(&format!("/results?batches={}&wait_ms=1", ids.join(",")))
+        .await;
+    assert_eq!(results.headers["content-type"], "application/x-ndjson");
+    let lines: Vec<Value> = results
+        .body
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_slice(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 2_500);
+    assert_eq!(
+        (&lines[1_001]["job"], &lines[1_001]["value"]),
+        (&json!(format!("{}:1", ids[1])), &json!(1))
+    );
+    assert_eq!(
+        (&lines[999]["state"], &lines[999]["error"]["message"]),
+        (&json!("dead"), &json!("no"))
+    );
+}
+
+#[tokio::test]
+async fn a_stream_has_one_payload_a_line_and_names_the_wrong_one() {
+    let api = Api::new().await;
+    let send = async |path: &str, body: &'static [u8]| {
+        api.send(request(
+            "POST",
+            path,
+            Some(&api.admin),
+            Some("application/x-ndjson"),
+            Bytes::from_static(body),
+        ))
+        .await
+    };
+    let answer = send(
+        "/jobs/stream?kind=double&attempts_max=1",
+        b"1\n\n{\"a\":2}\r\n\"x\"",
+    )
+    .await;
+    assert_eq!(
+        (answer.status, &answer.json()["jobs"]),
+        (StatusCode::CREATED, &json!(3))
+    );
+    for (body, says) in [
+        (&b"1\nnul\n3"[..], "line 2"),
+        (b"1\n2 3", "line 2"),
+        (b"\xff", "line 1 is not UTF-8"),
+        (b"\n\n", "no jobs"),
+        (b"\"\0\"", "line 1"),
+        (b"1\n\"\\ud800\"", "line 2"),
+    ] {
+        let refusal = send("/jobs/stream?kind=double", body).await.refusal();
+        assert!(refusal.contains(says), "{refusal} does not say {says}");
+    }
+    assert_eq!(
+        jobs_stored(&api).await,
+        3,
+        "nothing of a refused request is stored"
+    );
+}
+
+#[tokio::test]
+async fn jobs_are_listed_by_page_and_filter() {
+    let api = Api::new().await;
+    let batch = api.submit("double", json!([1, 2, 3, 4, 5])).await;
+    api.submit("triple", json!([1])).await;
+    let mut path = "/jobs?kind=double&states=waiting,dead&limit=2".to_owned();
+    let mut listed = Vec::new();
+    loop {
+        let page = api.get(&path).await.json();
+        listed.extend(
+            page["jobs"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|job| job["job"].as_str().unwrap().to_owned()),
+        );
+        match page["next"].as_str() {
+            Some(next) => path = format!("/jobs?kind=double&states=waiting,dead&limit=2&after={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(
+        listed,
+        (0..5)
+            .map(|position| format!("{batch}:{position}"))
+            .collect::<Vec<_>>()
+    );
+    assert_eq!(
+        api.get(&format!("/jobs?batch={batch}&states=completed"))
+            .await
+            .json()["jobs"],
+        json!([])
+    );
+}
+
+#[tokio::test]
+async fn cancel_and_retry_change_what_they_can() {
+    let api = Api::new().await;
+    let batch = api.submit("double", json!([1, 2, 3])).await;
+    let selection = json!({"jobs": [format!("{batch}:0"), format!("{batch}:1"), "999:0"]});
+    assert_eq!(
+        api.post("/jobs/cancel", &selection).await.json(),
+        json!({"changed": 2, "unchanged": 1})
+    );
+    let filter = json!({"filter": {"states": ["cancelled"], "kind": "double"}});
+    assert_eq!(api.post("/jobs/retry", &filter).await.json()["changed"], 2);
+    assert_eq!(api.get("/queues").await.json()["queues"][0]["waiting"], 3);
+    for (body, says) in [
+        (json!({}), "either `jobs` or `filter`"),
+        (json!({"jobs": [], "filter": {}}), "either"),
+        (json!({"filter": {}}), "no condition"),
+        (json!({"jobs": ["x"]}), "42:7"),
+        (json!({"jobs": [1]}), "string"),
+        (json!({"filter": {"states": ["gone"]}}), "gone"),
+        (json!({"filter": {"run": "none"}}), "no run"),
+        (json!({"filter": {"kinds": "x"}}), "kinds"),
+        (json!({"jobs": vec!["1:1"; 10_001]}), "10000"),
+    ] {
+        for operation in ["cancel", "retry"] {
+            let refusal = api.post(&format!("/jobs/{operation}"), &body).await.refusal();
+            assert!(refusal.contains(says), "{refusal} does not say {says}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_server_tells_how_it_is() {
+    let api = Api::new().await;
+    api.submit("double", json!([1, 2])).await;
+    work_off(&api).await;
+    assert_eq!(api.get("/health").await.json()["status"], "ok");
+    assert_eq!(api.get("/ready").await.json()["status"], "ready");
+    let workers = api.get("/workers").await.json();
+    assert_eq!(workers["workers"][0]["name"], "group/agent");
+    assert!(!workers.to_string().contains("token:"), "{workers}");
+    let stats = api.get("/stats").await.json();
+    assert_eq!(
+        (&stats["batches"], &stats["queues"][0]["completed"]),
+        (&json!(1), &json!(1))
+    );
+    let metrics = String::from_utf8(api.get("/metrics").await.body.to_vec()).unwrap();
+    for line in [
+        "gristmill_jobs{kind=\"double\",queue=\"default\",state=\"dead\"} 1",
+        "gristmill_submitted_jobs_total 2",
+        "gristmill_exchange_jobs_total{what=\"claimed\"} 2",
+        "gristmill_http_requests_total{method=\"GET\",path=\"/health\",status=\"200\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
+    let description = api.get("/openapi.json").await.json();
+    assert_eq!(description["openapi"], "3.1.0");
+    api.engine.close().await.unwrap();
+    assert_eq!(api.get("/ready").await.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(api.get("/health").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn events_tell_of_submits_and_commits() {
+    let api = Api::new().await;
+    let listening = request("GET", "/events", Some(&api.admin), None, Bytes::new());
+    let response = api.router.clone().oneshot(listening).await.unwrap();
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let batch = api.submit("double", json!([1, 2])).await;
+    work_off(&api).await;
+    let mut body = response.into_body().into_data_stream();
+    let mut text = String::new();
+    while !text.contains("event: committed") || !text.ends_with("\n\n") {
+        text.push_str(std::str::from_utf8(&body.next().await.unwrap().unwrap()).unwrap());
+    }
+    assert!(
+        text.contains(&format!(
+            "event: submitted\ndata: {{\"batch\":{batch},\"jobs\":2}}"
+        )),
+        "{text}"
+    );
+    assert!(
+        text.contains("\"completed\":\"0\"") && text.contains("\"dead\":\"1\""),
+        "{text}"
+    );
+    api.app.stopping.send_replace(true);
+    assert!(body.next().await.is_none(), "a stopping server ends the stream");
+}
+
+#[tokio::test]
+async fn wrong_bodies_are_refused_by_what_is_wrong_and_nothing_is_stored() {
+    let api = Api::new().await;
+    let long_name = "x".repeat(201);
+    for (body, says) in [
+        (String::new(), "cannot be read"),
+        ("{".to_owned(), "line 1 column 1"),
+        ("[]".to_owned(), "cannot be read"),
+        ("null".to_owned(), "cannot be read"),
+        ("\u{0}".to_owned(), "cannot be read"),
+        ("[".repeat(100_000), "cannot be read"),
+        (r#"{"kind":"a","payload":1"#.to_owned(), "EOF"),
+        (r#"{"kind":"a","payload":1} x"#.to_owned(), "trailing"),
+        (
+            r#"{"kind":"a","payload":"\ud800"}"#.to_owned(),
+            "`payload` is not JSON",
+        ),
+        (r#"{"payload":1}"#.to_owned(), "kind"),
+        (r#"{"kind":1,"payload":1}"#.to_owned(), "string"),
+        (r#"{"kind":"","payload":1}"#.to_owned(), "kind"),
+        (r#"{"kind":"a\u0000b","payload":1}"#.to_owned(), "control"),
+        (
+            r#"{"kind":"a","queue":"\u0000","payload":1}"#.to_owned(),
+            "control",
+        ),
+        (format!(r#"{{"kind":"{long_name}","payload":1}}"#), "200 bytes"),
+        (r#"{"kind":"a"}"#.to_owned(), "either `payload` or `payloads`"),
+        (r#"{"kind":"a","payload":1,"payloads":[1]}"#.to_owned(), "either"),
+        (r#"{"kind":"a","payloads":[]}"#.to_owned(), "no jobs"),
+        (r#"{"kind":"a","payloads":{"0":1}}"#.to_owned(), "sequence"),
+        (
+            r#"{"kind":"a","payload":1,"prioritty":1}"#.to_owned(),
+            "prioritty",
+        ),
+        (r#"{"kind":"a","payload":1,"priority":1.5}"#.to_owned(), "1.5"),
+        (r#"{"kind":"a","payload":1,"run_at":-5}"#.to_owned(), "run_at"),
+        (
+            r#"{"kind":"a","payload":1,"retry":{"attempts_max":0}}"#.to_owned(),
+            "attempts_max",
+        ),
+        (r#"{"kind":"a","kind":"b","payload":1}"#.to_owned(), "duplicate"),
+    ] {
+        let refusal = api.post_text("/jobs", &body).await.refusal();
+        assert!(
+            refusal.contains(says),
+            "{refusal} does not say {says}, of {}",
+            &body[..body.len().min(80)]
+        );
+    }
+    let many = format!(
+        r#"{{"kind":"a","payloads":[1{}]}}"#,
+        ",1".repeat(JOBS_PER_REQUEST_MAX)
+    );
+    let answer = api.post_text("/jobs", &many).await;
+    assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert!(answer.refusal().contains("100000 jobs"));
+    let large = format!(r#"{{"kind":"a","payload":"{}"}}"#, "x".repeat(16 << 20));
+    let answer = api.post_text("/jobs", &large).await;
+    assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert!(answer.refusal().contains("16777216 bytes"));
+    let answer = api.post_text("/jobs", &" ".repeat(REQUEST_BYTES_MAX + 1)).await;
+    assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(jobs_stored(&api).await, 0);
+}
+
+#[tokio::test]
+async fn wrong_types_and_encodings_are_refused() {
+    let api = Api::new().await;
+    let body = r#"{"kind":"a","payload":1}"#;
+    for content_type in [
+        None,
+        Some("text/plain"),
+        Some("application/x-www-form-urlencoded"),
+    ] {
+        let answer = api
+            .send(request(
+                "POST",
+                "/jobs",
+                Some(&api.admin),
+                content_type,
+                body.into(),
+            ))
+            .await;
+        assert_eq!(answer.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+        assert!(answer.refusal().contains("application/json"));
+    }
+    let encoded = async |encoding: &'static str, body: Vec<u8>| {
+        let mut request = request(
+            "POST",
+            "/jobs",
+            Some(&api.admin),
+            Some("application/json"),
+            body.into(),
+        );
+        request
+            .headers_mut()
+            .insert("content-encoding", encoding.parse().unwrap());
+        api.send(request).await
+    };
+    assert!(encoded("gzip", body.into()).await.refusal().contains("zstd"));
+    assert!(encoded("zstd", body.into()).await.refusal().contains("not zstd"));
+    let packed = zstd::encode_all(body.as_bytes(), 1).unwrap();
+    assert_eq!(encoded("zstd", packed).await.status, StatusCode::CREATED);
+    let bomb = zstd::encode_all(&vec![b' '; 65 << 20][..], 1).unwrap();
+    let answer = encoded("zstd", bomb).await;
+    assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert!(answer.refusal().contains("decompressed"));
+    assert_eq!(jobs_stored(&api).await, 1);
+}
+
+#[tokio::test]
+async fn wrong_paths_and_queries_are_refused() {
+    let api = Api::new().await;
+    for (path, status) in [
+        ("/jobs/1:0", 404),
+        ("/jobs/x", 400),
+        ("/jobs/1", 400),
+        ("/jobs/%00", 400),
+        ("/jobs/%ff", 400),
+        ("/jobs/9223372036854775807:4294967295", 404),
+        ("/jobs/99999999999999999999:0", 400),
+        ("/jobs/1:0?x=1", 400),
+        ("/jobs?limit=0", 400),
+        ("/jobs?limit=10001", 400),
+        ("/jobs?limit=x", 400),
+        ("/jobs?states=gone", 400),
+        ("/jobs?after=1", 400),
+        ("/jobs?run=none", 404),
+        ("/jobs?limt=1", 400),
+        ("/results", 400),
+        ("/results?batches=1", 404),
+        ("/results?batches=x", 400),
+        ("/results?batches=", 400),
+        ("/results?run=%00", 404),
+        ("/results?run=none&wait_ms=1", 400),
+        ("/queues?x", 400),
+        ("/nothing", 404),
+    ] {
+        let answer = api.get(path).await;
+        assert_eq!(answer.status.as_u16(), status, "{path}");
+        answer.refusal();
+    }
+    let batch = api.submit("a", json!([1])).await;
+    let answer = api
+        .get(&format!("/results?batches={batch}&wait_ms={}", WAIT_MS_MAX + 1))
+        .await;
+    assert_eq!(answer.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn wrong_exchanges_are_refused_and_claim_nothing() {
+    let api = Api::new().await;
+    api.submit("a", json!([1, 2])).await;
+    let token = api.token("group", Role::Agent, &["default"]);
+    let worker = api.register(&token).await;
+    let path = format!("/workers/{worker}/exchange");
+    for body in [
+        &b""[..],
+        b"GMX1",
+        b"GMX2\0\0\0\0",
+        b"GMX1\x02\0\0\0{}",
+        b"GMX1\xff\xff\xff\x7f",
+        b"{}",
+    ] {
+        let request = request(
+            "POST",
+            &path,
+            Some(&token),
+            Some(EXCHANGE_TYPE),
+            Bytes::from_static(body),
+        );
+        let answer = api.send(request).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST);
+        answer.refusal();
+    }
+    let mut wrong = Vec::new();
+    let mut push = |change: &dyn Fn(&mut gristmill_server::protocol::ExchangeRequest)| {
+        let mut exchange = api.wanting(5, 1);
+        change(&mut exchange);
+        wrong.push(exchange);
+    };
+    push(&|exchange| exchange.number = 0);
+    push(&|exchange| exchange.acknowledged = 5);
+    push(&|exchange| exchange.wait_ms = WAIT_MS_MAX + 1);
+    push(&|exchange| exchange.want.as_mut().unwrap().jobs_max = 0);
+    push(&|exchange| exchange.want.as_mut().unwrap().jobs_max = 10_001);
+    push(&|exchange| exchange.want.as_mut().unwrap().queues.clear());
+    push(&|exchange| exchange.want.as_mut().unwrap().queues = vec!["default".into(); 101]);
+    push(&|exchange| exchange.want.as_mut().unwrap().kinds = vec!["\0".into()]);
+    for exchange in wrong {
+        let answer = api.exchange(&token, worker, exchange).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST);
+        answer.refusal();
+    }
+    for (path, status) in [
+        ("/workers/x/heartbeat", 400),
+        ("/workers/999/heartbeat", 409),
+        ("/workers/-1/heartbeat", 409),
+    ] {
+        let body = Bytes::from_static(br#"{"number":1}"#);
+        let answer = api
+            .send(request(
+                "POST",
+                path,
+                Some(&token),
+                Some("application/json"),
+                body,
+            ))
+            .await;
+        assert_eq!(answer.status.as_u16(), status, "{path}");
+        answer.refusal();
+    }
+    let body = json!({"number": 1, "hops": {"invented": {"batches": 1, "items": 1, "items_max": 1, "end_reasons": {}}}});
+    let heartbeat = request(
+        "POST",
+        &format!("/workers/{worker}/heartbeat"),
+        Some(&token),
+        Some("application/json"),
+        body.to_string().into(),
+    );
+    assert!(api.send(heartbeat).await.refusal().contains("invented"));
+    assert_eq!(api.get("/queues").await.json()["queues"][0]["waiting"], 2);
+}
+
+#[tokio::test]
+async fn an_exchange_that_is_sent_again_is_answered_as_the_first_time() {
+    let api = Api::new().await;
+    api.submit("a", json!([1, 2, 3, 4])).await;
+    let token = api.token("group", Role::Agent, &["default"]);
+    let worker = api.register(&token).await;
+    let first = api.exchange(&token, worker, api.wanting(1, 2)).await;
+    let mut again = api.wanting(1, 2);
+    again.attempt = 2;
+    assert_eq!(api.exchange(&token, worker, again).await.body, first.body);
+    let lease = read(&first).exchanged.lease.unwrap();
+    let mut report = Report::new(lease.id, lease.slices[0].batch, 1);
+    report.released = "0-1".parse().unwrap();
+    let mut second = api.wanting(2, 0);
+    second.reports = vec![report];
+    let answer = api.exchange(&token, worker, second.clone()).await;
+    assert_eq!(read(&answer).exchanged.receipts[0].accepted.to_string(), "0-1");
+    second.attempt = 2;
+    assert_eq!(
+        api.exchange(&token, worker, second.clone()).await.body,
+        answer.body
+    );
+    // Once acknowledged, it is over: a late copy on the network changes nothing.
+    read(&api.exchange(&token, worker, api.wanting(3, 1)).await);
+    let late = api.exchange(&token, worker, second).await;
+    assert_eq!(late.status, StatusCode::CONFLICT);
+    late.refusal();
+    assert_eq!(api.get("/queues").await.json()["queues"][0]["running"], 1);
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_named_commits_and_claims_nothing() {
+    let api = Api::new().await;
+    api.submit("a", json!([1, 2])).await;
+    let token = api.token("group", Role::Agent, &["default"]);
+    let worker = api.register(&token).await;
+    let lease = read(&api.exchange(&token, worker, api.wanting(1, 1)).await)
+        .exchanged
+        .lease
+        .unwrap();
+    let mut elsewhere = api.wanting(2, 1);
+    elsewhere.instance = "another".to_owned();
+    let mut report = Report::new(lease.id, lease.slices[0].batch, 1);
+    report.released = "0".parse().unwrap();
+    elsewhere.reports = vec![report];
+    let answer = read(&api.exchange(&token, worker, elsewhere.clone()).await);
+    assert_eq!(answer.exchanged.receipts[0].accepted.to_string(), "0");
+    assert!(answer.exchanged.lease.is_none() && answer.not_claimed && !answer.claim_unknown);
+    assert_eq!(answer.instance, api.app.instance);
+    (elsewhere.number, elsewhere.attempt) = (3, 2);
+    assert!(read(&api.exchange(&token, worker, elsewhere).await).claim_unknown);
+}
+
+#[tokio::test]
+async fn too_many_requests_of_one_token_are_refused_for_a_while() {
+    let api = Api::new().await;
+    let trust = gristmill_server::trust::Trust::Loopback;
+    let rate = gristmill_server::rate::RateLimiter::new(api.engine.clock().clone(), 1, 2);
+    let (_, router) = gristmill_server::serve::routes(api.engine.clone(), trust, rate).unwrap();
+    let mut statuses = Vec::new();
+    for _ in 0..3 {
+        let response = router
+            .clone()
+            .oneshot(request("GET", "/health", None, None, Bytes::new()))
+            .await
+            .unwrap();
+        statuses.push(response.status().as_u16());
+        if response.status() == StatusCode::TOO_MANY_REQUESTS {
+            assert_eq!(response.headers()["retry-after"], "1");
+        }
+    }
+    assert_eq!(statuses, [200, 200, 429]);
+}
