@@ -26,5 +26,6 @@ pub(super) const STATEMENTS_MAX: usize = 128;
 /// Batches that one transaction prunes, so that others do not wait for long.
 pub(super) const PRUNED_BATCHES_PER_TRANSACTION: usize = 500;
 
-/// Pages of the write-ahead log after which it is checkpointed.
+/// Pages of the write-ahead log after which the writer checkpoints it: 32 MB. A checkpoint syncs twice and keeps others
+/// waiting meanwhile, so it should be rare; a longer log would only take more room.
 pub(super) const CHECKPOINT_PAGES: u32 = 8_000;

@@ -147,18 +147,18 @@ INSERT INTO sequence VALUES ('lease', 1), ('batch', 1);
 -- down through PARTITION BY, and not through GROUP BY), of which the part with the payload is shown.
 --
 -- Positions such as 0-499,731 become a JSON array of ranges by replace(), and a range becomes its
--- positions as the keys of an array of zeros of its length.
+-- positions as the keys of an array of zeros of its length. Nothing newer than SQLite 3.38 is used.
 CREATE VIEW job AS
 WITH piece AS (
     SELECT b.id AS batch_id, r.state, r.attempt, NULL AS run_at, r.finished_at, r.worker, r.positions
     FROM batch b CROSS JOIN report r ON r.id >= b.id << 14 AND r.id < (b.id + 1) << 14
     UNION ALL
-    SELECT b.id, iif(s.run_at <= unixepoch('subsec') * 1000, 'waiting', 'scheduled'), s.attempt, s.run_at, NULL, NULL,
+    SELECT b.id, iif(s.run_at <= (julianday('now') - 2440587.5) * 86400000, 'waiting', 'scheduled'), s.attempt, s.run_at, NULL, NULL,
         s.positions
     FROM batch b CROSS JOIN slice s
         ON s.lane_id = b.lane_id AND s.rank = -b.priority AND s.run_at = b.run_at AND s.batch_id = b.id
     UNION ALL
-    SELECT b.id, iif(s.run_at <= unixepoch('subsec') * 1000, 'waiting', 'scheduled'), s.attempt, s.run_at, NULL, NULL,
+    SELECT b.id, iif(s.run_at <= (julianday('now') - 2440587.5) * 86400000, 'waiting', 'scheduled'), s.attempt, s.run_at, NULL, NULL,
         s.positions
     FROM batch b CROSS JOIN slice s ON s.strayed = 1 AND s.batch_id = b.id
     UNION ALL
