@@ -60,6 +60,8 @@ pub(crate) struct WarmProcess {
     next_sequence: u32,
     outgoing: VecDeque<Outgoing>,
     incoming: Vec<u8>,
+    /// Where reads go first.
+    scratch: Box<[u8]>,
     /// What came on file descriptors 1 and 2.
     pub output: Output,
 }
@@ -159,6 +161,7 @@ impl WarmProcess {
             next_sequence: 1,
             outgoing: VecDeque::new(),
             incoming: Vec::new(),
+            scratch: vec![0; READ_BYTES].into_boxed_slice(),
             output: Output::new(nonce),
         })
     }
@@ -304,11 +307,10 @@ impl WarmProcess {
     }
 
     fn read_printed(&mut self) {
-        let mut buffer = [0; 64 << 10];
         for _ in 0..READS_IN_A_ROW_MAX {
-            match read_ready(self.printed.as_fd(), &mut buffer) {
+            match read_ready(self.printed.as_fd(), &mut self.scratch) {
                 Ok(Some(0)) => return,
-                Ok(Some(bytes)) => self.output.push(&buffer[..bytes]),
+                Ok(Some(bytes)) => self.output.push(&self.scratch[..bytes]),
                 Ok(None) | Err(_) => {
                     self.printed_ended = true;
                     return;
@@ -323,27 +325,23 @@ impl WarmProcess {
         other: &mut dyn FnMut(Frame),
     ) -> Result<(), ProtocolError> {
         let mut closed = false;
+        let mut reads = 0;
         // At the end of the process everything is read; before, others get their turn.
-        for _ in 0..if arrived.ended {
-            usize::MAX
-        } else {
-            READS_IN_A_ROW_MAX
-        } {
-            let length = self.incoming.len();
-            self.incoming.resize(length + READ_BYTES, 0);
-            let read = read_ready(self.outcomes.as_fd(), &mut self.incoming[length..]);
-            let bytes = match read {
+        while arrived.ended || reads < READS_IN_A_ROW_MAX {
+            reads += 1;
+            let bytes = match read_ready(self.outcomes.as_fd(), &mut self.scratch) {
                 Ok(Some(bytes)) => bytes,
                 Ok(None) | Err(_) => {
                     closed = true;
-                    0
+                    break;
                 }
             };
-            self.incoming.truncate(length + bytes);
-            if bytes == 0 {
+            self.incoming.extend_from_slice(&self.scratch[..bytes]);
+            self.take_frames(arrived, other)?;
+            // A short read has emptied the pipe.
+            if bytes == 0 || (bytes < READ_BYTES && !arrived.ended) {
                 break;
             }
-            self.take_frames(arrived, other)?;
         }
         // A closed pipe of a process that is about to end is its end.
         if closed && !arrived.ended && !self.child.wait_ms(SHUT_DOWN_MS_MAX) {
