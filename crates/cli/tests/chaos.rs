@@ -17,9 +17,7 @@ use workspace::{Workspace, json_lines, numbers};
 const ITEMS: u32 = 20_000;
 const BATCH: u64 = 200;
 
-/// The longest time before a kill: so that some come at the start, most in the middle and some at the end.
-const DELAY_US_MAX: u64 = 700_000;
-const COMMAND: &str = "run chaos.py --input items.jsonl --output out.jsonl --batch 200 --quiet";
+onst COMMAND: &str = "run chaos.py --input items.jsonl --output out.jsonl --batch 200 --quiet";
 
 /// Notes each payload before it answers, in one write, so that no kill can tear a line.
 const SCRIPT: &str = "import os\n\
@@ -40,10 +38,16 @@ fn main() {
     assert!(COMMAND.contains(&format!("--batch {BATCH} ")));
     let (cycles, seed) = (number("CYCLES", 5), number("SEED", 1));
     let mut rng = SplitMix64::new(seed);
+    // A run that nobody kills says how long one takes, so that kills come at its start, in its middle and at
+    // its end, whatever the machine.
+    let mut undisturbed = Duration::ZERO;
+    kill_until_finished(0, &mut rng, &mut undisturbed);
+    println!("a run takes {undisturbed:.1?}");
     let mut done = 0;
     while done < cycles {
-        done += kill_until_finished(cycles - done, &mut rng);
-        println!("{done} of {cycles} cycles");
+        let killed = kill_until_finished(cycles - done, &mut rng, &mut undisturbed);
+        done += killed;
+        println!("{done} of {cycles} cycles; the last run was killed {killed} times");
     }
     // A failure has panicked before this line.
     println!("{done} cycles, 0 failed (SEED={seed})");
@@ -90,8 +94,9 @@ fn payload_of(job: &str) -> u64 {
     (number(batch) - 1) * BATCH + number(position) + 1
 }
 
-/// One run, killed up to `kills` times. Returns how often it was.
-fn kill_until_finished(kills: u64, rng: &mut SplitMix64) -> u64 {
+/// One run, killed up to `kills` times, each time within what a run takes. Returns how often it was;
+/// with no `kills`, takes the time.
+fn kill_until_finished(kills: u64, rng: &mut SplitMix64, undisturbed: &mut Duration) -> u64 {
     let workspace = Workspace::new();
     workspace
         .write("chaos.py", SCRIPT)
@@ -99,15 +104,19 @@ fn kill_until_finished(kills: u64, rng: &mut SplitMix64) -> u64 {
     let mut seen = Seen::default();
     let mut killed = 0;
     while killed < kills {
-        let delay = Duration::from_micros(rng.below(DELAY_US_MAX));
+        let delay = Duration::from_micros(rng.below(undisturbed.as_micros() as u64));
         if run_for(&workspace, delay) {
             break;
         }
         killed += 1;
         seen.look(&workspace);
     }
+    let begun = Instant::now();
     let ended = workspace.run(COMMAND);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    if kills == 0 {
+        *undisturbed = begun.elapsed();
+    }
     check_end(&workspace, &mut seen);
     killed
 }
