@@ -1,0 +1,19 @@
+# Targets of the server; included by the Makefile.
+
+SCHEMATHESIS_VERSION := 4.32.5
+SCHEMATHESIS := $(BUILD)/schemathesis/bin/schemathesis
+
+# Schemathesis makes requests, right and wrong ones, from the API's description; no answer may be a 5xx, and every
+# answer must be of a status and type that the description names.
+.PHONY: test-schemathesis
+test-schemathesis: $(SCHEMATHESIS) ## Requests made from the API's description: no 5xx
+	$(CARGO) build --locked --package gristmill
+	SCHEMATHESIS=$(abspath $(SCHEMATHESIS)) GRISTMILL=$(abspath target/debug/gristmill) crates/server/tests/schemathesis.sh
+
+$(SCHEMATHESIS):
+	python3 -m venv $(BUILD)/schemathesis
+	$(BUILD)/schemathesis/bin/pip install --quiet schemathesis==$(SCHEMATHESIS_VERSION)
+
+.PHONY: bench-agent
+bench-agent: build ## Drain over HTTP with a Python script: an agent in batches, and one job at a time
+	GRISTMILL=$(abspath target/release/gristmill) crates/agent/benches/drain.sh
