@@ -195,3 +195,21 @@ def _private_apt() -> list:
         "Debug::NoLocking": "1", "APT::Sandbox::User": "root",
     }
     return ["apt-get", *(word for key, value in settings.items() for word in ("-o", f"{key}={value}"))]
+
+
+def main() -> None:
+    """What building the extension and its own suite need: `make prerequisites`.
+
+    Nothing is installed where a server's development files are found already.
+    """
+    found = subprocess.run(["pg_config", "--pgxs"], capture_output=True, text=True) if shutil.which("pg_config") else None
+    if found and Path(found.stdout.strip()).exists():
+        return
+    try:
+        debian_packages("gcc", "make", "postgresql", "postgresql-server-dev-all")
+    except MissingPrerequisite as missing:
+        fail(str(missing))
+
+
+if __name__ == "__main__":
+    main()
