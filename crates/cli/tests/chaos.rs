@@ -17,7 +17,7 @@ use workspace::{Workspace, json_lines, numbers};
 const ITEMS: u32 = 20_000;
 const BATCH: u64 = 200;
 
-onst COMMAND: &str = "run chaos.py --input items.jsonl --output out.jsonl --batch 200 --quiet";
+const COMMAND: &str = "run chaos.py --input items.jsonl --output out.jsonl --batch 200 --quiet";
 
 /// Notes each payload before it answers, in one write, so that no kill can tear a line.
 const SCRIPT: &str = "import os\n\
