@@ -1,6 +1,6 @@
 //! The `gristmill` program: the command line over the engine.
 //!
-//! [`main`] reads the [arguments] and hands over to one module a command; [`run`] is the main one.
+//! [`main`] reads the [arguments] and hands over to one module a command; `run` is the main one.
 
 mod agent;
 pub mod arguments;
