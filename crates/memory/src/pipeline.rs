@@ -274,7 +274,7 @@ impl Run<'_> {
                     continue;
                 }
                 if let Some(plan) = &mut current
-                    && let Some(planned) = plan.next()
+                    && let Some(planned) = plan.take_next()
                 {
                     self.add(planned).await?;
                 } else if let Some(plan) = current.take() {

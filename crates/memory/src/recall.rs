@@ -1,6 +1,6 @@
 //! Answering a search query from the indexes.
 //!
-//! A query is [compiled](crate::query::compile), its terms get their [related terms](related), and the term groups
+//! A query is [compiled](mod@crate::query::compile), its terms get their [related terms](related), and the term groups
 //! are [evaluated](evaluate) over the postings: matched refs first, then the messages that they came from. Each of
 //! these steps asks the store once, whatever the number of terms.
 

@@ -1,6 +1,6 @@
 //! Where knowledge is kept: the trait that recall and ingestion need of a database, and SQLite.
 //!
-//! Every store passes the same [conformance suite](conformance). Each call is one operation: it holds as a whole or
+//! Every store passes the same conformance suite (the feature `conformance`). Each call is one operation: it holds as a whole or
 //! not at all, and when it has answered `Ok`, what it did is on disk.
 
 pub mod columns;

@@ -124,7 +124,7 @@ impl Plan {
     }
 
     /// Takes the next message.
-    pub fn next(&mut self) -> Option<Planned> {
+    pub fn take_next(&mut self) -> Option<Planned> {
         self.left.pop_front()
     }
 }
