@@ -31,6 +31,8 @@ class Measurement:
     figures: tuple
     contenders: dict
     runs_max: int = 1_000
+    # Run once before the rounds, where the contenders' runs have no warm-up of their own.
+    warm_up: Callable = lambda: None
     # What else the report says of each of our runs.
     note: Callable = lambda sample: ""
 
@@ -116,9 +118,15 @@ def _main_job(bench, language, suffix, target):
     items = bench.scaled(1_000_000)
     name = f"run-{language}"
     title = f"`gristmill run`, {language.capitalize()} identity script, {items:,} items, FULL"
+
+    def warm_up():
+        main_job(bench, f"identity.{suffix}", items // 10)
+        floor(bench, f"floor.{suffix}", items // 10)
+
     return Measurement(
         id=name,
         needs=("gristmill", "node"),
+        warm_up=warm_up,
         figures=(Figure(name, title, "per_second", "jobs/s", target),),
         contenders={
             OURS: lambda: main_job(bench, f"identity.{suffix}", items),

@@ -82,8 +82,9 @@ def markdown(rows, facts, versions, date, runs):
     lines = [
         "# Measured results",
         "",
-        f"Written by `make bench` on {date}: medians of {runs} runs each, every contender in turn within each round,",
-        "on disk, each after a warm-up in the same process, all at the synchronous level that the row names.",
+        f"Written by `make bench` on {date}: medians of {runs} runs each, or of more where some were disturbed (the numbers",
+        "are below), every contender in turn within each round, on disk, at the synchronous level that the row names,",
+        "after a warm-up: in the same process, or, for `gristmill run`, whose start belongs to it, by a run before.",
         "Jobs do nothing and have payloads of 100 bytes. The ratio says how many times as good as the best other;",
         "above 1, Gristmill is better.",
         "",
