@@ -52,7 +52,7 @@ pub use options::{DebugRng, SqliteOptions, Synchronous};
 use prune::Pruning;
 use readers::Readers;
 use transaction::{Memory, Transaction};
-use writer::{Operation, Reply, Writer, WriterReply};
+use writer::{Durability, Operation, Reply, Work, Writer, WriterReply};
 
 /// What a small operation weighs in the writer's queue. Bytes, roughly.
 const OPERATION_BYTES: usize = 200;
@@ -104,6 +104,8 @@ impl SqliteStore {
             clock: options.clock.clone(),
             path: path.clone(),
             busy_timeout_ms,
+            synchronous: options.synchronous,
+            syncs: options.synchronous == Synchronous::Full,
             on_work: {
                 let work = work.clone();
                 Box::new(move || {
@@ -134,16 +136,26 @@ impl SqliteStore {
         &self.path
     }
 
-    /// Hands an operation to the writer and waits for its answer.
+    /// Hands an operation to the writer and waits for its answer, which comes when it is on disk.
     async fn write<T: Send + 'static>(
         &self,
         bytes: usize,
         work: impl Fn(&mut Transaction<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let work = Box::new(move |transaction: &mut Transaction<'_>| {
+        self.write_with(Durability::Promised, bytes, work).await
+    }
+
+    async fn write_with<T: Send + 'static>(
+        &self,
+        durability: Durability,
+        bytes: usize,
+        work: impl Fn(&mut Transaction<'_>) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let run = Box::new(move |transaction: &mut Transaction<'_>| {
             let answer = work(transaction)?;
             Ok(Box::new(answer) as writer::Answer)
         });
+        let work = Work { run, durability };
         match self.hand_over(Operation::Work(work), bytes).await? {
             Reply::Work(answer) => answer
                 .downcast()
@@ -235,15 +247,22 @@ impl Store for SqliteStore {
             commit::check(report)?;
         }
         let bytes = reports.iter().map(Report::weight_bytes).sum();
-        self.write(bytes, move |transaction| {
+        let durability = if reports.is_empty() {
+            Durability::Needless
+        } else {
+            Durability::Promised
+        };
+        self.write_with(durability, bytes, move |transaction| {
             transaction.exchange(worker, &reports, want.as_ref())
         })
         .await
     }
 
     async fn heartbeat(&self, worker: WorkerId, hops: BatchStats) -> Result<Heartbeat, StoreError> {
-        self.write(0, move |transaction| transaction.heartbeat(worker, &hops))
-            .await
+        self.write_with(Durability::Needless, 0, move |transaction| {
+            transaction.heartbeat(worker, &hops)
+        })
+        .await
     }
 
     async fn leave(&self, worker: WorkerId, hops: BatchStats) -> Result<(), StoreError> {

@@ -7,7 +7,7 @@ use gristmill_model::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX};
 use super::failure::Result;
 use super::limits::OPEN_MERGES_MAX;
 use super::transaction::Transaction;
-use super::writer::{Operation, Reply, Work, WriterReply};
+use super::writer::{Durability, Operation, Reply, Work, WriterReply};
 
 /// A group, merged: what is carried out, and who waits for it, both in the same order.
 pub(super) struct Merged {
@@ -117,6 +117,14 @@ impl<'a> Unit<'a> {
         }
     }
 
+    /// Whether its answer has to wait for the disk.
+    pub fn needs_sync(&self) -> bool {
+        match self {
+            Unit::Singles(_) => true,
+            Unit::Work(work) => work.durability == Durability::Promised,
+        }
+    }
+
     /// Each operation as a unit of its own.
     pub fn split(self) -> Vec<Unit<'a>> {
         match self {
@@ -135,7 +143,7 @@ impl<'a> Unit<'a> {
                 let jobs = transaction.submit_singles(singles)?;
                 Ok(jobs.into_iter().map(Reply::Single).collect())
             }
-            Unit::Work(work) => Ok(vec![Reply::Work(work(transaction)?)]),
+            Unit::Work(work) => Ok(vec![Reply::Work((work.run)(transaction)?)]),
         }
     }
 }

@@ -8,7 +8,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
 use super::failure::{Failure, Result};
 use super::limits::STATEMENTS_MAX;
-use super::options::{SqliteOptions, Synchronous};
+use super::options::SqliteOptions;
 use crate::StoreError;
 
 mod embedded {
@@ -60,11 +60,7 @@ fn set_up(connection: &mut Connection, path: &Path, options: &SqliteOptions) -> 
         }
         .into());
     }
-    let synchronous = match options.synchronous {
-        Synchronous::Full => "FULL",
-        Synchronous::Normal => "NORMAL",
-    };
-    connection.pragma_update(None, "synchronous", synchronous)?;
+    connection.pragma_update(None, "synchronous", options.synchronous.pragma())?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     // The log is cut back to this size after a checkpoint, should a long reader have let it grow.
     connection.pragma_update(None, "journal_size_limit", 64 << 20)?;

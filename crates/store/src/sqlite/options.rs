@@ -17,6 +17,16 @@ pub enum Synchronous {
     Normal,
 }
 
+impl Synchronous {
+    /// As `PRAGMA synchronous` wants it.
+    pub(super) const fn pragma(self) -> &'static str {
+        match self {
+            Synchronous::Full => "FULL",
+            Synchronous::Normal => "NORMAL",
+        }
+    }
+}
+
 /// How a SQLite store is opened.
 #[derive(Debug)]
 pub struct SqliteOptions {
