@@ -79,7 +79,9 @@ test-extension: ## The PostgreSQL extension's own suite, on a private PostgreSQL
 chaos: build runtimes ## kill -9 of `gristmill run` at random moments, 200 cycles
 	CYCLES=200 $(CARGO) test --release --locked --package gristmill --test chaos -- --nocapture
 
--include bench/targets.mk
+include bench/targets.mk
+include crates/server/targets.mk
+include crates/memory/targets.mk
 
 .PHONY: clean
 clean: ## Delete everything that was built
