@@ -25,7 +25,7 @@ integer_id!(
     BatchId
 );
 integer_id!(
-    /// A lease. Given by the store on claim, never used twice.
+    /// A lease. Given by the store on claim, never used twice (but for one that a loss of power undid without a trace).
     LeaseId
 );
 integer_id!(
