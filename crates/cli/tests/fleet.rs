@@ -2,7 +2,8 @@
 
 mod workspace;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::json;
@@ -181,12 +182,37 @@ fn a_standalone_server_runs_what_is_submitted_over_http() {
     let workspace = Workspace::new();
     workspace.write("double.py", DOUBLE);
     let server = Server::start(&workspace, "double.py --kind double");
-    workspace.run("submit double 1 2 3").expect(0);
-    // The worker of another process sees it; so does a second one that drains what is left.
-    let _ = agent(&workspace, &server, "--drain --batch 10", "").code;
+    let body = r#"{"kind":"double","payloads":[1,2,3],"retry":{"attempts_max":1}}"#;
+    let submitted = exchange(&server, "POST /api/v1/jobs", body);
+    assert!(submitted.contains("\"first\":\"1:0\""), "{submitted}");
+    let results = exchange(&server, "GET /api/v1/results?batches=1&wait_ms=30000", "");
+    for line in [
+        "\"job\":\"1:0\",\"state\":\"completed\"",
+        "\"value\":4}",
+        "\"job\":\"1:2\",\"state\":\"dead\"",
+        "\"message\":\"three\"",
+    ] {
+        assert!(results.contains(line), "{line} is not in {results}");
+    }
     server.stop();
-    let values = workspace.run("results --batch 1 --values");
-    assert_eq!(values.stdout.lines().count(), 3, "{}", values.stderr);
+    assert_eq!(
+        workspace.run("results --batch 1 --values").expect(1),
+        "2\n4\nnull\n"
+    );
+}
+
+/// One request, and the whole answer as text.
+fn exchange(server: &Server, line: &str, body: &str) -> String {
+    let mut connection = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
+    let length = body.len();
+    let request = format!(
+        "{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    );
+    connection.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    answer
 }
 
 #[test]

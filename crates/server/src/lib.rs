@@ -1,5 +1,5 @@
 //! The HTTP API over an engine, under `/api/v1`: submitting, querying, changing and watching jobs, and what agents
-//! need. [`serve`] runs it.
+//! need. [`serve()`] runs it.
 //!
 //! * Every operation is a file in [`endpoints`] and a line in [`rules`], which says who may use it. What no rule
 //!   allows is denied.
