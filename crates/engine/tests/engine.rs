@@ -234,6 +234,33 @@ async fn retries_follow_the_policy_and_the_errors_word() {
 }
 
 #[tokio::test]
+async fn a_worker_until_empty_waits_for_its_own_retries() {
+    let Fixture {
+        engine,
+        folder: _folder,
+        ..
+    } = Fixture::new().await;
+    let job = engine.submit::<Square>(&7).await.unwrap();
+    let watched = engine.clone();
+    let mut worker = engine.worker();
+    worker.handle::<Square, _, _>(move |job: Job<i64>| {
+        let engine = watched.clone();
+        async move {
+            // Meanwhile the worker asks for more, and learns that there is none.
+            for _ in 0..200 {
+                engine.job(job.id).await.expect("the store answers");
+            }
+            match job.attempt {
+                1 => Err(JobError::new("Once", "no")),
+                _ => square(job).await,
+            }
+        }
+    });
+    worker.until_empty().run().await.unwrap();
+    assert_eq!(engine.value::<Square>(job).await.unwrap(), Some(49));
+}
+
+#[tokio::test]
 async fn a_permanent_error_is_not_tried_again_until_someone_says_so() {
     let Fixture {
         engine,

@@ -330,6 +330,9 @@ impl Mill {
                 }
                 if trip.asked > 0 {
                     self.take_claim(trip.asked, exchanged.lease, exchanged.next_run_at);
+                } else if trip.reports.iter().any(|report| !report.failed.is_empty()) {
+                    // What failed may be claimable again, at once or later.
+                    self.supply = Supply::Likely;
                 }
             }
             Err(error) => self.take_failed_trip(trip.reports, error),
