@@ -6,8 +6,9 @@ pub const SOURCE_BYTES_MAX: u64 = 256 << 20;
 /// Messages of one source at most.
 pub const SOURCE_MESSAGES_MAX: usize = 1_000_000;
 
-/// Characters of one chunk by default: what one model call reads.
-pub const CHUNK_CHARACTERS_DEFAULT: usize = 4_000;
+/// Characters of one chunk by default: what one model call reads. About 2,000 tokens; longer turns are rare in
+/// conversations, and cutting them costs the model their context.
+pub const CHUNK_CHARACTERS_DEFAULT: usize = 8_000;
 
 /// Bytes of one imported or recorded JSON file at most; such a file is parsed in memory.
 pub const IMPORT_BYTES_MAX: u64 = 1 << 30;

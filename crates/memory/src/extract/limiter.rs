@@ -13,8 +13,8 @@ const BURST_SECONDS: f64 = 1.0;
 /// No pause is longer than this, whatever a service says.
 const PAUSE_MAX: Duration = Duration::from_secs(120);
 
-/// The share of answers' tokens in the prompts' before the first answer.
-const OUTPUT_SHARE_FIRST: f64 = 1.0;
+/// Tokens of answers for each token of text, before the first answer: knowledge in JSON is longer than its text.
+const OUTPUT_SHARE_FIRST: f64 = 3.0;
 
 /// How much the latest answer counts in the estimate of the next one's tokens.
 const OUTPUT_SHARE_WEIGHT: f64 = 0.05;
@@ -70,8 +70,8 @@ struct State {
     rejected: u64,
 }
 
-/// Nobody begins a call before `until`, unless one that was begun after `rejected_begun_at` succeeds: then the
-/// rejection was not meant for all.
+/// Nobody begins a call before `until`, unless one that was begun after the first rejected one succeeds: then the
+/// rejections were not meant for all.
 #[derive(Debug, Clone, Copy)]
 struct Pause {
     until: Instant,
@@ -192,7 +192,7 @@ impl Limiter {
         state.pause = Some(match state.pause {
             Some(known) => Pause {
                 until: known.until.max(until),
-                rejected_begun_at: known.rejected_begun_at.max(permit.begun_at),
+                rejected_begun_at: known.rejected_begun_at.min(permit.begun_at),
             },
             None => Pause {
                 until,

@@ -100,19 +100,20 @@ impl Handler for ExtractHandler {
         let mut running: FuturesUnordered<_> = jobs
             .map(|(position, payload)| async move { (position, self.extract(payload).await) })
             .collect();
+        let mut left = work.positions.clone();
         while let Some((position, result)) = running.next().await {
             let duration_us = u32::try_from(begun.elapsed().as_micros()).unwrap_or(u32::MAX);
+            left = left.difference(&Positions::from_iter([position]));
             sink.answer(outcomes(position, result, duration_us));
             if sink.is_draining() {
                 break;
             }
         }
         // A drain (a shutdown) gives back what is still under way.
-        let released = running.is_empty();
-        if !released {
-            drop(running);
+        drop(running);
+        if !left.is_empty() {
             sink.answer(Outcomes {
-                released: work.positions.clone(),
+                released: left,
                 ..Outcomes::default()
             });
         }
