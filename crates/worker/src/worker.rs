@@ -1,4 +1,4 @@
-//! A worker: its handlers, its start and its end. The loop between them is the [mill](crate::mill).
+//! A worker: its handlers, its start and its end. The loop between them is the mill, in `mill.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
