@@ -1,5 +1,6 @@
 //! Opening the file: whose it is, which schema it has, how it is synced.
 
+use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ pub(super) fn open_writer(path: &Path, options: &SqliteOptions) -> Result<Connec
     }
     let mut connection = Connection::open_with_flags(path, flags)?;
     prepare(&connection, options.busy_timeout_ms)?;
+    let alone = lock_folder(path);
     let mut attempt = 1;
     while let Err(failure) = set_up(&mut connection, path, options) {
         // Processes that open a new store at the same moment get in each other's way.
@@ -42,11 +44,22 @@ pub(super) fn open_writer(path: &Path, options: &SqliteOptions) -> Result<Connec
         // Waits for whoever writes at this moment.
         connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK")?;
     }
+    drop(alone);
     if let Some(bytes) = options.size_bytes_max {
         let pages = i64::try_from(bytes / PAGE_BYTES).unwrap_or(i64::MAX);
         connection.pragma_update(None, "max_page_count", pages)?;
     }
     Ok(connection)
+}
+
+/// Keeps others from making or migrating a store in the same folder, until it is dropped: the switch to WAL and
+/// the migration are not one transaction. A lock of the folder leaves no file behind, and is not SQLite's. Where
+/// there are no such locks, trying again has to do.
+fn lock_folder(path: &Path) -> Option<File> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = File::open(folder.unwrap_or(Path::new("."))).ok()?;
+    folder.lock().ok()?;
+    Some(folder)
 }
 
 /// Looks at whose file it is, says how it is written, and migrates it.
@@ -99,13 +112,14 @@ fn prepare(connection: &Connection, busy_timeout_ms: u32) -> Result<()> {
 
 /// Refuses what is not ours, before anything is written to it.
 fn check_owner(connection: &Connection, path: &Path) -> Result<()> {
-    let application_id: i64 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
     // The table of migrations alone is a store that another process is making at this moment.
     let tables: i64 = connection.query_row(
         "SELECT count(*) FROM sqlite_schema WHERE tbl_name <> 'refinery_schema_history'",
         [],
         |row| row.get(0),
     )?;
+    // Read second: the tables and the id appear together, so tables that were seen have their id by now.
+    let application_id: i64 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
     if application_id == APPLICATION_ID || (application_id == 0 && tables == 0) {
         return Ok(());
     }
