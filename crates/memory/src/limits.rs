@@ -20,8 +20,13 @@ pub const SEGMENT_REFS_MAX: usize = 512;
 /// Related terms of one search term at most.
 pub const RELATED_TERMS_MAX: usize = 50;
 
-/// Terms that share a stem with a search term and are compared with it, at most.
-pub const STEM_CANDIDATES_MAX: u32 = 256;
+/// Related terms of one search term at most, where they are found by how they are written: each costs a look-up in the
+/// postings, and the farther ones say little.
+pub const SIMILAR_TERMS_MAX: usize = 16;
+
+/// Terms that share a stem with a search term and are compared with it, at most; those of few words first. With
+/// 256, and 50 similar terms kept, recall over a million refs was measured at 1.5 times the time.
+pub const STEM_CANDIDATES_MAX: u32 = 64;
 
 /// Prepared statements that a connection keeps.
 pub const STATEMENTS_MAX: usize = 64;

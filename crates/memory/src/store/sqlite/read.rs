@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::{damaged, posting};
 use crate::knowledge::{Knowledge, KnowledgeKind, RefOrdinal, SemanticRef};
-use crate::limits::{RELATED_TERMS_MAX, STEM_CANDIDATES_MAX};
+use crate::limits::{RELATED_TERMS_MAX, SIMILAR_TERMS_MAX, STEM_CANDIDATES_MAX};
 use crate::message::{Message, MessageOrdinal, Moment, TextRange};
 use crate::property::Property;
 use crate::store::similar::{stem_weight, stems, trigram_weight};
@@ -167,7 +167,7 @@ fn similar_to(connection: &Connection, term: &str) -> rusqlite::Result<Vec<Relat
             .unwrap_or(std::cmp::Ordering::Equal)
             .then_with(|| left.text.cmp(&right.text))
     });
-    related.truncate(RELATED_TERMS_MAX);
+    related.truncate(SIMILAR_TERMS_MAX);
     Ok(related)
 }
 
