@@ -200,6 +200,8 @@ impl Ingestion {
         inputs: Vec<NewInput>,
         mut on_event: impl FnMut(&IngestEvent) + Send,
     ) -> Result<Ingested, IngestError> {
+        // Before there is a worker: it would begin with the jobs that this cancels.
+        let extractions = Extractions::open(self.engine.clone()).await?;
         let (outcome_sender, outcomes) = mpsc::unbounded_channel();
         let worker = job::start_worker(
             &self.engine,
@@ -210,7 +212,7 @@ impl Ingestion {
         let stopper = worker.stopper();
         let mut run = Run {
             ingestion: self,
-            extractions: Extractions::open(self.engine.clone()).await?,
+            extractions,
             outcomes,
             waiting: HashMap::new(),
             assembly: Assembly::new(),

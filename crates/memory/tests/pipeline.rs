@@ -10,6 +10,7 @@ use gristmill_engine::Engine;
 use gristmill_memory::extract::{
     Extractor, Limiter, LimiterSettings, LocalExtractor, OpenAiExtractor, OpenAiSettings,
 };
+use gristmill_memory::pipeline::outcomes::Extractions;
 use gristmill_memory::pipeline::{
     IngestError, IngestEvent, IngestOptions, Ingested, Ingestion, NewInput, OnFailure,
 };
@@ -332,4 +333,21 @@ async fn tells_what_is_on_disk() {
         .await
         .expect("recalls");
     assert_eq!(found.messages.len(), 1);
+}
+
+#[tokio::test]
+async fn nobody_runs_what_an_earlier_run_left() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let service = StandIn::start(|text, _| Answer::content(knowledge(text))).await;
+    let place = Place::open(folder.path()).await;
+    let extractor = extractor(&service);
+    let left = [extractor.chunk("Left behind.", None)];
+    let mut earlier = Extractions::open(place.engine.clone()).await.expect("opens");
+    earlier.submit(&left).await.expect("submits");
+    place
+        .ingest(&extractor, &[("show.txt", SHOW)], IngestOptions::default())
+        .await
+        .expect("ingests");
+    assert_eq!(service.calls("Left behind."), 0);
+    assert_eq!(service.calls_total(), 4);
 }
