@@ -54,17 +54,26 @@ class Bench:
         if not self.options.skip_tpch:
             self._measure_tpch()
         if not self.options.skip_unchanged:
-            import unchanged
-            for row in unchanged.measure(self.server, self._bar(self.options.rows[0]), self.options):
-                self._report(row)
+            self._measure_unchanged()
 
-    def session(self, database="postgres", load=True):
-        """A connection that counts CPU time, with the library loaded (that is the extension's on)."""
+    def session(self, database="postgres"):
+        """A connection that counts CPU time."""
         opened = measure.Session(self.server.conninfo(database))
-        if load:
-            opened.execute(f"load '{LIBRARY_NAME}'")
         opened.count_usage()
         return opened
+
+    def _measure_unchanged(self) -> None:
+        """On a server that does not load the library itself: some sessions must be without it."""
+        import unchanged
+        rows = self.options.rows[0]
+        table = self._bar(rows)
+        with Server(settings=SETTINGS) as server:
+            server.psql("create extension pg_prewarm")
+            self._fill(server, table, rows)
+            server.psql(f"vacuum (freeze, analyze) {table}")
+            prewarm(server, table)
+            for row in unchanged.measure(server, table, self.options):
+                self._report(row)
 
     def _bar(self, rows: int) -> str:
         return f"bar_{rows}"
@@ -76,17 +85,17 @@ class Bench:
 
     def _seed_table(self, rows: int) -> None:
         table = self._bar(rows)
-        self._fill(table, rows)
+        self._fill(self.server, table, rows)
         self.server.psql(f"vacuum (freeze, analyze) {table}")
         assert_all_visible(self.server, table)
         if rows == self.options.rows[0]:
-            self._fill(f"{table}_not_visible", rows)
+            self._fill(self.server, f"{table}_not_visible", rows)
             self.server.psql(f"analyze {table}_not_visible")
             assert_none_visible(self.server, f"{table}_not_visible")
 
-    def _fill(self, table: str, rows: int) -> None:
+    def _fill(self, server: Server, table: str, rows: int) -> None:
         print(f"filling {table}", flush=True)
-        self.server.psql(f"create table {table} ({cases.SEED_COLUMNS}); insert into {table} "
+        server.psql(f"create table {table} ({cases.SEED_COLUMNS}); insert into {table} "
                          + cases.SEED_ROWS.format(rows=rows))
 
     def _measure_seed_tables(self) -> None:
@@ -200,7 +209,7 @@ def main() -> int:
     options = parse_options()
     stop_on_signals()
     prerequisites.debian_packages("postgresql-contrib")
-    server = Server(settings=SETTINGS)
+    server = Server(preload=[LIBRARY_NAME], settings=SETTINGS)
     if not server.library.exists():
         raise MissingPrerequisite(f"{server.library} is not built; run `make -C extension` first")
     with server:

@@ -96,6 +96,7 @@ EXPLAIN (COSTS OFF) SELECT stddev(id) FROM readings WHERE id = 1;
 VACUUM FULL readings;
 VACUUM (FREEZE) readings;
 SELECT explain_figures('SELECT id FROM readings LIMIT 5');
+SELECT explain_figures('SELECT id FROM readings WHERE id = 20 LIMIT 1');
 SELECT explain_figures('SELECT count(*) FROM readings WHERE id > 10');
 SET batchexec.explain = off;
 DROP TABLE readings;

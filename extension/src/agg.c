@@ -232,7 +232,7 @@ fill_states(BatchAggState *state)
 	BatchNode  *node = &state->node;
 	uint32		groups_checked = 0;
 
-	while (node_next_batch(node, false))
+	while (node_next_batch(node, BATCH_ROWS_MAX))
 	{
 		if (state->replays_errors)
 			accumulate_or_replay(state);

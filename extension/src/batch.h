@@ -130,6 +130,7 @@ typedef struct TupleBatch
 	uint16	   *line_pointers;	/* their offset numbers */
 	char	  **tuples_ahead;	/* of the next page, to be prefetched */
 	int			ahead_count;
+	int			ahead_next;		/* the first that has not been asked for */
 	int			prefetch_bytes; /* from a tuple's start to what is needed */
 	TupleTableSlot *slot;
 	HeapTupleData row_tuple;
@@ -139,6 +140,7 @@ typedef struct TupleBatch
 	int			column_count;
 	AttributeStep *steps;		/* one for each attribute up to the last needed */
 	AttrNumber	last_attno;		/* last attribute that any column needs */
+	int			varlena_count;	/* among the attributes up to last_attno */
 	bool		always_irregular;	/* an attribute no fast path handles */
 	uint64		headers_generation; /* batch whose headers were checked */
 	bool		is_regular;		/* no NULLs, one header shape */
@@ -177,6 +179,7 @@ extern void deform_column(TupleBatch *batch, BatchColumn *column,
 						  const Selection *selection);
 extern bool deform_check_headers(TupleBatch *batch);
 extern int	deform_prefetch_bytes(const TupleBatch *batch);
+extern void deform_prefetch_rest(TupleBatch *batch);
 
 /* deform_rows.c */
 extern void deform_rows(TupleBatch *batch, const Selection *selection);

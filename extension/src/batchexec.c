@@ -80,5 +80,6 @@ _PG_init(void)
 	RegisterCustomScanMethods(&batch_agg_methods);
 	previous_planner_hook = planner_hook;
 	planner_hook = plan_with_batches;
+	demand_install_hook();
 	explain_install_hook();
 }

@@ -14,6 +14,8 @@
 #include "nodes/plannodes.h"
 #include "utils/relcache.h"
 
+#include "demand.h"
+
 typedef enum BatchMode
 {
 	BATCH_MODE_ALLOW,			/* batch where it can be done */
@@ -45,7 +47,8 @@ extern const char *batching_runtime_obstacle(EState *estate);
 
 /* plan_scan.c */
 extern const char *scan_obstacle(PlannedStmt *statement, SeqScan *scan);
-extern CustomScan *scan_to_batch(SeqScan *scan, int child_node_id);
+extern CustomScan *scan_to_batch(SeqScan *scan, const RowDemand *demand,
+								 int child_node_id);
 
 /* plan_agg.c */
 extern const char *agg_obstacle(Agg *agg);

@@ -97,6 +97,7 @@ deform_plan(TupleBatch *batch)
 		if (step->length == -1)
 		{
 			vector_allocate(&step->pointers);
+			batch->varlena_count++;
 			step->advance = offset;
 			offset = 0;
 			aligned_bytes = 1;
@@ -174,9 +175,28 @@ prefetch_tuple(const TupleBatch *batch, const char *tuple)
 }
 
 /*
- * Is every tuple of the batch regular?  Looks once a batch, and asks for the
- * next page's tuples on the way: in a burst, prefetches get lost.
+ * Ask for some of the next page's tuples, beside work on this page: prefetches
+ * in one burst wait for each other, and the work with them.  For TPC-H Q6 that
+ * made 15.8 ms of 14.6.
  */
+static inline void
+prefetch_ahead(TupleBatch *batch, int row_count)
+{
+	int			end = Min(batch->ahead_next + row_count, batch->ahead_count);
+
+	for (; batch->ahead_next < end; batch->ahead_next++)
+		prefetch_tuple(batch, batch->tuples_ahead[batch->ahead_next]);
+}
+
+/* Ask for what the work on this page left over, where it was less than usual. */
+void
+deform_prefetch_rest(TupleBatch *batch)
+{
+	if (batch->varlena_count > 0)
+		prefetch_ahead(batch, batch->ahead_count);
+}
+
+/* Is every tuple of the batch regular?  Looks once a batch. */
 bool
 deform_check_headers(TupleBatch *batch)
 {
@@ -199,11 +219,11 @@ deform_check_headers(TupleBatch *batch)
 	for (int row = 0; row < batch->row_count; row++)
 	{
 		difference |= (header_word(batch->tuples[row]) & mask) ^ expected;
-		if (row < batch->ahead_count)
-			prefetch_tuple(batch, batch->tuples_ahead[row]);
+		if (batch->varlena_count == 0)
+			prefetch_ahead(batch, 1);
 	}
-	for (int row = batch->row_count; row < batch->ahead_count; row++)
-		prefetch_tuple(batch, batch->tuples_ahead[row]);
+	if (batch->varlena_count == 0)
+		prefetch_ahead(batch, batch->ahead_count);
 	batch->is_regular = (difference == 0);
 	return batch->is_regular;
 }
@@ -263,49 +283,80 @@ gather_behind_offsets(TupleBatch *batch, BatchColumn *column, int offset,
 	GATHER_TYPES(offsets[row] + offset);
 }
 
-/*
- * Where the varlena at or after *start ends; *start is moved over padding.
- * A short header comes first: it is never padded, and padding is always zero.
- */
-static inline uint32
-varlena_end(const char *data, uint32 *start, uint32 alignment)
+/* A varlena without a short header may be padded; padding is always zero. */
+static pg_noinline char *
+skip_padding(char *value, uint32 alignment)
 {
-	const char *value = data + *start;
-
-	if (likely(VARATT_IS_1B(value) && !VARATT_IS_1B_E(value)))
-		return *start + VARSIZE_1B(value);
-	if (*value == 0)
-		*start = TYPEALIGN(alignment, *start);
-	return *start + VARSIZE_ANY(data + *start);
+	/* Tuples start at addresses of the largest alignment. */
+	return *value == 0 ? (char *) TYPEALIGN(alignment, value) : value;
 }
 
+/* Varlena attributes in a row that one loop steps over. */
+#define STEPS_FUSED_MAX		3
+
 /*
- * Note where a varlena's values start, and move offsets[] behind them.  One
- * loop a column: a loop over the columns within each row was slower, 18 ms
- * against 16 for TPC-H Q6.
+ * Note where the values of consecutive varlenas start, and move offsets[]
+ * behind them.  Each loop handles a few columns: with one, offsets[] is loaded
+ * and stored the more often; with many, a row's loads wait for each other.
+ * TPC-H Q6 took 14.6 ms with one, 15.4 with six, and takes 13.5.
  */
-static void
-step_over_varlena(TupleBatch *batch, AttributeStep *step,
-				  const Selection *selection)
+static pg_attribute_always_inline void
+step_over_fused(TupleBatch *batch, AttributeStep *steps, const int step_count,
+				const Selection *selection)
 {
 	char	  **tuples = batch->tuples;
 	uint32	   *offsets = batch->offsets;
-	Datum	   *pointers = step->pointers.values;
-	const uint32 alignment = step->alignment_bytes;
-	const uint32 advance = step->advance;
+	const uint32 advance = steps[0].advance;	/* the others begin at once */
+	Datum	   *pointers[STEPS_FUSED_MAX];
 
-	if (step->is_needed)
-		FOR_SELECTED(row, selection,
-					 char *data = tuples[row];
-					 uint32 start = offsets[row] + advance;
-					 offsets[row] = varlena_end(data, &start, alignment);
-					 pointers[row] = PointerGetDatum(data + start));
-	else
-		FOR_SELECTED(row, selection,
-					 uint32 start = offsets[row] + advance;
-					 offsets[row] = varlena_end(tuples[row], &start, alignment));
-	step->pointers.has_nulls = false;
-	step->pointers.generation = batch->generation;
+	for (int i = 0; i < step_count; i++)
+		pointers[i] = steps[i].pointers.values;
+	FOR_SELECTED(row, selection,
+				 char *value = tuples[row] + offsets[row] + advance;
+				 for (int i = 0; i < step_count; i++)
+				 {
+					 if (likely(VARATT_IS_1B(value) && !VARATT_IS_1B_E(value)))
+					 {
+						 pointers[i][row] = PointerGetDatum(value);
+						 value += VARSIZE_1B(value);
+						 continue;
+					 }
+					 value = skip_padding(value, steps[i].alignment_bytes);
+					 pointers[i][row] = PointerGetDatum(value);
+					 value += VARSIZE_ANY(value);
+				 }
+				 offsets[row] = value - tuples[row]);
+	for (int i = 0; i < step_count; i++)
+	{
+		steps[i].pointers.has_nulls = false;
+		steps[i].pointers.generation = batch->generation;
+	}
+}
+
+/* Step over the varlenas at the given step; returns how many they were. */
+static int
+step_over_varlenas(TupleBatch *batch, AttributeStep *steps, int steps_max,
+				   const Selection *selection)
+{
+	int			count = 1;
+
+	while (count < Min(steps_max, STEPS_FUSED_MAX) && steps[count].length == -1)
+		count++;
+	prefetch_ahead(batch, batch->varlena_count > STEPS_FUSED_MAX ?
+				   batch->ahead_count / 2 + 1 : batch->ahead_count);
+	switch (count)
+	{
+		case 1:
+			step_over_fused(batch, steps, 1, selection);
+			break;
+		case 2:
+			step_over_fused(batch, steps, 2, selection);
+			break;
+		default:
+			step_over_fused(batch, steps, STEPS_FUSED_MAX, selection);
+			break;
+	}
+	return count;
 }
 
 /* Gather every column of a fixed-width attribute that lies at offsets[]. */
@@ -339,11 +390,17 @@ advance_to_attribute(TupleBatch *batch, AttrNumber attno,
 	}
 	while (batch->steps_done < attno)
 	{
-		AttributeStep *step = &batch->steps[batch->steps_done++];
+		AttributeStep *step = &batch->steps[batch->steps_done];
 
 		if (step->length == -1)
-			step_over_varlena(batch, step, selection);
-		else if (!step->is_fixed)
+		{
+			batch->steps_done += step_over_varlenas(batch, step,
+													attno - batch->steps_done,
+													selection);
+			continue;
+		}
+		batch->steps_done++;
+		if (!step->is_fixed)
 		{
 			if (step->realigns)
 			{

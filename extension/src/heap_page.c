@@ -27,7 +27,6 @@
 #define PREFETCH_PAGES		4
 #define MEMORY_PAGE_BYTES	4096
 
-
 /* Rows of an all-visible page, without their addresses. */
 static int
 count_normal(Page page, int lines)
@@ -107,13 +106,14 @@ collect_visible(HeapSource *source, Page page, int lines, HeapPage *result)
  * it does no harm if the buffer holds something else.
  */
 static void
-prefetch_line_pointers(const HeapSource *source, Page page, int lines)
+prefetch_line_pointers(const HeapSource *source, Buffer buffer, Page page,
+					   int lines)
 {
 	const char *next = (const char *) page + PREFETCH_PAGES * BLCKSZ;
-	Buffer		next_buffer = source->buffer_guess - 1 + PREFETCH_PAGES;
+	Buffer		next_buffer = buffer + PREFETCH_PAGES;
 	int			bytes = SizeOfPageHeaderData + lines * sizeof(ItemIdData);
 
-	if (!BufferIsValid(source->buffer_guess) || next_buffer > NBuffers)
+	if (BufferIsLocal(buffer) || next_buffer > NBuffers)
 		return;
 	/* Its descriptor is written to, by pin and lock. */
 	__builtin_prefetch(GetBufferDescriptor(next_buffer - 1), 1);
@@ -151,5 +151,5 @@ heap_page_load(HeapSource *source, HeapPage *result)
 		result->row_count = collect_normal(page, lines, result);
 	LockBuffer(result->buffer, BUFFER_LOCK_UNLOCK);
 	if (source->reads_ahead)
-		prefetch_line_pointers(source, page, lines);
+		prefetch_line_pointers(source, result->buffer, page, lines);
 }

@@ -23,68 +23,79 @@
 #include "heap_source.h"
 #include "heap_page.h"
 
-/* First batch of a scan whose consumer may stop soon, and its growth. */
-#define RAMP_ROWS_FIRST		4
-#define RAMP_FACTOR			4
+/*
+ * A scan that may be stopped early reads ahead only once it has read this many
+ * pages, so that it pins few that it will not need.
+ */
+#define PAGES_BEFORE_READ_AHEAD	8
 
 /* Wrong guesses in a row before guessing pauses, and for how many pages. */
 #define GUESS_MISSES_MAX	8
-#define GUESS_PAUSE_PAGES	256
+#define GUESS_PAUSE_PAGES	32
 
 /*
- * May the guess be tried?  A guess does not raise the buffer's usage count, so
- * one that the clock sweep has brought to zero is pinned in the ordinary way,
- * lest tables in constant use be evicted.
+ * The buffer that a block is guessed to be in, or InvalidBuffer: tables that
+ * were read in order lie in consecutive buffers.  A guess does not raise the
+ * buffer's usage count, so one that the clock sweep has brought to zero is
+ * pinned in the ordinary way, lest tables in constant use be evicted.
  */
-static bool
-guess_is_useful(const HeapSource *source)
+static Buffer
+guess_buffer(const HeapSource *source, BlockNumber block)
 {
+	int64		guess = (int64) source->anchor_buffer +
+		((int64) block - (int64) source->anchor_block);
 	BufferDesc *descriptor;
 
-	if (!BufferIsValid(source->buffer_guess) ||
-		source->buffer_guess > NBuffers)
-		return false;
-	descriptor = GetBufferDescriptor(source->buffer_guess - 1);
-	return BUF_STATE_GET_USAGECOUNT(pg_atomic_read_u32(&descriptor->state)) > 0;
+	if (!BufferIsValid(source->anchor_buffer) || guess < 1 || guess > NBuffers)
+		return InvalidBuffer;
+	descriptor = GetBufferDescriptor(guess - 1);
+	return BUF_STATE_GET_USAGECOUNT(pg_atomic_read_u32(&descriptor->state)) > 0 ?
+		(Buffer) guess : InvalidBuffer;
 }
 
 /*
- * Pin a block.  Tables that were read in order lie in consecutive buffers, so
- * the buffer after the last one is tried before the mapping hash is asked.
+ * Pin a block: in the buffer that is guessed, or else by the mapping hash.
+ * Guesses count from the buffer of an earlier block, and keep doing so when
+ * one is wrong, as a single block is often out of line.
  */
 static Buffer
 pin_block(HeapSource *source, BlockNumber block)
 {
 	Relation	relation = source->relation;
+	Buffer		guess = InvalidBuffer;
 	Buffer		buffer;
 
 	if (source->guess_pause_pages > 0)
 		source->guess_pause_pages--;
-	else if (guess_is_useful(source))
+	else
+		guess = guess_buffer(source, block);
+	if (BufferIsValid(guess))
 	{
-		buffer = source->buffer_guess;
 #if PG_VERSION_NUM >= 160000
-		if (ReadRecentBuffer(relation->rd_locator, MAIN_FORKNUM, block, buffer))
+		if (ReadRecentBuffer(relation->rd_locator, MAIN_FORKNUM, block, guess))
 #else
-		if (ReadRecentBuffer(relation->rd_node, MAIN_FORKNUM, block, buffer))
+		if (ReadRecentBuffer(relation->rd_node, MAIN_FORKNUM, block, guess))
 #endif
 		{
 			pgstat_count_buffer_read(relation);
 			pgstat_count_buffer_hit(relation);
-			source->buffer_guess = buffer + 1;
 			source->guess_misses = 0;
-			return buffer;
+			return guess;
 		}
-		if (++source->guess_misses >= GUESS_MISSES_MAX)
-		{
-			source->guess_misses = 0;
-			source->guess_pause_pages = GUESS_PAUSE_PAGES;
-		}
+		source->guess_misses++;
 	}
 	buffer = ReadBufferExtended(relation, MAIN_FORKNUM, block, RBM_NORMAL,
 								source->heap_scan->rs_strategy);
+	if (source->guess_misses == 1 && BufferIsValid(guess))
+		return buffer;
 	/* Local buffers have negative numbers and are never guessed. */
-	source->buffer_guess = buffer > 0 ? buffer + 1 : InvalidBuffer;
+	source->anchor_buffer = Max(buffer, InvalidBuffer);
+	source->anchor_block = block;
+	if (source->guess_misses >= GUESS_MISSES_MAX)
+	{
+		source->guess_misses = 0;
+		source->guess_pause_pages = GUESS_PAUSE_PAGES;
+	}
 	return buffer;
 }
 
@@ -144,16 +155,13 @@ load_next(HeapSource *source, HeapPage *page)
 	page->buffer = pin_block(source, block);
 	heap_page_load(source, page);
 	source->counters->pages++;
+	source->pages_loaded++;
 	return true;
 }
 
-/*
- * Prepare a scan from its first page.  ramps_up: the consumer may stop after
- * a few rows, so begin with small batches and don't read ahead of them.
- */
+/* Prepare a scan from its first page. */
 void
-heap_source_start(HeapSource *source, TableScanDesc scan, Snapshot snapshot,
-				  bool ramps_up)
+heap_source_start(HeapSource *source, TableScanDesc scan, Snapshot snapshot)
 {
 	HeapScanDesc heap_scan = (HeapScanDesc) scan;
 
@@ -162,15 +170,14 @@ heap_source_start(HeapSource *source, TableScanDesc scan, Snapshot snapshot,
 	source->snapshot = snapshot;
 	source->page = &source->pages[0];
 	source->pages_ahead = 0;
+	source->pages_loaded = 0;
 	for (int i = 0; i < PAGES_HELD_MAX; i++)
 		source->pages[i].buffer = InvalidBuffer;
 	source->page->row_count = 0;
 	source->row_next = 0;
-	source->rows_ramp = ramps_up ? RAMP_ROWS_FIRST : 0;
-	source->reads_ahead = !ramps_up;
 	source->is_finished = false;
 	source->end_is_pending = false;
-	source->buffer_guess = InvalidBuffer;
+	source->anchor_buffer = InvalidBuffer;
 	source->guess_misses = source->guess_pause_pages = 0;
 	source->next_block = heap_scan->rs_startblock;
 	source->blocks_left = heap_scan->rs_nblocks;
@@ -229,34 +236,22 @@ count_end(HeapSource *source, bool is_scan_end)
 
 /* How many rows of the page the next batch takes. */
 static int
-batch_size(HeapSource *source)
+batch_size(HeapSource *source, int rows_max)
 {
 	int			rows = source->page->row_count - source->row_next;
-	int			rows_max = batchexec_batch_rows;
 
-	if (source->rows_ramp > 0)
+	if (rows <= Min(rows_max, batchexec_batch_rows))
 	{
-		int			ramp = source->rows_ramp;
-
-		source->rows_ramp = ramp * RAMP_FACTOR;
-		if (source->rows_ramp > BATCH_ROWS_MAX)
-		{
-			source->rows_ramp = 0;
-			source->reads_ahead = true;
-		}
-		if (ramp < rows && ramp <= rows_max)
-		{
-			source->counters->ended_limit++;
-			return ramp;
-		}
+		source->end_is_pending = true;
+		return rows;
 	}
-	if (rows_max < rows)
+	if (rows_max <= batchexec_batch_rows)
 	{
-		source->counters->ended_capacity++;
+		source->counters->ended_limit++;
 		return rows_max;
 	}
-	source->end_is_pending = true;
-	return rows;
+	source->counters->ended_capacity++;
+	return batchexec_batch_rows;
 }
 
 /* Note whether the batch that was just consumed had to take the row path. */
@@ -273,22 +268,28 @@ note_row_path(HeapSource *source)
 	}
 }
 
-/* Let the first batch of a page prefetch the tuples of the next page. */
+/* Let the batches of a page prefetch the tuples of the next page. */
 static void
 offer_prefetch(HeapSource *source)
 {
 	TupleBatch *batch = source->batch;
 
-	batch->ahead_count = 0;
-	if (source->pages_ahead == 0 || source->row_next > 0)
+	if (source->row_next > 0)
+		return;
+	deform_prefetch_rest(batch);
+	batch->ahead_next = batch->ahead_count = 0;
+	if (source->pages_ahead == 0)
 		return;
 	batch->tuples_ahead = page_after(source, 1)->tuples;
 	batch->ahead_count = page_after(source, 1)->row_count;
 }
 
-/* Fill the batch with the next rows; false at the end of the scan. */
+/*
+ * Fill the batch with the next rows; false at the end of the scan.  Where
+ * fewer than BATCH_ROWS_MAX are asked for, the scan may be stopped.
+ */
 bool
-heap_source_next(HeapSource *source)
+heap_source_next(HeapSource *source, int rows_max)
 {
 	TupleBatch *batch = source->batch;
 	BatchCounters *counters = source->counters;
@@ -296,6 +297,8 @@ heap_source_next(HeapSource *source)
 	int			rows;
 
 	note_row_path(source);
+	source->reads_ahead = rows_max >= BATCH_ROWS_MAX ||
+		source->pages_loaded >= PAGES_BEFORE_READ_AHEAD;
 	if (source->row_next >= source->page->row_count)
 	{
 		bool		found = advance_page(source);
@@ -306,7 +309,7 @@ heap_source_next(HeapSource *source)
 		source->page_is_irregular = false;
 	}
 	page = source->page;
-	rows = batch_size(source);
+	rows = batch_size(source, rows_max);
 	batch->tuples = page->tuples + source->row_next;
 	batch->line_pointers = page->line_pointers + source->row_next;
 	batch->buffer = page->buffer;

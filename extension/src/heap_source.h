@@ -32,7 +32,7 @@ typedef struct HeapSource
 	BatchCounters *counters;
 	TupleBatch *batch;
 	bool		counts_only;	/* no column is needed: rows are only counted */
-	bool		reads_ahead;	/* all pages will be asked for */
+	bool		reads_ahead;	/* the next page will be asked for, too */
 
 	/* where the scan is */
 	bool		is_started;
@@ -42,13 +42,14 @@ typedef struct HeapSource
 	HeapPage	pages[PAGES_HELD_MAX];	/* a ring */
 	HeapPage   *page;			/* the current page; its buffer may be invalid */
 	int			pages_ahead;	/* pages after it that are already loaded */
+	BlockNumber pages_loaded;	/* by this process, since the scan began */
 	int			row_next;		/* of page: first row of the next batch */
-	int			rows_ramp;		/* rows of the next batch at most, or 0 */
 	bool		end_is_pending; /* the last batch came to its page's end */
 	bool		page_is_irregular;
 
-	/* which buffer the next page is guessed to be in */
-	Buffer		buffer_guess;
+	/* which buffer the next page is guessed to be in, from where one was */
+	Buffer		anchor_buffer;
+	BlockNumber anchor_block;
 	int			guess_misses;
 	int			guess_pause_pages;
 } HeapSource;
@@ -56,8 +57,8 @@ typedef struct HeapSource
 extern const TupleBatchOps heap_batch_ops;
 
 extern void heap_source_start(HeapSource *source, TableScanDesc scan,
-							  Snapshot snapshot, bool ramps_up);
-extern bool heap_source_next(HeapSource *source);
+							  Snapshot snapshot);
+extern bool heap_source_next(HeapSource *source, int rows_max);
 extern void heap_source_stop(HeapSource *source);
 
 #endif

@@ -73,7 +73,7 @@ shared_scan(BatchNode *node)
 
 /* Begin the table scan, of all of the table or of this process's share. */
 static void
-start_scan(BatchNode *node, bool ramps_up)
+start_scan(BatchNode *node)
 {
 	Snapshot	snapshot = node->css.ss.ps.state->es_snapshot;
 
@@ -81,20 +81,19 @@ start_scan(BatchNode *node, bool ramps_up)
 		node->scan = node->shared != NULL ?
 			table_beginscan_parallel(node->relation, shared_scan(node)) :
 			table_beginscan(node->relation, snapshot, 0, NULL);
-	heap_source_start(&node->source, node->scan,
-					  node->scan->rs_snapshot, ramps_up);
+	heap_source_start(&node->source, node->scan, node->scan->rs_snapshot);
 }
 
-/* Fetch the next batch; false at the end of the table. */
+/* Fetch the next batch, of rows_max rows at most; false at the end of the table. */
 bool
-node_next_batch(BatchNode *node, bool ramps_up)
+node_next_batch(BatchNode *node, int rows_max)
 {
 	if (node->is_shut_down)
 		return false;
 	node->source.counters = node->counters;
 	if (!node->source.is_started)
-		start_scan(node, ramps_up);
-	return heap_source_next(&node->source);
+		start_scan(node);
+	return heap_source_next(&node->source, rows_max);
 }
 
 /* Back to the first page; parameters are read again. */

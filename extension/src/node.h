@@ -41,7 +41,7 @@ extern bool node_begin_original(BatchNode *node, EState *estate, int eflags);
 extern void node_begin_source(BatchNode *node, Relation relation,
 							  TupleTableSlot *slot, int scanrelid);
 extern void node_plan_columns(BatchNode *node);
-extern bool node_next_batch(BatchNode *node, bool ramps_up);
+extern bool node_next_batch(BatchNode *node, int rows_max);
 extern void node_rescan(BatchNode *node);
 extern void node_end(BatchNode *node);
 extern void node_explain_counters(BatchNode *node, ExplainState *es);

@@ -23,7 +23,7 @@
 #include "explain.h"
 #include "plan.h"
 
-static void batch_subtree(PlanContext *context, Plan **plan);
+static void batch_subtree(PlanContext *context, Plan **plan, RowDemand demand);
 
 /* Are the settings such that plans may be batched? */
 bool
@@ -180,7 +180,7 @@ batch_aggregate(PlanContext *context, Plan **plan)
 }
 
 static void
-batch_scan(PlanContext *context, Plan **plan)
+batch_scan(PlanContext *context, Plan **plan, const RowDemand *demand)
 {
 	SeqScan    *scan = (SeqScan *) *plan;
 	const char *obstacle = context->obstacle;
@@ -192,25 +192,26 @@ batch_scan(PlanContext *context, Plan **plan)
 		note_scan_reason(context, scan, obstacle);
 		return;
 	}
-	*plan = (Plan *) scan_to_batch(scan, context->next_node_id++);
+	*plan = (Plan *) scan_to_batch(scan, demand, context->next_node_id++);
 }
 
 static void
-batch_list(PlanContext *context, List *plans)
+batch_list(PlanContext *context, List *plans, RowDemand demand)
 {
 	ListCell   *cell;
 
 	foreach(cell, plans)
-		batch_subtree(context, (Plan **) &lfirst(cell));
+		batch_subtree(context, (Plan **) &lfirst(cell), demand);
 }
 
-/* Replace what can be batched at and below *plan. */
+/* Replace what can be batched at and below *plan, of which demand is asked. */
 static void
-batch_subtree(PlanContext *context, Plan **plan)
+batch_subtree(PlanContext *context, Plan **plan, RowDemand demand)
 {
 	check_stack_depth();
 	if (*plan == NULL)
 		return;
+	demand_note_subplans(*plan, demand, context->subplan_demands);
 	switch (nodeTag(*plan))
 	{
 		case T_Agg:
@@ -218,31 +219,41 @@ batch_subtree(PlanContext *context, Plan **plan)
 				return;
 			break;
 		case T_SeqScan:
-			batch_scan(context, plan);
+			batch_scan(context, plan, &demand);
 			return;
 		case T_Append:
-			batch_list(context, ((Append *) *plan)->appendplans);
+			batch_list(context, ((Append *) *plan)->appendplans, demand);
 			break;
 		case T_MergeAppend:
-			batch_list(context, ((MergeAppend *) *plan)->mergeplans);
+			batch_list(context, ((MergeAppend *) *plan)->mergeplans, demand);
 			break;
 		case T_SubqueryScan:
-			batch_subtree(context, &((SubqueryScan *) *plan)->subplan);
+			batch_subtree(context, &((SubqueryScan *) *plan)->subplan, demand);
 			break;
 		default:
 			break;
 	}
-	batch_subtree(context, &(*plan)->lefttree);
-	batch_subtree(context, &(*plan)->righttree);
+	batch_subtree(context, &(*plan)->lefttree,
+				  demand_below(*plan, demand, false));
+	batch_subtree(context, &(*plan)->righttree,
+				  demand_below(*plan, demand, true));
 }
 
 static void
 batch_statement(PlanContext *context)
 {
 	PlannedStmt *statement = context->statement;
+	int			subplan_count = list_length(statement->subplans);
 
-	batch_subtree(context, &statement->planTree);
-	batch_list(context, statement->subplans);
+	context->subplan_demands = palloc(sizeof(RowDemand) * (subplan_count + 1));
+	for (int i = 0; i < subplan_count; i++)
+		context->subplan_demands[i] = demand_of_subplan();
+	batch_subtree(context, &statement->planTree, demand_of_result());
+	/* A subplan is used by the main plan or by those after it, so go backward. */
+	for (int i = subplan_count - 1; i >= 0; i--)
+		batch_subtree(context,
+					  (Plan **) &lfirst(list_nth_cell(statement->subplans, i)),
+					  context->subplan_demands[i]);
 }
 
 /*

@@ -15,6 +15,7 @@ typedef struct PlanContext
 	List	   *reasons;		/* C strings: what was not batched, and why */
 	List	   *scan_reasons;	/* those of them that concern table scans */
 	Cost		batched_cost;	/* of the nodes that were replaced */
+	RowDemand  *subplan_demands;	/* of each of the statement's subplans */
 } PlanContext;
 
 extern List *plan_children(Plan *plan);

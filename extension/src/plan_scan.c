@@ -70,7 +70,7 @@ scan_obstacle(PlannedStmt *statement, SeqScan *scan)
 
 /* The BatchScan in place of a sequential scan. */
 CustomScan *
-scan_to_batch(SeqScan *scan, int child_node_id)
+scan_to_batch(SeqScan *scan, const RowDemand *demand, int child_node_id)
 {
 	CustomScan *batch = makeNode(CustomScan);
 	SeqScan    *original = makeNode(SeqScan);
@@ -82,6 +82,7 @@ scan_to_batch(SeqScan *scan, int child_node_id)
 	NodeSetTag(batch, T_CustomScan);
 	batch->scan.scanrelid = ((Scan *) scan)->scanrelid;
 	batch->custom_plans = list_make1(original);
+	batch->custom_private = demand_to_list(demand);
 	batch->custom_relids = bms_make_singleton(batch->scan.scanrelid);
 	batch->methods = &batch_scan_methods;
 	/* The executor projects for us where the target list asks for it. */

@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "executor/executor.h"
+#include "utils/timestamp.h"
 
 #include "expr.h"
 #include "numeric_vector.h"
@@ -91,25 +92,65 @@ constant_at_scale(const Vector *constant, int scale, int64 *result)
 		!__builtin_mul_overflow(*result, powers_of_ten[power], result);
 }
 
+/* Is a date compared as a timestamp?  Not an explicit cast, which may fail. */
+static bool
+is_date_as_timestamp(const VectorExpr *expression)
+{
+	return expression->function == kernel_convert &&
+		expression->operation == OPERATION_DATE_TO_TIMESTAMP &&
+		!IsA(expression->source, FuncExpr);
+}
+
+/*
+ * The date that orders dates as a timestamp does: later dates are later
+ * timestamps, so none of them has to be converted.
+ */
+static bool
+date_for_timestamp(VectorOperation operation, int64 timestamp, int64 *date)
+{
+	int64		part_of_day = timestamp % USECS_PER_DAY;
+	int64		day = timestamp / USECS_PER_DAY - (part_of_day < 0);
+
+	if (TIMESTAMP_NOT_FINITE(timestamp))
+		return false;
+	switch (operation)
+	{
+		case OPERATION_LE:
+		case OPERATION_GT:
+			*date = day;
+			return true;
+		case OPERATION_LT:
+		case OPERATION_GE:
+			*date = day + (part_of_day != 0);
+			return true;
+		default:
+			return false;
+	}
+}
+
 /* The common case: an integer or numeric against a constant. */
 static bool
 apply_integer_clause(VectorExpr *clause, VectorContext *context,
 					 TupleBatch *batch)
 {
+	VectorExpr *operand = clause->left;
 	const Vector *left;
 	int64		constant;
 
 	if (clause->function != kernel_compare ||
-		clause->left->kind == VALUE_FLOAT || !clause->right->is_constant)
-		return false;
-	left = vector_evaluate(clause->left, context, &batch->selection);
-	if (left == NULL || left->has_nulls ||
+		operand->kind == VALUE_FLOAT || !clause->right->is_constant ||
 		vector_evaluate(clause->right, context, &batch->selection) == NULL ||
 		clause->right->is_null_constant)
 		return false;
-	if (clause->left->kind == VALUE_INTEGER)
-		constant = DatumGetInt64(clause->right->result.values[0]);
-	else if (!constant_at_scale(&clause->right->result, left->scale, &constant))
+	constant = DatumGetInt64(clause->right->result.values[0]);
+	if (is_date_as_timestamp(operand) &&
+		date_for_timestamp(clause->operation, constant, &constant))
+		operand = operand->left;
+	left = vector_evaluate(operand, context, &batch->selection);
+	if (left == NULL || left->has_nulls)
+		return false;
+	if (operand->kind != VALUE_INTEGER &&
+		!constant_at_scale(&clause->right->result, left->scale, &constant))
 		return false;
 	select_integers(clause->operation, left, constant, &batch->selection,
 					batch->selected_rows);

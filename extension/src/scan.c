@@ -18,6 +18,7 @@ typedef struct BatchScanState
 	int			clause_next;	/* first clause left for the row path */
 	int			selected_next;	/* next selected row of the batch */
 	bool		has_batch;
+	DemandState demand;
 } BatchScanState;
 
 static void
@@ -25,6 +26,7 @@ begin_scan(CustomScanState *css, EState *estate, int eflags)
 {
 	BatchScanState *state = (BatchScanState *) css;
 	CustomScan *plan = (CustomScan *) css->ss.ps.plan;
+	RowDemand	demand = demand_from_list(plan->custom_private);
 	Relation	relation = css->ss.ss_currentRelation;
 
 	if (node_begin_original(&state->node, estate, eflags))
@@ -41,6 +43,7 @@ begin_scan(CustomScanState *css, EState *estate, int eflags)
 					  plan->scan.scanrelid);
 	state->node.qual = qual_compile(&state->node.context, plan->scan.plan.qual);
 	node_plan_columns(&state->node);
+	demand_begin(&state->demand, &demand, estate);
 }
 
 /* Fetch a batch and run its vector clauses; false at the end of the table. */
@@ -51,7 +54,7 @@ fetch_batch(BatchScanState *state)
 	TupleBatch *batch = node->source.batch;
 	int			rows;
 
-	state->has_batch = node_next_batch(node, true);
+	state->has_batch = node_next_batch(node, demand_rows(&state->demand));
 	if (!state->has_batch)
 		return false;
 	state->clause_next = qual_apply_vectors(node->qual, batch);
