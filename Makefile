@@ -56,7 +56,7 @@ docs: ## The Rust documentation, warnings denied
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 .PHONY: test-rust
-test-rust: runtimes ## The Rust tests, with the scripts' runtimes
+test-rust: runtimes postgres ## The Rust tests, with the scripts' runtimes and a private PostgreSQL
 	$(CARGO) test --workspace --all-features --locked
 
 .PHONY: test-loom
@@ -66,6 +66,10 @@ test-loom: ## Every interleaving of group commit, by loom
 .PHONY: runtimes
 runtimes: ## Deno, Bun and a newer Node, below build/, for the tests of scripts
 	$(RUNTIMES)
+
+.PHONY: postgres
+postgres: ## PostgreSQL from Debian's packages, for the tests of stores
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || $(MAKE) -C extension prerequisites
 
 .PHONY: test-extension
 test-extension: ## The PostgreSQL extension's own suite, on a private PostgreSQL 15
@@ -80,6 +84,7 @@ chaos: build runtimes ## kill -9 of `gristmill run` at random moments, 200 cycle
 	CYCLES=200 $(CARGO) test --release --locked --package gristmill --test chaos -- --nocapture
 
 include bench/targets.mk
+include crates/cli/targets.mk
 include crates/server/targets.mk
 include crates/memory/targets.mk
 

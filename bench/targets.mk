@@ -7,3 +7,11 @@ bench: ## Gristmill beside its peers, measured; the table goes to bench/RESULTS.
 .PHONY: bench-quick
 bench-quick: ## The same with few jobs and one run each, to see that it works
 	bench/run --quick
+
+.PHONY: bench-postgres
+bench-postgres: ## The same on PostgreSQL, with servers and agents; the table goes to bench/RESULTS-postgres.md
+	bench/run-postgres
+
+.PHONY: bench-postgres-quick
+bench-postgres-quick: ## The same with few jobs and one run each, to see that it works
+	bench/run-postgres --quick

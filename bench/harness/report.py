@@ -48,17 +48,18 @@ class Row:
 
     def cells(self):
         figure, ratio = self.figure, self.ratio()
-        others = ", ".join(f"{name} {number(value)}{self._mark(name)}" for value, name in self.others())
+        others = ", ".join(f"{name} {number(value)}{self.mark(name)}" for value, name in self.others())
         return (
             figure.title,
-            f"{number(self.value(OURS))} {figure.unit}{self._mark(OURS)}",
+            f"{number(self.value(OURS))} {figure.unit}{self.mark(OURS)}",
             others or "–",
             "–" if ratio is None else f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}",
-            f"{'' if figure.more_is_better else 'under '}{number(figure.target)} {figure.unit}",
-            "yes" if self.is_met() else "no",
+            f"{'' if figure.more_is_better else 'under '}{number(figure.target)} {figure.unit}" if figure.target else "–",
+            "–" if not figure.target else "yes" if self.is_met() else "no",
         )
 
-    def _mark(self, contender):
+    def mark(self, contender):
+        """A star where most runs were disturbed."""
         return " *" if 2 * self.disturbed(contender) > len(self.samples[contender]) else ""
 
 
@@ -88,20 +89,41 @@ def markdown(rows, facts, versions, date, runs):
         "Jobs do nothing and have payloads of 100 bytes. The ratio says how many times as good as the best other;",
         "above 1, Gristmill is better.",
         "",
+        *table_section(rows),
+        *bounds_section(rows),
+        *spread_section(rows),
+        "## Machine and versions",
+        "",
+    ]
+    lines += [f"* {name}: {value}" for name, value in [*facts, *versions]]
+    lines += ["", "How each contender is run, and where the comparison is unfair, is in [README.md](README.md).", ""]
+    return "\n".join(lines)
+
+
+def table_section(rows):
+    """The table, and what is to be said of single rows. Lines of Markdown."""
+    lines = [
         "| " + " | ".join(HEADERS) + " |",
         "| --- | ---: | --- | ---: | ---: | --- |",
         *("| " + " | ".join(row.cells()) + " |" for row in rows),
         "",
     ]
-    if any(row._mark(name) for row in rows for name in row.samples):
+    if any(row.mark(name) for row in rows for name in row.samples):
         lines += [f"\\* other programs used more than {DISTURBED_CORES} cores during most of these runs.", ""]
-    lines += [f"* {row.figure.title}: {row.note}" for row in rows if row.note]
-    lines += ["", "## What bounds what is not reached", ""]
+    return lines + [f"* {row.figure.title}: {row.note}" for row in rows if row.note] + [""]
+
+
+def bounds_section(rows):
+    """What bounds the figures that are not reached. Lines of Markdown."""
     bounds = _bounds()
     missed = [row for row in rows if not row.is_met()]
-    lines += [f"* **{row.figure.title}**: {bounds.get(row.figure.id, 'not profiled yet.')}" for row in missed]
-    lines += [] if missed else ["Every target is reached."]
-    lines += ["", "## Spread", "", "| work | contender | runs | lowest | median | highest |", "| --- | --- | ---: | ---: | ---: | ---: |"]
+    lines = [f"* **{row.figure.title}**: {bounds.get(row.figure.id, 'not profiled yet.')}" for row in missed]
+    return ["## What bounds what is not reached", "", *(lines or ["Every target is reached."]), ""]
+
+
+def spread_section(rows):
+    """The lowest and highest of all runs. Lines of Markdown."""
+    lines = ["## Spread", "", "| work | contender | runs | lowest | median | highest |", "| --- | --- | ---: | ---: | ---: | ---: |"]
     for row in rows:
         for name, samples in row.samples.items():
             values = sorted(sample.figures[row.figure.key] for sample in samples)
@@ -109,10 +131,7 @@ def markdown(rows, facts, versions, date, runs):
             lines.append(
                 f"| {row.figure.title} | {name} | {len(values)} | {number(values[0])} | {number(middle)} | {number(values[-1])} |"
             )
-    lines += ["", "## Machine and versions", ""]
-    lines += [f"* {name}: {value}" for name, value in [*facts, *versions]]
-    lines += ["", "How each contender is run, and where the comparison is unfair, is in [README.md](README.md).", ""]
-    return "\n".join(lines)
+    return [*lines, ""]
 
 
 def _bounds():

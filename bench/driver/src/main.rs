@@ -1,7 +1,8 @@
-//! Runs one piece of work on Gristmill or on bare rows: `bench-driver '{"contender":"gristmill","work":"drain",…}'`
+//! Runs one piece of work on Gristmill (on SQLite or PostgreSQL) or on bare rows: `bench-driver '{"contender":"gristmill","work":"drain",…}'`
 //! (see [`order::Order`]). Prints one line of JSON: `{"jobs":…,"seconds":…}`, or latencies in milliseconds.
 
 mod bare;
+mod claims;
 mod gristmill;
 mod order;
 

@@ -1,6 +1,5 @@
 //! What is asked for, the jobs, and what is answered; the same for every driver of this benchmark.
 
-use std::path::PathBuf;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -11,11 +10,12 @@ use serde_json::Value;
 pub struct Order {
     /// `gristmill` or `bare`.
     pub contender: String,
-    /// `submit_batches`, `drain`, `submit_single` or `latency`.
+    /// `submit_batches`, `drain`, `submit_single` or `latency`; for Gristmill `exchange` and `deep` too.
     pub work: String,
-    /// The database file; there must be none yet.
-    pub store: PathBuf,
-    /// `full` or `normal`.
+    /// The database file, of which there must be none yet, or the URL of an empty PostgreSQL database.
+    pub store: String,
+    /// `full` or `normal`; for a file.
+    #[serde(default)]
     pub synchronous: String,
     /// Jobs that are measured.
     #[serde(default)]

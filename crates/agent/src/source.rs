@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use gristmill_batching::BatchStats;
+use gristmill_model::limits::{LEASE_LOST_AFTER_MS_MAX, LEASE_LOST_AFTER_MS_MIN, heartbeat_every_ms};
 use gristmill_model::{Clock, Lease, Receipt, Report, Rng, Timestamp};
 use gristmill_server::endpoints::heartbeat::{HeartbeatAnswer, HeartbeatRequest};
 use gristmill_server::endpoints::register::{RegisterRequest, Registered};
@@ -31,6 +32,9 @@ const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(4);
 /// The pause after something that should have taken longer: a wait that came back at once, or a claim that is left
 /// to the request that waits at the server.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// How often one claim is sent where each time another server answers than the one that it names.
+const SERVERS_TRIED_MAX: u32 = 16;
 
 /// A server as a worker's source: every answer of the server is got, once, however often a request is sent.
 pub struct HttpSource {
@@ -81,6 +85,7 @@ struct State {
 struct Registration {
     worker: i64,
     instance: String,
+    heartbeat_every: Duration,
 }
 
 /// A numbered request, under way until it is dropped.
@@ -187,7 +192,7 @@ impl Shared {
         wait: Duration,
     ) -> Result<ExchangeResponse, SourceError> {
         let numbered = self.number()?;
-        let Registration { worker, instance } = &numbered.registration;
+        let Registration { worker, instance, .. } = &numbered.registration;
         let request = Request {
             method: Method::POST,
             path: format!("/workers/{worker}/exchange"),
@@ -222,6 +227,19 @@ impl Shared {
         Ok(response)
     }
 
+    /// Claims, also where each request is answered by another server of several: each claims only for those who name
+    /// it, so that a request that arrives at two is carried out by one, and an answer tells its name.
+    async fn claim(&self, want: Option<Want>, wait: Duration) -> Result<Exchanged, SourceError> {
+        let mut response = self.exchange(Vec::new(), want.clone(), wait).await?;
+        for _ in 1..SERVERS_TRIED_MAX {
+            if !response.is_left_to_another() {
+                break;
+            }
+            response = self.exchange(Vec::new(), want.clone(), wait).await?;
+        }
+        Ok(response.exchanged)
+    }
+
     fn take(&self, numbered: &Numbered<'_>, reports: &[Report], response: &mut ExchangeResponse) {
         let behind_ms = self.clock.now().since_ms(response.now);
         let exchanged = &mut response.exchanged;
@@ -253,17 +271,17 @@ impl Shared {
     /// Waits once at the server, and keeps what it brings.
     async fn wait_for_lease(self: Arc<Self>, want: Want) {
         let begun = Instant::now();
-        let answer = self.exchange(Vec::new(), Some(want), self.options.wait).await;
-        if matches!(&answer, Ok(response) if response.exchanged.lease.is_none()) && begun.elapsed() < PAUSE {
+        let answer = self.claim(Some(want), self.options.wait).await;
+        if matches!(&answer, Ok(exchanged) if exchanged.lease.is_none()) && begun.elapsed() < PAUSE {
             tokio::time::sleep(PAUSE).await;
         }
         {
             let mut state = self.lock();
             state.waiting = None;
             match answer {
-                Ok(response) => {
-                    state.next_run_at = response.exchanged.next_run_at;
-                    state.ahead.extend(response.exchanged.lease);
+                Ok(exchanged) => {
+                    state.next_run_at = exchanged.next_run_at;
+                    state.ahead.extend(exchanged.lease);
                 }
                 Err(error) => {
                     tracing::debug!(%error, "waiting for work failed");
@@ -372,12 +390,10 @@ impl HttpSource {
         if !last.is_empty() || want.is_some() {
             let mut response = self.shared.exchange(last, want.clone(), Duration::ZERO).await?;
             receipts.append(&mut response.exchanged.receipts);
-            if response.not_claimed && !response.claim_unknown {
-                // Another server answered, which claims only for those who name it. Now its name is known.
-                let again = self.shared.exchange(Vec::new(), want, Duration::ZERO).await?;
-                response.exchanged = again.exchanged;
-            }
-            answer = response.exchanged;
+            answer = match response.is_left_to_another() {
+                true => self.shared.claim(want, Duration::ZERO).await?,
+                false => response.exchanged,
+            };
         }
         answer.receipts = merged(receipts, &origins, count);
         Ok(answer)
@@ -430,6 +446,7 @@ impl Source for HttpSource {
         state.registration = Some(Registration {
             worker: registered.worker,
             instance: registered.instance,
+            heartbeat_every: heartbeat_every(registered.heartbeat_every_ms),
         });
         state.held.clear();
         state.ahead.clear();
@@ -528,4 +545,19 @@ impl Source for HttpSource {
             came_back.await;
         }
     }
+
+    fn heartbeat_every(&self) -> Option<Duration> {
+        let state = self.shared.lock();
+        state.registration.as_ref().map(|own| own.heartbeat_every)
+    }
+}
+
+/// How often the server expects a heartbeat, whatever it says: at least as often as with the longest lease, and not
+/// so often that the agent does nothing else.
+fn heartbeat_every(ms: i64) -> Duration {
+    let (least, most) = (
+        heartbeat_every_ms(LEASE_LOST_AFTER_MS_MIN),
+        heartbeat_every_ms(LEASE_LOST_AFTER_MS_MAX),
+    );
+    Duration::from_millis(ms.clamp(least, most).unsigned_abs())
 }

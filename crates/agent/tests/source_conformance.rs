@@ -47,6 +47,7 @@ impl Fixture {
             None => Arc::new(StoreSource::new(
                 self.engine.store().clone(),
                 this_worker("worker"),
+                self.engine.lease_lost_after_ms(),
             )),
         }
     }

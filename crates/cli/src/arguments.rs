@@ -3,19 +3,28 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use gristmill_model::limits::{ATTEMPTS_MAX, BATCH_JOBS_MAX};
+use gristmill_model::limits::{
+    ATTEMPTS_MAX, BATCH_JOBS_MAX, LEASE_LOST_AFTER_MS_MAX, LEASE_LOST_AFTER_MS_MIN,
+};
 use gristmill_model::{Backoff, JobId, JobState, RetryPolicy};
 
+use crate::container::CONTAINER_HELP;
 use crate::exit::EXIT_STATUS_HELP;
 use crate::fleet_arguments::{AgentArguments, ServeArguments, TokenArguments};
 use crate::input::Format;
+use crate::memory_arguments::{
+    AskArguments, IngestArguments, McpArguments, MemoryArguments, RecallArguments,
+};
+use crate::schedule_arguments::ScheduleArguments;
 use crate::span::parse_span;
+use crate::store_location::StoreLocation;
 
 /// A durable job engine that moves work in batches: runs a script over every item of a file, and goes
 /// on where it stopped after Ctrl-C, a crash or a reboot.
 #[derive(Debug, Parser)]
-#[command(name = "gristmill", version, after_help = EXIT_STATUS_HELP, max_term_width = 100)]
+#[command(name = "gristmill", version, after_help = format!("{CONTAINER_HELP}\n\n{EXIT_STATUS_HELP}"), max_term_width = 100)]
 #[command(
     propagate_version = true,
     arg_required_else_help = true,
@@ -36,6 +45,8 @@ pub enum Command {
     Submit(SubmitArguments),
     /// Run submitted jobs with scripts until Ctrl-C
     Worker(WorkerArguments),
+    /// Submit jobs again and again: cron expressions and intervals
+    Schedule(ScheduleArguments),
     /// Serve the HTTP API, for clients and agents
     Serve(ServeArguments),
     /// Run jobs of a server with scripts until Ctrl-C
@@ -58,6 +69,16 @@ pub enum Command {
     Stats(StatsArguments),
     /// Delete batches that ended long ago
     Prune(PruneArguments),
+    /// Read transcripts, subtitles, mail, notes and chats into a knowledge base
+    Ingest(IngestArguments),
+    /// Find messages and knowledge in a knowledge base, with no model
+    Recall(RecallArguments),
+    /// Answer a question from a knowledge base, with its sources
+    Ask(AskArguments),
+    /// Look into a knowledge base, delete from it, export and import
+    Memory(MemoryArguments),
+    /// Serve a knowledge base to programs that speak the Model Context Protocol, over standard input and output
+    Mcp(McpArguments),
     /// Print completions for a shell
     Completions(CompletionsArguments),
 }
@@ -65,15 +86,17 @@ pub enum Command {
 /// Where the state is kept.
 #[derive(Debug, Args)]
 pub struct StoreArguments {
-    /// The file that holds the state
+    /// The file that holds the state, or a database: postgresql://user@host/database
     #[arg(
         long,
-        value_name = "FILE",
+        value_name = "FILE|URL",
         default_value = "gristmill.db",
-        env = "GRISTMILL_STORE"
+        env = "GRISTMILL_STORE",
+        hide_env_values = true,
+        value_parser = OsStringValueParser::new().try_map(|text| StoreLocation::parse(&text))
     )]
-    pub store: PathBuf,
-    /// How sure a commit is: full survives a power cut, normal may lose the last moments to one
+    pub store: StoreLocation,
+    /// How sure a commit to a file is: full survives a power cut, normal may lose the last moments to one
     #[arg(long, value_enum, default_value_t = Synchronous::Full, value_name = "LEVEL")]
     pub synchronous: Synchronous,
 }
@@ -85,6 +108,34 @@ pub enum Synchronous {
     Full,
     /// When the system has it: a killed process loses nothing, a power cut may.
     Normal,
+}
+
+/// When a worker counts as lost.
+#[derive(Debug, Args)]
+pub struct LeaseArguments {
+    /// Give a worker's jobs to others after so long without a sign of life; the same for all programs on one store
+    #[arg(
+        long,
+        value_name = "SPAN",
+        default_value = "15s",
+        env = "GRISTMILL_LEASE",
+        value_parser = parse_lease
+    )]
+    pub lease: Duration,
+}
+
+fn parse_lease(text: &str) -> Result<Duration, String> {
+    let lease = parse_span(text)?;
+    let [least, most] =
+        [LEASE_LOST_AFTER_MS_MIN, LEASE_LOST_AFTER_MS_MAX].map(|ms| Duration::from_millis(ms.unsigned_abs()));
+    if lease < least || lease > most {
+        return Err(format!(
+            "`{text}` is not from {} s to {} s",
+            least.as_secs(),
+            most.as_secs()
+        ));
+    }
+    Ok(lease)
 }
 
 /// When a failed job is tried again.
@@ -203,6 +254,9 @@ pub struct RunArguments {
     pub store: StoreArguments,
     #[command(flatten)]
     #[allow(missing_docs)]
+    pub lease: LeaseArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
     pub concurrency: ConcurrencyArguments,
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -308,6 +362,9 @@ pub struct WorkerArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub lease: LeaseArguments,
     /// Print the totals at the end as JSON
     #[arg(long)]
     pub json: bool,

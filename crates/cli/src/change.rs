@@ -42,7 +42,7 @@ async fn select(arguments: &ChangeArguments, verb: &str) -> anyhow::Result<(Arc<
             "say which jobs to {verb}: ids as in 42:7, or --state, --kind, --queue, --run, --batch, or --all"
         );
     }
-    let store = arguments.store.open_existing()?;
+    let store = arguments.store.open_existing().await?;
     let selection = if arguments.ids.is_empty() {
         Selection::Filter(arguments.filter.resolve(&store).await?)
     } else {

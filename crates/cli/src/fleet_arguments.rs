@@ -9,7 +9,7 @@ use gristmill_model::batch::DEFAULT_QUEUE;
 use gristmill_model::limits::LEASE_JOBS_MAX;
 use gristmill_server::Role;
 
-use crate::arguments::{ConcurrencyArguments, StoreArguments};
+use crate::arguments::{ConcurrencyArguments, LeaseArguments, StoreArguments};
 use crate::exit::EXIT_STATUS_HELP;
 use crate::span::parse_span;
 
@@ -71,6 +71,9 @@ pub struct ServeArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub lease: LeaseArguments,
     /// Say nothing
     #[arg(short, long)]
     pub quiet: bool,

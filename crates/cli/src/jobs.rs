@@ -12,7 +12,7 @@ const ERROR_CHARS_MAX: usize = 80;
 
 /// Runs the command.
 pub async fn jobs(arguments: JobsArguments) -> anyhow::Result<Exit> {
-    let store = arguments.store.open_existing()?;
+    let store = arguments.store.open_existing().await?;
     let filter = arguments.filter.resolve(&store).await?;
     // One more than is shown says whether there is a next page.
     let page = Page {

@@ -6,6 +6,7 @@ mod agent;
 pub mod arguments;
 mod change;
 mod completions;
+mod container;
 mod duration_histogram;
 mod exit;
 mod failure_groups;
@@ -14,6 +15,8 @@ pub mod fleet_arguments;
 pub mod input;
 mod interrupt;
 mod jobs;
+mod memory;
+pub mod memory_arguments;
 mod open_store;
 mod output;
 mod progress;
@@ -21,11 +24,14 @@ mod prune;
 mod results;
 mod run;
 mod runs;
+mod schedule;
+pub mod schedule_arguments;
 mod script;
 mod serve;
 mod show;
 mod span;
 mod stats;
+pub mod store_location;
 mod submit;
 mod summary;
 mod table;
@@ -33,9 +39,10 @@ mod token;
 mod worker;
 mod working;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use arguments::{Arguments, Command};
 use exit::Exit;
@@ -43,7 +50,7 @@ use output::OutputError;
 
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::parse_from(written_arguments());
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_env_filter(
@@ -66,11 +73,28 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// The arguments, with the command that the environment stands for where none is written.
+fn written_arguments() -> Vec<OsString> {
+    let mode = std::env::var(container::MODE_VARIABLE).ok();
+    let is_batch_size_known = std::env::var_os("BATCH_PULL_SIZE").is_some();
+    let known = Arguments::command();
+    let is_command = |word: &str| {
+        ["-h", "--help", "-V", "--version"].contains(&word) || known.find_subcommand(word).is_some()
+    };
+    container::with_command(
+        std::env::args_os().collect(),
+        mode.as_deref(),
+        is_batch_size_known,
+        is_command,
+    )
+}
+
 async fn command(command: Command) -> anyhow::Result<Exit> {
     match command {
         Command::Run(arguments) => run::run(arguments).await,
         Command::Submit(arguments) => submit::submit(arguments).await,
         Command::Worker(arguments) => worker::worker(arguments).await,
+        Command::Schedule(arguments) => schedule::schedule(arguments).await,
         Command::Serve(arguments) => serve::serve(arguments).await,
         Command::Agent(arguments) => agent::agent(arguments).await,
         Command::Token(arguments) => token::token(arguments),
@@ -82,6 +106,11 @@ async fn command(command: Command) -> anyhow::Result<Exit> {
         Command::Runs(arguments) => runs::runs(arguments).await,
         Command::Stats(arguments) => stats::stats(arguments).await,
         Command::Prune(arguments) => prune::prune(arguments).await,
+        Command::Ingest(arguments) => memory::ingest::ingest(arguments).await,
+        Command::Recall(arguments) => memory::recall::recall(arguments).await,
+        Command::Ask(arguments) => memory::ask::ask(arguments).await,
+        Command::Memory(arguments) => memory::manage::manage(arguments).await,
+        Command::Mcp(arguments) => memory::mcp::mcp(arguments).await,
         Command::Completions(arguments) => completions::completions(&arguments),
     }
 }

@@ -47,6 +47,17 @@ pub enum OutputError {
     },
 }
 
+impl OutputError {
+    /// The error of a write to the file `name`.
+    pub fn of(name: String, reason: io::Error) -> OutputError {
+        match reason.kind() {
+            io::ErrorKind::BrokenPipe => OutputError::PipeClosed,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => OutputError::DiskFull { name },
+            _ => OutputError::Write { name, reason },
+        }
+    }
+}
+
 /// What the lines look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LineForm {
@@ -150,12 +161,7 @@ impl Output {
     }
 
     fn failed(&self, reason: io::Error) -> OutputError {
-        let name = self.name.clone();
-        match reason.kind() {
-            io::ErrorKind::BrokenPipe => OutputError::PipeClosed,
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => OutputError::DiskFull { name },
-            _ => OutputError::Write { name, reason },
-        }
+        OutputError::of(self.name.clone(), reason)
     }
 
     fn write_lines(&mut self, outcomes: &BatchOutcomes) -> io::Result<()> {
@@ -254,13 +260,7 @@ pub fn print_line(text: &str) -> Result<(), OutputError> {
         .and_then(|()| stdout.write_all(b"\n"));
     written
         .and_then(|()| stdout.flush())
-        .map_err(|reason| match reason.kind() {
-            io::ErrorKind::BrokenPipe => OutputError::PipeClosed,
-            _ => OutputError::Write {
-                name: "stdout".to_owned(),
-                reason,
-            },
-        })
+        .map_err(|reason| OutputError::of("stdout".to_owned(), reason))
 }
 
 /// Whether two paths name one file that exists.

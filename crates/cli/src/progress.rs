@@ -35,8 +35,34 @@ pub struct Snapshot {
     pub batch_jobs_mean: f64,
 }
 
+/// What can be shown again and again.
+pub trait Shown {
+    /// What is done.
+    fn done(&self) -> u64;
+
+    /// What there is to do, as far as that is known.
+    fn total(&self) -> Option<u64>;
+
+    /// One line on how far it is, with what is done a second.
+    fn describe(&self, rate: Option<f64>) -> String;
+}
+
+impl Shown for Snapshot {
+    fn done(&self) -> u64 {
+        self.completed + self.failed
+    }
+
+    fn total(&self) -> Option<u64> {
+        self.total
+    }
+
+    fn describe(&self, rate: Option<f64>) -> String {
+        describe(self, rate)
+    }
+}
+
 /// Where progress is shown.
-enum Shown {
+enum Place {
     Bar(ProgressBar),
     Lines,
     Nowhere,
@@ -44,7 +70,7 @@ enum Shown {
 
 /// The progress of one command.
 pub struct Progress {
-    shown: Shown,
+    place: Place,
     samples: VecDeque<(Instant, u64)>,
 }
 
@@ -53,56 +79,56 @@ impl Progress {
     pub fn new(quiet: bool, results_on_stdout: bool) -> Progress {
         let stderr_is_terminal = std::io::stderr().is_terminal();
         let shares_terminal = results_on_stdout && std::io::stdout().is_terminal();
-        let shown = match (quiet || shares_terminal, stderr_is_terminal) {
-            (true, _) => Shown::Nowhere,
+        let place = match (quiet || shares_terminal, stderr_is_terminal) {
+            (true, _) => Place::Nowhere,
             (false, true) => {
                 let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(12));
                 bar.set_style(style(false));
-                Shown::Bar(bar)
+                Place::Bar(bar)
             }
-            (false, false) => Shown::Lines,
+            (false, false) => Place::Lines,
         };
         Progress {
-            shown,
+            place,
             samples: VecDeque::new(),
         }
     }
 
     /// Shows what `look` sees, again and again, until it is dropped.
-    pub async fn show(mut self, look: impl Fn() -> Snapshot) {
-        let every = match self.shown {
-            Shown::Bar(_) => DRAW_EVERY,
-            Shown::Lines => LINE_EVERY,
-            Shown::Nowhere => return std::future::pending().await,
+    pub async fn show<S: Shown>(mut self, look: impl Fn() -> S) {
+        let every = match self.place {
+            Place::Bar(_) => DRAW_EVERY,
+            Place::Lines => LINE_EVERY,
+            Place::Nowhere => return std::future::pending().await,
         };
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         ticks.tick().await;
         loop {
-            self.draw(look());
+            self.draw(&look());
             ticks.tick().await;
         }
     }
 
-    fn draw(&mut self, now: Snapshot) {
-        let rate = self.rate(now.completed + now.failed);
-        match &self.shown {
-            Shown::Bar(bar) => {
-                if bar.length() != now.total {
-                    bar.set_style(style(now.total.is_some()));
-                    if let Some(total) = now.total {
+    fn draw(&mut self, now: &impl Shown) {
+        let rate = self.rate(now.done());
+        match &self.place {
+            Place::Bar(bar) => {
+                if bar.length() != now.total() {
+                    bar.set_style(style(now.total().is_some()));
+                    if let Some(total) = now.total() {
                         bar.set_length(total);
                     }
                 }
-                bar.set_position(now.completed + now.failed);
-                bar.set_message(describe(&now, rate));
+                bar.set_position(now.done());
+                bar.set_message(now.describe(rate));
                 bar.tick();
             }
-            Shown::Lines if rate.is_some() => {
+            Place::Lines if rate.is_some() => {
                 // Nobody is left to tell where this cannot be written.
-                let _ = writeln!(std::io::stderr(), "gristmill: {}", describe(&now, rate));
+                let _ = writeln!(std::io::stderr(), "gristmill: {}", now.describe(rate));
             }
-            Shown::Lines | Shown::Nowhere => {}
+            Place::Lines | Place::Nowhere => {}
         }
     }
 
@@ -121,7 +147,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if let Shown::Bar(bar) = &self.shown {
+        if let Place::Bar(bar) = &self.place {
             bar.finish_and_clear();
         }
     }
@@ -202,7 +228,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_rate_is_of_the_last_seconds() {
         let mut progress = Progress {
-            shown: Shown::Nowhere,
+            place: Place::Nowhere,
             samples: VecDeque::new(),
         };
         assert_eq!(progress.rate(0), None);

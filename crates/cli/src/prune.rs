@@ -10,7 +10,7 @@ use crate::span::show_count;
 
 /// Runs the command.
 pub async fn prune(arguments: PruneArguments) -> anyhow::Result<Exit> {
-    let store = arguments.store.open_existing()?;
+    let store = arguments.store.open_existing().await?;
     let age_ms = i64::try_from(milliseconds(arguments.older_than)).unwrap_or(i64::MAX);
     let options = PruneOptions {
         finished_before: SystemClock.now().plus_ms(-age_ms),

@@ -17,8 +17,9 @@ const PAGE_BATCHES: u32 = 256;
 
 /// Runs the command.
 pub async fn results(arguments: ResultsArguments) -> anyhow::Result<Exit> {
-    let store = arguments.store.open_existing()?;
-    if is_same_file(&arguments.output, &arguments.store.store) {
+    let store = arguments.store.open_existing().await?;
+    let file = arguments.store.store.file();
+    if file.is_some_and(|file| is_same_file(&arguments.output, file)) {
         bail!(
             "--output {} is the store; name another file",
             arguments.output.display()

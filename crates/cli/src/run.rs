@@ -12,6 +12,7 @@ mod plan;
 mod writer;
 
 pub use identity::{ScriptIdentity, kind_of};
+pub use lock::RunLock;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,11 +33,11 @@ use crate::open_store::engine_over;
 use crate::output::{LineForm, Output, OutputError, OutputStatistics, print_line};
 use crate::progress::{Progress, Snapshot};
 use crate::script::{detect, start};
+use crate::store_location::StoreLocation;
 use crate::summary::{Standing, Summary};
 use backlog::Backlog;
 use feeder::{Fed, FeedError, Feeder};
 use identity::queue_of;
-use lock::RunLock;
 use plan::{Plan, Request};
 use writer::{Stage, WriteError, Writer, Written};
 
@@ -49,11 +50,12 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Exit> {
     )?;
     let processes = arguments.concurrency.processes();
     // A script that cannot be run is told before a store is made, a run begun or an old one forgotten.
-    let mut handler = match arguments.store.store.exists() {
-        true => None,
-        false => Some(start(request.script.clone(), processes).await?),
+    let is_new = arguments.store.store.file().is_some_and(|file| !file.exists());
+    let mut handler = match is_new {
+        true => Some(start(request.script.clone(), processes).await?),
+        false => None,
     };
-    let store = arguments.store.open_or_create()?;
+    let store = arguments.store.open_or_create().await?;
     let _lock = RunLock::take(&arguments.store.store, &request.name)?;
     if handler.is_none() && (arguments.restart || store.run(&request.name).await?.is_none()) {
         handler = Some(start(request.script.clone(), processes).await?);
@@ -65,7 +67,7 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Exit> {
         LineForm::Outcome
     };
     let output = Output::create(arguments.output_file(), form)?;
-    let engine = engine_over(store).await?;
+    let engine = engine_over(store, &arguments.lease).await?;
     let ended = Run {
         arguments: &arguments,
         request: &request,
@@ -435,11 +437,11 @@ impl Run<'_> {
 
     /// The option that names the store in commands that are suggested.
     fn store_option(&self) -> String {
-        let path = &self.arguments.store.store;
-        if path.as_os_str() == "gristmill.db" {
-            String::new()
-        } else {
-            format!(" --store '{}'", path.display())
+        match &self.arguments.store.store {
+            StoreLocation::File(path) if path.as_os_str() == "gristmill.db" => String::new(),
+            // It may hold a password, which belongs into the environment.
+            StoreLocation::Postgres(url) if url.has_password() => String::new(),
+            location => format!(" --store '{location}'"),
         }
     }
 }

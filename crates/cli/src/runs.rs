@@ -11,7 +11,7 @@ use crate::table::{Align, Table};
 
 /// Runs the command.
 pub async fn runs(arguments: RunsArguments) -> anyhow::Result<Exit> {
-    let store = arguments.store.open_existing()?;
+    let store = arguments.store.open_existing().await?;
     let mut table = Table::new(&[
         ("run", Align::Left),
         ("state", Align::Left),

@@ -31,7 +31,7 @@ pub async fn serve(arguments: ServeArguments) -> anyhow::Result<Exit> {
             Some(Scripts::start(scripts, &arguments.kinds, arguments.concurrency.processes()).await?)
         }
     };
-    let engine = engine_over(arguments.store.open_or_create()?).await?;
+    let engine = engine_over(arguments.store.open_or_create().await?, &arguments.lease).await?;
     let tls = arguments.tls_cert.zip(arguments.tls_key);
     let options = ServeOptions {
         listen: arguments.listen,

@@ -9,7 +9,7 @@ use crate::span::show_microseconds;
 
 /// Runs the command.
 pub async fn show(arguments: ShowArguments) -> anyhow::Result<Exit> {
-    let store = arguments.store.open_existing()?;
+    let store = arguments.store.open_existing().await?;
     let Some(details) = store.job(arguments.job).await? else {
         eprintln!(
             "error: there is no job {}; `gristmill jobs` lists those that there are",

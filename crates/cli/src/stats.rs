@@ -12,7 +12,7 @@ use crate::table::{Align, Table};
 
 /// Runs the command.
 pub async fn stats(arguments: StatsArguments) -> anyhow::Result<Exit> {
-    let store = arguments.store.open_existing()?;
+    let store = arguments.store.open_existing().await?;
     let stats = store.stats().await?;
     if arguments.json {
         print_line(&serde_json::to_string(&stats)?)?;
@@ -90,5 +90,23 @@ fn sizes(stats: &StoreStats) -> String {
         ("workers", stats.workers),
     ];
     let rows = rows.map(|(name, count)| format!("{} {name}", show_count(count)));
-    format!("{} on disk: {}", show_bytes(stats.size_bytes), rows.join(", "))
+    let total = format!("{} on disk: {}", show_bytes(stats.size_bytes), rows.join(", "));
+    if stats.tables.is_empty() {
+        return total;
+    }
+    let mut table = Table::new(&[
+        ("table", Align::Left),
+        ("rows", Align::Right),
+        ("indexes", Align::Right),
+        ("dead rows", Align::Right),
+    ]);
+    for size in &stats.tables {
+        table.row([
+            size.table.clone(),
+            show_bytes(size.row_bytes),
+            show_bytes(size.index_bytes),
+            show_count(size.rows_dead),
+        ]);
+    }
+    format!("{total}\n\n{}", table.text())
 }

@@ -84,7 +84,7 @@ async fn submit_payloads(arguments: &SubmitArguments, options: BatchOptions) -> 
         batches.push(builder.finish());
     }
     let counts: Vec<u32> = batches.iter().map(|payloads| payloads.count()).collect();
-    let store = arguments.store.open_or_create()?;
+    let store = arguments.store.open_or_create().await?;
     let batches = batches
         .into_iter()
         .map(|payloads| new_batch(arguments, &options, payloads))
@@ -108,7 +108,7 @@ async fn submit_file(
         jobs_max: arguments.batch,
         ..BatchLimits::default()
     })?;
-    let store: Arc<dyn Store> = arguments.store.open_or_create()?;
+    let store: Arc<dyn Store> = arguments.store.open_or_create().await?;
     let mut submitted = Submitted::default();
     let mut hops = BatchStats::default();
     let result = async {

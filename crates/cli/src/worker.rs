@@ -24,7 +24,7 @@ pub async fn worker(arguments: WorkerArguments) -> anyhow::Result<Exit> {
         concurrency: scripts.concurrency(),
         ..WorkerSettings::default()
     };
-    let engine = engine_over(arguments.store.open_or_create()?).await?;
+    let engine = engine_over(arguments.store.open_or_create().await?, &arguments.lease).await?;
     let mut builder = engine.worker();
     builder
         .settings(settings)

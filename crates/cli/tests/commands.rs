@@ -1,16 +1,25 @@
 //! The commands beside `run`.
 
+#[macro_use]
 mod workspace;
 
 use serde_json::json;
 use workspace::{Workspace, json_lines, numbers};
 
+on_each_store! {
+    jobs_are_submitted_listed_run_and_shown,
+    a_file_is_submitted_in_batches_and_its_bad_lines_are_told,
+    delayed_and_expiring_jobs_say_when,
+    a_worker_ends_what_runs_when_it_is_interrupted,
+    old_batches_are_pruned_once_they_are_told,
+    runs_are_listed_and_a_wrong_name_names_the_right_ones,
+}
+
 const DOUBLE: &str =
     "def main(payload):\n    if payload == 3:\n        raise ValueError('three')\n    return payload * 2\n";
 
-#[test]
-fn jobs_are_submitted_listed_run_and_shown() {
-    let workspace = Workspace::new();
+fn jobs_are_submitted_listed_run_and_shown(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
     workspace.write("double.py", DOUBLE);
     assert_eq!(workspace.run("submit double 1 2 3").expect(0), "1:0\n1:1\n1:2\n");
     let listed = workspace.run("jobs --state waiting").expect(0);
@@ -49,9 +58,8 @@ fn jobs_are_submitted_listed_run_and_shown() {
     }
 }
 
-#[test]
-fn a_file_is_submitted_in_batches_and_its_bad_lines_are_told() {
-    let workspace = Workspace::new();
+fn a_file_is_submitted_in_batches_and_its_bad_lines_are_told(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
     workspace.write("items.jsonl", format!("{}nope\n", numbers(2_500)));
     let ended = workspace.run("submit k --input items.jsonl --queue slow --priority -3 --json");
     let told = json_lines(&ended.expect(1)).remove(0);
@@ -83,9 +91,8 @@ fn a_file_is_submitted_in_batches_and_its_bad_lines_are_told() {
     assert!(error.contains("or --all"), "{error}");
 }
 
-#[test]
-fn delayed_and_expiring_jobs_say_when() {
-    let workspace = Workspace::new();
+fn delayed_and_expiring_jobs_say_when(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
     workspace
         .run("submit k 1 --delay 1h --timeout 30s --retries 2")
         .expect(0);
@@ -99,9 +106,8 @@ fn delayed_and_expiring_jobs_say_when() {
     assert!((3_590_000..=3_600_000).contains(&wait_ms), "{wait_ms}");
 }
 
-#[test]
-fn a_worker_ends_what_runs_when_it_is_interrupted() {
-    let workspace = Workspace::new();
+fn a_worker_ends_what_runs_when_it_is_interrupted(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
     workspace.write_stopping_script(2);
     workspace.run("submit k 2").expect(0);
     let child = workspace.spawn("worker stopping.py --kind k --json", std::process::Stdio::null());
@@ -114,9 +120,8 @@ fn a_worker_ends_what_runs_when_it_is_interrupted() {
     assert_eq!(workspace.run("results --batch 1 --values").expect(0), "4\n");
 }
 
-#[test]
-fn old_batches_are_pruned_once_they_are_told() {
-    let workspace = Workspace::new();
+fn old_batches_are_pruned_once_they_are_told(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
     workspace
         .write("double.py", DOUBLE)
         .write("items.jsonl", "1\n2\n");
@@ -135,9 +140,8 @@ fn old_batches_are_pruned_once_they_are_told() {
     assert_eq!(json_lines(&workspace.run("jobs --json").expect(0)).len(), 1);
 }
 
-#[test]
-fn runs_are_listed_and_a_wrong_name_names_the_right_ones() {
-    let workspace = Workspace::new();
+fn runs_are_listed_and_a_wrong_name_names_the_right_ones(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
     workspace
         .write("double.py", DOUBLE)
         .write("items.jsonl", "1\n3\n");

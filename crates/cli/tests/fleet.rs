@@ -1,57 +1,28 @@
 //! Servers, agents and tokens, with real scripts over real HTTP.
 
+mod processes;
+#[macro_use]
 mod workspace;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 
+use processes::Server;
 use serde_json::json;
-use workspace::{Workspace, json_lines, numbers};
+use workspace::{Workspace, json_lines, numbers, send_signal};
+
+on_each_store! {
+    an_agent_runs_a_servers_jobs_one_by_one_and_in_batches,
+    a_standalone_server_runs_what_is_submitted_over_http,
+    an_agent_that_is_interrupted_gives_back_what_it_has_not_begun,
+}
 
 const DOUBLE: &str =
     "def main(payload):\n    if payload == 3:\n        raise ValueError('three')\n    return payload * 2\n";
 
-/// A server that is killed when the test ends.
-struct Server {
-    child: Child,
-    url: String,
-}
-
-impl Server {
-    fn start(workspace: &Workspace, arguments: &str) -> Server {
-        let mut child = workspace.spawn(&format!("serve --listen 127.0.0.1:0 {arguments}"), Stdio::null());
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let url = loop {
-            let line = lines.next().expect("the server says where it listens").unwrap();
-            if let Some((_, url)) = line.split_once("listening on ") {
-                break url.to_owned();
-            }
-        };
-        // What else it says is read, so that it never waits for a reader.
-        std::thread::spawn(move || lines.for_each(drop));
-        Server { child, url }
-    }
-
-    fn stop(mut self) {
-        signal(&self.child, "TERM");
-        assert_eq!(self.child.wait().unwrap().code(), Some(143));
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn signal(child: &Child, name: &str) {
-    let sent = Command::new("kill")
-        .args([&format!("-{name}"), &child.id().to_string()])
-        .status()
-        .unwrap();
-    assert!(sent.success());
+fn start(workspace: &Workspace, arguments: &str) -> Server {
+    Server::start(workspace.command(&format!("serve --listen 127.0.0.1:0 {arguments}")))
 }
 
 fn agent(workspace: &Workspace, server: &Server, arguments: &str, token: &str) -> workspace::Ended {
@@ -66,15 +37,14 @@ fn agent(workspace: &Workspace, server: &Server, arguments: &str, token: &str) -
         .into()
 }
 
-#[test]
-fn an_agent_runs_a_servers_jobs_one_by_one_and_in_batches() {
+fn an_agent_runs_a_servers_jobs_one_by_one_and_in_batches(new_workspace: fn() -> Workspace) {
     for arguments in ["--drain", "--drain --batch 1000"] {
-        let workspace = Workspace::new();
+        let workspace = new_workspace();
         workspace
             .write("double.py", DOUBLE)
             .write("items.jsonl", numbers(200));
         workspace.run("submit double --input items.jsonl").expect(0);
-        let server = Server::start(&workspace, "");
+        let server = start(&workspace, "");
         let totals = json_lines(&agent(&workspace, &server, arguments, "").expect(1)).remove(0);
         assert_eq!(
             totals,
@@ -112,7 +82,7 @@ fn tokens_decide_who_may_work() {
         create("--role agent --group g --queue other"),
     );
     let submit = create("--role submit --group web --queue *");
-    let server = Server::start(&workspace, "--trust trust");
+    let server = start(&workspace, "--trust trust");
     for (token, says) in [
         ("", "401"),
         ("nonsense", "401"),
@@ -140,7 +110,7 @@ fn tokens_decide_who_may_work() {
             .expect(0),
         format!("{id} revoked\n")
     );
-    let late = Server::start(&workspace, "--trust trust");
+    let late = start(&workspace, "--trust trust");
     let error = agent(&workspace, &late, "--drain", &good).error();
     assert!(error.contains("revoked"), "{error}");
     workspace.run("token rotate-key --trust trust").expect(0);
@@ -177,11 +147,10 @@ fn what_cannot_be_is_refused_with_what_would_be_right() {
     );
 }
 
-#[test]
-fn a_standalone_server_runs_what_is_submitted_over_http() {
-    let workspace = Workspace::new();
+fn a_standalone_server_runs_what_is_submitted_over_http(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
     workspace.write("double.py", DOUBLE);
-    let server = Server::start(&workspace, "double.py --kind double");
+    let server = start(&workspace, "double.py --kind double");
     let body = r#"{"kind":"double","payloads":[1,2,3],"retry":{"attempts_max":1}}"#;
     let submitted = exchange(&server, "POST /api/v1/jobs", body);
     assert!(submitted.contains("\"first\":\"1:0\""), "{submitted}");
@@ -203,7 +172,7 @@ fn a_standalone_server_runs_what_is_submitted_over_http() {
 
 /// One request, and the whole answer as text.
 fn exchange(server: &Server, line: &str, body: &str) -> String {
-    let mut connection = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
+    let mut connection = TcpStream::connect(server.address()).unwrap();
     let length = body.len();
     let request = format!(
         "{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
@@ -215,9 +184,8 @@ fn exchange(server: &Server, line: &str, body: &str) -> String {
     answer
 }
 
-#[test]
-fn an_agent_that_is_interrupted_gives_back_what_it_has_not_begun() {
-    let workspace = Workspace::new();
+fn an_agent_that_is_interrupted_gives_back_what_it_has_not_begun(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
     workspace
         .write(
             "double.py",
@@ -225,7 +193,7 @@ fn an_agent_that_is_interrupted_gives_back_what_it_has_not_begun() {
         )
         .write("items.jsonl", numbers(20_000));
     workspace.run("submit double --input items.jsonl").expect(0);
-    let server = Server::start(&workspace, "");
+    let server = start(&workspace, "");
     let mut command = workspace.command("agent double.py --kind double --batch 5000 --json --quiet");
     let mut child = command
         .env("BASE_URL", &server.url)
@@ -236,7 +204,7 @@ fn an_agent_that_is_interrupted_gives_back_what_it_has_not_begun() {
     while !workspace.path("begun").exists() {
         std::thread::yield_now();
     }
-    signal(&child, "INT");
+    send_signal(&child, "-INT");
     assert_eq!(child.wait().unwrap().code(), Some(130));
     server.stop();
     let counts = json_lines(&workspace.run("stats --json").expect(0)).remove(0);
@@ -247,4 +215,32 @@ fn an_agent_that_is_interrupted_gives_back_what_it_has_not_begun() {
         20_000,
         "{counts}"
     );
+}
+
+#[test]
+fn a_container_is_told_what_it_is_by_its_environment() {
+    let workspace = Workspace::new();
+    workspace.write("double.py", DOUBLE);
+    workspace.run("submit double 1 2").expect(0);
+    let mut server = workspace.command("");
+    server.envs([("MODE", "server"), ("GRISTMILL_LISTEN", "127.0.0.1:0")]);
+    let server = Server::start(server);
+    for mode in ["agent", "agent-batch"] {
+        workspace.run("submit double 1 2").expect(0);
+        let mut agent = workspace.command("double.py --kind double --drain --json --quiet");
+        agent.envs([
+            ("MODE", mode),
+            ("BASE_URL", server.url.as_str()),
+            ("BATCH_PULL_SIZE", "7"),
+        ]);
+        let ended: workspace::Ended = agent.output().unwrap().into();
+        assert!(
+            json_lines(&ended.expect(0))[0]["completed"].as_u64() >= Some(2),
+            "{mode}"
+        );
+    }
+    server.stop();
+    let mut worker = workspace.command("double.py --kind double --drain --json --quiet");
+    let ended: workspace::Ended = worker.env("MODE", "worker").output().unwrap().into();
+    assert_eq!(json_lines(&ended.expect(0))[0]["completed"], 0);
 }

@@ -7,11 +7,12 @@ use std::path::PathBuf;
 
 use workspace::Workspace;
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 22] = [
     "",
     "run",
     "submit",
     "worker",
+    "schedule",
     "serve",
     "agent",
     "token",
@@ -23,6 +24,11 @@ const COMMANDS: [&str; 16] = [
     "runs",
     "stats",
     "prune",
+    "ingest",
+    "recall",
+    "ask",
+    "memory",
+    "mcp",
     "completions",
 ];
 

@@ -1,5 +1,6 @@
 //! `gristmill run` after Ctrl-C, kill -9 and changes of its script and input.
 
+#[macro_use]
 mod workspace;
 
 use std::fs;
@@ -7,6 +8,14 @@ use std::process::Stdio;
 
 use serde_json::json;
 use workspace::{Ended, Workspace, json_lines, numbers, send_signal};
+
+on_each_store! {
+    after_kill_9_the_same_command_goes_on_and_repeats_nothing_that_was_committed,
+    the_first_ctrl_c_drains_and_commits_and_tells_how_to_go_on,
+    two_at_once_are_one_too_many,
+    failed_jobs_can_be_retried_with_a_better_script,
+    a_cancel_from_elsewhere_ends_the_run,
+}
 
 const COMMAND: &str = "run stopping.py --input items.jsonl --output out.jsonl --batch 100 -j 1 --json";
 
@@ -44,9 +53,10 @@ fn check_whole_output(workspace: &Workspace, last: u64) {
     );
 }
 
-#[test]
-fn after_kill_9_the_same_command_goes_on_and_repeats_nothing_that_was_committed() {
-    let workspace = Workspace::new();
+fn after_kill_9_the_same_command_goes_on_and_repeats_nothing_that_was_committed(
+    new_workspace: fn() -> Workspace,
+) {
+    let workspace = new_workspace();
     workspace.write_stopping_script(2_500);
     workspace.write("items.jsonl", numbers(5_000));
     let mut child = run_until_stopped(&workspace);
@@ -85,10 +95,9 @@ fn after_kill_9_the_same_command_goes_on_and_repeats_nothing_that_was_committed(
     assert_eq!(workspace.ran(), runs_before);
 }
 
-#[test]
-fn the_first_ctrl_c_drains_and_commits_and_tells_how_to_go_on() {
+fn the_first_ctrl_c_drains_and_commits_and_tells_how_to_go_on(new_workspace: fn() -> Workspace) {
     for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
-        let workspace = Workspace::new();
+        let workspace = new_workspace();
         workspace.write_stopping_script(2_500);
         workspace.write("items.jsonl", numbers(5_000));
         let child = run_until_stopped(&workspace);
@@ -143,9 +152,8 @@ fn the_second_ctrl_c_leaves_at_once() {
     check_whole_output(&workspace, 100);
 }
 
-#[test]
-fn two_at_once_are_one_too_many() {
-    let workspace = Workspace::new();
+fn two_at_once_are_one_too_many(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
     workspace.write_stopping_script(10);
     workspace.write("items.jsonl", numbers(100));
     let child = run_until_stopped(&workspace);
@@ -261,9 +269,8 @@ fn standard_input_is_compared_too() {
     assert!(error.contains("it is shorter than before"), "{error}");
 }
 
-#[test]
-fn failed_jobs_can_be_retried_with_a_better_script() {
-    let workspace = Workspace::new();
+fn failed_jobs_can_be_retried_with_a_better_script(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
     workspace
         .write(
             "a.py",
@@ -286,9 +293,8 @@ fn failed_jobs_can_be_retried_with_a_better_script() {
     );
 }
 
-#[test]
-fn a_cancel_from_elsewhere_ends_the_run() {
-    let workspace = Workspace::new();
+fn a_cancel_from_elsewhere_ends_the_run(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
     workspace.write_stopping_script(250);
     workspace.write("items.jsonl", numbers(1_000));
     let child = run_until_stopped(&workspace);

@@ -1,5 +1,6 @@
 //! `gristmill run` from end to end, with real scripts.
 
+#[macro_use]
 mod workspace;
 
 use std::io::Write;
@@ -8,11 +9,16 @@ use std::process::Stdio;
 use serde_json::json;
 use workspace::{Workspace, exists, json_lines, numbers};
 
+on_each_store! {
+    a_python_script_runs_over_jsonl_and_the_output_is_in_order,
+    bad_lines_fail_with_their_place_and_leave_the_others_alone,
+    a_limit_stops_and_the_same_command_without_it_goes_on,
+}
+
 const WORDS_PY: &str = "def main(payload):\n    return {'words': len(payload['text'].split())}\n";
 
-#[test]
-fn a_python_script_runs_over_jsonl_and_the_output_is_in_order() {
-    let workspace = Workspace::new();
+fn a_python_script_runs_over_jsonl_and_the_output_is_in_order(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
     let items: String = (0..2_500)
         .map(|count| format!("{{\"text\": \"{}\"}}\n", "word ".repeat(count % 7)))
         .collect();
@@ -113,9 +119,8 @@ fn csv_lines_gzip_zstd_and_standard_input_are_read() {
     );
 }
 
-#[test]
-fn bad_lines_fail_with_their_place_and_leave_the_others_alone() {
-    let workspace = Workspace::new();
+fn bad_lines_fail_with_their_place_and_leave_the_others_alone(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
     let mut items = b"1\n{\"a\":\n2\n\"\xff\"\n\n".to_vec();
     items.extend(format!("\"{}\"\n3\n", "x".repeat(50 << 20)).into_bytes());
     workspace
@@ -190,9 +195,8 @@ fn failures_carry_their_traceback_and_are_counted_by_kind() {
     assert_eq!(bare.lines().filter(|line| *line == "null").count(), 10);
 }
 
-#[test]
-fn a_limit_stops_and_the_same_command_without_it_goes_on() {
-    let workspace = Workspace::new();
+fn a_limit_stops_and_the_same_command_without_it_goes_on(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
     workspace
         .write("same.py", "def main(payload):\n    return payload\n")
         .write("items.jsonl", numbers(3_000));

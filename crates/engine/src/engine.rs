@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::{Stream, StreamExt};
 use gristmill_batching::EndReason;
-use gristmill_model::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX};
+use gristmill_model::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX, LEASE_LOST_AFTER_MS};
 use gristmill_model::{
     BatchId, BatchOptions, Clock, JobError, JobId, JobState, NewBatch, PackedArray, PackedBuilder,
     PackedError, SystemClock,
@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 use crate::events::{Event, EventHub, Events};
 use crate::housekeeping;
 use crate::kind::Kind;
+use crate::schedules;
 use crate::work::WorkerBuilder;
 
 /// How many jobs one batch gets when many are submitted.
@@ -40,8 +41,11 @@ pub struct EngineSettings {
     /// How long ended batches are kept; for ever where `None`. Batches with dead jobs are kept until
     /// someone retries or discards those.
     pub retention: Option<Retention>,
-    /// Whether this engine keeps the house (rescue, expiry, retention). Several may; one must.
+    /// Whether this engine keeps the house (rescue, expiry, retention, schedules). Several may; one must.
     pub housekeeping: bool,
+    /// Without a heartbeat for so long, a worker's jobs are given to others; its own workers' hearts beat as often as
+    /// that needs. The same for all programs on one store. Milliseconds.
+    pub lease_lost_after_ms: i64,
 }
 
 impl Default for EngineSettings {
@@ -50,6 +54,7 @@ impl Default for EngineSettings {
             clock: Arc::new(SystemClock),
             retention: None,
             housekeeping: true,
+            lease_lost_after_ms: LEASE_LOST_AFTER_MS,
         }
     }
 }
@@ -100,14 +105,12 @@ struct Shared {
     settings: EngineSettings,
     events: EventHub,
     hops: HopRecorder,
-    housekeeping: Option<JoinHandle<()>>,
+    housekeeping: Vec<JoinHandle<()>>,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if let Some(housekeeping) = &self.housekeeping {
-            housekeeping.abort();
-        }
+        self.housekeeping.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -122,23 +125,21 @@ impl Engine {
     /// Must be called within a tokio runtime.
     pub async fn new(store: Arc<dyn Store>, settings: EngineSettings) -> Result<Engine, EngineError> {
         let hops = HopRecorder::default();
-        let housekeeping = if settings.housekeeping {
-            housekeeping::rescue(&*store, &*settings.clock).await?;
-            let (store, clock) = (store.clone(), settings.clock.clone());
-            Some(tokio::spawn(housekeeping::keep(
-                store,
-                clock,
-                settings.retention,
-                hops.clone(),
-            )))
-        } else {
-            None
-        };
+        let events = EventHub::new();
+        let mut housekeeping = Vec::new();
+        if settings.housekeeping {
+            housekeeping::rescue(&*store, &settings).await?;
+            let kept = housekeeping::keep(store.clone(), settings.clone(), hops.clone());
+            housekeeping.push(tokio::spawn(kept));
+            let (clock, events) = (settings.clock.clone(), events.clone());
+            let kept = schedules::keep(store.clone(), clock, events, hops.clone());
+            housekeeping.push(tokio::spawn(kept));
+        }
         Ok(Engine {
             shared: Arc::new(Shared {
                 store,
                 settings,
-                events: EventHub::new(),
+                events,
                 hops,
                 housekeeping,
             }),
@@ -153,6 +154,19 @@ impl Engine {
     /// Where it takes the time from.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.shared.settings.clock
+    }
+
+    /// Without a heartbeat for so long, a worker's jobs are given to others. Milliseconds.
+    pub fn lease_lost_after_ms(&self) -> i64 {
+        self.shared.settings.lease_lost_after_ms
+    }
+
+    pub(crate) fn event_hub(&self) -> &EventHub {
+        &self.shared.events
+    }
+
+    pub(crate) fn hops(&self) -> &HopRecorder {
+        &self.shared.hops
     }
 
     // --- submitting ---
@@ -259,6 +273,7 @@ impl Engine {
             self.shared.store.clone(),
             self.clock().clone(),
             self.shared.events.clone(),
+            self.lease_lost_after_ms(),
         )
     }
 
@@ -310,14 +325,12 @@ impl Engine {
 
     /// Makes the jobs of dead or silent workers claimable again now; the housekeeping does so by itself.
     pub async fn rescue(&self) -> Result<Rescued, EngineError> {
-        Ok(housekeeping::rescue(&*self.shared.store, &**self.clock()).await?)
+        Ok(housekeeping::rescue(&*self.shared.store, &self.shared.settings).await?)
     }
 
     /// Closes the store. Workers must have been stopped.
     pub async fn close(&self) -> Result<(), EngineError> {
-        if let Some(housekeeping) = &self.shared.housekeeping {
-            housekeeping.abort();
-        }
+        self.shared.housekeeping.iter().for_each(JoinHandle::abort);
         self.shared.store.record(self.shared.hops.take()).await?;
         Ok(self.shared.store.close().await?)
     }
@@ -338,7 +351,7 @@ fn end_reason(payloads: &PackedArray) -> EndReason {
     }
 }
 
-fn push<K: Kind>(builder: &mut PackedBuilder, payload: &K::Payload) -> Result<(), EngineError> {
+pub(crate) fn push<K: Kind>(builder: &mut PackedBuilder, payload: &K::Payload) -> Result<(), EngineError> {
     builder.push_value(payload).map_err(|error| match error {
         PackedError::NotJson { reason, .. } => EngineError::Type {
             what: "payload",

@@ -1,26 +1,26 @@
 //! What is done in the background: rescue, expiry, retention.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use gristmill_model::limits::LEASE_LOST_AFTER_MS;
-use gristmill_model::{Clock, WorkerId};
+use gristmill_model::WorkerId;
 use gristmill_store::{PruneOptions, Rescued, Store, StoreError};
 
 use gristmill_worker::HopRecorder;
 
-use crate::engine::Retention;
+use crate::engine::EngineSettings;
 use crate::process;
 
-/// How often the house is kept. With [`LEASE_LOST_AFTER_MS`] it bounds how long a dead worker's jobs wait.
-const EVERY: Duration = Duration::from_secs(4);
+/// How many rounds fit into the time after which a silent worker's leases are lost: a dead worker's jobs wait for that
+/// time and a round, 17.5 s with the usual 15 s.
+const ROUNDS_PER_LEASE: u64 = 6;
 
-/// Every so many rounds, old batches are pruned.
-const PRUNE_EVERY_ROUNDS: u32 = 15;
+/// Old batches are pruned so often.
+const PRUNE_EVERY: Duration = Duration::from_secs(60);
 
 /// Makes the jobs of workers that are dead or silent claimable again.
-pub(crate) async fn rescue(store: &dyn Store, clock: &dyn Clock) -> Result<Rescued, StoreError> {
-    let silent_before = clock.now().plus_ms(-LEASE_LOST_AFTER_MS);
+pub(crate) async fn rescue(store: &dyn Store, settings: &EngineSettings) -> Result<Rescued, StoreError> {
+    let silent_before = store.now().plus_ms(-settings.lease_lost_after_ms);
     let workers = store.workers().await?;
     let dead: Vec<WorkerId> = workers
         .iter()
@@ -43,18 +43,14 @@ pub(crate) async fn rescue(store: &dyn Store, clock: &dyn Clock) -> Result<Rescu
 }
 
 /// Keeps the house until it is aborted. An error is told and the next round tries again.
-pub(crate) async fn keep(
-    store: Arc<dyn Store>,
-    clock: Arc<dyn Clock>,
-    retention: Option<Retention>,
-    hops: HopRecorder,
-) {
-    let mut ticks = tokio::time::interval(EVERY);
+pub(crate) async fn keep(store: Arc<dyn Store>, settings: EngineSettings, hops: HopRecorder) {
+    let every_ms = settings.lease_lost_after_ms.unsigned_abs() / ROUNDS_PER_LEASE;
+    let mut ticks = tokio::time::interval(Duration::from_millis(every_ms.max(1)));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut round = 0u32;
+    let mut pruned_at: Option<Instant> = None;
     loop {
         ticks.tick().await;
-        if let Err(error) = rescue(&*store, &*clock).await {
+        if let Err(error) = rescue(&*store, &settings).await {
             tracing::warn!(%error, "rescuing dead workers' jobs failed; trying again soon");
         }
         if let Err(error) = store.expire().await {
@@ -65,9 +61,11 @@ pub(crate) async fn keep(
             hops.give_back(&moved);
             tracing::warn!(%error, "the batch statistics were not stored; trying again soon");
         }
-        if let Some(retention) = retention.filter(|_| round.is_multiple_of(PRUNE_EVERY_ROUNDS)) {
+        let is_due = pruned_at.is_none_or(|at| at.elapsed() >= PRUNE_EVERY);
+        if let Some(retention) = settings.retention.filter(|_| is_due) {
+            pruned_at = Some(Instant::now());
             let options = PruneOptions {
-                finished_before: clock.now().plus_ms(-retention.age_ms),
+                finished_before: settings.clock.now().plus_ms(-retention.age_ms),
                 keep_batches: retention.keep_batches,
                 dead_too: false,
                 dry_run: false,
@@ -76,6 +74,5 @@ pub(crate) async fn keep(
                 tracing::warn!(%error, "pruning failed; trying again later");
             }
         }
-        round = round.wrapping_add(1);
     }
 }

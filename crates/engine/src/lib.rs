@@ -33,11 +33,15 @@ pub mod events;
 mod housekeeping;
 pub mod kind;
 pub mod process;
+pub mod schedules;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod work;
 
 pub use engine::{Engine, EngineError, EngineSettings, Retention};
 pub use events::{Event, Events};
-pub use gristmill_model::{JobError, JobId, RetryPolicy};
+pub use gristmill_model::{JobError, JobId, RecurrenceRule, RetryPolicy};
 pub use gristmill_worker::{Handler, Job, Observer, SourceError, Stopper, WorkerSettings, WorkerSummary};
 pub use kind::Kind;
+pub use schedules::ScheduleOptions;
 pub use work::{RunningWorker, WorkerBuilder};

@@ -22,18 +22,25 @@ pub struct WorkerBuilder {
     events: EventHub,
     name: String,
     settings: WorkerSettings,
+    lease_lost_after_ms: i64,
     handlers: Vec<(Arc<str>, Arc<dyn Handler>)>,
     observer: Option<Arc<dyn Observer>>,
 }
 
 impl WorkerBuilder {
-    pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, events: EventHub) -> Self {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        events: EventHub,
+        lease_lost_after_ms: i64,
+    ) -> Self {
         WorkerBuilder {
             store,
             clock,
             events,
             name: format!("worker-{}", std::process::id()),
             settings: WorkerSettings::default(),
+            lease_lost_after_ms,
             handlers: Vec::new(),
             observer: None,
         }
@@ -95,6 +102,12 @@ impl WorkerBuilder {
         self
     }
 
+    /// Lets it end when nothing can be claimed now, whatever can be later.
+    pub fn until_idle(&mut self) -> &mut Self {
+        self.settings.until_idle = true;
+        self
+    }
+
     /// Tells `observer` what the worker claims and commits.
     pub fn observer(&mut self, observer: Arc<dyn Observer>) -> &mut Self {
         self.observer = Some(observer);
@@ -117,7 +130,8 @@ impl WorkerBuilder {
     }
 
     fn build(&mut self) -> Worker {
-        let source = StoreSource::new(self.store.clone(), process::this_worker(self.name.clone()));
+        let worker = process::this_worker(self.name.clone());
+        let source = StoreSource::new(self.store.clone(), worker, self.lease_lost_after_ms);
         let observer = EventObserver {
             hub: self.events.clone(),
             next: self.observer.take(),

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use gristmill_engine::{
-    Engine, EngineError, EngineSettings, Event, Job, JobError, JobId, Kind, RetryPolicy, WorkerSettings,
+    Engine, EngineError, EngineSettings, Event, Job, JobError, JobId, Kind, RecurrenceRule, RetryPolicy,
+    ScheduleOptions, WorkerSettings,
 };
 use gristmill_model::limits::{LEASE_LOST_AFTER_MS, RESCUES_MAX};
 use gristmill_model::{BatchOptions, JobState, ManualClock, Timestamp};
@@ -37,23 +38,12 @@ async fn square(job: Job<i64>) -> Result<i64, JobError> {
     Ok(job.payload * job.payload)
 }
 
-struct Fixture {
-    engine: Engine,
-    clock: Arc<ManualClock>,
-    folder: tempfile::TempDir,
-}
-
-impl Fixture {
-    async fn new() -> Fixture {
-        let folder = tempfile::tempdir().expect("a folder");
-        let clock = Arc::new(ManualClock::new(Timestamp(1_000_000)));
-        let engine = open(&folder.path().join("jobs.db"), &clock).await;
-        Fixture {
-            engine,
-            clock,
-            folder,
-        }
-    }
+/// An engine on a store of its own, the clock that both go by, and the folder, which is deleted when it is dropped.
+async fn fixture() -> (Engine, Arc<ManualClock>, tempfile::TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let clock = Arc::new(ManualClock::new(Timestamp(1_000_000)));
+    let engine = open(&folder.path().join("jobs.db"), &clock).await;
+    (engine, clock, folder)
 }
 
 async fn open(path: &Path, clock: &Arc<ManualClock>) -> Engine {
@@ -81,11 +71,7 @@ fn dead() -> JobFilter {
 
 #[tokio::test]
 async fn many_jobs_come_out_as_they_should() {
-    let Fixture {
-        engine,
-        folder: _folder,
-        ..
-    } = Fixture::new().await;
+    let (engine, _clock, _folder) = fixture().await;
     let payloads: Vec<i64> = (0..5_000).collect();
     let jobs = engine.submit_many::<Square>(&payloads).await.unwrap();
     assert_eq!(jobs.len(), 5_000);
@@ -111,12 +97,45 @@ async fn many_jobs_come_out_as_they_should() {
 }
 
 #[tokio::test]
+async fn jobs_of_many_small_batches_are_run_together() {
+    let (engine, _clock, _folder) = fixture().await;
+    let mut jobs = Vec::new();
+    for number in 0..300i64 {
+        // One after the other, so that each is a batch of its own.
+        jobs.push(engine.submit::<Square>(&number).await.unwrap());
+    }
+    let batches: HashSet<_> = jobs.iter().map(|job| job.batch).collect();
+    assert_eq!(batches.len(), 300);
+    let most = Arc::new(AtomicUsize::new(0));
+    let mut worker = engine.worker();
+    let seen = most.clone();
+    worker.handle_batch::<Square, _, _>(move |jobs: Vec<Job<i64>>| {
+        seen.fetch_max(jobs.len(), Ordering::SeqCst);
+        async move {
+            let outcome = |job: Job<i64>| match job.payload {
+                number if number % 100 == 7 => Err(JobError::new("seven", "not this one").permanent()),
+                number => Ok(number * number),
+            };
+            jobs.into_iter().map(outcome).collect()
+        }
+    });
+    let summary = worker.concurrency(1).until_empty().run().await.unwrap();
+    assert_eq!((summary.completed, summary.failed, summary.refused), (297, 3, 0));
+    assert!(most.load(Ordering::SeqCst) > 1, "each job was run alone");
+    for (number, job) in (0..).zip(&jobs) {
+        match engine.value::<Square>(*job).await {
+            Ok(value) => assert_eq!(value, Some(number * number)),
+            Err(error) => assert!(
+                number % 100 == 7 && error.to_string().contains("not this one"),
+                "{number}: {error}"
+            ),
+        }
+    }
+}
+
+#[tokio::test]
 async fn concurrent_single_submits_get_ids_of_their_own() {
-    let Fixture {
-        engine,
-        folder: _folder,
-        ..
-    } = Fixture::new().await;
+    let (engine, _clock, _folder) = fixture().await;
     let tasks: Vec<_> = (0..200i64)
         .map(|number| {
             let engine = engine.clone();
@@ -141,11 +160,7 @@ async fn concurrent_single_submits_get_ids_of_their_own() {
 
 #[tokio::test]
 async fn a_panicking_handler_fails_its_job_and_frees_its_slot() {
-    let Fixture {
-        engine,
-        folder: _folder,
-        ..
-    } = Fixture::new().await;
+    let (engine, _clock, _folder) = fixture().await;
     let jobs = engine
         .submit_many::<Square>(&(0..50).collect::<Vec<_>>())
         .await
@@ -169,11 +184,7 @@ async fn a_panicking_handler_fails_its_job_and_frees_its_slot() {
 
 #[tokio::test]
 async fn retries_follow_the_policy_and_the_errors_word() {
-    let Fixture {
-        engine,
-        clock,
-        folder: _folder,
-    } = Fixture::new().await;
+    let (engine, clock, _folder) = fixture().await;
     let retry = RetryPolicy {
         attempts_max: 4,
         backoff: gristmill_model::Backoff::Linear,
@@ -235,11 +246,7 @@ async fn retries_follow_the_policy_and_the_errors_word() {
 
 #[tokio::test]
 async fn a_worker_until_empty_waits_for_its_own_retries() {
-    let Fixture {
-        engine,
-        folder: _folder,
-        ..
-    } = Fixture::new().await;
+    let (engine, _clock, _folder) = fixture().await;
     let job = engine.submit::<Square>(&7).await.unwrap();
     let watched = engine.clone();
     let mut worker = engine.worker();
@@ -262,11 +269,7 @@ async fn a_worker_until_empty_waits_for_its_own_retries() {
 
 #[tokio::test]
 async fn a_permanent_error_is_not_tried_again_until_someone_says_so() {
-    let Fixture {
-        engine,
-        folder: _folder,
-        ..
-    } = Fixture::new().await;
+    let (engine, _clock, _folder) = fixture().await;
     let job = engine.submit::<Square>(&7).await.unwrap();
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = calls.clone();
@@ -290,11 +293,7 @@ async fn a_permanent_error_is_not_tried_again_until_someone_says_so() {
 
 #[tokio::test]
 async fn a_drain_ends_what_runs_and_gives_back_the_rest_uncharged() {
-    let Fixture {
-        engine,
-        folder: _folder,
-        ..
-    } = Fixture::new().await;
+    let (engine, _clock, _folder) = fixture().await;
     engine
         .submit_many::<Square>(&(0..1_000).collect::<Vec<_>>())
         .await
@@ -338,11 +337,7 @@ async fn a_drain_ends_what_runs_and_gives_back_the_rest_uncharged() {
 
 #[tokio::test]
 async fn a_limit_is_never_exceeded() {
-    let Fixture {
-        engine,
-        folder: _folder,
-        ..
-    } = Fixture::new().await;
+    let (engine, _clock, _folder) = fixture().await;
     engine
         .submit_many::<Square>(&(0..500).collect::<Vec<_>>())
         .await
@@ -365,11 +360,7 @@ async fn a_limit_is_never_exceeded() {
 
 #[tokio::test]
 async fn batch_handlers_answer_each_job_by_itself() {
-    let Fixture {
-        engine,
-        folder: _folder,
-        ..
-    } = Fixture::new().await;
+    let (engine, _clock, _folder) = fixture().await;
     let jobs = engine
         .submit_many::<Square>(&(0..300).collect::<Vec<_>>())
         .await
@@ -396,11 +387,7 @@ async fn batch_handlers_answer_each_job_by_itself() {
 
 #[tokio::test]
 async fn a_timeout_fails_the_attempt() {
-    let Fixture {
-        engine,
-        folder: _folder,
-        ..
-    } = Fixture::new().await;
+    let (engine, _clock, _folder) = fixture().await;
     let options = BatchOptions {
         timeout_ms: Some(20),
         retry: RetryPolicy::NEVER,
@@ -416,11 +403,7 @@ async fn a_timeout_fails_the_attempt() {
 
 #[tokio::test]
 async fn a_payload_of_another_type_fails_its_job_alone() {
-    let Fixture {
-        engine,
-        folder: _folder,
-        ..
-    } = Fixture::new().await;
+    let (engine, _clock, _folder) = fixture().await;
     let payloads = gristmill_model::PackedArray::parse(r#"[2, "two", 3]"#).unwrap();
     let batch = gristmill_model::NewBatch::new("square", payloads);
     let batch = engine.submit_batches(vec![batch]).await.unwrap()[0];
@@ -440,11 +423,7 @@ async fn a_payload_of_another_type_fails_its_job_alone() {
 
 #[tokio::test]
 async fn a_silent_workers_jobs_are_rescued_and_its_late_report_refused() {
-    let Fixture {
-        engine,
-        clock,
-        folder,
-    } = Fixture::new().await;
+    let (engine, clock, folder) = fixture().await;
     let job = engine.submit::<Square>(&5).await.unwrap();
     let store = engine.store();
     let silent = NewWorker {
@@ -498,11 +477,7 @@ async fn a_silent_workers_jobs_are_rescued_and_its_late_report_refused() {
 
 #[tokio::test]
 async fn a_job_that_kills_every_worker_ends_as_dead() {
-    let Fixture {
-        engine,
-        clock,
-        folder: _folder,
-    } = Fixture::new().await;
+    let (engine, clock, _folder) = fixture().await;
     let job = engine.submit::<Square>(&5).await.unwrap();
     let mut deaths = 0;
     while engine.job(job).await.unwrap().unwrap().row.state == JobState::Waiting {
@@ -540,11 +515,7 @@ async fn a_job_that_kills_every_worker_ends_as_dead() {
 
 #[tokio::test]
 async fn events_tell_what_is_on_disk() {
-    let Fixture {
-        engine,
-        folder: _folder,
-        ..
-    } = Fixture::new().await;
+    let (engine, _clock, _folder) = fixture().await;
     let mut events = engine.events();
     let job = engine.submit::<Square>(&3).await.unwrap();
     assert_eq!(
@@ -577,11 +548,7 @@ async fn events_tell_what_is_on_disk() {
 
 #[tokio::test]
 async fn a_stream_is_submitted_batch_by_batch() {
-    let Fixture {
-        engine,
-        folder: _folder,
-        ..
-    } = Fixture::new().await;
+    let (engine, _clock, _folder) = fixture().await;
     let submitted = engine
         .submit_stream::<Square>(futures::stream::iter(0..2_345))
         .await
@@ -590,4 +557,35 @@ async fn a_stream_is_submitted_batch_by_batch() {
     let counts = engine.store().counts(&JobFilter::default()).await.unwrap();
     assert_eq!(counts.waiting, 2_345);
     assert_eq!(engine.store().stats().await.unwrap().batches, 3);
+}
+
+#[tokio::test]
+async fn schedules_submit_typed_jobs() {
+    let (engine, clock, _folder) = fixture().await;
+    let rule = RecurrenceRule::Every { interval_ms: 60_000 };
+    let options = ScheduleOptions::of::<Square>();
+    engine
+        .schedule::<Square>("nightly", rule, &12, options)
+        .await
+        .unwrap();
+    assert_eq!(engine.fire_schedules().await.unwrap(), 0);
+    let mut events = engine.events();
+    clock.advance_ms(60_000);
+    assert_eq!(engine.fire_schedules().await.unwrap(), 1);
+    assert!(matches!(
+        events.next().await,
+        Some(Event::Submitted { jobs: 1, .. })
+    ));
+    engine
+        .worker()
+        .handle::<Square, _, _>(square)
+        .until_empty()
+        .run()
+        .await
+        .unwrap();
+    let schedule = engine.store().schedule("nightly").await.unwrap().unwrap();
+    assert_eq!(
+        engine.value::<Square>(schedule.last_job.unwrap()).await.unwrap(),
+        Some(144)
+    );
 }

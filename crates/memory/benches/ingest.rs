@@ -1,12 +1,16 @@
 //! Ingestion from a replayed model service: the time beside what the service's own latencies allow at best.
 //!
 //! `cargo bench -p gristmill-memory --bench ingest -- REPLAY [CASE…]`, where REPLAY holds `mock_server.py` and
-//! `data/`. A line for each case: seconds, the bound, their ratio, calls, rejections, CPU a chunk. With
-//! `one COPIES CONCURRENCY TOKENS_PER_MINUTE PORT FOLDER` it is one ingestion, for a process of its own.
+//! `data/`. A row of a Markdown table for each case: the median of three runs, and the bound: the end of a greedy
+//! schedule of the latencies that were replayed, or the tokens at the rate that the service allows. With the Python of
+//! the peer's environment in `PEER_PYTHON`, the peer runs beside it, once. With
+//! `one COPIES CONCURRENCY TOKENS_PER_MINUTE PORT REPLAY FOLDER` it is one ingestion, for a process of its own.
 
-use std::io::{BufRead, BufReader, Read, Write};
+#[path = "../tests/replayed/mod.rs"]
+mod replayed;
+
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,24 +19,93 @@ use gristmill_memory::extract::{Limiter, LimiterSettings, OpenAiExtractor, OpenA
 use gristmill_memory::pipeline::{IngestOptions, Ingestion, NewInput};
 use gristmill_memory::source::Format;
 use gristmill_memory::{KnowledgeStore, SqliteKnowledge, SqliteKnowledgeOptions};
+use replayed::Service;
 use serde_json::Value;
 
-/// A case: its name, copies of the transcript, concurrency, tokens a minute, and what the service is told.
-const CASES: [(&str, u32, usize, f64, &[&str]); 7] = [
-    ("106 chunks, C=20", 1, 20, 0.0, &[]),
-    ("1,060 chunks, C=20", 10, 20, 0.0, &[]),
-    ("530 chunks, C=64", 5, 64, 0.0, &[]),
-    ("1,060 chunks, C=200", 10, 200, 0.0, &[]),
-    (
-        "106 chunks, 400,000 tokens a minute",
-        1,
-        20,
-        400_000.0,
-        &["--tpm", "400000"],
-    ),
-    ("106 chunks, 429 with p=0.3", 1, 20, 0.0, &["--p429", "0.3"]),
-    ("106 chunks, 20% broken JSON", 1, 20, 0.0, &["--p-bad", "0.2"]),
+/// A case of the table.
+struct Case {
+    name: &'static str,
+    /// Copies of the transcript, of 106 chunks each.
+    copies: u32,
+    concurrency: usize,
+    /// What the client is told of the service's limit; 0 for none.
+    tokens_per_minute: u32,
+    /// What the service is told.
+    service: &'static [&'static str],
+    /// What the peer's runner is told in addition.
+    peer: &'static [&'static str],
+    /// What is to be reached, in words.
+    reach: &'static str,
+}
+
+const CASES: [Case; 7] = [
+    Case {
+        name: "106 chunks, C=20",
+        copies: 1,
+        concurrency: 20,
+        tokens_per_minute: 0,
+        service: &[],
+        peer: &[],
+        reach: "1.05 x the bound",
+    },
+    Case {
+        name: "1,060 chunks, C=20",
+        copies: 10,
+        concurrency: 20,
+        tokens_per_minute: 0,
+        service: &[],
+        peer: &[],
+        reach: "1.05 x the bound",
+    },
+    Case {
+        name: "530 chunks, C=64",
+        copies: 5,
+        concurrency: 64,
+        tokens_per_minute: 0,
+        service: &[],
+        peer: &[],
+        reach: "1.10 x the bound",
+    },
+    Case {
+        name: "1,060 chunks, C=200",
+        copies: 10,
+        concurrency: 200,
+        tokens_per_minute: 0,
+        service: &[],
+        peer: &[],
+        reach: "1.10 x the bound",
+    },
+    Case {
+        name: "106 chunks, 400,000 tokens a minute",
+        copies: 1,
+        concurrency: 20,
+        tokens_per_minute: 400_000,
+        service: &["--tpm", "400000"],
+        peer: &["--tpm", "400000"],
+        reach: "1.03 x the bound, 5 rejected",
+    },
+    Case {
+        name: "106 chunks, 429 with p=0.3",
+        copies: 1,
+        concurrency: 20,
+        tokens_per_minute: 0,
+        service: &["--p429", "0.3"],
+        peer: &["--p429", "0.3"],
+        reach: "0.6 x the peer",
+    },
+    Case {
+        name: "106 chunks, 20% broken JSON",
+        copies: 1,
+        concurrency: 20,
+        tokens_per_minute: 0,
+        service: &["--p-bad", "0.2"],
+        peer: &["--p-bad", "0.2", "--skip-failed"],
+        reach: "all others stored",
+    },
 ];
+
+/// Runs of each case of ours; the median counts.
+const ROUNDS: usize = 3;
 
 fn main() {
     let arguments: Vec<String> = std::env::args()
@@ -58,23 +131,69 @@ fn main() {
         eprintln!("skipped: say where the recordings are, after `--`");
         return;
     };
-    for (name, copies, concurrency, tokens, service) in CASES {
-        if arguments.len() == 1 || arguments[1..].iter().any(|wanted| name.contains(wanted.as_str())) {
-            measure(name, copies, concurrency, tokens, service, &replay);
+    let peer = std::env::var_os("PEER_PYTHON").map(PathBuf::from);
+    println!(
+        "| work | to reach | seconds | bound | ratio | rejected | failed chunks | CPU ms a chunk | peer, seconds | of the peer |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
+    for case in CASES {
+        if arguments.len() == 1
+            || arguments[1..]
+                .iter()
+                .any(|wanted| case.name.contains(wanted.as_str()))
+        {
+            let mut runs: Vec<Measured> = (0..ROUNDS).map(|_| measure(&case, &replay)).collect();
+            runs.sort_by(|left, right| left.seconds.total_cmp(&right.seconds));
+            let peer = peer.as_ref().map(|python| run_peer(&case, &replay, python));
+            print(&case, &runs, peer);
         }
     }
 }
 
-fn measure(name: &str, copies: u32, concurrency: usize, tokens: f64, service: &[&str], replay: &Path) {
-    let service = Service::start(replay, service);
+/// One ingestion.
+struct Measured {
+    seconds: f64,
+    bound: f64,
+    rejected: u64,
+    failed: u64,
+    cpu_seconds: f64,
+}
+
+fn print(case: &Case, runs: &[Measured], peer: Option<Result<f64, String>>) {
+    let median = &runs[runs.len() / 2];
+    let (told, share) = match peer {
+        Some(Ok(seconds)) => (
+            format!("{seconds:.2}"),
+            format!("{:.2}", median.seconds / seconds),
+        ),
+        Some(Err(reason)) => (reason, "–".to_owned()),
+        None => ("not run".to_owned(), "–".to_owned()),
+    };
+    println!(
+        "| {} | {} | {:.2} ({:.2} to {:.2}) | {:.2} | {:.3} | {} | {} | {:.2} | {told} | {share} |",
+        case.name,
+        case.reach,
+        median.seconds,
+        runs[0].seconds,
+        runs[runs.len() - 1].seconds,
+        median.bound,
+        median.seconds / median.bound,
+        median.rejected,
+        median.failed,
+        median.cpu_seconds * 1_000.0 / (106.0 * f64::from(case.copies)),
+    );
+}
+
+fn measure(case: &Case, replay: &Path) -> Measured {
+    let service = Service::start(replay, case.service);
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let own = std::env::current_exe().expect("this program");
     let output = Command::new(own)
         .arg("one")
         .args([
-            copies.to_string(),
-            concurrency.to_string(),
-            tokens.to_string(),
+            case.copies.to_string(),
+            case.concurrency.to_string(),
+            case.tokens_per_minute.to_string(),
             service.port.to_string(),
         ])
         .args([replay, folder.path()])
@@ -99,23 +218,41 @@ fn measure(name: &str, copies: u32, concurrency: usize, tokens: f64, service: &[
         .collect();
     begun.sort_by(|left, right| left.0.total_cmp(&right.0));
     let latencies: Vec<f64> = begun.into_iter().map(|(_, latency)| latency).collect();
-    let used: f64 = answered.iter().filter_map(|event| event["tok"].as_f64()).sum();
-    let work = latencies.iter().sum::<f64>() / concurrency as f64;
-    let mut bound = greedy(&latencies, concurrency);
-    if tokens > 0.0 {
-        bound = bound.max(60.0 * used / tokens);
+    let mut bound = greedy(&latencies, case.concurrency);
+    if case.tokens_per_minute > 0 {
+        let used: f64 = answered.iter().filter_map(|event| event["tok"].as_f64()).sum();
+        bound = bound.max(60.0 * used / f64::from(case.tokens_per_minute));
     }
-    let seconds = told["seconds"].as_f64().expect("seconds");
-    println!(
-        "{name}: {seconds:.2} s, bound {bound:.2} s, ratio {:.3} (all work / C: {work:.2} s); {} calls, {} rejected, {} failed, {} refs, {} terms, CPU {:.2} ms a chunk",
-        seconds / bound,
-        answered.len(),
-        stats["chat"]["rejected_429"],
-        told["failures"],
-        told["refs"],
-        told["terms"],
-        told["cpu_seconds"].as_f64().expect("seconds") * 1_000.0 / (106.0 * f64::from(copies)),
-    );
+    Measured {
+        seconds: told["seconds"].as_f64().expect("seconds"),
+        bound,
+        rejected: stats["chat"]["rejected_429"].as_u64().unwrap_or(0),
+        failed: told["failures"].as_u64().expect("failures"),
+        cpu_seconds: told["cpu_seconds"].as_f64().expect("seconds"),
+    }
+}
+
+/// The peer's seconds for the same work, by the runner of the recordings' folder, or why there are none.
+fn run_peer(case: &Case, replay: &Path, python: &Path) -> Result<f64, String> {
+    let output = Command::new(python)
+        .arg(replay.join("run_typeagent.py"))
+        .args(["--concurrency", &case.concurrency.to_string()])
+        .args(["--repeat", &case.copies.to_string()])
+        .args(case.peer)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .map_err(|error| error.to_string())?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().find(|line| line.starts_with('{'));
+    let told: Value = line
+        .and_then(|line| serde_json::from_str(line).ok())
+        .ok_or("its runner failed")?;
+    match told["error"].as_str() {
+        Some(_) => Err("it ends with an error".to_owned()),
+        None => told["total_s"]
+            .as_f64()
+            .ok_or_else(|| "it tells no time".to_owned()),
+    }
 }
 
 /// When the last call ends, where each free slot takes the next one at once, without any other cost. Nobody who does
@@ -210,57 +347,4 @@ fn cpu_seconds() -> f64 {
         .filter_map(|&at: &usize| fields[at].parse::<f64>().ok())
         .sum();
     ticks / 100.0
-}
-
-/// The replayed service while it runs.
-struct Service {
-    child: Child,
-    port: u16,
-}
-
-impl Service {
-    fn start(replay: &Path, arguments: &[&str]) -> Service {
-        let mut child = Command::new("python3")
-            .arg(replay.join("mock_server.py"))
-            .args(arguments)
-            .env("PYTHONDONTWRITEBYTECODE", "1")
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("python3 runs");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("a pipe"))
-            .read_line(&mut line)
-            .expect("a line");
-        let told: Value = serde_json::from_str(&line).expect("JSON");
-        let port = told["port"].as_u64().expect("a port") as u16;
-        Service { child, port }
-    }
-
-    fn stats(&self) -> Value {
-        let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port)).expect("connects");
-        stream.write_all(b"GET /stats HTTP/1.1\r\n\r\n").expect("asks");
-        let mut reader = BufReader::new(stream);
-        let mut length = 0;
-        loop {
-            let mut line = String::new();
-            reader.read_line(&mut line).expect("a line");
-            if line.trim().is_empty() {
-                break;
-            }
-            if let Some(value) = line.strip_prefix("content-length:") {
-                length = value.trim().parse().expect("a length");
-            }
-        }
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body).expect("a body");
-        serde_json::from_slice(&body).expect("JSON")
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

@@ -1,12 +1,14 @@
 //! Recall over a knowledge base of 1,000,000 refs, made up by a seed.
 //!
-//! `cargo bench -p gristmill-memory --bench recall [-- REFS [QUESTIONS]]`. Prints the quantiles of the time of
+//! `cargo bench -p gristmill-memory --bench recall [-- REFS [QUESTIONS [FILE]]]`. Prints the quantiles of the time of
 //! one recall, its messages and refs read from the database included: by rules from a question in words, and of a
-//! structured query that asks for common types and verbs.
+//! structured query that asks for common types and verbs. With FILE, the knowledge base is kept there, and one that
+//! is there already is asked as it is.
 
 #[path = "support/made_up.rs"]
 mod made_up;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use gristmill_memory::query::search_query::{EntityTerm, SearchExpression, SearchFilter, SearchQuery};
@@ -20,18 +22,28 @@ const COMMIT_CHUNKS: u32 = 500;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let mut numbers = std::env::args()
+    let arguments: Vec<String> = std::env::args()
         .skip(1)
-        .filter_map(|argument| argument.parse::<u32>().ok());
-    let refs = numbers.next().unwrap_or(1_000_000);
-    let questions = numbers.next().unwrap_or(1_000);
+        .filter(|argument| argument != "--bench")
+        .collect();
+    let number = |at: usize, default: u32| {
+        let told = arguments.get(at).map(|text| text.parse().expect("a number"));
+        told.unwrap_or(default)
+    };
+    let (refs, questions) = (number(0, 1_000_000), number(1, 1_000));
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    let store =
-        SqliteKnowledge::open(folder.path().join("kb.db"), SqliteKnowledgeOptions::default()).expect("opens");
+    let path = arguments
+        .get(2)
+        .map_or_else(|| folder.path().join("kb.db"), PathBuf::from);
+    let is_kept = path.exists();
+    let store = SqliteKnowledge::open(path, SqliteKnowledgeOptions::default()).expect("opens");
     let mut rng = SplitMix64::new(5);
     let vocabulary = made_up::Vocabulary::new(50_000, &mut rng);
     let begun = Instant::now();
-    fill(&store, &vocabulary, refs, &mut rng).await;
+    if !is_kept {
+        fill(&store, &vocabulary, refs, &mut rng).await;
+    }
+    let mut rng = SplitMix64::new(6);
     let stats = store.stats().await.expect("stats");
     println!(
         "{} refs, {} terms, {} messages, {} MB, filled in {:.1} s",

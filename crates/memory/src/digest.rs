@@ -7,6 +7,11 @@ pub fn of(bytes: &[u8]) -> String {
     of_parts(&[bytes])
 }
 
+/// The SHA-256 of some bytes.
+pub fn bytes_of(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}
+
 /// The SHA-256 of several parts, in hexadecimal. Each part's length counts, so that no two lists of parts are told
 /// as one.
 pub fn of_parts(parts: &[&[u8]]) -> String {

@@ -59,6 +59,12 @@ pub enum MemoryError {
         /// What is wrong, and what would be right.
         reason: String,
     },
+    /// The model service gave no answer.
+    #[error(transparent)]
+    Service(#[from] crate::service::ServiceError),
+    /// Vectors cannot be made.
+    #[error(transparent)]
+    Embed(#[from] crate::embed::EmbedError),
     /// No such source.
     #[error("there is no source named `{0}`; `gristmill memory sources` lists them")]
     SourceUnknown(String),

@@ -13,9 +13,11 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::knowledge::Extraction;
+pub use crate::service::OpenAiSettings;
+use crate::service::ServiceError;
 pub use limiter::{Limiter, LimiterSettings};
 pub use local::LocalExtractor;
-pub use openai::{OpenAiExtractor, OpenAiSettings};
+pub use openai::OpenAiExtractor;
 
 /// What turns the text of a chunk into knowledge.
 #[async_trait]
@@ -104,43 +106,23 @@ impl Usage {
 /// Why nothing could be extracted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExtractError {
-    /// The service refused the request for good: a wrong key, model or address.
-    #[error(
-        "the model service refused the request ({status}): {reason}; check the address, the model's name and the key"
-    )]
-    Refused {
-        /// The HTTP status.
-        status: u16,
-        /// What it said.
-        reason: String,
-    },
-    /// The service did not answer well, however often it was asked.
-    #[error("the model service did not answer after {tries} tries: {reason}")]
-    Unavailable {
-        /// How often it was asked.
-        tries: u32,
-        /// What happened the last time.
-        reason: String,
-    },
+    /// The service gave no answer.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
     /// The answer has not the form that was asked for, also after the repair attempt.
     #[error("the model's answer is no extraction, and neither is the repaired one: {reason}")]
     Malformed {
         /// What is wrong with it.
         reason: String,
     },
-    /// The extractor cannot be set up.
-    #[error("{0}")]
-    Settings(String),
 }
 
 impl ExtractError {
     /// The word that groups errors of this kind: `refused`, `unavailable`, `malformed`, `settings`.
     pub const fn kind(&self) -> &'static str {
         match self {
-            ExtractError::Refused { .. } => "refused",
-            ExtractError::Unavailable { .. } => "unavailable",
+            ExtractError::Service(error) => error.kind(),
             ExtractError::Malformed { .. } => "malformed",
-            ExtractError::Settings(_) => "settings",
         }
     }
 }

@@ -13,7 +13,9 @@ use crate::error::MemoryError;
 use crate::knowledge::Knowledge;
 use crate::limits::IMPORT_BYTES_MAX;
 use crate::message::{Message, Moment};
-use crate::store::{Applied, Change, KnowledgeStore, Learned, NewMessage, NewSource, RelatedTerm};
+use crate::store::{
+    Applied, Change, ChunkFailure, KnowledgeStore, Learned, NewMessage, NewSource, RelatedTerm, Source,
+};
 
 /// The reader's name in [`Source::format`](crate::store::Source::format).
 pub const FORMAT: &str = "index";
@@ -23,6 +25,8 @@ pub const FORMAT: &str = "index";
 pub struct Imported {
     /// Messages and refs that were added.
     pub applied: Applied,
+    /// Sources that were added or replaced.
+    pub sources: usize,
     /// Distinct terms of the recorded index.
     pub recorded_terms: usize,
     /// Places where these terms stand in the recorded index.
@@ -41,11 +45,12 @@ pub struct ImportOptions {
     pub imported_at: Timestamp,
 }
 
-/// Imports the index in the file at `path` as one source of that name; a source of that name is replaced.
+/// Imports the index in the file at `path`: as one source of that name or, where an [export](crate::export) wrote it,
+/// as the sources that it came from. Sources of these names are replaced.
 ///
 /// # Errors
 ///
-/// [`MemoryError::File`], [`MemoryError::Invalid`], and what the store says.
+/// [`MemoryError::File`], [`MemoryError::Invalid`], and what the store says. Nothing is imported then.
 pub async fn import_index(
     store: &dyn KnowledgeStore,
     path: &Path,
@@ -55,39 +60,30 @@ pub async fn import_index(
     let place = path.display().to_string();
     let index: Index = serde_json::from_str(&text)
         .map_err(|error| MemoryError::invalid(&place, format!("it is no index data file: {error}")))?;
-    let messages = messages(&index, &place)?;
+    let mut messages = messages(&index, &place)?;
     let zone_minutes = options.zone_minutes.or_else(|| zone_of(&messages));
-    let learned = learned(&index, &place)?;
-    let mut changes = Vec::new();
-    if store.source(&place).await?.is_some() {
-        changes.push(Change::Delete {
-            source: place.clone(),
-        });
-    }
-    changes.push(Change::Begin(NewSource {
-        name: place.clone(),
-        format: FORMAT.to_owned(),
-        digest: crate::digest::of(text.as_bytes()),
-        settings: String::new(),
-        zone_minutes,
-        ingested_at: options.imported_at,
-    }));
-    changes.push(Change::Append {
-        source: place.clone(),
-        first_position: 0,
-        messages,
-    });
-    changes.push(Change::Learn {
-        source: place.clone(),
-        learned,
-    });
-    changes.push(Change::Complete { source: place });
-    for alias in index
+    let mut learned = learned(&index, &place)?;
+    add_failures(&index, &place, &mut messages, &mut learned)?;
+    let sources = match index.source_data {
+        Some(sources) => sources,
+        None => vec![Source {
+            name: place.clone(),
+            format: FORMAT.to_owned(),
+            digest: crate::digest::of(text.as_bytes()),
+            settings: String::new(),
+            complete: true,
+            messages: messages.len() as u32,
+            zone_minutes,
+            ingested_at: options.imported_at,
+        }],
+    };
+    let mut changes = changes_of(store, &place, &sources, messages, learned).await?;
+    let aliases = index
         .related_terms_index_data
         .unwrap_or_default()
         .alias_data
-        .related_terms
-    {
+        .related_terms;
+    for alias in aliases {
         changes.extend(alias.related_terms.into_iter().map(|related| Change::Alias {
             term: alias.term_text.clone(),
             related,
@@ -96,10 +92,122 @@ pub async fn import_index(
     let items = index.semantic_index_data.unwrap_or_default().items;
     Ok(Imported {
         applied: store.apply(changes).await?,
+        sources: sources.len(),
         recorded_terms: items.len(),
         recorded_postings: items.iter().map(|item| item.semantic_ref_ordinals.len()).sum(),
-        zone_minutes,
+        zone_minutes: sources.iter().find_map(|source| source.zone_minutes),
     })
+}
+
+/// What adds the sources, with the refs in the order in which they are numbered.
+async fn changes_of(
+    store: &dyn KnowledgeStore,
+    place: &str,
+    sources: &[Source],
+    messages: Vec<NewMessage>,
+    learned: Vec<Learned>,
+) -> Result<Vec<Change>, MemoryError> {
+    let told: u64 = sources.iter().map(|source| u64::from(source.messages)).sum();
+    if told != messages.len() as u64 {
+        return Err(MemoryError::invalid(
+            place,
+            format!(
+                "its sources have {told} messages together, and it has {}",
+                messages.len()
+            ),
+        ));
+    }
+    let mut changes = Vec::new();
+    let mut messages = messages.into_iter();
+    // By a message's number in the file: its source, and its position there.
+    let mut positions: Vec<(usize, u32)> = Vec::new();
+    for (number, source) in sources.iter().enumerate() {
+        if store.source(&source.name).await?.is_some() {
+            changes.push(Change::Delete {
+                source: source.name.clone(),
+            });
+        }
+        changes.push(Change::Begin(NewSource {
+            name: source.name.clone(),
+            format: source.format.clone(),
+            digest: source.digest.clone(),
+            settings: source.settings.clone(),
+            zone_minutes: source.zone_minutes,
+            ingested_at: source.ingested_at,
+        }));
+        changes.push(Change::Append {
+            source: source.name.clone(),
+            first_position: 0,
+            messages: messages.by_ref().take(source.messages as usize).collect(),
+        });
+        positions.extend((0..source.messages).map(|position| (number, position)));
+    }
+    for learned in learned {
+        let Some(&(number, position)) = positions.get(learned.position as usize) else {
+            return Err(MemoryError::invalid(
+                place,
+                format!(
+                    "something is known of message {}, which it does not have",
+                    learned.position
+                ),
+            ));
+        };
+        let learned = Learned { position, ..learned };
+        match changes.last_mut() {
+            Some(Change::Learn { source, learned: all }) if *source == sources[number].name => {
+                all.push(learned)
+            }
+            _ => changes.push(Change::Learn {
+                source: sources[number].name.clone(),
+                learned: vec![learned],
+            }),
+        }
+    }
+    changes.extend(
+        sources
+            .iter()
+            .filter(|source| source.complete)
+            .map(|source| Change::Complete {
+                source: source.name.clone(),
+            }),
+    );
+    Ok(changes)
+}
+
+/// Adds the failed chunks to their messages. What is known of such a chunk nevertheless comes with its message: what is
+/// learned later would take the failure back.
+fn add_failures(
+    index: &Index,
+    place: &str,
+    messages: &mut [NewMessage],
+    learned: &mut Vec<Learned>,
+) -> Result<(), MemoryError> {
+    for failure in &index.failure_data {
+        let Some(message) = messages.get_mut(failure.message_ordinal as usize) else {
+            return Err(MemoryError::invalid(
+                place,
+                format!(
+                    "a failure is of message {}, which it does not have",
+                    failure.message_ordinal
+                ),
+            ));
+        };
+        message.failures.push(ChunkFailure {
+            chunk: failure.chunk_ordinal,
+            error: failure.error.clone(),
+            at: failure.at,
+        });
+        learned.retain_mut(|known| {
+            let is_of_it = (known.position, known.chunk) == (failure.message_ordinal, failure.chunk_ordinal);
+            if is_of_it {
+                message
+                    .knowledge
+                    .push((known.chunk, std::mem::take(&mut known.knowledge)));
+            }
+            !is_of_it
+        });
+    }
+    Ok(())
 }
 
 /// The whole text of a file that is not over the limit.
@@ -122,7 +230,7 @@ fn messages(index: &Index, place: &str) -> Result<Vec<NewMessage>, MemoryError> 
     let converted = index.messages.iter().enumerate().map(|(number, recorded)| {
         let moment = match &recorded.timestamp {
             None => None,
-            Some(text) => Some(moment(text).ok_or_else(|| {
+            Some(text) => Some(moment(text, recorded.zone_minutes).ok_or_else(|| {
                 MemoryError::invalid(
                     format!("{place}, message {number}"),
                     format!("`{text}` is no date and time such as 2023-05-01T07:00:00Z"),
@@ -145,11 +253,11 @@ fn messages(index: &Index, place: &str) -> Result<Vec<NewMessage>, MemoryError> 
     converted.collect()
 }
 
-fn moment(text: &str) -> Option<Moment> {
+fn moment(text: &str, zone_minutes: Option<i16>) -> Option<Moment> {
     let at = DateTime::parse_from_rfc3339(text).ok()?;
     Some(Moment {
         at: Timestamp(at.timestamp_millis()),
-        zone_minutes: None,
+        zone_minutes,
     })
 }
 
@@ -226,6 +334,11 @@ struct Index {
     semantic_index_data: Option<TermIndex>,
     #[serde(default)]
     related_terms_index_data: Option<RelatedTermsIndex>,
+    /// Exports have it; the recorded format does not.
+    #[serde(default)]
+    source_data: Option<Vec<Source>>,
+    #[serde(default)]
+    failure_data: Vec<RecordedFailure>,
 }
 
 #[derive(Deserialize)]
@@ -238,6 +351,18 @@ struct RecordedMessage {
     tags: Vec<String>,
     #[serde(default)]
     timestamp: Option<String>,
+    /// Exports have it; the recorded format does not.
+    #[serde(default)]
+    zone_minutes: Option<i16>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RecordedFailure {
+    message_ordinal: u32,
+    chunk_ordinal: u32,
+    error: String,
+    at: Timestamp,
 }
 
 #[derive(Deserialize)]

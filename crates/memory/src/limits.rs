@@ -28,6 +28,9 @@ pub const SIMILAR_TERMS_MAX: usize = 16;
 /// 256, and 50 similar terms kept, recall over a million refs was measured at 1.5 times the time.
 pub const STEM_CANDIDATES_MAX: u32 = 64;
 
+/// Stems that are compared with a misspelt word, at most.
+pub const STEMS_COMPARED_MAX: usize = 2_000;
+
 /// Prepared statements that a connection keeps.
 pub const STATEMENTS_MAX: usize = 64;
 
@@ -48,3 +51,56 @@ pub const GROUP_DEPTH_MAX: usize = 16;
 
 /// Terms of one compiled query at most, with their related terms.
 pub const QUERY_TERMS_MAX: usize = 10_000;
+
+/// Buffers of matches that are kept for the next recall at most: a recall uses few at once.
+pub const MATCHES_SPARE_MAX: usize = 8;
+
+/// Bytes of a buffer of matches that is kept at most: what one of ten million refs needs.
+pub const MATCHES_SPARE_BYTES_MAX: usize = 128 << 20;
+
+/// Texts that are looked up at once to be given vectors: a few calls' worth.
+pub const VECTOR_TEXTS_MAX: usize = 4_096;
+
+/// Calls for vectors that are under way at once.
+pub const VECTOR_CALLS_MAX: usize = 4;
+
+/// Connections to one PostgreSQL database at most: one that writes, and a few that read.
+pub const POSTGRES_CONNECTIONS_MAX: usize = 5;
+
+/// How long a connection to PostgreSQL may take, and how long one waits for a free one. Milliseconds.
+pub const CONNECT_TIMEOUT_MS: u64 = 10_000;
+
+/// Bytes of texts that are gathered for one statement at most; PostgreSQL takes 1 GiB.
+pub const POSTGRES_ROWS_BYTES_MAX: usize = 16 << 20;
+
+/// Terms of one statement at most.
+pub const POSTGRES_TERMS_AT_ONCE: usize = 10_000;
+
+/// Characters of a message that PostgreSQL's full text finds; it indexes at most 1 MiB of words.
+pub const POSTGRES_INDEXED_CHARACTERS_MAX: usize = 128 << 10;
+
+/// Characters of a stem that are stored where an index has a limit; longer words differ before that.
+pub const STEM_CHARACTERS_MAX: usize = 255;
+
+/// Chunks that are submitted and not committed yet at most: how far the model is ahead of the commits.
+pub const AHEAD_CHUNKS_MAX: usize = 8_000;
+
+/// Bytes of messages and extractions that are read and not committed yet, above which no more is read. Those of a
+/// source that replaces another do not count: it is committed at once.
+pub const AHEAD_BYTES_MAX: usize = 64 << 20;
+
+/// Chunks of one submitted batch of extractions at most.
+pub const BATCH_CHUNKS_MAX: usize = 1_000;
+
+/// Messages of one commit at most.
+pub const COMMIT_MESSAGES_MAX: usize = 2_000;
+
+/// Bytes of messages and extractions of one commit, above which no more is added to it.
+pub const COMMIT_BYTES_MAX: usize = 16 << 20;
+
+/// How often the store is asked for outcomes that other workers report. Milliseconds. A read of a whole batch takes
+/// about one.
+pub const OUTCOMES_POLL_MS: u64 = 250;
+
+/// For how long the own worker must have told nothing before the store is asked. Milliseconds.
+pub const OUTCOMES_SILENT_MS: u64 = 1_000;

@@ -7,38 +7,41 @@
 //! ```
 //!
 //! An extraction is a job of the engine: its outcome is on disk before it is used, keyed by chunk, prompt and model,
-//! and no later run asks for it again. Messages are committed in reading order; whatever has gathered while the last
+//! and no later run asks for it again. The ingestion's own worker does the calls; others of the same store, or behind
+//! its server, may do them as well or alone ([`job::ExtractHandler`]), and what they report is found in the store.
+//! Messages are committed in reading order; whatever has gathered while the last
 //! commit ran goes into the next one.
 
 pub mod assembly;
+pub mod embedding;
+pub mod input;
 pub mod job;
 pub mod outcomes;
 pub mod plan;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use gristmill_engine::{Engine, EngineError};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
+use crate::embed::{EmbedError, Embedder};
 use crate::error::MemoryError;
 use crate::extract::{Extractor, Usage};
-use crate::source::{Format, ReadOptions};
+use crate::limits::{
+    AHEAD_BYTES_MAX, AHEAD_CHUNKS_MAX, BATCH_CHUNKS_MAX, COMMIT_BYTES_MAX, COMMIT_MESSAGES_MAX,
+    OUTCOMES_POLL_MS, OUTCOMES_SILENT_MS,
+};
+use crate::source::ReadOptions;
 use crate::store::KnowledgeStore;
 use assembly::{Assembly, Ready};
+use embedding::Embedding;
+pub use input::{IntoInput, NewInput};
 use job::Outcome;
 use outcomes::Extractions;
 use plan::{Plan, Planned};
-
-/// Chunks that are submitted and not committed yet at most: bounds what is held in memory, and how far the model is
-/// ahead of the commits.
-const CHUNKS_AHEAD_MAX: usize = 8_000;
-
-/// Chunks of one submitted batch at most.
-const BATCH_CHUNKS_MAX: usize = 1_000;
-
-/// Messages of one commit at most.
-const COMMIT_MESSAGES_MAX: usize = 2_000;
 
 /// What happens when the extraction of a chunk fails for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -50,17 +53,6 @@ pub enum OnFailure {
     Stop,
 }
 
-/// A source to be ingested.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewInput {
-    /// Its name, by which it is known in the knowledge base: its path, as it was given.
-    pub name: String,
-    /// How it is written.
-    pub format: Format,
-    /// Its bytes.
-    pub bytes: Vec<u8>,
-}
-
 /// How sources are ingested.
 #[derive(Debug, Clone)]
 pub struct IngestOptions {
@@ -70,6 +62,8 @@ pub struct IngestOptions {
     pub on_failure: OnFailure,
     /// Whether to extract again what failed in an earlier run.
     pub retry_failed: bool,
+    /// Whether to replace sources that are there and unchanged, too. Their extractions are not paid for again.
+    pub replace: bool,
 }
 
 impl Default for IngestOptions {
@@ -78,6 +72,7 @@ impl Default for IngestOptions {
             read: ReadOptions::default(),
             on_failure: OnFailure::Skip,
             retry_failed: false,
+            replace: false,
         }
     }
 }
@@ -129,6 +124,8 @@ pub struct Ingested {
     pub sources_skipped: u64,
     /// Sources that were replaced.
     pub sources_replaced: u64,
+    /// Vectors that were made.
+    pub vectors: u64,
 }
 
 /// Why an ingestion ended early. What was committed before is kept.
@@ -150,6 +147,15 @@ pub enum IngestError {
         /// What went wrong.
         error: String,
     },
+    /// Vectors cannot be made. The messages and what is known of them are stored; the next ingestion makes up for the
+    /// vectors.
+    #[error(
+        "{0}; the messages and what is known of them are stored, and the same command makes up for the vectors"
+    )]
+    Embed(#[from] EmbedError),
+    /// It was [stopped](IngestStopper::stop).
+    #[error("the ingestion was stopped; the same command goes on from there")]
+    Stopped,
     /// The worker that runs the extractions ended.
     #[error("the worker that runs the extractions ended: {0}")]
     Worker(String),
@@ -167,8 +173,23 @@ pub struct Ingestion {
     knowledge: Arc<dyn KnowledgeStore>,
     engine: Engine,
     extractor: Arc<dyn Extractor>,
+    embedder: Option<Arc<dyn Embedder>>,
+    /// Of the calls of its own worker; 0 where others do all of them.
     concurrency: usize,
     options: IngestOptions,
+    stop: Arc<watch::Sender<bool>>,
+}
+
+/// Stops an ingestion from elsewhere.
+#[derive(Debug, Clone)]
+pub struct IngestStopper(Arc<watch::Sender<bool>>);
+
+impl IngestStopper {
+    /// Lets no new call begin, and ends the ingestion with [`IngestError::Stopped`] once all outcomes that have come
+    /// are on disk.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
 }
 
 impl Ingestion {
@@ -185,48 +206,105 @@ impl Ingestion {
             knowledge,
             engine,
             extractor,
+            embedder: None,
             concurrency: concurrency.max(1),
             options,
+            stop: Arc::new(watch::Sender::new(false)),
         }
     }
 
-    /// Ingests sources in order. `on_event` is called for what is on disk, from this task.
+    /// Gives vectors to all terms and chunks too, those of earlier ingestions among them.
+    pub fn with_embedder(self, embedder: Option<Arc<dyn Embedder>>) -> Ingestion {
+        Ingestion { embedder, ..self }
+    }
+
+    /// Leaves the calls to others: to workers of the same store, or agents of its server, that run
+    /// [`ExtractHandler`](job::ExtractHandler)s. It waits until there are any.
+    pub fn with_calls_elsewhere(self) -> Ingestion {
+        Ingestion {
+            concurrency: 0,
+            ..self
+        }
+    }
+
+    /// What stops it.
+    pub fn stopper(&self) -> IngestStopper {
+        IngestStopper(self.stop.clone())
+    }
+
+    /// Ingests sources in order, each taken when there is room for it. `on_event` is called for what is on disk, from this task.
     ///
     /// # Errors
     ///
     /// [`IngestError`]; what was committed before is kept, and the same call goes on from there.
-    pub async fn run(
+    pub async fn run<I>(
         &self,
-        inputs: Vec<NewInput>,
+        inputs: I,
         mut on_event: impl FnMut(&IngestEvent) + Send,
-    ) -> Result<Ingested, IngestError> {
+    ) -> Result<Ingested, IngestError>
+    where
+        I: IntoIterator<Item: IntoInput, IntoIter: Send>,
+    {
         // Before there is a worker: it would begin with the jobs that this cancels.
         let extractions = Extractions::open(self.engine.clone()).await?;
         let (outcome_sender, outcomes) = mpsc::unbounded_channel();
-        let worker = job::start_worker(
-            &self.engine,
-            self.extractor.clone(),
-            self.concurrency,
-            outcome_sender,
-        );
-        let stopper = worker.stopper();
+        let worker = (self.concurrency > 0).then(|| {
+            job::start_worker(
+                &self.engine,
+                self.extractor.clone(),
+                self.concurrency,
+                outcome_sender,
+            )
+        });
+        let embedder = self.embedder.clone();
         let mut run = Run {
             ingestion: self,
+            embedding: embedder.map(|embedder| Embedding::start(self.knowledge.clone(), embedder)),
             extractions,
             outcomes,
+            last_outcome_at: None,
             waiting: HashMap::new(),
             assembly: Assembly::new(),
             unsubmitted: Vec::new(),
             committing: None,
             ingested: Ingested::default(),
         };
-        let ended = run.ingest(inputs, &mut on_event).await;
-        stopper.stop();
-        let worked = worker.join().await;
+        let mut stop = self.stop.subscribe();
+        let mut ended = tokio::select! {
+            ended = run.ingest(inputs.into_iter(), &mut on_event) => ended,
+            _ = stop.wait_for(|stop| *stop) => Err(IngestError::Stopped),
+        };
+        let worked = match worker {
+            Some(worker) => {
+                worker.stopper().stop();
+                worker.join().await.map(|_| ())
+            }
+            None => Ok(()),
+        };
+        if let Some(committing) = run.committing.take() {
+            // What has begun is finished; it is not told any more.
+            let _ = committing.await;
+        }
+        if let Some(embedding) = run.embedding.take() {
+            match &ended {
+                Ok(()) => {
+                    let embedded = tokio::select! {
+                        embedded = embedding.finish() => embedded,
+                        _ = stop.wait_for(|stop| *stop) => Err(IngestError::Stopped),
+                    };
+                    match embedded {
+                        Ok(vectors) => run.ingested.vectors = vectors,
+                        Err(error) => ended = Err(error),
+                    }
+                }
+                Err(_) => embedding.abort(),
+            }
+        }
         match (ended, worked) {
-            (Ok(()), Err(error)) => Err(IngestError::Worker(error.to_string())),
+            // Where the worker failed, that is why there are no more outcomes.
+            (Ok(()) | Err(IngestError::Worker(_)), Err(error)) => Err(IngestError::Worker(error.to_string())),
             (Err(error), _) => Err(error),
-            (Ok(()), Ok(_)) => Ok(run.ingested),
+            (Ok(()), Ok(())) => Ok(run.ingested),
         }
     }
 }
@@ -234,8 +312,12 @@ impl Ingestion {
 /// An ingestion under way.
 struct Run<'a> {
     ingestion: &'a Ingestion,
+    embedding: Option<Embedding>,
     extractions: Extractions,
+    /// What the ingestion's own worker has committed.
     outcomes: mpsc::UnboundedReceiver<Outcome>,
+    /// When the own worker last told of one.
+    last_outcome_at: Option<Instant>,
     /// By a chunk's key: the slots of the assembly that wait for its extraction.
     waiting: HashMap<String, Vec<assembly::Slot>>,
     assembly: Assembly,
@@ -252,11 +334,11 @@ struct Committed {
 impl Run<'_> {
     async fn ingest(
         &mut self,
-        inputs: Vec<NewInput>,
+        mut inputs: impl Iterator<Item: IntoInput> + Send,
         on_event: &mut (impl FnMut(&IngestEvent) + Send),
     ) -> Result<(), IngestError> {
-        let mut inputs: VecDeque<NewInput> = inputs.into();
         let mut current: Option<Plan> = None;
+        let mut is_read = false;
         if self.ingestion.options.retry_failed {
             let plan = plan::retry_failed(&*self.ingestion.knowledge, &*self.ingestion.extractor).await?;
             for learning in plan {
@@ -269,10 +351,12 @@ impl Run<'_> {
         }
         loop {
             // Plan ahead while there is room; the model must not wait for the reader.
-            while self.assembly.chunks() < CHUNKS_AHEAD_MAX {
+            while self.has_room(current.as_ref()) && !(is_read && current.is_none()) {
                 if current.is_none() {
-                    let Some(input) = inputs.pop_front() else { break };
-                    current = self.plan(input, on_event).await?;
+                    match inputs.next() {
+                        Some(input) => current = self.plan(input.into_input()?, on_event).await?,
+                        None => is_read = true,
+                    }
                     continue;
                 }
                 if let Some(plan) = &mut current
@@ -285,26 +369,52 @@ impl Run<'_> {
             }
             self.submit().await?;
             self.commit()?;
-            if self.committing.is_none() && self.assembly.is_empty() && current.is_none() && inputs.is_empty()
-            {
+            if self.committing.is_none() && self.assembly.is_empty() && current.is_none() && is_read {
                 return Ok(());
             }
+            let until_poll = self.until_poll();
             tokio::select! {
                 biased;
                 committed = committed(&mut self.committing), if self.committing.is_some() => {
                     self.committing = None;
                     self.count(committed?, on_event)?;
                 }
-                outcome = self.outcomes.recv() => {
+                outcome = self.outcomes.recv(), if self.ingestion.concurrency > 0 => {
                     let Some(outcome) = outcome else {
                         return Err(IngestError::Worker("it was stopped".to_owned()));
                     };
+                    self.last_outcome_at = Some(Instant::now());
                     self.take(outcome);
                     while let Ok(outcome) = self.outcomes.try_recv() {
                         self.take(outcome);
                     }
                 }
+                () = tokio::time::sleep(until_poll), if !self.waiting.is_empty() => {
+                    for outcome in self.extractions.poll().await? {
+                        self.take(outcome);
+                    }
+                }
             }
+        }
+    }
+
+    /// Whether more may be planned. A source that replaces another is committed at once, and so must be read to its
+    /// end whatever is ahead.
+    fn has_room(&self, current: Option<&Plan>) -> bool {
+        let is_whole = current.is_some_and(Plan::is_replacement);
+        is_whole || (self.assembly.chunks() < AHEAD_CHUNKS_MAX && self.assembly.bytes() < AHEAD_BYTES_MAX)
+    }
+
+    /// How long to wait before the store is asked for outcomes. The own worker tells of its outcomes by itself, so
+    /// that it is asked only when that one is silent, as it is when others have taken the jobs.
+    fn until_poll(&self) -> Duration {
+        let poll = Duration::from_millis(OUTCOMES_POLL_MS);
+        match self.last_outcome_at {
+            Some(at) => {
+                let silent_at = at + Duration::from_millis(OUTCOMES_SILENT_MS);
+                poll.max(silent_at.saturating_duration_since(Instant::now()))
+            }
+            None => poll,
         }
     }
 
@@ -318,7 +428,7 @@ impl Run<'_> {
         let plan = Plan::new(
             &*ingestion.knowledge,
             input,
-            &ingestion.options.read,
+            &ingestion.options,
             &*ingestion.extractor,
             ingestion.engine.clock().now(),
         )
@@ -366,9 +476,9 @@ impl Run<'_> {
             return Ok(());
         }
         if let Some(outcome) = self.extractions.get(&chunk.key).await?
-            && !(again && outcome.is_err())
+            && !(again && outcome.result.is_err())
         {
-            self.assembly.fill(slot, outcome);
+            self.assembly.fill(slot, &outcome);
             return Ok(());
         }
         self.waiting.insert(chunk.key.clone(), vec![slot]);
@@ -384,13 +494,16 @@ impl Run<'_> {
     }
 
     fn take(&mut self, outcome: Outcome) {
-        let Outcome { key, result } = outcome;
-        if let Ok(extracted) = &result {
+        self.extractions.arrived(&outcome.key);
+        // What was found in the store may be told by the own worker, too.
+        let Some(slots) = self.waiting.remove(&outcome.key) else {
+            return;
+        };
+        if let Ok(extracted) = &outcome.result {
             self.ingested.progress.usage.add(&extracted.usage);
         }
-        self.extractions.arrived(&key);
-        for slot in self.waiting.remove(&key).unwrap_or_default() {
-            self.assembly.fill(slot, result.clone());
+        for slot in slots {
+            self.assembly.fill(slot, &outcome);
         }
     }
 
@@ -399,7 +512,7 @@ impl Run<'_> {
         if self.committing.is_some() {
             return Ok(());
         }
-        let mut ready = self.assembly.take_ready(COMMIT_MESSAGES_MAX);
+        let mut ready = self.assembly.take_ready(COMMIT_MESSAGES_MAX, COMMIT_BYTES_MAX);
         if self.ingestion.options.on_failure == OnFailure::Stop
             && let Some(failed) = ready.iter().position(|ready| ready.failure().is_some())
         {
@@ -445,6 +558,7 @@ impl Run<'_> {
             progress.failures += failures;
         }
         on_event(&IngestEvent::Committed(*progress));
+        self.embedding.iter().for_each(Embedding::committed);
         Ok(())
     }
 }

@@ -13,13 +13,17 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
+use crate::embed::Embedder;
 use crate::error::MemoryError;
 use crate::knowledge::{KnowledgeKind, RefOrdinal, SemanticRef};
 use crate::limits::{MESSAGES_DEFAULT, REFS_DEFAULT};
 use crate::message::{MessageOrdinal, TimeRange};
 use crate::query::{CompileOptions, Expression, SearchQuery, Select, compile, parse_question};
-use crate::store::{KnowledgeStore, StoredMessage};
+use crate::store::{KnowledgeStore, StoredMessage, blocking};
 pub use related::{RecordedRelations, Relations};
+
+/// The cosine from which on a message is about what a question asks. Questions and answers are less alike than terms.
+const MESSAGE_COSINE_MIN: f64 = 0.35;
 
 /// How a recall is done.
 #[derive(Debug, Clone, PartialEq)]
@@ -156,12 +160,54 @@ pub async fn recall_query(
             score: score / (1.0 + score),
         }));
     }
+    if let Relations::Embedded(embedder) = relations
+        && is_unscoped
+        && messages.len() < messages_max
+    {
+        let room = messages_max - messages.len();
+        add_nearest(
+            store,
+            question,
+            *embedder,
+            room.min(MESSAGES_DEFAULT),
+            &mut messages,
+        )
+        .await?;
+    }
     messages.truncate(messages_max);
     Ok(Recalled {
         messages: load_messages(store, &messages).await?,
         knowledge: load_refs(store, refs, options).await?,
         query,
     })
+}
+
+/// Adds messages that mean about what the question does, after all others.
+async fn add_nearest(
+    store: &dyn KnowledgeStore,
+    question: &str,
+    embedder: &dyn Embedder,
+    max: usize,
+    messages: &mut Vec<Scored<MessageOrdinal>>,
+) -> Result<(), MemoryError> {
+    let known: HashSet<MessageOrdinal> = messages.iter().map(|message| message.value).collect();
+    let Some(vector) = embedder.embed(vec![question.to_owned()]).await?.pop() else {
+        return Ok(());
+    };
+    let nearest = store
+        .nearest_messages(
+            &embedder.identity(),
+            vector,
+            known.len() + max,
+            MESSAGE_COSINE_MIN,
+        )
+        .await?;
+    let added = nearest
+        .into_iter()
+        .filter(|(ordinal, _)| !known.contains(ordinal));
+    // Below what is known to tell of it; a cosine is below 1 too, as are the scores of the full text.
+    messages.extend(added.take(max).map(|(value, score)| Scored { value, score }));
+    Ok(())
 }
 
 async fn load_messages(
@@ -295,11 +341,10 @@ pub async fn evaluate_select(
     // In this order: what a commit adds in between is then in the columns and not in the postings, which is harmless.
     let postings = store.postings(texts.clone()).await?;
     let columns = store.columns().await?;
-    let matches = evaluate::evaluate(&select, &columns, texts, &postings)?;
-    Ok(rank::rank(
-        matches,
-        &columns,
-        options.refs_max,
-        options.messages_max,
-    ))
+    let (refs_max, messages_max) = (options.refs_max, options.messages_max);
+    blocking(move || {
+        let matches = evaluate::evaluate(&select, &columns, texts, &postings)?;
+        Ok(rank::rank(matches, &columns, refs_max, messages_max))
+    })
+    .await
 }

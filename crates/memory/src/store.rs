@@ -1,4 +1,4 @@
-//! Where knowledge is kept: the trait that recall and ingestion need of a database, and SQLite.
+//! Where knowledge is kept: the trait that recall and ingestion need of a database, SQLite and PostgreSQL.
 //!
 //! Every store passes the same conformance suite (the feature `conformance`). Each call is one operation: it holds as a whole or
 //! not at all, and when it has answered `Ok`, what it did is on disk.
@@ -6,8 +6,13 @@
 pub mod columns;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod packed;
+pub mod postgres;
+mod posting;
+
 pub mod similar;
 pub mod sqlite;
+pub mod vectors;
 
 use std::sync::Arc;
 
@@ -15,12 +20,15 @@ use async_trait::async_trait;
 use gristmill_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::embed::Vector;
 use crate::error::MemoryError;
 use crate::knowledge::{Knowledge, RefOrdinal, SemanticRef};
 use crate::message::{Message, MessageOrdinal};
 use crate::property::Property;
 pub use columns::Columns;
+pub use postgres::PostgresKnowledge;
 pub use sqlite::{SqliteKnowledge, SqliteKnowledgeOptions};
+pub use vectors::{VectorCursor, VectorKey, VectorModel, VectorTexts};
 
 /// A durable knowledge base. Object-safe, shared between tasks.
 #[async_trait]
@@ -50,6 +58,39 @@ pub trait KnowledgeStore: Send + Sync + std::fmt::Debug + 'static {
 
     /// Messages whose text contains words of `text`, best first, with a score above 0.
     async fn search_text(&self, text: &str, limit: usize) -> Result<Vec<(MessageOrdinal, f64)>, MemoryError>;
+
+    // --- vectors ---
+
+    /// Terms and chunks after `cursor` that have no vector by `model`, at most `limit` of them: terms first.
+    async fn texts_without_vectors(
+        &self,
+        model: &str,
+        cursor: VectorCursor,
+        limit: usize,
+    ) -> Result<VectorTexts, MemoryError>;
+
+    /// For each vector, the stored terms nearest to it by `model`, best first, with their cosines: at most `limit`
+    /// of each, with a cosine of at least `cosine_min`.
+    async fn nearest_terms(
+        &self,
+        model: &str,
+        vectors: Vec<Vector>,
+        limit: usize,
+        cosine_min: f64,
+    ) -> Result<Vec<Vec<RelatedTerm>>, MemoryError>;
+
+    /// The messages with the chunks nearest to a vector by `model`, best first, with the cosines of their nearest
+    /// chunks: at most `limit`, with a cosine of at least `cosine_min`.
+    async fn nearest_messages(
+        &self,
+        model: &str,
+        vector: Vector,
+        limit: usize,
+        cosine_min: f64,
+    ) -> Result<Vec<(MessageOrdinal, f64)>, MemoryError>;
+
+    /// The models that there are vectors of, by name.
+    async fn vector_models(&self) -> Result<Vec<VectorModel>, MemoryError>;
 
     // --- for reading ---
 
@@ -113,6 +154,13 @@ pub enum Change {
     Delete {
         /// The source's name.
         source: String,
+    },
+    /// Gives vectors to terms and chunks. What is not there any more gets none.
+    Vectors {
+        /// The model that made them.
+        model: String,
+        /// The vectors, all of the same number of dimensions.
+        vectors: Vec<(VectorKey, Vector)>,
     },
     /// Says that a term may stand for others.
     Alias {
@@ -296,5 +344,21 @@ impl KnowledgeStats {
     /// Refs of all kinds.
     pub fn refs(&self) -> u64 {
         self.entities + self.actions + self.topics + self.tags
+    }
+}
+
+/// Runs what takes long, or waits for the disk, on a thread where it may.
+pub(crate) async fn blocking<T, F>(work: F) -> Result<T, MemoryError>
+where
+    T: Send + 'static,
+    F: FnOnce() -> Result<T, MemoryError> + Send + 'static,
+{
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+        Err(_) => Err(MemoryError::invalid(
+            "the runtime",
+            "it was shut down during a query",
+        )),
     }
 }

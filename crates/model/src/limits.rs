@@ -63,8 +63,36 @@ pub const PAGE_ROWS_MAX: u32 = 10_000;
 /// Events that a subscriber may fall behind before it is told that it missed some.
 pub const EVENTS_BUFFERED_MAX: usize = 4_096;
 
-/// Milliseconds without a heartbeat after which a worker's leases are rescued.
+/// Milliseconds without a heartbeat after which a worker's leases are rescued, where nothing else is said.
 pub const LEASE_LOST_AFTER_MS: i64 = 15_000;
 
 /// Milliseconds between a worker's heartbeats: three may be lost before the lease is.
-pub const HEARTBEAT_EVERY_MS: i64 = 4_000;
+pub const HEARTBEAT_EVERY_MS: i64 = heartbeat_every_ms(LEASE_LOST_AFTER_MS);
+
+/// The shortest time without a heartbeat after which leases may be rescued. Milliseconds: below, a pause of the
+/// scheduler or of a disk looks like a death.
+pub const LEASE_LOST_AFTER_MS_MIN: i64 = 1_000;
+
+/// The longest time without a heartbeat after which leases may be rescued. Milliseconds: an hour.
+pub const LEASE_LOST_AFTER_MS_MAX: i64 = 3_600_000;
+
+/// How often a worker says that it lives, where its leases are lost after so long without: three heartbeats may be
+/// lost, and the fourth still has some time to arrive. Milliseconds.
+pub const fn heartbeat_every_ms(lease_lost_after_ms: i64) -> i64 {
+    lease_lost_after_ms * 4 / 15
+}
+
+/// The shortest interval of a schedule: schedules are looked at once a second, so what is due more often would come
+/// in bursts. Milliseconds.
+pub const INTERVAL_MS_MIN: i64 = 1_000;
+
+/// How late a moment of a schedule may be noticed and still count as met, where missed moments are skipped: schedules
+/// are looked at once a second, and a failover takes some seconds. Milliseconds.
+pub const SCHEDULE_LATE_MS_MAX: i64 = 30_000;
+
+/// Moments that one schedule catches up with in one look, where all missed ones are made up for; the rest follows in
+/// the next looks.
+pub const CATCH_UP_MOMENTS_MAX: usize = 1_000;
+
+/// Schedules that fire in one transaction: others wait no longer than for a batch of this size.
+pub const SCHEDULES_FIRED_MAX: u32 = 1_000;

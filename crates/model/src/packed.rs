@@ -164,6 +164,20 @@ impl PackedArray {
         }
     }
 
+    /// Cuts the array into pieces of so many items each, from the first item on; what lies past them is left out.
+    pub fn cut(&self, counts: impl IntoIterator<Item = u32>) -> Vec<PackedArray> {
+        let mut items = self.items();
+        let piece = |count: u32| {
+            let mut builder = PackedBuilder::new();
+            items
+                .by_ref()
+                .take(count as usize)
+                .for_each(|item| builder.push_valid(item));
+            builder.finish()
+        };
+        counts.into_iter().map(piece).collect()
+    }
+
     /// The items of `parts` one after the other.
     pub fn concat<'a>(parts: impl IntoIterator<Item = &'a PackedArray>) -> PackedArray {
         let mut builder = PackedBuilder::new();

@@ -145,6 +145,70 @@ impl Positions {
         rest
     }
 
+    /// The positions at these indexes of the set, counted from 0 in ascending order. Indexes past the end are
+    /// left out.
+    pub fn select(&self, indexes: &Positions) -> Positions {
+        let mut selected = Positions::new();
+        let mut wanted = indexes.ranges.iter().cloned();
+        let mut next = wanted.next();
+        let mut index = 0;
+        for range in &self.ranges {
+            let index_end = index + (range.end - range.start);
+            while let Some(want) = next.take_if(|want| want.start < index_end) {
+                let end = want.end.min(index_end);
+                selected.insert_range(range.start + (want.start - index)..range.start + (end - index));
+                next = if want.end > index_end {
+                    Some(index_end..want.end)
+                } else {
+                    wanted.next()
+                };
+            }
+            index = index_end;
+        }
+        selected
+    }
+
+    /// The indexes at which these positions stand in the set, as far as they do: what
+    /// [`select`](Positions::select) takes.
+    pub fn indexes_of(&self, positions: &Positions) -> Positions {
+        let mut indexes = Positions::new();
+        let mut others = positions.ranges.as_slice();
+        let mut index = 0;
+        for range in &self.ranges {
+            while let [other, rest @ ..] = others
+                && other.start < range.end
+            {
+                let common = other.start.max(range.start)..other.end.min(range.end);
+                if !common.is_empty() {
+                    indexes
+                        .insert_range(index + common.start - range.start..index + common.end - range.start);
+                }
+                if other.end > range.end {
+                    break;
+                }
+                others = rest;
+            }
+            index += range.end - range.start;
+        }
+        indexes
+    }
+
+    /// Each position plus `by`.
+    pub fn shifted_up(mut self, by: u32) -> Positions {
+        for range in &mut self.ranges {
+            *range = range.start + by..range.end + by;
+        }
+        self
+    }
+
+    /// Each position less `by`, which is not above any of them.
+    pub fn shifted_down(mut self, by: u32) -> Positions {
+        for range in &mut self.ranges {
+            *range = range.start - by..range.end - by;
+        }
+        self
+    }
+
     /// Takes the lowest `count` positions out of the set and returns them.
     pub fn take_first(&mut self, count: u32) -> Positions {
         let mut left = count;
@@ -291,6 +355,13 @@ mod tests {
             prop_assert_eq!(taken.len(), count.min(a.len()));
             prop_assert_eq!(taken.union(&rest), a.clone());
             prop_assert!(taken.last() < rest.first() || rest.is_empty() || taken.is_empty());
+
+            let values: Vec<u32> = left.iter().copied().collect();
+            let expected: BTreeSet<u32> = right.iter().filter_map(|index| values.get(*index as usize)).copied().collect();
+            prop_assert_eq!(unpacked(&a.select(&b)), expected);
+            let expected: BTreeSet<u32> = (0..).zip(&values).filter(|(_, value)| right.contains(value)).map(|(index, _)| index).collect();
+            prop_assert_eq!(unpacked(&a.indexes_of(&b)), expected);
+            prop_assert_eq!(a.clone().shifted_up(count).shifted_down(count), a.clone());
 
             let mut shuffled: Vec<u32> = left.iter().copied().collect();
             shuffled.sort_by_key(|position| (u64::from(*position) + 1).wrapping_mul(order | 1));

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use gristmill_model::{BatchId, LeaseId, LeasedSlice, PackedArray, PackedBuilder, Positions, Timestamp};
 use gristmill_runtime::{DetectOptions, RuntimeOptions, Script, ScriptHandler};
-use gristmill_worker::{Handler, OutcomeSink, Outcomes};
+use gristmill_worker::{Handler, MicroBatch, OutcomeSink, Outcomes};
 
 const ROUNDS: usize = 5;
 const FLOOR_ROUNDS: u32 = 100;
@@ -126,8 +126,8 @@ fn payloads(count: u32) -> PackedArray {
     builder.finish()
 }
 
-fn slice(payloads: &PackedArray) -> LeasedSlice {
-    LeasedSlice {
+fn micro_batch(payloads: &PackedArray) -> MicroBatch {
+    MicroBatch::new(vec![LeasedSlice {
         lease: LeaseId(1),
         batch: BatchId(1),
         kind: "script:identity".into(),
@@ -137,7 +137,7 @@ fn slice(payloads: &PackedArray) -> LeasedSlice {
         rescues: 0,
         timeout_ms: None,
         submitted_at: Timestamp(0),
-    }
+    }])
 }
 
 fn median(mut figures: Vec<f64>) -> f64 {
@@ -188,7 +188,7 @@ async fn round(handler: &Arc<ScriptHandler>, payloads: &PackedArray, jobs: u32) 
             let (handler, sink, payloads) = (Arc::clone(handler), Arc::clone(&sink), payloads.clone());
             tokio::spawn(async move {
                 for _ in 0..each {
-                    handler.run(slice(&payloads), &*sink).await;
+                    handler.run(micro_batch(&payloads), &*sink).await;
                 }
             })
         })

@@ -5,8 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use gristmill_model::LeasedSlice;
-use gristmill_worker::{Handler, OutcomeSink, Outcomes};
+use gristmill_worker::{Handler, MicroBatch, OutcomeSink, Outcomes};
 use tokio::time::MissedTickBehavior;
 
 use crate::error::RuntimeError;
@@ -111,7 +110,7 @@ impl ScriptHandler {
 
 #[async_trait]
 impl Handler for ScriptHandler {
-    async fn run(&self, work: LeasedSlice, sink: &dyn OutcomeSink) {
+    async fn run(&self, work: MicroBatch, sink: &dyn OutcomeSink) {
         let mut ticket = self.pool.push(work);
         let mut look = tokio::time::interval(Duration::from_millis(SIGNALS_EVERY_MS));
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);

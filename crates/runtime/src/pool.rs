@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use gristmill_model::{LeasedSlice, Positions};
-use gristmill_worker::Outcomes;
+use gristmill_model::Positions;
+use gristmill_worker::{MicroBatch, Outcomes};
 use rustix::event::EventfdFlags;
 use tokio::sync::mpsc;
 
@@ -35,7 +35,7 @@ impl Signals {
 /// more will come.
 #[derive(Debug)]
 pub(crate) struct Work {
-    pub slice: LeasedSlice,
+    pub micro_batch: MicroBatch,
     pub signals: Arc<Signals>,
     events: mpsc::Sender<Outcomes>,
 }
@@ -133,11 +133,11 @@ impl Pool {
     }
 
     /// Puts a micro-batch into the queue and wakes the slot that is the readiest for it.
-    pub fn push(&self, slice: LeasedSlice) -> Ticket {
+    pub fn push(&self, micro_batch: MicroBatch) -> Ticket {
         let (sender, events) = mpsc::channel(OUTCOMES_WAITING_MAX);
         let signals = Arc::new(Signals::default());
         let work = Work {
-            slice,
+            micro_batch,
             signals: Arc::clone(&signals),
             events: sender,
         };
@@ -184,7 +184,7 @@ impl Pool {
             let mut state = lock(&self.state);
             let is_this = |work: &Work| Arc::ptr_eq(&work.signals, &ticket.signals);
             if let Some(index) = state.waiting.iter().position(is_this) {
-                return state.waiting.remove(index).map(|work| work.slice.positions);
+                return state.waiting.remove(index).map(|work| work.micro_batch.indexes());
             }
         }
         if changed || began_draining {

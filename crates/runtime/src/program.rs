@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use gristmill_model::limits::VALUE_BYTES_MAX;
 use gristmill_model::{Completed, FailedJob, JobError, JobId, JobLog, PackedArray, PackedBuilder, Positions};
-use gristmill_worker::Outcomes;
+use gristmill_worker::{MicroBatchJob, Outcomes};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
@@ -75,40 +75,35 @@ impl ProgramSlot {
     }
 
     fn run(&self, work: &Work) {
-        for (position, payload) in work.slice.positions.iter().zip(work.slice.payloads.items()) {
+        for job in work.micro_batch.jobs() {
             let unwanted = work.signals.is_draining()
                 || work.is_abandoned()
                 || self.pool.is_shutting_down()
-                || work.signals.cancelled().contains(position);
+                || work.signals.cancelled().contains(job.index);
             let mut log = CappedLog::default();
             let began = Instant::now();
             let ended = if unwanted {
                 Ended::Released
             } else {
-                self.run_job(work, position, payload, &mut log)
+                self.run_job(work, job, &mut log)
             };
             let duration_us = u32::try_from(began.elapsed().as_micros()).unwrap_or(u32::MAX);
-            work.answer(outcomes(position, ended, duration_us, log));
+            work.answer(outcomes(job.index, ended, duration_us, log));
         }
     }
 
-    fn run_job(&self, work: &Work, position: u32, payload: &str, log: &mut CappedLog) -> Ended {
-        let job = JobId {
-            batch: work.slice.batch,
-            position,
-        };
-        let mut running = match self.start(job, work.slice.attempt) {
+    fn run_job(&self, work: &Work, job: MicroBatchJob<'_>, log: &mut CappedLog) -> Ended {
+        let timeout_ms = work.micro_batch.timeout_ms();
+        let mut running = match self.start(job.id, job.attempt) {
             Ok(running) => running,
             Err(error) => {
                 let program = self.recipe.script.program_name();
                 return Ended::Failed(JobError::new("spawn", format!("cannot start {program}: {error}")));
             }
         };
-        let deadline = work
-            .slice
-            .timeout_ms
-            .and_then(|timeout_ms| Instant::now().checked_add(Duration::from_millis(timeout_ms)));
-        let ended = running.converse(payload, deadline, &self.pool, self.number);
+        let deadline =
+            timeout_ms.and_then(|timeout_ms| Instant::now().checked_add(Duration::from_millis(timeout_ms)));
+        let ended = running.converse(job.payload, deadline, &self.pool, self.number);
         *log = std::mem::take(&mut running.log);
         match ended {
             Ok(ended) => ended,
@@ -117,7 +112,7 @@ impl ProgramSlot {
                 format!("cannot talk to the program: {error}"),
             )),
         }
-        .with_timeout_of(work.slice.timeout_ms)
+        .with_timeout_of(timeout_ms)
     }
 
     fn start(&self, job: JobId, attempt: u32) -> io::Result<Running> {

@@ -8,10 +8,10 @@ use gristmill_model::JobError;
 
 use crate::child::describe;
 use crate::error::RuntimeError;
+use crate::in_flight::{Culprit, InFlight};
 use crate::limits::{
     CRASH_OUTPUT_BYTES_MAX, MICRO_BATCHES_PER_PROCESS_MAX, PREFETCH_BELOW_MS, TIMEOUT_SLACK_MS,
 };
-use crate::micro_batch::{Culprit, MicroBatch};
 use crate::pool::{Pool, Readiness};
 use crate::process::{Arrived, Recipe, WarmProcess};
 use crate::protocol::{OutcomesFrame, ProtocolError};
@@ -23,7 +23,7 @@ pub(crate) struct Slot {
     number: usize,
     process: Option<WarmProcess>,
     /// In the order in which the process was given them.
-    micro_batches: Vec<MicroBatch>,
+    in_flight: Vec<InFlight>,
     /// Mean microseconds a job, over the last ones.
     job_us_mean: f64,
 }
@@ -35,7 +35,7 @@ impl Slot {
             recipe,
             number,
             process: None,
-            micro_batches: Vec::new(),
+            in_flight: Vec::new(),
             job_us_mean: 0.0,
         }
     }
@@ -58,26 +58,26 @@ impl Slot {
             }
             self.forget_done();
         }
-        for micro_batch in &mut self.micro_batches {
+        for micro_batch in &mut self.in_flight {
             micro_batch.release_all();
         }
         // A process in the middle of something is not waited for.
         match self.process.take() {
-            Some(process) if self.micro_batches.is_empty() && self.pool.is_graceful() => process.shut_down(),
+            Some(process) if self.in_flight.is_empty() && self.pool.is_graceful() => process.shut_down(),
             _ => {}
         }
     }
 
     fn take_work(&mut self) {
         loop {
-            let readiness = match (self.micro_batches.len(), &self.process) {
+            let readiness = match (self.in_flight.len(), &self.process) {
                 (0, Some(_)) => Readiness::Warm,
                 (0, None) => Readiness::Cold,
                 (count, _) if count < MICRO_BATCHES_PER_PROCESS_MAX && self.is_free_soon() => Readiness::Soon,
                 _ => Readiness::Busy,
             };
             match self.pool.next(self.number, readiness) {
-                Some(work) => self.micro_batches.push(MicroBatch::new(work)),
+                Some(work) => self.in_flight.push(InFlight::new(work)),
                 None => return,
             }
         }
@@ -85,19 +85,19 @@ impl Slot {
 
     /// Drops the micro-batches that are done, which tells the worker; whether there were any.
     fn forget_done(&mut self) -> bool {
-        let before = self.micro_batches.len();
-        self.micro_batches.retain(|micro_batch| !micro_batch.is_done());
-        self.micro_batches.len() < before
+        let before = self.in_flight.len();
+        self.in_flight.retain(|micro_batch| !micro_batch.is_done());
+        self.in_flight.len() < before
     }
 
     fn is_free_soon(&self) -> bool {
-        let unanswered: usize = self.micro_batches.iter().map(MicroBatch::unanswered_count).sum();
+        let unanswered: usize = self.in_flight.iter().map(InFlight::unanswered_count).sum();
         let left_us = self.job_us_mean * unanswered as f64;
         left_us > 0.0 && left_us < (PREFETCH_BELOW_MS * 1_000) as f64
     }
 
     fn heed_signals(&mut self) {
-        for micro_batch in &mut self.micro_batches {
+        for micro_batch in &mut self.in_flight {
             if let (Some(sequence), Some(process)) = (micro_batch.heed_signals(), &self.process) {
                 process.stop(sequence);
             }
@@ -126,12 +126,12 @@ impl Slot {
     }
 
     fn feed(&mut self) {
-        if self.process.is_none() && (self.micro_batches.is_empty() || !self.start_process()) {
+        if self.process.is_none() && (self.in_flight.is_empty() || !self.start_process()) {
             return;
         }
         let Some(process) = &mut self.process else { return };
         let now = Instant::now();
-        for micro_batch in &mut self.micro_batches {
+        for micro_batch in &mut self.in_flight {
             if let Some((payloads, careful, positions)) = micro_batch.next_piece() {
                 let sequence = process.run(&payloads, careful);
                 micro_batch.mark_sent(sequence, careful, &positions, now);
@@ -141,9 +141,9 @@ impl Slot {
 
     /// The micro-batch that the process runs: of those that were sent, the one sent first.
     fn head(&self) -> Option<usize> {
-        let sent = |micro_batch: &MicroBatch| micro_batch.sent.as_ref().map(|sent| sent.sequence);
+        let sent = |micro_batch: &InFlight| micro_batch.sent.as_ref().map(|sent| sent.sequence);
         let sequences = self
-            .micro_batches
+            .in_flight
             .iter()
             .enumerate()
             .filter_map(|(index, one)| Some((sent(one)?, index)));
@@ -152,7 +152,7 @@ impl Slot {
 
     /// When the running job's time is over.
     fn deadline(&self) -> Option<Instant> {
-        let head = &self.micro_batches[self.head()?];
+        let head = &self.in_flight[self.head()?];
         let allowed = Duration::from_millis(head.timeout_ms()?.saturating_add(TIMEOUT_SLACK_MS));
         head.running_since()?.checked_add(allowed)
     }
@@ -200,7 +200,7 @@ impl Slot {
             self.replace(Culprit::Suspected(error));
         } else if arrived.ended {
             self.crash();
-        } else if self.micro_batches.is_empty()
+        } else if self.in_flight.is_empty()
             && let Some(process) = &mut self.process
             && !process.output.unclaimed.is_empty()
         {
@@ -211,14 +211,14 @@ impl Slot {
 
     fn take_frame(&mut self, frame: OutcomesFrame) -> Result<(), ProtocolError> {
         let now = Instant::now();
-        let addressed = |micro_batch: &MicroBatch| {
+        let addressed = |micro_batch: &InFlight| {
             micro_batch
                 .sent
                 .as_ref()
                 .is_some_and(|sent| sent.sequence == frame.sequence)
         };
         let index = self
-            .micro_batches
+            .in_flight
             .iter()
             .position(addressed)
             .ok_or(ProtocolError::UnknownJob)?;
@@ -229,12 +229,12 @@ impl Slot {
             self.job_us_mean = (mean.max(1.0) + f64::from(*last).max(1.0)) / 2.0;
         }
         if let Some(process) = &mut self.process {
-            self.micro_batches[index].take(frame, &mut process.output, now)?;
+            self.in_flight[index].take(frame, &mut process.output, now)?;
         }
-        if self.micro_batches[index].sent.is_none()
+        if self.in_flight[index].sent.is_none()
             && let Some(head) = self.head()
         {
-            self.micro_batches[head].is_next(now);
+            self.in_flight[head].is_next(now);
         }
         Ok(())
     }
@@ -242,7 +242,7 @@ impl Slot {
     fn time_out(&mut self) {
         let allowed = self
             .head()
-            .and_then(|head| self.micro_batches[head].timeout_ms())
+            .and_then(|head| self.in_flight[head].timeout_ms())
             .unwrap_or_default();
         let message = format!("still running after its timeout of {allowed} ms; its process was killed");
         self.replace(Culprit::Known(JobError::new("timeout", message)));
@@ -267,8 +267,8 @@ impl Slot {
         process.end();
         let running = process.running();
         let addressed = |(sequence, _): (u32, u32)| {
-            let is_this = |one: &MicroBatch| one.sent.as_ref().is_some_and(|sent| sent.sequence == sequence);
-            self.micro_batches.iter().position(is_this)
+            let is_this = |one: &InFlight| one.sent.as_ref().is_some_and(|sent| sent.sequence == sequence);
+            self.in_flight.iter().position(is_this)
         };
         let suspect = running.and_then(addressed).or_else(|| self.head());
         let index = running
@@ -276,7 +276,7 @@ impl Slot {
             .map(|(_, index)| index);
         let now = Instant::now();
         let mut culprit = Some(culprit);
-        for (number, micro_batch) in self.micro_batches.iter_mut().enumerate() {
+        for (number, micro_batch) in self.in_flight.iter_mut().enumerate() {
             match culprit.take_if(|_| suspect == Some(number)) {
                 Some(culprit) => micro_batch.blame(culprit, index, process.output.take_unclaimed(), now),
                 None => micro_batch.rewind(),
@@ -297,9 +297,9 @@ impl Slot {
             "startup",
             format!("the script's process could not be started again: {error}"),
         );
-        for micro_batch in &mut self.micro_batches {
+        for micro_batch in &mut self.in_flight {
             micro_batch.fail_all(&error);
         }
-        self.micro_batches.clear();
+        self.in_flight.clear();
     }
 }

@@ -16,6 +16,8 @@ pub mod ready;
 pub mod register;
 pub mod results;
 pub mod retry;
+pub mod schedule;
+pub mod schedules;
 pub mod selection;
 pub mod stats;
 pub mod submit;

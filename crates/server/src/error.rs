@@ -143,7 +143,10 @@ impl ApiError {
                 }
                 StoreError::WorkerUnknown(_) | StoreError::RunExists(_) => StatusCode::CONFLICT,
                 StoreError::RunUnknown(_) => StatusCode::NOT_FOUND,
-                StoreError::Locked { .. } | StoreError::Closed => StatusCode::SERVICE_UNAVAILABLE,
+                StoreError::Locked { .. }
+                | StoreError::Closed
+                | StoreError::Unreachable { .. }
+                | StoreError::Unknown { .. } => StatusCode::SERVICE_UNAVAILABLE,
                 StoreError::DiskFull { .. } => StatusCode::INSUFFICIENT_STORAGE,
                 _ => StatusCode::INTERNAL_SERVER_ERROR,
             },
@@ -192,6 +195,9 @@ impl ApiError {
             ApiError::Stopping => "try again in a moment".to_owned(),
             ApiError::Trust(_) => "repair or restore the folder; nobody is let in until then".to_owned(),
             ApiError::Store(_) if self.status().is_client_error() => "correct the request".to_owned(),
+            ApiError::Store(StoreError::Unknown { .. }) => {
+                "look what is stored before sending it again, unless it is an exchange".to_owned()
+            }
             ApiError::Store(_) => "try again; if it goes on, see the server's log".to_owned(),
         }
     }
@@ -206,6 +212,13 @@ impl ApiError {
                     "the store is locked by another process".to_owned()
                 }
                 ApiError::Store(StoreError::DiskFull { .. }) => "the server's disk is full".to_owned(),
+                ApiError::Store(StoreError::Unreachable { .. }) => {
+                    "the database cannot be reached".to_owned()
+                }
+                ApiError::Store(StoreError::Unknown { .. }) => {
+                    "the database was lost while it committed: what was sent may or may not be stored"
+                        .to_owned()
+                }
                 ApiError::Trust(_) => "the server cannot read its trust folder".to_owned(),
                 other => other.to_string(),
             }

@@ -59,6 +59,15 @@ pub fn router() -> (axum::Router<App>, utoipa::openapi::OpenApi) {
             endpoints::register::register,
             endpoints::workers::workers
         ))
+        .routes(routes!(endpoints::schedules::schedules))
+        .routes(routes!(
+            endpoints::schedule::schedule,
+            endpoints::schedule::put_schedule,
+            endpoints::schedule::delete_schedule
+        ))
+        .routes(routes!(endpoints::schedule::pause_schedule))
+        .routes(routes!(endpoints::schedule::resume_schedule))
+        .routes(routes!(endpoints::schedule::trigger_schedule))
         .routes(routes!(endpoints::stats::stats))
         .routes(routes!(endpoints::events::events))
         .routes(routes!(endpoints::metrics::metrics))
@@ -85,6 +94,7 @@ fn describe_rules(description: &mut utoipa::openapi::OpenApi) {
         let operation: &mut Option<Operation> = match rule.method {
             "GET" => &mut item.get,
             "POST" => &mut item.post,
+            "PUT" => &mut item.put,
             _ => &mut item.delete,
         };
         if let Some(operation) = operation {

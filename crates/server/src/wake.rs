@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use gristmill_model::{Clock, Lease, Timestamp};
-use gristmill_store::{Exchanged, Store, StoreError, Want};
+use gristmill_store::{Exchanged, Store, StoreError, Want, WorkSeen};
 use tokio::sync::watch;
 
 /// What claims wait for: queues and kinds, sorted.
@@ -45,11 +45,12 @@ impl Wake {
 
     /// Rings when the store has work, and every so often for what other processes submitted. Never returns.
     pub async fn watch(&self, store: &dyn Store, every: Duration) {
+        let seen = WorkSeen::default();
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                () = store.wait_for_work() => {}
+                () = store.wait_for_work(&seen) => {}
                 _ = ticks.tick() => {}
             }
             self.ring();

@@ -88,6 +88,14 @@ impl World {
                 Some((EXCHANGE_TYPE, self.api.wanting(1, 1).encode())),
             ),
             "heartbeat" => (String::new(), json_body(&json!({"number": 1}))),
+            "put_schedule" => (
+                String::new(),
+                json_body(&json!({"kind": "double", "rule": {"every": {"interval_ms": 60_000}}})),
+            ),
+            "pause_schedule" => (String::new(), json_body(&json!({}))),
+            "schedule" | "schedules" | "delete_schedule" | "resume_schedule" | "trigger_schedule" => {
+                (String::new(), None)
+            }
             "job" | "queues" | "workers" | "stats" | "events" | "metrics" | "health" | "ready"
             | "openapi" | "leave" => (String::new(), None),
             new => panic!("the operation `{new}` is new: say what a right request of it is"),
@@ -95,6 +103,7 @@ impl World {
         let path = operation
             .path
             .replace("{job}", &job)
+            .replace("{schedule}", "nightly")
             .replace("{worker}", &self.worker.to_string());
         let (content_type, body) = body.map_or((None, Bytes::new()), |(name, body)| (Some(name), body));
         request(
@@ -165,8 +174,12 @@ async fn a_token_does_what_its_role_allows_and_nothing_else() {
             world.api.token("who", role, &["*"])
         };
         let mut operations = operations(&world.api).await;
-        // Leaving ends the worker that the others speak of.
-        operations.sort_by_key(|operation| operation.id == "leave");
+        // What the others speak of is made first and ended last.
+        operations.sort_by_key(|operation| match operation.id.as_str() {
+            "put_schedule" => 0,
+            "leave" | "delete_schedule" => 2,
+            _ => 1,
+        });
         for operation in operations {
             let status = world.status(&operation, Some(&token)).await;
             if operation.roles.contains(&role) {

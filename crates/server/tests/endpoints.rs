@@ -580,3 +580,73 @@ async fn too_many_requests_of_one_token_are_refused_for_a_while() {
     }
     assert_eq!(statuses, [200, 200, 429]);
 }
+
+#[tokio::test]
+async fn schedules_are_put_shown_changed_and_deleted() {
+    let api = Api::new().await;
+    let put = json!({
+        "kind": "report", "payload": {"region": "eu"}, "overlap": "skip",
+        "rule": {"cron": {"expression": "30 4 * * *", "time_zone": "Europe/Berlin"}},
+    });
+    let answer = api.call("PUT", "/schedules/nightly", &put).await;
+    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+    let shown = answer.json();
+    assert!(
+        shown["next_at"].is_i64() && shown["last_job"].is_null(),
+        "{shown}"
+    );
+    assert_eq!(shown["payload"], json!({"region": "eu"}));
+
+    let triggered = api
+        .call("POST", "/schedules/nightly/trigger", &Value::Null)
+        .await
+        .json();
+    let job = triggered["last_job"].as_str().unwrap().to_owned();
+    assert_eq!(api.get(&format!("/jobs/{job}")).await.json()["kind"], "report");
+    let paused = api
+        .call("POST", "/schedules/nightly/pause", &json!({}))
+        .await
+        .json();
+    assert_eq!(
+        (&paused["paused"], &paused["next_at"]),
+        (&json!(true), &Value::Null)
+    );
+    let listed = api.get("/schedules?limit=5").await.json();
+    assert_eq!(listed["schedules"][0]["fired"], 1);
+    let resumed = api
+        .call("POST", "/schedules/nightly/resume", &Value::Null)
+        .await
+        .json();
+    assert_eq!(resumed["paused"], false);
+
+    for (rule, told) in [
+        (
+            json!({"cron": {"expression": "boo"}}),
+            "`boo` is not a cron expression",
+        ),
+        (
+            json!({"cron": {"expression": "@daily", "time_zone": "Mars"}}),
+            "there is no time zone `Mars`",
+        ),
+        (
+            json!({"every": {"interval_ms": 5}}),
+            "an interval is at least 1000 ms",
+        ),
+    ] {
+        let refused = api
+            .call(
+                "PUT",
+                "/schedules/nightly",
+                &json!({"kind": "report", "rule": rule}),
+            )
+            .await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{refused:?}");
+        assert!(
+            refused.json()["error"].as_str().unwrap().contains(told),
+            "{refused:?}"
+        );
+    }
+    let gone = api.call("DELETE", "/schedules/nightly", &Value::Null).await;
+    assert_eq!(gone.status, StatusCode::NO_CONTENT);
+    assert_eq!(api.get("/schedules/nightly").await.status, StatusCode::NOT_FOUND);
+}

@@ -4,7 +4,7 @@
 //! test of each check:
 //!
 //! ```text
-//! gristmill_store::store_conformance!(TemporarySqlite::new());
+//! gristmill_store::store_conformance!(TemporarySqlite::new(), sequences: 200);
 //! ```
 
 pub mod changes;
@@ -13,6 +13,7 @@ pub mod fixture;
 pub mod machine;
 pub mod queries;
 pub mod reports;
+pub mod schedules;
 pub mod submits;
 
 use std::sync::Arc;
@@ -32,12 +33,12 @@ pub trait Database: Send + Sync {
     fn clock(&self) -> &ManualClock;
 }
 
-/// Makes a `#[tokio::test]` of every check of the suite. The argument makes a new [`Database`](crate::conformance::Database)
-/// each time.
+/// Makes a `#[tokio::test]` of every check of the suite. The first argument makes a new
+/// [`Database`](crate::conformance::Database) each time; the second is how many random sequences of operations are tried.
 #[macro_export]
 macro_rules! store_conformance {
-    ($database:expr) => {
-        $crate::store_conformance! { @modules $database;
+    ($database:expr, sequences: $sequences:expr) => {
+        $crate::store_conformance! { @modules $database, $sequences;
             submits [
                 ids_count_upwards,
                 a_submit_holds_as_a_whole_or_not_at_all,
@@ -60,6 +61,7 @@ macro_rules! store_conformance {
                 handles_claim_apart,
                 only_registered_workers_claim,
                 work_wakes_who_waits,
+                work_wakes_all_who_wait,
             ]
             reports [
                 outcomes_are_committed_once,
@@ -97,9 +99,20 @@ macro_rules! store_conformance {
                 ids_are_never_reused,
                 a_closed_store_says_so,
             ]
+            schedules [
+                due_schedules_fire_once,
+                jobs_of_schedules_have_their_options,
+                a_schedule_can_be_put_again,
+                missed_moments_are_caught_up_with,
+                overlapping_jobs_are_handled,
+                a_dead_job_does_not_end_its_schedule,
+                schedules_are_changed,
+                wrong_schedules_are_refused,
+                schedules_are_listed_in_pages,
+            ]
         }
     };
-    (@modules $database:expr; $($module:ident [$($check:ident,)*])*) => {
+    (@modules $database:expr, $sequences:expr; $($module:ident [$($check:ident,)*])*) => {
         $(mod $module {
             #[allow(unused_imports, reason = "the database may be named by a path")]
             use super::*;
@@ -113,7 +126,7 @@ macro_rules! store_conformance {
 
         #[test]
         fn agrees_with_the_reference() {
-            $crate::conformance::machine::agrees_with_the_reference(|| $database);
+            $crate::conformance::machine::agrees_with_the_reference($sequences, || $database);
         }
     };
 }

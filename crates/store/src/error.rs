@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use gristmill_model::batch::InvalidBatch;
 use gristmill_model::{PackedError, RunId, WorkerId};
 
-/// Why an operation was refused or failed. Nothing of it is stored.
+/// Why an operation was refused or failed. Nothing of it is stored, but for [`Unknown`](StoreError::Unknown).
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     /// The batch itself is wrong.
@@ -80,6 +80,30 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
         /// What the database said.
+        reason: String,
+    },
+    /// The database cannot be reached.
+    #[error("{database} could not be reached for {waited_ms} ms: {reason}; see that it runs, and try again")]
+    Unreachable {
+        /// Its address, without its password.
+        database: String,
+        /// How long was tried.
+        waited_ms: u64,
+        /// What the system or the database said last.
+        reason: String,
+    },
+    /// The database was lost while it committed the operation, and could not be asked since. The operation may be
+    /// stored.
+    #[error(
+        "{database} was lost while it committed, and could not be asked for {waited_ms} ms: {reason}; \
+         what was sent may or may not be stored: look, once it runs, before you send it again"
+    )]
+    Unknown {
+        /// Its address, without its password.
+        database: String,
+        /// How long was tried.
+        waited_ms: u64,
+        /// What the system or the database said last.
         reason: String,
     },
     /// Another error of the database.

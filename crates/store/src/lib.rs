@@ -4,27 +4,45 @@
 //! checks: `conformance`, behind the feature of that name. Each call is one operation: it holds as a whole
 //! or not at all, and when it has answered `Ok`, what it did is on disk.
 
+mod check;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod contents;
 pub mod error;
+mod lanes;
+mod merge;
+mod open;
+pub mod options;
 pub mod outcome;
+mod pack;
+mod piece;
+pub mod postgres;
 pub mod query;
 pub mod run;
+pub mod schedule;
 pub mod sqlite;
+mod work;
 pub mod worker;
+
+use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use gristmill_batching::BatchStats;
 use gristmill_model::{BatchId, JobId, NewBatch, Report, RunId, Timestamp, WorkerId};
 
 pub use error::StoreError;
+pub use open::{is_postgres, open};
+pub use options::DebugRng;
 pub use outcome::{BatchOutcomes, StoredFailure, StoredReport};
+pub use postgres::{PostgresOptions, PostgresStore};
 pub use query::{
     BatchRow, Changed, JobCounts, JobDetails, JobFilter, JobRow, KindCounts, Page, PruneOptions, Pruned,
-    Selection, StoreStats,
+    Selection, StoreStats, TableSize,
 };
 pub use run::{NewRun, Run, RunAdvance, RunState};
+pub use schedule::{CatchUp, Fired, NewSchedule, Overlap, Schedule, ScheduleChange};
 pub use sqlite::{SqliteOptions, SqliteStore, Synchronous};
+pub use work::WorkSeen;
 pub use worker::{Exchanged, Heartbeat, NewWorker, Rescued, Revoked, Want, WorkerRow};
 
 /// A durable store of batches. Object-safe, shared between tasks.
@@ -149,14 +167,50 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// if they were cancelled.
     async fn delete_run(&self, run: RunId) -> Result<(), StoreError>;
 
-    // --- waking up ---
+    // --- schedules ---
 
-    /// Resolves when jobs may have become claimable through this store's handle: at once, if that happened
-    /// since the last call. Spurious wake-ups are allowed, lost ones are not, for one caller at a time; of
-    /// several, all that wait are woken, and one that does not wait at that moment. What other processes
-    /// submit is not seen: callers poll for that.
-    async fn wait_for_work(&self);
+    /// Makes schedules, all or none. One of the same name is changed; where its rule stays the same, it stays due as
+    /// it was.
+    async fn put_schedules(&self, schedules: Vec<NewSchedule>) -> Result<(), StoreError>;
+
+    /// Submits the jobs of schedules that are due, of at most `limit` schedules, packed. Each moment is acted on once,
+    /// however many processes call this at the same time.
+    async fn fire_schedules(&self, limit: u32) -> Result<Fired, StoreError>;
+
+    /// Pauses, resumes, triggers or deletes schedules, all or none. Returns how many of them there are.
+    async fn change_schedules(
+        &self,
+        names: BTreeSet<String>,
+        change: ScheduleChange,
+    ) -> Result<u64, StoreError>;
+
+    /// The schedule of that name.
+    async fn schedule(&self, name: &str) -> Result<Option<Schedule>, StoreError>;
+
+    /// Schedules by name, those after `after` (all, where `None`), at most `limit`.
+    async fn schedules(&self, after: Option<&str>, limit: u32) -> Result<Vec<Schedule>, StoreError>;
+
+    // --- time and waking up ---
+
+    /// The present moment by the clock that all users of the store go by: moments that it has given, such as those of
+    /// heartbeats, are compared with this one.
+    fn now(&self) -> Timestamp;
+
+    /// Resolves when jobs may have become claimable that this caller has not heard of: at once, if that happened since
+    /// its last call. `seen` is the caller's own and begins with its default. Spurious wake-ups are allowed, lost ones
+    /// are not, for what is submitted through this handle. Of what other processes submit, a PostgreSQL store tells as
+    /// a rule, and a SQLite store never: callers look for that every now and then.
+    async fn wait_for_work(&self, seen: &WorkSeen);
 
     /// Writes out what is still queued and closes the store. Later calls fail with [`StoreError::Closed`].
     async fn close(&self) -> Result<(), StoreError>;
+}
+
+/// What a panic said.
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "no message".to_owned())
 }

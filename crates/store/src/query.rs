@@ -206,4 +206,20 @@ pub struct StoreStats {
     pub failures: u64,
     /// Bytes of the database on disk.
     pub size_bytes: u64,
+    /// What each of its tables takes of them, the largest first, where the database tells.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<TableSize>,
+}
+
+/// What a table takes on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TableSize {
+    /// Its name.
+    pub table: String,
+    /// Bytes of its rows, long columns included.
+    pub row_bytes: u64,
+    /// Bytes of its indexes.
+    pub index_bytes: u64,
+    /// Rows that were deleted or replaced and still take room, about.
+    pub rows_dead: u64,
 }

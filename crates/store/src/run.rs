@@ -15,6 +15,24 @@ pub enum RunState {
     Finished,
 }
 
+impl RunState {
+    /// The state's name, as it is stored.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            RunState::Submitting => "submitting",
+            RunState::Submitted => "submitted",
+            RunState::Finished => "finished",
+        }
+    }
+
+    /// The state of that name.
+    pub(crate) fn named(name: &str) -> Option<RunState> {
+        [RunState::Submitting, RunState::Submitted, RunState::Finished]
+            .into_iter()
+            .find(|state| state.name() == name)
+    }
+}
+
 /// What a run remembers, so that the same command can go on where it stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewRun {

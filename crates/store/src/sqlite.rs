@@ -21,12 +21,14 @@ mod prune;
 mod query;
 mod readers;
 mod run;
+mod schedule;
 mod slice;
 mod submit;
 mod transaction;
 mod worker;
 mod writer;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -35,20 +37,22 @@ use async_trait::async_trait;
 use gristmill_batching::{BatchStats, GroupLimits, group_commit};
 use gristmill_model::batch::check_name;
 use gristmill_model::limits::{
-    PAGE_ROWS_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX, WRITER_BYTES_MAX, WRITER_OPERATIONS_MAX,
+    PAGE_ROWS_MAX, SCHEDULES_FIRED_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX, WRITER_BYTES_MAX,
+    WRITER_OPERATIONS_MAX,
 };
 use gristmill_model::{BatchId, Clock, JobId, NewBatch, Report, RunId, Timestamp, WorkerId};
-use tokio::sync::Notify;
 
+use crate::check::{check_batch, check_report, check_single};
+use crate::work::WorkCounter;
 use crate::{
-    BatchOutcomes, BatchRow, Changed, Exchanged, Heartbeat, JobCounts, JobDetails, JobFilter, JobRow, NewRun,
-    NewWorker, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Selection, Store, StoreError,
-    StoreStats, Want, WorkerRow,
+    BatchOutcomes, BatchRow, Changed, Exchanged, Fired, Heartbeat, JobCounts, JobDetails, JobFilter, JobRow,
+    NewRun, NewSchedule, NewWorker, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule,
+    ScheduleChange, Selection, Store, StoreError, StoreStats, Want, WorkSeen, WorkerRow,
 };
 use failure::Failure;
 use hand_over::HandOver;
 pub use open::APPLICATION_ID;
-pub use options::{DebugRng, SqliteOptions, Synchronous};
+pub use options::{SqliteOptions, Synchronous};
 use prune::Pruning;
 use readers::Readers;
 use transaction::{Memory, Transaction};
@@ -65,7 +69,7 @@ pub struct SqliteStore {
     hand_over: Option<HandOver>,
     writer: Mutex<Option<JoinHandle<()>>>,
     readers: Arc<Readers>,
-    work: Arc<Notify>,
+    work: Arc<WorkCounter>,
 }
 
 impl std::fmt::Debug for SqliteStore {
@@ -96,7 +100,7 @@ impl SqliteStore {
             queue_operations_max: WRITER_OPERATIONS_MAX,
             queue_weight_max: WRITER_BYTES_MAX,
         });
-        let work = Arc::new(Notify::new());
+        let work = Arc::new(WorkCounter::new());
         let writer = Writer {
             connection,
             committer,
@@ -108,10 +112,7 @@ impl SqliteStore {
             syncs: options.synchronous == Synchronous::Full,
             on_work: {
                 let work = work.clone();
-                Box::new(move || {
-                    work.notify_waiters();
-                    work.notify_one();
-                })
+                Box::new(move || work.add())
             },
         };
         let thread = std::thread::Builder::new()
@@ -207,7 +208,7 @@ impl Store for SqliteStore {
         advance: Option<RunAdvance>,
     ) -> Result<Vec<BatchId>, StoreError> {
         for batch in &batches {
-            submit::check(batch)?;
+            check_batch(batch)?;
         }
         let bytes = weight_of(&batches);
         self.write(bytes, move |transaction| {
@@ -217,13 +218,7 @@ impl Store for SqliteStore {
     }
 
     async fn submit_one(&self, job: NewBatch) -> Result<JobId, StoreError> {
-        submit::check(&job)?;
-        if job.payloads.count() != 1 {
-            return Err(StoreError::InvalidInput(format!(
-                "a single submit has one payload, this one has {}: submit them as a batch",
-                job.payloads.count()
-            )));
-        }
+        check_single(&job)?;
         let bytes = job.payloads.as_str().len();
         match self.hand_over(Operation::Single(job), bytes).await? {
             Reply::Single(job) => Ok(job),
@@ -244,7 +239,7 @@ impl Store for SqliteStore {
         want: Option<Want>,
     ) -> Result<Exchanged, StoreError> {
         for report in &reports {
-            commit::check(report)?;
+            check_report(report)?;
         }
         let bytes = reports.iter().map(Report::weight_bytes).sum();
         let durability = if reports.is_empty() {
@@ -402,8 +397,59 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn wait_for_work(&self) {
-        self.work.notified().await;
+    async fn put_schedules(&self, schedules: Vec<NewSchedule>) -> Result<(), StoreError> {
+        let now = self.clock.now();
+        for schedule in &schedules {
+            schedule.check(now)?;
+        }
+        let bytes = schedules
+            .iter()
+            .map(|schedule| schedule.payload.as_str().len())
+            .sum();
+        self.write(bytes, move |transaction| transaction.put_schedules(&schedules))
+            .await
+    }
+
+    async fn fire_schedules(&self, limit: u32) -> Result<Fired, StoreError> {
+        let next_at = self.read(schedule::next_due).await?;
+        if next_at.is_none_or(|next_at| next_at > self.clock.now()) {
+            return Ok(Fired {
+                next_at,
+                ..Fired::default()
+            });
+        }
+        let limit = limit.min(SCHEDULES_FIRED_MAX);
+        self.write(0, move |transaction| transaction.fire_schedules(limit))
+            .await
+    }
+
+    async fn change_schedules(
+        &self,
+        names: BTreeSet<String>,
+        change: ScheduleChange,
+    ) -> Result<u64, StoreError> {
+        self.write(0, move |transaction| transaction.change_schedules(&names, change))
+            .await
+    }
+
+    async fn schedule(&self, name: &str) -> Result<Option<Schedule>, StoreError> {
+        let name = name.to_owned();
+        self.read(move |connection| schedule::schedule(connection, &name))
+            .await
+    }
+
+    async fn schedules(&self, after: Option<&str>, limit: u32) -> Result<Vec<Schedule>, StoreError> {
+        let (after, limit) = (after.map(str::to_owned), limit.min(PAGE_ROWS_MAX));
+        self.read(move |connection| schedule::schedules(connection, after.as_deref(), limit))
+            .await
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    async fn wait_for_work(&self, seen: &WorkSeen) {
+        self.work.wait(seen).await;
     }
 
     async fn close(&self) -> Result<(), StoreError> {

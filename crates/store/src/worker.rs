@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use gristmill_model::{BatchId, Lease, LeaseId, Positions, Receipt, Timestamp, WorkerId};
+use gristmill_model::limits::RESCUES_MAX;
+use gristmill_model::{BatchId, JobError, Lease, LeaseId, Positions, Receipt, Timestamp, WorkerId};
 use serde::{Deserialize, Serialize};
 
 /// A worker that registers.
@@ -87,4 +88,15 @@ pub struct Rescued {
     pub jobs: u64,
     /// Jobs that are dead, because too many workers died with them.
     pub dead: u64,
+}
+
+/// Why a job is dead after its workers died too often.
+pub(crate) fn too_many_rescues(rescues: u32) -> JobError {
+    JobError::new(
+        "rescues",
+        format!(
+            "{} workers died while they held this job, the limit is {RESCUES_MAX}: it may be the one that kills them",
+            rescues + 1
+        ),
+    )
 }

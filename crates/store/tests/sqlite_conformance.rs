@@ -35,4 +35,4 @@ impl Database for TemporarySqlite {
     }
 }
 
-gristmill_store::store_conformance!(TemporarySqlite::new());
+gristmill_store::store_conformance!(TemporarySqlite::new(), sequences: 200);

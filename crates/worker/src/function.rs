@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use futures::FutureExt;
 use gristmill_model::limits::VALUE_BYTES_MAX;
-use gristmill_model::{Completed, FailedJob, JobError, JobId, LeasedSlice, PackedBuilder, Positions};
+use gristmill_model::{Completed, FailedJob, JobError, JobId, PackedBuilder, Positions};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::handler::{Handler, OutcomeSink, Outcomes};
+use crate::micro_batch::{MicroBatch, MicroBatchJob};
 use crate::slot::{micros, panic_text};
 
 /// Completed jobs are answered at least this often, so that slow jobs are committed one by one.
@@ -79,15 +80,15 @@ where
     F: Fn(Job<P>) -> R + Send + Sync + 'static,
     R: Future<Output = Result<V, JobError>> + Send + 'static,
 {
-    async fn run(&self, work: LeasedSlice, sink: &dyn OutcomeSink) {
+    async fn run(&self, work: MicroBatch, sink: &dyn OutcomeSink) {
         let mut answers = Answers::new(sink);
-        for (position, payload) in work.positions.iter().zip(work.payloads.items()) {
+        for one in work.jobs() {
             if sink.is_draining() {
-                answers.release(position);
+                answers.release(one.index);
                 continue;
             }
             let begun = Instant::now();
-            let outcome = match job(&work, position, payload) {
+            let outcome = match parsed(&one) {
                 Ok(job) => {
                     let mut running = std::pin::pin!(guarded(&work, || (self.function)(job)));
                     let ended = match futures::poll!(running.as_mut()) {
@@ -102,7 +103,7 @@ where
                 }
                 Err(error) => Err(error),
             };
-            answers.push(position, outcome, begun);
+            answers.push(one.index, outcome, begun);
         }
         answers.send();
     }
@@ -116,24 +117,24 @@ where
     F: Fn(Vec<Job<P>>) -> R + Send + Sync + 'static,
     R: Future<Output = Vec<Result<V, JobError>>> + Send + 'static,
 {
-    async fn run(&self, work: LeasedSlice, sink: &dyn OutcomeSink) {
+    async fn run(&self, work: MicroBatch, sink: &dyn OutcomeSink) {
         let begun = Instant::now();
         let mut answers = Answers::new(sink);
-        let (mut jobs, mut positions) = (Vec::new(), Vec::new());
-        for (position, payload) in work.positions.iter().zip(work.payloads.items()) {
-            match job(&work, position, payload) {
+        let (mut jobs, mut indexes) = (Vec::new(), Vec::new());
+        for one in work.jobs() {
+            match parsed(&one) {
                 Ok(job) => {
                     jobs.push(job);
-                    positions.push(position);
+                    indexes.push(one.index);
                 }
-                Err(error) => answers.push(position, Err::<V, _>(error), begun),
+                Err(error) => answers.push(one.index, Err::<V, _>(error), begun),
             }
         }
         if !jobs.is_empty() {
             match guarded(&work, || (self.function)(jobs)).await {
-                Ok(outcomes) if outcomes.len() == positions.len() => {
-                    for (position, outcome) in positions.into_iter().zip(outcomes) {
-                        answers.push(position, outcome, begun);
+                Ok(outcomes) if outcomes.len() == indexes.len() => {
+                    for (index, outcome) in indexes.into_iter().zip(outcomes) {
+                        answers.push(index, outcome, begun);
                     }
                 }
                 failed => {
@@ -143,8 +144,8 @@ where
                             "the handler did not give one answer for each job of its batch",
                         )
                     });
-                    for position in positions {
-                        answers.push(position, Err::<V, _>(error.clone()), begun);
+                    for index in indexes {
+                        answers.push(index, Err::<V, _>(error.clone()), begun);
                     }
                 }
             }
@@ -153,20 +154,16 @@ where
     }
 }
 
-fn job<P: DeserializeOwned>(work: &LeasedSlice, position: u32, payload: &str) -> Result<Job<P>, JobError> {
-    let id = JobId {
-        batch: work.batch,
-        position,
-    };
-    match serde_json::from_str(payload) {
+fn parsed<P: DeserializeOwned>(job: &MicroBatchJob<'_>) -> Result<Job<P>, JobError> {
+    match serde_json::from_str(job.payload) {
         Ok(payload) => Ok(Job {
-            id,
-            attempt: work.attempt,
+            id: job.id,
+            attempt: job.attempt,
             payload,
         }),
         Err(error) => Err(JobError::new(
             "payload",
-            format!("the payload of job {id} does not fit its kind: {error}"),
+            format!("the payload of job {} does not fit its kind: {error}", job.id),
         )
         .permanent()),
     }
@@ -174,11 +171,11 @@ fn job<P: DeserializeOwned>(work: &LeasedSlice, position: u32, payload: &str) ->
 
 /// Awaits `begin()` under the work's timeout; a panic becomes an error.
 async fn guarded<T, R: Future<Output = T>>(
-    work: &LeasedSlice,
+    work: &MicroBatch,
     begin: impl FnOnce() -> R,
 ) -> Result<T, JobError> {
     let guarded = std::panic::AssertUnwindSafe(async move { begin().await }).catch_unwind();
-    let ended = match work.timeout_ms {
+    let ended = match work.timeout_ms() {
         None => guarded.await,
         Some(timeout_ms) => match tokio::time::timeout(Duration::from_millis(timeout_ms), guarded).await {
             Ok(ended) => ended,
@@ -197,7 +194,7 @@ async fn guarded<T, R: Future<Output = T>>(
 struct Answers<'a> {
     sink: &'a dyn OutcomeSink,
     sent_at: Instant,
-    positions: Positions,
+    indexes: Positions,
     values: PackedBuilder,
     durations_us: Vec<u32>,
     failed: Vec<FailedJob>,
@@ -209,7 +206,7 @@ impl<'a> Answers<'a> {
         Answers {
             sink,
             sent_at: Instant::now(),
-            positions: Positions::new(),
+            indexes: Positions::new(),
             values: PackedBuilder::with_item_bytes_max(VALUE_BYTES_MAX),
             durations_us: Vec::new(),
             failed: Vec::new(),
@@ -217,7 +214,7 @@ impl<'a> Answers<'a> {
         }
     }
 
-    fn push<V: Serialize>(&mut self, position: u32, outcome: Result<V, JobError>, begun: Instant) {
+    fn push<V: Serialize>(&mut self, index: u32, outcome: Result<V, JobError>, begun: Instant) {
         let now = Instant::now();
         let duration_us = micros(now - begun);
         let stored = outcome.and_then(|value| {
@@ -227,11 +224,11 @@ impl<'a> Answers<'a> {
         });
         match stored {
             Ok(()) => {
-                self.positions.insert(position);
+                self.indexes.insert(index);
                 self.durations_us.push(duration_us);
             }
             Err(error) => self.failed.push(FailedJob {
-                position,
+                position: index,
                 error,
                 duration_us,
             }),
@@ -242,19 +239,19 @@ impl<'a> Answers<'a> {
         }
     }
 
-    fn release(&mut self, position: u32) {
-        self.released.insert(position);
+    fn release(&mut self, index: u32) {
+        self.released.insert(index);
     }
 
     fn send(&mut self) {
-        if self.positions.is_empty() && self.failed.is_empty() && self.released.is_empty() {
+        if self.indexes.is_empty() && self.failed.is_empty() && self.released.is_empty() {
             return;
         }
         let values = std::mem::replace(
             &mut self.values,
             PackedBuilder::with_item_bytes_max(VALUE_BYTES_MAX),
         );
-        let positions = std::mem::take(&mut self.positions);
+        let positions = std::mem::take(&mut self.indexes);
         let durations_us = std::mem::take(&mut self.durations_us);
         let completed = (!positions.is_empty()).then(|| Completed {
             positions,

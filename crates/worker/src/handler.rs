@@ -1,9 +1,12 @@
 //! What runs jobs: a [`Handler`] takes work in micro-batches and answers item by item.
 
 use async_trait::async_trait;
-use gristmill_model::{Completed, FailedJob, JobLog, LeasedSlice, Positions};
+use gristmill_model::{Completed, FailedJob, JobLog, Positions, Report};
 
-/// Outcomes of some jobs of one micro-batch, handed back as soon as they are known.
+use crate::micro_batch::MicroBatch;
+
+/// Outcomes of some jobs, handed back as soon as they are known. A handler numbers the jobs by their places in
+/// its [`MicroBatch`]; a report, by their positions in the batch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Outcomes {
     /// Jobs that completed, with their values and durations.
@@ -16,7 +19,23 @@ pub struct Outcomes {
     pub logs: Vec<JobLog>,
 }
 
+impl From<Report> for Outcomes {
+    fn from(report: Report) -> Self {
+        Outcomes {
+            completed: report.completed,
+            failed: report.failed,
+            released: report.released,
+            logs: report.logs,
+        }
+    }
+}
+
 impl Outcomes {
+    /// Whether no job is answered.
+    pub fn is_empty(&self) -> bool {
+        self.completed.is_none() && self.failed.is_empty() && self.released.is_empty()
+    }
+
     /// All positions that are answered.
     pub fn positions(&self) -> Positions {
         let mut positions = self.released.clone();
@@ -32,17 +51,17 @@ impl Outcomes {
 
 /// Where a handler puts outcomes while it runs a micro-batch.
 ///
-/// Every position must be answered exactly once over the whole micro-batch. What a handler leaves
+/// Every job must be answered exactly once over the whole micro-batch. What a handler leaves
 /// unanswered when it returns counts as failed.
 pub trait OutcomeSink: Send + Sync {
-    /// Takes the outcomes of some positions. Never blocks; may be called often.
+    /// Takes the outcomes of some jobs. Never blocks; may be called often.
     fn answer(&self, outcomes: Outcomes);
 
     /// Whether the worker wants the rest of this micro-batch back (a shutdown, a lost lease): the
     /// handler then ends what it has begun and answers the others as released.
     fn is_draining(&self) -> bool;
 
-    /// Positions of this micro-batch that were cancelled while they were held: running them is of no
+    /// The places of the jobs that were cancelled while they were held: running them is of no
     /// use any more, and their outcomes will be refused.
     fn cancelled(&self) -> Positions;
 }
@@ -50,9 +69,8 @@ pub trait OutcomeSink: Send + Sync {
 /// Runs jobs of one kind.
 #[async_trait]
 pub trait Handler: Send + Sync + 'static {
-    /// Runs one micro-batch: all its jobs have the same kind, batch and attempt. Outcomes go to
-    /// `sink` as they come.
-    async fn run(&self, work: LeasedSlice, sink: &dyn OutcomeSink);
+    /// Runs one micro-batch. Outcomes go to `sink` as they come.
+    async fn run(&self, work: MicroBatch, sink: &dyn OutcomeSink);
 
     /// How many micro-batches may run at once; the worker's own limit where `None`.
     fn concurrency(&self) -> Option<usize> {

@@ -9,7 +9,8 @@ use gristmill_model::{LeasedSlice, Positions};
 use gristmill_store::Revoked;
 
 use crate::handler::Handler;
-use crate::micro_batch::MicroBatchSizer;
+use crate::micro_batch::MicroBatch;
+use crate::micro_batch_sizer::MicroBatchSizer;
 use crate::settings::WorkerSettings;
 
 /// One kind's handler and the jobs that are claimed for it and not begun.
@@ -43,8 +44,9 @@ impl Lane {
         self.buffer.push_back(slice);
     }
 
-    /// The next micro-batch, if the handler has room for one more, and why it is no larger.
-    pub(crate) fn take_micro_batch(&mut self, free_slots: usize) -> Option<(LeasedSlice, EndReason)> {
+    /// The next micro-batch, if the handler has room for one more, and why it is no larger. Slices that are
+    /// too small to fill one share it, each as a whole: what is cut up is committed in more pieces.
+    pub(crate) fn take_micro_batch(&mut self, free_slots: usize) -> Option<(MicroBatch, EndReason)> {
         let own = self
             .handler
             .concurrency()
@@ -55,14 +57,35 @@ impl Lane {
         }
         let front = self.buffer.front_mut()?;
         let size = self.sizer.next(self.buffered, free);
-        let (work, end_reason) = if front.len() > size {
-            (front.take_first(size), EndReason::Full)
+        let (slices, end_reason) = if front.len() > size {
+            (vec![front.take_first(size)], EndReason::Full)
         } else {
-            (self.buffer.pop_front()?, EndReason::Drained)
+            self.take_whole_slices(size)
         };
-        self.buffered -= u64::from(work.len());
+        let micro_batch = MicroBatch::new(slices);
+        self.buffered -= u64::from(micro_batch.jobs_count());
         self.running += 1;
-        Some((work, end_reason))
+        Some((micro_batch, end_reason))
+    }
+
+    /// The first slice, and those after it that fit and have its timeout.
+    fn take_whole_slices(&mut self, size: u32) -> (Vec<LeasedSlice>, EndReason) {
+        let mut slices: Vec<LeasedSlice> = self.buffer.pop_front().into_iter().collect();
+        let mut jobs: u32 = slices.iter().map(LeasedSlice::len).sum();
+        let timeout_ms = slices.first().and_then(|slice| slice.timeout_ms);
+        while let Some(next) = self
+            .buffer
+            .pop_front_if(|next| next.timeout_ms == timeout_ms && jobs + next.len() <= size)
+        {
+            jobs += next.len();
+            slices.push(next);
+        }
+        let end_reason = if jobs == size {
+            EndReason::Full
+        } else {
+            EndReason::Drained
+        };
+        (slices, end_reason)
     }
 
     /// A micro-batch of `jobs` took `elapsed`.
@@ -97,15 +120,8 @@ impl Lane {
 /// Takes `positions` and their payloads out of a slice.
 fn remove(slice: &mut LeasedSlice, positions: &Positions) {
     let kept = slice.positions.difference(positions);
-    let indexes: Positions = slice
-        .positions
-        .iter()
-        .zip(0..)
-        .filter(|(position, _)| kept.contains(*position))
-        .map(|(_, index)| index)
-        .collect();
-    if !indexes.is_empty() {
-        slice.payloads = slice.payloads.select(&indexes);
+    if !kept.is_empty() {
+        slice.payloads = slice.payloads.select(&slice.positions.indexes_of(&kept));
     }
     slice.positions = kept;
 }

@@ -1,83 +1,328 @@
-//! How many jobs go to a handler at once.
+//! What goes to a handler at once.
 
-use std::time::Duration;
+use std::sync::Arc;
 
-/// Measurements lose half of their weight with so many later ones.
-const HALF_LIFE_MICRO_BATCHES: f64 = 4.0;
+use gristmill_model::{BatchId, Completed, JobId, LeaseId, LeasedSlice, PackedArray, Positions};
 
-/// Sizes micro-batches of one kind so that each takes about as long as it should: large enough to
-/// spread the cost of a hand-over, small enough that slots share the work and a drain is quick.
+use crate::handler::Outcomes;
+
+/// Jobs of one kind and one timeout that a handler runs together. They may come from several batches and
+/// leases, so the handler, and the [`Outcomes`] that it answers, number them by their place here, from 0.
 #[derive(Debug, Clone)]
-pub struct MicroBatchSizer {
-    target: Duration,
-    jobs_max: u32,
-    /// Seconds a job takes, exponentially weighted; `None` before the first measurement.
-    seconds_per_job: Option<f64>,
-    /// The next size until jobs are known to be slow: doubles from batch to batch.
-    size: u32,
+pub struct MicroBatch {
+    parts: Arc<[Part]>,
+    payloads: PackedArray,
+    timeout_ms: Option<u64>,
 }
 
-impl MicroBatchSizer {
-    /// A sizer that knows nothing of its jobs yet and begins with `start` jobs.
-    pub fn new(target: Duration, jobs_max: u32) -> Self {
-        MicroBatchSizer {
-            target,
-            jobs_max: jobs_max.max(1),
-            seconds_per_job: None,
-            size: jobs_max.clamp(1, 16),
+/// One job of a micro-batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MicroBatchJob<'a> {
+    /// Its place in the micro-batch.
+    pub index: u32,
+    /// Its id.
+    pub id: JobId,
+    /// The number of this attempt, from 1.
+    pub attempt: u32,
+    /// Its payload, as JSON.
+    pub payload: &'a str,
+}
+
+/// The share of one slice.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub lease: LeaseId,
+    pub batch: BatchId,
+    pub attempt: u32,
+    positions: Positions,
+    /// Where the first of its jobs stands in the micro-batch.
+    first_index: u32,
+}
+
+impl MicroBatch {
+    /// A micro-batch of slices that have a kind and a timeout in common.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no slice.
+    pub fn new(slices: Vec<LeasedSlice>) -> MicroBatch {
+        let timeout_ms = slices[0].timeout_ms;
+        let payloads = match slices.as_slice() {
+            [slice] => slice.payloads.clone(),
+            slices => PackedArray::concat(slices.iter().map(|slice| &slice.payloads)),
+        };
+        let mut first_index = 0;
+        let parts = slices.into_iter().map(|slice| {
+            let part = Part {
+                lease: slice.lease,
+                batch: slice.batch,
+                attempt: slice.attempt,
+                positions: slice.positions,
+                first_index,
+            };
+            first_index += part.positions.len();
+            part
+        });
+        MicroBatch {
+            parts: parts.collect(),
+            payloads,
+            timeout_ms,
         }
     }
 
-    /// How many jobs the next micro-batch takes, where `buffered` wait for `free_slots` (at least 1).
-    /// Slow jobs are shared out between the slots; for fast ones it does not pay to split them further.
-    pub fn next(&self, buffered: u64, free_slots: usize) -> u32 {
-        let share = buffered
-            .div_ceil(free_slots.max(1) as u64)
-            .clamp(1, u64::from(self.jobs_max)) as u32;
-        self.size.min(share.max(self.size / 4)).max(1)
+    /// How many jobs there are.
+    pub fn jobs_count(&self) -> u32 {
+        self.payloads.count()
     }
 
-    /// A micro-batch of `jobs` took `elapsed`.
-    pub fn ran(&mut self, jobs: u32, elapsed: Duration) {
-        if jobs == 0 {
-            return;
-        }
-        let seconds = elapsed.as_secs_f64() / f64::from(jobs);
-        let keep = 0.5f64.powf(1.0 / HALF_LIFE_MICRO_BATCHES);
-        let mean = self
-            .seconds_per_job
-            .map_or(seconds, |mean| mean * keep + seconds * (1.0 - keep));
-        self.seconds_per_job = Some(mean);
-        let fitting = self.target.as_secs_f64() / mean.max(1e-9);
-        self.size = (fitting as u32)
-            .min(self.size.saturating_mul(2))
-            .clamp(1, self.jobs_max);
+    /// Their places: all from 0.
+    pub fn indexes(&self) -> Positions {
+        Positions::all(self.jobs_count())
     }
+
+    /// One payload a job, in the order of their places.
+    pub fn payloads(&self) -> &PackedArray {
+        &self.payloads
+    }
+
+    /// How long one attempt may take. Milliseconds.
+    pub fn timeout_ms(&self) -> Option<u64> {
+        self.timeout_ms
+    }
+
+    /// The jobs, in the order of their places.
+    pub fn jobs(&self) -> impl Iterator<Item = MicroBatchJob<'_>> {
+        let ids = self.parts.iter().flat_map(|part| {
+            let id = |position| JobId {
+                batch: part.batch,
+                position,
+            };
+            part.positions
+                .iter()
+                .map(move |position| (id(position), part.attempt))
+        });
+        let numbered = (0..).zip(ids).zip(self.payloads.items());
+        numbered.map(|((index, (id, attempt)), payload)| MicroBatchJob {
+            index,
+            id,
+            attempt,
+            payload,
+        })
+    }
+
+    pub(crate) fn parts(&self) -> Arc<[Part]> {
+        self.parts.clone()
+    }
+}
+
+impl Part {
+    fn indexes(&self) -> std::ops::Range<u32> {
+        self.first_index..self.first_index + self.positions.len()
+    }
+
+    /// Where these positions of the part's batch stand in the micro-batch.
+    pub fn indexes_of(&self, positions: &Positions) -> Positions {
+        self.positions.indexes_of(positions).shifted_up(self.first_index)
+    }
+
+    /// The positions in the batch of what stands in these places, as far as it is the part's.
+    fn positions_at(&self, indexes: &Positions) -> Positions {
+        let own = indexes.intersection(&Positions::from(self.indexes()));
+        self.positions.select(&own.shifted_down(self.first_index))
+    }
+
+    fn position_at(&self, index: u32) -> u32 {
+        let place = Positions::from(index - self.first_index..index - self.first_index + 1);
+        self.positions.select(&place).first().unwrap_or_default()
+    }
+
+    /// Numbers outcomes that are all this part's by their positions in the batch.
+    fn place(&self, mut outcomes: Outcomes) -> Outcomes {
+        if let Some(completed) = &mut outcomes.completed {
+            completed.positions = self.positions_at(&completed.positions);
+        }
+        for failed in &mut outcomes.failed {
+            failed.position = self.position_at(failed.position);
+        }
+        outcomes.released = self.positions_at(&outcomes.released);
+        for log in &mut outcomes.logs {
+            log.position = self.position_at(log.position);
+        }
+        outcomes
+    }
+}
+
+/// Shares outcomes out between the parts, each numbered by its batch's positions.
+pub(crate) fn share_out(parts: &[Part], outcomes: Outcomes) -> Vec<(&Part, Outcomes)> {
+    if let [part] = parts {
+        return vec![(part, part.place(outcomes))];
+    }
+    let answered = outcomes.positions();
+    let (Some(first), Some(last)) = (answered.first(), answered.last()) else {
+        return Vec::new();
+    };
+    let part_of = |index: u32| parts.partition_point(|part| part.indexes().end <= index);
+    let touched = &parts[part_of(first)..=part_of(last)];
+    let mut completed = outcomes
+        .completed
+        .map(|completed| cut(touched, completed))
+        .into_iter()
+        .flatten();
+    let mut failed = outcomes.failed;
+    let mut logs = outcomes.logs;
+    let share = |part: &Part| {
+        let own = part.indexes();
+        Outcomes {
+            completed: completed
+                .next()
+                .filter(|completed| !completed.positions.is_empty()),
+            failed: failed
+                .extract_if(.., |failed| own.contains(&failed.position))
+                .collect(),
+            released: outcomes.released.intersection(&Positions::from(own.clone())),
+            logs: logs.extract_if(.., |log| own.contains(&log.position)).collect(),
+        }
+    };
+    let shares: Vec<Outcomes> = touched.iter().map(share).collect();
+    let shares = touched
+        .iter()
+        .zip(shares)
+        .map(|(part, share)| (part, part.place(share)));
+    shares.filter(|(_, share)| !share.is_empty()).collect()
+}
+
+/// Cuts completed jobs into one piece a part, in the parts' order; still numbered by their places.
+fn cut(parts: &[Part], completed: Completed) -> Vec<Completed> {
+    let own = |part: &Part| completed.positions.intersection(&Positions::from(part.indexes()));
+    let positions: Vec<Positions> = parts.iter().map(own).collect();
+    let values = completed.values.cut(positions.iter().map(Positions::len));
+    let mut durations_us = completed.durations_us.into_iter();
+    let pieces = positions
+        .into_iter()
+        .zip(values)
+        .map(|(positions, values)| Completed {
+            durations_us: durations_us.by_ref().take(positions.len() as usize).collect(),
+            positions,
+            values,
+        });
+    pieces.collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use gristmill_model::{FailedJob, JobError, JobLog, Timestamp};
+
     use super::*;
 
-    #[test]
-    fn grows_while_jobs_are_fast_and_shrinks_to_one_for_slow_ones() {
-        let mut sizer = MicroBatchSizer::new(Duration::from_millis(10), 1_000);
-        assert_eq!(sizer.next(10_000, 1), 16);
-        for expected in [32, 64, 128, 256, 512, 1_000, 1_000] {
-            sizer.ran(16, Duration::from_micros(16));
-            assert_eq!(sizer.next(10_000, 1), expected);
+    fn slice(batch: i64, positions: &str) -> LeasedSlice {
+        let positions: Positions = positions.parse().unwrap();
+        let items: Vec<String> = positions
+            .iter()
+            .map(|position| format!("\"{batch}:{position}\""))
+            .collect();
+        LeasedSlice {
+            lease: LeaseId(batch * 100),
+            batch: BatchId(batch),
+            kind: "shout".into(),
+            payloads: PackedArray::parse(&format!("[{}]", items.join(","))).unwrap(),
+            positions,
+            attempt: batch as u32,
+            rescues: 0,
+            timeout_ms: Some(9),
+            submitted_at: Timestamp(0),
         }
-        for _ in 0..40 {
-            sizer.ran(1, Duration::from_secs(1));
+    }
+
+    fn completed(micro_batch: &MicroBatch, indexes: &str) -> Completed {
+        let positions: Positions = indexes.parse().unwrap();
+        Completed {
+            values: micro_batch.payloads().select(&positions),
+            durations_us: positions.iter().collect(),
+            positions,
         }
-        assert_eq!(sizer.next(10_000, 1), 1);
     }
 
     #[test]
-    fn shares_what_is_there_between_free_slots() {
-        let sizer = MicroBatchSizer::new(Duration::from_millis(10), 1_000);
-        assert_eq!(sizer.next(20, 4), 5);
-        assert_eq!(sizer.next(2, 8), 4, "a quarter of the size is not split further");
-        assert_eq!(sizer.next(0, 0), 4);
+    fn jobs_of_several_batches_are_numbered_through() {
+        let micro_batch = MicroBatch::new(vec![slice(1, "3-4"), slice(2, "0"), slice(3, "7,9")]);
+        assert_eq!((micro_batch.jobs_count(), micro_batch.timeout_ms()), (5, Some(9)));
+        for (index, job) in micro_batch.jobs().enumerate() {
+            assert_eq!(job.index as usize, index);
+            assert_eq!(
+                job.payload,
+                format!("\"{}\"", job.id),
+                "payloads stay with their jobs"
+            );
+            assert_eq!(i64::from(job.attempt), job.id.batch.0);
+        }
+        let ids: Vec<String> = micro_batch.jobs().map(|job| job.id.to_string()).collect();
+        assert_eq!(ids, ["1:3", "1:4", "2:0", "3:7", "3:9"]);
+    }
+
+    #[test]
+    fn outcomes_come_to_their_batches() {
+        let micro_batch = MicroBatch::new(vec![slice(1, "3-4"), slice(2, "0"), slice(3, "7,9")]);
+        let failure = |position| FailedJob {
+            position,
+            error: JobError::new("E", "no"),
+            duration_us: 1,
+        };
+        let log = |position| JobLog {
+            position,
+            text: "said".to_owned(),
+        };
+        let outcomes = Outcomes {
+            completed: Some(completed(&micro_batch, "1-2,4")),
+            failed: vec![failure(3)],
+            released: Positions::from(0..1),
+            logs: vec![log(4), log(3)],
+        };
+        let parts = micro_batch.parts();
+        let shares = share_out(&parts, outcomes);
+        let described: Vec<String> = shares
+            .iter()
+            .map(|(part, share)| {
+                let completed = share.completed.as_ref();
+                format!(
+                    "{}: completed {} {:?}, failed {:?}, released {}, logs {:?}",
+                    part.batch,
+                    completed
+                        .map(|completed| completed.values.as_str())
+                        .unwrap_or_default(),
+                    completed
+                        .map(|completed| (completed.positions.to_string(), completed.durations_us.clone())),
+                    share
+                        .failed
+                        .iter()
+                        .map(|failed| failed.position)
+                        .collect::<Vec<_>>(),
+                    share.released,
+                    share.logs.iter().map(|log| log.position).collect::<Vec<_>>(),
+                )
+            })
+            .collect();
+        assert_eq!(
+            described,
+            [
+                r#"1: completed ["1:4"] Some(("4", [1])), failed [], released 3, logs []"#,
+                r#"2: completed ["2:0"] Some(("0", [2])), failed [], released , logs []"#,
+                r#"3: completed ["3:9"] Some(("9", [4])), failed [7], released , logs [9, 7]"#,
+            ]
+        );
+    }
+
+    #[test]
+    fn what_touches_no_other_part_goes_to_its_own_alone() {
+        let micro_batch = MicroBatch::new(vec![slice(1, "3-4"), slice(2, "0"), slice(3, "7,9")]);
+        let parts = micro_batch.parts();
+        let outcomes = Outcomes {
+            completed: Some(completed(&micro_batch, "2")),
+            ..Outcomes::default()
+        };
+        let shares = share_out(&parts, outcomes);
+        assert_eq!(shares.len(), 1);
+        assert_eq!(shares[0].0.batch, BatchId(2));
+        assert!(share_out(&parts, Outcomes::default()).is_empty());
+        assert_eq!(parts[2].indexes_of(&"0,9".parse().unwrap()).to_string(), "4");
     }
 }

@@ -174,14 +174,12 @@ impl Mill {
         }
         let idle =
             self.slots.is_empty() && self.trip.is_none() && self.reports.is_empty() && self.buffered() == 0;
-        let empty = self.settings.until_empty
-            && matches!(
-                self.supply,
-                Supply::Dry {
-                    more_later: false,
-                    ..
-                }
-            );
+        let empty = match self.supply {
+            Supply::Likely => false,
+            Supply::Dry { more_later, .. } => {
+                self.settings.until_idle || (self.settings.until_empty && !more_later)
+            }
+        };
         idle && (self.is_draining() || self.claims_left == 0 || empty)
     }
 
@@ -215,7 +213,7 @@ impl Mill {
         let Some((work, end_reason)) = lane.take_micro_batch(free) else {
             return false;
         };
-        self.hops.record("run", u64::from(work.len()), end_reason);
+        self.hops.record("run", u64::from(work.jobs_count()), end_reason);
         self.slots_begun += 1;
         let slot = Slot::new(
             SlotId(self.slots_begun),
@@ -231,11 +229,12 @@ impl Mill {
 
     fn take_event(&mut self, event: SlotEvent) {
         match event {
-            SlotEvent::Answered { slot, outcomes } => {
-                let Some((slot, _)) = self.slots.get(&slot) else {
-                    return;
-                };
-                let (lease, batch, attempt) = (slot.lease, slot.batch, slot.attempt);
+            SlotEvent::Answered {
+                lease,
+                batch,
+                attempt,
+                outcomes,
+            } => {
                 let jobs = outcomes.positions().len();
                 self.claims_left = self
                     .claims_left
@@ -408,26 +407,8 @@ impl Mill {
         }
         tracing::warn!(%error, "the source did not answer; trying again");
         for report in reports {
-            let Report {
-                lease,
-                batch,
-                attempt,
-                completed,
-                failed,
-                released,
-                logs,
-            } = report;
-            self.reports.add(
-                lease,
-                batch,
-                attempt,
-                Outcomes {
-                    completed,
-                    failed,
-                    released,
-                    logs,
-                },
-            );
+            self.reports
+                .add(report.lease, report.batch, report.attempt, Outcomes::from(report));
         }
         self.unreachable = Some((since, now + pause, (pause * 2).min(RETRY_PAUSE_MAX)));
     }
@@ -439,18 +420,14 @@ impl Mill {
             tracing::warn!("the leases were lost: no heartbeat arrived for too long; beginning anew");
             self.lanes.values_mut().for_each(Lane::clear);
             for (slot, _) in self.slots.values() {
-                slot.cancel(&gristmill_model::Positions::all(
-                    gristmill_model::limits::BATCH_JOBS_MAX,
-                ));
+                slot.revoke_all();
             }
             return;
         }
         for revoked in &heartbeat.revoked {
             self.lanes.values_mut().for_each(|lane| lane.revoke(revoked));
             for (slot, _) in self.slots.values() {
-                if slot.lease == revoked.lease && slot.batch == revoked.batch {
-                    slot.cancel(&revoked.positions);
-                }
+                slot.revoke(revoked);
             }
         }
     }

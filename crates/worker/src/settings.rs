@@ -22,12 +22,14 @@ pub struct WorkerSettings {
     pub micro_batch_jobs_max: u32,
     /// How often an idle worker looks for work that other processes submitted.
     pub poll_every: Duration,
-    /// How often it says that it lives.
+    /// How often it says that it lives, where its source does not say.
     pub heartbeat_every: Duration,
     /// How long it tries to reach a source that does not answer before it gives up.
     pub give_up_after: Duration,
     /// Whether it ends when nothing is left to claim, now or later.
     pub until_empty: bool,
+    /// Ends when nothing can be claimed now, whatever can be later.
+    pub until_idle: bool,
 }
 
 /// Bytes of outcomes that wait for their commit, above which no further micro-batch is begun.
@@ -49,6 +51,7 @@ impl Default for WorkerSettings {
             heartbeat_every: Duration::from_millis(HEARTBEAT_EVERY_MS as u64),
             give_up_after: Duration::from_secs(60),
             until_empty: false,
+            until_idle: false,
         }
     }
 }

@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use gristmill_model::{BatchId, FailedJob, JobError, LeaseId, LeasedSlice, Positions};
+use gristmill_model::{BatchId, FailedJob, JobError, LeaseId, Positions};
+use gristmill_store::Revoked;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::handler::{Handler, OutcomeSink, Outcomes};
+use crate::micro_batch::{MicroBatch, Part, share_out};
 
 /// Tells one running micro-batch from another, within one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,9 +22,13 @@ pub struct SlotId(pub u64);
 pub enum SlotEvent {
     /// Some jobs have outcomes.
     Answered {
-        /// Whose.
-        slot: SlotId,
-        /// Which.
+        /// The lease that they are held under.
+        lease: LeaseId,
+        /// Their batch.
+        batch: BatchId,
+        /// The attempt that ran.
+        attempt: u32,
+        /// What became of them, by their positions in the batch.
         outcomes: Outcomes,
     },
     /// The handler returned; all jobs are answered.
@@ -39,14 +45,10 @@ pub enum SlotEvent {
 pub struct Slot {
     /// Which it is.
     pub id: SlotId,
-    /// The lease that its jobs are held under.
-    pub lease: LeaseId,
-    /// The jobs' batch.
-    pub batch: BatchId,
-    /// The attempt that runs.
-    pub attempt: u32,
     /// How many jobs it was given.
     pub jobs: u32,
+    parts: Arc<[Part]>,
+    // Both by the places in the micro-batch.
     unanswered: Mutex<Positions>,
     cancelled: Mutex<Positions>,
     draining: Arc<AtomicBool>,
@@ -57,31 +59,41 @@ impl Slot {
     /// A slot for `work`, not running yet.
     pub fn new(
         id: SlotId,
-        work: &LeasedSlice,
+        work: &MicroBatch,
         draining: Arc<AtomicBool>,
         events: UnboundedSender<SlotEvent>,
     ) -> Arc<Self> {
         Arc::new(Slot {
             id,
-            lease: work.lease,
-            batch: work.batch,
-            attempt: work.attempt,
-            jobs: work.len(),
-            unanswered: Mutex::new(work.positions.clone()),
+            jobs: work.jobs_count(),
+            parts: work.parts(),
+            unanswered: Mutex::new(work.indexes()),
             cancelled: Mutex::new(Positions::new()),
             draining,
             events,
         })
     }
 
-    /// Marks positions that were cancelled while they are held.
-    pub fn cancel(&self, positions: &Positions) {
+    /// Marks what was revoked as cancelled, as far as it runs here.
+    pub fn revoke(&self, revoked: &Revoked) {
+        let concerned = |part: &&Part| part.lease == revoked.lease && part.batch == revoked.batch;
+        for part in self.parts.iter().filter(concerned) {
+            self.mark_cancelled(&part.indexes_of(&revoked.positions));
+        }
+    }
+
+    /// Marks all jobs as cancelled.
+    pub fn revoke_all(&self) {
+        self.mark_cancelled(&Positions::all(self.jobs));
+    }
+
+    fn mark_cancelled(&self, indexes: &Positions) {
         let mut cancelled = self.cancelled.lock().unwrap_or_else(PoisonError::into_inner);
-        *cancelled = cancelled.union(positions);
+        *cancelled = cancelled.union(indexes);
     }
 
     /// Runs `work` with `handler`, whatever the handler does: a panic fails what it left unanswered.
-    pub async fn run(self: Arc<Self>, handler: Arc<dyn Handler>, work: LeasedSlice) {
+    pub async fn run(self: Arc<Self>, handler: Arc<dyn Handler>, work: MicroBatch) {
         let begun = Instant::now();
         let run = std::panic::AssertUnwindSafe(handler.run(work, &*self))
             .catch_unwind()
@@ -130,16 +142,20 @@ impl OutcomeSink for Slot {
             let mut unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
             if positions.is_empty() || !unanswered.contains_all(&positions) {
                 if !positions.is_empty() {
-                    tracing::error!(batch = %self.batch, %positions, "a handler answered jobs twice, or jobs that it was not given; ignored");
+                    tracing::error!(indexes = %positions, "a handler answered jobs twice, or jobs that it was not given; ignored");
                 }
                 return;
             }
             *unanswered = unanswered.difference(&positions);
         }
-        let _ = self.events.send(SlotEvent::Answered {
-            slot: self.id,
-            outcomes,
-        });
+        for (part, outcomes) in share_out(&self.parts, outcomes) {
+            let _ = self.events.send(SlotEvent::Answered {
+                lease: part.lease,
+                batch: part.batch,
+                attempt: part.attempt,
+                outcomes,
+            });
+        }
     }
 
     fn is_draining(&self) -> bool {

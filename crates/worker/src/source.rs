@@ -1,11 +1,13 @@
 //! Where a worker's leases come from.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use gristmill_batching::BatchStats;
+use gristmill_model::limits::heartbeat_every_ms;
 use gristmill_model::{Report, WorkerId};
-use gristmill_store::{Exchanged, Heartbeat, NewWorker, Store, StoreError, Want};
+use gristmill_store::{Exchanged, Heartbeat, NewWorker, Store, StoreError, Want, WorkSeen};
 use tokio::sync::RwLock;
 
 /// What helps against a source's error.
@@ -32,8 +34,12 @@ pub struct SourceError {
 impl From<StoreError> for SourceError {
     fn from(error: StoreError) -> Self {
         let kind = match error {
-            StoreError::Locked { .. } | StoreError::Panicked(_) => SourceErrorKind::Transient,
-            StoreError::WorkerUnknown(_) => SourceErrorKind::Unregistered,
+            StoreError::Locked { .. } | StoreError::Panicked(_) | StoreError::Unreachable { .. } => {
+                SourceErrorKind::Transient
+            }
+            // A claim may have been made that nobody knows of. As another worker, this one lets the leases of the former
+            // be lost, and that with them.
+            StoreError::WorkerUnknown(_) | StoreError::Unknown { .. } => SourceErrorKind::Unregistered,
             _ => SourceErrorKind::Fatal,
         };
         SourceError {
@@ -60,6 +66,11 @@ pub trait Source: Send + Sync + 'static {
 
     /// Resolves when there may be something new to claim.
     async fn wait_for_work(&self);
+
+    /// How often it expects a heartbeat of the worker that has registered; `None` where it does not say.
+    fn heartbeat_every(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// A store as a source.
@@ -67,16 +78,21 @@ pub trait Source: Send + Sync + 'static {
 pub struct StoreSource {
     store: Arc<dyn Store>,
     worker: NewWorker,
+    lease_lost_after_ms: i64,
     id: RwLock<Option<WorkerId>>,
+    work_seen: WorkSeen,
 }
 
 impl StoreSource {
-    /// A worker of this process on `store`, not registered yet.
-    pub fn new(store: Arc<dyn Store>, worker: NewWorker) -> Self {
+    /// A worker of this process on `store`, not registered yet, whose leases are lost after so long without a
+    /// heartbeat.
+    pub fn new(store: Arc<dyn Store>, worker: NewWorker, lease_lost_after_ms: i64) -> Self {
         StoreSource {
             store,
             worker,
+            lease_lost_after_ms,
             id: RwLock::new(None),
+            work_seen: WorkSeen::default(),
         }
     }
 
@@ -110,6 +126,11 @@ impl Source for StoreSource {
     }
 
     async fn wait_for_work(&self) {
-        self.store.wait_for_work().await;
+        self.store.wait_for_work(&self.work_seen).await;
+    }
+
+    fn heartbeat_every(&self) -> Option<Duration> {
+        let every_ms = heartbeat_every_ms(self.lease_lost_after_ms);
+        Some(Duration::from_millis(every_ms.unsigned_abs().max(1)))
     }
 }

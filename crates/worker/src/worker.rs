@@ -85,7 +85,8 @@ impl Worker {
             stop,
         } = self;
         source.register().await?;
-        let heart = Heart::start(source.clone(), settings.heartbeat_every);
+        let every = source.heartbeat_every().unwrap_or(settings.heartbeat_every);
+        let heart = Heart::start(source.clone(), every);
         let mill = Mill::new(
             source.clone(),
             settings,

@@ -30,15 +30,15 @@ enum Fate {
 #[derive(Clone)]
 struct Proxy {
     client: reqwest::Client,
-    target: String,
+    targets: Arc<[SocketAddr]>,
     rng: Arc<Mutex<SplitMix64>>,
 }
 
-/// Starts a proxy to a server and returns its URL.
-pub async fn lossy_proxy(target: SocketAddr, seed: u64) -> String {
+/// Starts a proxy to servers, one of which gets each request, and returns its URL.
+pub async fn lossy_proxy(targets: &[SocketAddr], seed: u64) -> String {
     let proxy = Proxy {
         client: reqwest::Client::new(),
-        target: format!("http://{target}"),
+        targets: targets.into(),
         rng: Arc::new(Mutex::new(SplitMix64::new(seed))),
     };
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
@@ -64,8 +64,19 @@ impl Proxy {
         }
     }
 
-    async fn forward(&self, parts: &axum::http::request::Parts, body: Bytes) -> Option<Response> {
-        let url = format!("{}{}", self.target, parts.uri);
+    /// One of the servers. What is repeated comes to the same one again, as on a connection; what is sent again may come
+    /// to another.
+    fn target(&self) -> SocketAddr {
+        self.targets[self.below(self.targets.len() as u64) as usize]
+    }
+
+    async fn forward(
+        &self,
+        target: SocketAddr,
+        parts: &axum::http::request::Parts,
+        body: Bytes,
+    ) -> Option<Response> {
+        let url = format!("http://{target}{}", parts.uri);
         let mut headers = parts.headers.clone();
         headers.remove("host");
         headers.remove("content-length");
@@ -100,23 +111,23 @@ async fn pass(State(proxy): State<Proxy>, request: Request) -> Response {
     let Ok(body) = to_bytes(body, usize::MAX).await else {
         return lost();
     };
-    let fate = proxy.fate();
+    let (fate, target) = (proxy.fate(), proxy.target());
     let later = Duration::from_millis(proxy.below(200));
     match fate {
         Fate::Lost => return lost(),
         Fate::Late => tokio::time::sleep(later).await,
         Fate::Twice => {
-            proxy.forward(&parts, body.clone()).await;
+            proxy.forward(target, &parts, body.clone()).await;
         }
         Fate::AgainLater => {
             let (proxy, parts, body) = (proxy.clone(), parts.clone(), body.clone());
             tokio::spawn(async move {
                 tokio::time::sleep(later).await;
-                proxy.forward(&parts, body).await;
+                proxy.forward(target, &parts, body).await;
             });
         }
         Fate::Fine | Fate::AnswerLost => {}
     }
-    let answer = proxy.forward(&parts, body).await;
+    let answer = proxy.forward(target, &parts, body).await;
     answer.filter(|_| fate != Fate::AnswerLost).unwrap_or_else(lost)
 }

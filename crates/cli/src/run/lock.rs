@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use sha2::{Digest, Sha256};
 
+use crate::store_location::StoreLocation;
+
 /// Holds a run until it is dropped, or the process ends however it may.
 #[derive(Debug)]
 pub struct RunLock {
@@ -18,17 +20,23 @@ pub struct RunLock {
 
 impl RunLock {
     /// Takes the run of that name in that store, or says that another process has it.
-    pub fn take(store: &Path, name: &str) -> anyhow::Result<RunLock> {
+    pub fn take(store: &StoreLocation, name: &str) -> anyhow::Result<RunLock> {
+        let Some(lock) = RunLock::try_take(&stem(store), name)? else {
+            bail!("run `{name}` is running in another process; wait for it, or give this run another --name");
+        };
+        Ok(lock)
+    }
+
+    /// Takes the run of that name in that store; `None` where another process has it.
+    pub fn try_take(store: &Path, name: &str) -> anyhow::Result<Option<RunLock>> {
         let path = lock_path(store, name);
         loop {
             let file = File::create(&path).with_context(|| format!("{} cannot be made", path.display()))?;
             match file.try_lock() {
-                Ok(()) if is_still_at(&file, &path) => return Ok(RunLock { path, _file: file }),
+                Ok(()) if is_still_at(&file, &path) => return Ok(Some(RunLock { path, _file: file })),
                 // Its holder has just ended and removed it: the next one is made anew.
                 Ok(()) => {}
-                Err(TryLockError::WouldBlock) => bail!(
-                    "run `{name}` is running in another process; wait for it, or give this run another --name"
-                ),
+                Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(reason)) => {
                     return Err(reason).with_context(|| format!("{} cannot be locked", path.display()));
                 }
@@ -44,15 +52,29 @@ impl Drop for RunLock {
     }
 }
 
+/// What the names of the locks of a store begin with: the file's, or for a database one among the temporary files.
+fn stem(store: &StoreLocation) -> PathBuf {
+    match store {
+        StoreLocation::File(path) => path.clone(),
+        StoreLocation::Postgres(url) => {
+            std::env::temp_dir().join(format!("gristmill-{}", short(&url.to_string())))
+        }
+    }
+}
+
 /// Beside the store, with a name that any file system takes.
 fn lock_path(store: &Path, name: &str) -> PathBuf {
-    let digest = Sha256::digest(name);
     let mut path = store.as_os_str().to_owned();
-    path.push(format!(
-        "-run-{:02x}{:02x}{:02x}{:02x}.lock",
-        digest[0], digest[1], digest[2], digest[3]
-    ));
+    path.push(format!("-run-{}.lock", short(name)));
     PathBuf::from(path)
+}
+
+fn short(text: &str) -> String {
+    let digest = Sha256::digest(text);
+    format!(
+        "{:02x}{:02x}{:02x}{:02x}",
+        digest[0], digest[1], digest[2], digest[3]
+    )
 }
 
 fn is_still_at(file: &File, path: &Path) -> bool {
@@ -70,7 +92,7 @@ mod tests {
     #[test]
     fn a_run_is_held_by_one_until_it_is_let_go() {
         let folder = tempfile::tempdir().unwrap();
-        let store = folder.path().join("a.db");
+        let store = StoreLocation::File(folder.path().join("a.db"));
         let lock = RunLock::take(&store, "x").unwrap();
         let refused = RunLock::take(&store, "x").unwrap_err().to_string();
         assert!(

@@ -219,7 +219,7 @@ fn check_output(arguments: &RunArguments, input: &Input) -> anyhow::Result<()> {
     };
     for (what, path) in [
         ("input", input.path()),
-        ("store", Some(arguments.store.store.as_path())),
+        ("store", arguments.store.store.file()),
         ("script", arguments.script.as_deref()),
     ] {
         if path.is_some_and(|path| crate::output::is_same_file(path, output)) {

@@ -1,13 +1,29 @@
 //! A folder of its own for a test of the built program.
 
-#![allow(dead_code, reason = "each test binary uses its share")]
+#![allow(dead_code, unused_macros, reason = "each test binary uses its share")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+/// Makes a test of each of these functions for each store; they take what makes a workspace.
+macro_rules! on_each_store {
+    ($($name:ident),* $(,)?) => {
+        mod on_sqlite {
+            $(#[test] fn $name() { super::$name(crate::workspace::Workspace::new) })*
+        }
+        mod on_postgres {
+            $(#[test] fn $name() { super::$name(crate::workspace::Workspace::on_postgres) })*
+        }
+    };
+}
+
 /// A folder with scripts and inputs, in which the program runs.
-pub struct Workspace(tempfile::TempDir);
+pub struct Workspace {
+    folder: tempfile::TempDir,
+    /// The database that is the store, where that is no file of the folder.
+    database: Option<String>,
+}
 
 /// What a command that has ended wrote and how it ended.
 #[derive(Debug)]
@@ -58,11 +74,24 @@ impl From<Output> for Ended {
 
 impl Workspace {
     pub fn new() -> Workspace {
-        Workspace(tempfile::tempdir().expect("a folder can be made"))
+        Workspace {
+            folder: tempfile::tempdir().expect("a folder can be made"),
+            database: None,
+        }
+    }
+
+    /// With a new PostgreSQL database as the store.
+    pub fn on_postgres() -> Workspace {
+        let server = gristmill_private_postgres::shared();
+        let url = server.create_database().unwrap_or_else(|error| panic!("{error}"));
+        Workspace {
+            database: Some(url),
+            ..Workspace::new()
+        }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.folder.path().join(name)
     }
 
     pub fn write(&self, name: &str, text: impl AsRef<[u8]>) -> &Workspace {
@@ -79,12 +108,15 @@ impl Workspace {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gristmill"));
         command
             .args(arguments.split_whitespace())
-            .current_dir(self.0.path())
+            .current_dir(self.folder.path())
             .stdin(Stdio::null());
         command
             .env_remove("GRISTMILL_STORE")
             .env_remove("GRISTMILL_LOG")
             .env("COLUMNS", "100");
+        if let Some(url) = &self.database {
+            command.env("GRISTMILL_STORE", url);
+        }
         command
     }
 

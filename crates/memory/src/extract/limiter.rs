@@ -1,23 +1,38 @@
 //! One limiter for all model calls of a run: how many at once, how many requests and tokens a minute, and when to
 //! pause.
 
+mod answer_length;
+mod bucket;
+
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Mutex as Turnstile, Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// The part of a minute's tokens or requests that may be used at once.
-const BURST_SECONDS: f64 = 1.0;
+use answer_length::AnswerLength;
+use bucket::Bucket;
+pub use bucket::RateHeaders;
 
 /// No pause is longer than this, whatever a service says.
 const PAUSE_MAX: Duration = Duration::from_secs(120);
 
-/// Tokens of answers for each token of text, before the first answer: knowledge in JSON is longer than its text.
-const OUTPUT_SHARE_FIRST: f64 = 3.0;
+/// A service rejects at once and answers late: a call that is not rejected after so many times what the rejection of
+/// another took was let in.
+const LET_IN_AFTER: u32 = 4;
 
-/// How much the latest answer counts in the estimate of the next one's tokens.
-const OUTPUT_SHARE_WEIGHT: f64 = 0.05;
+/// A shorter time than this says nothing: it is the network's and the scheduler's.
+const LET_IN_AFTER_MIN: Duration = Duration::from_millis(50);
+
+/// How much less of a pause the others wait, once one turned out not to be meant for all.
+const TRUST_LOST: f64 = 0.5;
+
+/// How much more of it they wait, once a pause passed with nothing that spoke against it.
+const TRUST_GAINED: f64 = 1.5;
+
+/// The part of a pause that the others wait at least.
+const TRUST_MIN: f64 = 1.0 / 16.0;
 
 /// What a service allows, as far as it is known beforehand. Rate-limit headers tell the rest.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -43,7 +58,8 @@ impl Default for LimiterSettings {
 /// Lets calls through. Cheap to clone; all clones are one.
 ///
 /// Calls pass in the order in which they came: a turnstile lets one at a time wait for the pause to end, for tokens
-/// and for a slot. A slot is held by a call alone, never by one that waits.
+/// and for a slot. Calls that are tried again have a turnstile of their own: they have waited already, and the last
+/// of them decide when all is done. A slot is held by a call alone, never by one that waits.
 #[derive(Debug, Clone)]
 pub struct Limiter {
     shared: Arc<Shared>,
@@ -53,7 +69,8 @@ pub struct Limiter {
 struct Shared {
     concurrency: usize,
     slots: Arc<Semaphore>,
-    turnstile: Turnstile<()>,
+    turnstile_first: Turnstile<()>,
+    turnstile_again: Turnstile<()>,
     state: Mutex<State>,
     /// The pause was lifted.
     lifted: Notify,
@@ -63,36 +80,51 @@ struct Shared {
 struct State {
     /// Slots that there are at present.
     slots: usize,
+    /// Calls that were begun so far.
+    calls: u64,
+    /// When the calls that are under way were begun, by their number.
+    under_way: BTreeMap<u64, Instant>,
     pause: Option<Pause>,
+    /// The part of a pause that calls wait which were not rejected themselves. Services that reject some calls and
+    /// let in others at the same moment do not mean all.
+    trust: f64,
     tokens: Option<Bucket>,
     requests: Option<Bucket>,
-    output_share: f64,
+    answer_length: AnswerLength,
     rejected: u64,
 }
 
-/// Nobody begins a call before `until`, unless one that was begun after the first rejected one succeeds: then the
+/// Nobody begins a call before `until`, unless one that was begun after the first rejected one was let in: then the
 /// rejections were not meant for all.
 #[derive(Debug, Clone, Copy)]
 struct Pause {
     until: Instant,
-    rejected_begun_at: Instant,
+    /// The number of the first call that was rejected.
+    rejected_call: u64,
+    /// After how long a call that is not rejected was let in.
+    let_in_after: Duration,
 }
 
 /// A slot, while a call is under way.
 #[derive(Debug)]
 pub struct Permit {
-    slot: OwnedSemaphorePermit,
+    slot: Option<OwnedSemaphorePermit>,
+    shared: Arc<Shared>,
+    call: u64,
     begun_at: Instant,
     estimated_tokens: f64,
 }
 
-/// What the headers of an answer tell about one kind of limit.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct RateHeaders {
-    /// How many a minute.
-    pub limit_per_minute: Option<f64>,
-    /// How many are left now.
-    pub remaining: Option<f64>,
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.shared.state().under_way.remove(&self.call);
+    }
+}
+
+impl Shared {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Limiter {
@@ -104,13 +136,17 @@ impl Limiter {
             shared: Arc::new(Shared {
                 concurrency,
                 slots: Arc::new(Semaphore::new(concurrency)),
-                turnstile: Turnstile::new(()),
+                turnstile_first: Turnstile::new(()),
+                turnstile_again: Turnstile::new(()),
                 state: Mutex::new(State {
                     slots: concurrency,
+                    calls: 0,
+                    under_way: BTreeMap::new(),
                     pause: None,
+                    trust: 1.0,
                     tokens: settings.tokens_per_minute.map(|limit| Bucket::new(limit, now)),
                     requests: settings.requests_per_minute.map(|limit| Bucket::new(limit, now)),
-                    output_share: OUTPUT_SHARE_FIRST,
+                    answer_length: AnswerLength::new(),
                     rejected: 0,
                 }),
                 lifted: Notify::new(),
@@ -125,54 +161,55 @@ impl Limiter {
 
     /// Calls that were rejected so far.
     pub fn rejected(&self) -> u64 {
-        self.state().rejected
+        self.shared.state().rejected
     }
 
     /// Waits until a call with a prompt of so many tokens may begin.
     pub async fn acquire(&self, prompt_tokens: u64) -> Permit {
-        let _turn = self.shared.turnstile.lock().await;
+        self.pass(&self.shared.turnstile_first, prompt_tokens).await
+    }
+
+    /// Waits until a call that was rejected or failed may begin again: before those that were not begun yet.
+    pub async fn acquire_again(&self, prompt_tokens: u64) -> Permit {
+        self.pass(&self.shared.turnstile_again, prompt_tokens).await
+    }
+
+    async fn pass(&self, turnstile: &Turnstile<()>, prompt_tokens: u64) -> Permit {
+        let _turn = turnstile.lock().await;
         loop {
             let lifted = self.shared.lifted.notified();
-            match self.wait_for(prompt_tokens) {
-                Some(Wait::Pause(until)) => {
-                    tokio::select! {
-                        () = tokio::time::sleep_until(until) => {}
-                        () = lifted => {}
-                    }
-                    continue;
+            let wait = self.shared.state().wait_for(prompt_tokens, Instant::now());
+            if let Some(until) = wait {
+                tokio::select! {
+                    () = tokio::time::sleep_until(until) => {}
+                    () = lifted => {}
                 }
-                Some(Wait::Tokens(until)) => {
-                    tokio::time::sleep_until(until).await;
-                    continue;
-                }
-                None => {}
+                continue;
             }
             // The semaphore is never closed.
             let Ok(slot) = self.shared.slots.clone().acquire_owned().await else {
                 continue;
             };
             // While it waited for the slot, others may have been told to pause.
-            if self.wait_for(prompt_tokens).is_none() {
-                return self.begin(slot, prompt_tokens);
+            if let Some(permit) = self.begin(slot, prompt_tokens) {
+                return permit;
             }
         }
     }
 
     /// The call was answered, with this many tokens both ways.
     pub fn succeeded(&self, permit: Permit, input_tokens: u64, output_tokens: u64) {
-        let mut state = self.state();
+        let mut state = self.shared.state();
         if input_tokens > 0 {
-            let share = output_tokens as f64 / input_tokens as f64;
-            state.output_share += OUTPUT_SHARE_WEIGHT * (share - state.output_share);
+            state
+                .answer_length
+                .learn(input_tokens as f64, output_tokens as f64);
             if let Some(tokens) = &mut state.tokens {
                 tokens.take((input_tokens + output_tokens) as f64 - permit.estimated_tokens);
             }
         }
-        if state
-            .pause
-            .is_some_and(|pause| permit.begun_at > pause.rejected_begun_at)
-        {
-            state.pause = None;
+        if state.pause.is_some_and(|pause| permit.call > pause.rejected_call) {
+            state.end_pause(TRUST_LOST);
             self.shared.lifted.notify_waiters();
         }
         // Back to as many slots as there were, one with every success.
@@ -180,43 +217,54 @@ impl Limiter {
             state.slots += 1;
             self.shared.slots.add_permits(1);
         }
-        drop(permit.slot);
     }
 
     /// The call was rejected, or failed in a way that more of the same would make worse: everybody pauses, and there
-    /// is one slot fewer until calls succeed again.
-    pub fn rejected_for(&self, permit: Permit, pause: Duration) {
-        let mut state = self.state();
+    /// is one slot fewer until calls succeed again. The call itself is to wait for all of the pause, in any case.
+    pub fn rejected_for(&self, mut permit: Permit, pause: Duration) {
+        let now = Instant::now();
+        let mut state = self.shared.state();
         state.rejected += 1;
-        let until = Instant::now() + pause.min(PAUSE_MAX);
+        let new = Pause {
+            until: now + pause.min(PAUSE_MAX).mul_f64(state.trust),
+            rejected_call: permit.call,
+            let_in_after: ((now - permit.begun_at) * LET_IN_AFTER).max(LET_IN_AFTER_MIN),
+        };
         state.pause = Some(match state.pause {
             Some(known) => Pause {
-                until: known.until.max(until),
-                rejected_begun_at: known.rejected_begun_at.min(permit.begun_at),
+                until: known.until.max(new.until),
+                rejected_call: known.rejected_call.min(new.rejected_call),
+                let_in_after: known.let_in_after.max(new.let_in_after),
             },
-            None => Pause {
-                until,
-                rejected_begun_at: permit.begun_at,
-            },
+            None => new,
         });
+        state.under_way.remove(&permit.call);
         if let Some(tokens) = &mut state.tokens {
             tokens.take(-permit.estimated_tokens);
         }
         if state.slots > 1 && state.slots * 2 > self.shared.concurrency {
             state.slots -= 1;
-            permit.slot.forget();
+            if let Some(slot) = permit.slot.take() {
+                slot.forget();
+            }
         }
     }
 
     /// Takes what an answer's headers tell. Limits from the settings are kept.
     pub fn heed(&self, tokens: RateHeaders, requests: RateHeaders) {
-        let mut state = self.state();
-        Bucket::heed(&mut state.tokens, tokens);
-        Bucket::heed(&mut state.requests, requests);
+        let now = Instant::now();
+        let mut state = self.shared.state();
+        Bucket::heed(&mut state.tokens, tokens, now);
+        Bucket::heed(&mut state.requests, requests, now);
     }
 
-    fn begin(&self, slot: OwnedSemaphorePermit, prompt_tokens: u64) -> Permit {
-        let mut state = self.state();
+    /// Begins a call, unless it has to wait.
+    fn begin(&self, slot: OwnedSemaphorePermit, prompt_tokens: u64) -> Option<Permit> {
+        let now = Instant::now();
+        let mut state = self.shared.state();
+        if state.wait_for(prompt_tokens, now).is_some() {
+            return None;
+        }
         let estimated_tokens = state.estimate(prompt_tokens);
         if let Some(tokens) = &mut state.tokens {
             tokens.take(estimated_tokens);
@@ -224,98 +272,48 @@ impl Limiter {
         if let Some(requests) = &mut state.requests {
             requests.take(1.0);
         }
-        Permit {
-            slot,
-            begun_at: Instant::now(),
+        state.calls += 1;
+        let call = state.calls;
+        state.under_way.insert(call, now);
+        Some(Permit {
+            slot: Some(slot),
+            shared: self.shared.clone(),
+            call,
+            begun_at: now,
             estimated_tokens,
-        }
-    }
-
-    /// What a call has to wait for.
-    fn wait_for(&self, prompt_tokens: u64) -> Option<Wait> {
-        let mut state = self.state();
-        let now = Instant::now();
-        if let Some(pause) = state.pause {
-            if pause.until > now {
-                return Some(Wait::Pause(pause.until));
-            }
-            state.pause = None;
-        }
-        let estimated = state.estimate(prompt_tokens);
-        let tokens = state
-            .tokens
-            .as_mut()
-            .and_then(|bucket| bucket.full_at(estimated, now));
-        let requests = state
-            .requests
-            .as_mut()
-            .and_then(|bucket| bucket.full_at(1.0, now));
-        tokens.max(requests).map(Wait::Tokens)
-    }
-
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        })
     }
 }
 
 impl State {
     fn estimate(&self, prompt_tokens: u64) -> f64 {
-        prompt_tokens as f64 * (1.0 + self.output_share)
+        let prompt_tokens = prompt_tokens as f64;
+        prompt_tokens + self.answer_length.expected(prompt_tokens)
     }
-}
 
-enum Wait {
-    Pause(Instant),
-    Tokens(Instant),
-}
+    fn end_pause(&mut self, trust_factor: f64) {
+        self.pause = None;
+        self.trust = (self.trust * trust_factor).clamp(TRUST_MIN, 1.0);
+    }
 
-/// A token bucket.
-#[derive(Debug)]
-struct Bucket {
-    per_second: f64,
-    level: f64,
-    at: Instant,
-}
-
-impl Bucket {
-    fn new(per_minute: f64, now: Instant) -> Bucket {
-        let per_second = (per_minute / 60.0).max(1e-3);
-        Bucket {
-            per_second,
-            level: per_second * BURST_SECONDS,
-            at: now,
+    /// Until when a call has to wait at least; `None` for not at all.
+    fn wait_for(&mut self, prompt_tokens: u64, now: Instant) -> Option<Instant> {
+        if let Some(pause) = self.pause {
+            let later = self.under_way.range(pause.rejected_call + 1..).next();
+            let let_in_at = later.map(|(_, &begun_at)| begun_at + pause.let_in_after);
+            match let_in_at {
+                Some(at) if at <= now => self.end_pause(TRUST_LOST),
+                _ if pause.until <= now => self.end_pause(TRUST_GAINED),
+                _ => return Some(let_in_at.map_or(pause.until, |at| at.min(pause.until))),
+            }
         }
-    }
-
-    fn fill(&mut self, now: Instant) {
-        let filled = self.level + (now - self.at).as_secs_f64() * self.per_second;
-        self.level = filled.min(self.per_second * BURST_SECONDS);
-        self.at = now;
-    }
-
-    fn take(&mut self, amount: f64) {
-        self.level -= amount;
-    }
-
-    /// When there will be `amount`, or the bucket full where that is less; `None` for now.
-    fn full_at(&mut self, amount: f64, now: Instant) -> Option<Instant> {
-        self.fill(now);
-        let missing = amount.min(self.per_second * BURST_SECONDS) - self.level;
-        (missing > 1e-9).then(|| now + Duration::from_secs_f64((missing / self.per_second).min(3_600.0)))
-    }
-
-    fn heed(bucket: &mut Option<Bucket>, headers: RateHeaders) {
-        let now = Instant::now();
-        if bucket.is_none() {
-            *bucket = headers
-                .limit_per_minute
-                .filter(|limit| *limit > 0.0)
-                .map(|limit| Bucket::new(limit, now));
-        }
-        if let (Some(bucket), Some(remaining)) = (bucket, headers.remaining) {
-            bucket.fill(now);
-            bucket.level = bucket.level.min(remaining);
-        }
+        let estimated = self.estimate(prompt_tokens);
+        let tokens = self
+            .tokens
+            .as_mut()
+            .and_then(|bucket| bucket.full_at(estimated, now));
+        let requests = self.requests.as_mut().and_then(|bucket| bucket.full_at(1.0, now));
+        tokens.max(requests)
     }
 }
 
@@ -350,7 +348,7 @@ mod tests {
             let permit = limiter.acquire(100).await;
             limiter.succeeded(permit, 100, 300);
         }
-        // 100 calls of 400 tokens at 1,000 a second, of which one second's worth is there at once.
+        // 100 calls of 400 tokens at 1,000 a second, of which 1.5 seconds' worth are there at once.
         let seconds = begun.elapsed().as_secs_f64();
         assert!((38.0..41.0).contains(&seconds), "{seconds}");
     }
@@ -385,6 +383,57 @@ mod tests {
         tokio::join!(waiting, lifting);
         assert!(begun.elapsed() < Duration::from_secs(1));
         assert_eq!(limiter.rejected(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_later_call_that_is_not_rejected_lifts_the_pause() {
+        let limiter = limiter(10, None);
+        let begun = Instant::now();
+        let rejected = limiter.acquire(1).await;
+        let later = limiter.acquire(1).await;
+        tokio::time::advance(Duration::from_millis(20)).await;
+        limiter.rejected_for(rejected, Duration::from_secs(5));
+        let next = limiter.acquire(1).await;
+        let waited = begun.elapsed().as_millis();
+        assert!((80..90).contains(&waited), "four times 20 ms: {waited}");
+        limiter.succeeded(later, 1, 1);
+        // Nothing was begun after this one, so that nothing speaks against the pause; but the last one was not meant
+        // for all.
+        limiter.rejected_for(next, Duration::from_secs(4));
+        let again = limiter.acquire(1).await;
+        let waited = begun.elapsed().as_millis() - waited;
+        assert!((2_000..2_010).contains(&waited), "half of it: {waited}");
+        // This one was.
+        limiter.rejected_for(again, Duration::from_secs(4));
+        limiter.acquire(1).await;
+        let waited = begun.elapsed().as_millis() - 2_000;
+        assert!(waited >= 3_000, "three quarters of it: {waited}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_tried_again_goes_first() {
+        let limiter = limiter(1, None);
+        let only = limiter.acquire(1).await;
+        let order = Mutex::new(Vec::new());
+        let first = |name: &'static str| {
+            let (limiter, order) = (&limiter, &order);
+            async move {
+                let permit = limiter.acquire(1).await;
+                order.lock().expect("order").push(name);
+                limiter.succeeded(permit, 1, 1);
+            }
+        };
+        let again = async {
+            let permit = limiter.acquire_again(1).await;
+            order.lock().expect("order").push("again");
+            limiter.succeeded(permit, 1, 1);
+        };
+        let release = async { limiter.succeeded(only, 1, 1) };
+        tokio::join!(first("first"), first("second"), first("third"), again, release);
+        assert_eq!(
+            *order.lock().expect("order"),
+            ["first", "again", "second", "third"]
+        );
     }
 
     #[tokio::test(start_paused = true)]

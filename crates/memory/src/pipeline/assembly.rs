@@ -8,6 +8,7 @@ use crate::extract::Usage;
 use crate::extract::known::SAY_ALIASES;
 use crate::knowledge::Knowledge;
 use crate::message::Message;
+use crate::pipeline::job::Outcome;
 use crate::pipeline::outcomes::OutcomeResult;
 use crate::pipeline::plan::Beginning;
 use crate::store::{Change, ChunkFailure, Learned, NewMessage, RelatedTerm};
@@ -26,6 +27,8 @@ pub struct Assembly {
     /// The number of the first item.
     first: u64,
     chunks: usize,
+    /// Of messages and extractions.
+    bytes: usize,
     /// The next message of a source.
     next_position: u32,
     source: String,
@@ -35,6 +38,7 @@ pub struct Assembly {
 struct Item {
     what: What,
     extractions: Vec<Option<OutcomeResult>>,
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -69,6 +73,7 @@ impl Assembly {
             items: VecDeque::new(),
             first: 0,
             chunks: 0,
+            bytes: 0,
             next_position: 0,
             source: String::new(),
         }
@@ -84,17 +89,23 @@ impl Assembly {
         self.chunks
     }
 
+    /// Bytes of all messages and extractions in it.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// A source begins.
     pub fn begin_source(&mut self, beginning: Beginning) {
         (self.source, self.next_position) = match &beginning {
             Beginning::New(new) | Beginning::Replace(new) => (new.name.clone(), 0),
             Beginning::Resume { source, position } => (source.clone(), *position),
         };
-        self.push(What::Begin(beginning), 0);
+        self.push(What::Begin(beginning), 0, 0);
     }
 
     /// The next message of the source, with so many chunks to be extracted.
     pub fn add(&mut self, message: Message, known: Vec<Knowledge>, chunks: usize) -> Vec<Slot> {
+        let bytes = message.text_chunks.iter().map(String::len).sum();
         let what = What::Message {
             source: self.source.clone(),
             position: self.next_position,
@@ -102,7 +113,7 @@ impl Assembly {
             known,
         };
         self.next_position += 1;
-        self.push(what, chunks)
+        self.push(what, chunks, bytes)
     }
 
     /// A chunk of a message that is stored already.
@@ -115,6 +126,7 @@ impl Assembly {
                 chunk,
             },
             1,
+            0,
         );
         Slot { item, chunk: 0 }
     }
@@ -122,22 +134,26 @@ impl Assembly {
     /// The source has no more messages.
     /// `aliases` are names that its people may be asked for by.
     pub fn end_source(&mut self, source: String, aliases: Vec<(String, String)>) {
-        self.push(What::End { source, aliases }, 0);
+        self.push(What::End { source, aliases }, 0, 0);
     }
 
     /// An extraction has come.
-    pub fn fill(&mut self, slot: Slot, outcome: OutcomeResult) {
+    pub fn fill(&mut self, slot: Slot, outcome: &Outcome) {
         if let Some(index) = slot.item.checked_sub(self.first)
             && let Some(item) = self.items.get_mut(index as usize)
         {
-            item.extractions[slot.chunk] = Some(outcome);
+            item.extractions[slot.chunk] = Some(outcome.result.clone());
+            item.bytes += outcome.bytes;
+            self.bytes += outcome.bytes;
         }
     }
 
-    /// Takes what is complete from the front, at most so many items. The messages of a source that replaces another
+    /// Takes what is complete from the front, at most so many items, and no more once they have so many bytes. The
+    /// messages of a source that replaces another
     /// come all together.
-    pub fn take_ready(&mut self, items_max: usize) -> Vec<Ready> {
+    pub fn take_ready(&mut self, items_max: usize, bytes_max: usize) -> Vec<Ready> {
         let mut count = 0;
+        let mut bytes = 0;
         let mut whole_until = None;
         for (index, item) in self.items.iter().enumerate() {
             if item.extractions.iter().any(Option::is_none) {
@@ -149,14 +165,18 @@ impl Assembly {
                 _ => {}
             }
             count = index + 1;
-            if count >= items_max && whole_until.is_none() {
+            bytes += item.bytes;
+            if (count >= items_max || bytes >= bytes_max) && whole_until.is_none() {
                 break;
             }
         }
         let count = whole_until.unwrap_or(count);
         self.first += count as u64;
         let ready: Vec<Ready> = self.items.drain(..count).map(Ready).collect();
-        self.chunks -= ready.iter().map(|ready| ready.0.extractions.len()).sum::<usize>();
+        for Ready(item) in &ready {
+            self.chunks -= item.extractions.len();
+            self.bytes -= item.bytes;
+        }
         ready
     }
 
@@ -164,16 +184,19 @@ impl Assembly {
     pub fn put_back(&mut self, ready: Ready) {
         self.first -= 1;
         self.chunks += ready.0.extractions.len();
+        self.bytes += ready.0.bytes;
         self.items.push_front(ready.0);
     }
 
-    fn push(&mut self, what: What, chunks: usize) -> Vec<Slot> {
+    fn push(&mut self, what: What, chunks: usize, bytes: usize) -> Vec<Slot> {
         let item = self.first + self.items.len() as u64;
         self.items.push_back(Item {
             what,
             extractions: vec![None; chunks],
+            bytes,
         });
         self.chunks += chunks;
+        self.bytes += bytes;
         (0..chunks).map(|chunk| Slot { item, chunk }).collect()
     }
 }

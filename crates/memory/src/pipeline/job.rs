@@ -8,10 +8,9 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use gristmill_engine::{Engine, Handler, Kind, Observer, RunningWorker, WorkerSettings};
 use gristmill_model::{
-    BatchOptions, Completed, FailedJob, JobError, LeasedSlice, PackedBuilder, Positions, Receipt, Report,
-    RetryPolicy,
+    BatchOptions, Completed, FailedJob, JobError, PackedBuilder, Positions, Receipt, Report, RetryPolicy,
 };
-use gristmill_worker::{OutcomeSink, Outcomes};
+use gristmill_worker::{MicroBatch, OutcomeSink, Outcomes};
 use tokio::sync::mpsc;
 
 use crate::extract::{ChunkText, Extracted, Extractor};
@@ -47,6 +46,8 @@ pub struct Outcome {
     pub key: String,
     /// What was found, or the error in words.
     pub result: Result<Arc<Extracted>, Arc<str>>,
+    /// How long it is as it is stored. Bytes.
+    pub bytes: usize,
 }
 
 /// Starts a worker that runs extractions, so many at once, and sends their outcomes once they are on disk.
@@ -86,6 +87,16 @@ impl ExtractHandler {
         let chunk: ChunkText = serde_json::from_str(payload).map_err(|error| {
             JobError::new("payload", format!("the payload is no chunk: {error}")).permanent()
         })?;
+        let own = ChunkText::new(&chunk.text, chunk.speaker.as_deref(), &self.extractor.identity());
+        if own.key != chunk.key {
+            let reason = format!(
+                "{} this worker extracts by `{}`, and the ingestion asks for another model or prompt; start the \
+                 worker with the ingestion's settings",
+                chunk.key,
+                self.extractor.identity()
+            );
+            return Err(JobError::new("settings", reason).permanent());
+        }
         let extracted = self.extractor.extract(&chunk).await;
         // The message begins with the key, by which the outcome is known.
         extracted.map_err(|error| JobError::new(error.kind(), format!("{} {error}", chunk.key)).permanent())
@@ -94,17 +105,17 @@ impl ExtractHandler {
 
 #[async_trait]
 impl Handler for ExtractHandler {
-    async fn run(&self, work: LeasedSlice, sink: &dyn OutcomeSink) {
+    async fn run(&self, work: MicroBatch, sink: &dyn OutcomeSink) {
         let begun = Instant::now();
-        let jobs = work.positions.iter().zip(work.payloads.items());
-        let mut running: FuturesUnordered<_> = jobs
-            .map(|(position, payload)| async move { (position, self.extract(payload).await) })
+        let mut running: FuturesUnordered<_> = work
+            .jobs()
+            .map(|job| async move { (job.index, self.extract(job.payload).await) })
             .collect();
-        let mut left = work.positions.clone();
-        while let Some((position, result)) = running.next().await {
+        let mut left = work.indexes();
+        while let Some((index, result)) = running.next().await {
             let duration_us = u32::try_from(begun.elapsed().as_micros()).unwrap_or(u32::MAX);
-            left = left.difference(&Positions::from_iter([position]));
-            sink.answer(outcomes(position, result, duration_us));
+            left = left.difference(&Positions::from_iter([index]));
+            sink.answer(outcomes(index, result, duration_us));
             if sink.is_draining() {
                 break;
             }
@@ -120,7 +131,7 @@ impl Handler for ExtractHandler {
     }
 }
 
-fn outcomes(position: u32, result: Result<Extracted, JobError>, duration_us: u32) -> Outcomes {
+fn outcomes(index: u32, result: Result<Extracted, JobError>, duration_us: u32) -> Outcomes {
     let packed = result.and_then(|extracted| {
         let mut values = PackedBuilder::new();
         match values.push_value(&extracted) {
@@ -131,7 +142,7 @@ fn outcomes(position: u32, result: Result<Extracted, JobError>, duration_us: u32
     match packed {
         Ok(values) => Outcomes {
             completed: Some(Completed {
-                positions: Positions::from_iter([position]),
+                positions: Positions::from_iter([index]),
                 values,
                 durations_us: vec![duration_us],
             }),
@@ -139,7 +150,7 @@ fn outcomes(position: u32, result: Result<Extracted, JobError>, duration_us: u32
         },
         Err(error) => Outcomes {
             failed: vec![FailedJob {
-                position,
+                position: index,
                 error,
                 duration_us,
             }],
@@ -180,6 +191,7 @@ pub fn completed_outcome(value: &str) -> Option<Outcome> {
     Some(Outcome {
         key: extracted.key.clone(),
         result: Ok(Arc::new(extracted)),
+        bytes: value.len(),
     })
 }
 
@@ -189,5 +201,6 @@ pub fn failed_outcome(error: &JobError) -> Option<Outcome> {
     Some(Outcome {
         key: key.to_owned(),
         result: Err(message.into()),
+        bytes: message.len(),
     })
 }

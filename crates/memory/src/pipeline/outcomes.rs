@@ -20,6 +20,13 @@ const PAGE_BATCHES: u32 = 1_000;
 /// Batches whose outcomes are kept in memory.
 const BATCHES_KEPT_MAX: usize = 4;
 
+/// A batch that has no outcome yet for some of its chunks.
+struct UnderWay {
+    keys: Vec<String>,
+    /// How many of its chunks have no outcome yet.
+    open: usize,
+}
+
 /// The extractions that there are.
 pub struct Extractions {
     store: Arc<dyn Store>,
@@ -28,6 +35,8 @@ pub struct Extractions {
     batches: HashMap<String, BatchId>,
     /// By the key of a chunk that was submitted in this run and has no outcome yet: its batch.
     submitted: HashMap<String, BatchId>,
+    /// The chunks' keys, by position, of the batches that those are in.
+    under_way: HashMap<BatchId, UnderWay>,
     /// The latest batches that were looked into.
     kept: VecDeque<(BatchId, HashMap<String, Outcome>)>,
 }
@@ -67,6 +76,7 @@ impl Extractions {
             run,
             batches: HashMap::new(),
             submitted: HashMap::new(),
+            under_way: HashMap::new(),
             kept: VecDeque::new(),
         };
         extractions.find_all().await?;
@@ -111,9 +121,66 @@ impl Extractions {
 
     /// The outcome of a chunk that was submitted in this run is on disk.
     pub fn arrived(&mut self, key: &str) {
-        if let Some((key, batch)) = self.submitted.remove_entry(key) {
-            self.batches.insert(key, batch);
+        let Some((key, batch)) = self.submitted.remove_entry(key) else {
+            return;
+        };
+        if let Some(under_way) = self.under_way.get_mut(&batch) {
+            under_way.open -= 1;
+            if under_way.open == 0 {
+                self.under_way.remove(&batch);
+            }
         }
+        self.batches.insert(key, batch);
+    }
+
+    /// The outcomes of chunks that were submitted in this run and have not [arrived](Extractions::arrived), whoever
+    /// reported them.
+    pub async fn poll(&mut self) -> Result<Vec<Outcome>, StoreError> {
+        let mut found = Vec::new();
+        for (&batch, under_way) in &self.under_way {
+            let Some(outcomes) = self.store.outcomes(batch).await? else {
+                found.extend(self.lost(under_way, "was deleted from the store"));
+                continue;
+            };
+            if outcomes.ended() as usize <= under_way.keys.len() - under_way.open {
+                continue;
+            }
+            for report in &outcomes.reports {
+                let is_new = |position: &u32| {
+                    let key = under_way.keys.get(*position as usize);
+                    key.is_some_and(|key| self.submitted.contains_key(key))
+                };
+                if let Some(values) = &report.values {
+                    let values = report.positions.iter().zip(values.items());
+                    let new = values.filter(|(position, _)| is_new(position));
+                    found.extend(new.filter_map(|(_, value)| completed_outcome(value)));
+                } else if matches!(report.state, JobState::Cancelled | JobState::Expired) {
+                    let keys = report.positions.iter().filter(is_new);
+                    let keys = keys.filter_map(|position| under_way.keys.get(position as usize));
+                    found.extend(keys.map(|key| without(key, "was cancelled")));
+                }
+            }
+            for failure in &outcomes.errors {
+                if let Some(key) = under_way.keys.get(failure.position as usize)
+                    && self.submitted.contains_key(key)
+                {
+                    let told = failed_outcome(&failure.error).filter(|outcome| outcome.key == *key);
+                    found.push(
+                        told.unwrap_or_else(|| without(key, &format!("failed: {}", failure.error.message))),
+                    );
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// What a batch will have no outcome for any more.
+    fn lost(&self, under_way: &UnderWay, reason: &str) -> Vec<Outcome> {
+        let open = under_way
+            .keys
+            .iter()
+            .filter(|key| self.submitted.contains_key(*key));
+        open.map(|key| without(key, reason)).collect()
     }
 
     /// Whether the outcome of a chunk is known.
@@ -122,7 +189,7 @@ impl Extractions {
     }
 
     /// The outcome of a chunk, if an earlier run had one.
-    pub async fn get(&mut self, key: &str) -> Result<Option<OutcomeResult>, StoreError> {
+    pub async fn get(&mut self, key: &str) -> Result<Option<Outcome>, StoreError> {
         let Some(&batch) = self.batches.get(key) else {
             return Ok(None);
         };
@@ -137,7 +204,7 @@ impl Extractions {
             self.kept.truncate(BATCHES_KEPT_MAX);
         }
         let found = self.kept.iter().find(|(kept, _)| *kept == batch);
-        Ok(found.and_then(|(_, outcomes)| Some(outcomes.get(key)?.result.clone())))
+        Ok(found.and_then(|(_, outcomes)| outcomes.get(key).cloned()))
     }
 
     /// Submits the extraction of chunks as one batch.
@@ -164,14 +231,25 @@ impl Extractions {
             .map(|batch| batch.payloads.count() as usize)
             .collect();
         let ids = self.store.submit(batches, Some(advance)).await?;
-        let ids = ids
-            .into_iter()
-            .zip(counts)
-            .flat_map(|(id, count)| std::iter::repeat_n(id, count));
-        for (chunk, id) in chunks.iter().zip(ids) {
-            self.submitted.insert(chunk.key.clone(), id);
+        let mut rest = chunks;
+        for (id, count) in ids.into_iter().zip(counts) {
+            let (own, others) = rest.split_at(count);
+            rest = others;
+            let keys: Vec<String> = own.iter().map(|chunk| chunk.key.clone()).collect();
+            self.submitted.extend(keys.iter().map(|key| (key.clone(), id)));
+            let open = keys.len();
+            self.under_way.insert(id, UnderWay { keys, open });
         }
         Ok(())
+    }
+}
+
+/// The outcome of a chunk that nobody will extract any more.
+fn without(key: &str, reason: &str) -> Outcome {
+    Outcome {
+        key: key.to_owned(),
+        result: Err(format!("its extraction {reason}").into()),
+        bytes: reason.len(),
     }
 }
 

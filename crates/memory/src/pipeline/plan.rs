@@ -8,8 +8,8 @@ use crate::error::MemoryError;
 use crate::extract::{ChunkText, Extractor, known};
 use crate::knowledge::Knowledge;
 use crate::message::{Message, MessageOrdinal};
-use crate::pipeline::NewInput;
-use crate::source::{self, ReadOptions};
+use crate::pipeline::{IngestOptions, NewInput};
+use crate::source;
 use crate::store::{KnowledgeStore, NewSource};
 
 /// How a source begins.
@@ -58,7 +58,7 @@ impl Plan {
     pub async fn new(
         store: &dyn KnowledgeStore,
         input: NewInput,
-        options: &ReadOptions,
+        options: &IngestOptions,
         extractor: &dyn Extractor,
         now: Timestamp,
     ) -> Result<Option<Plan>, MemoryError> {
@@ -66,8 +66,8 @@ impl Plan {
             name: input.name.clone(),
             format: input.format.name().to_owned(),
             digest: crate::digest::of(&input.bytes),
-            settings: format!("{} {}", options.describe(), extractor.identity()),
-            zone_minutes: options.zone_minutes,
+            settings: format!("{} {}", options.read.describe(), extractor.identity()),
+            zone_minutes: options.read.zone_minutes,
             ingested_at: now,
         };
         let beginning = match store.source(&input.name).await? {
@@ -75,13 +75,14 @@ impl Plan {
             Some(stored) if (&stored.digest, &stored.settings) != (&new.digest, &new.settings) => {
                 Beginning::Replace(new)
             }
+            Some(stored) if stored.complete && options.replace => Beginning::Replace(new),
             Some(stored) if stored.complete => return Ok(None),
             Some(stored) => Beginning::Resume {
                 source: stored.name,
                 position: stored.messages,
             },
         };
-        let messages = source::read(&input.name, input.format, &input.bytes, options)?;
+        let messages = source::read(&input.name, input.format, &input.bytes, &options.read)?;
         let done = match &beginning {
             Beginning::Resume { position, .. } => *position as usize,
             Beginning::New(_) | Beginning::Replace(_) => 0,

@@ -1,5 +1,9 @@
 //! Matched refs or messages with their scores.
 
+use std::sync::{Mutex, PoisonError};
+
+use crate::limits::{MATCHES_SPARE_BYTES_MAX, MATCHES_SPARE_MAX};
+
 /// One match.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Match {
@@ -25,21 +29,51 @@ impl Match {
 }
 
 /// Matches, each ref or message once, in the order in which they were found.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Matches {
     list: Vec<Match>,
-    /// By ordinal: 1 + the place in the list, or 0. Asked of the system as zeroes, so that only the pages that are
-    /// touched cost anything; a hash map was measured at four times the time for a term with 100,000 refs.
+    /// By ordinal: 1 + the place in the list, or 0. At least as long as the ordinals of this use. A hash map was
+    /// measured at four times the time for a term with 100,000 refs.
     places: Vec<u32>,
+}
+
+/// The memory of matches that are done with, all places 0. A recall over a million refs needs some ten of 4 MB each;
+/// asked of the system anew every time, their pages were a third of its time.
+static SPARE: Mutex<Vec<Matches>> = Mutex::new(Vec::new());
+
+impl Drop for Matches {
+    fn drop(&mut self) {
+        let bytes = self.places.capacity() * size_of::<u32>() + self.list.capacity() * size_of::<Match>();
+        if bytes == 0 || bytes > MATCHES_SPARE_BYTES_MAX {
+            return;
+        }
+        let (mut list, mut places) = (std::mem::take(&mut self.list), std::mem::take(&mut self.places));
+        // One after the other, unless there are so many that all of them are sooner.
+        if list.len() * 8 < places.len() {
+            list.iter().for_each(|found| places[found.ordinal as usize] = 0);
+        } else {
+            places.fill(0);
+        }
+        list.clear();
+        let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.len() < MATCHES_SPARE_MAX {
+            spare.push(Matches { list, places });
+        }
+    }
 }
 
 impl Matches {
     /// No matches, of ordinals below `end`.
     pub fn new(end: u32) -> Matches {
-        Matches {
+        let spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut matches = spare.unwrap_or(Matches {
             list: Vec::new(),
-            places: vec![0; end as usize],
+            places: Vec::new(),
+        });
+        if matches.places.len() < end as usize {
+            matches.places.resize(end as usize, 0);
         }
+        matches
     }
 
     /// Whether there are none.

@@ -19,16 +19,20 @@ pub fn rank(
 ) -> Found {
     let mut by_kind: Vec<(KnowledgeKind, Vec<Scored<RefOrdinal>>)> =
         KnowledgeKind::ALL.map(|kind| (kind, Vec::new())).into();
+    let mut counts = [0_usize; KnowledgeKind::ALL.len()];
+    let kinds = matches.iter().map(|found| columns.kind(found.ordinal));
+    kinds.flatten().for_each(|kind| counts[kind as usize] += 1);
+    for ((_, refs), count) in by_kind.iter_mut().zip(counts) {
+        refs.reserve_exact(count);
+    }
     for found in matches.iter() {
         let Some(kind) = columns.kind(found.ordinal) else {
             continue;
         };
-        if let Some((_, refs)) = by_kind.iter_mut().find(|(of, _)| *of == kind) {
-            refs.push(Scored {
-                value: RefOrdinal(found.ordinal),
-                score: found.score,
-            });
-        }
+        by_kind[kind as usize].1.push(Scored {
+            value: RefOrdinal(found.ordinal),
+            score: found.score,
+        });
     }
     by_kind.retain(|(_, refs)| !refs.is_empty());
     let mut messages = rank_messages(&by_kind, columns);

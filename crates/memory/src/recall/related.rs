@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::embed::Embedder;
 use crate::error::MemoryError;
+use crate::limits::RELATED_TERMS_MAX;
 use crate::query::compile::TERM_WEIGHT;
 use crate::query::expression::{BooleanOp, Expression, Group, SearchTerm, Select, Term};
 use crate::store::{KnowledgeStore, RelatedTerm};
@@ -15,6 +17,8 @@ const SAME_WEIGHT_MIN: f64 = 0.95;
 pub enum Relations<'a> {
     /// From the store: a term's aliases, or else the terms that are written like it.
     Stored,
+    /// As stored, and for terms without aliases those too whose vectors are near.
+    Embedded(&'a dyn Embedder),
     /// From a recorded query: what its embeddings gave. For terms that it does not have, from the store.
     Recorded(&'a RecordedRelations),
     /// From nowhere.
@@ -108,7 +112,11 @@ pub async fn expand(
                 }
             });
         }
-        let stored = look_up(store, missing.into_iter().collect()).await?;
+        let embedder = match relations {
+            Relations::Embedded(embedder) => Some(*embedder),
+            _ => None,
+        };
+        let stored = look_up(store, missing.into_iter().collect(), embedder).await?;
         for (group, is_scope) in &mut groups {
             fill(group, |term| stored.get(&term.term.text).cloned());
             group.for_each_group_mut(&mut |operator, terms| {
@@ -131,10 +139,11 @@ fn fill(group: &mut Group, related: impl Fn(&SearchTerm) -> Option<Vec<Term>>) {
     });
 }
 
-/// Aliases, and for terms without any, terms that are written like them.
+/// Aliases, and for terms without any, terms that are written like them or mean about the same.
 async fn look_up(
     store: &dyn KnowledgeStore,
     terms: Vec<String>,
+    embedder: Option<&dyn Embedder>,
 ) -> Result<HashMap<String, Vec<Term>>, MemoryError> {
     let aliases = store.aliases(terms.clone()).await?;
     let mut found = HashMap::new();
@@ -147,11 +156,45 @@ async fn look_up(
             None => without.push(term),
         }
     }
-    let similar = store.similar_terms(without.clone()).await?;
+    let mut similar = store.similar_terms(without.clone()).await?;
+    if let Some(embedder) = embedder
+        && !without.is_empty()
+    {
+        let vectors = embedder.embed(without.clone()).await?;
+        let nearest = store
+            .nearest_terms(
+                &embedder.identity(),
+                vectors,
+                RELATED_TERMS_MAX,
+                embedder.related_cosine_min(),
+            )
+            .await?;
+        for ((similar, nearest), term) in similar.iter_mut().zip(nearest).zip(&without) {
+            merge(similar, nearest, term);
+        }
+    }
     for (term, similar) in without.into_iter().zip(similar) {
         found.insert(term, similar.into_iter().map(weighed).collect());
     }
     Ok(found)
+}
+
+/// Adds terms that are near in meaning to those that are written alike; of one that is both, the better weight counts.
+fn merge(similar: &mut Vec<RelatedTerm>, nearest: Vec<RelatedTerm>, term: &str) {
+    for near in nearest.into_iter().filter(|near| near.text != term) {
+        match similar.iter_mut().find(|known| known.text == near.text) {
+            Some(known) if known.weight.is_some() && known.weight < near.weight => known.weight = near.weight,
+            Some(_) => {}
+            None => similar.push(near),
+        }
+    }
+    similar.sort_by(|left, right| {
+        let weight = |term: &RelatedTerm| term.weight.unwrap_or(1.0);
+        weight(right)
+            .total_cmp(&weight(left))
+            .then_with(|| left.text.cmp(&right.text))
+    });
+    similar.truncate(RELATED_TERMS_MAX);
 }
 
 fn weighed(related: RelatedTerm) -> Term {

@@ -1,8 +1,12 @@
 //! How alike two terms are written: by the stems of their words, and by trigrams where a word is unknown.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use rust_stemmers::{Algorithm, Stemmer};
+
+use crate::limits::SIMILAR_TERMS_MAX;
+use crate::store::RelatedTerm;
 
 /// Words that say nothing about what a term means.
 const STOP_WORDS: [&str; 40] = [
@@ -48,6 +52,74 @@ pub fn trigram_weight(left: &str, right: &str) -> Option<f64> {
     let common = left.intersection(&right).count();
     let dice = 2.0 * common as f64 / (left.len() + right.len()).max(1) as f64;
     (dice >= DICE_MIN).then_some(dice)
+}
+
+/// The words of a text that say something.
+pub fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|letter: char| !letter.is_alphanumeric())
+        .filter(|word| !word.is_empty() && !is_stop_word(&word.to_lowercase()))
+}
+
+/// Terms of more words than this have too few stems in common with `wanted`.
+pub(super) fn words_max(wanted: &[String]) -> u32 {
+    wanted.len() as u32 * 2
+}
+
+/// Of terms that have a stem in common with `term`, the nearest, best first, without itself. `wanted` are its stems.
+pub(super) fn nearest(term: &str, wanted: &[String], candidates: BTreeSet<String>) -> Vec<RelatedTerm> {
+    let weighed = candidates.into_iter().map(|text| {
+        let weight = stem_weight(wanted, &stems(&text));
+        (text, weight)
+    });
+    best(term, weighed)
+}
+
+/// The terms that are nothing but the word that `term` is a misspelling of, which is that near.
+pub(super) fn misspelt(
+    term: &str,
+    corrected: &str,
+    nearness: f64,
+    candidates: BTreeSet<String>,
+) -> Vec<RelatedTerm> {
+    let weighed = candidates.into_iter().map(|text| {
+        let found = stems(&text);
+        let weight = (found == [corrected])
+            .then(|| stem_weight(&found, &found))
+            .flatten();
+        (text, weight.map(|weight| weight * nearness))
+    });
+    best(term, weighed)
+}
+
+fn best(term: &str, weighed: impl Iterator<Item = (String, Option<f64>)>) -> Vec<RelatedTerm> {
+    let near = weighed.filter(|(text, weight)| weight.is_some() && text != term);
+    let mut related: Vec<RelatedTerm> = near.map(|(text, weight)| RelatedTerm { text, weight }).collect();
+    related.sort_by(|left, right| {
+        let by_weight = right.weight.partial_cmp(&left.weight);
+        by_weight
+            .unwrap_or(Ordering::Equal)
+            .then_with(|| left.text.cmp(&right.text))
+    });
+    related.truncate(SIMILAR_TERMS_MAX);
+    related
+}
+
+/// How the stems begin that a misspelt word is compared with.
+pub(super) fn stem_prefix(word: &str) -> String {
+    word.chars().take(2).collect()
+}
+
+/// Of stems in order, the one that is written most like a word, and how near it is.
+pub(super) fn nearest_stem(word: &str, stems: Vec<String>) -> Option<(String, f64)> {
+    let mut best = None::<(String, f64)>;
+    for stem in stems {
+        if let Some(weight) = trigram_weight(word, &stem)
+            && best.as_ref().is_none_or(|(_, so_far)| weight > *so_far)
+        {
+            best = Some((stem, weight));
+        }
+    }
+    best
 }
 
 fn trigrams(word: &str) -> BTreeSet<[char; 3]> {

@@ -4,9 +4,9 @@
 //! of one commit costs a row or two.
 
 mod open;
-mod posting;
 mod read;
 mod remove;
+mod vectors;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -15,13 +15,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use rusqlite::{Connection, ErrorCode};
 
+use crate::embed::Vector;
 use crate::error::MemoryError;
 use crate::knowledge::{RefOrdinal, SemanticRef};
 use crate::limits::READERS_MAX;
 use crate::message::MessageOrdinal;
 use crate::store::{
     Applied, Change, Columns, KnowledgeStats, KnowledgeStore, Postings, RelatedTerm, Source, StoredFailure,
-    StoredMessage,
+    StoredMessage, VectorCursor, VectorModel, VectorTexts, blocking,
 };
 pub use open::APPLICATION_ID;
 
@@ -52,8 +53,9 @@ pub struct SqliteKnowledge {
 
 struct Shared {
     path: PathBuf,
-    writer: Mutex<Connection>,
+    // Closed before the writer: the last connection to close empties the log into the file, which readers cannot.
     readers: Mutex<Vec<Connection>>,
+    writer: Mutex<Connection>,
     columns: Mutex<Arc<Columns>>,
 }
 
@@ -108,7 +110,11 @@ impl Shared {
             Some(connection) => connection,
             None => open::open_reader(&self.path)?,
         };
-        let answer = query(&connection).map_err(|error| database_error(&self.path, &error));
+        // One transaction for all statements of a query: what they see is of one moment, and the file is locked once.
+        let answer = connection
+            .unchecked_transaction()
+            .and_then(|transaction| query(&transaction))
+            .map_err(|error| database_error(&self.path, &error));
         let mut readers = locked(&self.readers);
         if readers.len() < READERS_MAX {
             readers.push(connection);
@@ -159,6 +165,45 @@ impl KnowledgeStore for SqliteKnowledge {
             .await
     }
 
+    async fn texts_without_vectors(
+        &self,
+        model: &str,
+        cursor: VectorCursor,
+        limit: usize,
+    ) -> Result<VectorTexts, MemoryError> {
+        let model = model.to_owned();
+        self.read(move |connection| vectors::texts_without(connection, &model, cursor, limit))
+            .await
+    }
+
+    async fn nearest_terms(
+        &self,
+        model: &str,
+        vectors: Vec<Vector>,
+        limit: usize,
+        cosine_min: f64,
+    ) -> Result<Vec<Vec<RelatedTerm>>, MemoryError> {
+        let model = model.to_owned();
+        self.read(move |connection| vectors::nearest_terms(connection, &model, &vectors, limit, cosine_min))
+            .await
+    }
+
+    async fn nearest_messages(
+        &self,
+        model: &str,
+        vector: Vector,
+        limit: usize,
+        cosine_min: f64,
+    ) -> Result<Vec<(MessageOrdinal, f64)>, MemoryError> {
+        let model = model.to_owned();
+        self.read(move |connection| vectors::nearest_messages(connection, &model, &vector, limit, cosine_min))
+            .await
+    }
+
+    async fn vector_models(&self) -> Result<Vec<VectorModel>, MemoryError> {
+        self.read(vectors::models).await
+    }
+
     async fn messages(&self, ordinals: Vec<MessageOrdinal>) -> Result<Vec<StoredMessage>, MemoryError> {
         self.read(move |connection| read::messages(connection, &ordinals))
             .await
@@ -205,22 +250,6 @@ impl KnowledgeStore for SqliteKnowledge {
             shared.read(|connection| read::stats(connection, &columns))
         })
         .await
-    }
-}
-
-/// Runs what waits for the disk on a thread where it may.
-async fn blocking<T, F>(work: F) -> Result<T, MemoryError>
-where
-    T: Send + 'static,
-    F: FnOnce() -> Result<T, MemoryError> + Send + 'static,
-{
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
-        Err(_) => Err(MemoryError::invalid(
-            "the runtime",
-            "it was shut down during a query",
-        )),
     }
 }
 

@@ -1,5 +1,7 @@
 //! A stand-in for a model service: HTTP on loopback, answers made by a function of the text.
 
+#![allow(dead_code, reason = "each test binary uses its share")]
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -25,7 +27,6 @@ impl Answer {
     }
 
     /// A rejection.
-    #[allow(dead_code, reason = "not every test rejects")]
     pub fn rejected(retry_after_ms: u64) -> Answer {
         Answer {
             status: 429,
@@ -47,6 +48,16 @@ pub fn knowledge(text: &str) -> String {
         .collect();
     json!({"entities": entities, "actions": [], "inverse_actions": [], "topics": [text.len().to_string()]})
         .to_string()
+}
+
+/// Under which the calls for embeddings are counted.
+pub const EMBEDDINGS: &str = "embeddings";
+
+/// A direction for a text: about animals, about music, about anything else.
+pub fn direction(text: &str) -> [f32; 3] {
+    let has = |words: &[&str]| words.iter().any(|word| text.to_lowercase().contains(word)) as u8 as f32;
+    let (animals, music) = (has(&["bee", "insect", "wasp"]), has(&["drum", "jazz"]));
+    [animals, music, 0.2 + (1.0 - animals.max(music))]
 }
 
 /// The service while it runs.
@@ -71,7 +82,6 @@ impl StandIn {
     }
 
     /// How often a text was sent.
-    #[allow(dead_code, reason = "not every test asks")]
     pub fn calls(&self, text: &str) -> u32 {
         self.calls.lock().expect("calls").get(text).copied().unwrap_or(0)
     }
@@ -90,10 +100,14 @@ async fn serve(
     let mut stream = BufReader::new(stream);
     loop {
         let mut length = 0;
+        let mut first_line = String::new();
         loop {
             let mut line = String::new();
             if stream.read_line(&mut line).await.ok()? == 0 {
                 return None;
+            }
+            if first_line.is_empty() {
+                first_line.clone_from(&line);
             }
             if line.trim().is_empty() {
                 break;
@@ -102,9 +116,31 @@ async fn serve(
                 length = value.trim().parse().ok()?;
             }
         }
+        if first_line.starts_with("GET ") {
+            let none = b"HTTP/1.1 404 X\r\ncontent-length: 0\r\n\r\n";
+            stream.write_all(none).await.ok()?;
+            continue;
+        }
         let mut body = vec![0; length];
         stream.read_exact(&mut body).await.ok()?;
         let request: Value = serde_json::from_slice(&body).ok()?;
+        if let Some(texts) = request["input"].as_array() {
+            let texts: Vec<&str> = texts.iter().filter_map(Value::as_str).collect();
+            *calls
+                .lock()
+                .expect("calls")
+                .entry(EMBEDDINGS.to_owned())
+                .or_default() += 1;
+            let data: Vec<Value> = (0..texts.len())
+                .zip(&texts)
+                .map(|(index, text)| json!({"index": index, "embedding": direction(text)}))
+                .rev()
+                .collect();
+            let body = json!({"data": data, "usage": {"prompt_tokens": texts.len()}}).to_string();
+            let head = format!("HTTP/1.1 200 X\r\ncontent-length: {}\r\n\r\n", body.len());
+            stream.write_all(format!("{head}{body}").as_bytes()).await.ok()?;
+            continue;
+        }
         let text = request["messages"][1]["content"].as_str()?.to_owned();
         let before = {
             let mut calls = calls.lock().expect("calls");

@@ -7,14 +7,18 @@ use gristmill_runtime::{Runtime, RuntimeOptions, ScriptHandler};
 use gristmill_worker::Handler;
 use serde_json::json;
 
-use crate::harness::{Ended, Gate, PATIENCE, Recorder, run, slice, subjects, warm_subjects};
+use crate::harness::{Ended, Gate, PATIENCE, Recorder, micro_batch, run, subjects, warm_subjects};
 
 fn start(
     handler: &Arc<ScriptHandler>,
     payloads: &[serde_json::Value],
 ) -> (Arc<Recorder>, tokio::task::JoinHandle<()>) {
     let recorder = Arc::new(Recorder::default());
-    let (handler, sink, work) = (Arc::clone(handler), Arc::clone(&recorder), slice(payloads, None));
+    let (handler, sink, work) = (
+        Arc::clone(handler),
+        Arc::clone(&recorder),
+        micro_batch(payloads, None),
+    );
     let running = tokio::spawn(async move { handler.run(work, &*sink).await });
     (recorder, running)
 }
@@ -39,7 +43,7 @@ async fn outcomes_do_not_wait_for_a_job_that_blocks() {
         first.open("first").await;
         recorder.until_answered(3).await;
         assert_eq!(
-            recorder.ended()[&12],
+            recorder.ended()[&2],
             Ended::Completed(json!("first")),
             "{}",
             subject.name
@@ -89,7 +93,7 @@ async fn cancelled_jobs_are_skipped_before_and_while_their_micro_batch_runs() {
         let gate = Gate::new();
         let (recorder, running) = start(&handler, &[json!(1), gate.block(), json!(2), json!(3), json!(4)]);
         recorder.until_answered(1).await;
-        recorder.cancel(Positions::from(12..14));
+        recorder.cancel(Positions::from(2..4));
         recorder.until_cancel_is_heard().await;
         gate.open("ended").await;
         finish(running).await;
@@ -118,7 +122,7 @@ async fn asynchronous_jobs_run_at_once_and_keep_their_logs_apart() {
         let (ended, recorder) = run(&handler, &names.map(meet), None).await;
         for (index, name) in names.iter().enumerate() {
             assert_eq!(ended[index], Ended::Completed(json!(name)), "{}", subject.name);
-            let log = recorder.log(10 + index as u32);
+            let log = recorder.log(index as u32);
             assert_eq!(log, format!("met {name}\nleft {name}\n"), "{}", subject.name);
         }
         let (ended, _) = run(

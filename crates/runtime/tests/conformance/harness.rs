@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use gristmill_model::{BatchId, JobError, LeaseId, LeasedSlice, PackedBuilder, Positions, Timestamp};
+use gristmill_model::{
+    BatchId, JobError, LeaseId, LeasedSlice, PackedArray, PackedBuilder, Positions, Timestamp,
+};
 use gristmill_runtime::{DetectOptions, Runtime, RuntimeOptions, Script, ScriptHandler};
-use gristmill_worker::{Handler, OutcomeSink, Outcomes};
+use gristmill_worker::{Handler, MicroBatch, OutcomeSink, Outcomes};
 use serde_json::Value;
 use tokio::sync::Notify;
 
@@ -263,23 +265,28 @@ impl OutcomeSink for Recorder {
     }
 }
 
-/// A micro-batch of `payloads`, whose positions begin at 10.
-pub fn slice(payloads: &[Value], timeout_ms: Option<u64>) -> LeasedSlice {
+/// A micro-batch of `payloads`, from the middle of a batch.
+pub fn micro_batch(payloads: &[Value], timeout_ms: Option<u64>) -> MicroBatch {
     let mut builder = PackedBuilder::new();
     payloads
         .iter()
         .for_each(|payload| builder.push_value(payload).unwrap());
-    LeasedSlice {
+    packed(builder.finish(), timeout_ms)
+}
+
+/// A micro-batch of what is packed already.
+pub fn packed(payloads: PackedArray, timeout_ms: Option<u64>) -> MicroBatch {
+    MicroBatch::new(vec![LeasedSlice {
         lease: LeaseId(1),
         batch: BatchId(42),
         kind: "script:actions".into(),
-        positions: Positions::from(10..10 + payloads.len() as u32),
-        payloads: builder.finish(),
+        positions: Positions::from(10..10 + payloads.count()),
+        payloads,
         attempt: 1,
         rescues: 0,
         timeout_ms,
         submitted_at: Timestamp(0),
-    }
+    }])
 }
 
 /// Runs one micro-batch to its end: how each job ended, in order, and the recorder with the logs.
@@ -289,7 +296,7 @@ pub async fn run(
     timeout_ms: Option<u64>,
 ) -> (Vec<Ended>, Arc<Recorder>) {
     let recorder = Arc::new(Recorder::default());
-    let running = handler.run(slice(payloads, timeout_ms), &*recorder);
+    let running = handler.run(micro_batch(payloads, timeout_ms), &*recorder);
     if tokio::time::timeout(PATIENCE, running).await.is_err() {
         panic!(
             "the micro-batch did not end; ended so far: {:?}",
@@ -299,7 +306,7 @@ pub async fn run(
     let ended = recorder.ended();
     assert_eq!(
         ended.keys().copied().collect::<Vec<_>>(),
-        (10..10 + payloads.len() as u32).collect::<Vec<_>>()
+        (0..payloads.len() as u32).collect::<Vec<_>>()
     );
     (ended.into_values().collect(), recorder)
 }

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use serde_json::{Value, json};
 
-use crate::harness::{Gate, PATIENCE, Recorder, run, slice, subjects, warm_subjects};
+use crate::harness::{Gate, PATIENCE, Recorder, micro_batch, run, subjects, warm_subjects};
 
 /// Names the runtime in the environment of the program that is to be killed.
 const VICTIM: &str = "GRISTMILL_TEST_VICTIM";
@@ -58,11 +58,11 @@ async fn victim() {
         vec![json!({"do": "spawn"}), gate.block()]
     };
     let recorder = Arc::new(Recorder::default());
-    let running = handler.run(slice(&payloads, None), &*recorder);
+    let running = handler.run(micro_batch(&payloads, None), &*recorder);
     let report = async {
         if name != "bash" {
             recorder.until_answered(1).await;
-            println!("PIDS {}", recorder.ended()[&10].value());
+            println!("PIDS {}", recorder.ended()[&0].value());
         }
         std::future::pending::<()>().await
     };

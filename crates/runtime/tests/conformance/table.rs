@@ -206,18 +206,17 @@ async fn python_keeps_integers_of_any_size_and_says_what_it_cannot_read() {
     };
     let handler = python.handler("actions");
     let recorder = crate::harness::Recorder::default();
-    let mut work = crate::harness::slice(&[json!(1), json!(2), json!(3)], None);
     let (big, unreadable) = ("123456789012345678901234567890", "1".repeat(5_000));
     let text = format!("[{big}\n,{unreadable}\n,\"fine\"]");
-    work.payloads = gristmill_model::PackedArray::from_stored(text);
+    let work = crate::harness::packed(gristmill_model::PackedArray::from_stored(text), None);
     gristmill_worker::Handler::run(&handler, work, &recorder).await;
     let ended = recorder.ended();
     assert_eq!(
-        ended[&10].value().to_string(),
+        ended[&0].value().to_string(),
         serde_json::from_str::<Value>(big).unwrap().to_string()
     );
     // Python 3.11 and newer refuse to convert text of so many digits; older ones return it.
-    if let Ended::Failed(error) = &ended[&11] {
+    if let Ended::Failed(error) = &ended[&1] {
         assert!(
             error
                 .message
@@ -225,7 +224,7 @@ async fn python_keeps_integers_of_any_size_and_says_what_it_cannot_read() {
             "{error:?}"
         );
     }
-    assert_eq!(ended[&12], Ended::Completed(json!("fine")));
+    assert_eq!(ended[&2], Ended::Completed(json!("fine")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -301,16 +300,16 @@ async fn what_a_job_prints_is_its_log() {
         ];
         let (ended, recorder) = run(&handler, &payloads, None).await;
         assert_eq!(ended[2].value(), &json!("printed"), "{}", subject.name);
-        assert_eq!(recorder.log(10), "first\nto stderr\n", "{}", subject.name);
-        assert_eq!(recorder.log(11), "", "{}", subject.name);
-        assert_eq!(recorder.log(12), "sécond 😀\nto stderr\n", "{}", subject.name);
+        assert_eq!(recorder.log(0), "first\nto stderr\n", "{}", subject.name);
+        assert_eq!(recorder.log(1), "", "{}", subject.name);
+        assert_eq!(recorder.log(2), "sécond 😀\nto stderr\n", "{}", subject.name);
         assert_eq!(
-            recorder.log(13),
+            recorder.log(3),
             "from the child\nand its stderr\n",
             "{}",
             subject.name
         );
-        assert_eq!(recorder.log(14), "", "{}", subject.name);
+        assert_eq!(recorder.log(4), "", "{}", subject.name);
     }
 }
 
@@ -336,7 +335,7 @@ async fn a_flood_of_output_is_cut_counted_and_held_nowhere() {
             "{}: grown by {grown_bytes} bytes",
             subject.name
         );
-        let log = recorder.log(10);
+        let log = recorder.log(0);
         assert!(
             log.len() <= gristmill_model::limits::LOG_BYTES_MAX,
             "{}",

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use gristmill_model::batch::check_name;
 use gristmill_model::limits::LEASE_JOBS_MAX;
-use gristmill_model::{Lease, Report, WorkerId};
+use gristmill_model::{JobState, Lease, Positions, Receipt, Report, WorkerId};
 use gristmill_store::{Exchanged, StoreError, Want};
 use tokio::sync::watch;
 
@@ -68,7 +68,15 @@ pub async fn exchange(
         let app = app.clone();
         async move { carry_out(app, worker, exchange, waiters).await }
     })?;
-    let answer = answer.await;
+    let answer = match answer.await {
+        // A claim may have been made that nobody knows of: the agent begins as another worker, and this one leaves,
+        // which gives such a claim back.
+        Err(ApiError::Store(StoreError::Unknown { .. })) => Err(ApiError::Stale {
+            worker: worker.0,
+            number,
+        }),
+        answer => answer,
+    };
     if matches!(answer, Err(ApiError::Store(StoreError::WorkerUnknown(_)))) {
         app.sessions.end(worker);
     }
@@ -143,6 +151,9 @@ async fn carry_out(
         .exchange(worker, reports.clone(), want.clone())
         .await?;
     note(&app, &reports, &exchanged);
+    if attempt > 1 {
+        recall(&app, worker, &reports, &mut exchanged.receipts).await?;
+    }
     if let Some(want) = want.filter(|_| waits && jobs(&exchanged) == 0) {
         exchanged = wait_for_work(&app, worker, &want, wait_ms, exchanged, waiters).await?;
     }
@@ -155,6 +166,59 @@ async fn carry_out(
         not_claimed: wanted && !is_ours,
     };
     Ok(response.encode())
+}
+
+/// Makes the receipts of a request that was sent again those of the first time, where that time another server, or
+/// this one before it was started again, carried it out and the answer was lost. The worker is registered still, so
+/// nobody has taken its leases: what they do not hold any more it has reported itself, unless it was cancelled.
+async fn recall(
+    app: &App,
+    worker: WorkerId,
+    reports: &[Report],
+    receipts: &mut [Receipt],
+) -> Result<(), ApiError> {
+    if receipts.iter().all(|receipt| receipt.refused.is_empty()) {
+        return Ok(());
+    }
+    let workers = app.store().workers().await?;
+    let Some(row) = workers.iter().find(|row| row.id == worker) else {
+        return Ok(());
+    };
+    for (report, receipt) in reports.iter().zip(receipts) {
+        if receipt.refused.is_empty() {
+            continue;
+        }
+        let Some(outcomes) = app.store().outcomes(report.batch).await? else {
+            continue;
+        };
+        let mut ended = Positions::new();
+        // What has ended on a later attempt had failed on this one.
+        let earlier = outcomes
+            .reports
+            .iter()
+            .filter(|stored| stored.attempt <= report.attempt);
+        for stored in earlier {
+            let known = stored.positions.intersection(&receipt.refused);
+            ended = ended.union(&known);
+            if stored.attempt != report.attempt || stored.worker.as_deref() != Some(&*row.worker.name) {
+                continue;
+            }
+            match stored.state {
+                JobState::Completed => receipt.accepted = receipt.accepted.union(&known),
+                JobState::Dead => {
+                    receipt.accepted = receipt.accepted.union(&known);
+                    receipt.dead = receipt.dead.union(&known);
+                }
+                _ => {}
+            }
+        }
+        // What failed and is tried again, and what was given back, has no outcome yet.
+        let failed: Positions = report.failed.iter().map(|failed| failed.position).collect();
+        let back = failed.union(&report.released).intersection(&receipt.refused);
+        receipt.accepted = receipt.accepted.union(&back.difference(&ended));
+        receipt.refused = receipt.refused.difference(&receipt.accepted);
+    }
+    Ok(())
 }
 
 fn jobs(exchanged: &Exchanged) -> u32 {

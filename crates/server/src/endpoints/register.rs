@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use gristmill_model::batch::check_name;
-use gristmill_model::limits::{HEARTBEAT_EVERY_MS, LEASE_LOST_AFTER_MS};
+use gristmill_model::limits::heartbeat_every_ms;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -73,11 +73,12 @@ pub async fn register(
     let new = new_worker(&caller, &request.name, &request.host, request.process_id);
     let worker = app.store().register_worker(new).await?;
     app.sessions.begin(&caller, worker);
+    let lost_after_ms = app.engine.lease_lost_after_ms();
     let registered = Registered {
         worker: worker.0,
         instance: app.instance.clone(),
-        heartbeat_every_ms: HEARTBEAT_EVERY_MS,
-        lost_after_ms: LEASE_LOST_AFTER_MS,
+        heartbeat_every_ms: heartbeat_every_ms(lost_after_ms),
+        lost_after_ms,
     };
     Ok((StatusCode::CREATED, Json(registered)))
 }

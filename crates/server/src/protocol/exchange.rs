@@ -50,6 +50,13 @@ pub struct ExchangeResponse {
     pub not_claimed: bool,
 }
 
+impl ExchangeResponse {
+    /// Whether the claim can be sent again, to the server that has answered: nobody has claimed.
+    pub fn is_left_to_another(&self) -> bool {
+        self.not_claimed && !self.claim_unknown
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct RequestHead {
     number: u64,

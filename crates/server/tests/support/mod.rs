@@ -31,6 +31,7 @@ pub struct Api {
     pub admin: String,
 }
 
+#[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
     pub body: Bytes,
@@ -133,15 +134,25 @@ impl Api {
     }
 
     pub async fn post_text(&self, path: &str, body: &str) -> Answer {
+        self.call_text("POST", path, body).await
+    }
+
+    /// A request of any method; without a body where `body` is null.
+    pub async fn call(&self, method: &str, path: &str, body: &Value) -> Answer {
+        match body {
+            Value::Null => {
+                self.send(request(method, path, Some(&self.admin), None, Bytes::new()))
+                    .await
+            }
+            body => self.call_text(method, path, &body.to_string()).await,
+        }
+    }
+
+    async fn call_text(&self, method: &str, path: &str, body: &str) -> Answer {
         let body = Bytes::copy_from_slice(body.as_bytes());
-        self.send(request(
-            "POST",
-            path,
-            Some(&self.admin),
-            Some("application/json"),
-            body,
-        ))
-        .await
+        let content_type = Some("application/json");
+        self.send(request(method, path, Some(&self.admin), content_type, body))
+            .await
     }
 
     pub async fn submit(&self, kind: &str, payloads: Value) -> i64 {

@@ -8,7 +8,7 @@ use gristmill_model::{Clock, JobState, LeaseId, NewBatch, PackedArray, WorkerId}
 
 use super::Database;
 use super::fixture::*;
-use crate::{JobFilter, Store, StoreError};
+use crate::{JobFilter, Store, StoreError, WorkSeen};
 
 /// Submit, claim, report, read.
 pub async fn a_batch_goes_through(database: &dyn Database) {
@@ -265,12 +265,25 @@ pub async fn only_registered_workers_claim(database: &dyn Database) {
 pub async fn work_wakes_who_waits(database: &dyn Database) {
     let store = database.open().await;
     submit(&*store, batch(1)).await;
-    store.wait_for_work().await;
-    let (worker, waiting) = (worker(&*store).await, store.wait_for_work());
+    let seen = WorkSeen::default();
+    store.wait_for_work(&seen).await;
+    let (worker, waiting) = (worker(&*store).await, store.wait_for_work(&seen));
     let lease = claim(&*store, worker, 1).await.unwrap();
     let release = async {
         let report = released_at(&lease.slices[0], &positions("0"));
         exchange(&*store, worker, vec![report], None).await;
     };
     futures::join!(waiting, release);
+}
+
+/// Several callers of one handle wait, and none takes the news from another.
+pub async fn work_wakes_all_who_wait(database: &dyn Database) {
+    let store = database.open().await;
+    let (left, right) = (WorkSeen::default(), WorkSeen::default());
+    submit(&*store, batch(1)).await;
+    // One has heard of it before the other asks.
+    store.wait_for_work(&left).await;
+    store.wait_for_work(&right).await;
+    let waiting = futures::future::join(store.wait_for_work(&left), store.wait_for_work(&right));
+    futures::join!(waiting, submit(&*store, batch(1)));
 }

@@ -15,9 +15,6 @@ use super::Database;
 use super::fixture::*;
 use crate::{JobFilter, Page, PruneOptions, Selection, Store, Want};
 
-/// Sequences that are tried, unless `PROPTEST_CASES` says otherwise.
-const SEQUENCES: u32 = 200;
-
 const KINDS: [&str; 2] = ["left", "right"];
 
 /// One operation. Numbers that choose among things that may not be there are taken modulo what is there.
@@ -84,15 +81,16 @@ fn option(range: std::ops::Range<i64>) -> impl Strategy<Value = Option<i64>> {
 }
 
 /// Runs random sequences of operations against stores that `database` makes, and compares every answer, and the state of
-/// every job after each step, with the reference. Prints how many sequences were tried.
+/// every job after each step, with the reference. Tries so many `sequences`, or what the variable `PROPTEST_CASES` says,
+/// and prints how many.
 ///
 /// # Panics
 ///
 /// If an answer differs; with the shortest sequence that was found.
-pub fn agrees_with_the_reference<D: Database>(database: impl Fn() -> D) {
+pub fn agrees_with_the_reference<D: Database>(sequences: u32, database: impl Fn() -> D) {
     let cases = match std::env::var("PROPTEST_CASES") {
         Ok(_) => Config::default().cases,
-        Err(_) => SEQUENCES,
+        Err(_) => sequences,
     };
     let mut runner = TestRunner::new(Config {
         cases,
@@ -100,7 +98,10 @@ pub fn agrees_with_the_reference<D: Database>(database: impl Fn() -> D) {
         max_shrink_iters: 2_000,
         ..Config::default()
     });
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let steps = std::cell::Cell::new(0);
     let result = runner.run(&proptest::collection::vec(step(), 1..60), |sequence| {
         steps.set(steps.get() + sequence.len());

@@ -12,10 +12,10 @@ use gristmill_model::{Lease, LeaseId, LeasedSlice, Timestamp, WorkerId};
 use rusqlite::params;
 
 use super::failure::Result;
-use super::lanes::Lane;
 use super::slice::Slice;
 use super::transaction::Transaction;
 use crate::Want;
+use crate::lanes::Lane;
 
 /// Rows that the first look into a lane reads; each further look reads twice as many.
 const LOOK_ROWS_FIRST: u32 = 4;
@@ -118,7 +118,7 @@ impl Transaction<'_> {
         if jobs_max == 0 {
             return Ok(Claimed::default());
         }
-        let lanes = self.memory.lanes.wanted(self.connection, want)?;
+        let lanes = self.memory.wanted_lanes(self.connection, want)?;
         let mut cursors: Vec<LaneCursor<'_>> = lanes.iter().map(LaneCursor::new).collect();
         let mut claim = Claim::new(worker, jobs_max);
         while claim.has_room() {

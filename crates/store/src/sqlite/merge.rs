@@ -1,13 +1,12 @@
-//! Packing single submits of one group: those of one kind and queue with equal options become one batch.
+//! What a group's operations become: single submits are packed, everything else is carried out as it came.
 
 use gristmill_batching::{Group, Responder};
 use gristmill_model::NewBatch;
-use gristmill_model::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX};
 
 use super::failure::Result;
-use super::limits::OPEN_MERGES_MAX;
 use super::transaction::Transaction;
 use super::writer::{Durability, Operation, Reply, Work, WriterReply};
+use crate::merge::Merge;
 
 /// A group, merged: what is carried out, and who waits for it, both in the same order.
 pub(super) struct Merged {
@@ -32,13 +31,6 @@ pub(super) enum Unit<'a> {
     Work(&'a Work),
 }
 
-/// Single jobs that are being packed.
-struct Merge {
-    singles: Vec<NewBatch>,
-    responders: Vec<Responder<WriterReply>>,
-    bytes: usize,
-}
-
 /// Merges the single submits of a group.
 pub(super) fn merge(group: Group<Operation, WriterReply>) -> Merged {
     let mut merged = Merged {
@@ -46,53 +38,22 @@ pub(super) fn merge(group: Group<Operation, WriterReply>) -> Merged {
         responders: Vec::new(),
         closing: None,
     };
-    let mut merges: Vec<Merge> = Vec::new();
+    let mut merges: Vec<Merge<Responder<WriterReply>>> = Vec::new();
     for (operation, responder) in group {
         match operation {
             Operation::Work(work) => {
                 merged.parts.push(Part::Work(work));
                 merged.responders.push(responder);
             }
-            Operation::Single(single) => add(&mut merges, single, responder),
+            Operation::Single(single) => crate::merge::merge(&mut merges, single, responder),
             Operation::Close => merged.closing = Some(responder),
         }
     }
     for merge in merges {
         merged.parts.push(Part::Singles(merge.singles));
-        merged.responders.extend(merge.responders);
+        merged.responders.extend(merge.waiting);
     }
     merged
-}
-
-fn add(merges: &mut Vec<Merge>, single: NewBatch, responder: Responder<WriterReply>) {
-    let bytes = single.payloads.as_str().len();
-    // Only the latest are looked at, so that many different options do not make this quadratic.
-    let open = merges.iter_mut().rev().take(OPEN_MERGES_MAX);
-    match open.into_iter().find(|merge| merge.admits(&single, bytes)) {
-        Some(merge) => {
-            merge.bytes += bytes;
-            merge.singles.push(single);
-            merge.responders.push(responder);
-        }
-        None => merges.push(Merge {
-            singles: vec![single],
-            responders: vec![responder],
-            bytes,
-        }),
-    }
-}
-
-impl Merge {
-    fn admits(&self, single: &NewBatch, bytes: usize) -> bool {
-        let first = &self.singles[0];
-        first.kind == single.kind
-            && first.queue == single.queue
-            && first.options == single.options
-            && first.rejected.is_empty()
-            && single.rejected.is_empty()
-            && self.singles.len() < BATCH_JOBS_MAX as usize
-            && self.bytes + bytes <= BATCH_BYTES_TARGET
-    }
 }
 
 impl Merged {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use gristmill_model::{Clock, Rng, SplitMix64, SystemClock};
+use gristmill_model::{Clock, SplitMix64, SystemClock};
+
+use crate::options::DebugRng;
 
 /// What an acknowledged operation survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,11 +47,6 @@ pub struct SqliteOptions {
     /// [`DiskFull`](crate::StoreError::DiskFull). Bytes; no limit but the disk's, where `None`.
     pub size_bytes_max: Option<u64>,
 }
-
-/// An [`Rng`] that can be shown.
-pub trait DebugRng: Rng + std::fmt::Debug {}
-
-impl<R: Rng + std::fmt::Debug> DebugRng for R {}
 
 /// How long an operation waits for other processes by default. Milliseconds. Longer than the longest
 /// transaction (a rescue or a cancel of everything) is expected to take.

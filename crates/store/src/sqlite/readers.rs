@@ -9,7 +9,6 @@ use tokio::sync::Semaphore;
 use super::failure::Result;
 use super::limits::READERS_MAX;
 use super::open::open_reader;
-use super::writer::panic_text;
 use crate::StoreError;
 
 /// A pool of read-only connections; each is opened when it is first needed.
@@ -47,7 +46,9 @@ impl Readers {
         });
         match task.await {
             Ok(result) => result,
-            Err(error) if error.is_panic() => Err(StoreError::Panicked(panic_text(&*error.into_panic()))),
+            Err(error) if error.is_panic() => {
+                Err(StoreError::Panicked(crate::panic_text(&*error.into_panic())))
+            }
             Err(_) => Err(StoreError::Closed),
         }
     }

@@ -10,14 +10,6 @@ use crate::{NewRun, Run, RunAdvance, RunState, StoreError};
 
 const COLUMNS: &str = "id, name, description, state, jobs, bytes, lines, crc32, created_at";
 
-fn state_name(state: RunState) -> &'static str {
-    match state {
-        RunState::Submitting => "submitting",
-        RunState::Submitted => "submitted",
-        RunState::Finished => "finished",
-    }
-}
-
 fn read_run(row: &rusqlite::Row<'_>) -> Result<Run> {
     let state = row.get_ref(3)?.as_str().map_err(rusqlite::Error::from)?;
     let count = |column: usize| -> Result<u64> { Ok(row.get::<_, i64>(column)?.unsigned_abs()) };
@@ -25,9 +17,7 @@ fn read_run(row: &rusqlite::Row<'_>) -> Result<Run> {
         id: RunId(row.get(0)?),
         name: row.get(1)?,
         description: row.get(2)?,
-        state: [RunState::Submitting, RunState::Submitted, RunState::Finished]
-            .into_iter()
-            .find(|known| state_name(*known) == state)
+        state: RunState::named(state)
             .ok_or_else(|| Failure::Damaged(format!("a run has the state `{state}`")))?,
         progress: RunProgress {
             jobs: count(4)?,
@@ -66,12 +56,7 @@ impl Transaction<'_> {
         self.execute(
             "INSERT INTO run (name, description, state, jobs, bytes, lines, crc32, created_at) \
              VALUES (?1, ?2, ?3, 0, 0, 0, 0, ?4)",
-            params![
-                run.name,
-                run.description,
-                state_name(RunState::Submitting),
-                self.now.0
-            ],
+            params![run.name, run.description, RunState::Submitting.name(), self.now.0],
         )?;
         Ok(Run {
             id: RunId(self.connection.last_insert_rowid()),
@@ -91,7 +76,7 @@ impl Transaction<'_> {
             "UPDATE run SET state = ?2, jobs = ?3, bytes = ?4, lines = ?5, crc32 = ?6 WHERE id = ?1",
             params![
                 advance.run.0,
-                state_name(advance.state),
+                advance.state.name(),
                 number(progress.jobs),
                 number(progress.bytes),
                 number(progress.lines),
@@ -108,7 +93,7 @@ impl Transaction<'_> {
         }
         let changed = self.execute(
             "UPDATE run SET name = ?2, description = ?3, state = ?4 WHERE id = ?1",
-            params![run.0, new.name, new.description, state_name(state)],
+            params![run.0, new.name, new.description, state.name()],
         )?;
         known(run, changed)
     }

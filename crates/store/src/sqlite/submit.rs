@@ -1,16 +1,15 @@
 //! Storing batches.
 
 use gristmill_batching::EndReason;
-use gristmill_model::{
-    BatchId, BatchOptions, JobId, JobState, NewBatch, PackedArray, Positions, RunId, Timestamp,
-};
+use gristmill_model::{BatchId, BatchOptions, JobId, JobState, NewBatch, PackedArray, Positions, RunId};
 use rusqlite::params;
 
 use super::commit::{Ending, FailedAttempt};
 use super::failure::{Failure, Result};
 use super::slice::NewSlice;
 use super::transaction::{BatchHead, Transaction};
-use crate::{RunAdvance, StoreError};
+use crate::RunAdvance;
+use crate::merge::packed;
 
 impl Transaction<'_> {
     /// Stores batches and, with `advance`, moves their run on.
@@ -30,13 +29,7 @@ impl Transaction<'_> {
         let Some(first) = singles.first() else {
             return Ok(Vec::new());
         };
-        let batch = match singles {
-            [single] => self.insert_batch(single, &single.payloads, None)?,
-            _ => {
-                let payloads = PackedArray::concat(singles.iter().map(|single| &single.payloads));
-                self.insert_batch(first, &payloads, None)?
-            }
-        };
+        let batch = self.insert_batch(first, &packed(singles), None)?;
         // A single submit is packed with whatever has gathered: there was no more.
         self.memory
             .hops
@@ -53,8 +46,7 @@ impl Transaction<'_> {
     ) -> Result<BatchId> {
         let lane_id = self
             .memory
-            .lanes
-            .intern(self.connection, &batch.queue, &batch.kind)?;
+            .intern_lane(self.connection, &batch.queue, &batch.kind)?;
         let options = &batch.options;
         let options_text = if *options == BatchOptions::default() {
             None
@@ -132,34 +124,4 @@ impl Transaction<'_> {
         self.insert_report(id, &positions, &Ending::of(JobState::Dead, 0))?;
         Ok(positions)
     }
-}
-
-/// Checks what can be checked of a batch without the store.
-pub(super) fn check(batch: &NewBatch) -> std::result::Result<(), StoreError> {
-    batch.check()?;
-    let mut previous = None;
-    for rejected in &batch.rejected {
-        if rejected.position >= batch.payloads.count()
-            || previous.is_some_and(|position| position >= rejected.position)
-        {
-            return Err(StoreError::InvalidInput(format!(
-                "the rejected jobs of a batch stand by position ascending, below its {} jobs; position {} does not",
-                batch.payloads.count(),
-                rejected.position
-            )));
-        }
-        previous = Some(rejected.position);
-    }
-    let moments = [
-        ("run_at", batch.options.run_at),
-        ("expires_at", batch.options.expires_at),
-    ];
-    for (name, moment) in moments {
-        if moment.is_some_and(|Timestamp(moment)| moment < 0) {
-            return Err(StoreError::InvalidInput(format!(
-                "{name} is milliseconds since 1970, so at least 0"
-            )));
-        }
-    }
-    Ok(())
 }

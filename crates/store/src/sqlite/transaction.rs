@@ -1,6 +1,5 @@
 //! One transaction of the writer, and what the writer remembers from one to the next.
 
-use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,9 +8,10 @@ use gristmill_model::{BatchId, BatchOptions, LeaseId, PackedArray, Positions, Ti
 use rusqlite::{Connection, OptionalExtension};
 
 use super::failure::{Failure, Result};
-use super::lanes::Lanes;
-use super::limits::{CONTENT_BATCHES_MAX, CONTENT_BYTES_MAX, LEASE_IDS_PER_BLOCK};
-use super::options::DebugRng;
+use super::limits::LEASE_IDS_PER_BLOCK;
+use crate::contents::{Content, Contents};
+use crate::lanes::Lanes;
+use crate::options::DebugRng;
 
 /// What holds for all jobs of a stored batch.
 #[derive(Debug)]
@@ -31,48 +31,6 @@ impl BatchHead {
     }
 }
 
-/// A batch as the writer keeps it at hand.
-#[derive(Debug, Clone)]
-struct Content {
-    head: Arc<BatchHead>,
-    payloads: Option<PackedArray>,
-}
-
-/// The batches that were submitted or claimed last. Batches never change and their ids are never
-/// given again, so nothing here goes stale but by a rollback.
-#[derive(Debug, Default)]
-struct Contents {
-    by_batch: HashMap<BatchId, Content>,
-    order: VecDeque<BatchId>,
-    bytes: usize,
-}
-
-impl Contents {
-    fn put(&mut self, batch: BatchId, content: Content) {
-        self.bytes += content.bytes();
-        match self.by_batch.insert(batch, content) {
-            Some(previous) => self.bytes -= previous.bytes(),
-            None => self.order.push_back(batch),
-        }
-        while self.bytes > CONTENT_BYTES_MAX || self.order.len() > CONTENT_BATCHES_MAX {
-            let Some(oldest) = self.order.pop_front() else {
-                break;
-            };
-            if let Some(content) = self.by_batch.remove(&oldest) {
-                self.bytes -= content.bytes();
-            }
-        }
-    }
-}
-
-impl Content {
-    fn bytes(&self) -> usize {
-        self.payloads
-            .as_ref()
-            .map_or(0, |payloads| payloads.as_str().len())
-    }
-}
-
 /// What the writer remembers between transactions.
 #[derive(Debug)]
 pub(super) struct Memory {
@@ -80,7 +38,7 @@ pub(super) struct Memory {
     pub rng: Box<dyn DebugRng>,
     /// Batches that the writer packed by itself, since they were last added up.
     pub hops: BatchStats,
-    contents: Contents,
+    contents: Contents<BatchHead>,
     lease_ids: Range<i64>,
 }
 
@@ -165,8 +123,8 @@ impl Transaction<'_> {
         self.memory.contents.put(batch, content);
     }
 
-    fn content(&mut self, batch: BatchId, with_payloads: bool) -> Result<Content> {
-        if let Some(content) = self.memory.contents.by_batch.get(&batch)
+    fn content(&mut self, batch: BatchId, with_payloads: bool) -> Result<Content<BatchHead>> {
+        if let Some(content) = self.memory.contents.get(batch)
             && (content.payloads.is_some() || !with_payloads)
         {
             return Ok(content.clone());

@@ -2,13 +2,14 @@
 
 use gristmill_batching::BatchStats;
 use gristmill_model::limits::RESCUES_MAX;
-use gristmill_model::{JobError, JobState, Report, Timestamp, WorkerId};
+use gristmill_model::{JobState, Report, Timestamp, WorkerId};
 use rusqlite::params;
 
 use super::commit::{Ending, FailedAttempt};
 use super::failure::Result;
 use super::held::Held;
 use super::transaction::Transaction;
+use crate::worker::too_many_rescues;
 use crate::{Exchanged, Heartbeat, NewWorker, Rescued, StoreError, Want};
 
 impl Transaction<'_> {
@@ -108,13 +109,7 @@ impl Transaction<'_> {
             return self.give_back(held, &held.positions, held.rescues + 1, None);
         }
         rescued.dead += jobs;
-        let error = JobError::new(
-            "rescues",
-            format!(
-                "{} workers died while they held this job, the limit is {RESCUES_MAX}: it may be the one that kills them",
-                held.rescues + 1
-            ),
-        );
+        let error = too_many_rescues(held.rescues);
         for position in held.positions.iter() {
             self.insert_failure(
                 held.batch,

@@ -243,7 +243,7 @@ impl Writer {
             Ok(result) => result.map_err(|failure: Failure| failure.at(&self.path, self.busy_timeout_ms)),
             Err(panic) => {
                 self.memory.forget();
-                Err(StoreError::Panicked(panic_text(&*panic)))
+                Err(StoreError::Panicked(crate::panic_text(&*panic)))
             }
         }
     }
@@ -270,13 +270,4 @@ impl Writer {
         };
         run().map_err(|failure| failure.at(&self.path, self.busy_timeout_ms))
     }
-}
-
-/// What a panic said.
-pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "no message".to_owned())
 }

@@ -1,28 +1,24 @@
 //! Queries.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use gristmill_model::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
-use super::{damaged, posting};
-use crate::knowledge::{Knowledge, KnowledgeKind, RefOrdinal, SemanticRef};
-use crate::limits::{RELATED_TERMS_MAX, SIMILAR_TERMS_MAX, STEM_CANDIDATES_MAX};
+use super::damaged;
+use crate::knowledge::{KnowledgeKind, RefOrdinal, SemanticRef};
+use crate::limits::{RELATED_TERMS_MAX, STEM_CANDIDATES_MAX, STEMS_COMPARED_MAX};
 use crate::message::{Message, MessageOrdinal, Moment, TextRange};
 use crate::property::Property;
-use crate::store::similar::{stem_weight, stems, trigram_weight};
+use crate::store::packed;
+use crate::store::posting::decode;
+use crate::store::similar::{self, stems};
 use crate::store::{Columns, KnowledgeStats, Postings, RelatedTerm, Source, StoredFailure, StoredMessage};
-
-/// Stems that are compared with a misspelt word, at most.
-const STEMS_COMPARED_MAX: usize = 2_000;
 
 /// Newer columns, where there are any.
 pub(super) fn columns(connection: &Connection, known: &Columns) -> rusqlite::Result<Option<Columns>> {
-    let transaction = connection.unchecked_transaction()?;
     let counter = |name: &str| -> rusqlite::Result<i64> {
-        transaction
+        connection
             .prepare_cached("SELECT value FROM counter WHERE name = ?")?
             .query_row([name], |row| row.get(0))
     };
@@ -45,7 +41,7 @@ pub(super) fn columns(connection: &Connection, known: &Columns) -> rusqlite::Res
     } else {
         "SELECT first_ref, message, kinds FROM knowledge NOT INDEXED WHERE first_ref >= ?"
     };
-    let mut statement = transaction.prepare_cached(sql)?;
+    let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query([first_ref])?;
     while let Some(row) = rows.next()? {
         let kinds = row.get_ref(2)?.as_bytes()?;
@@ -56,7 +52,7 @@ pub(super) fn columns(connection: &Connection, known: &Columns) -> rusqlite::Res
     } else {
         "SELECT ordinal, at FROM message NOT INDEXED WHERE at IS NOT NULL AND ordinal >= ?"
     };
-    let mut statement = transaction.prepare_cached(sql)?;
+    let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query([first_message])?;
     while let Some(row) = rows.next()? {
         columns.set_time(MessageOrdinal(row.get(0)?), Timestamp(row.get(1)?));
@@ -86,7 +82,7 @@ pub(super) fn postings(connection: &Connection, terms: &[String]) -> rusqlite::R
             }
             if let Some((_, refs)) = postings.by_property.last_mut() {
                 let bytes = row.get_ref(2)?.as_blob()?;
-                posting::decode(row.get(1)?, bytes, refs).ok_or_else(|| damaged("a posting", term))?;
+                decode(row.get(1)?, bytes, refs).ok_or_else(|| damaged("a posting", term))?;
             }
         }
         found.push(postings);
@@ -139,36 +135,15 @@ fn similar_to(connection: &Connection, term: &str) -> rusqlite::Result<Vec<Relat
         return beginning_with(connection, prefix);
     }
     let wanted = stems(term);
-    let mut candidates = sharing_a_stem(connection, &wanted)?;
-    let mut factor = 1.0;
+    let candidates = sharing_a_stem(connection, &wanted)?;
     if candidates.is_empty()
         && let [word] = &wanted[..]
         && let Some((corrected, weight)) = nearest_stem(connection, word)?
     {
-        let corrected = vec![corrected];
-        factor = weight;
-        candidates = sharing_a_stem(connection, &corrected)?
-            .into_iter()
-            .filter(|(_, found)| *found == corrected)
-            .map(|(text, _)| (text, wanted.clone()))
-            .collect();
+        let candidates = sharing_a_stem(connection, std::slice::from_ref(&corrected))?;
+        return Ok(similar::misspelt(term, &corrected, weight, candidates));
     }
-    let mut related: Vec<RelatedTerm> = candidates
-        .into_iter()
-        .filter(|(text, _)| text != term)
-        .filter_map(|(text, found)| {
-            let weight = Some(stem_weight(&wanted, &found)? * factor);
-            Some(RelatedTerm { text, weight })
-        })
-        .collect();
-    related.sort_by(|left, right| {
-        let by_weight = right.weight.partial_cmp(&left.weight);
-        by_weight
-            .unwrap_or(std::cmp::Ordering::Equal)
-            .then_with(|| left.text.cmp(&right.text))
-    });
-    related.truncate(SIMILAR_TERMS_MAX);
-    Ok(related)
+    Ok(similar::nearest(term, &wanted, candidates))
 }
 
 /// Terms that begin so: as good as what is asked for.
@@ -179,26 +154,20 @@ fn beginning_with(connection: &Connection, prefix: &str) -> rusqlite::Result<Vec
         .collect()
 }
 
-/// Terms that have a stem in common with `wanted`, each with all its stems.
-fn sharing_a_stem(
-    connection: &Connection,
-    wanted: &[String],
-) -> rusqlite::Result<BTreeMap<String, Vec<String>>> {
-    // Terms of more words than this share too few of them.
-    let words_max = wanted.len() as u32 * 2;
+/// Terms that have a stem in common with `wanted`.
+fn sharing_a_stem(connection: &Connection, wanted: &[String]) -> rusqlite::Result<BTreeSet<String>> {
+    let words_max = similar::words_max(wanted);
     let mut statement = connection.prepare_cached(
         "SELECT term.text FROM stem JOIN term ON term.id = stem.term WHERE stem.stem = ? AND stem.words <= ?
          ORDER BY stem.words LIMIT ?",
     )?;
-    let mut found = BTreeMap::new();
+    let mut found = BTreeSet::new();
     for stem in wanted {
         let texts = statement.query_map(params![stem, words_max, STEM_CANDIDATES_MAX], |row| {
             row.get::<_, String>(0)
         })?;
         for text in texts {
-            let text = text?;
-            let stems = stems(&text);
-            found.insert(text, stems);
+            found.insert(text?);
         }
     }
     Ok(found)
@@ -206,22 +175,19 @@ fn sharing_a_stem(
 
 /// The stem that is written most like a word, among those that begin like it.
 fn nearest_stem(connection: &Connection, word: &str) -> rusqlite::Result<Option<(String, f64)>> {
-    let prefix: String = word.chars().take(2).collect();
+    let prefix = similar::stem_prefix(word);
     let mut next = connection.prepare_cached("SELECT min(stem) FROM stem WHERE stem > ?")?;
-    let (mut at, mut best) = (prefix.clone(), None::<(String, f64)>);
-    for _ in 0..STEMS_COMPARED_MAX {
+    let mut stems = Vec::new();
+    let mut at = prefix.clone();
+    while stems.len() < STEMS_COMPARED_MAX {
         let found: Option<String> = next.query_row([&at], |row| row.get(0))?;
         let Some(stem) = found.filter(|stem| stem.starts_with(&prefix)) else {
             break;
         };
-        if let Some(weight) = trigram_weight(word, &stem)
-            && best.as_ref().is_none_or(|(_, so_far)| weight > *so_far)
-        {
-            best = Some((stem.clone(), weight));
-        }
-        at = stem;
+        at.clone_from(&stem);
+        stems.push(stem);
     }
-    Ok(best)
+    Ok(similar::nearest_stem(word, stems))
 }
 
 /// Messages with words of `text`, best first.
@@ -230,11 +196,7 @@ pub(super) fn search_text(
     text: &str,
     limit: usize,
 ) -> rusqlite::Result<Vec<(MessageOrdinal, f64)>> {
-    let words: Vec<String> = text
-        .split(|letter: char| !letter.is_alphanumeric())
-        .filter(|word| !word.is_empty() && !crate::store::similar::is_stop_word(&word.to_lowercase()))
-        .map(|word| format!("\"{word}\""))
-        .collect();
+    let words: Vec<String> = similar::words(text).map(|word| format!("\"{word}\"")).collect();
     if words.is_empty() {
         return Ok(Vec::new());
     }
@@ -327,43 +289,14 @@ pub(super) fn refs(connection: &Connection, ordinals: &[RefOrdinal]) -> rusqlite
             chunk: row.get(2)?,
         };
         let (kinds, items) = (row.get_ref(3)?.as_str()?, row.get_ref(4)?.as_str()?);
-        let Some(&letter) = kinds.as_bytes().get(index) else {
-            continue;
-        };
-        let raw: Vec<&RawValue> = serde_json::from_str(items).map_err(|error| damaged("knowledge", error))?;
-        let raw = raw
-            .get(index)
-            .ok_or_else(|| damaged("knowledge", "an item is missing"))?;
-        found.push(SemanticRef {
+        let knowledge = packed::item(kinds, items, index).map_err(|reason| damaged("knowledge", reason))?;
+        found.extend(knowledge.map(|knowledge| SemanticRef {
             ordinal,
             range,
-            knowledge: parse(letter, raw)?,
-        });
+            knowledge,
+        }));
     }
     Ok(found)
-}
-
-/// The knowledge of consecutive refs.
-pub(super) fn unpack(kinds: &str, items: &str) -> rusqlite::Result<Vec<Knowledge>> {
-    let raw: Vec<&RawValue> = serde_json::from_str(items).map_err(|error| damaged("knowledge", error))?;
-    kinds
-        .bytes()
-        .zip(raw)
-        .map(|(letter, raw)| parse(letter, raw))
-        .collect()
-}
-
-fn parse(letter: u8, raw: &RawValue) -> rusqlite::Result<Knowledge> {
-    fn item<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> rusqlite::Result<T> {
-        serde_json::from_str(raw.get()).map_err(|error| damaged("knowledge", error))
-    }
-    Ok(match KnowledgeKind::from_letter(letter) {
-        Some(KnowledgeKind::Entity) => Knowledge::Entity(item(raw)?),
-        Some(KnowledgeKind::Action) => Knowledge::Action(item(raw)?),
-        Some(KnowledgeKind::Topic) => Knowledge::Topic(item(raw)?),
-        Some(KnowledgeKind::Tag) => Knowledge::Tag(item(raw)?),
-        None => return Err(damaged("knowledge", "an unknown kind")),
-    })
 }
 
 /// All sources, or the one of a name.

@@ -4,8 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use rusqlite::{Transaction, params};
 
-use super::{damaged, posting, read};
+use super::damaged;
 use crate::property::{Property, terms};
+use crate::store::packed;
+use crate::store::posting::{Segment, decode};
 
 /// Deletes a source and returns how many refs it had.
 pub(super) fn source(transaction: &Transaction<'_>, source: i64) -> rusqlite::Result<u32> {
@@ -46,7 +48,9 @@ fn refs_of(transaction: &Transaction<'_>, source: i64) -> rusqlite::Result<Remov
     while let Some(row) = rows.next()? {
         let first: u32 = row.get(0)?;
         let (kinds, items): (String, String) = (row.get(1)?, row.get(2)?);
-        for (ordinal, item) in (first..).zip(read::unpack(&kinds, &items)?) {
+        for (ordinal, item) in
+            (first..).zip(packed::unpack(&kinds, &items).map_err(|reason| damaged("knowledge", reason))?)
+        {
             removed.count += 1;
             terms(&item, |property, term| {
                 removed
@@ -80,7 +84,7 @@ fn remove_refs(
     let segments: Vec<(i64, u32, Vec<u8>)> = rows.collect::<rusqlite::Result<_>>()?;
     for (id, first, bytes) in segments {
         let mut refs = Vec::new();
-        posting::decode(first, &bytes, &mut refs).ok_or_else(|| damaged("a posting", term))?;
+        decode(first, &bytes, &mut refs).ok_or_else(|| damaged("a posting", term))?;
         let before = refs.len();
         refs.retain(|ordinal| !removed.contains(ordinal));
         if refs.len() == before {
@@ -89,14 +93,12 @@ fn remove_refs(
         transaction
             .prepare_cached("DELETE FROM posting WHERE term = ? AND property = ? AND first_ref = ?")?
             .execute(params![id, property as u8, first])?;
-        if let (Some(&first), Some(&last)) = (refs.first(), refs.last()) {
-            let mut bytes = Vec::new();
-            posting::encode(first, &refs[1..], &mut bytes);
+        if let Some(left) = Segment::of(&refs) {
             transaction
                 .prepare_cached(
                     "INSERT INTO posting (term, property, first_ref, last_ref, count, refs) VALUES (?, ?, ?, ?, ?, ?)",
                 )?
-                .execute(params![id, property as u8, first, last, refs.len() as u32, bytes])?;
+                .execute(params![id, property as u8, left.first, left.last, left.count, left.bytes])?;
         }
     }
     Ok(())

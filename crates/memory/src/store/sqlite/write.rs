@@ -1,17 +1,17 @@
 //! Writing: all changes of one call in one transaction, the postings of all of them together.
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use gristmill_model::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
-use super::{damaged, database_error, posting, remove};
+use super::{damaged, database_error, remove, vectors};
 use crate::error::MemoryError;
 use crate::knowledge::Knowledge;
-use crate::limits::SEGMENT_REFS_MAX;
 use crate::message::Message;
-use crate::property::{Property, normalize_term, terms};
+use crate::property::{Property, normalize_term};
+use crate::store::packed;
+use crate::store::posting::{NewPostings, Segment};
 use crate::store::similar::stems;
 use crate::store::{Applied, Change, Learned, NewMessage, NewSource, RelatedTerm};
 
@@ -56,8 +56,8 @@ struct Writing<'a> {
     next_message: u32,
     next_ref: u32,
     rewrites: i64,
-    /// Not written yet: the refs of every term in every role, ascending.
-    postings: HashMap<String, Vec<(Property, Vec<u32>)>>,
+    /// Not written yet.
+    postings: NewPostings,
     applied: Applied,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Writing<'a> {
             next_message: counter("next_message")? as u32,
             next_ref: counter("next_ref")? as u32,
             rewrites: counter("rewrites")?,
-            postings: HashMap::new(),
+            postings: NewPostings::default(),
             applied: Applied::default(),
         })
     }
@@ -101,6 +101,11 @@ impl<'a> Writing<'a> {
                 self.applied.refs_deleted += remove::source(self.transaction, id)?;
                 self.rewrites += 1;
                 Ok(())
+            }
+            Change::Vectors { model, vectors } => {
+                // The terms may have been added by this call.
+                self.write_postings()?;
+                Ok(vectors::write(self.transaction, &model, &vectors)?)
             }
             Change::Alias { term, related } => self.alias(&term, &related),
         }
@@ -244,23 +249,14 @@ impl<'a> Writing<'a> {
             return Ok(());
         }
         let first = self.next_ref;
-        let kinds: String = knowledge
-            .iter()
-            .map(|item| char::from(item.kind().letter()))
-            .collect();
+        let items = packed::pack(knowledge).map_err(|reason| damaged("knowledge", reason))?;
         self.transaction
             .prepare_cached(
                 "INSERT INTO knowledge (first_ref, message, chunk, kinds, items) VALUES (?, ?, ?, ?, ?)",
             )?
-            .execute(params![first, message, chunk, kinds, pack(knowledge)?])?;
+            .execute(params![first, message, chunk, packed::kinds(knowledge), items])?;
         for (ordinal, item) in (first..).zip(knowledge) {
-            terms(item, |property, term| {
-                let properties = self.postings.entry(term).or_default();
-                match properties.iter_mut().find(|(found, _)| *found == property) {
-                    Some((_, refs)) => refs.push(ordinal),
-                    None => properties.push((property, vec![ordinal])),
-                }
-            });
+            self.postings.add(ordinal, item);
         }
         self.next_ref += knowledge.len() as u32;
         self.applied.refs += knowledge.len() as u32;
@@ -279,9 +275,6 @@ impl<'a> Writing<'a> {
     }
 
     fn write_postings(&mut self) -> rusqlite::Result<()> {
-        // In the order of the terms, so that equal commits write equal files.
-        let mut postings: Vec<_> = std::mem::take(&mut self.postings).into_iter().collect();
-        postings.sort_unstable_by(|left, right| left.0.cmp(&right.0));
         let mut insert_term = self
             .transaction
             .prepare_cached("INSERT OR IGNORE INTO term (text) VALUES (?)")?;
@@ -292,7 +285,7 @@ impl<'a> Writing<'a> {
             .transaction
             .prepare_cached("INSERT INTO stem (stem, words, term) VALUES (?, ?, ?)")?;
         let mut segments = Segments::prepare(self.transaction)?;
-        for (text, properties) in postings {
+        for (text, properties) in self.postings.take() {
             let is_new = insert_term.execute([&text])? > 0;
             let id = if is_new {
                 self.transaction.last_insert_rowid()
@@ -327,23 +320,6 @@ impl<'a> Writing<'a> {
     }
 }
 
-/// The items of consecutive refs as a JSON array, each in the form of its kind.
-fn pack(knowledge: &[Knowledge]) -> rusqlite::Result<String> {
-    let mut bytes = Vec::with_capacity(knowledge.len() * 128);
-    for item in knowledge {
-        bytes.push(if bytes.is_empty() { b'[' } else { b',' });
-        let written = match item {
-            Knowledge::Entity(entity) => serde_json::to_writer(&mut bytes, entity),
-            Knowledge::Action(action) => serde_json::to_writer(&mut bytes, action),
-            Knowledge::Topic(topic) => serde_json::to_writer(&mut bytes, topic),
-            Knowledge::Tag(tag) => serde_json::to_writer(&mut bytes, tag),
-        };
-        written.map_err(|error| damaged("knowledge", error))?;
-    }
-    bytes.push(b']');
-    String::from_utf8(bytes).map_err(|error| damaged("knowledge", error))
-}
-
 /// The statements that add to posting segments.
 struct Segments<'a> {
     last: rusqlite::CachedStatement<'a>,
@@ -373,45 +349,37 @@ impl<'a> Segments<'a> {
         let property = property as u8;
         let mut rest = refs;
         if !is_new {
-            let last: Option<(u32, u32, u32, Vec<u8>)> = self
-                .last
-                .query_row(params![term, property], |row| {
-                    Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+            let last = self.last.query_row(params![term, property], |row| {
+                Ok(Segment {
+                    first: row.get(0)?,
+                    last: row.get(1)?,
+                    count: row.get(2)?,
+                    bytes: row.get(3)?,
                 })
-                .optional()?;
-            if let Some((first, last, count, mut bytes)) = last
-                && (count as usize) < SEGMENT_REFS_MAX
-            {
-                let added = rest.len().min(SEGMENT_REFS_MAX - count as usize);
-                posting::encode(last, &rest[..added], &mut bytes);
-                self.extend.execute(params![
-                    rest[added - 1],
-                    count + added as u32,
-                    bytes,
-                    term,
-                    property,
-                    first
-                ])?;
-                rest = &rest[added..];
+            });
+            if let Some(mut segment) = last.optional()? {
+                rest = segment.extend(refs);
+                if rest.len() < refs.len() {
+                    self.extend.execute(params![
+                        segment.last,
+                        segment.count,
+                        segment.bytes,
+                        term,
+                        property,
+                        segment.first
+                    ])?;
+                }
             }
         }
-        while let Some(&first) = rest.first() {
-            let mut count = rest.len().min(SEGMENT_REFS_MAX);
-            // A ref that stands there twice does not begin a segment whose key is taken.
-            while count < rest.len() && rest[count] == rest[count - 1] {
-                count += 1;
-            }
-            let mut bytes = Vec::new();
-            posting::encode(first, &rest[1..count], &mut bytes);
+        for segment in Segment::cut(rest) {
             self.insert.execute(params![
                 term,
                 property,
-                first,
-                rest[count - 1],
-                count as u32,
-                bytes
+                segment.first,
+                segment.last,
+                segment.count,
+                segment.bytes
             ])?;
-            rest = &rest[count..];
         }
         Ok(())
     }

@@ -101,5 +101,6 @@ pub(in crate::sqlite) fn stats(connection: &Connection, now: Timestamp) -> Resul
         reports: number("SELECT count(*) FROM report")?,
         failures: number("SELECT count(*) FROM failure")?,
         size_bytes: number("PRAGMA page_count")? * number("PRAGMA page_size")?,
+        tables: Vec::new(),
     })
 }

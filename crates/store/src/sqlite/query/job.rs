@@ -1,7 +1,6 @@
 //! Single jobs, unpacked from their batches.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::HashMap;
 
 use gristmill_model::{BatchId, JobId, JobState, PackedArray, Positions, Timestamp};
 use rusqlite::types::Value;
@@ -9,66 +8,26 @@ use rusqlite::{Connection, params, params_from_iter};
 use serde_json::value::RawValue;
 
 use super::batches::{failures, read_durations, report_ids};
+use crate::pack::indexes_of;
+use crate::piece::{Common, Piece, unpack};
 use crate::sqlite::change::read_state;
-use crate::sqlite::commit::{POSITION_BITS, indexes_of};
+use crate::sqlite::commit::POSITION_BITS;
 use crate::sqlite::failure::{Failure, Result};
 use crate::sqlite::filter::BatchConditions;
 use crate::sqlite::transaction::{read_options, read_positions};
 use crate::{JobDetails, JobFilter, JobRow};
 
-/// Positions of a batch that are in the same state.
-#[derive(Debug)]
-struct Piece {
-    positions: Positions,
-    state: JobState,
-    attempt: u32,
-    run_at: Option<Timestamp>,
-    finished_at: Option<Timestamp>,
-    worker: Option<Arc<str>>,
-    /// The id of the report that ended them.
-    report: Option<i64>,
-}
+const COMMON_COLUMNS: &str = "b.id, l.kind, l.queue, b.priority, b.submitted_at";
 
-/// What all jobs of a batch have in common.
-#[derive(Debug)]
-struct BatchRow {
-    id: BatchId,
-    kind: Arc<str>,
-    queue: Arc<str>,
-    priority: i16,
-    submitted_at: Timestamp,
-}
-
-impl BatchRow {
-    const COLUMNS: &'static str = "b.id, l.kind, l.queue, b.priority, b.submitted_at";
-
-    fn read(row: &rusqlite::Row<'_>) -> Result<BatchRow> {
-        Ok(BatchRow {
-            id: BatchId(row.get(0)?),
-            kind: row.get(1)?,
-            queue: row.get(2)?,
-            priority: row.get(3)?,
-            submitted_at: Timestamp(row.get(4)?),
-        })
-    }
-
-    fn job(&self, position: u32, piece: &Piece, error: Option<String>) -> JobRow {
-        JobRow {
-            job: JobId {
-                batch: self.id,
-                position,
-            },
-            kind: self.kind.clone(),
-            queue: self.queue.clone(),
-            state: piece.state,
-            attempt: piece.attempt,
-            priority: self.priority,
-            submitted_at: self.submitted_at,
-            run_at: piece.run_at,
-            finished_at: piece.finished_at,
-            error: error.filter(|_| piece.state != JobState::Completed),
-        }
-    }
+/// Reads a row that begins with [`COMMON_COLUMNS`].
+fn read_common(row: &rusqlite::Row<'_>) -> Result<Common> {
+    Ok(Common {
+        batch: BatchId(row.get(0)?),
+        kind: row.get(1)?,
+        queue: row.get(2)?,
+        priority: row.get(3)?,
+        submitted_at: Timestamp(row.get(4)?),
+    })
 }
 
 /// Where all jobs of a batch stand.
@@ -97,19 +56,12 @@ fn pieces(connection: &Connection, now: Timestamp, batch: BatchId) -> Result<Vec
     let mut rows = statement.query([batch.0])?;
     while let Some(row) = rows.next()? {
         let run_at = Timestamp(row.get(2)?);
-        all.push(Piece {
-            positions: read_positions(row, 0)?,
-            state: if run_at <= now {
-                JobState::Waiting
-            } else {
-                JobState::Scheduled
-            },
-            attempt: row.get(1)?,
-            run_at: Some(run_at),
-            finished_at: None,
-            worker: None,
-            report: None,
-        });
+        all.push(Piece::claimable(
+            read_positions(row, 0)?,
+            row.get(1)?,
+            run_at,
+            now,
+        ));
     }
     let mut statement = connection.prepare_cached(
         "SELECT h.positions, h.attempt, w.name FROM held h LEFT JOIN worker w ON w.id = h.worker_id \
@@ -117,15 +69,7 @@ fn pieces(connection: &Connection, now: Timestamp, batch: BatchId) -> Result<Vec
     )?;
     let mut rows = statement.query([batch.0])?;
     while let Some(row) = rows.next()? {
-        all.push(Piece {
-            positions: read_positions(row, 0)?,
-            state: JobState::Running,
-            attempt: row.get(1)?,
-            run_at: None,
-            finished_at: None,
-            worker: row.get(2)?,
-            report: None,
-        });
+        all.push(Piece::running(read_positions(row, 0)?, row.get(1)?, row.get(2)?));
     }
     Ok(all)
 }
@@ -137,15 +81,14 @@ pub(in crate::sqlite) fn job(
     id: JobId,
 ) -> Result<Option<JobDetails>> {
     let sql = format!(
-        "SELECT {}, b.options, b.payloads FROM batch b JOIN lane l ON l.id = b.lane_id WHERE b.id = ?1",
-        BatchRow::COLUMNS
+        "SELECT {COMMON_COLUMNS}, b.options, b.payloads FROM batch b JOIN lane l ON l.id = b.lane_id WHERE b.id = ?1"
     );
     let mut statement = connection.prepare_cached(&sql)?;
     let mut rows = statement.query([id.batch.0])?;
     let Some(row) = rows.next()? else {
         return Ok(None);
     };
-    let batch = BatchRow::read(row)?;
+    let batch = read_common(row)?;
     let options = read_options(row, 5)?;
     let payloads = PackedArray::from_stored(row.get_ref(6)?.as_str().map_err(rusqlite::Error::from)?);
     let Some(payload) = payloads.get(id.position) else {
@@ -216,9 +159,8 @@ pub(in crate::sqlite) fn jobs(
 ) -> Result<Vec<JobRow>> {
     let conditions = BatchConditions::of(filter);
     let sql = format!(
-        "SELECT {} FROM batch b JOIN lane l ON l.id = b.lane_id \
+        "SELECT {COMMON_COLUMNS} FROM batch b JOIN lane l ON l.id = b.lane_id \
          WHERE {} AND b.id >= ?{} AND {} ORDER BY b.id",
-        BatchRow::COLUMNS,
         conditions.sql,
         conditions.params.len() + 1,
         candidates(filter),
@@ -231,9 +173,9 @@ pub(in crate::sqlite) fn jobs(
     while page.len() < limit as usize
         && let Some(row) = rows.next()?
     {
-        let batch = BatchRow::read(row)?;
+        let batch = read_common(row)?;
         let from = match after {
-            Some(after) if after.batch == batch.id => after.position + 1,
+            Some(after) if after.batch == batch.batch => after.position + 1,
             _ => 0,
         };
         jobs_of(
@@ -275,24 +217,18 @@ fn candidates(filter: &JobFilter) -> String {
 fn jobs_of(
     connection: &Connection,
     now: Timestamp,
-    batch: &BatchRow,
+    batch: &Common,
     states: &[JobState],
     from: u32,
     limit: usize,
     page: &mut Vec<JobRow>,
 ) -> Result<()> {
-    let pieces = pieces(connection, now, batch.id)?;
-    let mut found: BTreeMap<u32, &Piece> = BTreeMap::new();
-    for piece in &pieces {
-        if states.is_empty() || states.contains(&piece.state) {
-            let positions = piece.positions.iter().filter(|position| *position >= from);
-            found.extend(positions.map(|position| (position, piece)));
-        }
-    }
+    let pieces = pieces(connection, now, batch.batch)?;
+    let found = unpack(&pieces, states, from);
     if found.is_empty() {
         return Ok(());
     }
-    let mut messages = failure_messages(connection, batch.id)?;
+    let mut messages = failure_messages(connection, batch.batch)?;
     for (position, piece) in found.into_iter().take(limit - page.len()) {
         page.push(batch.job(position, piece, messages.remove(&position)));
     }
@@ -302,7 +238,7 @@ fn jobs_of(
 /// The message of each job's last failure.
 fn failure_messages(connection: &Connection, batch: BatchId) -> Result<HashMap<u32, String>> {
     let mut statement = connection.prepare_cached(
-        "SELECT position, error ->> '$.message' FROM failure WHERE batch_id = ?1 ORDER BY position, lease_id",
+        "SELECT position, error ->> '$.message' FROM failure WHERE batch_id = ?1 ORDER BY position, failed_at, attempt",
     )?;
     let rows = statement.query_map(params![batch.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)

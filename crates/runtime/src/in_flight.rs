@@ -12,7 +12,7 @@ use crate::output::Output;
 use crate::pool::Work;
 use crate::protocol::{Note, OutcomesFrame, ProtocolError};
 
-/// Jobs that are to be sent together. All positions here are those of the batch.
+/// Jobs that are to be sent together. All positions here are the jobs' places in the micro-batch.
 #[derive(Debug)]
 struct Piece {
     positions: Positions,
@@ -86,20 +86,17 @@ pub(crate) enum Culprit {
 
 /// One micro-batch in the hands of a slot.
 #[derive(Debug)]
-pub(crate) struct MicroBatch {
+pub(crate) struct InFlight {
     work: Work,
-    positions: Vec<u32>,
     waiting: VecDeque<Piece>,
     pub sent: Option<SentPiece>,
 }
 
-impl MicroBatch {
-    pub fn new(work: Work) -> MicroBatch {
-        let positions = work.slice.positions.clone();
-        MicroBatch {
-            positions: positions.iter().collect(),
+impl InFlight {
+    pub fn new(work: Work) -> InFlight {
+        InFlight {
             waiting: VecDeque::from([Piece {
-                positions,
+                positions: work.micro_batch.indexes(),
                 careful: false,
             }]),
             work,
@@ -112,7 +109,7 @@ impl MicroBatch {
     }
 
     pub fn timeout_ms(&self) -> Option<u64> {
-        self.work.slice.timeout_ms
+        self.work.micro_batch.timeout_ms()
     }
 
     /// How many jobs the process has not answered.
@@ -168,7 +165,7 @@ impl MicroBatch {
     }
 
     /// The next piece to send, if the process has none: its payloads and whether it is careful.
-    /// Jobs that were cancelled meanwhile are released instead. [`MicroBatch::mark_sent`] follows.
+    /// Jobs that were cancelled meanwhile are released instead. [`InFlight::mark_sent`] follows.
     pub fn next_piece(&mut self) -> Option<(PackedArray, bool, Positions)> {
         while self.sent.is_none() {
             let piece = self.waiting.pop_front()?;
@@ -176,21 +173,11 @@ impl MicroBatch {
             let positions = piece.positions.difference(&cancelled);
             self.release(cancelled);
             if !positions.is_empty() {
-                let payloads = self.payloads(&positions);
+                let payloads = self.work.micro_batch.payloads().select(&positions);
                 return Some((payloads, piece.careful, positions));
             }
         }
         None
-    }
-
-    fn payloads(&self, positions: &Positions) -> PackedArray {
-        let index = |position| self.positions.binary_search(&position).ok();
-        let indexes: Positions = positions
-            .iter()
-            .filter_map(index)
-            .map(|index| index as u32)
-            .collect();
-        self.work.slice.payloads.select(&indexes)
     }
 
     /// The process has got a piece under a sequence number.

@@ -1,0 +1,1 @@
+"""The benchmark on PostgreSQL: the server, the builds, the contenders, the rows and the report."""

@@ -1,0 +1,28 @@
+"""The report on PostgreSQL, as Markdown."""
+
+from harness.report import bounds_section, spread_section, table_section
+
+from .server import SETTINGS
+
+INTRODUCTION = """\
+# Measured results on PostgreSQL
+
+Written by `make bench-postgres` on {date}: medians of {runs} runs each, or of more where some were disturbed (the numbers
+are below), every contender in turn within each round, each run in a new database of one private PostgreSQL {version} on
+disk ({settings}), over TCP on
+loopback, after a warm-up in the same process. Jobs do nothing and have payloads of 100 bytes: 1,000,000 for Gristmill,
+100,000 for the peers. The ratio says how many times as good as the best other; above 1, Gristmill is better.
+"""
+
+
+def markdown(rows, notes, version, facts, versions, date, runs):
+    """The whole report."""
+    settings = ", ".join(f"`{name} = {SETTINGS[name]}`" for name in ("fsync", "synchronous_commit", "shared_buffers"))
+    introduction = INTRODUCTION.format(date=date, runs=runs, version=version, settings=settings)
+    lines = [introduction, *table_section(rows)]
+    if "deep" in notes:
+        lines += ["## Many jobs waiting", "", *notes["deep"], ""]
+    lines += [*bounds_section(rows), *spread_section(rows), "## Machine and versions", ""]
+    lines += [f"* {name}: {value}" for name, value in [*facts, *versions]]
+    lines += ["", "How each contender is run, and where the comparison is unfair, is in [README.md](README.md).", ""]
+    return "\n".join(lines)

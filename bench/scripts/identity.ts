@@ -1,0 +1,3 @@
+export function main(payload) {
+  return payload;
+}

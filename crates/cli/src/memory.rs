@@ -1,0 +1,11 @@
+//! The commands of knowledge bases.
+
+pub mod ask;
+mod events;
+pub mod ingest;
+mod ingest_progress;
+pub mod manage;
+pub mod mcp;
+mod models;
+pub mod recall;
+mod sources;

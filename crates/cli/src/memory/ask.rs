@@ -1,0 +1,64 @@
+//! `gristmill ask`: an answer with its sources.
+
+use gristmill_memory::ask::{Answer, AskOptions, QuestionParser};
+use gristmill_memory::extract::LimiterSettings;
+use gristmill_memory::recall::RecallOptions;
+use gristmill_model::{Clock, SystemClock};
+
+use super::recall::{heading, plain};
+use crate::exit::Exit;
+use crate::memory_arguments::{AnsweringArguments, AskArguments, ParserChoice};
+use crate::output::print_line;
+use crate::table::cut;
+
+/// Characters of a source that are shown.
+const SOURCE_CHARACTERS_SHOWN: usize = 120;
+
+impl AnsweringArguments {
+    /// How questions are answered.
+    pub fn options(&self, recall: RecallOptions) -> AskOptions {
+        AskOptions {
+            recall,
+            parser: match self.parser {
+                ParserChoice::Rules => QuestionParser::Rules,
+                ParserChoice::Model => QuestionParser::Model,
+            },
+            context_tokens_max: self.context_tokens as usize,
+            answer_tokens_max: self.answer_tokens,
+            asked_at: Some(SystemClock.now()),
+        }
+    }
+}
+
+/// Runs the command.
+pub async fn ask(arguments: AskArguments) -> anyhow::Result<Exit> {
+    let embedder = arguments.embedder.open(&arguments.service)?;
+    let memory = arguments.knowledge.open_with(embedder).await?;
+    let service = arguments
+        .service
+        .reachable_service("`gristmill ask`", LimiterSettings::default())
+        .await?;
+    let options = arguments.answering.options(arguments.scope.options());
+    let answer = memory.ask(&service, &arguments.question, &options).await?;
+    match arguments.json {
+        true => print_line(&serde_json::to_string(&answer)?)?,
+        false => print_line(&text(&answer))?,
+    }
+    Ok(match answer.answered {
+        true => Exit::Done,
+        false => Exit::SomeFailed,
+    })
+}
+
+fn text(answer: &Answer) -> String {
+    let mut lines = vec![plain(&answer.text)];
+    if !answer.citations.is_empty() {
+        lines.push("\nSources:".to_owned());
+    }
+    for citation in &answer.citations {
+        let text = plain(citation.message.message.message.text().trim()).replace('\n', " ");
+        lines.push(format!("  [{}] {}", citation.number, heading(&citation.message)));
+        lines.push(format!("      {}", cut(&text, SOURCE_CHARACTERS_SHOWN)));
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,76 @@
+//! What an ingestion tells programs: a JSON object a line, each of something that is on disk.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::Path;
+
+use gristmill_memory::pipeline::{IngestEvent, Progress};
+use serde_json::{Value, json};
+
+use crate::output::OutputError;
+
+/// Where events are written to.
+pub struct Events {
+    name: String,
+    sink: Box<dyn Write + Send>,
+}
+
+impl Events {
+    /// Appends to the file at `path`, which is made where there is none; standard output for `-`.
+    pub fn open(path: &Path) -> Result<Events, OutputError> {
+        if path == Path::new("-") {
+            return Ok(Events {
+                name: "stdout".to_owned(),
+                sink: Box::new(io::stdout()),
+            });
+        }
+        let name = path.display().to_string();
+        match OpenOptions::new().append(true).create(true).open(path) {
+            Ok(file) => Ok(Events {
+                name,
+                sink: Box::new(file),
+            }),
+            Err(reason) => Err(OutputError::Create { name, reason }),
+        }
+    }
+
+    /// Writes one event, so that a reader sees it at once.
+    pub fn write(&mut self, event: &IngestEvent) -> Result<(), OutputError> {
+        let line = format!("{}\n", event_json(event));
+        let written = self.sink.write_all(line.as_bytes());
+        written
+            .and_then(|()| self.sink.flush())
+            .map_err(|reason| OutputError::of(self.name.clone(), reason))
+    }
+}
+
+fn event_json(event: &IngestEvent) -> Value {
+    match event {
+        IngestEvent::Skipped { source } => json!({ "event": "skipped", "source": source }),
+        IngestEvent::Planned {
+            source,
+            chunks,
+            known,
+        } => json!({ "event": "planned", "source": source, "chunks": chunks, "chunks_known": known }),
+        IngestEvent::Committed(progress) => {
+            let mut event = progress_json(progress);
+            event["event"] = json!("committed");
+            event
+        }
+    }
+}
+
+/// How far an ingestion is, for programs.
+pub fn progress_json(progress: &Progress) -> Value {
+    json!({
+        "messages": progress.messages,
+        "chunks": progress.chunks,
+        "chunks_total": progress.chunks_total,
+        "refs": progress.refs,
+        "failures": progress.failures,
+        "model_calls": progress.usage.calls,
+        "retries": progress.usage.retries,
+        "input_tokens": progress.usage.input_tokens,
+        "output_tokens": progress.usage.output_tokens,
+    })
+}

@@ -1,0 +1,313 @@
+//! `gristmill ingest`: sources become a knowledge base.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, bail};
+use gristmill_engine::{Engine, EngineSettings};
+use gristmill_memory::pipeline::{
+    IngestError, IngestEvent, IngestOptions, IngestStopper, Ingested, Ingestion, NewInput, OnFailure,
+    Progress as Done,
+};
+use gristmill_memory::source::{ReadOptions, moment};
+use gristmill_memory::{Memory, MemoryError};
+use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::events::{Events, progress_json};
+use super::ingest_progress::{IngestSnapshot, Prices, costs};
+use super::sources;
+use crate::arguments::milliseconds;
+use crate::exit::Exit;
+use crate::interrupt::Interrupt;
+use crate::memory_arguments::{EmbedderChoice, IngestArguments, OnFailureChoice};
+use crate::output::{OutputError, print_line};
+use crate::progress::{Progress, show_rate};
+use crate::run::RunLock;
+use crate::span::show_count;
+
+/// Failures that are shown at the end.
+const FAILURES_SHOWN: usize = 5;
+
+/// Runs the command.
+pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
+    let interrupt = Interrupt::listen()?;
+    let options = options(&arguments)?;
+    // Whatever is wrong is told before anything is made.
+    let inputs = sources::read(&arguments.sources, arguments.format, arguments.name.as_deref())?;
+    let embedder = arguments.embedder.open(&arguments.service)?;
+    let extracting = arguments.extracting().await?;
+    let events = arguments
+        .on_batch_committed
+        .as_deref()
+        .map(Events::open)
+        .transpose()?;
+    let jobs_file = arguments
+        .store
+        .clone()
+        .unwrap_or_else(|| arguments.into.jobs_file());
+    let memory = Memory::open_place(&arguments.into, true)
+        .await?
+        .with_embedder(embedder);
+    let Some(_lock) = RunLock::try_take(&jobs_file, "memory: extractions")? else {
+        bail!(
+            "another process is ingesting into {} already; wait for it",
+            arguments.into
+        );
+    };
+    if extracting.is_fallback && !arguments.quiet {
+        eprintln!(
+            "gristmill: no model is set, so the rules of --extractor local read the texts: fast and free, but weaker \
+             than a model (OPENAI_API_KEY or --base-url sets one)"
+        );
+    }
+    let store = SqliteStore::open(&jobs_file, SqliteOptions::default())?;
+    let engine = Engine::new(Arc::new(store), EngineSettings::default()).await?;
+    let begun_at = Instant::now();
+    let ingestion = memory.ingestion(
+        engine.clone(),
+        extracting.extractor,
+        extracting.concurrency,
+        options,
+    );
+    let ended = run(&arguments, ingestion, inputs, events, interrupt).await;
+    engine.close().await?;
+    tell(&arguments, &memory, &ended, begun_at.elapsed().as_secs_f64()).await?;
+    ended.exit()
+}
+
+/// How an ingestion ended.
+struct Ended {
+    result: Result<Ingested, IngestError>,
+    /// What is on disk, however it ended.
+    done: Done,
+    /// The reader of the events has gone, or they cannot be written.
+    events: Option<OutputError>,
+    interrupted: Option<Exit>,
+}
+
+impl Ended {
+    fn exit(self) -> anyhow::Result<Exit> {
+        if let Some(error) = self.events {
+            return Err(error.into());
+        }
+        match (self.result, self.interrupted) {
+            (Ok(_), _) if self.done.failures > 0 => Ok(Exit::SomeFailed),
+            (Ok(_), _) => Ok(Exit::Done),
+            (Err(IngestError::Stopped), Some(exit)) => Ok(exit),
+            (Err(error), _) => Err(full_disk(error)),
+        }
+    }
+}
+
+/// Says what helps where the disk is full.
+fn full_disk(error: IngestError) -> anyhow::Error {
+    let text = error.to_string();
+    let is_full = text.contains("disk is full") || text.contains("disk I/O error");
+    match is_full {
+        true => anyhow::anyhow!(
+            "{text}; what was committed is kept: free some space and run the same command again, and it goes on where it \
+             stopped"
+        ),
+        false => error.into(),
+    }
+}
+
+async fn run(
+    arguments: &IngestArguments,
+    ingestion: Ingestion,
+    inputs: Vec<NewInput>,
+    mut events: Option<Events>,
+    interrupt: Interrupt,
+) -> Ended {
+    let stopper = ingestion.stopper();
+    let done = Arc::new(Mutex::new(Done::default()));
+    let mut events_error = None;
+    let prices = prices(arguments);
+    let embeds = arguments.embedder.embedder != EmbedderChoice::None;
+    let look = {
+        let done = done.clone();
+        move || IngestSnapshot {
+            progress: *done.lock().unwrap_or_else(PoisonError::into_inner),
+            embeds,
+            prices,
+        }
+    };
+    let on_event = |event: &IngestEvent| {
+        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            IngestEvent::Committed(progress) => *done = *progress,
+            IngestEvent::Planned { chunks, .. } => done.chunks_total += *chunks as u64,
+            IngestEvent::Skipped { .. } => {}
+        }
+        if events_error.is_none()
+            && let Some(events) = &mut events
+            && let Err(error) = events.write(event)
+        {
+            events_error = Some(error);
+            stopper.stop();
+        }
+    };
+    let progress = Progress::new(arguments.quiet, events_on_stdout(arguments));
+    let result = tokio::select! {
+        result = ingestion.run(inputs, on_event) => result,
+        () = progress.show(look) => Err(IngestError::Stopped),
+        () = ask_to_stop(interrupt.clone(), ingestion.stopper(), arguments.quiet) => Err(IngestError::Stopped),
+    };
+    let mut done = *done.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Ok(ingested) = &result {
+        done = ingested.progress;
+    }
+    Ended {
+        result,
+        done,
+        events: events_error,
+        interrupted: interrupt.asked(),
+    }
+}
+
+/// Stops the ingestion when the program is asked to end, and lets it come to its end.
+async fn ask_to_stop(mut interrupt: Interrupt, stopper: IngestStopper, quiet: bool) {
+    interrupt.wait().await;
+    if !quiet {
+        eprintln!(
+            "\ngristmill: keeping what has come; once more to leave at once (nothing committed is lost)"
+        );
+    }
+    stopper.stop();
+    std::future::pending().await
+}
+
+fn events_on_stdout(arguments: &IngestArguments) -> bool {
+    arguments.on_batch_committed.as_deref() == Some(Path::new("-"))
+}
+
+fn prices(arguments: &IngestArguments) -> Option<Prices> {
+    let (input, output) = arguments.input_price.zip(arguments.output_price)?;
+    Some(Prices { input, output })
+}
+
+fn options(arguments: &IngestArguments) -> anyhow::Result<IngestOptions> {
+    let recorded_at = match &arguments.recorded_at {
+        None => None,
+        Some(text) => Some(moment::parse(text, arguments.zone).with_context(|| {
+            format!("--recorded-at {text}: it is no time such as 2023-05-01T09:30:00 or 2023-05-01")
+        })?),
+    };
+    Ok(IngestOptions {
+        read: ReadOptions {
+            chunk_characters: arguments.chunk_characters as usize,
+            zone_minutes: arguments
+                .zone
+                .or(recorded_at.and_then(|moment| moment.zone_minutes)),
+            recorded_at: recorded_at.map(|moment| moment.at),
+            duration_ms: arguments
+                .duration
+                .map(|span| i64::try_from(milliseconds(span)).unwrap_or(i64::MAX)),
+        },
+        on_failure: match arguments.on_failure {
+            OnFailureChoice::Skip => OnFailure::Skip,
+            OnFailureChoice::Stop => OnFailure::Stop,
+        },
+        retry_failed: arguments.retry_failed,
+        replace: arguments.replace,
+    })
+}
+
+/// Tells what was done, and what failed.
+async fn tell(
+    arguments: &IngestArguments,
+    memory: &Memory,
+    ended: &Ended,
+    seconds: f64,
+) -> Result<(), anyhow::Error> {
+    if ended.events.is_some() {
+        return Ok(());
+    }
+    let ingested = ended.result.as_ref().ok();
+    if arguments.json {
+        let mut summary = progress_json(&ended.done);
+        summary["complete"] = json!(ingested.is_some());
+        summary["seconds"] = json!((seconds * 1_000.0).round() / 1_000.0);
+        if let Some(ingested) = ingested {
+            summary["sources_skipped"] = json!(ingested.sources_skipped);
+            summary["sources_replaced"] = json!(ingested.sources_replaced);
+            summary["vectors"] = json!(ingested.vectors);
+        }
+        match events_on_stdout(arguments) {
+            true => eprintln!("{summary}"),
+            false => print_line(&summary.to_string())?,
+        }
+        return Ok(());
+    }
+    let is_told_by_its_error = ingested.is_none() && ended.done.messages == 0 && ended.interrupted.is_none();
+    if arguments.quiet || is_told_by_its_error {
+        return Ok(());
+    }
+    eprintln!("gristmill: {}", summary(arguments, ended, seconds));
+    if ended.done.failures > 0 {
+        tell_failures(memory, &arguments.into.to_string()).await?;
+    }
+    if ended.interrupted.is_some() && ingested.is_none() {
+        eprintln!("run the same command again to go on");
+    }
+    Ok(())
+}
+
+fn summary(arguments: &IngestArguments, ended: &Ended, seconds: f64) -> String {
+    let done = &ended.done;
+    let mut parts = vec![format!(
+        "{} messages and {} pieces of knowledge added to {}",
+        show_count(done.messages),
+        show_count(done.refs),
+        arguments.into
+    )];
+    if let Ok(ingested) = &ended.result {
+        if done.messages == 0 && done.chunks == 0 && ingested.sources_skipped > 0 {
+            parts = vec![format!(
+                "nothing is new: {} sources are in {} and unchanged",
+                show_count(ingested.sources_skipped),
+                arguments.into
+            )];
+        } else if ingested.sources_skipped > 0 {
+            parts.push(format!(
+                "{} sources were there and unchanged",
+                show_count(ingested.sources_skipped)
+            ));
+        }
+        if ingested.sources_replaced > 0 {
+            parts.push(format!("{} replaced", show_count(ingested.sources_replaced)));
+        }
+        if ingested.vectors > 0 {
+            parts.push(format!("{} vectors made", show_count(ingested.vectors)));
+        }
+    }
+    if done.failures > 0 {
+        parts.push(format!("{} chunks failed", show_count(done.failures)));
+    }
+    if done.chunks > 0 && seconds > 0.0 {
+        parts.push(format!("{} chunks/s", show_rate(done.chunks as f64 / seconds)));
+    }
+    parts.extend(costs(done, prices(arguments)));
+    parts.join(", ")
+}
+
+async fn tell_failures(memory: &Memory, place: &str) -> Result<(), MemoryError> {
+    let failures = memory.knowledge().failures().await?;
+    for failure in failures.iter().take(FAILURES_SHOWN) {
+        eprintln!(
+            "  {}, message {}: {}",
+            failure.source, failure.position, failure.error
+        );
+    }
+    if failures.len() > FAILURES_SHOWN {
+        eprintln!(
+            "  and {} more",
+            show_count((failures.len() - FAILURES_SHOWN) as u64)
+        );
+    }
+    eprintln!("see them all: gristmill memory failures {place}");
+    eprintln!("try them again: gristmill ingest --retry-failed --into {place}");
+    Ok(())
+}

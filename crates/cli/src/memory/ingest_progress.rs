@@ -1,0 +1,129 @@
+//! How far an ingestion is, for people.
+
+use gristmill_memory::pipeline::Progress as IngestProgress;
+
+use crate::progress::{Shown, show_rate};
+use crate::span::{show_count, show_seconds};
+
+/// What a million tokens cost.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Prices {
+    /// Sent.
+    pub input: f64,
+    /// Answered.
+    pub output: f64,
+}
+
+impl Prices {
+    /// What the calls so far cost.
+    pub fn cost(&self, progress: &IngestProgress) -> f64 {
+        let usage = &progress.usage;
+        (usage.input_tokens as f64 * self.input + usage.output_tokens as f64 * self.output) / 1e6
+    }
+}
+
+/// One look at an ingestion.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct IngestSnapshot {
+    /// What is on disk.
+    pub progress: IngestProgress,
+    /// Whether vectors are made, which goes on after the last message.
+    pub embeds: bool,
+    /// What tokens cost.
+    pub prices: Option<Prices>,
+}
+
+impl Shown for IngestSnapshot {
+    fn done(&self) -> u64 {
+        self.progress.chunks
+    }
+
+    fn total(&self) -> Option<u64> {
+        (self.progress.chunks_total > 0).then_some(self.progress.chunks_total)
+    }
+
+    fn describe(&self, rate: Option<f64>) -> String {
+        let progress = &self.progress;
+        let mut parts = vec![format!(
+            "{} of {} chunks",
+            show_count(progress.chunks),
+            show_count(progress.chunks_total)
+        )];
+        if progress.failures > 0 {
+            parts.push(format!("{} failed", show_count(progress.failures)));
+        }
+        if let Some(rate) = rate {
+            parts.push(format!("{} chunks/s", show_rate(rate)));
+        }
+        parts.extend(costs(progress, self.prices));
+        let left = progress.chunks_total.saturating_sub(progress.chunks);
+        match rate.filter(|rate| *rate > 0.0) {
+            Some(rate) if left > 0 => {
+                let seconds = left as f64 / rate;
+                parts.push(format!("{} left", show_seconds(seconds.ceil() as u64)));
+            }
+            _ if left == 0 && progress.chunks > 0 && self.embeds => parts.push("making vectors".to_owned()),
+            _ => {}
+        }
+        parts.join(", ")
+    }
+}
+
+/// What the model calls so far cost, in words.
+pub fn costs(progress: &IngestProgress, prices: Option<Prices>) -> Vec<String> {
+    let usage = &progress.usage;
+    let mut parts = Vec::new();
+    if usage.calls > 0 || usage.retries > 0 {
+        parts.push(format!("{} model calls", show_count(u64::from(usage.calls))));
+        parts.push(format!(
+            "{} tokens",
+            show_count(usage.input_tokens + usage.output_tokens)
+        ));
+    }
+    if usage.retries > 0 {
+        parts.push(format!("{} retries", show_count(u64::from(usage.retries))));
+    }
+    if let Some(prices) = prices {
+        parts.push(format!("cost {:.4} so far", prices.cost(progress)));
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use gristmill_memory::extract::Usage;
+
+    use super::*;
+
+    #[test]
+    fn says_how_far_it_is_and_what_it_costs() {
+        let mut now = IngestSnapshot {
+            progress: IngestProgress {
+                chunks: 1_200,
+                chunks_total: 5_000,
+                ..IngestProgress::default()
+            },
+            embeds: true,
+            prices: None,
+        };
+        assert_eq!(now.describe(None), "1,200 of 5,000 chunks");
+        now.progress.failures = 3;
+        now.progress.usage = Usage {
+            calls: 1_210,
+            retries: 7,
+            input_tokens: 2_000_000,
+            output_tokens: 500_000,
+        };
+        now.prices = Some(Prices {
+            input: 2.5,
+            output: 10.0,
+        });
+        assert_eq!(
+            now.describe(Some(100.0)),
+            "1,200 of 5,000 chunks, 3 failed, 100 chunks/s, 1,210 model calls, 2,500,000 tokens, 7 retries, cost 10.0000 \
+             so far, 38s left"
+        );
+        now.progress.chunks = 5_000;
+        assert!(now.describe(Some(0.0)).ends_with("making vectors"));
+    }
+}

@@ -1,0 +1,233 @@
+//! `gristmill memory`: looking into knowledge bases, deleting from them, export and import.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use gristmill_memory::export::{ExportError, export_index};
+use gristmill_memory::import::{ImportOptions, import_index};
+use gristmill_memory::{Change, KnowledgeStore, Memory, MemoryError};
+use gristmill_model::{Clock, SystemClock};
+use serde_json::json;
+
+use super::recall::plain;
+use crate::exit::Exit;
+use crate::memory_arguments::{
+    MemoryArguments, MemoryCommand, MemoryDeleteArguments, MemoryExportArguments, MemoryImportArguments,
+    MemoryListArguments,
+};
+use crate::output::{OutputError, print_line};
+use crate::span::{show_bytes, show_count};
+use crate::table::{Align, Table};
+
+/// Runs the command.
+pub async fn manage(arguments: MemoryArguments) -> anyhow::Result<Exit> {
+    match arguments.command {
+        MemoryCommand::Stats(stats) => show_stats(&stats).await,
+        MemoryCommand::Sources(sources) => list_sources(&sources).await,
+        MemoryCommand::Failures(failures) => list_failures(&failures).await,
+        MemoryCommand::Delete(delete) => delete_sources(&delete).await,
+        MemoryCommand::Export(export) => write_export(&export).await,
+        MemoryCommand::Import(import) => read_import(&import).await,
+    }
+}
+
+async fn show_stats(arguments: &MemoryListArguments) -> anyhow::Result<Exit> {
+    let memory = arguments.knowledge.open().await?;
+    let stats = memory.knowledge().stats().await?;
+    let models = memory.knowledge().vector_models().await?;
+    if arguments.json {
+        let mut all = serde_json::to_value(stats)?;
+        all["vectors"] = serde_json::to_value(&models)?;
+        print_line(&all.to_string())?;
+        return Ok(Exit::Done);
+    }
+    let mut table = Table::new(&[("what", Align::Left), ("how many", Align::Right)]);
+    for (what, count) in [
+        ("sources", stats.sources),
+        ("messages", stats.messages),
+        ("entities", stats.entities),
+        ("actions", stats.actions),
+        ("topics", stats.topics),
+        ("tags", stats.tags),
+        ("distinct terms", stats.terms),
+        ("places where terms stand", stats.postings),
+        ("aliases", stats.aliases),
+        ("failed chunks", stats.failures),
+    ] {
+        table.row([what.to_owned(), show_count(count)]);
+    }
+    for model in models {
+        table.row([
+            format!("vectors of {}", model.model),
+            show_count(model.terms + model.chunks),
+        ]);
+    }
+    print_line(&format!(
+        "{}\n\n{} on disk",
+        table.text(),
+        show_bytes(stats.bytes)
+    ))?;
+    Ok(Exit::Done)
+}
+
+async fn list_sources(arguments: &MemoryListArguments) -> anyhow::Result<Exit> {
+    let memory = arguments.knowledge.open().await?;
+    let sources = memory.knowledge().sources().await?;
+    if arguments.json {
+        for source in sources {
+            print_line(&serde_json::to_string(&source)?)?;
+        }
+        return Ok(Exit::Done);
+    }
+    let mut table = Table::new(&[
+        ("source", Align::Left),
+        ("format", Align::Left),
+        ("messages", Align::Right),
+        ("state", Align::Left),
+        ("ingested", Align::Left),
+    ]);
+    for source in sources {
+        table.row([
+            source.name,
+            source.format,
+            show_count(u64::from(source.messages)),
+            if source.complete { "complete" } else { "in part" }.to_owned(),
+            source.ingested_at.to_string(),
+        ]);
+    }
+    print_line(&table.text())?;
+    Ok(Exit::Done)
+}
+
+async fn list_failures(arguments: &MemoryListArguments) -> anyhow::Result<Exit> {
+    let memory = arguments.knowledge.open().await?;
+    let failures = memory.knowledge().failures().await?;
+    for failure in &failures {
+        print_line(&match arguments.json {
+            true => serde_json::to_string(failure)?,
+            false => plain(&format!(
+                "{}, message {}, chunk {}: {}",
+                failure.source, failure.position, failure.chunk, failure.error
+            )),
+        })?;
+    }
+    if failures.is_empty() && !arguments.json {
+        eprintln!("gristmill: no chunk failed");
+    }
+    Ok(Exit::Done)
+}
+
+async fn delete_sources(arguments: &MemoryDeleteArguments) -> anyhow::Result<Exit> {
+    let memory = arguments.knowledge.open().await?;
+    let mut changes = Vec::new();
+    for source in &arguments.sources {
+        if memory.knowledge().source(source).await?.is_none() {
+            eprintln!("error: {}", MemoryError::SourceUnknown(source.clone()));
+            return Ok(Exit::SomeFailed);
+        }
+        let change = Change::Delete {
+            source: source.clone(),
+        };
+        if !changes.contains(&change) {
+            changes.push(change);
+        }
+    }
+    let count = changes.len() as u64;
+    let applied = memory.knowledge().apply(changes).await?;
+    print_line(&format!(
+        "{} sources deleted, and {} pieces of knowledge with them",
+        show_count(count),
+        show_count(u64::from(applied.refs_deleted))
+    ))?;
+    Ok(Exit::Done)
+}
+
+async fn write_export(arguments: &MemoryExportArguments) -> anyhow::Result<Exit> {
+    let memory = arguments.knowledge.open().await?;
+    let store = &**memory.knowledge();
+    let name = arguments.knowledge.knowledge.to_string();
+    if arguments.output == Path::new("-") {
+        export_to(store, &name, "stdout", &mut BufWriter::new(std::io::stdout())).await?;
+        return Ok(Exit::Done);
+    }
+    let output = arguments.output.display().to_string();
+    // Whoever reads the file finds a whole export, or the one before.
+    let mut partial = arguments.output.as_os_str().to_owned();
+    partial.push(".partial");
+    let created = File::create(&partial).map_err(|reason| OutputError::Create {
+        name: output.clone(),
+        reason,
+    })?;
+    let written = async {
+        let exported = export_to(store, &name, &output, &mut BufWriter::new(&created)).await?;
+        let moved = created
+            .sync_all()
+            .and_then(|()| std::fs::rename(&partial, &arguments.output));
+        moved.map_err(|reason| OutputError::of(output.clone(), reason))?;
+        anyhow::Ok(exported)
+    }
+    .await;
+    let exported = match written {
+        Ok(exported) => exported,
+        Err(error) => {
+            // Half an export is of no use.
+            let _ = std::fs::remove_file(&partial);
+            return Err(error);
+        }
+    };
+    eprintln!(
+        "gristmill: {} messages of {} sources and {} pieces of knowledge are in {output}",
+        show_count(exported.messages),
+        show_count(exported.sources),
+        show_count(exported.refs)
+    );
+    Ok(Exit::Done)
+}
+
+async fn export_to(
+    store: &dyn KnowledgeStore,
+    name: &str,
+    output: &str,
+    to: &mut (dyn Write + Send),
+) -> anyhow::Result<gristmill_memory::export::Exported> {
+    match export_index(store, name, to).await {
+        Ok(exported) => Ok(exported),
+        Err(ExportError::Write(reason)) => Err(OutputError::of(output.to_owned(), reason).into()),
+        Err(ExportError::Memory(error)) => Err(error.into()),
+    }
+}
+
+async fn read_import(arguments: &MemoryImportArguments) -> anyhow::Result<Exit> {
+    // A file that is not there makes no knowledge base.
+    std::fs::metadata(&arguments.index).map_err(|error| MemoryError::File {
+        path: arguments.index.clone(),
+        reason: error.to_string(),
+    })?;
+    let memory = Memory::open_place(&arguments.into, true).await?;
+    let options = ImportOptions {
+        zone_minutes: arguments.zone,
+        imported_at: SystemClock.now(),
+    };
+    let imported = import_index(&**memory.knowledge(), &arguments.index, &options).await?;
+    if arguments.json {
+        let told = json!({
+            "sources": imported.sources,
+            "messages": imported.applied.messages,
+            "refs": imported.applied.refs,
+            "recorded_terms": imported.recorded_terms,
+            "recorded_postings": imported.recorded_postings,
+            "zone_minutes": imported.zone_minutes,
+        });
+        print_line(&told.to_string())?;
+        return Ok(Exit::Done);
+    }
+    print_line(&format!(
+        "{} messages of {} sources and {} pieces of knowledge imported into {}",
+        show_count(u64::from(imported.applied.messages)),
+        show_count(imported.sources as u64),
+        show_count(u64::from(imported.applied.refs)),
+        arguments.into
+    ))?;
+    Ok(Exit::Done)
+}

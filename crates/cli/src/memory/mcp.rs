@@ -1,0 +1,239 @@
+//! `gristmill mcp`: a knowledge base as tools of the Model Context Protocol, over standard input and output.
+//!
+//! Standard output carries the protocol alone; whatever else there is to say goes to standard error.
+
+use std::sync::Arc;
+
+use gristmill_memory::ask::AskOptions;
+use gristmill_memory::extract::LimiterSettings;
+use gristmill_memory::limits::MESSAGES_DEFAULT;
+use gristmill_memory::recall::{RecallOptions, RecalledMessage};
+use gristmill_memory::service::Service;
+use gristmill_memory::source::moment;
+use gristmill_memory::{Memory, TimeRange};
+use gristmill_model::Timestamp;
+use rmcp::handler::server::router::tool::ToolRouter;
+use rmcp::handler::server::wrapper::{Json, Parameters};
+use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
+use rmcp::{ServerHandler, ServiceExt, tool, tool_handler, tool_router};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::recall::knowledge_line;
+use crate::exit::Exit;
+use crate::interrupt::Interrupt;
+use crate::memory_arguments::McpArguments;
+
+/// Messages that a client may ask for at most.
+const MESSAGES_MAX: usize = 200;
+
+/// Runs the command, until its client is done.
+pub async fn mcp(arguments: McpArguments) -> anyhow::Result<Exit> {
+    let mut interrupt = Interrupt::listen()?;
+    let embedder = arguments.embedder.open(&arguments.service)?;
+    let memory = arguments.knowledge.open_with(embedder).await?;
+    let service = arguments.service.service(LimiterSettings::default())?;
+    let options = arguments.answering.options(RecallOptions::default());
+    let server = Server::new(memory, service, options);
+    let running = tokio::select! {
+        running = server.serve(rmcp::transport::stdio()) => running?,
+        exit = interrupt.wait() => return Ok(exit),
+    };
+    let stop = running.cancellation_token();
+    tokio::select! {
+        ended = running.waiting() => {
+            ended?;
+            Ok(Exit::Done)
+        }
+        exit = interrupt.wait() => {
+            stop.cancel();
+            Ok(exit)
+        }
+    }
+}
+
+/// The tools over one knowledge base.
+#[derive(Clone)]
+struct Server {
+    memory: Memory,
+    service: Option<Service>,
+    options: Arc<AskOptions>,
+    tool_router: ToolRouter<Server>,
+}
+
+/// What `recall` takes.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct RecallRequest {
+    /// What is asked, in plain words.
+    question: String,
+    /// Messages at most; 25 by default, and at most 200.
+    #[serde(default)]
+    limit: Option<usize>,
+    /// Only messages with one of these tags.
+    #[serde(default)]
+    tags: Vec<String>,
+    /// Only messages from this time on, as in 2023-05-01 or 2023-05-01T09:30:00Z.
+    #[serde(default)]
+    since: Option<String>,
+    /// Only messages before this time.
+    #[serde(default)]
+    until: Option<String>,
+}
+
+/// What `recall` gives.
+#[derive(Debug, Serialize, JsonSchema)]
+struct RecallResponse {
+    /// Messages, best first.
+    messages: Vec<FoundMessage>,
+    /// Entities, actions and topics, best first, each as one line.
+    knowledge: Vec<String>,
+}
+
+/// A message that was found.
+#[derive(Debug, Serialize, JsonSchema)]
+struct FoundMessage {
+    /// Its number in an answer's text; none for `recall`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    number: Option<usize>,
+    /// The source's name.
+    source: String,
+    /// Its position in the source, from 0.
+    position: u32,
+    /// Who said or sent it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    speaker: Option<String>,
+    /// When, as in 2023-05-01T07:00:00.000Z.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<String>,
+    /// What it is about, where it says so itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<String>,
+    /// How well it answers; more is better.
+    score: f64,
+    /// Its text.
+    text: String,
+}
+
+/// What `ask` takes.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct AskRequest {
+    /// What is asked, in plain words.
+    question: String,
+}
+
+/// What `ask` gives.
+#[derive(Debug, Serialize, JsonSchema)]
+struct AskResponse {
+    /// Whether the messages answer the question.
+    answered: bool,
+    /// The answer, or why there is none.
+    answer: String,
+    /// The messages that it rests on.
+    citations: Vec<FoundMessage>,
+}
+
+fn found(number: Option<usize>, recalled: &RecalledMessage) -> FoundMessage {
+    let stored = &recalled.message;
+    FoundMessage {
+        number,
+        source: stored.source.clone(),
+        position: stored.position,
+        speaker: stored.message.speaker.clone(),
+        at: stored.message.moment.map(|moment| moment.at.to_string()),
+        subject: stored.message.subject.clone(),
+        score: recalled.score,
+        text: stored.message.text(),
+    }
+}
+
+#[tool_router]
+impl Server {
+    fn new(memory: Memory, service: Option<Service>, options: AskOptions) -> Server {
+        let mut tool_router = Server::tool_router();
+        if service.is_none() {
+            // A tool that cannot work is not offered.
+            tool_router.remove_route("ask");
+        }
+        Server {
+            memory,
+            service,
+            options: Arc::new(options),
+            tool_router,
+        }
+    }
+
+    /// Finds messages and knowledge about a question, best first. No model is asked.
+    #[tool(name = "recall", annotations(read_only_hint = true))]
+    async fn recall(
+        &self,
+        Parameters(request): Parameters<RecallRequest>,
+    ) -> Result<Json<RecallResponse>, String> {
+        let options = RecallOptions {
+            messages_max: Some(request.limit.unwrap_or(MESSAGES_DEFAULT).min(MESSAGES_MAX)),
+            tags: request.tags,
+            time_range: time_range(request.since.as_deref(), request.until.as_deref())?,
+            ..RecallOptions::default()
+        };
+        let recalled = self.memory.recall(&request.question, &options).await;
+        let recalled = recalled.map_err(|error| error.to_string())?;
+        let mut knowledge: Vec<String> = Vec::new();
+        for known in &recalled.knowledge {
+            let line = knowledge_line(&known.reference.knowledge);
+            if !knowledge.contains(&line) {
+                knowledge.push(line);
+            }
+        }
+        let messages = recalled.messages.iter().map(|message| found(None, message));
+        Ok(Json(RecallResponse {
+            messages: messages.collect(),
+            knowledge,
+        }))
+    }
+
+    /// Answers a question from the knowledge base, with the messages that the answer rests on. A model is asked.
+    #[tool(name = "ask", annotations(read_only_hint = true))]
+    async fn ask(&self, Parameters(request): Parameters<AskRequest>) -> Result<Json<AskResponse>, String> {
+        let Some(service) = &self.service else {
+            return Err(super::models::no_model("`ask`"));
+        };
+        let answer = self.memory.ask(service, &request.question, &self.options).await;
+        let answer = answer.map_err(|error| error.to_string())?;
+        let citations = answer
+            .citations
+            .iter()
+            .map(|citation| found(Some(citation.number), &citation.message));
+        Ok(Json(AskResponse {
+            answered: answer.answered,
+            citations: citations.collect(),
+            answer: answer.text,
+        }))
+    }
+}
+
+#[tool_handler(router = self.tool_router)]
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(Implementation::new("gristmill", env!("CARGO_PKG_VERSION")))
+            .with_instructions(
+                "A knowledge base of messages: transcripts, mail, notes, chats. `recall` finds messages and what is \
+                 known of them; `ask`, where it is offered, answers with its sources.",
+            )
+    }
+}
+
+fn time_range(since: Option<&str>, until: Option<&str>) -> Result<Option<TimeRange>, String> {
+    let read = |text: Option<&str>| {
+        text.map(|text| {
+            moment::parse(text, None)
+                .map(|moment| moment.at)
+                .ok_or_else(|| format!("`{text}` is no time such as 2023-05-01 or 2023-05-01T09:30:00Z"))
+        })
+        .transpose()
+    };
+    let (since, until) = (read(since)?, read(until)?);
+    Ok((since.is_some() || until.is_some()).then(|| TimeRange {
+        start: since.unwrap_or(Timestamp(i64::MIN)),
+        end: until,
+    }))
+}

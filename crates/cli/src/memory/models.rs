@@ -1,0 +1,135 @@
+//! From the command line to extractors, embedders and model services.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use gristmill_memory::embed::{Embedder, Model2VecEmbedder, OpenAiEmbedder};
+use gristmill_memory::extract::{Extractor, Limiter, LimiterSettings, LocalExtractor, OpenAiExtractor};
+use gristmill_memory::service::{BASE_URL_DEFAULT, OpenAiSettings, Service, key_from_environment};
+
+use crate::memory_arguments::{
+    EmbedderArguments, EmbedderChoice, ExtractorChoice, IngestArguments, ServiceArguments,
+};
+
+/// How long a call for vectors may take.
+const EMBEDDING_TIMEOUT: Duration = Duration::from_secs(120);
+
+impl ServiceArguments {
+    /// The model service, if there is a key or an address for one.
+    pub fn service(&self, limits: LimiterSettings) -> anyhow::Result<Option<Service>> {
+        self.service_of(self.model.clone(), self.base_url.as_deref(), self.timeout, limits)
+    }
+
+    fn service_of(
+        &self,
+        model: String,
+        base_url: Option<&str>,
+        timeout: Duration,
+        limits: LimiterSettings,
+    ) -> anyhow::Result<Option<Service>> {
+        let key = key_from_environment()?;
+        if key.is_none() && base_url.is_none() {
+            return Ok(None);
+        }
+        let settings = OpenAiSettings {
+            base_url: base_url.unwrap_or(BASE_URL_DEFAULT).to_owned(),
+            model,
+            key,
+            timeout,
+        };
+        Ok(Some(Service::new(settings, Limiter::new(limits))?))
+    }
+
+    /// The model service, which must be there and know the key. `what` is what it is needed for.
+    pub async fn reachable_service(&self, what: &str, limits: LimiterSettings) -> anyhow::Result<Service> {
+        let Some(service) = self.service(limits)? else {
+            bail!(no_model(what));
+        };
+        service.reach().await?;
+        Ok(service)
+    }
+}
+
+/// What is said where there is no model service.
+pub fn no_model(what: &str) -> String {
+    format!(
+        "{what} needs a model: set OPENAI_API_KEY (or OPENAI_API_KEY_FILE) in the environment, or name a service that \
+         needs no key with --base-url"
+    )
+}
+
+impl EmbedderArguments {
+    /// The embedder, if one is chosen.
+    pub fn open(&self, service: &ServiceArguments) -> anyhow::Result<Option<Arc<dyn Embedder>>> {
+        match &self.embedder {
+            EmbedderChoice::None => Ok(None),
+            EmbedderChoice::Model2Vec(folder) => Ok(Some(Arc::new(Model2VecEmbedder::open(folder)?))),
+            EmbedderChoice::OpenAi(model) => {
+                let base_url = self.embedding_base_url.as_ref().or(service.base_url.as_ref());
+                let opened = service.service_of(
+                    model.clone(),
+                    base_url.map(String::as_str),
+                    EMBEDDING_TIMEOUT,
+                    LimiterSettings::default(),
+                )?;
+                let Some(opened) = opened else {
+                    bail!(no_model("--embedder openai"));
+                };
+                Ok(Some(Arc::new(OpenAiEmbedder::of(opened))))
+            }
+        }
+    }
+}
+
+/// Who extracts, and how many calls there may be at once.
+pub struct Extracting {
+    /// The extractor.
+    pub extractor: Arc<dyn Extractor>,
+    /// Calls at once.
+    pub concurrency: usize,
+    /// Whether it is the rules, for want of a model.
+    pub is_fallback: bool,
+}
+
+impl IngestArguments {
+    /// Who extracts. A model service must be there and know the key.
+    pub async fn extracting(&self) -> anyhow::Result<Extracting> {
+        let limits = LimiterSettings {
+            concurrency: self.concurrency as usize,
+            tokens_per_minute: self.tokens_per_minute.map(|tokens| tokens as f64),
+            requests_per_minute: self.requests_per_minute.map(|requests| requests as f64),
+        };
+        let service = match self.extractor {
+            Some(ExtractorChoice::Local) => None,
+            Some(ExtractorChoice::Openai) => Some(
+                self.service
+                    .reachable_service("--extractor openai", limits)
+                    .await?,
+            ),
+            None => match self.service.service(limits)? {
+                Some(service) => {
+                    service.reach().await?;
+                    Some(service)
+                }
+                None => None,
+            },
+        };
+        Ok(match service {
+            Some(service) => Extracting {
+                extractor: Arc::new(
+                    OpenAiExtractor::of(service)
+                        .context("the extractor cannot be made")?
+                        .with_output_tokens_max(self.output_tokens),
+                ),
+                concurrency: self.concurrency as usize,
+                is_fallback: false,
+            },
+            None => Extracting {
+                extractor: Arc::new(LocalExtractor),
+                concurrency: std::thread::available_parallelism().map_or(2, usize::from),
+                is_fallback: self.extractor.is_none(),
+            },
+        })
+    }
+}

@@ -1,0 +1,269 @@
+//! `gristmill recall`: what a knowledge base knows about a question.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use gristmill_memory::embed::Embedder;
+use gristmill_memory::extract::{LimiterSettings, Usage};
+use gristmill_memory::knowledge::{Facet, FacetValue};
+use gristmill_memory::query::parse_question;
+use gristmill_memory::recall::{RecallOptions, Recalled, RecalledMessage, recall_query};
+use gristmill_memory::{Action, Entity, Knowledge, Memory, TimeRange, ask, recorded};
+use gristmill_model::{Clock, SystemClock, Timestamp};
+
+use crate::exit::Exit;
+use crate::memory_arguments::{KnowledgeArguments, ParserChoice, RecallArguments, ScopeArguments};
+use crate::output::{OutputError, print_line};
+use crate::span::show_count;
+use crate::table::cut;
+
+/// Characters of a message that are shown.
+const MESSAGE_CHARACTERS_SHOWN: usize = 400;
+
+impl KnowledgeArguments {
+    /// Opens the knowledge base, which must be there.
+    pub async fn open(&self) -> anyhow::Result<Memory> {
+        Ok(Memory::open_place(&self.knowledge, false).await?)
+    }
+
+    /// Opens the knowledge base, which must be there, to be asked with an embedder. Says so where that helps nothing.
+    pub async fn open_with(&self, embedder: Option<Arc<dyn Embedder>>) -> anyhow::Result<Memory> {
+        let memory = self.open().await?;
+        if let Some(embedder) = &embedder {
+            let models = memory.knowledge().vector_models().await?;
+            if models.iter().all(|model| model.model != embedder.identity()) {
+                eprintln!(
+                    "gristmill: {} has no vectors of this embedder, so that it finds by words alone; make them with \
+                     `gristmill ingest --into {} --embedder …`",
+                    self.knowledge, self.knowledge
+                );
+            }
+        }
+        Ok(memory.with_embedder(embedder))
+    }
+}
+
+impl ScopeArguments {
+    /// How messages are recalled.
+    pub fn options(&self) -> RecallOptions {
+        let is_timed = self.since.is_some() || self.until.is_some();
+        RecallOptions {
+            messages_max: Some(self.limit as usize),
+            zone_minutes: self.zone,
+            tags: self.tags.clone(),
+            time_range: is_timed.then(|| TimeRange {
+                start: self.since.map_or(Timestamp(i64::MIN), |since| since.at),
+                end: self.until.map(|until| until.at),
+            }),
+            ..RecallOptions::default()
+        }
+    }
+}
+
+/// Runs the command.
+pub async fn recall(arguments: RecallArguments) -> anyhow::Result<Exit> {
+    let embedder = arguments.embedder.open(&arguments.service)?;
+    let memory = arguments.knowledge.open_with(embedder).await?;
+    if let Some(questions) = &arguments.recorded {
+        return run_recorded(&memory, questions, &arguments.output).await;
+    }
+    let question = arguments.question.as_deref().unwrap_or_default();
+    let options = RecallOptions {
+        refs_max: Some(arguments.knowledge_limit as usize),
+        ..arguments.scope.options()
+    };
+    let recalled = match arguments.parser {
+        ParserChoice::Rules => memory.recall(question, &options).await?,
+        ParserChoice::Model => {
+            let limits = LimiterSettings::default();
+            let service = arguments
+                .service
+                .reachable_service("--parser model", limits)
+                .await?;
+            let (store, mut usage) = (&**memory.knowledge(), Usage::default());
+            let now = Some(SystemClock.now());
+            let query = ask::search_query(store, &service, question, now, &mut usage).await?;
+            let query = query.unwrap_or_else(|| parse_question(question));
+            recall_query(store, question, query, &memory.relations(), &options).await?
+        }
+    };
+    let is_empty = recalled.messages.is_empty() && recalled.knowledge.is_empty();
+    if arguments.json {
+        print_line(&serde_json::to_string(&recalled)?)?;
+    } else if is_empty {
+        eprintln!("gristmill: nothing was found");
+    } else {
+        print_line(&text(&recalled, arguments.full))?;
+    }
+    Ok(if is_empty { Exit::SomeFailed } else { Exit::Done })
+}
+
+/// Runs the search queries of recorded questions, and writes what they find.
+async fn run_recorded(memory: &Memory, questions: &Path, output: &Path) -> anyhow::Result<Exit> {
+    let questions = recorded::read(questions)?;
+    let candidates = recorded::run(&**memory.knowledge(), &questions, &RecallOptions::default()).await?;
+    let text = serde_json::to_string(&candidates)?;
+    if output == Path::new("-") {
+        print_line(&text)?;
+        return Ok(Exit::Done);
+    }
+    write_file(output, |file| writeln!(file, "{text}"))?;
+    eprintln!(
+        "gristmill: {} questions run, the results are in {}",
+        show_count(candidates.len() as u64),
+        output.display()
+    );
+    Ok(Exit::Done)
+}
+
+/// Writes a file whole, and sees it on disk.
+fn write_file(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<&File>) -> std::io::Result<()>,
+) -> Result<(), OutputError> {
+    let name = path.display().to_string();
+    let file = File::create(path).map_err(|reason| OutputError::Create {
+        name: name.clone(),
+        reason,
+    })?;
+    let mut sink = BufWriter::new(&file);
+    let written = write(&mut sink).and_then(|()| sink.flush());
+    let synced = written.and_then(|()| match file.metadata()?.is_file() {
+        true => file.sync_all(),
+        false => Ok(()),
+    });
+    synced.map_err(|reason| OutputError::of(name, reason))
+}
+
+fn text(recalled: &Recalled, full: bool) -> String {
+    let mut lines = Vec::new();
+    for (number, message) in (1..).zip(&recalled.messages) {
+        lines.push(format!("{number}. {}", heading(message)));
+        lines.push(indented(&message.message.message.text(), full));
+        lines.push(String::new());
+    }
+    if !recalled.knowledge.is_empty() {
+        lines.push("What is known:".to_owned());
+        let mut known: Vec<String> = Vec::new();
+        for found in &recalled.knowledge {
+            let line = format!("  {}", knowledge_line(&found.reference.knowledge));
+            if !known.contains(&line) {
+                known.push(line);
+            }
+        }
+        lines.extend(known);
+    }
+    lines.join("\n").trim_end().to_owned()
+}
+
+/// Who said a message when, and where it stands.
+pub fn heading(recalled: &RecalledMessage) -> String {
+    let stored = &recalled.message;
+    let mut parts = vec![format!("{} #{}", stored.source, stored.position)];
+    parts.extend(stored.message.speaker.clone());
+    parts.extend(stored.message.moment.map(|moment| moment.at.to_string()));
+    parts.extend(stored.message.subject.clone());
+    plain(&parts.join(" · "))
+}
+
+/// Text for a terminal: no control character of a message gets there.
+pub fn plain(text: &str) -> String {
+    text.chars()
+        .map(|letter| {
+            if letter.is_control() && letter != '\n' && letter != '\t' {
+                ' '
+            } else {
+                letter
+            }
+        })
+        .collect()
+}
+
+fn indented(text: &str, full: bool) -> String {
+    let text = plain(text.trim());
+    let text = if full {
+        text
+    } else {
+        cut(&text, MESSAGE_CHARACTERS_SHOWN)
+    };
+    let lines: Vec<String> = text
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| format!("   {line}"))
+        .collect();
+    lines.join("\n")
+}
+
+/// One piece of knowledge on one line.
+pub fn knowledge_line(knowledge: &Knowledge) -> String {
+    let line = match knowledge {
+        Knowledge::Entity(entity) => format!("entity  {}", entity_text(entity)),
+        Knowledge::Action(action) => format!("action  {}", action_text(action)),
+        Knowledge::Topic(topic) => format!("topic   {}", topic.text),
+        Knowledge::Tag(tag) => format!("tag     {}", tag.text),
+    };
+    plain(&line).replace('\n', " ")
+}
+
+fn entity_text(entity: &Entity) -> String {
+    let mut text = entity.name.clone();
+    if !entity.types.is_empty() {
+        text.push_str(&format!(" ({})", entity.types.join(", ")));
+    }
+    let facets: Vec<String> = entity.facets.iter().map(facet_text).collect();
+    if !facets.is_empty() {
+        text.push_str(&format!(": {}", facets.join(", ")));
+    }
+    text
+}
+
+fn facet_text(facet: &Facet) -> String {
+    match &facet.value {
+        Some(value) => format!("{} {}", facet.name, FacetValue::text(value)),
+        None => facet.name.clone(),
+    }
+}
+
+fn action_text(action: &Action) -> String {
+    let parts = [
+        action.subject_entity_name.clone(),
+        Some(action.verb()),
+        action.object_entity_name.clone(),
+        action
+            .indirect_object_entity_name
+            .as_ref()
+            .map(|name| format!("to {name}")),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_control_character_reaches_a_terminal() {
+        assert_eq!(
+            indented("Bees\u{1b}[2Jhum\n\n\u{7}loud", false),
+            "   Bees [2Jhum\n    loud"
+        );
+        let long = indented(&"x".repeat(1_000), false);
+        assert_eq!(long.chars().count(), MESSAGE_CHARACTERS_SHOWN + 3);
+        assert_eq!(indented(&"x".repeat(1_000), true).len(), 1_003);
+    }
+
+    #[test]
+    fn knowledge_is_one_line() {
+        let entity = Knowledge::Entity(Entity {
+            name: "Tin\nDrum".to_owned(),
+            types: vec!["book".to_owned()],
+            facets: vec![Facet {
+                name: "author".to_owned(),
+                value: Some(FacetValue::Text("Ada".to_owned())),
+            }],
+        });
+        assert_eq!(knowledge_line(&entity), "entity  Tin Drum (book): author Ada");
+    }
+}

@@ -1,0 +1,164 @@
+//! `gristmill schedule`: jobs that are submitted again and again.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, bail};
+use gristmill_model::limits::PAGE_ROWS_MAX;
+use gristmill_model::{Clock, PackedBuilder, SystemClock};
+use gristmill_store::{NewSchedule, Schedule, ScheduleChange, Store};
+
+use crate::arguments::{StoreArguments, milliseconds};
+use crate::exit::Exit;
+use crate::output::print_line;
+use crate::schedule_arguments::{
+    ScheduleArguments, ScheduleCommand, ScheduleListArguments, ScheduleNamesArguments, SchedulePutArguments,
+};
+use crate::span::show_count;
+use crate::table::{Align, Table};
+
+/// Runs the command.
+pub async fn schedule(arguments: ScheduleArguments) -> anyhow::Result<Exit> {
+    match arguments.command {
+        ScheduleCommand::Put(put) => self::put(&put).await,
+        ScheduleCommand::List(list) => self::list(&list).await,
+        ScheduleCommand::Pause(pause) => {
+            let now = SystemClock.now();
+            let after = |span| now.plus_ms(i64::try_from(milliseconds(span)).unwrap_or(i64::MAX));
+            let until = pause.span.map(after);
+            change(pause.names, ScheduleChange::Pause { until }, "paused").await
+        }
+        ScheduleCommand::Resume(names) => change(names, ScheduleChange::Resume, "resumed").await,
+        ScheduleCommand::Trigger(names) => trigger(names).await,
+        ScheduleCommand::Delete(names) => change(names, ScheduleChange::Delete, "deleted").await,
+    }
+}
+
+async fn put(arguments: &SchedulePutArguments) -> anyhow::Result<Exit> {
+    let mut payload = PackedBuilder::new();
+    payload.push(&arguments.payload).with_context(|| {
+        format!(
+            "the payload `{}` is not JSON; a string needs quotes of its own, as in '\"text\"'",
+            arguments.payload
+        )
+    })?;
+    let schedule = NewSchedule {
+        name: arguments.name.clone(),
+        rule: arguments.rule(),
+        kind: arguments.kind.clone(),
+        queue: arguments.queue.clone(),
+        payload: payload.finish(),
+        options: arguments.options(),
+        expires_after_ms: arguments.expires.map(milliseconds),
+        catch_up: arguments.catch_up.into(),
+        overlap: arguments.overlap.into(),
+    };
+    let store = arguments.store.open_or_create().await?;
+    store.put_schedules(vec![schedule]).await?;
+    let row = store.schedule(&arguments.name).await?;
+    store.close().await?;
+    print_line(&match row.and_then(|row| row.next_at) {
+        Some(next_at) => format!("schedule {} is due next at {next_at}", arguments.name),
+        None => format!("schedule {} is paused", arguments.name),
+    })?;
+    Ok(Exit::Done)
+}
+
+async fn list(arguments: &ScheduleListArguments) -> anyhow::Result<Exit> {
+    let store = arguments.store.open_existing().await?;
+    let mut table = Table::new(&[
+        ("schedule", Align::Left),
+        ("rule", Align::Left),
+        ("kind", Align::Left),
+        ("next", Align::Left),
+        ("last", Align::Left),
+        ("last job", Align::Left),
+        ("fired", Align::Right),
+    ]);
+    let mut after: Option<String> = None;
+    loop {
+        let rows = store.schedules(after.as_deref(), PAGE_ROWS_MAX).await?;
+        let Some(last) = rows.last() else { break };
+        after = Some(last.schedule.name.clone());
+        for row in rows {
+            if arguments.json {
+                print_line(&serde_json::to_string(&row)?)?;
+            } else {
+                table.row(cells(row));
+            }
+        }
+    }
+    store.close().await?;
+    if !arguments.json {
+        if table.is_empty() {
+            eprintln!("no schedules");
+        } else {
+            print_line(&table.text())?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn cells(row: Schedule) -> [String; 7] {
+    let next = match (row.next_at, row.paused_until) {
+        (Some(next_at), Some(_)) => format!("{next_at} (paused)"),
+        (Some(next_at), None) => next_at.to_string(),
+        (None, None) => "never".to_owned(),
+        (None, Some(_)) => "paused".to_owned(),
+    };
+    [
+        row.schedule.name,
+        row.schedule.rule.to_string(),
+        row.schedule.kind,
+        next,
+        row.last_at.map(|last_at| last_at.to_string()).unwrap_or_default(),
+        row.last_job.map(|job| job.to_string()).unwrap_or_default(),
+        show_count(row.fired),
+    ]
+}
+
+async fn trigger(arguments: ScheduleNamesArguments) -> anyhow::Result<Exit> {
+    let names: BTreeSet<String> = arguments.names.iter().cloned().collect();
+    let store = arguments.store.open_existing().await?;
+    known(&*store, &names, &arguments.store).await?;
+    store
+        .change_schedules(names.clone(), ScheduleChange::Trigger)
+        .await?;
+    for name in &names {
+        let job = store.schedule(name).await?.and_then(|row| row.last_job);
+        print_line(&job.map(|job| job.to_string()).unwrap_or_default())?;
+    }
+    store.close().await?;
+    Ok(Exit::Done)
+}
+
+async fn change(
+    arguments: ScheduleNamesArguments,
+    change: ScheduleChange,
+    done: &str,
+) -> anyhow::Result<Exit> {
+    let names: BTreeSet<String> = arguments.names.iter().cloned().collect();
+    let store = arguments.store.open_existing().await?;
+    known(&*store, &names, &arguments.store).await?;
+    let changed = store.change_schedules(names, change).await?;
+    store.close().await?;
+    let noun = if changed == 1 { "schedule" } else { "schedules" };
+    print_line(&format!("{} {noun} {done}", show_count(changed)))?;
+    Ok(Exit::Done)
+}
+
+/// Nothing is changed where one of the names is wrong.
+async fn known(
+    store: &dyn Store,
+    names: &BTreeSet<String>,
+    arguments: &StoreArguments,
+) -> anyhow::Result<()> {
+    for name in names {
+        if store.schedule(name).await?.is_none() {
+            bail!(
+                "there is no schedule `{name}` in {}; `gristmill schedule list` shows all",
+                arguments.store
+            );
+        }
+    }
+    Ok(())
+}

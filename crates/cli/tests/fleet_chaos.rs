@@ -1,0 +1,323 @@
+//! Kills servers, agents, workers and the database at random moments under load, behind a network that drops, delays
+//! and repeats requests, and stops some past their leases. At the end each job has exactly one outcome.
+//!
+//! `STORE` names the stores (`sqlite,postgres` by default), `CYCLES` is how many kills there are (6 by default), `SEED` where the randomness
+//! begins, `LEASE` how long a silent worker keeps its jobs (2s by default, so that the default tests are quick).
+
+mod load;
+mod processes;
+#[path = "../../agent/tests/support/proxy.rs"]
+mod proxy;
+mod store_under_test;
+mod workspace;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use gristmill_model::{Rng, SplitMix64};
+use load::{Load, SCRIPT, until_all_ended};
+use processes::{PATIENCE, Process, Server};
+use proxy::lossy_proxy;
+use serde_json::Value;
+use store_under_test::StoreUnderTest;
+use workspace::Workspace;
+
+/// A process is killed within so long after the last one came back.
+const KILLED_WITHIN: Duration = Duration::from_millis(500);
+
+/// An orphan runs again within so long after its worker was last heard of, whatever the usual lease.
+const ORPHANS_RUN_WITHIN: Duration = Duration::from_secs(20);
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name}={text} is no number"))
+    })
+}
+
+#[tokio::main]
+async fn main() {
+    // An error says that the process has a provider already, which does as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let lease = std::env::var("LEASE").unwrap_or_else(|_| "2s".to_owned());
+    let (cycles, seed) = (number("CYCLES", 6), number("SEED", 1));
+    let stores = std::env::var("STORE").unwrap_or_else(|_| "sqlite,postgres".to_owned());
+    for store in stores.split(',') {
+        for kind in [Kind::Agent, Kind::Worker] {
+            stop_past_the_lease(store, &lease, kind).await;
+        }
+        kill_under_load(store, &lease, cycles, seed).await;
+    }
+}
+
+/// What can be killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Server,
+    Agent,
+    Worker,
+    Database,
+}
+
+/// Processes on one store.
+struct Fleet {
+    workspace: Workspace,
+    store: StoreUnderTest,
+    lease: String,
+    addresses: Vec<SocketAddr>,
+    servers: Vec<Server>,
+    /// By the URL that each speaks with.
+    agents: Vec<(String, Process)>,
+    workers: Vec<Process>,
+    killed: BTreeMap<Kind, u32>,
+}
+
+impl Fleet {
+    fn new(store: &str, lease: &str) -> Fleet {
+        let mut fleet = Fleet {
+            workspace: Workspace::new(),
+            store: StoreUnderTest::new(store),
+            lease: lease.to_owned(),
+            addresses: Vec::new(),
+            servers: Vec::new(),
+            agents: Vec::new(),
+            workers: Vec::new(),
+            killed: BTreeMap::new(),
+        };
+        fleet.workspace.write("double.py", SCRIPT);
+        for _ in 0..fleet.store.processes() {
+            let server = Server::start(fleet.serve("127.0.0.1:0"));
+            fleet.addresses.push(server.address());
+            fleet.servers.push(server);
+        }
+        fleet
+    }
+
+    fn command(&self, arguments: &str) -> Command {
+        let mut command = self.workspace.command(arguments);
+        command.env("GRISTMILL_LEASE", &self.lease);
+        command
+    }
+
+    fn serve(&self, listen: &str) -> Command {
+        let mut command = self.command(&format!("serve --listen {listen}"));
+        command.env("GRISTMILL_STORE", self.store.location());
+        command
+    }
+
+    fn agent(&self, url: &str, script: &str) -> Process {
+        let command =
+            format!("agent {script} --kind double --batch 500 -j 2 --quiet --json --base-url {url}");
+        Process::start(self.command(&command))
+    }
+
+    fn worker(&self, script: &str) -> Process {
+        let mut command = self.command(&format!("worker {script} --kind double -j 2 --quiet --json"));
+        command.env("GRISTMILL_STORE", self.store.location());
+        Process::start(command)
+    }
+
+    fn url(&self, server: usize) -> String {
+        format!("http://{}", self.addresses[server])
+    }
+
+    fn all(&self) -> Vec<(Kind, usize)> {
+        let each = |kind, count| (0..count).map(move |index| (kind, index));
+        each(Kind::Server, self.servers.len())
+            .chain(each(Kind::Agent, self.agents.len()))
+            .chain(each(Kind::Worker, self.workers.len()))
+            .chain(each(Kind::Database, self.store.server().into_iter().count()))
+            .collect()
+    }
+
+    /// Kills one, which must be running, and starts it again.
+    fn kill(&mut self, kind: Kind, index: usize) {
+        let ended = match kind {
+            Kind::Server => {
+                let ended = self.servers.remove(index).process.kill();
+                let server = self.serve_again(self.addresses[index]);
+                self.servers.insert(index, server);
+                ended
+            }
+            Kind::Agent => {
+                let (url, agent) = self.agents.remove(index);
+                let ended = agent.kill();
+                let again = self.agent(&url, "double.py");
+                self.agents.insert(index, (url, again));
+                ended
+            }
+            Kind::Worker => {
+                let ended = self.workers.remove(index).kill();
+                self.workers.insert(index, self.worker("double.py"));
+                ended
+            }
+            Kind::Database => {
+                let server = self.store.server().expect("it has one");
+                server
+                    .stop_immediately()
+                    .unwrap_or_else(|error| panic!("{error}"));
+                server.start_again().unwrap_or_else(|error| panic!("{error}"));
+                None
+            }
+        };
+        if let Some(said) = ended {
+            // It began while the database was being started again, and a supervisor would have started it once more.
+            let began_without = kind == Kind::Worker && said.contains("cannot be opened");
+            assert!(began_without, "{kind:?} {index} had ended by itself: {said}");
+        }
+        *self.killed.entry(kind).or_default() += 1;
+    }
+
+    /// At the same address, which may take the system a moment to give away again.
+    fn serve_again(&self, address: SocketAddr) -> Server {
+        let begun = Instant::now();
+        loop {
+            match Server::try_start(self.serve(&address.to_string())) {
+                Ok(server) => return server,
+                Err(said) => assert!(
+                    said.contains("cannot listen") && begun.elapsed() < PATIENCE,
+                    "the server ended: {said}"
+                ),
+            }
+        }
+    }
+}
+
+async fn kill_under_load(store: &str, lease: &str, cycles: u64, seed: u64) {
+    let mut rng = SplitMix64::new(seed);
+    let mut fleet = Fleet::new(store, lease);
+    // One agent has a network that can be relied on, and two have none.
+    let mut urls = vec![fleet.url(0)];
+    for number in 0..2 {
+        urls.push(lossy_proxy(&fleet.addresses, seed * 10 + number).await);
+    }
+    for url in urls {
+        let agent = fleet.agent(&url, "double.py");
+        fleet.agents.push((url, agent));
+    }
+    for _ in 0..fleet.store.processes() {
+        fleet.workers.push(fleet.worker("double.py"));
+    }
+    let mut load = Load::begin((0..fleet.servers.len()).map(|server| fleet.url(server)).collect());
+    // Nobody sends on it: it only tells the time.
+    let (_clock, ticks) = mpsc::channel::<()>();
+    let mut deck = Vec::new();
+    for cycle in 1..=cycles {
+        let delay = Duration::from_micros(rng.below(KILLED_WITHIN.as_micros() as u64));
+        // Never while nothing runs: every process has come back, and work goes on.
+        let before = load.ended();
+        load.until_ended(before + 1).await;
+        if deck.is_empty() {
+            deck = fleet.all();
+        }
+        let (kind, index) = deck.swap_remove(rng.below(deck.len() as u64) as usize);
+        fleet = tokio::task::block_in_place(|| {
+            let _ = ticks.recv_timeout(delay);
+            fleet.kill(kind, index);
+            fleet
+        });
+        println!(
+            "{store}: cycle {cycle} of {cycles}: {kind:?} {index} killed after {delay:.0?}, {} jobs done",
+            (load.ended() - before) * load::BATCH,
+        );
+    }
+    let submitted = load.end().await;
+    let opened = fleet.store.open(&fleet.workspace).await;
+    until_all_ended(&*opened, PATIENCE).await;
+    let ended = submitted.check(&*opened).await;
+    tokio::task::block_in_place(|| end_in_order(&mut fleet));
+    opened.close().await.unwrap();
+    let again = fleet.store.open(&fleet.workspace).await;
+    submitted.check(&*again).await;
+    assert!(ended.jobs > 0 && ended.dead > 0);
+    // A failure has panicked before this line.
+    println!(
+        "{store}: {cycles} cycles, 0 failed (SEED={seed}, killed {:?}): {} jobs have one outcome each, {} of them dead; \
+         {} batches came without an acknowledgement",
+        fleet.killed, ended.jobs, ended.dead, ended.unsure_arrived
+    );
+}
+
+/// Nothing that was killed keeps the others from coming to their ends.
+fn end_in_order(fleet: &mut Fleet) {
+    for (_, agent) in fleet.agents.drain(..) {
+        agent.stop();
+    }
+    for worker in fleet.workers.drain(..) {
+        worker.signal("TERM");
+        let (code, _, said) = worker.end();
+        assert!(code == Some(143) || said.contains("cannot be opened"), "{said}");
+    }
+    for server in fleet.servers.drain(..) {
+        server.stop();
+    }
+}
+
+/// Stops a process in the middle of ten jobs until others have run them, and lets it go on: what it then reports is
+/// refused, each job of it.
+async fn stop_past_the_lease(store: &str, lease: &str, kind: Kind) {
+    let fleet = Fleet::new(store, lease);
+    fleet.workspace.write_stopping_script(5);
+    let payloads = "1 2 3 4 5 6 7 8 9 10";
+    let mut submit = fleet.command(&format!("submit double {payloads}"));
+    submit.env("GRISTMILL_STORE", fleet.store.location());
+    assert!(submit.output().expect("the program starts").status.success());
+    let stopped = match kind {
+        Kind::Agent => fleet.agent(&fleet.url(0), "stopping.py"),
+        _ => fleet.worker("stopping.py"),
+    };
+    fleet.workspace.read("reached");
+    let begun = loop {
+        stopped.signal("STOP");
+        if fleet.store.is_writable(&fleet.workspace).await {
+            break Instant::now();
+        }
+        // It was stopped within a transaction, and a file has one writer at a time, who holds up all others.
+        stopped.signal("CONT");
+    };
+    std::fs::remove_file(fleet.workspace.path("stop")).expect("the others do not stop");
+    let other = fleet.agent(&fleet.url(0), "double.py");
+    let finished = format!("{}/api/v1/results?batches=1&wait_ms=30000", fleet.url(0));
+    let fetched = Command::new("python3")
+        .args([
+            "-c",
+            "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).read().decode())",
+            &finished,
+        ])
+        .output()
+        .expect("python3 runs");
+    let waited = begun.elapsed();
+    let results = String::from_utf8_lossy(&fetched.stdout);
+    assert_eq!(results.matches("\"completed\"").count(), 10, "{results}");
+    assert!(waited < ORPHANS_RUN_WITHIN, "the orphans waited {waited:?}");
+    // The script answers while its worker is stopped, so that the outcomes are there when it goes on.
+    fleet.workspace.write("go", "x");
+    stopped.signal("CONT");
+    let (late, other) = (ending(stopped), ending(other));
+    let number = |totals: &Value, name: &str| totals[name].as_u64().expect("a number");
+    // What it had reported before it was stopped stays its own.
+    assert_eq!(
+        number(&late, "completed") + number(&other, "completed"),
+        10,
+        "{late} {other}"
+    );
+    let refused = number(&late, "refused");
+    assert!(
+        (1..=10 - number(&late, "completed")).contains(&refused),
+        "{late} {other}"
+    );
+    assert_eq!(number(&other, "refused"), 0, "{other}");
+    println!(
+        "{store}: {kind:?} stopped past its lease of {lease}: its jobs ran again after {waited:.1?}, \
+         {refused} late outcomes were refused"
+    );
+}
+
+/// Asks a worker to come to an end and returns its totals.
+fn ending(process: Process) -> Value {
+    let stdout = process.stop();
+    serde_json::from_str(stdout.trim()).unwrap_or_else(|error| panic!("{stdout}: {error}"))
+}

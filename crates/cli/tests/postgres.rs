@@ -1,0 +1,109 @@
+//! What is different where the store is a PostgreSQL database: its address, its password, several servers.
+
+mod processes;
+mod workspace;
+
+use processes::{Process, Server};
+use workspace::Workspace;
+
+const DOUBLE: &str = "def main(payload):\n    return payload * 2\n";
+
+fn url() -> String {
+    let server = gristmill_private_postgres::shared();
+    server.create_database().unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn a_password_is_taken_from_the_environment_and_shown_nowhere() {
+    let workspace = Workspace::new();
+    let secret = format!("{}&password=open-sesame", url());
+    let error = workspace.run(&format!("stats --store {secret}")).error();
+    assert!(
+        error.contains("PGPASSWORD") && error.contains("~/.pgpass"),
+        "{error}"
+    );
+    assert!(!error.contains("open-sesame"), "{error}");
+    let mut stats = workspace.command("stats");
+    let ended: workspace::Ended = stats.env("GRISTMILL_STORE", &secret).output().unwrap().into();
+    ended.expect(0);
+    for broken in [
+        "postgres://me:open-sesame@127.0.0.1:1/none",
+        "postgres:///none?host=/nowhere&password=open-sesame",
+    ] {
+        let mut stats = workspace.command("stats");
+        let output = stats
+            .env("GRISTMILL_STORE", broken)
+            .env("GRISTMILL_LOG", "trace")
+            .output()
+            .unwrap();
+        let ended = workspace::Ended::from(output);
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        assert!(
+            ended.stderr.contains("none") && !ended.stderr.contains("open-sesame"),
+            "{}",
+            ended.stderr
+        );
+        let mut help = workspace.command("stats --help");
+        let help: workspace::Ended = help.env("GRISTMILL_STORE", broken).output().unwrap().into();
+        assert!(!help.expect(0).contains("open-sesame"));
+    }
+}
+
+#[test]
+fn a_store_that_is_none_says_what_would_be() {
+    let workspace = Workspace::new();
+    for (store, says) in [
+        ("mysql://me@host/db", "postgresql://user@host/database"),
+        ("postgresql:///nowhere?host=/nowhere", "/nowhere"),
+        ("postgresql://me@host/db?x=1", "x"),
+    ] {
+        let ended = workspace.run(&format!("stats --store {store}"));
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        assert!(ended.stderr.contains(says), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn what_one_server_takes_another_gives_away_and_a_third_answers() {
+    let (workspace, url) = (Workspace::new(), url());
+    workspace.write("double.py", DOUBLE);
+    let command = |arguments: &str| {
+        let mut command = workspace.command(arguments);
+        command.env("GRISTMILL_STORE", &url);
+        command
+    };
+    let [first, second, third] = [(); 3].map(|()| Server::start(command("serve --listen 127.0.0.1:0")));
+    let agent = Process::start(command(&format!(
+        "agent double.py --kind double --batch 100 --quiet --base-url {}",
+        second.url
+    )));
+    let worker = Process::start(command("worker double.py --kind double --quiet"));
+    let script = "import sys, json, urllib.request as u\n\
+        body = json.dumps({'kind': 'double', 'payloads': list(range(5000))}).encode()\n\
+        batches = json.load(u.urlopen(u.Request(sys.argv[1] + '/api/v1/jobs', body, {'content-type': 'application/json'})))['batches']\n\
+        ids = ','.join(str(batch['batch']) for batch in batches)\n\
+        lines = u.urlopen(sys.argv[2] + '/api/v1/results?wait_ms=30000&batches=' + ids).read().decode().splitlines()\n\
+        assert [json.loads(line)['value'] for line in lines] == [2 * n for n in range(5000)], lines[:3]\n";
+    let asked = std::process::Command::new("python3")
+        .args(["-c", script, &first.url, &third.url])
+        .output()
+        .unwrap();
+    assert!(
+        asked.status.success(),
+        "{}",
+        String::from_utf8_lossy(&asked.stderr)
+    );
+    agent.stop();
+    worker.stop();
+    for server in [first, second, third] {
+        server.stop();
+    }
+    let counts =
+        workspace::json_lines(&workspace::Ended::from(command("stats --json").output().unwrap()).expect(0))
+            .remove(0);
+    assert_eq!(
+        (&counts["workers"], &counts["leases"]),
+        (&0.into(), &0.into()),
+        "{counts}"
+    );
+}

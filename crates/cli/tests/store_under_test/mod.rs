@@ -1,0 +1,92 @@
+//! Which store a test of the program works on.
+
+#![allow(dead_code, reason = "each test binary uses its share")]
+
+use std::sync::Arc;
+
+use gristmill_model::Timestamp;
+use gristmill_private_postgres::PrivatePostgres;
+use gristmill_store::Store;
+use gristmill_store::postgres::{PostgresOptions, PostgresStore};
+use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
+
+use crate::workspace::Workspace;
+
+/// A new store that processes can share.
+pub enum StoreUnderTest {
+    /// A file in the workspace.
+    Sqlite,
+    /// A database of a server of its own, which can be killed, and its URL.
+    Postgres(PrivatePostgres, String),
+}
+
+impl StoreUnderTest {
+    /// The store of that name: `sqlite` or `postgres`.
+    pub fn new(name: &str) -> StoreUnderTest {
+        match name {
+            "sqlite" => StoreUnderTest::Sqlite,
+            "postgres" => {
+                let server = PrivatePostgres::start(&[]).unwrap_or_else(|error| panic!("{error}"));
+                let url = server.create_database().unwrap_or_else(|error| panic!("{error}"));
+                StoreUnderTest::Postgres(server, url)
+            }
+            other => panic!("STORE={other} is not a store; there are `sqlite` and `postgres`"),
+        }
+    }
+
+    /// What `--store` is told.
+    pub fn location(&self) -> &str {
+        match self {
+            StoreUnderTest::Sqlite => "gristmill.db",
+            StoreUnderTest::Postgres(_, url) => url,
+        }
+    }
+
+    /// Opens it, beside whoever has it open.
+    pub async fn open(&self, workspace: &Workspace) -> Arc<dyn Store> {
+        match self {
+            StoreUnderTest::Sqlite => {
+                let path = workspace.path("gristmill.db");
+                Arc::new(SqliteStore::open(path, SqliteOptions::default()).unwrap())
+            }
+            StoreUnderTest::Postgres(_, url) => Arc::new(
+                PostgresStore::open(url, PostgresOptions::default())
+                    .await
+                    .unwrap(),
+            ),
+        }
+    }
+
+    /// Whether others can write while a process is stopped.
+    pub async fn is_writable(&self, workspace: &Workspace) -> bool {
+        let StoreUnderTest::Sqlite = self else {
+            // Whatever it holds is a few rows, which others step over.
+            return true;
+        };
+        let options = SqliteOptions {
+            busy_timeout_ms: 100,
+            ..SqliteOptions::default()
+        };
+        let store = SqliteStore::open(workspace.path("gristmill.db"), options);
+        match store {
+            Ok(store) => store.rescue(Timestamp(0), Vec::new()).await.is_ok(),
+            Err(_) => false,
+        }
+    }
+
+    /// The database's server, where it has one.
+    pub fn server(&self) -> Option<&PrivatePostgres> {
+        match self {
+            StoreUnderTest::Sqlite => None,
+            StoreUnderTest::Postgres(server, _) => Some(server),
+        }
+    }
+
+    /// How many servers and how many workers stand before it at once.
+    pub fn processes(&self) -> usize {
+        match self {
+            StoreUnderTest::Sqlite => 1,
+            StoreUnderTest::Postgres(..) => 2,
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Jobs that are submitted again and again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gristmill_batching::EndReason;
+use gristmill_model::limits::SCHEDULES_FIRED_MAX;
+use gristmill_model::{BatchOptions, Clock, PackedBuilder, RecurrenceRule};
+use gristmill_store::{CatchUp, Fired, NewSchedule, Overlap, Store, StoreError};
+use gristmill_worker::HopRecorder;
+
+use crate::engine::{Engine, EngineError, push};
+use crate::events::{Event, EventHub};
+use crate::kind::Kind;
+
+/// How long the schedules are left alone at most: another process may have put one that is due soon.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What a schedule does beside submitting a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScheduleOptions {
+    /// What holds for its jobs.
+    pub batch: BatchOptions,
+    /// A job that nobody has started so long after it was due ends as expired.
+    pub expires_after: Option<Duration>,
+    /// What becomes of moments that passed while nobody looked.
+    pub catch_up: CatchUp,
+    /// What happens while the last job is not over.
+    pub overlap: Overlap,
+}
+
+impl ScheduleOptions {
+    /// The options of a kind; one job for all missed moments; the next job beside the last.
+    pub fn of<K: Kind>() -> ScheduleOptions {
+        ScheduleOptions {
+            batch: K::options(),
+            expires_after: None,
+            catch_up: CatchUp::default(),
+            overlap: Overlap::default(),
+        }
+    }
+}
+
+impl Engine {
+    /// Submits a job of `K` whenever `rule` says so, under a name. Put again under the same name, a schedule is changed;
+    /// with the same rule it stays due as it was, so a program may put its schedules at each start. Pausing, triggering
+    /// and deleting: [`Store::change_schedules`].
+    pub async fn schedule<K: Kind>(
+        &self,
+        name: impl Into<String>,
+        rule: RecurrenceRule,
+        payload: &K::Payload,
+        options: ScheduleOptions,
+    ) -> Result<(), EngineError> {
+        let mut builder = PackedBuilder::new();
+        push::<K>(&mut builder, payload)?;
+        let expires_after_ms = options
+            .expires_after
+            .map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
+        let schedule = NewSchedule {
+            name: name.into(),
+            rule,
+            kind: K::NAME.to_owned(),
+            queue: K::QUEUE.to_owned(),
+            payload: builder.finish(),
+            options: options.batch,
+            expires_after_ms,
+            catch_up: options.catch_up,
+            overlap: options.overlap,
+        };
+        Ok(self.store().put_schedules(vec![schedule]).await?)
+    }
+
+    /// Submits the jobs of all schedules that are due now; the housekeeping does so by itself.
+    pub async fn fire_schedules(&self) -> Result<u64, EngineError> {
+        let mut jobs = 0;
+        loop {
+            let fired = fire(&**self.store(), self.event_hub(), self.hops()).await?;
+            jobs += fired.jobs;
+            if fired.next_at.is_none_or(|next_at| next_at > self.clock().now()) {
+                return Ok(jobs);
+            }
+        }
+    }
+}
+
+async fn fire(store: &dyn Store, events: &EventHub, hops: &HopRecorder) -> Result<Fired, StoreError> {
+    let fired = store.fire_schedules(SCHEDULES_FIRED_MAX).await?;
+    if fired.jobs > 0 {
+        let full = fired.schedules >= u64::from(SCHEDULES_FIRED_MAX);
+        hops.record(
+            "schedule",
+            fired.jobs,
+            if full { EndReason::Full } else { EndReason::Drained },
+        );
+        for &(batch, jobs) in &fired.batches {
+            events.send(|| Event::Submitted { batch, jobs });
+        }
+    }
+    Ok(fired)
+}
+
+/// Fires schedules as they become due, until it is aborted. An error is told and the next look tries again.
+pub(crate) async fn keep(store: Arc<dyn Store>, clock: Arc<dyn Clock>, events: EventHub, hops: HopRecorder) {
+    loop {
+        let wait = match fire(&*store, &events, &hops).await {
+            Ok(fired) => fired.next_at.map_or(LOOK_EVERY, |next_at| {
+                Duration::from_millis(next_at.since_ms(clock.now()).max(0).unsigned_abs()).min(LOOK_EVERY)
+            }),
+            Err(error) => {
+                tracing::warn!(%error, "firing schedules failed; trying again soon");
+                LOOK_EVERY
+            }
+        };
+        tokio::time::sleep(wait).await;
+    }
+}

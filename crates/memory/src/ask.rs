@@ -1,0 +1,442 @@
+//! Answering a question with a model, from what the knowledge base recalls.
+//!
+//! The question becomes a search query (by the model, or by rules), the query recalls messages, and the model answers
+//! from as many of them as the token budget holds. It cites them by number; citations of what it was not shown are
+//! left out.
+
+use std::sync::LazyLock;
+
+use gristmill_model::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::error::MemoryError;
+use crate::extract::Usage;
+use crate::knowledge::{FacetValue, Knowledge};
+use crate::message::MessageOrdinal;
+use crate::query::{SearchQuery, parse_question};
+use crate::recall::{RecallOptions, Recalled, RecalledMessage, Relations, recall_query};
+use crate::service::{ChatRequest, Service, TOKEN_CHARACTERS, parse_answer};
+use crate::store::KnowledgeStore;
+
+/// Tokens of what the model is shown of the knowledge base, by default: fits the smallest contexts of hosted models.
+pub const CONTEXT_TOKENS_DEFAULT: usize = 6_000;
+
+/// Tokens of an answer at most, by default.
+pub const ANSWER_TOKENS_DEFAULT: u32 = 800;
+
+/// Tokens of a search query at most; a longer one is a model that has lost its way.
+const QUERY_TOKENS_MAX: u32 = 600;
+
+/// The share of the budget that knowledge may take; the rest is for the messages themselves.
+const KNOWLEDGE_SHARE: usize = 4;
+
+/// What the model is told that makes a search query.
+const QUERY_INSTRUCTIONS: &str = "You turn a question about a collection of messages into a search query. Answer with \
+    JSON alone. Make one search expression for each thing that is asked. `rewrittenQuery`: the question, understandable \
+    on its own. `filters`: what to look for. `entitySearchTerms`: specific people, places, works or things that the \
+    question names, or `*` with a type where it asks for all of a type. `actionSearchTerm`: who did what to what, where \
+    the question is about that; for what somebody said about something the verb is `say`. `searchTerms`: other words \
+    worth looking for, not those that only ask. `timeRange`: only where the question names a time.";
+
+/// What the model is told that answers.
+const ANSWER_INSTRUCTIONS: &str = "You answer a question from numbered messages, and from nothing else. Answer with \
+    JSON alone. `answered`: whether the messages answer the question. `answer`: the answer in a few plain sentences, or \
+    why there is none. `citations`: the numbers of the messages that the answer rests on.";
+
+static QUERY_SCHEMA: LazyLock<Value> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("query/search_query_schema.json")).unwrap_or_default()
+});
+
+static ANSWER_SCHEMA: LazyLock<Value> = LazyLock::new(|| {
+    json!({
+        "type": "object",
+        "properties": {
+            "answered": { "type": "boolean" },
+            "answer": { "type": "string" },
+            "citations": { "type": "array", "items": { "type": "integer" } },
+        },
+        "required": ["answered", "answer", "citations"],
+    })
+});
+
+/// Who understands a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum QuestionParser {
+    /// The model makes the search query; where its answer is none, the rules do.
+    #[default]
+    Model,
+    /// The rules of [`parse_question`].
+    Rules,
+}
+
+/// How a question is answered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AskOptions {
+    /// How messages are recalled.
+    pub recall: RecallOptions,
+    /// Who understands the question.
+    pub parser: QuestionParser,
+    /// Tokens of what the model is shown of the knowledge base at most, by estimate.
+    pub context_tokens_max: usize,
+    /// Tokens of the answer at most.
+    pub answer_tokens_max: u32,
+    /// When it is asked: what `yesterday` means.
+    pub asked_at: Option<Timestamp>,
+}
+
+impl Default for AskOptions {
+    fn default() -> Self {
+        AskOptions {
+            recall: RecallOptions::default(),
+            parser: QuestionParser::Model,
+            context_tokens_max: CONTEXT_TOKENS_DEFAULT,
+            answer_tokens_max: ANSWER_TOKENS_DEFAULT,
+            asked_at: None,
+        }
+    }
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Answer {
+    /// The question.
+    pub question: String,
+    /// Whether what was recalled answers it.
+    pub answered: bool,
+    /// The answer, or why there is none.
+    pub text: String,
+    /// The messages that it rests on, in the order in which they are cited.
+    pub citations: Vec<Citation>,
+    /// Messages that the model was shown.
+    pub messages_shown: usize,
+    /// Messages that were recalled.
+    pub messages_recalled: usize,
+    /// What was searched for.
+    pub query: SearchQuery,
+    /// What it cost.
+    pub usage: Usage,
+}
+
+/// A message that an answer rests on.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Citation {
+    /// Its number in the answer's text.
+    pub number: usize,
+    /// The message.
+    #[serde(flatten)]
+    pub message: RecalledMessage,
+}
+
+/// What a model answers.
+#[derive(Debug, Deserialize)]
+struct Written {
+    #[serde(default = "yes")]
+    answered: bool,
+    answer: String,
+    #[serde(default)]
+    citations: Vec<Value>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Answers a question with the model of `service`.
+///
+/// # Errors
+///
+/// [`MemoryError::Service`] where the model does not answer, and what the store says.
+pub async fn ask(
+    store: &dyn KnowledgeStore,
+    service: &Service,
+    question: &str,
+    relations: &Relations<'_>,
+    options: &AskOptions,
+) -> Result<Answer, MemoryError> {
+    let mut usage = Usage::default();
+    let query = understand(store, service, question, options, &mut usage).await?;
+    let mut recalled = recall_query(store, question, query, relations, &options.recall).await?;
+    if recalled.messages.is_empty() && options.parser == QuestionParser::Model {
+        let plain = parse_question(question);
+        recalled = recall_query(store, question, plain, relations, &options.recall).await?;
+    }
+    let context = Context::new(&recalled, options.context_tokens_max);
+    let mut answer = Answer {
+        question: question.to_owned(),
+        answered: false,
+        text: String::new(),
+        citations: Vec::new(),
+        messages_shown: context.messages,
+        messages_recalled: recalled.messages.len(),
+        query: recalled.query,
+        usage,
+    };
+    if context.messages == 0 {
+        answer.text = "nothing in the knowledge base is about that".to_owned();
+        return Ok(answer);
+    }
+    let text = format!("{}\n\nThe question: {question}", context.text);
+    let request = ChatRequest {
+        instructions: ANSWER_INSTRUCTIONS,
+        text: &text,
+        schema_name: "answer",
+        schema: &ANSWER_SCHEMA,
+        output_tokens_max: Some(options.answer_tokens_max),
+    };
+    let content = service.chat(&request, &mut answer.usage).await?;
+    match parse_answer::<Written>(&content) {
+        Ok(written) => {
+            answer.answered = written.answered;
+            answer.text = written.answer.trim().to_owned();
+            let told = written.citations.iter().filter_map(|number| match number {
+                Value::String(text) => text.parse().ok(),
+                number => number.as_u64(),
+            });
+            answer.citations = cited(told, &answer.text, &recalled.messages[..context.messages]);
+        }
+        // A model that keeps to no form has still answered.
+        Err(_) if !content.trim().is_empty() && !content.trim_start().starts_with('{') => {
+            answer.answered = true;
+            answer.text = content.trim().to_owned();
+            answer.citations = cited(
+                std::iter::empty(),
+                &answer.text,
+                &recalled.messages[..context.messages],
+            );
+        }
+        Err(reason) => {
+            return Err(MemoryError::invalid(
+                "the model's answer",
+                format!("it is not the JSON that was asked for: {reason}; try another model"),
+            ));
+        }
+    }
+    Ok(answer)
+}
+
+/// The search query of a question.
+async fn understand(
+    store: &dyn KnowledgeStore,
+    service: &Service,
+    question: &str,
+    options: &AskOptions,
+    usage: &mut Usage,
+) -> Result<SearchQuery, MemoryError> {
+    match options.parser {
+        QuestionParser::Rules => Ok(parse_question(question)),
+        QuestionParser::Model => {
+            let query = search_query(store, service, question, options.asked_at, usage).await?;
+            Ok(query.unwrap_or_else(|| parse_question(question)))
+        }
+    }
+}
+
+/// The search query that a model makes of a question; `None` where its answer is none, or an empty one.
+///
+/// # Errors
+///
+/// [`MemoryError::Service`], and what the store says.
+pub async fn search_query(
+    store: &dyn KnowledgeStore,
+    service: &Service,
+    question: &str,
+    asked_at: Option<Timestamp>,
+    usage: &mut Usage,
+) -> Result<Option<SearchQuery>, MemoryError> {
+    let mut text = String::new();
+    if let Some((first, last)) = times(store).await? {
+        text = format!("The messages are from {first} to {last}. ");
+    }
+    if let Some(now) = asked_at {
+        text.push_str(&format!("It is {now} now. "));
+    }
+    text.push_str(&format!("The question: {question}"));
+    let request = ChatRequest {
+        instructions: QUERY_INSTRUCTIONS,
+        text: &text,
+        schema_name: "search_query",
+        schema: &QUERY_SCHEMA,
+        output_tokens_max: Some(QUERY_TOKENS_MAX),
+    };
+    let content = service.chat(&request, usage).await?;
+    let query = parse_answer::<SearchQuery>(&content).ok();
+    Ok(query.filter(|query| {
+        let mut filters = query
+            .search_expressions
+            .iter()
+            .flat_map(|expression| &expression.filters);
+        filters.next().is_some()
+    }))
+}
+
+/// The times of the first and the last message.
+async fn times(store: &dyn KnowledgeStore) -> Result<Option<(Timestamp, Timestamp)>, MemoryError> {
+    let columns = store.columns().await?;
+    let times = (0..columns.message_end()).filter_map(|message| columns.time(message));
+    Ok(times.fold(None, |range, at| match range {
+        None => Some((at, at)),
+        Some((first, last)) => Some((first.min(at), last.max(at))),
+    }))
+}
+
+/// What a model is shown of what was recalled.
+struct Context {
+    text: String,
+    messages: usize,
+}
+
+impl Context {
+    /// The best messages, as many as there is room for, and what is known beside them.
+    fn new(recalled: &Recalled, tokens_max: usize) -> Context {
+        let characters_max = tokens_max.saturating_mul(TOKEN_CHARACTERS);
+        let mut known = String::new();
+        for line in recalled
+            .knowledge
+            .iter()
+            .filter_map(|known| line(&known.reference.knowledge))
+        {
+            if known.len() + line.len() > characters_max / KNOWLEDGE_SHARE {
+                break;
+            }
+            if !known.contains(&line) {
+                known.push_str(&line);
+            }
+        }
+        let mut text = String::new();
+        let mut messages = 0;
+        for message in &recalled.messages {
+            let shown = shown(messages + 1, message);
+            if messages > 0 && known.len() + text.len() + shown.len() > characters_max {
+                break;
+            }
+            // The first message is shown as far as there is room, so that there is something to answer from.
+            let room = characters_max.saturating_sub(known.len() + text.len());
+            text.extend(shown.chars().take(room));
+            messages += 1;
+        }
+        if !known.is_empty() {
+            text = format!("What is known:\n{known}\nThe messages:\n{text}");
+        }
+        Context { text, messages }
+    }
+}
+
+/// A message with its number, and who said it when.
+fn shown(number: usize, recalled: &RecalledMessage) -> String {
+    let message = &recalled.message.message;
+    let mut head = format!("[{number}]");
+    for part in [
+        message.speaker.clone(),
+        message.moment.map(|moment| moment.at.to_string()),
+        message.subject.clone(),
+        Some(recalled.message.source.clone()),
+    ]
+    .into_iter()
+    .flatten()
+    {
+        head.push_str(&format!(" {part};"));
+    }
+    format!("{}\n{}\n\n", head.trim_end_matches(';'), message.text().trim())
+}
+
+/// An entity with its types and facets, on one line.
+fn line(knowledge: &Knowledge) -> Option<String> {
+    let Knowledge::Entity(entity) = knowledge else {
+        return None;
+    };
+    let facets = entity.facets.iter().map(|facet| {
+        let value = facet.value.as_ref().map(FacetValue::text).unwrap_or_default();
+        format!("; {}: {value}", facet.name)
+    });
+    let facets: String = facets.collect();
+    Some(format!("{} ({}){facets}\n", entity.name, entity.types.join(", ")))
+}
+
+/// The messages of the numbers that are told, or that stand in brackets in the text; each once.
+fn cited(told: impl Iterator<Item = u64>, text: &str, shown: &[RecalledMessage]) -> Vec<Citation> {
+    let in_text = text.split('[').skip(1).filter_map(|rest| {
+        let (number, _) = rest.split_once(']')?;
+        number.trim().parse::<u64>().ok()
+    });
+    let mut citations: Vec<Citation> = Vec::new();
+    for number in told.chain(in_text) {
+        let number = usize::try_from(number).unwrap_or(usize::MAX);
+        let is_new = |citation: &Citation| citation.number != number;
+        if let Some(message) = number.checked_sub(1).and_then(|at| shown.get(at))
+            && citations.iter().all(is_new)
+        {
+            citations.push(Citation {
+                number,
+                message: message.clone(),
+            });
+        }
+    }
+    citations
+}
+
+impl Citation {
+    /// The message's number in the knowledge base.
+    pub fn ordinal(&self) -> MessageOrdinal {
+        self.message.message.ordinal
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Message;
+    use crate::store::StoredMessage;
+
+    fn recalled(texts: &[&str]) -> Recalled {
+        let messages = (0..).zip(texts).map(|(ordinal, text)| RecalledMessage {
+            score: 1.0,
+            message: StoredMessage {
+                ordinal: MessageOrdinal(ordinal),
+                source: "notes".to_owned(),
+                position: ordinal,
+                message: Message::new(*text),
+            },
+        });
+        Recalled {
+            messages: messages.collect(),
+            ..Recalled::default()
+        }
+    }
+
+    #[test]
+    fn the_schemas_are_schemas() {
+        assert_eq!(QUERY_SCHEMA["properties"]["searchExpressions"]["type"], "array");
+        assert_eq!(ANSWER_SCHEMA["required"][0], "answered");
+    }
+
+    #[test]
+    fn shows_as_much_as_there_is_room_for() {
+        let long = "x".repeat(300);
+        let recalled = recalled(&["Bees hum.", &long, "Drums."]);
+        assert_eq!(Context::new(&recalled, 1_000).messages, 3);
+        let some = Context::new(&recalled, 40);
+        assert_eq!(some.messages, 1);
+        assert!(
+            some.text.len() <= 160 && some.text.contains("Bees hum."),
+            "{}",
+            some.text
+        );
+        let cut = Context::new(&self::recalled(&[&long]), 20);
+        assert_eq!((cut.messages, cut.text.len()), (1, 80));
+    }
+
+    #[test]
+    fn cites_what_was_shown_alone() {
+        let recalled = recalled(&["One.", "Two.", "Three."]);
+        let found = cited(
+            [2, 9, 0].into_iter(),
+            "As [1] says, and [2], [17], [x].",
+            &recalled.messages,
+        );
+        let numbers: Vec<usize> = found.iter().map(|citation| citation.number).collect();
+        assert_eq!(numbers, [2, 1]);
+        assert_eq!(found[0].ordinal(), MessageOrdinal(1));
+    }
+}

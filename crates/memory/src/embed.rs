@@ -1,0 +1,59 @@
+//! From texts to vectors: how near two of them are in meaning.
+//!
+//! * [`openai`]: vectors of a model behind an OpenAI-compatible service.
+//! * [`model2vec`]: vectors of a static model in a local folder: no network, thousands of texts a second.
+//!
+//! Without an embedder, related terms are found by how they are written and messages by their words.
+
+pub mod model2vec;
+pub mod openai;
+pub mod vector;
+
+use async_trait::async_trait;
+
+use crate::service::ServiceError;
+pub use model2vec::Model2VecEmbedder;
+pub use openai::OpenAiEmbedder;
+pub use vector::Vector;
+
+/// What turns texts into vectors.
+#[async_trait]
+pub trait Embedder: Send + Sync + std::fmt::Debug + 'static {
+    /// The model, as one text. Vectors of two identities are never compared.
+    fn identity(&self) -> String;
+
+    /// Texts of one call at most.
+    fn texts_max(&self) -> usize;
+
+    /// Bytes of all texts of one call at most; a single longer text is a call of its own.
+    fn bytes_max(&self) -> usize;
+
+    /// The cosine from which on a term may stand for another.
+    fn related_cosine_min(&self) -> f64;
+
+    /// The vectors of texts, in the same order, all of the same number of dimensions.
+    ///
+    /// # Errors
+    ///
+    /// [`EmbedError`], after all tries that make sense.
+    async fn embed(&self, texts: Vec<String>) -> Result<Vec<Vector>, EmbedError>;
+}
+
+/// Why there are no vectors.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EmbedError {
+    /// The service gave no answer.
+    #[error("embeddings: {0}")]
+    Service(#[from] ServiceError),
+    /// The folder of a model does not have what it should.
+    #[error("{place}: {reason}")]
+    Model {
+        /// The folder or file.
+        place: String,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// The vectors do not fit each other.
+    #[error("embeddings: {0}")]
+    Vectors(String),
+}

@@ -1,0 +1,70 @@
+//! What a service allows a minute, as it fills up second by second.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// What may be used at once, as seconds of what is allowed. Services allow more than this at once; less than they do
+/// leaves room for answers that are longer than expected.
+const BURST_SECONDS: f64 = 1.5;
+
+/// What the headers of an answer tell about one kind of limit.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct RateHeaders {
+    /// How many a minute.
+    pub limit_per_minute: Option<f64>,
+    /// How many are left now.
+    pub remaining: Option<f64>,
+}
+
+/// A bucket that fills evenly, and from which calls take.
+#[derive(Debug)]
+pub(super) struct Bucket {
+    per_second: f64,
+    level: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    /// A full bucket of so many a minute.
+    pub(super) fn new(per_minute: f64, now: Instant) -> Bucket {
+        let per_second = (per_minute / 60.0).max(1e-3);
+        Bucket {
+            per_second,
+            level: per_second * BURST_SECONDS,
+            at: now,
+        }
+    }
+
+    /// Takes an amount, also one that is not there; gives it back where it is below 0.
+    pub(super) fn take(&mut self, amount: f64) {
+        self.level -= amount;
+    }
+
+    /// When there will be `amount`, or the bucket full where that is less; `None` for now.
+    pub(super) fn full_at(&mut self, amount: f64, now: Instant) -> Option<Instant> {
+        self.fill(now);
+        let missing = amount.min(self.per_second * BURST_SECONDS) - self.level;
+        (missing > 1e-9).then(|| now + Duration::from_secs_f64((missing / self.per_second).min(3_600.0)))
+    }
+
+    /// Takes what headers tell. A limit that is known already is kept.
+    pub(super) fn heed(bucket: &mut Option<Bucket>, headers: RateHeaders, now: Instant) {
+        if bucket.is_none() {
+            *bucket = headers
+                .limit_per_minute
+                .filter(|limit| *limit > 0.0)
+                .map(|limit| Bucket::new(limit, now));
+        }
+        if let (Some(bucket), Some(remaining)) = (bucket, headers.remaining) {
+            bucket.fill(now);
+            bucket.level = bucket.level.min(remaining);
+        }
+    }
+
+    fn fill(&mut self, now: Instant) {
+        let filled = self.level + (now - self.at).as_secs_f64() * self.per_second;
+        self.level = filled.min(self.per_second * BURST_SECONDS);
+        self.at = now;
+    }
+}

@@ -1,0 +1,668 @@
+//! An OpenAI-compatible service: chat completions and embeddings, within what a [`Limiter`] allows, tried again where
+//! that makes sense.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use reqwest::header::HeaderMap;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::extract::Usage;
+use crate::extract::limiter::{Limiter, Permit, RateHeaders};
+
+/// Where models are asked for, unless another address is told.
+pub const BASE_URL_DEFAULT: &str = "https://api.openai.com/v1";
+
+/// Bytes of one answer at most.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// Tries of one request at most, rejected and failed ones included.
+const TRIES_MAX: u32 = 12;
+
+/// The pause after a failure that says nothing of one; doubles from try to try.
+const PAUSE_FIRST: Duration = Duration::from_millis(500);
+
+/// The longest such pause.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// How long the first connection to the service may take.
+const REACH_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Characters of one token, about: for estimates before the service has counted.
+pub const TOKEN_CHARACTERS: usize = 4;
+
+/// Where a model is.
+#[derive(Clone)]
+pub struct OpenAiSettings {
+    /// The address up to the version: `https://api.openai.com/v1`.
+    pub base_url: String,
+    /// The model's name.
+    pub model: String,
+    /// The key; none for a local service. Never printed, logged or stored.
+    pub key: Option<String>,
+    /// How long one call may take.
+    pub timeout: Duration,
+}
+
+impl std::fmt::Debug for OpenAiSettings {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("OpenAiSettings")
+            .field("base_url", &printable(&self.base_url))
+            .field("model", &self.model)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+impl OpenAiSettings {
+    /// What the environment says: `OPENAI_BASE_URL`, `OPENAI_MODEL`, and the key (see [`key_from_environment`]).
+    /// `None` where there is neither a key nor an address.
+    ///
+    /// # Errors
+    ///
+    /// [`ServiceError::Settings`] where the key's file cannot be read.
+    pub fn from_environment() -> Result<Option<OpenAiSettings>, ServiceError> {
+        let key = key_from_environment()?;
+        let base_url = variable("OPENAI_BASE_URL");
+        if key.is_none() && base_url.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(OpenAiSettings {
+            base_url: base_url.unwrap_or_else(|| BASE_URL_DEFAULT.to_owned()),
+            model: variable("OPENAI_MODEL").unwrap_or_else(|| "gpt-4o".to_owned()),
+            key,
+            timeout: Duration::from_secs(120),
+        }))
+    }
+}
+
+/// The key in `OPENAI_API_KEY`, or in the file that `OPENAI_API_KEY_FILE` names.
+///
+/// # Errors
+///
+/// [`ServiceError::Settings`] where that file cannot be read.
+pub fn key_from_environment() -> Result<Option<String>, ServiceError> {
+    match (variable("OPENAI_API_KEY"), variable("OPENAI_API_KEY_FILE")) {
+        (Some(key), _) => Ok(Some(key)),
+        (None, Some(file)) => {
+            let text = std::fs::read_to_string(&file).map_err(|error| {
+                ServiceError::Settings(format!("{file}, which OPENAI_API_KEY_FILE names: {error}"))
+            })?;
+            Ok(Some(text.trim().to_owned()))
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Why a service gave no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ServiceError {
+    /// It refused the request for good: a wrong key, model or address.
+    #[error(
+        "the model service refused the request ({status}): {reason}; check the address, the model's name and the key"
+    )]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// What it said.
+        reason: String,
+    },
+    /// It did not answer well, however often it was asked.
+    #[error("the model service did not answer after {tries} tries: {reason}")]
+    Unavailable {
+        /// How often it was asked.
+        tries: u32,
+        /// What happened the last time.
+        reason: String,
+    },
+    /// Nobody is there.
+    #[error(
+        "the model service at {base_url} cannot be reached: {reason}; is it running, and is the address right?"
+    )]
+    Unreachable {
+        /// Its address.
+        base_url: String,
+        /// What happened.
+        reason: String,
+    },
+    /// It cannot be asked at all.
+    #[error("{0}")]
+    Settings(String),
+}
+
+impl ServiceError {
+    /// The word that groups errors of this kind: `refused`, `unavailable`, `settings`.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            ServiceError::Refused { .. } => "refused",
+            ServiceError::Unavailable { .. } | ServiceError::Unreachable { .. } => "unavailable",
+            ServiceError::Settings(_) => "settings",
+        }
+    }
+}
+
+/// How a service is told what an answer must look like. Not all know the strictest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum AnswerForm {
+    /// `json_schema`, as the newest services know it.
+    Schema = 0,
+    /// `json_object` with a schema, as llama.cpp's Python server knows it.
+    Object = 1,
+    /// Nothing: the instructions alone say it.
+    Text = 2,
+}
+
+/// A chat completion to be asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct ChatRequest<'a> {
+    /// What the model is told.
+    pub instructions: &'a str,
+    /// What it is told that about.
+    pub text: &'a str,
+    /// The schema's name.
+    pub schema_name: &'a str,
+    /// What the answer must look like.
+    pub schema: &'a Value,
+    /// Tokens of the answer at most; the service's own limit, where `None`.
+    pub output_tokens_max: Option<u32>,
+}
+
+/// A service. Cheap to clone; all clones share one limiter.
+#[derive(Debug, Clone)]
+pub struct Service {
+    settings: OpenAiSettings,
+    client: reqwest::Client,
+    limiter: Limiter,
+    form: Arc<AtomicU8>,
+}
+
+/// An answer that tells what it cost.
+trait Priced: DeserializeOwned {
+    fn usage(&self) -> TokenUsage;
+}
+
+#[derive(Deserialize)]
+struct Completion {
+    choices: Vec<Choice>,
+    #[serde(default)]
+    usage: Option<TokenUsage>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    message: ChoiceMessage,
+}
+
+#[derive(Deserialize)]
+struct ChoiceMessage {
+    #[serde(default)]
+    content: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Embeddings {
+    data: Vec<Embedding>,
+    #[serde(default)]
+    usage: Option<TokenUsage>,
+}
+
+#[derive(Deserialize)]
+struct Embedding {
+    #[serde(default)]
+    index: Option<usize>,
+    embedding: Vec<f32>,
+}
+
+#[derive(Deserialize, Clone, Copy, Default)]
+struct TokenUsage {
+    #[serde(default)]
+    prompt_tokens: u64,
+    #[serde(default)]
+    completion_tokens: u64,
+}
+
+impl Priced for Completion {
+    fn usage(&self) -> TokenUsage {
+        self.usage.unwrap_or_default()
+    }
+}
+
+impl Priced for Embeddings {
+    fn usage(&self) -> TokenUsage {
+        self.usage.unwrap_or_default()
+    }
+}
+
+/// How one try ended.
+enum Tried<T> {
+    Answered(T),
+    Again { pause: Duration, reason: String },
+    Refused { status: u16, reason: String },
+}
+
+impl Service {
+    /// The service of `settings`, asked within what `limiter` allows.
+    ///
+    /// # Errors
+    ///
+    /// [`ServiceError::Settings`] where the address is none.
+    pub fn new(settings: OpenAiSettings, limiter: Limiter) -> Result<Service, ServiceError> {
+        // An error says that the process has a provider already, which does as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let address = reqwest::Url::parse(&settings.base_url);
+        let is_http = |url: &reqwest::Url| ["http", "https"].contains(&url.scheme());
+        if !address.as_ref().is_ok_and(is_http) {
+            return Err(ServiceError::Settings(format!(
+                "`{}` is no address such as {BASE_URL_DEFAULT}",
+                printable(&settings.base_url)
+            )));
+        }
+        let client = reqwest::Client::builder()
+            .timeout(settings.timeout)
+            .pool_max_idle_per_host(limiter.concurrency())
+            .tcp_nodelay(true)
+            .build()
+            .map_err(|error| ServiceError::Settings(format!("no HTTP client can be made: {error}")))?;
+        Ok(Service {
+            settings,
+            client,
+            limiter,
+            form: Arc::new(AtomicU8::new(AnswerForm::Schema as u8)),
+        })
+    }
+
+    /// The limiter of its calls.
+    pub fn limiter(&self) -> &Limiter {
+        &self.limiter
+    }
+
+    /// The model's name.
+    pub fn model(&self) -> &str {
+        &self.settings.model
+    }
+
+    /// Asks once whether anybody is there who knows the key. Costs no tokens.
+    ///
+    /// # Errors
+    ///
+    /// [`ServiceError::Unreachable`], and [`ServiceError::Refused`] for a key that is missing or wrong.
+    pub async fn reach(&self) -> Result<(), ServiceError> {
+        let mut request = self.client.get(self.address("models")).timeout(REACH_TIMEOUT);
+        if let Some(key) = &self.settings.key {
+            request = request.bearer_auth(key);
+        }
+        match request.send().await {
+            Ok(response) if [401, 403].contains(&response.status().as_u16()) => Err(ServiceError::Refused {
+                status: response.status().as_u16(),
+                reason: reason(&read_capped(response).await.unwrap_or_default()),
+            }),
+            // Whatever else it answers: it need not know this request.
+            Ok(_) => Ok(()),
+            Err(error) => Err(ServiceError::Unreachable {
+                base_url: printable(&self.settings.base_url),
+                reason: without_address(error),
+            }),
+        }
+    }
+
+    /// The text of a chat completion.
+    ///
+    /// # Errors
+    ///
+    /// [`ServiceError`], after all tries that make sense.
+    pub async fn chat(&self, request: &ChatRequest<'_>, usage: &mut Usage) -> Result<String, ServiceError> {
+        let prompt_tokens = (request.text.len() / TOKEN_CHARACTERS + 1) as u64;
+        loop {
+            let form = self.form();
+            let body = self.chat_body(request, form).to_string();
+            let completion: Result<Completion, ServiceError> =
+                self.post("chat/completions", body, prompt_tokens, usage).await;
+            match completion {
+                Ok(completion) => {
+                    let mut contents = completion
+                        .choices
+                        .into_iter()
+                        .filter_map(|choice| choice.message.content);
+                    return Ok(contents.next().unwrap_or_default());
+                }
+                // A service that does not know this way to ask for a form is asked in the next plainer one.
+                Err(ServiceError::Refused { status, reason })
+                    if [400, 422].contains(&status)
+                        && form != AnswerForm::Text
+                        && (reason.contains("response_format") || reason.contains("json_schema")) =>
+                {
+                    self.form.fetch_max(form as u8 + 1, Ordering::Relaxed);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn form(&self) -> AnswerForm {
+        match self.form.load(Ordering::Relaxed) {
+            0 => AnswerForm::Schema,
+            1 => AnswerForm::Object,
+            _ => AnswerForm::Text,
+        }
+    }
+
+    fn chat_body(&self, request: &ChatRequest<'_>, form: AnswerForm) -> Value {
+        let instructions = match form {
+            AnswerForm::Schema => request.instructions.to_owned(),
+            AnswerForm::Object | AnswerForm::Text => {
+                format!(
+                    "{}\n\nThe JSON's schema: {}",
+                    request.instructions, request.schema
+                )
+            }
+        };
+        let mut body = json!({
+            "model": self.settings.model,
+            "messages": [
+                { "role": "system", "content": instructions },
+                { "role": "user", "content": request.text },
+            ],
+            "temperature": 0,
+        });
+        match form {
+            AnswerForm::Schema => {
+                body["response_format"] = json!({
+                    "type": "json_schema",
+                    "json_schema": { "name": request.schema_name, "schema": request.schema },
+                });
+            }
+            AnswerForm::Object => {
+                body["response_format"] = json!({ "type": "json_object", "schema": request.schema });
+            }
+            AnswerForm::Text => {}
+        }
+        if let Some(tokens) = request.output_tokens_max {
+            body["max_tokens"] = tokens.into();
+        }
+        body
+    }
+
+    /// The vectors of texts, in the same order, of whatever length the model gives them.
+    ///
+    /// # Errors
+    ///
+    /// [`ServiceError`], after all tries that make sense.
+    pub async fn embeddings(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, ServiceError> {
+        let characters: usize = texts.iter().map(String::len).sum();
+        let body = json!({ "model": self.settings.model, "input": texts }).to_string();
+        let mut usage = Usage::default();
+        let tokens = (characters / TOKEN_CHARACTERS + 1) as u64;
+        let mut answer: Embeddings = self.post("embeddings", body, tokens, &mut usage).await?;
+        if answer.data.iter().all(|embedding| embedding.index.is_some()) {
+            answer.data.sort_by_key(|embedding| embedding.index);
+        }
+        if answer.data.len() != texts.len() {
+            return Err(ServiceError::Unavailable {
+                tries: 1,
+                reason: format!(
+                    "it gave {} embeddings for {} texts",
+                    answer.data.len(),
+                    texts.len()
+                ),
+            });
+        }
+        Ok(answer
+            .data
+            .into_iter()
+            .map(|embedding| embedding.embedding)
+            .collect())
+    }
+
+    fn address(&self, path: &str) -> String {
+        format!("{}/{path}", self.settings.base_url.trim_end_matches('/'))
+    }
+
+    /// Asks until there is an answer, or no more sense in asking.
+    async fn post<T: Priced>(
+        &self,
+        path: &str,
+        body: String,
+        prompt_tokens: u64,
+        usage: &mut Usage,
+    ) -> Result<T, ServiceError> {
+        let mut last_reason = String::new();
+        for tries in 1..=TRIES_MAX {
+            let permit = match tries {
+                1 => self.limiter.acquire(prompt_tokens).await,
+                _ => self.limiter.acquire_again(prompt_tokens).await,
+            };
+            match self.try_once::<T>(permit, path, body.clone(), tries).await {
+                Tried::Answered(answer) => {
+                    let told = answer.usage();
+                    usage.calls += 1;
+                    usage.input_tokens += told.prompt_tokens;
+                    usage.output_tokens += told.completion_tokens;
+                    return Ok(answer);
+                }
+                Tried::Refused { status, reason } => return Err(ServiceError::Refused { status, reason }),
+                Tried::Again { pause, reason } => {
+                    usage.retries += 1;
+                    last_reason = reason;
+                    // Its own wait, whatever the others do; it holds no slot.
+                    tokio::time::sleep(pause).await;
+                }
+            }
+        }
+        Err(ServiceError::Unavailable {
+            tries: TRIES_MAX,
+            reason: last_reason,
+        })
+    }
+
+    async fn try_once<T: Priced>(&self, permit: Permit, path: &str, body: String, tries: u32) -> Tried<T> {
+        let backoff = (PAUSE_FIRST * 2_u32.saturating_pow(tries - 1)).min(PAUSE_MAX);
+        let again = |permit, pause, reason| {
+            self.limiter.rejected_for(permit, pause);
+            Tried::Again { pause, reason }
+        };
+        let mut request = self
+            .client
+            .post(self.address(path))
+            .header("content-type", "application/json")
+            .body(body);
+        if let Some(key) = &self.settings.key {
+            request = request.bearer_auth(key);
+        }
+        let response = match request.send().await {
+            Ok(response) => response,
+            Err(error) => return again(permit, backoff, without_address(error)),
+        };
+        let status = response.status().as_u16();
+        self.limiter.heed(
+            rate_headers(response.headers(), "tokens"),
+            rate_headers(response.headers(), "requests"),
+        );
+        let told_pause = retry_after(response.headers());
+        let text = match read_capped(response).await {
+            Ok(text) => text,
+            Err(reason) => return again(permit, backoff, reason),
+        };
+        match status {
+            200..=299 => match serde_json::from_str::<T>(&text) {
+                Ok(answer) => {
+                    let usage = answer.usage();
+                    self.limiter
+                        .succeeded(permit, usage.prompt_tokens, usage.completion_tokens);
+                    Tried::Answered(answer)
+                }
+                Err(error) => again(
+                    permit,
+                    backoff,
+                    format!("its answer has not the form of {path}: {error}"),
+                ),
+            },
+            408 | 409 | 425 | 429 | 500..=599 => again(
+                permit,
+                told_pause.unwrap_or(backoff),
+                format!("status {status}: {}", reason(&text)),
+            ),
+            _ => {
+                self.limiter.succeeded(permit, 0, 0);
+                Tried::Refused {
+                    status,
+                    reason: reason(&text),
+                }
+            }
+        }
+    }
+}
+
+/// The JSON in an answer, which may stand in a fence of Markdown.
+///
+/// # Errors
+///
+/// What is wrong with it, in words.
+pub fn parse_answer<T: DeserializeOwned>(content: &str) -> Result<T, String> {
+    let text = content.trim();
+    let text = text
+        .strip_prefix("```json")
+        .or_else(|| text.strip_prefix("```"))
+        .unwrap_or(text);
+    let text = text.strip_suffix("```").unwrap_or(text);
+    serde_json::from_str(text).map_err(|error| error.to_string())
+}
+
+/// The body, unless it is over the limit.
+async fn read_capped(mut response: reqwest::Response) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    while let Some(part) = response.chunk().await.map_err(without_address)? {
+        bytes.extend_from_slice(&part);
+        if bytes.len() > ANSWER_BYTES_MAX {
+            return Err(format!("its answer has more than {ANSWER_BYTES_MAX} bytes"));
+        }
+    }
+    String::from_utf8(bytes).map_err(|_| "its answer is no UTF-8".to_owned())
+}
+
+/// The error in words, without the address, in which there may be secrets.
+fn without_address(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(&error);
+    while let Some(inner) = source {
+        text = format!("{text}: {inner}");
+        source = inner.source();
+    }
+    text
+}
+
+/// An address as it may be shown: without the name and the password that may stand in it.
+fn printable(base_url: &str) -> String {
+    let Ok(mut url) = reqwest::Url::parse(base_url) else {
+        return base_url.to_owned();
+    };
+    // An address that can have neither has none.
+    let _ = (url.set_username(""), url.set_password(None));
+    url.as_str().trim_end_matches('/').to_owned()
+}
+
+/// What a service says in an error's body, in one short line.
+fn reason(text: &str) -> String {
+    let parsed: Option<Value> = serde_json::from_str(text).ok();
+    let told = parsed.as_ref().and_then(|body| body["error"]["message"].as_str());
+    let line = told
+        .unwrap_or(text)
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    line.chars().take(300).collect()
+}
+
+/// `retry-after-ms`, or `retry-after` in seconds.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
+    let seconds = number("retry-after-ms")
+        .map(|millis| millis / 1_000.0)
+        .or_else(|| number("retry-after"))?;
+    Some(Duration::from_secs_f64(seconds.clamp(0.0, 3_600.0)))
+}
+
+/// `x-ratelimit-limit-tokens` and its like.
+fn rate_headers(headers: &HeaderMap, what: &str) -> RateHeaders {
+    let number = |part: &str| {
+        headers
+            .get(format!("x-ratelimit-{part}-{what}"))?
+            .to_str()
+            .ok()?
+            .parse::<f64>()
+            .ok()
+    };
+    RateHeaders {
+        limit_per_minute: number("limit"),
+        remaining: number("remaining"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limiter() -> Limiter {
+        Limiter::new(crate::extract::LimiterSettings::default())
+    }
+
+    fn settings(base_url: &str) -> OpenAiSettings {
+        OpenAiSettings {
+            base_url: base_url.to_owned(),
+            model: "m".to_owned(),
+            key: Some("a secret".to_owned()),
+            timeout: Duration::from_secs(1),
+        }
+    }
+
+    #[test]
+    fn hides_the_key() {
+        let service = Service::new(settings("https://models.example/v1"), limiter()).expect("an address");
+        assert!(!format!("{service:?}").contains("a secret"));
+    }
+
+    #[test]
+    fn hides_a_password_in_the_address() {
+        assert_eq!(
+            printable("http://ada:secret@models.example/v1"),
+            "http://models.example/v1"
+        );
+        assert_eq!(printable("http://127.0.0.1:8080/v1"), "http://127.0.0.1:8080/v1");
+    }
+
+    #[test]
+    fn refuses_what_is_no_address() {
+        for wrong in ["models.example", "/v1", "file:///etc/passwd", ""] {
+            let error = Service::new(settings(wrong), limiter()).expect_err("no address");
+            assert!(error.to_string().contains(BASE_URL_DEFAULT), "{error}");
+        }
+    }
+
+    #[test]
+    fn reads_headers() {
+        let mut headers = HeaderMap::new();
+        headers.insert("retry-after", "2".parse().expect("a value"));
+        assert_eq!(retry_after(&headers), Some(Duration::from_secs(2)));
+        headers.insert("retry-after-ms", "1500".parse().expect("a value"));
+        assert_eq!(retry_after(&headers), Some(Duration::from_millis(1_500)));
+        headers.insert("x-ratelimit-remaining-tokens", "77".parse().expect("a value"));
+        assert_eq!(rate_headers(&headers, "tokens").remaining, Some(77.0));
+        assert_eq!(rate_headers(&headers, "requests"), RateHeaders::default());
+    }
+
+    #[test]
+    fn reads_answers() {
+        let parsed: Value = parse_answer("```json\n{\"topics\": [\"bees\"]}\n```").expect("JSON");
+        assert_eq!(parsed["topics"][0], "bees");
+        assert!(parse_answer::<Value>("{\"topics\": [\"be").is_err());
+    }
+}

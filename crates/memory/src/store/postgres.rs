@@ -1,0 +1,209 @@
+//! The knowledge base in a PostgreSQL database, in a schema of its own: `gristmill_memory`.
+//!
+//! Every commit writes its rows by one statement a table, from arrays. One transaction writes at a time, in all
+//! processes; queries run beside it on other connections.
+
+mod connection;
+mod index;
+mod open;
+mod read;
+mod remove;
+mod rows;
+mod vectors;
+mod write;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::Mutex;
+
+use crate::embed::Vector;
+use crate::error::MemoryError;
+use crate::knowledge::{RefOrdinal, SemanticRef};
+use crate::message::MessageOrdinal;
+use crate::store::{
+    Applied, Change, Columns, KnowledgeStats, KnowledgeStore, Postings, RelatedTerm, Source, StoredFailure,
+    StoredMessage, VectorCursor, VectorModel, VectorTexts,
+};
+use connection::Database;
+
+/// What a text is found by.
+type Digest = Vec<u8>;
+
+/// Bytes of a digest. Two of a billion texts have the same one with a chance of 1 in 10^21.
+const DIGEST_BYTES: usize = 16;
+
+/// The digest of a text.
+fn digest(text: &str) -> Digest {
+    crate::digest::bytes_of(text.as_bytes())[..DIGEST_BYTES].to_vec()
+}
+
+/// PostgreSQL keeps no NUL in a text.
+fn without_nul(text: String) -> String {
+    match text.contains('\0') {
+        true => text.replace('\0', "\u{fffd}"),
+        false => text,
+    }
+}
+
+/// A knowledge base in a PostgreSQL database. Cheap to clone; all clones are one.
+#[derive(Debug, Clone)]
+pub struct PostgresKnowledge {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    database: Database,
+    /// Held by the one that writes, so that the others wait here and not on a connection each.
+    writing: Mutex<()>,
+    columns: Mutex<Arc<Columns>>,
+}
+
+impl PostgresKnowledge {
+    /// Opens the knowledge base at an address such as `postgresql://user@host/database`; makes it where there is
+    /// none, if `create` says so. The password may stand in `PGPASSWORD`.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError::Missing`], [`MemoryError::NewerSchema`], [`MemoryError::Database`].
+    pub async fn open(url: &str, create: bool) -> Result<PostgresKnowledge, MemoryError> {
+        let database = Database::of(url)?;
+        open::set_up(&database, create)
+            .await
+            .map_err(|failure| database.error(failure))?;
+        Ok(PostgresKnowledge {
+            shared: Arc::new(Shared {
+                database,
+                writing: Mutex::new(()),
+                // No knowledge base has been rewritten -1 times: the first use reads all.
+                columns: Mutex::new(Arc::new(Columns::new(-1))),
+            }),
+        })
+    }
+}
+
+/// Runs a query on a connection of its own: `read!(self, connection => query)`.
+macro_rules! read {
+    ($self:ident, $connection:ident => $query:expr) => {{
+        let database = &$self.shared.database;
+        let answer = async {
+            let $connection = &database.connection().await?;
+            $query.await
+        };
+        answer.await.map_err(|failure| database.error(failure))
+    }};
+}
+
+#[async_trait]
+impl KnowledgeStore for PostgresKnowledge {
+    async fn apply(&self, changes: Vec<Change>) -> Result<Applied, MemoryError> {
+        let _turn = self.shared.writing.lock().await;
+        let database = &self.shared.database;
+        write::apply(database, changes)
+            .await
+            .map_err(|failure| database.error(failure))
+    }
+
+    async fn columns(&self) -> Result<Arc<Columns>, MemoryError> {
+        let database = &self.shared.database;
+        // Held while reading, so that two callers do not read the same.
+        let mut columns = self.shared.columns.lock().await;
+        let newer = async {
+            let mut connection = database.connection().await?;
+            read::columns(&mut connection, &columns).await
+        };
+        if let Some(newer) = newer.await.map_err(|failure| database.error(failure))? {
+            *columns = Arc::new(newer);
+        }
+        Ok(columns.clone())
+    }
+
+    async fn postings(&self, terms: Vec<String>) -> Result<Vec<Postings>, MemoryError> {
+        read!(self, connection => read::postings(connection, &terms))
+    }
+
+    async fn aliases(&self, terms: Vec<String>) -> Result<Vec<Option<Vec<RelatedTerm>>>, MemoryError> {
+        read!(self, connection => read::aliases(connection, &terms))
+    }
+
+    async fn similar_terms(&self, terms: Vec<String>) -> Result<Vec<Vec<RelatedTerm>>, MemoryError> {
+        read!(self, connection => read::similar_terms(connection, &terms))
+    }
+
+    async fn search_text(&self, text: &str, limit: usize) -> Result<Vec<(MessageOrdinal, f64)>, MemoryError> {
+        read!(self, connection => read::search_text(connection, text, limit))
+    }
+
+    async fn texts_without_vectors(
+        &self,
+        model: &str,
+        cursor: VectorCursor,
+        limit: usize,
+    ) -> Result<VectorTexts, MemoryError> {
+        read!(self, connection => vectors::texts_without(connection, model, cursor, limit))
+    }
+
+    async fn nearest_terms(
+        &self,
+        model: &str,
+        vectors: Vec<Vector>,
+        limit: usize,
+        cosine_min: f64,
+    ) -> Result<Vec<Vec<RelatedTerm>>, MemoryError> {
+        read!(self, connection => vectors::nearest_terms(connection, model, &vectors, limit, cosine_min))
+    }
+
+    async fn nearest_messages(
+        &self,
+        model: &str,
+        vector: Vector,
+        limit: usize,
+        cosine_min: f64,
+    ) -> Result<Vec<(MessageOrdinal, f64)>, MemoryError> {
+        read!(self, connection => vectors::nearest_messages(connection, model, &vector, limit, cosine_min))
+    }
+
+    async fn vector_models(&self) -> Result<Vec<VectorModel>, MemoryError> {
+        read!(self, connection => vectors::models(connection))
+    }
+
+    async fn messages(&self, ordinals: Vec<MessageOrdinal>) -> Result<Vec<StoredMessage>, MemoryError> {
+        read!(self, connection => read::messages(connection, &ordinals))
+    }
+
+    async fn refs(&self, ordinals: Vec<RefOrdinal>) -> Result<Vec<SemanticRef>, MemoryError> {
+        read!(self, connection => read::refs(connection, &ordinals))
+    }
+
+    async fn sources(&self) -> Result<Vec<Source>, MemoryError> {
+        read!(self, connection => read::sources(connection, None))
+    }
+
+    async fn source(&self, name: &str) -> Result<Option<Source>, MemoryError> {
+        let mut found = read!(self, connection => read::sources(connection, Some(name)))?;
+        Ok(found.pop())
+    }
+
+    async fn source_messages(
+        &self,
+        name: &str,
+        from_position: u32,
+        limit: u32,
+    ) -> Result<Vec<StoredMessage>, MemoryError> {
+        read!(self, connection => read::source_messages(connection, name, from_position, limit))
+    }
+
+    async fn failures(&self) -> Result<Vec<StoredFailure>, MemoryError> {
+        read!(self, connection => read::failures(connection))
+    }
+
+    async fn all_aliases(&self) -> Result<Vec<(String, RelatedTerm)>, MemoryError> {
+        read!(self, connection => read::all_aliases(connection))
+    }
+
+    async fn stats(&self) -> Result<KnowledgeStats, MemoryError> {
+        let columns = self.columns().await?;
+        read!(self, connection => read::stats(connection, &columns))
+    }
+}

@@ -1,0 +1,148 @@
+//! Connections to the database: where it is, the pool that keeps them, and what can go wrong with them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use deadpool_postgres::{
+    Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
+};
+use tokio_postgres::{Config, NoTls};
+
+use crate::error::MemoryError;
+use crate::limits::{CONNECT_TIMEOUT_MS, POSTGRES_CONNECTIONS_MAX};
+use crate::place::without_password;
+
+/// What every connection is told first. Queries here are short, and compiling them takes longer than they do.
+const SETTINGS: &str =
+    "SET search_path = gristmill_memory; SET jit = off; SET application_name = 'gristmill memory'";
+
+/// Why an operation on the database did not succeed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// What the database said, or the connection to it.
+    Database(tokio_postgres::Error),
+    /// There is no connection to be had.
+    Connection(String),
+    /// Stored text that does not have its form: somebody else wrote it.
+    Damaged(String),
+    /// A change that does not fit what is stored.
+    Refused(MemoryError),
+}
+
+pub(super) type Result<T> = std::result::Result<T, Failure>;
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Failure::Database(error)
+    }
+}
+
+impl From<PoolError> for Failure {
+    fn from(error: PoolError) -> Self {
+        match error {
+            PoolError::Backend(error) => Failure::Database(error),
+            PoolError::Timeout(_) => Failure::Connection(format!(
+                "there was no answer, or no free connection, within {} s",
+                CONNECT_TIMEOUT_MS / 1_000
+            )),
+            other => Failure::Connection(in_words(&other)),
+        }
+    }
+}
+
+impl From<MemoryError> for Failure {
+    fn from(error: MemoryError) -> Self {
+        Failure::Refused(error)
+    }
+}
+
+/// A damaged piece of what is stored.
+pub(super) fn damaged(what: &str, reason: impl std::fmt::Display) -> Failure {
+    Failure::Damaged(format!("{what} is damaged: {reason}"))
+}
+
+/// A database, and the connections to it.
+#[derive(Debug)]
+pub(super) struct Database {
+    pool: Pool,
+    /// The address without its password.
+    shown: PathBuf,
+}
+
+impl Database {
+    /// The database of an address. Nothing is connected yet.
+    pub(super) fn of(url: &str) -> std::result::Result<Database, MemoryError> {
+        let shown = PathBuf::from(without_password(url));
+        let refused = |reason: String| MemoryError::Database {
+            path: shown.clone(),
+            reason,
+        };
+        let mut config: Config = url.parse().map_err(|error| {
+            refused(format!(
+                "{}; write postgresql://user@host/database",
+                in_words(&error)
+            ))
+        })?;
+        if config.get_hosts().is_empty() {
+            config.host("localhost");
+        }
+        if config.get_user().is_none() {
+            config.user(std::env::var("USER").unwrap_or_else(|_| "postgres".to_owned()));
+        }
+        if config.get_password().is_none()
+            && let Ok(password) = std::env::var("PGPASSWORD")
+        {
+            config.password(password);
+        }
+        let timeout = Duration::from_millis(CONNECT_TIMEOUT_MS);
+        config.connect_timeout(timeout);
+        let recycling = ManagerConfig {
+            recycling_method: RecyclingMethod::Fast,
+        };
+        let pool = Pool::builder(Manager::from_config(config, NoTls, recycling))
+            .max_size(POSTGRES_CONNECTIONS_MAX)
+            .runtime(Runtime::Tokio1)
+            .wait_timeout(Some(timeout))
+            .create_timeout(Some(timeout))
+            .post_create(Hook::async_fn(|client, _| {
+                Box::pin(async move { client.batch_execute(SETTINGS).await.map_err(HookError::Backend) })
+            }))
+            .build()
+            .map_err(|error| refused(error.to_string()))?;
+        Ok(Database { pool, shown })
+    }
+
+    /// A connection, for as long as it is held.
+    pub(super) async fn connection(&self) -> Result<Object> {
+        Ok(self.pool.get().await?)
+    }
+
+    /// The address without its password.
+    pub(super) fn shown(&self) -> PathBuf {
+        self.shown.clone()
+    }
+
+    /// A failure as those see it who asked.
+    pub(super) fn error(&self, failure: Failure) -> MemoryError {
+        let reason = match failure {
+            Failure::Refused(error) => return error,
+            Failure::Database(error) => in_words(&error),
+            Failure::Connection(reason) | Failure::Damaged(reason) => reason,
+        };
+        MemoryError::Database {
+            path: self.shown(),
+            reason,
+        }
+    }
+}
+
+/// An error and what it came from, in one line.
+pub(super) fn in_words(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text = format!("{text}: {inner}");
+        source = inner.source();
+    }
+    text
+}

@@ -1,0 +1,247 @@
+//! Writing: all changes of one call in one transaction, gathered and written by a few statements.
+
+use deadpool_postgres::Transaction;
+
+use super::connection::{Database, Result, damaged};
+use super::rows::Rows;
+use super::{digest, index, remove, vectors, without_nul};
+use crate::error::MemoryError;
+use crate::knowledge::Knowledge;
+use crate::limits::POSTGRES_ROWS_BYTES_MAX;
+use crate::store::posting::NewPostings;
+use crate::store::{Applied, Change, Learned, NewMessage, NewSource};
+
+/// Carries out changes, in order, in one transaction.
+pub(super) async fn apply(database: &Database, changes: Vec<Change>) -> Result<Applied> {
+    let mut connection = database.connection().await?;
+    let transaction = connection.transaction().await?;
+    let mut writing = Writing::begin(&transaction).await?;
+    for change in changes {
+        writing.change(change).await?;
+    }
+    let applied = writing.finish().await?;
+    transaction.commit().await?;
+    Ok(applied)
+}
+
+/// A transaction under way.
+struct Writing<'a> {
+    transaction: &'a Transaction<'a>,
+    next_message: u32,
+    next_ref: u32,
+    rewrites: i64,
+    /// Not written yet.
+    rows: Rows,
+    postings: NewPostings,
+    applied: Applied,
+}
+
+impl<'a> Writing<'a> {
+    /// Takes the lock of those that write.
+    async fn begin(transaction: &'a Transaction<'a>) -> Result<Self> {
+        let row = transaction
+            .query_one(
+                "SELECT next_message, next_ref, rewrites FROM counter FOR UPDATE",
+                &[],
+            )
+            .await?;
+        Ok(Writing {
+            transaction,
+            next_message: row.try_get::<_, i64>(0)? as u32,
+            next_ref: row.try_get::<_, i64>(1)? as u32,
+            rewrites: row.try_get(2)?,
+            rows: Rows::default(),
+            postings: NewPostings::default(),
+            applied: Applied::default(),
+        })
+    }
+
+    async fn change(&mut self, change: Change) -> Result<()> {
+        match change {
+            Change::Begin(source) => self.begin_source(source).await,
+            Change::Append {
+                source,
+                first_position,
+                messages,
+            } => self.append(&source, first_position, messages).await,
+            Change::Learn { source, learned } => self.learn(&source, learned).await,
+            Change::Complete { source } => {
+                let (id, _) = self.source(&source).await?;
+                let statement = "UPDATE source SET complete = true WHERE id = $1";
+                self.transaction.execute(statement, &[&id]).await?;
+                Ok(())
+            }
+            Change::Delete { source } => {
+                let (id, _) = self.source(&source).await?;
+                // What is to be deleted may have been added by this call.
+                self.write().await?;
+                self.applied.refs_deleted += remove::source(self.transaction, id).await?;
+                self.rewrites += 1;
+                Ok(())
+            }
+            Change::Alias { term, related } => {
+                self.rows.alias(&term, &related);
+                Ok(())
+            }
+            Change::Vectors { model, vectors } => {
+                // The terms may have been added by this call.
+                self.write().await?;
+                vectors::write(self.transaction, &model, &vectors).await
+            }
+        }
+    }
+
+    async fn begin_source(&mut self, source: NewSource) -> Result<()> {
+        let name = without_nul(source.name);
+        let statement = self
+            .transaction
+            .prepare_cached(
+                "INSERT INTO source (name_digest, name, format, digest, settings, complete, messages, zone_minutes,
+                                     ingested_at)
+                 VALUES ($1, $2, $3, $4, $5, false, 0, $6, $7) ON CONFLICT (name_digest) DO NOTHING",
+            )
+            .await?;
+        let inserted = self
+            .transaction
+            .execute(
+                &statement,
+                &[
+                    &digest(&name),
+                    &name,
+                    &without_nul(source.format),
+                    &without_nul(source.digest),
+                    &without_nul(source.settings),
+                    &source.zone_minutes,
+                    &source.ingested_at.0,
+                ],
+            )
+            .await?;
+        if inserted == 0 {
+            return Err(MemoryError::invalid(
+                name,
+                "there is a source of that name already; delete it in the same call to replace it",
+            )
+            .into());
+        }
+        Ok(())
+    }
+
+    /// The id of a source, and how many messages it has.
+    async fn source(&self, name: &str) -> Result<(i64, u32)> {
+        let statement = self
+            .transaction
+            .prepare_cached("SELECT id, messages FROM source WHERE name_digest = $1")
+            .await?;
+        let key = digest(&without_nul(name.to_owned()));
+        let row = self.transaction.query_opt(&statement, &[&key]).await?;
+        let row = row.ok_or_else(|| MemoryError::SourceUnknown(name.to_owned()))?;
+        Ok((row.try_get(0)?, row.try_get::<_, i64>(1)? as u32))
+    }
+
+    async fn append(&mut self, source: &str, first: u32, messages: Vec<NewMessage>) -> Result<()> {
+        let (id, stored) = self.source(source).await?;
+        if first != stored {
+            return Err(MemoryError::invalid(
+                source,
+                format!("it has {stored} messages, and the next to be added is number {first}"),
+            )
+            .into());
+        }
+        let count = messages.len() as u32;
+        for (position, message) in (first..).zip(messages) {
+            let ordinal = self.next_message;
+            self.next_message += 1;
+            self.rows
+                .message(ordinal, id, position, &message.message)
+                .map_err(|error| damaged("a message", error))?;
+            for failure in message.failures {
+                self.rows
+                    .failure(ordinal, failure.chunk, failure.error, failure.at);
+            }
+            for (chunk, knowledge) in message.knowledge {
+                self.add_knowledge(ordinal, chunk, &knowledge)?;
+            }
+            if self.rows.bytes() > POSTGRES_ROWS_BYTES_MAX {
+                self.rows.write(self.transaction).await?;
+            }
+        }
+        let statement = "UPDATE source SET messages = messages + $2 WHERE id = $1";
+        self.transaction
+            .execute(statement, &[&id, &i64::from(count)])
+            .await?;
+        self.applied.messages += count;
+        Ok(())
+    }
+
+    async fn learn(&mut self, source: &str, learned: Vec<Learned>) -> Result<()> {
+        let (id, _) = self.source(source).await?;
+        self.rows.write(self.transaction).await?;
+        let positions: Vec<i64> = learned
+            .iter()
+            .map(|learned| i64::from(learned.position))
+            .collect();
+        let statement = self
+            .transaction
+            .prepare_cached(
+                "SELECT message.ordinal FROM unnest($2::bigint[]) WITH ORDINALITY AS wanted (position, place)
+                 LEFT JOIN message ON message.source = $1 AND message.position = wanted.position ORDER BY place",
+            )
+            .await?;
+        let rows = self.transaction.query(&statement, &[&id, &positions]).await?;
+        let (mut messages, mut chunks) = (Vec::new(), Vec::new());
+        for (row, learned) in rows.iter().zip(learned) {
+            let Some(ordinal) = row.try_get::<_, Option<i64>>(0)? else {
+                return Err(MemoryError::invalid(
+                    source,
+                    format!("it has no message number {} to learn about", learned.position),
+                )
+                .into());
+            };
+            messages.push(ordinal);
+            chunks.push(i64::from(learned.chunk));
+            self.add_knowledge(ordinal as u32, learned.chunk, &learned.knowledge)?;
+        }
+        let statement =
+            "DELETE FROM failure USING unnest($1::bigint[], $2::bigint[]) AS learned (message, chunk)
+                         WHERE failure.message = learned.message AND failure.chunk = learned.chunk";
+        self.transaction.execute(statement, &[&messages, &chunks]).await?;
+        Ok(())
+    }
+
+    /// Adds refs to one chunk: one row for all of them, and their terms to what is to be written.
+    fn add_knowledge(&mut self, message: u32, chunk: u32, knowledge: &[Knowledge]) -> Result<()> {
+        if knowledge.is_empty() {
+            return Ok(());
+        }
+        self.rows
+            .knowledge(self.next_ref, message, chunk, knowledge)
+            .map_err(|reason| damaged("knowledge", reason))?;
+        for (ordinal, item) in (self.next_ref..).zip(knowledge) {
+            self.postings.add(ordinal, item);
+        }
+        self.next_ref += knowledge.len() as u32;
+        self.applied.refs += knowledge.len() as u32;
+        Ok(())
+    }
+
+    /// Writes all that was gathered.
+    async fn write(&mut self) -> Result<()> {
+        self.rows.write(self.transaction).await?;
+        index::write(self.transaction, &mut self.postings).await
+    }
+
+    async fn finish(mut self) -> Result<Applied> {
+        self.write().await?;
+        self.transaction
+            .execute(
+                "UPDATE counter SET next_message = $1, next_ref = $2, rewrites = $3",
+                &[
+                    &i64::from(self.next_message),
+                    &i64::from(self.next_ref),
+                    &self.rewrites,
+                ],
+            )
+            .await?;
+        Ok(self.applied)
+    }
+}

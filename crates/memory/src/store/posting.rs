@@ -1,0 +1,171 @@
+//! Postings as they are stored: segments of ascending refs as LEB128 differences.
+
+use std::collections::HashMap;
+
+use crate::knowledge::Knowledge;
+use crate::limits::SEGMENT_REFS_MAX;
+use crate::property::{Property, terms};
+
+/// The refs of one term in one role that are not stored yet, by role.
+pub(super) type NewRefs = Vec<(Property, Vec<u32>)>;
+
+/// What a transaction adds to the postings, ascending.
+#[derive(Debug, Default)]
+pub(super) struct NewPostings(HashMap<String, NewRefs>);
+
+impl NewPostings {
+    /// Adds a ref under all its terms. Above all refs that were added before.
+    pub(super) fn add(&mut self, ordinal: u32, knowledge: &Knowledge) {
+        terms(knowledge, |property, term| {
+            let properties = self.0.entry(term).or_default();
+            match properties.iter_mut().find(|(found, _)| *found == property) {
+                Some((_, refs)) => refs.push(ordinal),
+                None => properties.push((property, vec![ordinal])),
+            }
+        });
+    }
+
+    /// Takes all of it, in the order of the terms, so that equal commits write equal stores.
+    pub(super) fn take(&mut self) -> Vec<(String, NewRefs)> {
+        let mut postings: Vec<_> = std::mem::take(&mut self.0).into_iter().collect();
+        postings.sort_unstable_by(|left, right| left.0.cmp(&right.0));
+        postings
+    }
+}
+
+/// A segment: its key is its first ref.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Segment {
+    pub(super) first: u32,
+    pub(super) last: u32,
+    pub(super) count: u32,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Segment {
+    /// The segment of some refs, ascending; `None` of none.
+    pub(super) fn of(refs: &[u32]) -> Option<Segment> {
+        let (&first, &last) = (refs.first()?, refs.last()?);
+        let mut bytes = Vec::new();
+        encode(first, &refs[1..], &mut bytes);
+        Some(Segment {
+            first,
+            last,
+            count: refs.len() as u32,
+            bytes,
+        })
+    }
+
+    /// Adds refs, ascending and not below its own, while it has room. Gives back those that are left.
+    pub(super) fn extend<'a>(&mut self, refs: &'a [u32]) -> &'a [u32] {
+        let room = SEGMENT_REFS_MAX.saturating_sub(self.count as usize);
+        let (added, rest) = refs.split_at(refs.len().min(room));
+        if let Some(&last) = added.last() {
+            encode(self.last, added, &mut self.bytes);
+            self.last = last;
+            self.count += added.len() as u32;
+        }
+        rest
+    }
+
+    /// Cuts ascending refs into segments.
+    pub(super) fn cut(mut refs: &[u32]) -> Vec<Segment> {
+        let mut segments = Vec::new();
+        while !refs.is_empty() {
+            let mut count = refs.len().min(SEGMENT_REFS_MAX);
+            // A ref that stands there twice does not begin a segment whose key is taken.
+            while count < refs.len() && refs[count] == refs[count - 1] {
+                count += 1;
+            }
+            segments.extend(Segment::of(&refs[..count]));
+            refs = &refs[count..];
+        }
+        segments
+    }
+}
+
+/// Appends the differences of `refs` to `previous` and to each other.
+fn encode(previous: u32, refs: &[u32], bytes: &mut Vec<u8>) {
+    let mut previous = previous;
+    for &ordinal in refs {
+        let mut difference = ordinal - previous;
+        while difference >= 0x80 {
+            bytes.push(difference as u8 | 0x80);
+            difference >>= 7;
+        }
+        bytes.push(difference as u8);
+        previous = ordinal;
+    }
+}
+
+/// Appends the refs of a segment: its first one, and those that `bytes` tells the differences of. `None` where the
+/// bytes are no such segment; some refs may have been appended then.
+pub(super) fn decode(first: u32, bytes: &[u8], refs: &mut Vec<u32>) -> Option<()> {
+    refs.push(first);
+    let (mut last, mut difference, mut shift) = (first, 0_u32, 0_u32);
+    for &byte in bytes {
+        let bits = u32::from(byte & 0x7f);
+        if shift > 28 || (shift == 28 && bits > 0xf) {
+            return None;
+        }
+        difference |= bits << shift;
+        if byte & 0x80 != 0 {
+            shift += 7;
+            continue;
+        }
+        last = last.checked_add(difference)?;
+        refs.push(last);
+        (difference, shift) = (0, 0);
+    }
+    (shift == 0).then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use gristmill_model::{Rng, SplitMix64};
+
+    use super::*;
+
+    #[test]
+    fn gives_back_what_was_encoded() {
+        let mut rng = SplitMix64::new(1);
+        for _ in 0..500 {
+            let mut refs: Vec<u32> = (0..1 + rng.below(40))
+                .map(|_| {
+                    let bits = rng.below(33);
+                    rng.below(1 << bits) as u32
+                })
+                .collect();
+            refs.sort_unstable();
+            let mut bytes = Vec::new();
+            encode(refs[0], &refs[1..], &mut bytes);
+            let mut decoded = Vec::new();
+            assert_eq!(decode(refs[0], &bytes, &mut decoded), Some(()));
+            assert_eq!(decoded, refs);
+        }
+    }
+
+    #[test]
+    fn cuts_and_extends() {
+        let refs: Vec<u32> = (0..1_200).flat_map(|ordinal| [ordinal, ordinal]).collect();
+        let segments = Segment::cut(&refs);
+        assert!(segments.windows(2).all(|pair| pair[0].last < pair[1].first));
+        let mut found = Vec::new();
+        for segment in &segments {
+            decode(segment.first, &segment.bytes, &mut found).expect("a segment");
+        }
+        assert_eq!(found, refs);
+        let mut segment = Segment::of(&refs[..500]).expect("refs");
+        let rest = segment.extend(&refs[500..600]);
+        assert_eq!((segment.count as usize, rest.len()), (SEGMENT_REFS_MAX, 88));
+        assert_eq!(segment.last, refs[511]);
+    }
+
+    #[test]
+    fn refuses_what_is_no_segment() {
+        let mut refs = Vec::new();
+        assert_eq!(decode(0, &[0x80], &mut refs), None, "cut in a number");
+        assert_eq!(decode(u32::MAX, &[1], &mut refs), None, "past the last number");
+        assert_eq!(decode(0, &[0xff; 6], &mut refs), None, "too long a number");
+    }
+}

@@ -1,0 +1,404 @@
+//! When a schedule is due: cron expressions in a time zone, and fixed intervals.
+//!
+//! A cron expression has five fields (minute, hour, day of month, month, day of week) or six, with seconds first, as
+//! the Open Cron Pattern Specification has them (<https://github.com/open-source-cron/ocps>): ranges, steps, lists,
+//! `L`, `#`, `W`, names, and `@daily` with its kin.
+//!
+//! On the two edges of daylight saving, what names fixed times (`30 2 * * *`) happens once a day: in the hour
+//! that is left out, at the first moment after it; in the hour that comes twice, the first time. What repeats
+//! (`*/5 * * * *`) keeps its rhythm: it skips the hour that is left out, and happens in both hours of the one that
+//! comes twice. So does Vixie cron.
+
+use std::fmt;
+use std::str::FromStr as _;
+
+use chrono::{DateTime, LocalResult, NaiveDateTime, Offset as _, TimeDelta, TimeZone as _, Utc};
+use chrono_tz::Tz;
+use croner::Cron;
+use croner::parser::{CronParser, Seconds};
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Timestamp;
+use crate::limits::INTERVAL_MS_MIN;
+
+/// Why a recurrence was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidRecurrence {
+    /// The expression cannot be read.
+    #[error(
+        "`{expression}` is not a cron expression: {reason}; write minute, hour, day of month, month and day of week, as \
+         in `30 4 * * mon-fri`"
+    )]
+    Cron {
+        /// What was given.
+        expression: String,
+        /// What the parser said.
+        reason: String,
+    },
+    /// There is no such time zone.
+    #[error("there is no time zone `{0}`; write a name of the IANA database, as in `Europe/Berlin` or `UTC`")]
+    TimeZone(String),
+    /// The interval is too short.
+    #[error("an interval is at least {INTERVAL_MS_MIN} ms; this one is {0} ms")]
+    Interval(u64),
+    /// No moment matches.
+    #[error("`{0}` never happens")]
+    Never(String),
+}
+
+/// A recurrence as people write it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecurrenceRule {
+    /// By a cron expression.
+    Cron {
+        /// Five or six fields, or a nickname: `30 4 * * mon-fri`, `@daily`.
+        expression: String,
+        /// Whose clocks are meant, by the name in the IANA database: `Europe/Berlin`, `UTC`.
+        time_zone: String,
+    },
+    /// At a fixed interval.
+    Every {
+        /// Milliseconds, at least [`INTERVAL_MS_MIN`].
+        interval_ms: u64,
+    },
+}
+
+impl RecurrenceRule {
+    /// Reads the rule. Intervals are counted from `anchor`, one interval after which is the first moment.
+    pub fn recurrence(&self, anchor: Timestamp) -> Result<Recurrence, InvalidRecurrence> {
+        match self {
+            RecurrenceRule::Cron {
+                expression,
+                time_zone,
+            } => Recurrence::cron(expression, time_zone),
+            RecurrenceRule::Every { interval_ms } => Recurrence::every(*interval_ms, anchor),
+        }
+    }
+}
+
+impl fmt::Display for RecurrenceRule {
+    /// As in a listing: `30 4 * * mon-fri (Europe/Berlin)`, `every 90s`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecurrenceRule::Cron {
+                expression,
+                time_zone,
+            } => write!(formatter, "{expression} ({time_zone})"),
+            RecurrenceRule::Every { interval_ms } if interval_ms.is_multiple_of(1_000) => {
+                write!(formatter, "every {}s", interval_ms / 1_000)
+            }
+            RecurrenceRule::Every { interval_ms } => write!(formatter, "every {interval_ms}ms"),
+        }
+    }
+}
+
+/// When something happens again and again.
+#[derive(Debug, Clone)]
+pub struct Recurrence(Rule);
+
+#[derive(Debug, Clone)]
+enum Rule {
+    Cron {
+        cron: Box<Cron>,
+        zone: Tz,
+        is_fixed: bool,
+    },
+    Every {
+        interval_ms: i64,
+        anchor: Timestamp,
+    },
+}
+
+/// A step of the search for a change of the offset. Changes lie at least weeks apart, in every zone.
+const SEARCH_STEP: TimeDelta = TimeDelta::days(1);
+
+impl Recurrence {
+    /// By a cron expression, on the clocks of a time zone (`Europe/Berlin`, `UTC`).
+    pub fn cron(expression: &str, time_zone: &str) -> Result<Recurrence, InvalidRecurrence> {
+        let zone = Tz::from_str(time_zone).map_err(|_| InvalidRecurrence::TimeZone(cut(time_zone)))?;
+        let parser = CronParser::builder().seconds(Seconds::Optional).build();
+        let cron = parser
+            .parse(expression)
+            .map_err(|error| InvalidRecurrence::Cron {
+                expression: cut(expression),
+                reason: error.to_string().trim_end_matches('.').to_owned(),
+            })?;
+        let recurrence = Recurrence(Rule::Cron {
+            cron: Box::new(cron),
+            zone,
+            is_fixed: is_fixed(expression),
+        });
+        match recurrence.next_after(Timestamp(0)) {
+            Some(_) => Ok(recurrence),
+            None => Err(InvalidRecurrence::Never(cut(expression))),
+        }
+    }
+
+    /// Every `interval_ms` milliseconds, counted from `anchor`, which is itself one of the moments.
+    pub fn every(interval_ms: u64, anchor: Timestamp) -> Result<Recurrence, InvalidRecurrence> {
+        match i64::try_from(interval_ms) {
+            Ok(interval_ms) if interval_ms >= INTERVAL_MS_MIN => {
+                Ok(Recurrence(Rule::Every { interval_ms, anchor }))
+            }
+            _ => Err(InvalidRecurrence::Interval(interval_ms)),
+        }
+    }
+
+    /// The first moment after `moment`; `None` where there is none any more.
+    pub fn next_after(&self, moment: Timestamp) -> Option<Timestamp> {
+        match &self.0 {
+            Rule::Every { interval_ms, anchor } => {
+                let since = moment.0.checked_sub(anchor.0)?;
+                let rounds = since.div_euclid(*interval_ms).checked_add(1)?.max(0);
+                let next = rounds.checked_mul(*interval_ms)?.checked_add(anchor.0)?;
+                Some(Timestamp(next))
+            }
+            Rule::Cron { cron, zone, is_fixed } => {
+                let after = DateTime::from_timestamp(moment.0.div_euclid(1_000), 0)?;
+                let next = next_of_cron(cron, *zone, *is_fixed, after)?;
+                Some(Timestamp(next.timestamp_millis()))
+            }
+        }
+    }
+
+    /// The moments after `after` and not after `until`, the first `count_max` of them.
+    pub fn between(&self, after: Timestamp, until: Timestamp, count_max: usize) -> Vec<Timestamp> {
+        let following = std::iter::successors(self.next_after(after), |moment| self.next_after(*moment));
+        following
+            .take_while(|moment| *moment <= until)
+            .take(count_max)
+            .collect()
+    }
+}
+
+/// Whether an expression names times of day, and no rhythm: neither its seconds, minutes nor hours begin with a star.
+fn is_fixed(expression: &str) -> bool {
+    let fields: Vec<&str> = expression.split_whitespace().collect();
+    let times = match fields.as_slice() {
+        [nickname] => return !nickname.eq_ignore_ascii_case("@hourly"),
+        fields if fields.len() == 5 => &fields[..2],
+        fields => &fields[..fields.len().min(3)],
+    };
+    !times.iter().any(|field| field.starts_with(['*', '?']))
+}
+
+/// Walks the wall clock: the expression knows nothing of zones, and is asked for wall-clock times.
+fn next_of_cron(cron: &Cron, zone: Tz, is_fixed: bool, after: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    // The moment from which is searched, and whether it may itself be the answer.
+    let (mut from, mut inclusive) = (after, false);
+    loop {
+        let offset = offset_at(zone, from);
+        let wall = from.naive_utc() + offset;
+        let matched = cron
+            .find_next_occurrence(&wall.and_utc(), inclusive)
+            .ok()?
+            .naive_utc();
+        let moment = matched.checked_sub_signed(offset)?.and_utc();
+        if let Some(change) = first_change(zone, from, moment) {
+            let wall_after = change.naive_utc() + offset_at(zone, change);
+            if is_fixed && change.naive_utc() + offset <= matched && matched < wall_after {
+                return Some(change);
+            }
+            (from, inclusive) = (change, true);
+        } else if is_fixed && is_second_of_two(zone, matched, moment) {
+            (from, inclusive) = (moment, false);
+        } else {
+            return Some(moment);
+        }
+    }
+}
+
+fn offset_at(zone: Tz, moment: DateTime<Utc>) -> TimeDelta {
+    TimeDelta::seconds(
+        zone.offset_from_utc_datetime(&moment.naive_utc())
+            .fix()
+            .local_minus_utc()
+            .into(),
+    )
+}
+
+/// The first moment after `from`, up to and with `to`, at which the zone's clocks are set.
+fn first_change(zone: Tz, from: DateTime<Utc>, to: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    let offset = offset_at(zone, from);
+    let mut before = from;
+    while before < to {
+        let mut changed = before.checked_add_signed(SEARCH_STEP)?.min(to);
+        if offset_at(zone, changed) == offset {
+            before = changed;
+            continue;
+        }
+        // The change lies after `before` and not after `changed`.
+        while changed - before > TimeDelta::seconds(1) {
+            let middle = before + TimeDelta::seconds((changed - before).num_seconds() / 2);
+            if offset_at(zone, middle) == offset {
+                before = middle;
+            } else {
+                changed = middle;
+            }
+        }
+        return Some(changed);
+    }
+    None
+}
+
+fn is_second_of_two(zone: Tz, wall: NaiveDateTime, moment: DateTime<Utc>) -> bool {
+    match zone.from_local_datetime(&wall) {
+        LocalResult::Ambiguous(_, second) => second == moment,
+        _ => false,
+    }
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        Timestamp(DateTime::parse_from_rfc3339(text).unwrap().timestamp_millis())
+    }
+
+    /// The next moments after `after`, on the clocks of Berlin, each as hour, minute and offset.
+    fn berlin(expression: &str, after: &str, count: usize) -> Vec<String> {
+        let recurrence = Recurrence::cron(expression, "Europe/Berlin").unwrap();
+        let mut moment = at(after);
+        let mut moments = Vec::new();
+        for _ in 0..count {
+            moment = recurrence.next_after(moment).unwrap();
+            let local = chrono_tz::Europe::Berlin.timestamp_millis_opt(moment.0).unwrap();
+            moments.push(local.format("%d %H:%M%z").to_string());
+        }
+        moments
+    }
+
+    #[test]
+    fn fixed_times_happen_once_on_both_edges_of_daylight_saving() {
+        assert_eq!(
+            berlin("30 2 * * *", "2026-03-28T00:00:00+01:00", 3),
+            ["28 02:30+0100", "29 03:00+0200", "30 02:30+0200"],
+            "clocks go from 02:00 to 03:00 on the 29th"
+        );
+        assert_eq!(
+            berlin("30 2 * * *", "2026-10-24T00:00:00+02:00", 3),
+            ["24 02:30+0200", "25 02:30+0200", "26 02:30+0100"],
+            "clocks go from 03:00 back to 02:00 on the 25th"
+        );
+        assert_eq!(
+            berlin("0,30 2 * * *", "2026-03-28T12:00:00+01:00", 2),
+            ["29 03:00+0200", "30 02:00+0200"],
+            "what was left out happens once"
+        );
+        // Asked in the middle of the hour that comes twice.
+        assert_eq!(
+            berlin("30 2 * * *", "2026-10-25T02:10:00+01:00", 1),
+            ["26 02:30+0100"]
+        );
+        assert_eq!(
+            berlin("0 3 * * *", "2026-10-25T02:50:00+02:00", 1),
+            ["25 03:00+0100"]
+        );
+    }
+
+    #[test]
+    fn what_repeats_keeps_its_rhythm_on_both_edges() {
+        assert_eq!(
+            berlin("*/20 * * * *", "2026-03-29T01:30:00+01:00", 3),
+            ["29 01:40+0100", "29 03:00+0200", "29 03:20+0200"]
+        );
+        assert_eq!(
+            berlin("*/20 * * * *", "2026-10-25T02:30:00+02:00", 6),
+            [
+                "25 02:40+0200",
+                "25 02:00+0100",
+                "25 02:20+0100",
+                "25 02:40+0100",
+                "25 03:00+0100",
+                "25 03:20+0100"
+            ]
+        );
+        // A day of the year whose hour comes twice: the second time is not a year away.
+        assert_eq!(
+            berlin("*/30 2 25 10 *", "2026-10-25T02:45:00+02:00", 2),
+            ["25 02:00+0100", "25 02:30+0100"]
+        );
+    }
+
+    #[test]
+    fn every_hour_of_four_years_is_met_once_in_any_zone() {
+        for zone in [
+            "Europe/Berlin",
+            "America/New_York",
+            "Australia/Lord_Howe",
+            "Africa/Casablanca",
+            "UTC",
+        ] {
+            let recurrence = Recurrence::cron("* * * * *", zone).unwrap();
+            // Each minute has one moment, whatever the clocks do: they are set by whole minutes.
+            let mut moment = at("2026-01-01T00:00:00Z");
+            for _ in 0..4 * 366 {
+                // Ten minutes of each day are looked at, at a time of day that moves.
+                for _ in 0..10 {
+                    let next = recurrence.next_after(moment).unwrap();
+                    assert_eq!(next.since_ms(moment), 60_000, "{zone} after {moment}");
+                    moment = next;
+                }
+                moment = moment.plus_ms(24 * 3_600_000 - 7 * 60_000);
+            }
+        }
+    }
+
+    #[test]
+    fn seconds_and_nicknames_are_read() {
+        let seconds = Recurrence::cron("*/10 * * * * *", "UTC").unwrap();
+        assert_eq!(
+            seconds.next_after(at("2026-01-01T00:00:03.5Z")),
+            Some(at("2026-01-01T00:00:10Z"))
+        );
+        assert_eq!(
+            seconds.next_after(at("2026-01-01T00:00:10Z")),
+            Some(at("2026-01-01T00:00:20Z"))
+        );
+        let daily = Recurrence::cron("@daily", "Asia/Tokyo").unwrap();
+        assert_eq!(
+            daily.next_after(at("2026-01-01T00:00:00Z")),
+            Some(at("2026-01-01T15:00:00Z"))
+        );
+    }
+
+    #[test]
+    fn refuses_what_is_no_recurrence() {
+        let refused =
+            |expression: &str, zone: &str| Recurrence::cron(expression, zone).unwrap_err().to_string();
+        assert!(refused("61 * * * *", "UTC").contains("`61 * * * *` is not a cron expression"));
+        assert!(refused("often", "UTC").contains("as in `30 4 * * mon-fri`"));
+        assert!(refused("* * * * *", "Berlin").contains("there is no time zone `Berlin`"));
+        assert_eq!(refused("0 0 31 2 *", "UTC"), "`0 0 31 2 *` never happens");
+        let short = Recurrence::every(0, Timestamp(0)).unwrap_err();
+        assert_eq!(short, InvalidRecurrence::Interval(0));
+    }
+
+    #[test]
+    fn intervals_count_from_their_anchor() {
+        let every = Recurrence::every(1_000, Timestamp(500)).unwrap();
+        for (after, next) in [
+            (0, 500),
+            (499, 500),
+            (500, 1_500),
+            (1_499, 1_500),
+            (9_999, 10_500),
+        ] {
+            assert_eq!(
+                every.next_after(Timestamp(after)),
+                Some(Timestamp(next)),
+                "after {after}"
+            );
+        }
+        let between = |after, until, count_max| every.between(Timestamp(after), Timestamp(until), count_max);
+        assert_eq!(between(500, 1_499, 9), []);
+        assert_eq!(between(500, 3_500, 9), [1_500, 2_500, 3_500].map(Timestamp));
+        assert_eq!(between(500, 3_500, 2), [1_500, 2_500].map(Timestamp));
+    }
+}

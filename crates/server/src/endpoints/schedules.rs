@@ -1,0 +1,122 @@
+//! `GET /schedules`: what is submitted again and again.
+
+use axum::Json;
+use axum::extract::State;
+use gristmill_model::limits::PAGE_ROWS_MAX;
+use gristmill_store::Schedule;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::schedule::{CatchUpName, OverlapName, Rule};
+use crate::app::App;
+use crate::body::Query;
+use crate::error::{ApiError, Refusal};
+
+/// Rows of a page where nothing is said.
+const PAGE_ROWS: u32 = 100;
+
+/// Which schedules are listed.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct SchedulesQuery {
+    /// Only schedules whose name comes after this one.
+    after: Option<String>,
+    /// At most so many.
+    #[param(minimum = 1, maximum = 10_000)]
+    limit: Option<u32>,
+}
+
+/// A schedule.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ScheduleView {
+    /// Its name.
+    schedule: String,
+    /// When it is due.
+    rule: Rule,
+    /// The kind of its jobs.
+    kind: String,
+    /// Their queue.
+    queue: String,
+    /// Their payload: any JSON.
+    #[schema(value_type = serde_json::Value)]
+    payload: Box<serde_json::value::RawValue>,
+    /// What becomes of moments that passed while nothing ran.
+    catch_up: CatchUpName,
+    /// What happens while the last job is not over.
+    overlap: OverlapName,
+    /// When it is due next, if it is. Milliseconds since 1970.
+    next_at: Option<i64>,
+    /// The moment for which it submitted last. Milliseconds since 1970.
+    last_at: Option<i64>,
+    /// The job that it submitted last.
+    last_job: Option<String>,
+    /// How many jobs it has submitted.
+    fired: u64,
+    /// Whether it is paused.
+    paused: bool,
+}
+
+impl TryFrom<Schedule> for ScheduleView {
+    type Error = ApiError;
+
+    fn try_from(row: Schedule) -> Result<Self, ApiError> {
+        let payload = row.schedule.payload.get(0).unwrap_or("null").to_owned();
+        let unreadable = |error: serde_json::Error| {
+            ApiError::Store(gristmill_store::StoreError::Database(format!(
+                "the payload of schedule `{}` is damaged: {error}",
+                row.schedule.name
+            )))
+        };
+        Ok(ScheduleView {
+            payload: serde_json::value::RawValue::from_string(payload).map_err(unreadable)?,
+            schedule: row.schedule.name,
+            rule: row.schedule.rule.into(),
+            kind: row.schedule.kind,
+            queue: row.schedule.queue,
+            catch_up: row.schedule.catch_up.into(),
+            overlap: row.schedule.overlap.into(),
+            next_at: row.next_at.map(|moment| moment.0),
+            last_at: row.last_at.map(|moment| moment.0),
+            last_job: row.last_job.map(|job| job.to_string()),
+            fired: row.fired,
+            paused: row.paused_until.is_some(),
+        })
+    }
+}
+
+/// A page of schedules.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Schedules {
+    /// By name. A page that is not full is the last one.
+    schedules: Vec<ScheduleView>,
+}
+
+/// List schedules
+#[utoipa::path(
+    get,
+    path = "/schedules",
+    tag = "schedules",
+    operation_id = "schedules",
+    params(SchedulesQuery),
+    responses(
+        (status = 200, description = "Schedules by name", body = Schedules),
+        (status = "4XX", description = "Refused", body = Refusal),
+    )
+)]
+pub async fn schedules(
+    State(app): State<App>,
+    Query(query): Query<SchedulesQuery>,
+) -> Result<Json<Schedules>, ApiError> {
+    let limit = query.limit.unwrap_or(PAGE_ROWS);
+    if !(1..=PAGE_ROWS_MAX).contains(&limit) {
+        return Err(ApiError::invalid(
+            format!("`limit` is {limit}"),
+            format!("give 1 to {PAGE_ROWS_MAX}"),
+        ));
+    }
+    let rows = app.store().schedules(query.after.as_deref(), limit).await?;
+    let schedules = rows.into_iter().map(ScheduleView::try_from);
+    Ok(Json(Schedules {
+        schedules: schedules.collect::<Result<_, _>>()?,
+    }))
+}

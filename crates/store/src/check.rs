@@ -1,0 +1,75 @@
+//! What can be checked of input without a store.
+
+use gristmill_model::{NewBatch, Report, Timestamp};
+
+use crate::StoreError;
+
+/// Checks what can be checked of a batch without the store.
+pub(crate) fn check_batch(batch: &NewBatch) -> Result<(), StoreError> {
+    batch.check()?;
+    let mut previous = None;
+    for rejected in &batch.rejected {
+        if rejected.position >= batch.payloads.count()
+            || previous.is_some_and(|position| position >= rejected.position)
+        {
+            return Err(StoreError::InvalidInput(format!(
+                "the rejected jobs of a batch stand by position ascending, below its {} jobs; position {} does not",
+                batch.payloads.count(),
+                rejected.position
+            )));
+        }
+        previous = Some(rejected.position);
+    }
+    let moments = [
+        ("run_at", batch.options.run_at),
+        ("expires_at", batch.options.expires_at),
+    ];
+    for (name, moment) in moments {
+        if moment.is_some_and(|Timestamp(moment)| moment < 0) {
+            return Err(StoreError::InvalidInput(format!(
+                "{name} is milliseconds since 1970, so at least 0"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Checks what can be checked of a single job without the store.
+pub(crate) fn check_single(job: &NewBatch) -> Result<(), StoreError> {
+    check_batch(job)?;
+    match job.payloads.count() {
+        1 => Ok(()),
+        count => Err(StoreError::InvalidInput(format!(
+            "a single submit has one payload, this one has {count}: submit them as a batch"
+        ))),
+    }
+}
+
+/// Checks what can be checked of a report without the store.
+pub(crate) fn check_report(report: &Report) -> Result<(), StoreError> {
+    let refuse = |reason: String| {
+        Err(StoreError::InvalidInput(format!(
+            "a report of batch {} under lease {} {reason}",
+            report.batch, report.lease
+        )))
+    };
+    let mut answered = report.released.len();
+    if let Some(completed) = &report.completed {
+        let (jobs, values) = (completed.positions.len(), completed.values.count());
+        answered += jobs;
+        if jobs != values || jobs as usize != completed.durations_us.len() {
+            return refuse(format!(
+                "has {values} values and {} durations for {jobs} completed jobs",
+                completed.durations_us.len()
+            ));
+        }
+    }
+    answered += report.failed.len() as u32;
+    if report.positions().len() != answered {
+        return refuse("speaks of a position twice".to_owned());
+    }
+    if !report.logs.is_sorted_by(|log, next| log.position < next.position) {
+        return refuse("has logs that do not stand by position ascending".to_owned());
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! Batches at hand, so that one that is claimed in parts is not read again for each.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use gristmill_model::{BatchId, PackedArray};
+
+/// Bytes of payloads that a store keeps at hand.
+const CONTENT_BYTES_MAX: usize = 16 << 20;
+
+/// Batches that a store keeps at hand.
+const CONTENT_BATCHES_MAX: usize = 4_096;
+
+/// A batch as it is kept at hand.
+#[derive(Debug)]
+pub(crate) struct Content<Head> {
+    /// What holds for all of its jobs.
+    pub head: Arc<Head>,
+    pub payloads: Option<PackedArray>,
+}
+
+/// The batches that were submitted or claimed last. Batches never change and their ids are never
+/// given again, so nothing here goes stale but by a rollback.
+#[derive(Debug)]
+pub(crate) struct Contents<Head> {
+    by_batch: HashMap<BatchId, Content<Head>>,
+    order: VecDeque<BatchId>,
+    bytes: usize,
+}
+
+impl<Head> Default for Contents<Head> {
+    fn default() -> Self {
+        Contents {
+            by_batch: HashMap::new(),
+            order: VecDeque::new(),
+            bytes: 0,
+        }
+    }
+}
+
+impl<Head> Contents<Head> {
+    /// The batch, if it is at hand.
+    pub fn get(&self, batch: BatchId) -> Option<&Content<Head>> {
+        self.by_batch.get(&batch)
+    }
+
+    /// Keeps a batch.
+    pub fn put(&mut self, batch: BatchId, content: Content<Head>) {
+        self.bytes += content.bytes();
+        match self.by_batch.insert(batch, content) {
+            Some(previous) => self.bytes -= previous.bytes(),
+            None => self.order.push_back(batch),
+        }
+        while self.bytes > CONTENT_BYTES_MAX || self.order.len() > CONTENT_BATCHES_MAX {
+            let Some(oldest) = self.order.pop_front() else {
+                break;
+            };
+            if let Some(content) = self.by_batch.remove(&oldest) {
+                self.bytes -= content.bytes();
+            }
+        }
+    }
+}
+
+impl<Head> Clone for Content<Head> {
+    fn clone(&self) -> Self {
+        Content {
+            head: self.head.clone(),
+            payloads: self.payloads.clone(),
+        }
+    }
+}
+
+impl<Head> Content<Head> {
+    fn bytes(&self) -> usize {
+        self.payloads
+            .as_ref()
+            .map_or(0, |payloads| payloads.as_str().len())
+    }
+}

@@ -1,0 +1,96 @@
+//! The jobs of one batch, unpacked from its rows: what all stores tell of them in the same way.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gristmill_model::{BatchId, JobId, JobState, Positions, Timestamp};
+
+use crate::JobRow;
+
+/// Positions of a batch that are in the same state.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub positions: Positions,
+    pub state: JobState,
+    pub attempt: u32,
+    pub run_at: Option<Timestamp>,
+    pub finished_at: Option<Timestamp>,
+    pub worker: Option<Arc<str>>,
+    /// The report that ended them, by whatever the store finds it again.
+    pub report: Option<i64>,
+}
+
+impl Piece {
+    /// What waits, as it stands at `now`.
+    pub fn claimable(positions: Positions, attempt: u32, run_at: Timestamp, now: Timestamp) -> Self {
+        Piece {
+            positions,
+            state: if run_at <= now {
+                JobState::Waiting
+            } else {
+                JobState::Scheduled
+            },
+            attempt,
+            run_at: Some(run_at),
+            finished_at: None,
+            worker: None,
+            report: None,
+        }
+    }
+
+    /// What a worker holds.
+    pub fn running(positions: Positions, attempt: u32, worker: Option<Arc<str>>) -> Self {
+        Piece {
+            positions,
+            state: JobState::Running,
+            attempt,
+            run_at: None,
+            finished_at: None,
+            worker,
+            report: None,
+        }
+    }
+}
+
+/// What all jobs of a batch have in common.
+#[derive(Debug)]
+pub(crate) struct Common {
+    pub batch: BatchId,
+    pub kind: Arc<str>,
+    pub queue: Arc<str>,
+    pub priority: i16,
+    pub submitted_at: Timestamp,
+}
+
+impl Common {
+    /// One of the jobs, with the message of its last failure.
+    pub fn job(&self, position: u32, piece: &Piece, error: Option<String>) -> JobRow {
+        JobRow {
+            job: JobId {
+                batch: self.batch,
+                position,
+            },
+            kind: self.kind.clone(),
+            queue: self.queue.clone(),
+            state: piece.state,
+            attempt: piece.attempt,
+            priority: self.priority,
+            submitted_at: self.submitted_at,
+            run_at: piece.run_at,
+            finished_at: piece.finished_at,
+            error: error.filter(|_| piece.state != JobState::Completed),
+        }
+    }
+}
+
+/// The jobs of a batch from a position on that are in one of these states (in any, where there are none).
+pub(crate) fn unpack<'p>(pieces: &'p [Piece], states: &[JobState], from: u32) -> BTreeMap<u32, &'p Piece> {
+    let mut jobs = BTreeMap::new();
+    for piece in pieces {
+        if states.is_empty() || states.contains(&piece.state) {
+            let positions = piece.positions.iter().filter(|position| *position >= from);
+            jobs.extend(positions.map(|position| (position, piece)));
+        }
+    }
+    jobs
+}

@@ -1,0 +1,137 @@
+//! Changing jobs from outside: cancel and retry, by the same functions that SQL clients call.
+
+use std::collections::BTreeMap;
+
+use gristmill_model::limits::BATCH_JOBS_MAX;
+use gristmill_model::{BatchId, JobId, JobState, Positions};
+
+use super::failure::Result;
+use super::filter::{Candidates, LOOK_BATCHES_MAX};
+use super::limits::CHANGED_BATCHES_PER_STATEMENT;
+use super::multirange::Multirange;
+use super::query::sum;
+use super::transaction::Transaction;
+use crate::{Changed, JobFilter, Selection};
+
+/// What is done to jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Cancel,
+    Retry,
+}
+
+impl Change {
+    fn sql(self) -> &'static str {
+        match self {
+            Change::Cancel => "SELECT gristmill.cancel_jobs($1, $2, $3, $4)",
+            Change::Retry => "SELECT gristmill.retry_jobs($1, $2, $3, $4)",
+        }
+    }
+
+    /// The states that it can change.
+    fn states(self) -> &'static [JobState] {
+        match self {
+            Change::Cancel => &[JobState::Waiting, JobState::Scheduled, JobState::Running],
+            Change::Retry => &[JobState::Dead, JobState::Cancelled, JobState::Expired],
+        }
+    }
+}
+
+impl Transaction {
+    /// Cancels jobs that are not over.
+    pub async fn cancel(&mut self, selection: &Selection) -> Result<Changed> {
+        self.change(Change::Cancel, selection).await
+    }
+
+    /// Makes dead, cancelled and expired jobs claimable again.
+    pub async fn retry(&mut self, selection: &Selection) -> Result<Changed> {
+        let changed = self.change(Change::Retry, selection).await?;
+        self.writes.woke |= changed.changed > 0;
+        Ok(changed)
+    }
+
+    async fn change(&mut self, change: Change, selection: &Selection) -> Result<Changed> {
+        match selection {
+            Selection::Jobs(jobs) => self.change_named(change, jobs).await,
+            Selection::Filter(filter) => self.change_matching(change, filter).await,
+        }
+    }
+
+    async fn change_named(&mut self, change: Change, jobs: &[JobId]) -> Result<Changed> {
+        let mut meant: BTreeMap<BatchId, Positions> = BTreeMap::new();
+        for job in jobs {
+            meant.entry(job.batch).or_default().insert(job.position);
+        }
+        let named: u64 = meant.values().map(|positions| u64::from(positions.len())).sum();
+        let (batches, meant): (Vec<i64>, Vec<Multirange>) = meant
+            .into_iter()
+            .map(|(batch, positions)| (batch.0, Multirange(positions)))
+            .unzip();
+        let changed = self.change_in(change, &batches, &meant, &[]).await?;
+        Ok(Changed {
+            changed,
+            unchanged: named.saturating_sub(changed),
+        })
+    }
+
+    /// Changes what matches, a statement a portion, all in this transaction. All of the batches are locked before the
+    /// first portion is changed (see `gristmill.lock_batches`).
+    async fn change_matching(&mut self, change: Change, filter: &JobFilter) -> Result<Changed> {
+        let is_meant = |state: &&JobState| filter.states.is_empty() || filter.states.contains(*state);
+        let states: Vec<JobState> = change.states().iter().filter(is_meant).copied().collect();
+        let mut changed = Changed::default();
+        if states.is_empty() {
+            return Ok(changed);
+        }
+        let names: Vec<&str> = states.iter().map(|state| state.name()).collect();
+        let batches = self.matching(filter, &states).await?;
+        self.execute(
+            "SELECT FROM gristmill.batch WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE",
+            &[&batches],
+        )
+        .await?;
+        for batches in batches.chunks(CHANGED_BATCHES_PER_STATEMENT) {
+            let all = vec![Multirange(Positions::all(BATCH_JOBS_MAX)); batches.len()];
+            changed.changed += self.change_in(change, batches, &all, &names).await?;
+        }
+        Ok(changed)
+    }
+
+    /// The batches that match and may have jobs in these states, by id ascending. Those that are submitted meanwhile are
+    /// left out, so that this ends however many they are.
+    async fn matching(&mut self, filter: &JobFilter, states: &[JobState]) -> Result<Vec<i64>> {
+        let last = self.query_opt("SELECT max(id) FROM gristmill.batch", &[]).await?;
+        let last: Option<i64> = last.map(|row| row.try_get(0)).transpose()?.flatten();
+        let candidates = Candidates::new(filter, states, "b.id");
+        let mut batches: Vec<i64> = Vec::new();
+        loop {
+            let first = batches.last().map_or(0, |batch| batch + 1);
+            let rows = self
+                .query(candidates.sql(), &candidates.params(&first, &LOOK_BATCHES_MAX))
+                .await?;
+            for row in &rows {
+                let batch: i64 = row.try_get(0)?;
+                if last.is_none_or(|last| batch > last) {
+                    return Ok(batches);
+                }
+                batches.push(batch);
+            }
+            if (rows.len() as i64) < LOOK_BATCHES_MAX {
+                return Ok(batches);
+            }
+        }
+    }
+
+    async fn change_in(
+        &mut self,
+        change: Change,
+        batches: &[i64],
+        meant: &[Multirange],
+        states: &[&str],
+    ) -> Result<u64> {
+        let row = self
+            .query_opt(change.sql(), &[&batches, &meant, &states, &self.now.0])
+            .await?;
+        row.map_or(Ok(0), |row| sum(&row, 0))
+    }
+}

@@ -1,0 +1,293 @@
+//! Claiming slices.
+//!
+//! The slices of a lane lie in the order of claims: by rank (the priority, negated), the moment from which they can
+//! be claimed, and batch. Within a rank, those that are due come first. So a claim reads the heads of the wanted
+//! lanes, rank by rank, and seeks past everything that is not due. What others are claiming at this moment is skipped;
+//! only what is taken is locked, so that nobody waits and nobody finds less than there is.
+
+use std::collections::BTreeMap;
+
+use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX, LEASE_SLICES_MAX};
+use gristmill_model::{BatchId, Positions, Timestamp, WorkerId};
+use tokio_postgres::Row;
+
+use super::connection::{Param, Pending};
+use super::failure::Result;
+use super::held::Held;
+use super::lanes::NEW_LANES;
+use super::slice::Slice;
+use super::transaction::Transaction;
+use crate::Want;
+use crate::lanes::Lane;
+
+/// Slices that a claim looks at at least.
+const LOOK_SLICES_MIN: u32 = 4;
+
+/// The ranks of the lanes `$1`, each found by one seek, however many slices lie between.
+macro_rules! heads {
+    ($rest:literal) => {
+        concat!(
+            "WITH RECURSIVE head (lane_id, rank) AS ( \
+             SELECT l.id, (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = l.id ORDER BY s.rank LIMIT 1) \
+             FROM unnest($1::integer[]) l (id) \
+             UNION ALL \
+             SELECT h.lane_id, (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = h.lane_id AND s.rank > h.rank \
+             ORDER BY s.rank LIMIT 1) FROM head h WHERE h.rank IS NOT NULL) ",
+            $rest
+        )
+    };
+}
+
+/// Due slices of the lanes `$1` at `$2`, in the order of claims, as many as hold `$3` jobs of `$4` bytes, of the first
+/// `$5` but for those with the ids `$6`. Those that others hold are told by their id alone. Each row also says how many
+/// slices were looked at.
+const LOOK: &str = heads!(
+    ", line AS MATERIALIZED ( \
+     SELECT s.*, coalesce(sum(s.count) OVER before, 0) AS jobs_before, \
+     coalesce(sum(s.count::bigint * s.job_bytes) OVER before, 0)::bigint AS bytes_before FROM ( \
+     SELECT s.* FROM head h CROSS JOIN LATERAL ( \
+     SELECT s.rank, s.run_at, s.batch_id, s.id, lower(s.positions) AS first, s.count, s.job_bytes FROM gristmill.slice s \
+     WHERE s.lane_id = h.lane_id AND s.rank = h.rank AND s.run_at <= $2 AND (s.expires_at IS NULL OR s.expires_at > $2) \
+     AND s.id <> ALL ($6::bigint[]) \
+     ORDER BY s.run_at, s.batch_id, lower(s.positions) LIMIT $5) s \
+     WHERE h.rank IS NOT NULL ORDER BY s.rank, s.run_at, s.batch_id, s.first LIMIT $5) s \
+     WINDOW before AS (ORDER BY s.rank, s.run_at, s.batch_id, s.first ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) \
+     SELECT l.id, t.batch_id, t.id, t.lane_id, t.rank, t.run_at, t.expires_at, t.attempt, t.rescues, t.job_bytes, t.positions, \
+     (SELECT count(*) FROM line) FROM line l LEFT JOIN LATERAL (SELECT * FROM gristmill.slice s WHERE s.batch_id = l.batch_id AND s.id = l.id \
+     FOR UPDATE SKIP LOCKED) t ON true \
+     WHERE l.jobs_before < $3 AND l.bytes_before < $4"
+);
+
+/// When the next slice of the lanes `$1` is due after `$2`.
+const NEXT: &str = heads!(
+    "SELECT min(s.run_at) FROM head h CROSS JOIN LATERAL (SELECT s.run_at FROM gristmill.slice s \
+     WHERE s.lane_id = h.lane_id AND s.rank = h.rank AND s.run_at > $2 ORDER BY s.run_at LIMIT 1) s \
+     WHERE h.rank IS NOT NULL"
+);
+
+/// A look into the lanes.
+pub(super) struct Look<Rows> {
+    lanes: Vec<Lane>,
+    new_lanes: Rows,
+    rows: Rows,
+    slices_max: u32,
+}
+
+impl Look<Pending<Vec<Row>>> {
+    /// Waits for what was found.
+    pub async fn arrive(self) -> Result<Look<Vec<Row>>> {
+        Ok(Look {
+            lanes: self.lanes,
+            new_lanes: self.new_lanes.await?,
+            rows: self.rows.await?,
+            slices_max: self.slices_max,
+        })
+    }
+}
+
+/// What a claim took.
+#[derive(Default)]
+pub(super) struct Claimed {
+    pub taken: Vec<Taken>,
+    /// When the next can be claimed, where there were fewer than wanted.
+    pub next_run_at: Option<Pending<Vec<Row>>>,
+}
+
+/// What is taken of one slice.
+#[derive(Debug, Clone)]
+pub(super) struct Taken {
+    pub slice: Slice,
+    pub positions: Positions,
+}
+
+/// A claim in the making.
+struct Claim {
+    jobs_max: u32,
+    jobs: u32,
+    bytes: u64,
+    /// By place in line.
+    found: BTreeMap<(i32, Timestamp, BatchId, u32, i64), Slice>,
+    seen: Vec<i64>,
+}
+
+impl Transaction {
+    /// Sends the first look of a claim. The look reads as many slices as held enough jobs the last time.
+    pub async fn send_look(&self, want: &Want) -> Result<Option<Look<Pending<Vec<Row>>>>> {
+        let jobs_max = want.jobs_max.min(LEASE_JOBS_MAX);
+        if jobs_max == 0 {
+            return Ok(None);
+        }
+        let lanes = self.memory.lanes().wanted(want);
+        let new_lanes = self
+            .send(NEW_LANES, vec![Box::new(self.memory.lane_id_max())])
+            .await?;
+        let slices_max = self.memory.slices_for(jobs_max).max(LOOK_SLICES_MIN);
+        let rows = self
+            .look(&lanes, jobs_max, LEASE_BYTES_TARGET as u64, slices_max, &[])
+            .await?;
+        Ok(Some(Look {
+            lanes,
+            rows,
+            new_lanes,
+            slices_max,
+        }))
+    }
+
+    async fn look(
+        &self,
+        lanes: &[Lane],
+        jobs: u32,
+        bytes: u64,
+        slices_max: u32,
+        seen: &[i64],
+    ) -> Result<Pending<Vec<Row>>> {
+        let params: Vec<Param> = vec![
+            Box::new(lane_ids(lanes)),
+            Box::new(self.now.0),
+            Box::new(i64::from(jobs)),
+            Box::new(i64::try_from(bytes).unwrap_or(i64::MAX)),
+            Box::new(i64::from(slices_max)),
+            Box::new(seen.to_vec()),
+        ];
+        self.send(LOOK, params).await
+    }
+
+    /// Takes due slices, in the order of claims, until there are enough. They are put under the lease with COMMIT.
+    pub async fn claim(
+        &mut self,
+        worker: WorkerId,
+        lease: i64,
+        want: &Want,
+        look: Look<Vec<Row>>,
+    ) -> Result<Claimed> {
+        let Look {
+            mut lanes,
+            new_lanes,
+            rows,
+            mut slices_max,
+        } = look;
+        let mut claim = Claim {
+            jobs_max: want.jobs_max.min(LEASE_JOBS_MAX),
+            jobs: 0,
+            bytes: 0,
+            found: BTreeMap::new(),
+            seen: Vec::new(),
+        };
+        let mut exhausted = claim.add(&rows, slices_max)?;
+        if self.memory.add_lanes(&new_lanes)? {
+            // The jobs of the new lanes may come before those that were found.
+            let known = lanes.len();
+            lanes = self.memory.lanes().wanted(want);
+            if lanes.len() > known {
+                claim = Claim {
+                    jobs: 0,
+                    bytes: 0,
+                    found: BTreeMap::new(),
+                    seen: Vec::new(),
+                    ..claim
+                };
+                exhausted = false;
+            }
+        }
+        while claim.has_room() && !exhausted {
+            slices_max = (slices_max * 2).min(LEASE_SLICES_MAX);
+            let (jobs, bytes) = (
+                claim.jobs_max - claim.jobs,
+                LEASE_BYTES_TARGET as u64 - claim.bytes,
+            );
+            let rows = self.look(&lanes, jobs, bytes, slices_max, &claim.seen).await?;
+            exhausted = claim.add(&rows.await?, slices_max)?;
+        }
+        let next_run_at = match claim.has_room() && !lanes.is_empty() {
+            true => {
+                let params: Vec<Param> = vec![Box::new(lane_ids(&lanes)), Box::new(self.now.0)];
+                Some(self.send(NEXT, params).await?)
+            }
+            false => None,
+        };
+        let taken = claim.take();
+        self.memory.remember_claim(&taken);
+        for part in &taken {
+            self.writes
+                .shorten(&part.slice, &part.slice.positions.difference(&part.positions));
+            self.writes.hold(&part.held(worker, lease));
+        }
+        Ok(Claimed { taken, next_run_at })
+    }
+}
+
+fn lane_ids(lanes: &[Lane]) -> Vec<i32> {
+    lanes
+        .iter()
+        .map(|lane| i32::try_from(lane.id).unwrap_or(i32::MAX))
+        .collect()
+}
+
+impl Claim {
+    fn has_room(&self) -> bool {
+        self.jobs < self.jobs_max
+            && self.bytes < LEASE_BYTES_TARGET as u64
+            && self.found.len() < LEASE_SLICES_MAX as usize
+    }
+
+    /// Adds what a look found. Whether there is nothing more to be found.
+    fn add(&mut self, rows: &[Row], slices_max: u32) -> Result<bool> {
+        let mut looked_at = 0;
+        for row in rows {
+            self.seen.push(row.try_get(0)?);
+            looked_at = row.try_get(11)?;
+            if row.try_get::<_, Option<i64>>(1)?.is_none() {
+                continue;
+            }
+            let slice = Slice::read(row, 1)?;
+            let first = slice.positions.first().unwrap_or(0);
+            self.jobs += slice.positions.len();
+            self.bytes += u64::from(slice.positions.len()) * u64::from(slice.job_bytes);
+            self.found
+                .insert((slice.rank, slice.run_at, slice.batch, first, slice.id), slice);
+        }
+        Ok(looked_at == rows.len() as i64 && looked_at < i64::from(slices_max))
+    }
+
+    /// Cuts what was found to what was wanted.
+    fn take(self) -> Vec<Taken> {
+        let (mut jobs_left, mut bytes_left) = (self.jobs_max, LEASE_BYTES_TARGET as u64);
+        let mut taken = Vec::new();
+        for slice in self.found.into_values() {
+            if jobs_left == 0 || bytes_left == 0 || taken.len() == LEASE_SLICES_MAX as usize {
+                break;
+            }
+            let job_bytes = u64::from(slice.job_bytes.max(1));
+            let jobs_by_bytes = u32::try_from(bytes_left.div_ceil(job_bytes)).unwrap_or(u32::MAX);
+            let positions = slice.positions.clone().take_first(jobs_left.min(jobs_by_bytes));
+            jobs_left -= positions.len();
+            bytes_left = bytes_left.saturating_sub(u64::from(positions.len()) * job_bytes);
+            taken.push(Taken { slice, positions });
+        }
+        taken
+    }
+}
+
+impl Taken {
+    fn held(&self, worker: WorkerId, lease: i64) -> Held {
+        Held {
+            lease,
+            batch: self.slice.batch,
+            attempt: self.slice.attempt,
+            first_position: self.positions.first().unwrap_or(0),
+            worker,
+            rescues: self.slice.rescues,
+            run_at: self.slice.run_at,
+            expires_at: self.slice.expires_at,
+            positions: self.positions.clone(),
+        }
+    }
+}
+
+/// The moment that [`NEXT`] found.
+pub(super) fn next_run_at(rows: &[Row]) -> Result<Option<Timestamp>> {
+    match rows.first() {
+        Some(row) => Ok(row.try_get::<_, Option<i64>>(0)?.map(Timestamp)),
+        None => Ok(None),
+    }
+}

@@ -1,0 +1,297 @@
+//! Committing reports.
+//!
+//! Nearly all reports say of positions that their lease still holds that they completed. Those are accepted by one
+//! statement for all of them, and stored with COMMIT. The others (failures, jobs given back, reports that the lease
+//! holds only part of) are looked at one by one, with what is held locked.
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use gristmill_model::retry::AfterFailure;
+use gristmill_model::{BatchId, JobState, LeaseId, Positions, Receipt, Report, Timestamp, WorkerId};
+use tokio_postgres::Row;
+
+use super::connection::{Param, Pending};
+use super::failure::{Failure, Result};
+use super::held::Held;
+use super::limits::TEXT_BYTES_MAX;
+use super::memory::BatchHead;
+use super::multirange::Multirange;
+use super::slice::NewSlice;
+use super::transaction::Transaction;
+use super::writes::{Ending, FailedAttempt};
+use crate::StoreError;
+use crate::pack::{indexes_of, pack_durations, pack_logs};
+
+/// Takes the positions `$5` out of the leases `$2` of the batches `$3` on the attempts `$4`, as far as the worker `$1`
+/// holds all of a report's by one row. Says which reports those were, counted from 1.
+const TAKE: &str = "WITH reported AS MATERIALIZED ( \
+     SELECT * FROM unnest($2::bigint[], $3::bigint[], $4::integer[], $5::int4multirange[], $6::integer[]) \
+     WITH ORDINALITY r (lease_id, batch_id, attempt, positions, count, number)), \
+     gone AS (DELETE FROM gristmill.held h USING reported r WHERE h.lease_id = r.lease_id AND h.batch_id = r.batch_id \
+     AND h.attempt = r.attempt AND h.worker_id = $1 AND h.positions = r.positions RETURNING r.number), \
+     cut AS (UPDATE gristmill.held h SET positions = h.positions - r.positions, count = h.count - r.count FROM reported r \
+     WHERE h.lease_id = r.lease_id AND h.batch_id = r.batch_id AND h.attempt = r.attempt AND h.worker_id = $1 \
+     AND h.positions @> r.positions AND h.positions <> r.positions RETURNING r.number) \
+     SELECT number FROM gone UNION ALL SELECT number FROM cut";
+
+/// Whether all that a report says is that jobs completed.
+pub(super) fn is_simple(report: &Report) -> bool {
+    report.failed.is_empty() && report.released.is_empty() && report.completed.is_some()
+}
+
+/// Refuses what PostgreSQL cannot hold.
+pub(super) fn check_texts(report: &Report) -> std::result::Result<(), StoreError> {
+    let Some(completed) = &report.completed else {
+        return Ok(());
+    };
+    let values = completed.values.as_str();
+    let place = format!("a report of batch {} under lease {}", report.batch, report.lease);
+    if values.len() > TEXT_BYTES_MAX {
+        return Err(StoreError::InvalidInput(format!(
+            "{place} has {} bytes of values, and one row of PostgreSQL holds {TEXT_BYTES_MAX}: report in smaller parts",
+            values.len()
+        )));
+    }
+    match values.contains('\0') {
+        true => Err(StoreError::InvalidInput(format!(
+            "{place} has a value with a NUL character in it, which JSON writes as \\u0000"
+        ))),
+        false => Ok(()),
+    }
+}
+
+impl Transaction {
+    /// Sends the simple ones of these reports, to be accepted at once where they can be.
+    pub async fn send_reports(&self, worker: WorkerId, reports: &[&Report]) -> Result<Pending<Vec<Row>>> {
+        let positions: Vec<Positions> = reports.iter().map(|report| report.positions()).collect();
+        let params: Vec<Param> = vec![
+            Box::new(worker.0),
+            Box::new(reports.iter().map(|report| report.lease.0).collect::<Vec<_>>()),
+            Box::new(reports.iter().map(|report| report.batch.0).collect::<Vec<_>>()),
+            Box::new(
+                reports
+                    .iter()
+                    .map(|report| report.attempt.cast_signed())
+                    .collect::<Vec<_>>(),
+            ),
+            Box::new(positions.iter().cloned().map(Multirange).collect::<Vec<_>>()),
+            Box::new(
+                positions
+                    .iter()
+                    .map(|positions| positions.len().cast_signed())
+                    .collect::<Vec<_>>(),
+            ),
+        ];
+        self.send(TAKE, params).await
+    }
+
+    /// Stores a report that was accepted as a whole.
+    pub fn store_completed(&mut self, worker: Option<&Arc<str>>, report: &Report) -> Result<Receipt> {
+        let accepted = report.positions();
+        self.commit_completed(&accepted, worker, report)?;
+        Ok(Receipt {
+            accepted,
+            ..Receipt::default()
+        })
+    }
+
+    /// Commits what the leases still hold of these reports, and refuses the rest.
+    pub async fn commit_reports(
+        &mut self,
+        worker: WorkerId,
+        worker_name: Option<&Arc<str>>,
+        reports: &[&Report],
+    ) -> Result<Vec<Receipt>> {
+        if reports.is_empty() {
+            return Ok(Vec::new());
+        }
+        let back: Vec<BatchId> = reports
+            .iter()
+            .filter(|report| !is_simple(report))
+            .map(|report| report.batch)
+            .collect();
+        let mut heads = HashMap::new();
+        if !back.is_empty() {
+            self.share_batches(&back).await?;
+            heads = self.heads(&back).await?;
+        }
+        let keys: Vec<(LeaseId, BatchId, u32)> = reports
+            .iter()
+            .map(|report| (report.lease, report.batch, report.attempt))
+            .collect();
+        let mut rows = HeldRows::new(self.held_under(worker, &keys).await?);
+        let mut receipts = Vec::with_capacity(reports.len());
+        for report in reports {
+            receipts.push(self.commit_one(&mut rows, &heads, worker_name, report)?);
+        }
+        for (held, rest) in rows.changed() {
+            self.writes.let_go(held, &held.positions.difference(rest));
+        }
+        Ok(receipts)
+    }
+
+    fn commit_one(
+        &mut self,
+        rows: &mut HeldRows,
+        heads: &HashMap<BatchId, Arc<BatchHead>>,
+        worker_name: Option<&Arc<str>>,
+        report: &Report,
+    ) -> Result<Receipt> {
+        let reported = report.positions();
+        let mut receipt = Receipt::default();
+        for (held, rest) in rows.under(report) {
+            let accepted = rest.intersection(&reported);
+            if accepted.is_empty() {
+                continue;
+            }
+            *rest = rest.difference(&accepted);
+            receipt.accepted = receipt.accepted.union(&accepted);
+            let head = || {
+                let head = heads.get(&held.batch);
+                head.ok_or_else(|| Failure::Damaged(format!("batch {} has leases and no row", held.batch)))
+            };
+            let released = report.released.intersection(&accepted);
+            if !released.is_empty() {
+                self.writes
+                    .give_back(held, head()?, &released, held.rescues, held.expires_at);
+            }
+            if !report.failed.is_empty() {
+                let dead = self.commit_failures(held, head()?, &accepted, worker_name, report)?;
+                receipt.dead = receipt.dead.union(&dead);
+            }
+        }
+        self.commit_completed(&receipt.accepted, worker_name, report)?;
+        let ending = Ending {
+            worker: worker_name.cloned(),
+            ..Ending::of(JobState::Dead, report.attempt)
+        };
+        self.writes
+            .insert_report(self.now, report.batch, &receipt.dead, ending);
+        receipt.refused = reported.difference(&receipt.accepted);
+        Ok(receipt)
+    }
+
+    fn commit_completed(
+        &mut self,
+        accepted: &Positions,
+        worker_name: Option<&Arc<str>>,
+        report: &Report,
+    ) -> Result<()> {
+        let Some(completed) = &report.completed else {
+            return Ok(());
+        };
+        let mut ending = Ending {
+            worker: worker_name.cloned(),
+            ..Ending::of(JobState::Completed, report.attempt)
+        };
+        if accepted.contains_all(&completed.positions) {
+            ending.values = Some(completed.values.clone());
+            ending.durations = Some(pack_durations(completed.durations_us.iter().copied()));
+            ending.logs = pack_logs(report, &completed.positions)?;
+            self.writes
+                .insert_report(self.now, report.batch, &completed.positions, ending);
+            return Ok(());
+        }
+        let positions = completed.positions.intersection(accepted);
+        let indexes = indexes_of(&positions, &completed.positions);
+        let durations = indexes.iter().map(|index| completed.durations_us[index as usize]);
+        ending.values = Some(completed.values.select(&indexes));
+        ending.durations = Some(pack_durations(durations));
+        ending.logs = pack_logs(report, &positions)?;
+        self.writes
+            .insert_report(self.now, report.batch, &positions, ending);
+        Ok(())
+    }
+
+    /// Stores the failed attempts of one claimed slice, makes those claimable that are to be tried again, and gives
+    /// back those that are dead.
+    fn commit_failures(
+        &mut self,
+        held: &Held,
+        head: &BatchHead,
+        accepted: &Positions,
+        worker_name: Option<&Arc<str>>,
+        report: &Report,
+    ) -> Result<Positions> {
+        let policy = head.options.retry;
+        let mut dead = Positions::new();
+        // Jobs that fail together and wait equally long become one slice again.
+        let mut retried: BTreeMap<Timestamp, Positions> = BTreeMap::new();
+        for failed in report
+            .failed
+            .iter()
+            .filter(|failed| accepted.contains(failed.position))
+        {
+            let log = report
+                .logs
+                .binary_search_by_key(&failed.position, |log| log.position);
+            let attempt = FailedAttempt {
+                position: failed.position,
+                lease: held.lease,
+                attempt: held.attempt,
+                error: &failed.error,
+                duration_us: failed.duration_us,
+                log: log.ok().map(|index| report.logs[index].text.as_str()),
+                worker: worker_name.map(|name| &**name),
+            };
+            self.writes.insert_failure(self.now, held.batch, &attempt)?;
+            match policy.after_failure(held.attempt, &failed.error, &mut **self.memory.rng()) {
+                AfterFailure::Dead => dead.insert(failed.position),
+                AfterFailure::Retry { delay_ms } => {
+                    let delay_ms = i64::try_from(delay_ms).unwrap_or(i64::MAX);
+                    let run_at = self.now.plus_ms(delay_ms);
+                    retried.entry(run_at).or_default().insert(failed.position);
+                }
+            }
+        }
+        for (run_at, positions) in &retried {
+            self.writes.insert_slice(
+                held.batch,
+                head,
+                NewSlice {
+                    positions,
+                    run_at: *run_at,
+                    attempt: held.attempt + 1,
+                    rescues: held.rescues,
+                    expires_at: None,
+                },
+            );
+        }
+        Ok(dead)
+    }
+}
+
+/// Rows of what is held, and what is left of each.
+struct HeldRows(Vec<(Held, Positions)>);
+
+impl HeldRows {
+    fn new(rows: Vec<Held>) -> Self {
+        HeldRows(
+            rows.into_iter()
+                .map(|held| {
+                    let rest = held.positions.clone();
+                    (held, rest)
+                })
+                .collect(),
+        )
+    }
+
+    /// Those that a report speaks of.
+    fn under(&mut self, report: &Report) -> impl Iterator<Item = (&Held, &mut Positions)> {
+        let key = (report.lease.0, report.batch, report.attempt);
+        self.0
+            .iter_mut()
+            .filter(move |(held, _)| (held.lease, held.batch, held.attempt) == key)
+            .map(|(held, rest)| (&*held, rest))
+    }
+
+    /// Those of which something was taken, with what is left.
+    fn changed(&self) -> impl Iterator<Item = (&Held, &Positions)> {
+        self.0
+            .iter()
+            .filter(|(held, rest)| held.positions != *rest)
+            .map(|(held, rest)| (held, rest))
+    }
+}

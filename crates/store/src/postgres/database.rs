@@ -1,0 +1,415 @@
+//! One handle's connections: how operations and queries get through restarts of the server, lost connections and
+//! others that get in the way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use deadpool::managed::PoolError;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use gristmill_model::{Clock, Timestamp};
+use tokio::time::Instant;
+
+use super::address::SharedAddress;
+use super::clock::DatabaseClock;
+use super::connection::{Manager, Pool, Pooled, Role};
+use super::failure::{Failure, Remedy, Result};
+use super::limits::{
+    CONFLICTS_MAX, READERS_MAX, RECONNECT_WAIT_FIRST, RECONNECT_WAIT_MAX, UNREACHABLE_MAX, WRITERS_MAX,
+};
+use super::memory::Memory;
+use super::snapshot::Snapshot;
+use super::transaction::{Durability, Mark, NotCommitted, Transaction};
+use super::wake::{Notifier, Wake};
+use crate::StoreError;
+
+/// A handle's connections, and what it remembers.
+#[derive(Debug)]
+pub(super) struct Database {
+    pub address: SharedAddress,
+    pub clock: Arc<dyn Clock>,
+    pub memory: Arc<Memory>,
+    pub wake: Wake,
+    notifier: Notifier,
+    writers: Pool,
+    readers: Pool,
+    closed: AtomicBool,
+}
+
+/// What an attempt came to.
+enum Attempt<T> {
+    Done(T),
+    /// Nothing of it was done.
+    Failed(Failure),
+    /// It was done if that was committed.
+    Unknown(T, Mark, Failure),
+}
+
+/// How long an operation has been trying.
+#[derive(Debug)]
+struct Patience {
+    began: Instant,
+    wait: Duration,
+    conflicts: u32,
+}
+
+impl Patience {
+    fn new() -> Self {
+        Patience {
+            began: Instant::now(),
+            wait: RECONNECT_WAIT_FIRST,
+            conflicts: 0,
+        }
+    }
+
+    /// Waits before the next attempt; gives the failure back where there is none.
+    async fn after(&mut self, failure: Failure) -> Result<()> {
+        match failure.remedy() {
+            Remedy::None => return Err(failure),
+            Remedy::Again if self.conflicts == CONFLICTS_MAX => return Err(failure),
+            Remedy::Again => {
+                self.conflicts += 1;
+                tracing::debug!(reason = failure.reason(), "an operation is tried again");
+                return Ok(());
+            }
+            Remedy::Reconnect => {}
+        }
+        if self.began.elapsed() >= UNREACHABLE_MAX {
+            return Err(failure);
+        }
+        tracing::debug!(reason = failure.reason(), wait = ?self.wait, "the database is reconnected to");
+        tokio::time::sleep(self.wait).await;
+        self.wait = (self.wait * 2).min(RECONNECT_WAIT_MAX);
+        Ok(())
+    }
+
+    fn waited_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Database {
+    pub fn new(
+        address: SharedAddress,
+        clock: Arc<dyn Clock>,
+        memory: Memory,
+    ) -> std::result::Result<Self, StoreError> {
+        let pool = |role, size| {
+            let manager = Manager {
+                address: address.clone(),
+                role,
+            };
+            Pool::builder(manager)
+                .max_size(size)
+                .build()
+                .map_err(|error| StoreError::Open {
+                    path: address.as_str().into(),
+                    reason: error.to_string(),
+                })
+        };
+        Ok(Database {
+            writers: pool(Role::Write, WRITERS_MAX)?,
+            readers: pool(Role::Read, READERS_MAX)?,
+            wake: Wake::new(address.clone()),
+            notifier: Notifier::default(),
+            address: address.clone(),
+            clock,
+            memory: Arc::new(memory),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    /// The present moment.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Runs queries on one snapshot.
+    pub async fn read<T, Query, Answer>(&self, query: Query) -> std::result::Result<T, StoreError>
+    where
+        Query: Fn(Arc<Snapshot>) -> Answer,
+        Answer: Future<Output = Result<T>>,
+    {
+        let mut patience = Patience::new();
+        loop {
+            let failure = match self.read_once(&query).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            if let Err(failure) = patience.after(failure).await {
+                return Err(self.error(failure, &patience));
+            }
+        }
+    }
+
+    async fn read_once<T, Query, Answer>(&self, query: &Query) -> Result<T>
+    where
+        Query: Fn(Arc<Snapshot>) -> Answer,
+        Answer: Future<Output = Result<T>>,
+    {
+        let connection = self.get(&self.readers).await?;
+        let snapshot = Arc::new(Snapshot::begin(connection));
+        let answer = query(snapshot.clone()).await;
+        // A query that kept the snapshot, or was given up, leaves it to be closed with its connection.
+        if let Ok(snapshot) = Arc::try_unwrap(snapshot) {
+            snapshot.end(answer.is_ok());
+        }
+        answer
+    }
+
+    /// Carries out an operation in one transaction: as a whole, once, whatever happens to the connection, and also
+    /// where the caller goes away.
+    pub async fn write<T: Send + 'static>(
+        self: &Arc<Self>,
+        durability: Durability,
+        work: impl for<'t> Fn(&'t mut Transaction) -> BoxFuture<'t, Result<T>> + Send + Sync + 'static,
+    ) -> std::result::Result<T, StoreError> {
+        let database = self.clone();
+        let task = tokio::spawn(async move { database.write_until_known(durability, work).await });
+        match task.await {
+            Ok(answer) => answer,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => Err(StoreError::Panicked(crate::panic_text(&*panic))),
+                Err(_) => Err(StoreError::Closed),
+            },
+        }
+    }
+
+    async fn write_until_known<T>(
+        self: &Arc<Self>,
+        durability: Durability,
+        work: impl for<'t> Fn(&'t mut Transaction) -> BoxFuture<'t, Result<T>>,
+    ) -> std::result::Result<T, StoreError> {
+        let mut patience = Patience::new();
+        loop {
+            let failure = match self.write_once(durability, &work).await {
+                Attempt::Done(answer) => return Ok(answer),
+                Attempt::Failed(failure) => failure,
+                Attempt::Unknown(answer, mark, failure) => {
+                    if self.look_up(&mark, failure, &mut patience).await? {
+                        return Ok(answer);
+                    }
+                    continue;
+                }
+            };
+            if let Err(failure) = patience.after(failure).await {
+                return Err(self.error(failure, &patience));
+            }
+        }
+    }
+
+    async fn write_once<T>(
+        self: &Arc<Self>,
+        durability: Durability,
+        work: &impl for<'t> Fn(&'t mut Transaction) -> BoxFuture<'t, Result<T>>,
+    ) -> Attempt<T> {
+        let connection = match self.get(&self.writers).await {
+            Ok(connection) => connection,
+            Err(failure) => return Attempt::Failed(failure),
+        };
+        let begun = Transaction::begin(connection, self.memory.clone(), self.now(), durability).await;
+        let mut transaction = match begun {
+            Ok(transaction) => transaction,
+            Err(failure) => return Attempt::Failed(failure),
+        };
+        let answer = match work(&mut transaction).await {
+            Ok(answer) => answer,
+            Err(failure) => {
+                transaction.roll_back().await;
+                return Attempt::Failed(failure);
+            }
+        };
+        let woke = transaction.writes.woke;
+        match transaction.finish().await {
+            Ok(()) => {
+                if woke {
+                    self.work_came();
+                }
+                Attempt::Done(answer)
+            }
+            Err(NotCommitted::Failed(failure)) => Attempt::Failed(failure),
+            Err(NotCommitted::Unknown(mark, failure)) => {
+                if woke {
+                    self.work_came();
+                }
+                Attempt::Unknown(answer, mark, failure)
+            }
+        }
+    }
+
+    /// Whether a transaction was committed whose connection was lost meanwhile. Waits until that is decided: the
+    /// server may still be at it.
+    async fn look_up(
+        &self,
+        mark: &Mark,
+        lost: Failure,
+        patience: &mut Patience,
+    ) -> std::result::Result<bool, StoreError> {
+        let unknown = |failure: &Failure, patience: &Patience| StoreError::Unknown {
+            database: self.address.as_str().to_owned(),
+            waited_ms: patience.waited_ms(),
+            reason: failure.reason(),
+        };
+        let mut failure = lost;
+        loop {
+            let reason = failure.reason();
+            if let Err(failure) = patience.after(failure).await {
+                return Err(unknown(&failure, patience));
+            }
+            failure = match self.look_up_once(mark).await {
+                Ok(committed) => {
+                    tracing::info!(committed, reason, "looked up what became of a lost COMMIT");
+                    return Ok(committed);
+                }
+                // Whatever it is: without an answer nothing is known.
+                Err(failure) if failure.remedy() == Remedy::None => return Err(unknown(&failure, patience)),
+                Err(failure) => failure,
+            };
+        }
+    }
+
+    async fn look_up_once(&self, mark: &Mark) -> Result<bool> {
+        let connection = self.get(&self.writers).await?;
+        // Where the network was cut, the server may wait for the lost connection for hours, with its locks.
+        connection
+            .rows(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                 WHERE application_name = 'gristmill ' || $1 AND pid <> pg_backend_pid()",
+                &[&&*mark.writer],
+            )
+            .await?;
+        let rows = connection
+            .rows(
+                "SELECT operation FROM gristmill.writer WHERE id = $1 FOR UPDATE",
+                &[&&*mark.writer],
+            )
+            .await?;
+        // No row: the writer was never heard of by the server that took over.
+        let operation: Option<i64> = rows.first().map(|row| row.try_get(0)).transpose()?;
+        Ok(operation == Some(mark.operation))
+    }
+
+    async fn get(&self, pool: &Pool) -> Result<Pooled> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(StoreError::Closed.into());
+        }
+        pool.get().await.map_err(|error| match error {
+            PoolError::Backend(failure) => failure,
+            PoolError::Closed => StoreError::Closed.into(),
+            PoolError::Timeout(_) | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => {
+                Failure::Disconnected("no connection was to be had".to_owned())
+            }
+        })
+    }
+
+    /// Statements outside of a transaction, such as those that add a lane.
+    pub async fn alone<T, Work, Answer>(&self, work: Work) -> std::result::Result<T, StoreError>
+    where
+        Work: Fn(Pooled) -> Answer,
+        Answer: Future<Output = Result<T>>,
+    {
+        let mut patience = Patience::new();
+        loop {
+            let answer = match self.get(&self.writers).await {
+                Ok(connection) => work(connection).await,
+                Err(failure) => Err(failure),
+            };
+            match answer {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => {
+                    if let Err(failure) = patience.after(failure).await {
+                        return Err(self.error(failure, &patience));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Wakes those who wait for work, here and elsewhere.
+    fn work_came(self: &Arc<Self>) {
+        self.wake.work_came();
+        if !self.notifier.begin() {
+            return;
+        }
+        let database = self.clone();
+        tokio::spawn(async move {
+            // Those of this process come first.
+            tokio::task::yield_now().await;
+            database.notifier.run(|| database.wake_others()).await;
+        });
+    }
+
+    async fn wake_others(&self) {
+        let woken = match self.get(&self.writers).await {
+            Ok(connection) => connection.rows("SELECT gristmill.wake()", &[]).await.map(drop),
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = woken {
+            tracing::debug!(
+                reason = failure.reason(),
+                "other processes find what was submitted by looking for it"
+            );
+        }
+    }
+
+    /// Sees to it that what other processes submit is told.
+    pub fn listen(self: &Arc<Self>) {
+        if self.wake.begin_listening() {
+            let database = self.clone();
+            tokio::spawn(async move { database.wake.listen().await });
+        }
+    }
+
+    /// Sets a clock by the database's.
+    pub async fn compare_clocks(&self, clock: &DatabaseClock) -> std::result::Result<(), StoreError> {
+        self.alone(|connection| async move { clock.compare(&connection).await })
+            .await
+    }
+
+    /// The error that callers see.
+    fn error(&self, failure: Failure, patience: &Patience) -> StoreError {
+        match failure.remedy() {
+            Remedy::Reconnect => StoreError::Unreachable {
+                database: self.address.as_str().to_owned(),
+                waited_ms: patience.waited_ms(),
+                reason: failure.reason(),
+            },
+            _ => failure.at(self.address.as_str()),
+        }
+    }
+
+    /// Refuses whatever comes now, and closes the connections once what is under way is done.
+    pub async fn close(&self) {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.wake.close();
+        self.forget_writers().await;
+        self.writers.close();
+        self.readers.close();
+    }
+
+    /// Takes the rows of this handle's connections away, of those that are at hand.
+    async fn forget_writers(&self) {
+        let mut connections = Vec::new();
+        while self.writers.status().available > connections.len()
+            && let Some(Ok(connection)) = self.writers.get().now_or_never()
+        {
+            connections.push(connection);
+        }
+        let ids: Vec<String> = connections
+            .iter()
+            .filter_map(|connection| connection.writer.as_ref().map(|writer| writer.id.to_string()))
+            .collect();
+        if let Some(connection) = connections.first() {
+            let sql = "DELETE FROM gristmill.writer WHERE id = ANY ($1)";
+            if let Err(failure) = connection.execute_prepared(sql, &[&ids]).await {
+                tracing::debug!(
+                    reason = failure.reason(),
+                    "the rows of writers stay until they are a day old"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Exchanges: reports are committed and jobs claimed, in one transaction of two trips.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use futures::FutureExt;
+use gristmill_model::{
+    BatchId, Lease, LeaseId, LeasedSlice, PackedArray, Positions, Receipt, Report, WorkerId,
+};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::claim::{Claimed, Taken, next_run_at};
+use super::commit::is_simple;
+use super::connection::{Param, Pending, drained};
+use super::database::Database;
+use super::failure::{Failure, Result};
+use super::memory::BatchHead;
+use super::multirange::Multirange;
+use super::transaction::{Durability, Transaction, read_head};
+use crate::contents::Content;
+use crate::pack::indexes_of;
+use crate::{Exchanged, StoreError, Want};
+
+/// The worker, kept from being forgotten until COMMIT, and a lease id that was never given before.
+const WORKER: &str = "SELECT name, CASE WHEN $2 THEN nextval('gristmill.lease_id') END FROM gristmill.worker \
+     WHERE id = $1 FOR KEY SHARE";
+
+/// Batches with their payloads; or, of those that only few jobs are wanted of, with the payloads of these.
+const BATCHES: &str = "SELECT b.id, b.lane_id, b.priority, b.submitted_at, b.run_at, b.options, octet_length(b.payloads), b.count, \
+     w.few, CASE WHEN w.few THEN gristmill.selected(b.payloads, k.positions) ELSE b.payloads END \
+     FROM unnest($1::bigint[], $2::int4multirange[], $3::integer[]) k (id, positions, count) \
+     JOIN gristmill.batch b ON b.id = k.id CROSS JOIN LATERAL (SELECT k.count * 4 < b.count) w (few)";
+
+/// An exchange that was committed, but for the payloads, which may still be on their way.
+struct Outline {
+    receipts: Vec<Receipt>,
+    lease: LeaseId,
+    taken: Vec<Taken>,
+    next_run_at: Option<Pending<Vec<Row>>>,
+    /// The batches that are at hand.
+    contents: HashMap<BatchId, Claimable>,
+    /// What is wanted of those that are not.
+    missing: BTreeMap<BatchId, Positions>,
+    payloads: Option<Pending<Vec<Row>>>,
+}
+
+/// A batch of which jobs were claimed.
+struct Claimable {
+    content: Content<BatchHead>,
+    /// Which jobs' payloads are in it, where that is not all.
+    only: Option<Positions>,
+}
+
+impl Database {
+    /// Commits reports, then claims.
+    pub async fn exchange(
+        self: &Arc<Self>,
+        worker: WorkerId,
+        reports: Vec<Report>,
+        want: Option<Want>,
+    ) -> std::result::Result<Exchanged, StoreError> {
+        let durability = match reports.is_empty() {
+            true => Durability::Needless,
+            false => Durability::Promised,
+        };
+        let (reports, want) = (Arc::new(reports), Arc::new(want));
+        let outline = self
+            .write(durability, move |transaction| {
+                let (reports, want) = (reports.clone(), want.clone());
+                async move {
+                    transaction
+                        .exchange(worker, &reports, want.as_ref().as_ref())
+                        .await
+                }
+                .boxed()
+            })
+            .await?;
+        self.fill_in(outline).await
+    }
+
+    /// Adds the payloads.
+    async fn fill_in(&self, mut outline: Outline) -> std::result::Result<Exchanged, StoreError> {
+        if let Some(payloads) = outline.payloads.take() {
+            let rows = match payloads.await {
+                Ok(rows) => rows,
+                // The connection was lost with them.
+                Err(_) => {
+                    let wanted = params(&outline.missing);
+                    let wanted: Vec<&(dyn ToSql + Sync)> = wanted
+                        .iter()
+                        .map(|param| &**param as &(dyn ToSql + Sync))
+                        .collect();
+                    self.read(|snapshot| {
+                        let wanted = &wanted;
+                        async move { snapshot.query(BATCHES, wanted).await }
+                    })
+                    .await?
+                }
+            };
+            for row in &rows {
+                self.add_row(&mut outline, row)
+                    .map_err(|failure| failure.at(self.address.as_str()))?;
+            }
+        }
+        let next_run_at = match outline.next_run_at.take() {
+            // Where the connection was lost with it, the worker looks again when it likes.
+            Some(pending) => pending.await.and_then(|rows| next_run_at(&rows)).ok().flatten(),
+            None => None,
+        };
+        // A batch that is not there was deleted meanwhile, and the worker is told so by its next heartbeat.
+        let slices: Vec<LeasedSlice> = outline
+            .taken
+            .iter()
+            .filter_map(|part| self.leased(&outline, part))
+            .collect();
+        Ok(Exchanged {
+            receipts: outline.receipts,
+            lease: match slices.is_empty() {
+                true => None,
+                false => Some(Lease {
+                    id: outline.lease,
+                    slices,
+                }),
+            },
+            next_run_at,
+        })
+    }
+
+    fn add_row(&self, outline: &mut Outline, row: &Row) -> Result<()> {
+        let (batch, head) = read_head(row)?;
+        let only = match row.try_get(8)? {
+            true => outline.missing.get(&batch).cloned(),
+            false => None,
+        };
+        let content = Content {
+            head: Arc::new(head),
+            payloads: Some(PackedArray::from_stored(row.try_get::<_, &str>(9)?)),
+        };
+        if only.is_none() {
+            self.memory.keep(batch, content.clone());
+        }
+        outline.contents.insert(batch, Claimable { content, only });
+        Ok(())
+    }
+
+    fn leased(&self, outline: &Outline, part: &Taken) -> Option<LeasedSlice> {
+        let Claimable { content, only } = outline.contents.get(&part.slice.batch)?;
+        let payloads = content.payloads.as_ref()?;
+        let payloads = match only {
+            None => payloads.select(&part.positions),
+            Some(only) => payloads.select(&indexes_of(&part.positions, only)),
+        };
+        let kind = self.memory.lanes().get(part.slice.lane_id)?.kind.clone();
+        Some(LeasedSlice {
+            lease: outline.lease,
+            batch: part.slice.batch,
+            kind,
+            positions: part.positions.clone(),
+            payloads,
+            attempt: part.slice.attempt,
+            rescues: part.slice.rescues,
+            timeout_ms: content.head.options.timeout_ms,
+            submitted_at: content.head.submitted_at,
+        })
+    }
+}
+
+/// The parameters of [`BATCHES`].
+fn params(missing: &BTreeMap<BatchId, Positions>) -> Vec<Param> {
+    let counts = missing.values().map(|positions| positions.len().cast_signed());
+    vec![
+        Box::new(missing.keys().map(|batch| batch.0).collect::<Vec<_>>()),
+        Box::new(missing.values().cloned().map(Multirange).collect::<Vec<_>>()),
+        Box::new(counts.collect::<Vec<_>>()),
+    ]
+}
+
+impl Transaction {
+    async fn exchange(
+        &mut self,
+        worker: WorkerId,
+        reports: &[Report],
+        want: Option<&Want>,
+    ) -> Result<Outline> {
+        let params: Vec<Param> = vec![Box::new(worker.0), Box::new(want.is_some())];
+        let registered = self.send(WORKER, params).await?;
+        let all: Vec<&Report> = reports.iter().collect();
+        let simple = reports.iter().all(is_simple);
+        let accepted = match simple && !reports.is_empty() {
+            true => Some(self.send_reports(worker, &all).await?),
+            false => None,
+        };
+        // What other reports give back can be claimed at once, so their claim comes behind them.
+        let look = match want {
+            Some(want) if simple => self.send_look(want).await?,
+            _ => None,
+        };
+        let registered = registered.await?;
+        let name: Option<Arc<str>> = match registered.first() {
+            Some(row) => Some(row.try_get::<_, &str>(0)?.into()),
+            None => None,
+        };
+        if want.is_some() && name.is_none() {
+            return Err(StoreError::WorkerUnknown(worker).into());
+        }
+        let accepted = match accepted {
+            Some(accepted) => Some(accepted.await?),
+            None => None,
+        };
+        let mut look = match look {
+            Some(look) => Some(look.arrive().await?),
+            None => None,
+        };
+        let receipts = match accepted {
+            Some(accepted) => self.receive(worker, name.as_ref(), &all, &accepted).await?,
+            None => self.commit_reports(worker, name.as_ref(), &all).await?,
+        };
+        if !simple && let Some(want) = want {
+            self.flush().await?;
+            look = match self.send_look(want).await? {
+                Some(look) => Some(look.arrive().await?),
+                None => None,
+            };
+        }
+        let mut claimed = Claimed::default();
+        let mut lease = LeaseId(0);
+        if let (Some(want), Some(look), Some(row)) = (want, look, registered.first()) {
+            lease = LeaseId(row.try_get(1)?);
+            claimed = self.claim(worker, lease.0, want, look).await?;
+        }
+        self.outline(receipts, lease, claimed).await
+    }
+
+    /// Stores the reports that were accepted at once, and looks at the others.
+    async fn receive(
+        &mut self,
+        worker: WorkerId,
+        name: Option<&Arc<str>>,
+        reports: &[&Report],
+        accepted: &[Row],
+    ) -> Result<Vec<Receipt>> {
+        let mut receipts: Vec<Option<Receipt>> = vec![None; reports.len()];
+        for row in accepted {
+            let number = usize::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0);
+            let report = number.checked_sub(1).and_then(|index| reports.get(index));
+            let report =
+                report.ok_or_else(|| Failure::Damaged(format!("report {number} was accepted, of fewer")))?;
+            receipts[number - 1] = Some(self.store_completed(name, report)?);
+        }
+        let mut rest = Vec::new();
+        for (report, receipt) in reports.iter().zip(&receipts) {
+            if receipt.is_none() {
+                rest.push(*report);
+            }
+        }
+        let mut others = match rest.is_empty() {
+            true => Vec::new(),
+            false => self.commit_reports(worker, name, &rest).await?,
+        }
+        .into_iter();
+        let receipts = receipts
+            .into_iter()
+            .map(|receipt| receipt.or_else(|| others.next()));
+        Ok(receipts.map(Option::unwrap_or_default).collect())
+    }
+
+    /// Asks for the payloads that are not at hand; they come with COMMIT.
+    async fn outline(&self, receipts: Vec<Receipt>, lease: LeaseId, claimed: Claimed) -> Result<Outline> {
+        let mut contents = HashMap::new();
+        let mut missing: BTreeMap<BatchId, Positions> = BTreeMap::new();
+        for part in &claimed.taken {
+            let batch = part.slice.batch;
+            match self
+                .memory
+                .content(batch)
+                .filter(|content| content.payloads.is_some())
+            {
+                Some(content) => {
+                    contents.insert(batch, Claimable { content, only: None });
+                }
+                None => {
+                    let wanted = missing.entry(batch).or_default();
+                    *wanted = wanted.union(&part.positions);
+                }
+            }
+        }
+        let payloads = match missing.is_empty() {
+            true => None,
+            false => Some(drained(self.send(BATCHES, params(&missing)).await?)),
+        };
+        Ok(Outline {
+            receipts,
+            lease,
+            taken: claimed.taken,
+            next_run_at: claimed.next_run_at,
+            contents,
+            missing,
+            payloads,
+        })
+    }
+}

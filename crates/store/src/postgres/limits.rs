@@ -1,0 +1,50 @@
+//! The limits of the PostgreSQL store. Those that all stores share are in `gristmill_model::limits`.
+
+use std::time::Duration;
+
+/// Connections of one handle that write, at most; further operations wait for one. More would not commit faster.
+pub(super) const WRITERS_MAX: usize = 12;
+
+/// Connections of one handle for queries, at most; further queries wait for one.
+pub(super) const READERS_MAX: usize = 4;
+
+/// How long one attempt to connect may take.
+pub(super) const CONNECT_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// How long an operation or query tries to reach a database that restarts or fails over, before it fails with
+/// [`Unreachable`](crate::StoreError::Unreachable) (or [`Unknown`](crate::StoreError::Unknown), where it was lost while
+/// it was committed). Longer than a restart with the recovery of some gigabytes.
+pub(super) const UNREACHABLE_MAX: Duration = Duration::from_secs(60);
+
+/// The first wait between two attempts to connect; each further one is twice as long.
+pub(super) const RECONNECT_WAIT_FIRST: Duration = Duration::from_millis(10);
+
+/// The longest wait between two attempts to connect.
+pub(super) const RECONNECT_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// Attempts of an operation that others got in the way of (a deadlock, a serialization failure).
+pub(super) const CONFLICTS_MAX: u32 = 10;
+
+/// Groups of submits that are committed at the same time: while one waits for the disk, the next is sent.
+pub(super) const SUBMITS_UNDER_WAY_MAX: usize = 2;
+
+/// Bytes of one text (a batch's payloads, a report's values) at most: PostgreSQL holds a gigabyte in a row and takes as
+/// much in a message, and the other columns need some of it.
+pub(super) const TEXT_BYTES_MAX: usize = (1 << 30) - (1 << 20);
+
+/// Batches that one statement of a cancel or retry changes; all of its statements are one transaction.
+pub(super) const CHANGED_BATCHES_PER_STATEMENT: usize = 1_000;
+
+/// Batches that one transaction prunes, so that others do not wait for long.
+pub(super) const PRUNED_BATCHES_PER_TRANSACTION: i64 = 500;
+
+/// How long after nobody waits for work any more a handle goes on to be told of what others submit: those that wait
+/// again and again do not take and give back a lock each time.
+pub(super) const LISTEN_AFTER_LAST_WAIT: Duration = Duration::from_secs(1);
+
+/// Slices that one transaction expires, so that others do not wait for long.
+pub(super) const EXPIRED_SLICES_PER_TRANSACTION: i64 = 1_000;
+
+/// How long the server waits within a transaction for the next statement. A process that is stopped or cut off there
+/// holds rows that others wait for; after this the server takes them back, and the operation is tried again.
+pub(super) const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);

@@ -1,0 +1,9 @@
+//! Queries, each on one snapshot.
+
+mod batches;
+mod counts;
+mod job;
+
+pub(super) use batches::{is_finished, number, outcomes, run_batches, sum, workers};
+pub(super) use counts::{counts, stats};
+pub(super) use job::{job, jobs};

@@ -1,0 +1,246 @@
+//! Single jobs, unpacked from their batches.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use gristmill_model::{BatchId, JobId, JobState, Positions, Timestamp};
+use serde_json::value::RawValue;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::batches::{failures, number, read_state};
+use crate::pack::indexes_of;
+use crate::piece::{Common, Piece, unpack};
+use crate::postgres::failure::{Failure, Result};
+use crate::postgres::filter::{Candidates, LOOK_BATCHES_FIRST, LOOK_BATCHES_MAX};
+use crate::postgres::multirange::Multirange;
+use crate::postgres::snapshot::Snapshot;
+use crate::postgres::transaction::read_options;
+use crate::{JobDetails, JobFilter, JobRow};
+
+const COMMON_COLUMNS: &str = "b.id, l.kind, l.queue, b.priority, b.submitted_at";
+
+/// Reads a row that begins with [`COMMON_COLUMNS`].
+fn read_common(row: &Row) -> Result<Common> {
+    Ok(Common {
+        batch: BatchId(row.try_get(0)?),
+        kind: row.try_get::<_, &str>(1)?.into(),
+        queue: row.try_get::<_, &str>(2)?.into(),
+        priority: row.try_get(3)?,
+        submitted_at: Timestamp(row.try_get(4)?),
+    })
+}
+
+/// Where all jobs of these batches stand. The report of a piece is known by its first position.
+async fn pieces(
+    snapshot: &Snapshot,
+    now: Timestamp,
+    batches: &[i64],
+) -> Result<HashMap<BatchId, Vec<Piece>>> {
+    let rows = snapshot
+        .query(
+            "SELECT batch_id, positions, attempt, state, finished_at, worker, first_position \
+             FROM gristmill.report WHERE batch_id = ANY ($1) \
+             UNION ALL SELECT batch_id, positions, attempt, 'waiting', run_at, NULL, 0 \
+             FROM gristmill.slice WHERE batch_id = ANY ($1) \
+             UNION ALL SELECT h.batch_id, h.positions, h.attempt, 'running', 0, w.name, 0 \
+             FROM gristmill.held h LEFT JOIN gristmill.worker w ON w.id = h.worker_id WHERE h.batch_id = ANY ($1)",
+            &[&batches],
+        )
+        .await?;
+    let mut all: HashMap<BatchId, Vec<Piece>> = HashMap::new();
+    for row in &rows {
+        let positions = row.try_get::<_, Multirange>(1)?.0;
+        let attempt = number(row, 2)?;
+        let moment = Timestamp(row.try_get(4)?);
+        let worker: Option<Arc<str>> = row.try_get::<_, Option<&str>>(5)?.map(Arc::from);
+        let piece = match read_state(row, 3)? {
+            JobState::Waiting => Piece::claimable(positions, attempt, moment, now),
+            JobState::Running => Piece::running(positions, attempt, worker),
+            state => Piece {
+                positions,
+                state,
+                attempt,
+                run_at: None,
+                finished_at: Some(moment),
+                worker,
+                report: Some(i64::from(row.try_get::<_, i32>(6)?)),
+            },
+        };
+        all.entry(BatchId(row.try_get(0)?)).or_default().push(piece);
+    }
+    Ok(all)
+}
+
+/// One job with everything that is known of it.
+pub(in crate::postgres) async fn job(
+    snapshot: &Snapshot,
+    now: Timestamp,
+    id: JobId,
+) -> Result<Option<JobDetails>> {
+    let Ok(position) = i32::try_from(id.position) else {
+        return Ok(None);
+    };
+    // One payload is cut out there, so that a megabyte need not travel for it.
+    let sql = format!(
+        "SELECT {COMMON_COLUMNS}, b.options, \
+         split_part(substr(b.payloads, 2, length(b.payloads) - 2), E'\\n,', $2 + 1) \
+         FROM gristmill.batch b JOIN gristmill.lane l ON l.id = b.lane_id WHERE b.id = $1 AND b.count > $2"
+    );
+    let (batch, job) = ([id.batch.0], [&id.batch.0 as &(dyn ToSql + Sync), &position]);
+    let (common, mut pieces, failures) = tokio::try_join!(
+        snapshot.query(&sql, &job),
+        pieces(snapshot, now, &batch),
+        failures(snapshot, id.batch, position),
+    )?;
+    let Some(row) = common.first() else {
+        return Ok(None);
+    };
+    let piece = pieces
+        .remove(&id.batch)
+        .into_iter()
+        .flatten()
+        .find(|piece| piece.positions.contains(id.position))
+        .ok_or_else(|| Failure::Damaged(format!("job {id} is in no slice, lease or report")))?;
+    let ended = ended(snapshot, id, &piece).await?;
+    let last = failures.last();
+    Ok(Some(JobDetails {
+        row: read_common(row)?.job(id.position, &piece, last.map(|last| last.error.message.clone())),
+        payload: RawValue::from_string(row.try_get(6)?)?,
+        value: ended.value,
+        options: read_options(row.try_get(5)?)?,
+        duration_us: ended.duration_us.or(last.map(|last| last.duration_us)),
+        worker: piece.worker,
+        log: ended.log,
+        failures,
+    }))
+}
+
+/// What a report says of one job.
+#[derive(Default)]
+struct Ended {
+    value: Option<Box<RawValue>>,
+    duration_us: Option<u32>,
+    log: Option<String>,
+}
+
+async fn ended(snapshot: &Snapshot, id: JobId, piece: &Piece) -> Result<Ended> {
+    let Some(report) = piece.report.and_then(|report| i32::try_from(report).ok()) else {
+        return Ok(Ended::default());
+    };
+    let index = indexes_of(&Positions::from(id.position..id.position + 1), &piece.positions)
+        .first()
+        .and_then(|index| i32::try_from(index).ok())
+        .unwrap_or(0);
+    // As JSON, since a text of PostgreSQL cannot hold the NUL character that a log may.
+    let row = snapshot
+        .query_opt(
+            "SELECT (durations::json -> $3::integer)::text, (logs::json -> $4)::text, \
+             split_part(substr(\"values\", 2, length(\"values\") - 2), E'\\n,', $3 + 1) \
+             FROM gristmill.report WHERE batch_id = $1 AND first_position = $2",
+            &[&id.batch.0, &report, &index, &id.position.to_string()],
+        )
+        .await?;
+    let Some(row) = row else {
+        return Ok(Ended::default());
+    };
+    let duration_us: Option<&str> = row.try_get(0)?;
+    let log: Option<&str> = row.try_get(1)?;
+    let value: Option<String> = row.try_get(2)?;
+    Ok(Ended {
+        value: value.map(RawValue::from_string).transpose()?,
+        duration_us: duration_us.map(serde_json::from_str).transpose()?,
+        log: log.map(serde_json::from_str).transpose()?,
+    })
+}
+
+/// A page of jobs that match.
+pub(in crate::postgres) async fn jobs(
+    snapshot: &Snapshot,
+    now: Timestamp,
+    filter: &JobFilter,
+    after: Option<JobId>,
+    limit: u32,
+) -> Result<Vec<JobRow>> {
+    let candidates = Candidates::new(filter, &filter.states, COMMON_COLUMNS);
+    let mut first = after.map_or(0, |job| job.batch.0);
+    let mut look = LOOK_BATCHES_FIRST;
+    let mut page = Vec::new();
+    while page.len() < limit as usize {
+        let rows = snapshot
+            .query(candidates.sql(), &candidates.params(&first, &look))
+            .await?;
+        let batches: Vec<Common> = rows.iter().map(read_common).collect::<Result<_>>()?;
+        let Some(last) = batches.last() else { break };
+        first = last.batch.0 + 1;
+        add_jobs(snapshot, now, filter, after, limit, &batches, &mut page).await?;
+        if (batches.len() as i64) < look {
+            break;
+        }
+        look = (look * 2).min(LOOK_BATCHES_MAX);
+    }
+    Ok(page)
+}
+
+/// Adds the jobs of batches that match, after one, until the page is full.
+async fn add_jobs(
+    snapshot: &Snapshot,
+    now: Timestamp,
+    filter: &JobFilter,
+    after: Option<JobId>,
+    limit: u32,
+    batches: &[Common],
+    page: &mut Vec<JobRow>,
+) -> Result<()> {
+    let ids: Vec<i64> = batches.iter().map(|batch| batch.batch.0).collect();
+    let pieces = pieces(snapshot, now, &ids).await?;
+    let mut found: Vec<(&Common, u32, &Piece)> = Vec::new();
+    let left = limit as usize - page.len();
+    for batch in batches {
+        let from = match after {
+            Some(after) if after.batch == batch.batch => after.position + 1,
+            _ => 0,
+        };
+        let jobs = pieces
+            .get(&batch.batch)
+            .map(|pieces| unpack(pieces, &filter.states, from))
+            .unwrap_or_default();
+        found.extend(jobs.into_iter().map(|(position, piece)| (batch, position, piece)));
+        if found.len() >= left {
+            found.truncate(left);
+            break;
+        }
+    }
+    let failed: HashSet<BatchId> = found
+        .iter()
+        .filter(|(.., piece)| piece.state != JobState::Completed)
+        .map(|(batch, ..)| batch.batch)
+        .collect();
+    let mut messages = failure_messages(snapshot, failed).await?;
+    page.extend(found.into_iter().map(|(batch, position, piece)| {
+        let message = messages.remove(&(batch.batch, position));
+        batch.job(position, piece, message)
+    }));
+    Ok(())
+}
+
+/// The message of each job's last failure.
+async fn failure_messages(
+    snapshot: &Snapshot,
+    batches: HashSet<BatchId>,
+) -> Result<HashMap<(BatchId, u32), String>> {
+    if batches.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let batches: Vec<i64> = batches.into_iter().map(|batch| batch.0).collect();
+    let rows = snapshot
+        .query(
+            "SELECT DISTINCT ON (batch_id, position) batch_id, position, error::json ->> 'message' \
+             FROM gristmill.failure WHERE batch_id = ANY ($1) ORDER BY batch_id, position, lease_id DESC",
+            &[&batches],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| Ok(((BatchId(row.try_get(0)?), number(row, 1)?), row.try_get(2)?)))
+        .collect()
+}

@@ -1,0 +1,377 @@
+//! Storing batches.
+//!
+//! Submits are committed in groups: whatever comes while others are under way goes into the next. A submit that is
+//! refused for its own sake is refused alone; where the database refuses, each is tried by itself.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use gristmill_batching::{Committer, EndReason, Group, Responder};
+use gristmill_model::{BatchId, BatchOptions, JobId, JobState, NewBatch, PackedArray, Positions};
+use tokio::sync::{Mutex, Semaphore};
+
+use super::database::Database;
+use super::failure::{Failure, Result};
+use super::limits::{SUBMITS_UNDER_WAY_MAX, TEXT_BYTES_MAX};
+use super::memory::BatchHead;
+use super::slice::NewSlice;
+use super::transaction::{Durability, Transaction};
+use super::writes::{Ending, FailedAttempt, NewBatchRow};
+use crate::contents::Content;
+use crate::merge::{Merge, merge, packed};
+use crate::{RunAdvance, StoreError};
+
+/// What callers hand over.
+#[derive(Debug)]
+pub(super) enum Submit {
+    /// A single job, to be packed with others.
+    Single(NewBatch),
+    /// Batches, all or none.
+    Batches(Vec<NewBatch>, Option<RunAdvance>),
+}
+
+/// What is answered.
+#[derive(Debug)]
+pub(super) enum Submitted {
+    Single(JobId),
+    Batches(Vec<BatchId>),
+}
+
+pub(super) type SubmitReply = std::result::Result<Submitted, StoreError>;
+
+/// Batches that are stored as a whole.
+#[derive(Debug)]
+struct Unit {
+    batches: Vec<Packed>,
+    advance: Option<RunAdvance>,
+}
+
+/// A batch, with the single jobs packed that it was made of.
+#[derive(Debug)]
+pub(super) struct Packed {
+    pub batch: NewBatch,
+    pub lane_id: i64,
+}
+
+/// Who waits for a unit.
+#[derive(Debug)]
+enum Waiting {
+    /// One a job.
+    Singles(Vec<Responder<SubmitReply>>),
+    Batches(Responder<SubmitReply>),
+}
+
+/// What became of a unit.
+type Outcome = std::result::Result<Vec<BatchId>, StoreError>;
+
+/// Takes one group of submits after the other, until all handles are gone or the store is closed.
+pub(super) async fn commit_groups(database: Arc<Database>, mut committer: Committer<Submit, SubmitReply>) {
+    let under_way = Arc::new(Semaphore::new(SUBMITS_UNDER_WAY_MAX));
+    // A run goes on in the order in which it was told to.
+    let advances = Arc::new(Mutex::new(()));
+    while let Ok(permit) = under_way.clone().acquire_owned().await
+        && let Some(group) = committer.next_group_async().await
+    {
+        let mut in_order = None;
+        let (units, waiting) = units(group);
+        if units.iter().any(|unit| unit.advance.is_some()) {
+            in_order = Some(advances.clone().lock_owned().await);
+        }
+        let database = database.clone();
+        tokio::spawn(async move {
+            let outcomes = carry_out(&database, units).await;
+            drop((permit, in_order));
+            for (waiting, outcome) in waiting.into_iter().zip(outcomes) {
+                if let (Waiting::Singles(singles), Ok(_)) = (&waiting, &outcome) {
+                    // Packed with whatever had gathered: there was no more.
+                    let mut hops = database.memory.hops();
+                    hops.record("submit", singles.len(), EndReason::Drained);
+                }
+                waiting.answer(outcome);
+            }
+        });
+    }
+    // What is under way is answered before the store counts as closed.
+    let all = u32::try_from(SUBMITS_UNDER_WAY_MAX).unwrap_or(u32::MAX);
+    drop(under_way.acquire_many(all).await);
+}
+
+/// Packs what can be packed.
+fn units(group: Group<Submit, SubmitReply>) -> (Vec<Unit>, Vec<Waiting>) {
+    let mut merges: Vec<Merge<Responder<SubmitReply>>> = Vec::new();
+    let (mut units, mut waiting) = (Vec::new(), Vec::new());
+    let pack = |batch| Packed { batch, lane_id: 0 };
+    for (submit, responder) in group {
+        match submit {
+            Submit::Single(single) => merge(&mut merges, single, responder),
+            Submit::Batches(batches, advance) => {
+                units.push(Unit {
+                    batches: batches.into_iter().map(pack).collect(),
+                    advance,
+                });
+                waiting.push(Waiting::Batches(responder));
+            }
+        }
+    }
+    for mut merge in merges {
+        let payloads = packed(&merge.singles);
+        let batch = NewBatch {
+            payloads,
+            ..merge.singles.swap_remove(0)
+        };
+        units.push(Unit {
+            batches: vec![pack(batch)],
+            advance: None,
+        });
+        waiting.push(Waiting::Singles(merge.waiting));
+    }
+    (units, waiting)
+}
+
+impl Waiting {
+    fn answer(self, outcome: Outcome) {
+        match (self, outcome) {
+            (Waiting::Batches(responder), outcome) => responder.reply(outcome.map(Submitted::Batches)),
+            (Waiting::Singles(responders), Ok(batches)) => {
+                for (responder, position) in responders.into_iter().zip(0..) {
+                    let batch = batches[0];
+                    responder.reply(Ok(Submitted::Single(JobId { batch, position })));
+                }
+            }
+            (Waiting::Singles(responders), Err(error)) => {
+                for responder in responders {
+                    responder.reply(Err(error.clone()));
+                }
+            }
+        }
+    }
+}
+
+/// Stores all units in one transaction, or each in its own, where that fails.
+async fn carry_out(database: &Arc<Database>, mut units: Vec<Unit>) -> Vec<Outcome> {
+    let mut refusals = Vec::with_capacity(units.len());
+    for unit in &mut units {
+        refusals.push(prepare(database, unit).await.err());
+    }
+    let accepted: Vec<Arc<Unit>> = units
+        .into_iter()
+        .zip(&refusals)
+        .filter(|(_, refusal)| refusal.is_none())
+        .map(|(unit, _)| Arc::new(unit))
+        .collect();
+    let mut outcomes = match store(database, accepted.clone()).await {
+        Ok(outcomes) => outcomes,
+        Err(error) if accepted.len() == 1 || is_lasting(&error) => vec![Err(error); accepted.len()],
+        Err(error) => {
+            tracing::warn!(%error, units = accepted.len(), "a transaction was rolled back, its parts are tried one by one");
+            let mut outcomes = Vec::new();
+            for unit in accepted {
+                outcomes.push(match store(database, vec![unit]).await {
+                    Ok(mut outcome) => outcome.remove(0),
+                    Err(error) => Err(error),
+                });
+            }
+            outcomes
+        }
+    }
+    .into_iter();
+    let missing = || StoreError::Database("a submit was left without an answer".to_owned());
+    refusals
+        .into_iter()
+        .map(|refusal| match refusal {
+            Some(refusal) => Err(refusal),
+            None => outcomes.next().unwrap_or_else(|| Err(missing())),
+        })
+        .collect()
+}
+
+/// Whether the parts of a group would meet the same error.
+fn is_lasting(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Unreachable { .. } | StoreError::Unknown { .. } | StoreError::Closed
+    )
+}
+
+/// Finds a unit's lanes, and checks what PostgreSQL asks of its texts.
+async fn prepare(database: &Database, unit: &mut Unit) -> std::result::Result<(), StoreError> {
+    for packed in &mut unit.batches {
+        let batch = &packed.batch;
+        let payloads = batch.payloads.as_str();
+        if payloads.len() > TEXT_BYTES_MAX {
+            return Err(StoreError::InvalidInput(format!(
+                "a batch's payloads are {} bytes, and one row of PostgreSQL holds {TEXT_BYTES_MAX}: send them in \
+                 smaller batches",
+                payloads.len()
+            )));
+        }
+        if payloads.contains('\0') {
+            return Err(StoreError::InvalidInput(
+                "a payload has a NUL character in it, which JSON writes as \\u0000".to_owned(),
+            ));
+        }
+        packed.lane_id = database.intern_lane(&batch.queue, &batch.kind).await?;
+    }
+    Ok(())
+}
+
+async fn store(
+    database: &Arc<Database>,
+    units: Vec<Arc<Unit>>,
+) -> std::result::Result<Vec<Outcome>, StoreError> {
+    if units.is_empty() {
+        return Ok(Vec::new());
+    }
+    let work = units.clone();
+    let stored = database
+        .write(Durability::Promised, move |transaction| {
+            let units = work.clone();
+            async move { transaction.submit(&units).await }.boxed()
+        })
+        .await?;
+    let mut outcomes = Vec::with_capacity(units.len());
+    for (unit, stored) in units.iter().zip(stored) {
+        outcomes.push(stored.map(|stored| {
+            let batches = unit.batches.iter().zip(stored);
+            batches
+                .map(|(packed, (id, head))| {
+                    let content = Content {
+                        head: Arc::new(head),
+                        payloads: Some(packed.batch.payloads.clone()),
+                    };
+                    database.memory.keep(id, content);
+                    id
+                })
+                .collect()
+        }));
+    }
+    Ok(outcomes)
+}
+
+type Stored = std::result::Result<Vec<(BatchId, BatchHead)>, StoreError>;
+
+impl Transaction {
+    /// Stores units, and moves their runs on. A unit whose run is unknown is refused alone.
+    async fn submit(&mut self, units: &[Arc<Unit>]) -> Result<Vec<Stored>> {
+        let mut refusals = Vec::with_capacity(units.len());
+        for unit in units {
+            refusals.push(match &unit.advance {
+                None => None,
+                Some(advance) => match self.advance_run(advance).await {
+                    Ok(()) => None,
+                    Err(Failure::Refused(error)) => Some(error),
+                    Err(failure) => return Err(failure),
+                },
+            });
+        }
+        let accepted = units
+            .iter()
+            .zip(&refusals)
+            .filter(|(_, refusal)| refusal.is_none());
+        let count = accepted.map(|(unit, _)| unit.batches.len()).sum();
+        // After the runs are locked: the ids of a run's batches ascend in the order of commits.
+        let mut ids = self.next_batch_ids(count).await?.into_iter();
+        let mut stored = Vec::with_capacity(units.len());
+        for (unit, refusal) in units.iter().zip(refusals) {
+            stored.push(match refusal {
+                Some(refusal) => Err(refusal),
+                None => Ok(self.insert_unit(unit, &mut ids)?),
+            });
+        }
+        Ok(stored)
+    }
+
+    /// Ids that were never given before, ascending.
+    pub async fn next_batch_ids(&self, count: usize) -> Result<Vec<BatchId>> {
+        let count = i32::try_from(count).unwrap_or(i32::MAX);
+        let rows = self
+            .query(
+                "SELECT nextval('gristmill.batch_id') FROM generate_series(1, $1::integer)",
+                &[&count],
+            )
+            .await?;
+        let ids = rows.iter().map(|row| Ok(BatchId(row.try_get(0)?)));
+        ids.collect()
+    }
+
+    fn insert_unit(
+        &mut self,
+        unit: &Unit,
+        ids: &mut impl Iterator<Item = BatchId>,
+    ) -> Result<Vec<(BatchId, BatchHead)>> {
+        let run = unit.advance.as_ref().map(|advance| advance.run.0);
+        let mut stored = Vec::with_capacity(unit.batches.len());
+        for packed in &unit.batches {
+            let id = ids
+                .next()
+                .ok_or_else(|| Failure::Damaged("the sequence of batches gave too few ids".to_owned()))?;
+            let head = self.insert_batch(id, packed, run)?;
+            stored.push((id, head));
+        }
+        Ok(stored)
+    }
+
+    pub fn insert_batch(&mut self, id: BatchId, packed: &Packed, run: Option<i64>) -> Result<BatchHead> {
+        let batch = &packed.batch;
+        let options = &batch.options;
+        let head = BatchHead {
+            lane_id: packed.lane_id,
+            priority: options.priority,
+            submitted_at: self.now,
+            run_at: options.run_at.unwrap_or(self.now),
+            options: options.clone(),
+            job_bytes: mean_bytes(&batch.payloads),
+        };
+        self.writes.insert_batch(NewBatchRow {
+            id,
+            run,
+            head: &head,
+            options: match *options == BatchOptions::default() {
+                true => None,
+                false => Some(serde_json::to_string(options)?),
+            },
+            payloads: &batch.payloads,
+        });
+        let mut positions = Positions::all(batch.payloads.count());
+        if !batch.rejected.is_empty() {
+            positions = positions.difference(&self.bury_rejected(id, batch)?);
+        }
+        self.writes.insert_slice(
+            id,
+            &head,
+            NewSlice {
+                positions: &positions,
+                run_at: head.run_at,
+                attempt: 1,
+                rescues: 0,
+                expires_at: options.expires_at,
+            },
+        );
+        Ok(head)
+    }
+
+    /// Jobs that cannot run are dead from the start.
+    fn bury_rejected(&mut self, id: BatchId, batch: &NewBatch) -> Result<Positions> {
+        let positions: Positions = batch.rejected.iter().map(|rejected| rejected.position).collect();
+        for rejected in &batch.rejected {
+            let failed = FailedAttempt {
+                position: rejected.position,
+                lease: 0,
+                attempt: 0,
+                error: &rejected.error,
+                duration_us: 0,
+                log: None,
+                worker: None,
+            };
+            self.writes.insert_failure(self.now, id, &failed)?;
+        }
+        let ending = Ending::of(JobState::Dead, 0);
+        self.writes.insert_report(self.now, id, &positions, ending);
+        Ok(positions)
+    }
+}
+
+fn mean_bytes(payloads: &PackedArray) -> u32 {
+    let bytes = payloads.as_str().len() / payloads.count().max(1) as usize;
+    u32::try_from(bytes.max(1)).unwrap_or(u32::MAX)
+}

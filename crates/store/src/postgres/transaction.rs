@@ -1,0 +1,274 @@
+//! One transaction of an operation: what it reads and locks at once, and what it writes with its COMMIT.
+//!
+//! A transaction takes two trips to the server, as a rule. The first carries BEGIN, the mark that tells later whether
+//! it was committed, and what the operation reads and locks; the second all that it writes, and COMMIT.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gristmill_model::{BatchId, BatchOptions, Timestamp};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::connection::{Param, Pending, Pooled};
+use super::failure::{Failure, Remedy, Result};
+use super::memory::{BatchHead, Memory};
+use super::writes::Writes;
+use crate::contents::Content;
+
+/// Whether an operation's answer has to wait for the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Durability {
+    /// It does: what is acknowledged is on disk.
+    Promised,
+    /// It does not: a claim or a heartbeat that a crash of the server undoes leaves the jobs claimable as before, and
+    /// the reports of such a lease are refused.
+    Needless,
+}
+
+/// One operation's view of the database.
+#[derive(Debug)]
+pub(super) struct Transaction {
+    connection: Pooled,
+    opening: Opening,
+    pub memory: Arc<Memory>,
+    /// The moment of the operation.
+    pub now: Timestamp,
+    /// What is written with COMMIT.
+    pub writes: Writes,
+}
+
+/// The answers to BEGIN and to the mark. (In locks, which nobody ever waits for, because they are not `Sync`.)
+struct Opening {
+    begin: Mutex<Option<Pending<()>>>,
+    mark: Mutex<Option<Pending<Vec<Row>>>>,
+}
+
+impl std::fmt::Debug for Opening {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Opening").finish_non_exhaustive()
+    }
+}
+
+/// What a lost COMMIT is looked up by.
+#[derive(Debug, Clone)]
+pub(super) struct Mark {
+    pub writer: Arc<str>,
+    pub operation: i64,
+}
+
+/// The writer's row may have been taken away for its age.
+const MARK: &str = "INSERT INTO gristmill.writer (id, operation) VALUES ($1, $2) \
+     ON CONFLICT (id) DO UPDATE SET operation = excluded.operation, at = excluded.at RETURNING operation";
+
+impl Transaction {
+    /// Begins. Nothing is waited for: what fails here shows by the end.
+    pub async fn begin(
+        mut connection: Pooled,
+        memory: Arc<Memory>,
+        now: Timestamp,
+        durability: Durability,
+    ) -> Result<Transaction> {
+        let Some(writer) = &mut connection.writer else {
+            return Err(Failure::Damaged(
+                "an operation got a connection for queries".to_owned(),
+            ));
+        };
+        writer.operation += 1;
+        let params: Vec<Param> = vec![Box::new(writer.id.to_string()), Box::new(writer.operation)];
+        connection.prepare_cached(MARK).await?;
+        connection.is_amid = true;
+        let begin = connection.send_command(match durability {
+            Durability::Promised => "BEGIN",
+            Durability::Needless => "BEGIN; SET LOCAL synchronous_commit = off",
+        });
+        let mark = connection.send(MARK, params).await?;
+        Ok(Transaction {
+            connection,
+            opening: Opening {
+                begin: Mutex::new(Some(begin)),
+                mark: Mutex::new(Some(mark)),
+            },
+            memory,
+            now,
+            writes: Writes::default(),
+        })
+    }
+
+    /// All rows of a query.
+    pub async fn query(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
+        self.connection.rows(sql, params).await
+    }
+
+    /// The first row of a query.
+    pub async fn query_opt(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Option<Row>> {
+        Ok(self.query(sql, params).await?.into_iter().next())
+    }
+
+    /// Runs a statement; gives back how many rows it changed.
+    pub async fn execute(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<u64> {
+        self.connection.execute_prepared(sql, params).await
+    }
+
+    /// Sends a query and leaves its answer for later.
+    pub async fn send(&self, sql: &str, params: Vec<Param>) -> Result<Pending<Vec<Row>>> {
+        self.connection.send(sql, params).await
+    }
+
+    /// What holds for these batches. Those that there are not are left out.
+    pub async fn heads(&self, batches: &[BatchId]) -> Result<HashMap<BatchId, Arc<BatchHead>>> {
+        let mut heads = HashMap::new();
+        let mut missing = Vec::new();
+        for batch in batches {
+            match self.memory.content(*batch) {
+                Some(content) => {
+                    heads.insert(*batch, content.head);
+                }
+                None => missing.push(batch.0),
+            }
+        }
+        if missing.is_empty() {
+            return Ok(heads);
+        }
+        let rows = self
+            .query(
+                "SELECT id, lane_id, priority, submitted_at, run_at, options, octet_length(payloads), count \
+                 FROM gristmill.batch WHERE id = ANY ($1)",
+                &[&missing],
+            )
+            .await?;
+        for row in &rows {
+            let (batch, head) = read_head(row)?;
+            let head = Arc::new(head);
+            self.memory.keep(
+                batch,
+                Content {
+                    head: head.clone(),
+                    payloads: None,
+                },
+            );
+            heads.insert(batch, head);
+        }
+        Ok(heads)
+    }
+
+    /// Locks batches whose positions come back, against those who change them from outside.
+    pub async fn share_batches(&self, batches: &[BatchId]) -> Result<()> {
+        let mut ids: Vec<i64> = batches.iter().map(|batch| batch.0).collect();
+        ids.sort_unstable();
+        self.query(
+            "SELECT id FROM gristmill.batch WHERE id = ANY ($1) ORDER BY id FOR SHARE",
+            &[&ids],
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// Writes what has gathered, so that later statements see it.
+    pub async fn flush(&mut self) -> Result<()> {
+        let writes = std::mem::take(&mut self.writes);
+        self.writes.woke = writes.woke;
+        let sent = writes.send(&self.connection).await?;
+        first_cause(futures::future::join_all(sent).await)
+    }
+
+    /// What a lost COMMIT is looked up by.
+    pub fn mark(&self) -> Option<Mark> {
+        self.connection.writer.as_ref().map(|writer| Mark {
+            writer: writer.id.clone(),
+            operation: writer.operation,
+        })
+    }
+
+    /// Writes what has gathered and commits, in one go. An error that says nothing of the server's decision leaves it
+    /// unknown.
+    pub async fn finish(mut self) -> std::result::Result<(), NotCommitted> {
+        let command = |pending: Pending<()>| -> Pending<Vec<Row>> {
+            Box::pin(async move { pending.await.map(|()| Vec::new()) })
+        };
+        let mut sent = Vec::new();
+        sent.extend(taken(&mut self.opening.begin).map(command));
+        sent.extend(taken(&mut self.opening.mark));
+        let writes = std::mem::take(&mut self.writes);
+        match writes.send(&self.connection).await {
+            Ok(writes) => sent.extend(writes),
+            Err(failure) => return Err(NotCommitted::Failed(failure)),
+        }
+        sent.push(command(self.connection.send_command("COMMIT")));
+        let mark = self.mark();
+        match first_cause(futures::future::join_all(sent).await) {
+            Ok(()) => {
+                self.connection.is_amid = false;
+                Ok(())
+            }
+            Err(failure) => match (failure.remedy(), mark) {
+                (Remedy::Reconnect, Some(mark)) => Err(NotCommitted::Unknown(mark, failure)),
+                _ => Err(NotCommitted::Failed(failure)),
+            },
+        }
+    }
+
+    /// Gives the transaction up.
+    pub async fn roll_back(mut self) {
+        if self.connection.batch_execute("ROLLBACK").await.is_ok() {
+            self.connection.is_amid = false;
+        }
+    }
+}
+
+/// Why a transaction is not known to be committed.
+#[derive(Debug)]
+pub(super) enum NotCommitted {
+    /// It was not.
+    Failed(Failure),
+    /// The connection was lost while it was.
+    Unknown(Mark, Failure),
+}
+
+fn taken<T>(pending: &mut Mutex<Option<T>>) -> Option<T> {
+    pending.get_mut().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// Takes a connection out of its pool and closes it.
+pub(super) fn close(connection: Pooled) {
+    drop(Pooled::take(connection));
+}
+
+/// The failure that the others follow from.
+fn first_cause(answers: Vec<Result<Vec<Row>>>) -> Result<()> {
+    let mut aftermath = None;
+    for answer in answers {
+        match answer {
+            Err(failure) if failure.is_aftermath() => {
+                aftermath.get_or_insert(failure);
+            }
+            Err(failure) => return Err(failure),
+            Ok(_) => {}
+        }
+    }
+    aftermath.map_or(Ok(()), Err)
+}
+
+/// Reads a row of id, lane, priority, submission, moment, options, bytes and count.
+pub(super) fn read_head(row: &Row) -> Result<(BatchId, BatchHead)> {
+    let lane: i32 = row.try_get(1)?;
+    let priority: i16 = row.try_get(2)?;
+    let (bytes, count): (i32, i32) = (row.try_get(6)?, row.try_get(7)?);
+    let head = BatchHead {
+        lane_id: i64::from(lane),
+        priority,
+        submitted_at: Timestamp(row.try_get(3)?),
+        run_at: Timestamp(row.try_get(4)?),
+        options: read_options(row.try_get(5)?)?,
+        job_bytes: (bytes / count.max(1)).max(1).unsigned_abs(),
+    };
+    Ok((BatchId(row.try_get(0)?), head))
+}
+
+/// A batch's options: `NULL` where all are default.
+pub(super) fn read_options(text: Option<&str>) -> Result<BatchOptions> {
+    match text {
+        None => Ok(BatchOptions::default()),
+        Some(text) => Ok(serde_json::from_str(text)?),
+    }
+}

@@ -1,0 +1,172 @@
+//! Workers: registering, heartbeats, leaving, rescue; and expiry.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use gristmill_batching::BatchStats;
+use gristmill_model::limits::RESCUES_MAX;
+use gristmill_model::{BatchId, JobState, Timestamp, WorkerId};
+
+use super::failure::{Failure, Result};
+use super::held::Held;
+use super::limits::EXPIRED_SLICES_PER_TRANSACTION;
+use super::memory::BatchHead;
+use super::transaction::Transaction;
+use super::writes::{Ending, FailedAttempt};
+use crate::{Heartbeat, NewWorker, Rescued};
+
+impl Transaction {
+    /// Makes a worker known.
+    pub async fn register_worker(&mut self, worker: &NewWorker) -> Result<WorkerId> {
+        let row = self
+            .query_opt(
+                "INSERT INTO gristmill.worker (name, host, process_id, process_started, started_at, heartbeat_at) \
+                 VALUES ($1, $2, $3, $4, $5, $5) RETURNING id",
+                &[
+                    &worker.name,
+                    &worker.host,
+                    &i64::from(worker.process_id),
+                    &worker.process_started,
+                    &self.now.0,
+                ],
+            )
+            .await?;
+        let row = row.ok_or_else(|| Failure::Damaged("a new worker got no id".to_owned()))?;
+        Ok(WorkerId(row.try_get(0)?))
+    }
+
+    /// Notes that a worker lives; tells what it lost.
+    pub async fn heartbeat(&mut self, worker: WorkerId, hops: &BatchStats) -> Result<Heartbeat> {
+        self.add_hops(hops);
+        let known = self
+            .execute(
+                "UPDATE gristmill.worker SET heartbeat_at = greatest(heartbeat_at, $2) WHERE id = $1",
+                &[&worker.0, &self.now.0],
+            )
+            .await?
+            > 0;
+        Ok(Heartbeat {
+            known,
+            revoked: self.take_revoked(worker).await?,
+        })
+    }
+
+    /// Adds what a caller has counted since its last call.
+    pub fn add_hops(&mut self, hops: &BatchStats) {
+        self.writes.hops.merge(hops);
+    }
+
+    /// Ends a worker; what it holds goes back uncharged.
+    pub async fn leave(&mut self, worker: WorkerId, hops: &BatchStats) -> Result<()> {
+        self.add_hops(hops);
+        self.query(
+            "SELECT id FROM gristmill.worker WHERE id = $1 FOR UPDATE",
+            &[&worker.0],
+        )
+        .await?;
+        let (all, heads) = self.take_all_from(worker).await?;
+        for held in &all {
+            let head = head_of(&heads, held)?;
+            self.writes.let_go(held, &held.positions);
+            self.writes
+                .give_back(held, head, &held.positions, held.rescues, held.expires_at);
+        }
+        self.forget_workers(&[worker]).await
+    }
+
+    /// All that a worker holds, locked, with what holds for its batches. The worker must be locked.
+    async fn take_all_from(&self, worker: WorkerId) -> Result<(Vec<Held>, HashMap<BatchId, Arc<BatchHead>>)> {
+        let batches = self.batches_held_by(worker).await?;
+        if batches.is_empty() {
+            return Ok((Vec::new(), HashMap::new()));
+        }
+        self.share_batches(&batches).await?;
+        let all = self.held_by(worker).await?;
+        let heads = self.heads(&batches).await?;
+        Ok((all, heads))
+    }
+
+    /// Takes the leases of silent or dead workers, and forgets them.
+    pub async fn rescue(&mut self, silent_before: Timestamp, dead: &[WorkerId]) -> Result<Rescued> {
+        let mut rescued = Rescued::default();
+        let dead: Vec<i64> = dead.iter().map(|worker| worker.0).collect();
+        let rows = self
+            .query(
+                "SELECT id FROM gristmill.worker WHERE heartbeat_at < $1 OR id = ANY ($2) ORDER BY id FOR UPDATE",
+                &[&silent_before.0, &dead],
+            )
+            .await?;
+        for row in &rows {
+            let worker = WorkerId(row.try_get(0)?);
+            let (all, heads) = self.take_all_from(worker).await?;
+            for held in &all {
+                self.rescue_held(held, head_of(&heads, held)?, &mut rescued)?;
+            }
+            rescued.workers.push(worker);
+        }
+        self.forget_workers(&rescued.workers).await?;
+        Ok(rescued)
+    }
+
+    fn rescue_held(&mut self, held: &Held, head: &BatchHead, rescued: &mut Rescued) -> Result<()> {
+        self.writes.let_go(held, &held.positions);
+        let jobs = u64::from(held.positions.len());
+        if held.rescues < RESCUES_MAX {
+            rescued.jobs += jobs;
+            // Somebody may have started them: they cannot expire any more.
+            self.writes
+                .give_back(held, head, &held.positions, held.rescues + 1, None);
+            return Ok(());
+        }
+        rescued.dead += jobs;
+        let error = crate::worker::too_many_rescues(held.rescues);
+        for position in held.positions.iter() {
+            let failed = FailedAttempt {
+                position,
+                lease: held.lease,
+                attempt: held.attempt,
+                error: &error,
+                duration_us: 0,
+                log: None,
+                worker: None,
+            };
+            self.writes.insert_failure(self.now, held.batch, &failed)?;
+        }
+        let ending = Ending::of(JobState::Dead, held.attempt);
+        self.writes
+            .insert_report(self.now, held.batch, &held.positions, ending);
+        Ok(())
+    }
+
+    /// The workers must be locked. Takes away, too, what was left for workers that are gone already.
+    async fn forget_workers(&self, workers: &[WorkerId]) -> Result<()> {
+        let ids: Vec<i64> = workers.iter().map(|worker| worker.0).collect();
+        self.execute("DELETE FROM gristmill.worker WHERE id = ANY ($1)", &[&ids])
+            .await?;
+        self.execute(
+            "DELETE FROM gristmill.revoked r WHERE NOT EXISTS (SELECT FROM gristmill.worker w WHERE w.id = r.worker_id)",
+            &[],
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// Ends some jobs that nobody started in time. Returns how many, and whether there may be more.
+    pub async fn expire(&mut self) -> Result<(u64, bool)> {
+        let slices = self.expired_slices(EXPIRED_SLICES_PER_TRANSACTION).await?;
+        let mut expired = 0;
+        for slice in &slices {
+            self.writes.shorten(slice, &gristmill_model::Positions::new());
+            let ending = Ending::of(JobState::Expired, slice.attempt - 1);
+            self.writes
+                .insert_report(self.now, slice.batch, &slice.positions, ending);
+            expired += u64::from(slice.positions.len());
+        }
+        Ok((expired, slices.len() as i64 == EXPIRED_SLICES_PER_TRANSACTION))
+    }
+}
+
+fn head_of<'h>(heads: &'h HashMap<BatchId, Arc<BatchHead>>, held: &Held) -> Result<&'h BatchHead> {
+    let head = heads.get(&held.batch).map(|head| &**head);
+    head.ok_or_else(|| Failure::Damaged(format!("batch {} has leases and no row", held.batch)))
+}

@@ -1,0 +1,426 @@
+//! What a transaction writes, gathered: a statement a table, whatever the number of rows.
+
+use std::sync::Arc;
+
+use gristmill_batching::{BatchStats, EndReason};
+use gristmill_model::{BatchId, JobError, JobState, PackedArray, Positions, Timestamp};
+use tokio_postgres::Row;
+
+use super::connection::{Connection, Param, Pending};
+use super::failure::Result;
+use super::held::Held;
+use super::memory::BatchHead;
+use super::multirange::Multirange;
+use super::slice::{NewSlice, Slice};
+
+/// How positions ended.
+#[derive(Debug, Clone)]
+pub(super) struct Ending {
+    pub state: JobState,
+    pub attempt: u32,
+    pub worker: Option<Arc<str>>,
+    pub values: Option<PackedArray>,
+    pub durations: Option<String>,
+    pub logs: Option<String>,
+}
+
+impl Ending {
+    /// An end without values.
+    pub fn of(state: JobState, attempt: u32) -> Self {
+        Ending {
+            state,
+            attempt,
+            worker: None,
+            values: None,
+            durations: None,
+            logs: None,
+        }
+    }
+}
+
+/// One failed attempt, to be stored.
+#[derive(Debug)]
+pub(super) struct FailedAttempt<'a> {
+    pub position: u32,
+    pub lease: i64,
+    pub attempt: u32,
+    pub error: &'a JobError,
+    pub duration_us: u32,
+    pub log: Option<&'a str>,
+    pub worker: Option<&'a str>,
+}
+
+/// What is to be written. Each row may be changed once.
+#[derive(Debug, Default)]
+pub(super) struct Writes {
+    /// Batch statistics to be added up.
+    pub hops: BatchStats,
+    /// Whether jobs may become claimable.
+    pub woke: bool,
+    batches: Batches,
+    slices_gone: SliceKeys,
+    slices_cut: SlicesCut,
+    slices: Slices,
+    held_gone: HeldKeys,
+    held_cut: HeldCut,
+    held: HeldRows,
+    reports: Reports,
+    failures: Failures,
+}
+
+/// Columns of rows, and the statement that writes them.
+macro_rules! columns {
+    ($(#[$doc:meta])* $name:ident { $($column:ident: $kind:ty),* $(,)? } $sql:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Default)]
+        struct $name { $($column: Vec<$kind>),* }
+
+        impl $name {
+            #[allow(clippy::too_many_arguments, reason = "one a column")]
+            fn push(&mut self, $($column: $kind),*) {
+                $(self.$column.push($column);)*
+            }
+
+            async fn send(self, connection: &Connection, sent: &mut Vec<Pending<Vec<Row>>>) -> Result<()> {
+                if [$(self.$column.len()),*][0] > 0 {
+                    let params: Vec<Param> = vec![$(Box::new(self.$column)),*];
+                    sent.push(connection.send($sql, params).await?);
+                }
+                Ok(())
+            }
+        }
+    };
+}
+
+columns! {
+    Batches {
+        id: i64, submitted_at: i64, run_at: i64, run_id: Option<i64>, lane_id: i32, count: i32, priority: i16,
+        options: Option<String>, payloads: PackedText,
+    }
+    "INSERT INTO gristmill.batch (id, submitted_at, run_at, run_id, lane_id, count, priority, options, payloads) \
+     SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::integer[]), \
+     unnest($6::integer[]), unnest($7::smallint[]), unnest($8::text[]), unnest($9::text[])"
+}
+
+columns! {
+    SliceKeys { batch: i64, id: i64 }
+    "DELETE FROM gristmill.slice s USING unnest($1::bigint[], $2::bigint[]) k (batch_id, id) \
+     WHERE s.batch_id = k.batch_id AND s.id = k.id"
+}
+
+columns! {
+    SlicesCut { batch: i64, id: i64, count: i32, positions: Multirange }
+    "UPDATE gristmill.slice s SET positions = k.positions, count = k.count \
+     FROM unnest($1::bigint[], $2::bigint[], $3::integer[], $4::int4multirange[]) k (batch_id, id, count, positions) \
+     WHERE s.batch_id = k.batch_id AND s.id = k.id"
+}
+
+columns! {
+    Slices {
+        batch: i64, run_at: i64, expires_at: Option<i64>, lane_id: i32, attempt: i32, rescues: i32, count: i32,
+        job_bytes: i32, rank: i32, positions: Multirange,
+    }
+    "INSERT INTO gristmill.slice (batch_id, run_at, expires_at, lane_id, attempt, rescues, count, job_bytes, rank, positions) \
+     SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::integer[]), unnest($5::integer[]), \
+     unnest($6::integer[]), unnest($7::integer[]), unnest($8::integer[]), unnest($9::integer[]), unnest($10::int4multirange[])"
+}
+
+columns! {
+    HeldKeys { lease: i64, batch: i64, attempt: i32, first_position: i32 }
+    "DELETE FROM gristmill.held h \
+     USING unnest($1::bigint[], $2::bigint[], $3::integer[], $4::integer[]) k (lease_id, batch_id, attempt, first_position) \
+     WHERE h.lease_id = k.lease_id AND h.batch_id = k.batch_id AND h.attempt = k.attempt AND h.first_position = k.first_position"
+}
+
+columns! {
+    HeldCut { lease: i64, batch: i64, attempt: i32, first_position: i32, count: i32, positions: Multirange }
+    "UPDATE gristmill.held h SET positions = k.positions, count = k.count \
+     FROM unnest($1::bigint[], $2::bigint[], $3::integer[], $4::integer[], $5::integer[], $6::int4multirange[]) \
+     k (lease_id, batch_id, attempt, first_position, count, positions) \
+     WHERE h.lease_id = k.lease_id AND h.batch_id = k.batch_id AND h.attempt = k.attempt AND h.first_position = k.first_position"
+}
+
+columns! {
+    HeldRows {
+        lease: i64, batch: i64, attempt: i32, first_position: i32, worker: i64, run_at: i64, expires_at: Option<i64>,
+        rescues: i32, count: i32, positions: Multirange,
+    }
+    "INSERT INTO gristmill.held (lease_id, batch_id, attempt, first_position, worker_id, run_at, expires_at, rescues, count, positions) \
+     SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::integer[]), unnest($4::integer[]), unnest($5::bigint[]), \
+     unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::integer[]), unnest($9::integer[]), unnest($10::int4multirange[])"
+}
+
+columns! {
+    Reports {
+        batch: i64, first_position: i32, attempt: i32, finished_at: i64, count: i32, state: &'static str,
+        worker: Option<String>, positions: Multirange, durations: Option<String>, logs: Option<String>,
+        values: Option<PackedText>,
+    }
+    "INSERT INTO gristmill.report (batch_id, first_position, attempt, finished_at, count, state, worker, positions, durations, \
+     logs, \"values\") \
+     SELECT unnest($1::bigint[]), unnest($2::integer[]), unnest($3::integer[]), unnest($4::bigint[]), unnest($5::integer[]), \
+     unnest($6::text[]), unnest($7::text[]), unnest($8::int4multirange[]), unnest($9::text[]), unnest($10::text[]), \
+     unnest($11::text[])"
+}
+
+columns! {
+    Failures {
+        batch: i64, lease: i64, duration_us: i64, failed_at: i64, position: i32, attempt: i32, worker: Option<String>,
+        error: String, log: Option<String>,
+    }
+    "INSERT INTO gristmill.failure (batch_id, lease_id, duration_us, failed_at, position, attempt, worker, error, log) \
+     SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::integer[]), \
+     unnest($6::integer[]), unnest($7::text[]), unnest($8::text[]), unnest($9::text[])"
+}
+
+columns! {
+    Hops {
+        hop: String, batches: i64, items: i64, items_max: i64, full: i64, drained: i64, bytes: i64, deadline: i64, limit: i64,
+    }
+    "INSERT INTO gristmill.hop_stat AS h (hop, batches, items, items_max, ended_full, ended_drained, ended_bytes, ended_deadline, \
+     ended_limit) \
+     SELECT unnest($1::text[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::bigint[]), \
+     unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::bigint[]) \
+     ON CONFLICT (hop) DO UPDATE SET batches = h.batches + excluded.batches, items = h.items + excluded.items, \
+     items_max = greatest(h.items_max, excluded.items_max), ended_full = h.ended_full + excluded.ended_full, \
+     ended_drained = h.ended_drained + excluded.ended_drained, ended_bytes = h.ended_bytes + excluded.ended_bytes, \
+     ended_deadline = h.ended_deadline + excluded.ended_deadline, ended_limit = h.ended_limit + excluded.ended_limit"
+}
+
+/// A row of the table of batches.
+#[derive(Debug)]
+pub(super) struct NewBatchRow<'a> {
+    pub id: BatchId,
+    pub run: Option<i64>,
+    pub head: &'a BatchHead,
+    pub options: Option<String>,
+    pub payloads: &'a PackedArray,
+}
+
+impl Writes {
+    /// Stores a batch.
+    pub fn insert_batch(&mut self, row: NewBatchRow<'_>) {
+        self.batches.push(
+            row.id.0,
+            row.head.submitted_at.0,
+            row.head.run_at.0,
+            row.run,
+            lane(row.head.lane_id),
+            row.payloads.count().cast_signed(),
+            row.head.priority,
+            row.options,
+            PackedText(row.payloads.clone()),
+        );
+    }
+
+    /// Makes positions of a batch claimable.
+    pub fn insert_slice(&mut self, batch: BatchId, head: &BatchHead, slice: NewSlice<'_>) {
+        if slice.positions.is_empty() {
+            return;
+        }
+        self.slices.push(
+            batch.0,
+            slice.run_at.0,
+            slice.expires_at.map(|moment| moment.0),
+            lane(head.lane_id),
+            slice.attempt.cast_signed(),
+            slice.rescues.cast_signed(),
+            slice.positions.len().cast_signed(),
+            head.job_bytes.cast_signed(),
+            head.rank(),
+            Multirange(slice.positions.clone()),
+        );
+        self.woke = true;
+    }
+
+    /// Leaves `rest` of a slice.
+    pub fn shorten(&mut self, slice: &Slice, rest: &Positions) {
+        match rest.is_empty() {
+            true => self.slices_gone.push(slice.batch.0, slice.id),
+            false => self.slices_cut.push(
+                slice.batch.0,
+                slice.id,
+                rest.len().cast_signed(),
+                Multirange(rest.clone()),
+            ),
+        }
+    }
+
+    /// Puts positions under a lease.
+    pub fn hold(&mut self, held: &Held) {
+        self.held.push(
+            held.lease,
+            held.batch.0,
+            held.attempt.cast_signed(),
+            held.first_position.cast_signed(),
+            held.worker.0,
+            held.run_at.0,
+            held.expires_at.map(|moment| moment.0),
+            held.rescues.cast_signed(),
+            held.positions.len().cast_signed(),
+            Multirange(held.positions.clone()),
+        );
+    }
+
+    /// Takes positions out of a lease.
+    pub fn let_go(&mut self, held: &Held, positions: &Positions) {
+        let rest = held.positions.difference(positions);
+        let (attempt, first) = (held.attempt.cast_signed(), held.first_position.cast_signed());
+        match rest.is_empty() {
+            true => self.held_gone.push(held.lease, held.batch.0, attempt, first),
+            false => self.held_cut.push(
+                held.lease,
+                held.batch.0,
+                attempt,
+                first,
+                rest.len().cast_signed(),
+                Multirange(rest),
+            ),
+        }
+    }
+
+    /// Makes positions claimable again, on the attempt that they were on and in their old place in line.
+    pub fn give_back(
+        &mut self,
+        held: &Held,
+        head: &BatchHead,
+        positions: &Positions,
+        rescues: u32,
+        expires_at: Option<Timestamp>,
+    ) {
+        self.insert_slice(
+            held.batch,
+            head,
+            NewSlice {
+                positions,
+                run_at: held.run_at,
+                attempt: held.attempt,
+                rescues,
+                expires_at,
+            },
+        );
+    }
+
+    /// Stores how positions ended. Nothing where there are none.
+    pub fn insert_report(&mut self, now: Timestamp, batch: BatchId, positions: &Positions, ending: Ending) {
+        let Some(first) = positions.first() else {
+            return;
+        };
+        self.reports.push(
+            batch.0,
+            first.cast_signed(),
+            ending.attempt.cast_signed(),
+            now.0,
+            positions.len().cast_signed(),
+            ending.state.name(),
+            ending.worker.as_deref().map(without_nul),
+            Multirange(positions.clone()),
+            ending.durations,
+            ending.logs,
+            ending.values.map(PackedText),
+        );
+    }
+
+    /// Stores one failed attempt.
+    pub fn insert_failure(
+        &mut self,
+        now: Timestamp,
+        batch: BatchId,
+        failed: &FailedAttempt<'_>,
+    ) -> Result<()> {
+        self.failures.push(
+            batch.0,
+            failed.lease,
+            i64::from(failed.duration_us),
+            now.0,
+            failed.position.cast_signed(),
+            failed.attempt.cast_signed(),
+            failed.worker.map(without_nul),
+            error_text(failed.error)?,
+            failed.log.map(without_nul),
+        );
+        Ok(())
+    }
+
+    /// Sends everything, in an order in which nothing gets in its own way.
+    pub async fn send(self, connection: &Connection) -> Result<Vec<Pending<Vec<Row>>>> {
+        let mut sent = Vec::new();
+        self.slices_gone.send(connection, &mut sent).await?;
+        self.slices_cut.send(connection, &mut sent).await?;
+        self.held_gone.send(connection, &mut sent).await?;
+        self.held_cut.send(connection, &mut sent).await?;
+        self.batches.send(connection, &mut sent).await?;
+        self.slices.send(connection, &mut sent).await?;
+        self.held.send(connection, &mut sent).await?;
+        self.reports.send(connection, &mut sent).await?;
+        self.failures.send(connection, &mut sent).await?;
+        rows_of(&self.hops).send(connection, &mut sent).await?;
+        Ok(sent)
+    }
+}
+
+/// The rows that statistics are added to, by name, so that two transactions never wait for each other.
+fn rows_of(stats: &BatchStats) -> Hops {
+    let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let mut rows = Hops::default();
+    for (hop, stats) in &stats.hops {
+        let ended = |reason: EndReason| number(stats.end_reasons.get(&reason).copied().unwrap_or(0));
+        rows.push(
+            without_nul(hop),
+            number(stats.batches),
+            number(stats.items),
+            number(stats.items_max),
+            ended(EndReason::Full),
+            ended(EndReason::Drained),
+            ended(EndReason::Bytes),
+            ended(EndReason::Deadline),
+            ended(EndReason::Limit),
+        );
+    }
+    rows
+}
+
+/// The number of a lane is an `integer`: there are at most [`LANES_MAX`](crate::lanes::LANES_MAX).
+fn lane(id: i64) -> i32 {
+    i32::try_from(id).unwrap_or(i32::MAX)
+}
+
+/// PostgreSQL's texts hold no NUL. What jobs print or say may: they must not fail for it.
+fn without_nul(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}
+
+/// An error as it is stored. JSON could hold a NUL as `\u0000`, and then nobody could unpack it in SQL.
+fn error_text(error: &JobError) -> Result<String> {
+    let text = serde_json::to_string(error)?;
+    if !text.contains("\\u0000") {
+        return Ok(text);
+    }
+    let error = JobError {
+        error_type: without_nul(&error.error_type),
+        message: without_nul(&error.message),
+        traceback: error.traceback.as_deref().map(without_nul),
+        ..error.clone()
+    };
+    Ok(serde_json::to_string(&error)?)
+}
+
+/// A pack as a parameter, without a copy of its own.
+#[derive(Debug)]
+struct PackedText(PackedArray);
+
+impl tokio_postgres::types::ToSql for PackedText {
+    fn to_sql(
+        &self,
+        ty: &tokio_postgres::types::Type,
+        out: &mut tokio_postgres::types::private::BytesMut,
+    ) -> std::result::Result<tokio_postgres::types::IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        self.0.as_str().to_sql(ty, out)
+    }
+
+    fn accepts(ty: &tokio_postgres::types::Type) -> bool {
+        <&str as tokio_postgres::types::ToSql>::accepts(ty)
+    }
+
+    tokio_postgres::types::to_sql_checked!();
+}
