@@ -8,6 +8,7 @@ mod check;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod contents;
+mod ending;
 pub mod error;
 mod lanes;
 mod merge;

@@ -4,12 +4,10 @@
 //! statement for all of them, and stored with COMMIT. The others (failures, jobs given back, reports that the lease
 //! holds only part of) are looked at one by one, with what is held locked.
 
-use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use gristmill_model::retry::AfterFailure;
-use gristmill_model::{BatchId, JobState, LeaseId, Positions, Receipt, Report, Timestamp, WorkerId};
+use gristmill_model::{BatchId, JobState, LeaseId, Positions, Receipt, Report, WorkerId};
 use tokio_postgres::Row;
 
 use super::connection::{Param, Pending};
@@ -20,9 +18,8 @@ use super::memory::BatchHead;
 use super::multirange::Multirange;
 use super::slice::NewSlice;
 use super::transaction::Transaction;
-use super::writes::{Ending, FailedAttempt};
 use crate::StoreError;
-use crate::pack::{indexes_of, pack_durations, pack_logs};
+use crate::ending::{Ending, Failed};
 
 /// Takes the positions `$5` out of the leases `$2` of the batches `$3` on the attempts `$4`, as far as the worker `$1`
 /// holds all of a report's by one row. Says which reports those were, counted from 1.
@@ -90,7 +87,7 @@ impl Transaction {
     /// Stores a report that was accepted as a whole.
     pub fn store_completed(&mut self, worker: Option<&Arc<str>>, report: &Report) -> Result<Receipt> {
         let accepted = report.positions();
-        self.commit_completed(&accepted, worker, report)?;
+        self.insert_completed(&accepted, worker, report)?;
         Ok(Receipt {
             accepted,
             ..Receipt::default()
@@ -162,7 +159,7 @@ impl Transaction {
                 receipt.dead = receipt.dead.union(&dead);
             }
         }
-        self.commit_completed(&receipt.accepted, worker_name, report)?;
+        self.insert_completed(&receipt.accepted, worker_name, report)?;
         let ending = Ending {
             worker: worker_name.cloned(),
             ..Ending::of(JobState::Dead, report.attempt)
@@ -173,35 +170,16 @@ impl Transaction {
         Ok(receipt)
     }
 
-    fn commit_completed(
+    fn insert_completed(
         &mut self,
         accepted: &Positions,
-        worker_name: Option<&Arc<str>>,
+        worker: Option<&Arc<str>>,
         report: &Report,
     ) -> Result<()> {
-        let Some(completed) = &report.completed else {
-            return Ok(());
-        };
-        let mut ending = Ending {
-            worker: worker_name.cloned(),
-            ..Ending::of(JobState::Completed, report.attempt)
-        };
-        if accepted.contains_all(&completed.positions) {
-            ending.values = Some(completed.values.clone());
-            ending.durations = Some(pack_durations(completed.durations_us.iter().copied()));
-            ending.logs = pack_logs(report, &completed.positions)?;
+        if let Some((positions, ending)) = Ending::completed(report, accepted, worker)? {
             self.writes
-                .insert_report(self.now, report.batch, &completed.positions, ending);
-            return Ok(());
+                .insert_report(self.now, report.batch, &positions, ending);
         }
-        let positions = completed.positions.intersection(accepted);
-        let indexes = indexes_of(&positions, &completed.positions);
-        let durations = indexes.iter().map(|index| completed.durations_us[index as usize]);
-        ending.values = Some(completed.values.select(&indexes));
-        ending.durations = Some(pack_durations(durations));
-        ending.logs = pack_logs(report, &positions)?;
-        self.writes
-            .insert_report(self.now, report.batch, &positions, ending);
         Ok(())
     }
 
@@ -215,38 +193,18 @@ impl Transaction {
         worker_name: Option<&Arc<str>>,
         report: &Report,
     ) -> Result<Positions> {
-        let policy = head.options.retry;
-        let mut dead = Positions::new();
-        // Jobs that fail together and wait equally long become one slice again.
-        let mut retried: BTreeMap<Timestamp, Positions> = BTreeMap::new();
-        for failed in report
-            .failed
-            .iter()
-            .filter(|failed| accepted.contains(failed.position))
-        {
-            let log = report
-                .logs
-                .binary_search_by_key(&failed.position, |log| log.position);
-            let attempt = FailedAttempt {
-                position: failed.position,
-                lease: held.lease,
-                attempt: held.attempt,
-                error: &failed.error,
-                duration_us: failed.duration_us,
-                log: log.ok().map(|index| report.logs[index].text.as_str()),
-                worker: worker_name.map(|name| &**name),
-            };
-            self.writes.insert_failure(self.now, held.batch, &attempt)?;
-            match policy.after_failure(held.attempt, &failed.error, &mut **self.memory.rng()) {
-                AfterFailure::Dead => dead.insert(failed.position),
-                AfterFailure::Retry { delay_ms } => {
-                    let delay_ms = i64::try_from(delay_ms).unwrap_or(i64::MAX);
-                    let run_at = self.now.plus_ms(delay_ms);
-                    retried.entry(run_at).or_default().insert(failed.position);
-                }
-            }
+        let failed = Failed::of(
+            report,
+            accepted,
+            worker_name.map(|name| &**name),
+            head.options.retry,
+            self.now,
+            &mut **self.memory.rng(),
+        );
+        for attempt in &failed.attempts {
+            self.writes.insert_failure(self.now, held.batch, attempt)?;
         }
-        for (run_at, positions) in &retried {
+        for (run_at, positions) in &failed.retried {
             self.writes.insert_slice(
                 held.batch,
                 head,
@@ -259,7 +217,7 @@ impl Transaction {
                 },
             );
         }
-        Ok(dead)
+        Ok(failed.dead)
     }
 }
 

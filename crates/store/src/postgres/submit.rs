@@ -16,8 +16,9 @@ use super::limits::{SUBMITS_UNDER_WAY_MAX, TEXT_BYTES_MAX};
 use super::memory::BatchHead;
 use super::slice::NewSlice;
 use super::transaction::{Durability, Transaction};
-use super::writes::{Ending, FailedAttempt, NewBatchRow};
+use super::writes::NewBatchRow;
 use crate::contents::Content;
+use crate::ending::{Ending, FailedAttempt};
 use crate::merge::{Merge, merge, packed};
 use crate::{RunAdvance, StoreError};
 
@@ -354,15 +355,7 @@ impl Transaction {
     fn bury_rejected(&mut self, id: BatchId, batch: &NewBatch) -> Result<Positions> {
         let positions: Positions = batch.rejected.iter().map(|rejected| rejected.position).collect();
         for rejected in &batch.rejected {
-            let failed = FailedAttempt {
-                position: rejected.position,
-                lease: 0,
-                attempt: 0,
-                error: &rejected.error,
-                duration_us: 0,
-                log: None,
-                worker: None,
-            };
+            let failed = FailedAttempt::unreported(rejected.position, 0, 0, &rejected.error);
             self.writes.insert_failure(self.now, id, &failed)?;
         }
         let ending = Ending::of(JobState::Dead, 0);

@@ -12,7 +12,7 @@ use super::held::Held;
 use super::limits::EXPIRED_SLICES_PER_TRANSACTION;
 use super::memory::BatchHead;
 use super::transaction::Transaction;
-use super::writes::{Ending, FailedAttempt};
+use crate::ending::{Ending, FailedAttempt};
 use crate::{Heartbeat, NewWorker, Rescued};
 
 impl Transaction {
@@ -121,15 +121,7 @@ impl Transaction {
         rescued.dead += jobs;
         let error = crate::worker::too_many_rescues(held.rescues);
         for position in held.positions.iter() {
-            let failed = FailedAttempt {
-                position,
-                lease: held.lease,
-                attempt: held.attempt,
-                error: &error,
-                duration_us: 0,
-                log: None,
-                worker: None,
-            };
+            let failed = FailedAttempt::unreported(position, held.lease, held.attempt, &error);
             self.writes.insert_failure(self.now, held.batch, &failed)?;
         }
         let ending = Ending::of(JobState::Dead, held.attempt);

@@ -1,9 +1,7 @@
 //! What a transaction writes, gathered: a statement a table, whatever the number of rows.
 
-use std::sync::Arc;
-
 use gristmill_batching::{BatchStats, EndReason};
-use gristmill_model::{BatchId, JobError, JobState, PackedArray, Positions, Timestamp};
+use gristmill_model::{BatchId, JobError, PackedArray, Positions, Timestamp};
 use tokio_postgres::Row;
 
 use super::connection::{Connection, Param, Pending};
@@ -12,43 +10,7 @@ use super::held::Held;
 use super::memory::BatchHead;
 use super::multirange::Multirange;
 use super::slice::{NewSlice, Slice};
-
-/// How positions ended.
-#[derive(Debug, Clone)]
-pub(super) struct Ending {
-    pub state: JobState,
-    pub attempt: u32,
-    pub worker: Option<Arc<str>>,
-    pub values: Option<PackedArray>,
-    pub durations: Option<String>,
-    pub logs: Option<String>,
-}
-
-impl Ending {
-    /// An end without values.
-    pub fn of(state: JobState, attempt: u32) -> Self {
-        Ending {
-            state,
-            attempt,
-            worker: None,
-            values: None,
-            durations: None,
-            logs: None,
-        }
-    }
-}
-
-/// One failed attempt, to be stored.
-#[derive(Debug)]
-pub(super) struct FailedAttempt<'a> {
-    pub position: u32,
-    pub lease: i64,
-    pub attempt: u32,
-    pub error: &'a JobError,
-    pub duration_us: u32,
-    pub log: Option<&'a str>,
-    pub worker: Option<&'a str>,
-}
+use crate::ending::{Ending, FailedAttempt};
 
 /// What is to be written. Each row may be changed once.
 #[derive(Debug, Default)]

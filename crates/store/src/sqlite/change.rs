@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use gristmill_model::{BatchId, JobId, JobState, Positions};
 use rusqlite::{params, params_from_iter};
 
-use super::commit::{Ending, POSITION_BITS, report_id};
+use super::commit::{POSITION_BITS, report_id};
 use super::failure::Result;
 use super::filter::BatchConditions;
 use super::slice::NewSlice;
 use super::transaction::{Transaction, read_positions};
+use crate::ending::Ending;
 use crate::{Changed, JobFilter, Selection};
 
 /// Which jobs of which batches are meant.

@@ -4,11 +4,11 @@ use gristmill_batching::EndReason;
 use gristmill_model::{BatchId, BatchOptions, JobId, JobState, NewBatch, PackedArray, Positions, RunId};
 use rusqlite::params;
 
-use super::commit::{Ending, FailedAttempt};
 use super::failure::{Failure, Result};
 use super::slice::NewSlice;
 use super::transaction::{BatchHead, Transaction};
 use crate::RunAdvance;
+use crate::ending::{Ending, FailedAttempt};
 use crate::merge::packed;
 
 impl Transaction<'_> {
@@ -110,15 +110,7 @@ impl Transaction<'_> {
         for rejected in &batch.rejected {
             self.insert_failure(
                 id,
-                &FailedAttempt {
-                    position: rejected.position,
-                    lease: 0,
-                    attempt: 0,
-                    error: &rejected.error,
-                    duration_us: 0,
-                    log: None,
-                    worker: None,
-                },
+                &FailedAttempt::unreported(rejected.position, 0, 0, &rejected.error),
             )?;
         }
         self.insert_report(id, &positions, &Ending::of(JobState::Dead, 0))?;

@@ -1,14 +1,16 @@
 //! Workers: registering, heartbeats, exchanges, leaving, rescue.
 
+use std::sync::Arc;
+
 use gristmill_batching::BatchStats;
 use gristmill_model::limits::RESCUES_MAX;
 use gristmill_model::{JobState, Report, Timestamp, WorkerId};
 use rusqlite::params;
 
-use super::commit::{Ending, FailedAttempt};
 use super::failure::Result;
 use super::held::Held;
 use super::transaction::Transaction;
+use crate::ending::{Ending, FailedAttempt};
 use crate::worker::too_many_rescues;
 use crate::{Exchanged, Heartbeat, NewWorker, Rescued, StoreError, Want};
 
@@ -36,9 +38,10 @@ impl Transaction<'_> {
         reports: &[Report],
         want: Option<&Want>,
     ) -> Result<Exchanged> {
-        let name: Option<String> = self.row("SELECT name FROM worker WHERE id = ?1", [worker.0], |row| {
-            row.get(0)
-        })?;
+        let name: Option<Arc<str>> =
+            self.row("SELECT name FROM worker WHERE id = ?1", [worker.0], |row| {
+                row.get(0)
+            })?;
         if want.is_some() && name.is_none() {
             return Err(StoreError::WorkerUnknown(worker).into());
         }
@@ -46,7 +49,7 @@ impl Transaction<'_> {
         for report in reports {
             exchanged
                 .receipts
-                .push(self.commit(worker, name.as_deref(), report)?);
+                .push(self.commit(worker, name.as_ref(), report)?);
         }
         if let Some(want) = want {
             let claimed = self.claim(worker, want)?;
@@ -113,15 +116,7 @@ impl Transaction<'_> {
         for position in held.positions.iter() {
             self.insert_failure(
                 held.batch,
-                &FailedAttempt {
-                    position,
-                    lease: held.lease,
-                    attempt: held.attempt,
-                    error: &error,
-                    duration_us: 0,
-                    log: None,
-                    worker: None,
-                },
+                &FailedAttempt::unreported(position, held.lease, held.attempt, &error),
             )?;
         }
         self.insert_report(

@@ -1,0 +1,140 @@
+//! How jobs end, and how attempts of theirs fail, as both stores write it down.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gristmill_model::retry::{AfterFailure, RetryPolicy};
+use gristmill_model::{JobError, JobState, PackedArray, Positions, Report, Rng, Timestamp};
+
+use crate::pack::{indexes_of, pack_durations, pack_logs};
+
+/// How positions ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Ending {
+    pub state: JobState,
+    pub attempt: u32,
+    pub worker: Option<Arc<str>>,
+    pub values: Option<PackedArray>,
+    pub durations: Option<String>,
+    pub logs: Option<String>,
+}
+
+impl Ending {
+    /// An end without values.
+    pub fn of(state: JobState, attempt: u32) -> Self {
+        Ending {
+            state,
+            attempt,
+            worker: None,
+            values: None,
+            durations: None,
+            logs: None,
+        }
+    }
+
+    /// What a report completed of the jobs that are `accepted`, and which those are. As a rule that is all, and the
+    /// values stay packed as they came.
+    pub fn completed<'r>(
+        report: &'r Report,
+        accepted: &Positions,
+        worker: Option<&Arc<str>>,
+    ) -> serde_json::Result<Option<(Cow<'r, Positions>, Ending)>> {
+        let Some(completed) = &report.completed else {
+            return Ok(None);
+        };
+        let mut ending = Ending {
+            worker: worker.cloned(),
+            ..Ending::of(JobState::Completed, report.attempt)
+        };
+        if accepted.contains_all(&completed.positions) {
+            ending.values = Some(completed.values.clone());
+            ending.durations = Some(pack_durations(completed.durations_us.iter().copied()));
+            ending.logs = pack_logs(report, &completed.positions)?;
+            return Ok(Some((Cow::Borrowed(&completed.positions), ending)));
+        }
+        let positions = completed.positions.intersection(accepted);
+        let indexes = indexes_of(&positions, &completed.positions);
+        let durations = indexes.iter().map(|index| completed.durations_us[index as usize]);
+        ending.values = Some(completed.values.select(&indexes));
+        ending.durations = Some(pack_durations(durations));
+        ending.logs = pack_logs(report, &positions)?;
+        Ok(Some((Cow::Owned(positions), ending)))
+    }
+}
+
+/// One failed attempt, to be stored.
+#[derive(Debug)]
+pub(crate) struct FailedAttempt<'a> {
+    pub position: u32,
+    pub lease: i64,
+    pub attempt: u32,
+    pub error: &'a JobError,
+    pub duration_us: u32,
+    pub log: Option<&'a str>,
+    pub worker: Option<&'a str>,
+}
+
+impl<'a> FailedAttempt<'a> {
+    /// A failure that no worker reported.
+    pub fn unreported(position: u32, lease: i64, attempt: u32, error: &'a JobError) -> Self {
+        FailedAttempt {
+            position,
+            lease,
+            attempt,
+            error,
+            duration_us: 0,
+            log: None,
+            worker: None,
+        }
+    }
+}
+
+/// What becomes of the jobs that a report says have failed.
+#[derive(Debug, Default)]
+pub(crate) struct Failed<'a> {
+    pub attempts: Vec<FailedAttempt<'a>>,
+    pub dead: Positions,
+    /// By the moment from which they can be claimed: jobs that fail together and wait equally long become one slice
+    /// again.
+    pub retried: BTreeMap<Timestamp, Positions>,
+}
+
+impl<'a> Failed<'a> {
+    /// Of the jobs that are `accepted`, by the policy of their batch.
+    pub fn of(
+        report: &'a Report,
+        accepted: &Positions,
+        worker: Option<&'a str>,
+        policy: RetryPolicy,
+        now: Timestamp,
+        rng: &mut dyn Rng,
+    ) -> Self {
+        let mut all = Failed::default();
+        for failed in &report.failed {
+            if !accepted.contains(failed.position) {
+                continue;
+            }
+            let log = report
+                .logs
+                .binary_search_by_key(&failed.position, |log| log.position);
+            all.attempts.push(FailedAttempt {
+                position: failed.position,
+                lease: report.lease.0,
+                attempt: report.attempt,
+                error: &failed.error,
+                duration_us: failed.duration_us,
+                log: log.ok().map(|index| report.logs[index].text.as_str()),
+                worker,
+            });
+            match policy.after_failure(report.attempt, &failed.error, rng) {
+                AfterFailure::Dead => all.dead.insert(failed.position),
+                AfterFailure::Retry { delay_ms } => {
+                    let run_at = now.plus_ms(i64::try_from(delay_ms).unwrap_or(i64::MAX));
+                    all.retried.entry(run_at).or_default().insert(failed.position);
+                }
+            }
+        }
+        all
+    }
+}
