@@ -5,6 +5,7 @@ mod workspace;
 
 use std::fs;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use workspace::{Ended, Workspace, json_lines, numbers, send_signal};
@@ -18,6 +19,9 @@ on_each_store! {
 }
 
 const COMMAND: &str = "run stopping.py --input items.jsonl --output out.jsonl --batch 100 -j 1 --json";
+
+/// How long a program may take for what it does at once on a machine that has time.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A run that has come to the payload at which its script stops.
 fn run_until_stopped(workspace: &Workspace) -> std::process::Child {
@@ -60,14 +64,14 @@ fn after_kill_9_the_same_command_goes_on_and_repeats_nothing_that_was_committed(
     workspace.write_stopping_script(2_500);
     workspace.write("items.jsonl", numbers(5_000));
     let mut child = run_until_stopped(&workspace);
+    // What ran before it is committed beside it.
+    let begun = Instant::now();
+    while committed(&workspace).is_empty() {
+        assert!(begun.elapsed() < PATIENCE, "nothing was committed");
+    }
     child.kill().unwrap();
     child.wait().unwrap();
     let committed = committed(&workspace);
-    assert!(
-        committed.len() >= 1_000,
-        "only {} were committed",
-        committed.len()
-    );
     fs::remove_file(workspace.path("stop")).unwrap();
 
     let summary = json_lines(&workspace.run(COMMAND).expect(0)).remove(0);
