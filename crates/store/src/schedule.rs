@@ -270,6 +270,24 @@ impl Plan {
         Plan::of_turns(rows, open, turn)
     }
 
+    /// What was done, once the batches have these ids: in all, and the job that each schedule submitted last.
+    pub fn fired(&self, ids: &[BatchId]) -> (Fired, Vec<Option<JobId>>) {
+        let mut fired = Fired {
+            schedules: self.schedules.len() as u64,
+            ..Fired::default()
+        };
+        let mut last_jobs = vec![None; self.schedules.len()];
+        for (&batch, planned) in ids.iter().zip(&self.batches) {
+            for (position, &index) in (0..).zip(&planned.schedules) {
+                last_jobs[index] = Some(JobId { batch, position });
+            }
+            let jobs = planned.batch.payloads.count();
+            fired.batches.push((batch, jobs));
+            fired.jobs += u64::from(jobs);
+        }
+        (fired, last_jobs)
+    }
+
     /// The jobs of all schedules with one kind, queue and options are packed together.
     fn of_turns(
         rows: &[Schedule],

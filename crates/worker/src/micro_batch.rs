@@ -162,33 +162,25 @@ pub(crate) fn share_out(parts: &[Part], outcomes: Outcomes) -> Vec<(&Part, Outco
         return Vec::new();
     };
     let part_of = |index: u32| parts.partition_point(|part| part.indexes().end <= index);
-    let touched = &parts[part_of(first)..=part_of(last)];
-    let mut completed = outcomes
-        .completed
-        .map(|completed| cut(touched, completed))
-        .into_iter()
-        .flatten();
-    let mut failed = outcomes.failed;
-    let mut logs = outcomes.logs;
-    let share = |part: &Part| {
-        let own = part.indexes();
-        Outcomes {
-            completed: completed
-                .next()
-                .filter(|completed| !completed.positions.is_empty()),
-            failed: failed
-                .extract_if(.., |failed| own.contains(&failed.position))
-                .collect(),
-            released: outcomes.released.intersection(&Positions::from(own.clone())),
-            logs: logs.extract_if(.., |log| own.contains(&log.position)).collect(),
+    let first_part = part_of(first);
+    let touched = &parts[first_part..=part_of(last)];
+    let mut shares: Vec<Outcomes> = touched.iter().map(|_| Outcomes::default()).collect();
+    if let Some(completed) = outcomes.completed {
+        for (share, piece) in shares.iter_mut().zip(cut(touched, completed)) {
+            share.completed = Some(piece).filter(|piece| !piece.positions.is_empty());
         }
-    };
-    let shares: Vec<Outcomes> = touched.iter().map(share).collect();
-    let shares = touched
-        .iter()
-        .zip(shares)
-        .map(|(part, share)| (part, part.place(share)));
-    shares.filter(|(_, share)| !share.is_empty()).collect()
+    }
+    for failed in outcomes.failed {
+        shares[part_of(failed.position) - first_part].failed.push(failed);
+    }
+    for log in outcomes.logs {
+        shares[part_of(log.position) - first_part].logs.push(log);
+    }
+    for (part, share) in touched.iter().zip(&mut shares) {
+        share.released = outcomes.released.intersection(&Positions::from(part.indexes()));
+    }
+    let shares = touched.iter().zip(shares).filter(|(_, share)| !share.is_empty());
+    shares.map(|(part, share)| (part, part.place(share))).collect()
 }
 
 /// Cuts completed jobs into one piece a part, in the parts' order; still numbered by their places.

@@ -165,23 +165,14 @@ impl Transaction {
         Ok(jobs.into_iter().filter(is_open).collect())
     }
 
-    async fn carry_out(&mut self, rows: &[Schedule], plan: Plan) -> Result<Fired> {
+    async fn carry_out(&mut self, rows: &[Schedule], mut plan: Plan) -> Result<Fired> {
         if !plan.cancelled.is_empty() {
-            self.cancel(&Selection::Jobs(plan.cancelled)).await?;
+            self.cancel(&Selection::Jobs(std::mem::take(&mut plan.cancelled)))
+                .await?;
         }
-        let mut fired = Fired {
-            schedules: rows.len() as u64,
-            ..Fired::default()
-        };
         let ids = self.next_batch_ids(plan.batches.len()).await?;
-        let mut last_jobs: Vec<Option<JobId>> = vec![None; rows.len()];
+        let (fired, last_jobs) = plan.fired(&ids);
         for (batch, planned) in ids.into_iter().zip(plan.batches) {
-            for (position, index) in (0..).zip(&planned.schedules) {
-                last_jobs[*index] = Some(JobId { batch, position });
-            }
-            let jobs = planned.batch.payloads.count();
-            fired.batches.push((batch, jobs));
-            fired.jobs += u64::from(jobs);
             let lane_id = self.lane(&planned.batch.queue, &planned.batch.kind).await?;
             let packed = Packed {
                 batch: planned.batch,

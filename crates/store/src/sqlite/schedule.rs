@@ -114,25 +114,15 @@ impl Transaction<'_> {
         Ok(open)
     }
 
-    fn carry_out(&mut self, due: &[Schedule], plan: Plan) -> Result<Fired> {
+    fn carry_out(&mut self, due: &[Schedule], mut plan: Plan) -> Result<Fired> {
         if !plan.cancelled.is_empty() {
-            self.cancel(&Selection::Jobs(plan.cancelled))?;
+            self.cancel(&Selection::Jobs(std::mem::take(&mut plan.cancelled)))?;
         }
-        let mut fired = Fired {
-            schedules: due.len() as u64,
-            ..Fired::default()
-        };
-        let mut last_jobs = vec![None; due.len()];
-        for planned in plan.batches {
-            let ids = self.submit(std::slice::from_ref(&planned.batch), None)?;
-            for batch in ids {
-                for (position, index) in (0..).zip(&planned.schedules) {
-                    last_jobs[*index] = Some(JobId { batch, position });
-                }
-                fired.batches.push((batch, planned.batch.payloads.count()));
-            }
-            fired.jobs += planned.schedules.len() as u64;
+        let mut ids = Vec::with_capacity(plan.batches.len());
+        for planned in &plan.batches {
+            ids.extend(self.submit(std::slice::from_ref(&planned.batch), None)?);
         }
+        let (fired, last_jobs) = plan.fired(&ids);
         for ((row, planned), last_job) in due.iter().zip(plan.schedules).zip(last_jobs) {
             self.execute(
                 "UPDATE schedule SET next_at = ?2, last_at = coalesce(?3, last_at), last_batch_id = coalesce(?4, last_batch_id), \
