@@ -202,9 +202,12 @@ def main() -> None:
 
     Nothing is installed where a server's development files are found already.
     """
-    found = subprocess.run(["pg_config", "--pgxs"], capture_output=True, text=True) if shutil.which("pg_config") else None
-    if found and Path(found.stdout.strip()).exists():
-        return
+    if shutil.which("pg_config"):
+        found = subprocess.run(["pg_config", "--pgxs", "--includedir-server"], capture_output=True, text=True)
+        makefile, headers = (Path(line) for line in found.stdout.splitlines())
+        # Debian's client package brings the makefile without the headers.
+        if makefile.exists() and (headers / "postgres.h").exists():
+            return
     try:
         debian_packages("gcc", "make", "postgresql", "postgresql-server-dev-all")
     except MissingPrerequisite as missing:
