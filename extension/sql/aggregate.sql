@@ -54,3 +54,15 @@ SELECT * FROM compare('SELECT every((n / n) > n) FROM failing WHERE NOT (n::int8
 SELECT * FROM compare('SELECT sum(2147483647 * i), sum(1 / i) FROM failing');
 SELECT * FROM compare('SELECT 1 / i, sum(2147483647 * i) FROM failing GROUP BY 1');
 DROP TABLE failing;
+-- Functions that the user may not execute.
+BEGIN;
+CREATE TABLE guarded AS SELECT i FROM generate_series(1, 10) i;
+CREATE ROLE regress_batchexec_reader;
+GRANT SELECT ON guarded TO regress_batchexec_reader;
+REVOKE EXECUTE ON FUNCTION int4lt(int, int), sum(int) FROM PUBLIC;
+SET LOCAL ROLE regress_batchexec_reader;
+SET LOCAL batchexec.mode = 'require';
+SELECT outcome('SELECT count(*) FROM guarded WHERE i < 3'), outcome('SELECT sum(i) FROM guarded'), outcome('SELECT max(i) FROM guarded WHERE i > 3');
+SET LOCAL batchexec.mode = 'forbid';
+SELECT outcome('SELECT count(*) FROM guarded WHERE i < 3'), outcome('SELECT sum(i) FROM guarded'), outcome('SELECT max(i) FROM guarded WHERE i > 3');
+ROLLBACK;

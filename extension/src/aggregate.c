@@ -15,6 +15,7 @@
 
 #include "aggregate.h"
 #include "collation.h"
+#include "permission.h"
 
 typedef struct AggregateEntry
 {
@@ -135,6 +136,7 @@ aggregate_compile(VectorContext *context, const Aggref *aggref)
 {
 	Aggregate  *aggregate = palloc0(sizeof(Aggregate));
 
+	permission_check_function(aggref->aggfnoid, OBJECT_AGGREGATE);
 	aggregate->ops = aggregate_lookup(aggref->aggfnoid);
 	aggregate->aggref = aggref;
 	aggregate->is_partial = DO_AGGSPLIT_SKIPFINAL(aggref->aggsplit);
@@ -145,7 +147,8 @@ aggregate_compile(VectorContext *context, const Aggref *aggref)
 
 		aggregate->argument_type = exprType((Node *) argument);
 		aggregate->argument = compile_argument(context, aggregate, argument);
-		aggregate->argument_state = row_expression(context, argument);
+		row_expression_begin(&aggregate->argument_row, context, argument,
+							 aggregate->argument != NULL);
 		vector_allocate(&aggregate->row_vector);
 	}
 	if (aggref->aggfilter != NULL)
@@ -169,8 +172,8 @@ evaluate_by_row(Aggregate *aggregate, VectorContext *context,
 	FOR_SELECTED(row, selection,
 				 Datum value;
 				 econtext->ecxt_scantuple = batch->ops->materialise_row(batch, row);
-				 value = ExecEvalExprSwitchContext(aggregate->argument_state,
-												   econtext, &result->nulls[row]);
+				 value = row_expression_evaluate(&aggregate->argument_row,
+												 &result->nulls[row]);
 				 result->has_nulls |= result->nulls[row];
 				 result->values[row] = (result->nulls[row] || kind == VALUE_OPAQUE) ?
 				 (Datum) 0 : vector_word_from_datum(aggregate->argument_type, value));

@@ -42,7 +42,7 @@ struct Aggregate
 	Oid			argument_type;	/* InvalidOid: count(*) */
 	int			state_offset;	/* within a group */
 	VectorExpr *argument;		/* NULL: by row, or no argument */
-	ExprState  *argument_state;
+	RowExpression argument_row;
 	BatchQual  *filter;
 	Vector		row_vector;		/* arguments evaluated by row */
 	MemoryContext memory;		/* of values that states point to */

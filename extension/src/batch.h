@@ -90,8 +90,8 @@ typedef struct AttributeStep
 	uint8		alignment_bytes;
 	bool		is_fixed;		/* at offset from the start of the data */
 	bool		realigns;		/* fixed width behind a varlena: align first */
-	uint16		offset;			/* is_fixed: offset; else from offsets[] */
-	uint16		advance;		/* bytes to add to offsets[] before this one */
+	uint16		offset;			/* is_fixed: offset; else from positions[] */
+	uint16		advance;		/* bytes to add to positions[] before this one */
 	bool		is_needed;
 	Vector		pointers;		/* varlena: where the values start */
 } AttributeStep;
@@ -129,7 +129,8 @@ typedef struct TupleBatch
 	char	  **tuples;			/* row_count tuple headers */
 	uint16	   *line_pointers;	/* their offset numbers */
 	char	  **tuples_ahead;	/* of the next page, to be prefetched */
-	int			ahead_count;
+	const char *data_ahead;		/* or NULL: its lines, instead of its tuples */
+	int			ahead_count;	/* tuples or lines */
 	int			ahead_next;		/* the first that has not been asked for */
 	int			prefetch_bytes; /* from a tuple's start to what is needed */
 	TupleTableSlot *slot;
@@ -144,12 +145,14 @@ typedef struct TupleBatch
 	bool		always_irregular;	/* an attribute no fast path handles */
 	uint64		headers_generation; /* batch whose headers were checked */
 	bool		is_regular;		/* no NULLs, one header shape */
+	bool		has_external;	/* regular: a value may be stored elsewhere */
 	int			header_bytes;	/* regular: t_hoff of every tuple */
 	uint64		rows_generation;	/* batch that the row path has deformed */
-	AttrNumber	steps_done;		/* attributes that offsets[] lies behind */
+	AttrNumber	steps_done;		/* attributes that positions_from lies behind */
 	uint64		steps_generation;
-	uint32		offsets[BATCH_ROWS_MAX];	/* regular: next attribute, from the
-											 * start of the data */
+	char	  **positions_from;	/* regular: the next attribute is behind these, */
+	uint32		advance_from;	/* by so many bytes: tuples, then positions */
+	char	   *positions[BATCH_ROWS_MAX];
 } TupleBatch;
 
 /* batch.c */
@@ -180,6 +183,9 @@ extern void deform_column(TupleBatch *batch, BatchColumn *column,
 extern bool deform_check_headers(TupleBatch *batch);
 extern int	deform_prefetch_bytes(const TupleBatch *batch);
 extern void deform_prefetch_rest(TupleBatch *batch);
+extern void deform_offer_prefetch(TupleBatch *batch, char **tuples,
+								  int tuple_count, const char *data,
+								  int data_bytes);
 
 /* deform_rows.c */
 extern void deform_rows(TupleBatch *batch, const Selection *selection);

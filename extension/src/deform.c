@@ -5,7 +5,7 @@
  * A page is regular if every tuple of it has the same header shape, holds no
  * NULL and reaches to the last attribute needed.  Attributes before the first
  * varlena then sit at one offset in every tuple.  Behind a varlena one array
- * of offsets advances for the whole page, an attribute at a time, which
+ * of positions advances for the whole page, an attribute at a time, which
  * breaks the chain of dependent loads that deforming by tuple suffers from.
  */
 #include "postgres.h"
@@ -37,16 +37,16 @@ header_word(const char *tuple)
 	return word;
 }
 
-/* The bits of header_word that must agree, whatever the byte order. */
+/* The bits of header_word that hold these parts, whatever the byte order. */
 static uint64
-header_mask(void)
+header_mask(uint16 infomask2, uint16 infomask, uint8 header_bytes)
 {
 	HeapTupleHeaderData shape;
 
 	memset(&shape, 0, sizeof(shape));
-	shape.t_infomask2 = HEAP_NATTS_MASK;
-	shape.t_infomask = HEAP_HASNULL;
-	shape.t_hoff = 0xff;
+	shape.t_infomask2 = infomask2;
+	shape.t_infomask = infomask;
+	shape.t_hoff = header_bytes;
 	return header_word((const char *) &shape);
 }
 
@@ -83,8 +83,8 @@ plan_fixed_step(AttributeStep *step, int offset)
 void
 deform_plan(TupleBatch *batch)
 {
-	int			offset = 0;		/* from the data start, then from offsets[] */
-	int			aligned_bytes = 0;	/* known alignment of offsets[]; 0: fixed */
+	int			offset = 0;		/* from the data start, then from positions[] */
+	int			aligned_bytes = 0;	/* known alignment of positions[]; 0: fixed */
 
 	batch->steps = palloc0(sizeof(AttributeStep) * (batch->last_attno + 1));
 	for (int i = 0; i < batch->last_attno; i++)
@@ -174,18 +174,63 @@ prefetch_tuple(const TupleBatch *batch, const char *tuple)
 	__builtin_prefetch(tuple + last, 0, PREFETCH_TO_SECOND_LEVEL);
 }
 
+/* Cache lines that prefetch_tuple asks for, at most. */
+static inline int
+tuple_lines(const TupleBatch *batch)
+{
+	return (batch->prefetch_bytes - HEADER_WORD_OFFSET) / CACHE_LINE_BYTES + 2;
+}
+
+/* Share of a page's lines from which on all are asked for. */
+#define DENSE_SHARE	0.7
+
 /*
- * Ask for some of the next page's tuples, beside work on this page: prefetches
- * in one burst wait for each other, and the work with them.  For TPC-H Q6 that
- * made 15.8 ms of 14.6.
+ * Offer the next page for being prefetched, beside the work on this one.
+ * Where about all of the page's lines are wanted, they are asked for in order,
+ * which takes fewer instructions than asking for those of each tuple.
+ */
+void
+deform_offer_prefetch(TupleBatch *batch, char **tuples, int tuple_count,
+					  const char *data, int data_bytes)
+{
+	int			lines = (data_bytes + CACHE_LINE_BYTES - 1) / CACHE_LINE_BYTES;
+
+	batch->tuples_ahead = tuples;
+	batch->data_ahead = NULL;
+	batch->ahead_next = 0;
+	batch->ahead_count = tuple_count;
+	if (batch->varlena_count > 0 &&
+		tuple_count * tuple_lines(batch) >= lines * DENSE_SHARE)
+	{
+		batch->data_ahead = data;
+		batch->ahead_count = lines;
+	}
+}
+
+/*
+ * Ask for some of the next page's tuples or lines, beside work on this page:
+ * prefetches in one burst wait for each other, and the work with them.  For
+ * TPC-H Q6 that made 15.8 ms of 14.6.
  */
 static inline void
-prefetch_ahead(TupleBatch *batch, int row_count)
+prefetch_ahead(TupleBatch *batch, int count)
 {
-	int			end = Min(batch->ahead_next + row_count, batch->ahead_count);
+	int			end = Min(batch->ahead_next + count, batch->ahead_count);
 
-	for (; batch->ahead_next < end; batch->ahead_next++)
-		prefetch_tuple(batch, batch->tuples_ahead[batch->ahead_next]);
+	if (batch->data_ahead != NULL)
+	{
+		const char *line = batch->data_ahead + batch->ahead_next * CACHE_LINE_BYTES;
+
+		for (int left = end - batch->ahead_next; left > 0; left--)
+		{
+			__builtin_prefetch(line, 0, PREFETCH_TO_SECOND_LEVEL);
+			line += CACHE_LINE_BYTES;
+		}
+	}
+	else
+		for (int tuple = batch->ahead_next; tuple < end; tuple++)
+			prefetch_tuple(batch, batch->tuples_ahead[tuple]);
+	batch->ahead_next = Max(end, batch->ahead_next);
 }
 
 /* Ask for what the work on this page left over, where it was less than usual. */
@@ -196,67 +241,79 @@ deform_prefetch_rest(TupleBatch *batch)
 		prefetch_ahead(batch, batch->ahead_count);
 }
 
-/* Is every tuple of the batch regular?  Looks once a batch. */
+/*
+ * Is every tuple of the batch regular?  Looks once a batch, and finds out too
+ * whether a tuple holds a value that is stored elsewhere.
+ */
 bool
 deform_check_headers(TupleBatch *batch)
 {
-	const uint64 mask = header_mask();
-	HeapTupleHeader first;
-	uint64		expected;
+	const HeapTupleHeader first = (HeapTupleHeader) batch->tuples[0];
+	const uint64 expected = header_word(batch->tuples[0]);
+	uint64		seen = 0;
 	uint64		difference = 0;
 
 	if (batch->headers_generation == batch->generation)
 		return batch->is_regular;
 	batch->headers_generation = batch->generation;
-	first = (HeapTupleHeader) batch->tuples[0];
 	batch->header_bytes = first->t_hoff;
 	batch->is_regular = false;
 	if (batch->always_irregular ||
 		(first->t_infomask & HEAP_HASNULL) != 0 ||
 		HeapTupleHeaderGetNatts(first) < batch->last_attno)
 		return false;
-	expected = header_word(batch->tuples[0]) & mask;
-	for (int row = 0; row < batch->row_count; row++)
-	{
-		difference |= (header_word(batch->tuples[row]) & mask) ^ expected;
-		if (batch->varlena_count == 0)
-			prefetch_ahead(batch, 1);
-	}
 	if (batch->varlena_count == 0)
+	{
+		for (int row = 0; row < batch->row_count; row++)
+		{
+			difference |= header_word(batch->tuples[row]) ^ expected;
+			prefetch_ahead(batch, 1);
+		}
 		prefetch_ahead(batch, batch->ahead_count);
-	batch->is_regular = (difference == 0);
+	}
+	else
+		for (int row = 0; row < batch->row_count; row++)
+		{
+			uint64		word = header_word(batch->tuples[row]);
+
+			seen |= word;
+			difference |= word ^ expected;
+		}
+	batch->has_external = (seen & header_mask(0, HEAP_HASEXTERNAL, 0)) != 0;
+	batch->is_regular =
+		(difference & header_mask(HEAP_NATTS_MASK, HEAP_HASNULL, 0xff)) == 0;
 	return batch->is_regular;
 }
 
-/* Load from tuple start + position_ as ctype_ and store as a Datum word. */
-#define GATHER(ctype_, stored_, position_) \
+/* Load from starts[] + offset_ as ctype_ and store as a Datum word. */
+#define GATHER(ctype_, stored_, offset_) \
 	FOR_SELECTED(row, selection, \
 				 ctype_ loaded; \
-				 memcpy(&loaded, tuples[row] + (position_), sizeof(ctype_)); \
+				 memcpy(&loaded, starts[row] + (offset_), sizeof(ctype_)); \
 				 values[row] = (stored_))
 
-#define GATHER_TYPES(position_) \
+#define GATHER_TYPES(offset_) \
 	switch (column->type) \
 	{ \
 		case FLOAT4OID: \
-			GATHER(float4, Float8GetDatum((float8) loaded), position_); \
+			GATHER(float4, Float8GetDatum((float8) loaded), offset_); \
 			break; \
 		case BOOLOID: \
 		case CHAROID: \
-			GATHER(int8, Int64GetDatum((int64) loaded), position_); \
+			GATHER(int8, Int64GetDatum((int64) loaded), offset_); \
 			break; \
 		case INT2OID: \
-			GATHER(int16, Int64GetDatum((int64) loaded), position_); \
+			GATHER(int16, Int64GetDatum((int64) loaded), offset_); \
 			break; \
 		case OIDOID: \
-			GATHER(uint32, Int64GetDatum((int64) loaded), position_); \
+			GATHER(uint32, Int64GetDatum((int64) loaded), offset_); \
 			break; \
 		case INT4OID: \
 		case DATEOID: \
-			GATHER(int32, Int64GetDatum((int64) loaded), position_); \
+			GATHER(int32, Int64GetDatum((int64) loaded), offset_); \
 			break; \
 		default: \
-			GATHER(int64, Int64GetDatum(loaded), position_); \
+			GATHER(int64, Int64GetDatum(loaded), offset_); \
 			break; \
 	}
 
@@ -265,22 +322,21 @@ static void
 gather_at_offset(TupleBatch *batch, BatchColumn *column, int offset,
 				 const Selection *selection)
 {
-	char	  **tuples = batch->tuples;
+	char	  **starts = batch->tuples;
 	Datum	   *values = column->vector.values;
 
 	GATHER_TYPES(offset);
 }
 
-/* Fixed-width values behind offsets[]. */
+/* Fixed-width values behind positions[]. */
 static void
-gather_behind_offsets(TupleBatch *batch, BatchColumn *column, int offset,
-					  const Selection *selection)
+gather_behind_positions(TupleBatch *batch, BatchColumn *column, int offset,
+						const Selection *selection)
 {
-	char	  **tuples = batch->tuples;
-	const uint32 *offsets = batch->offsets;
+	char	  **starts = batch->positions;
 	Datum	   *values = column->vector.values;
 
-	GATHER_TYPES(offsets[row] + offset);
+	GATHER_TYPES(offset);
 }
 
 /* A varlena without a short header may be padded; padding is always zero. */
@@ -291,45 +347,100 @@ skip_padding(char *value, uint32 alignment)
 	return *value == 0 ? (char *) TYPEALIGN(alignment, value) : value;
 }
 
+/* The length of a varlena with a short header, by that header. */
+static inline Size
+short_length(uint8 header)
+{
+#ifdef WORDS_BIGENDIAN
+	return header & 0x7f;
+#else
+	return header >> 1;
+#endif
+}
+
 /* Varlena attributes in a row that one loop steps over. */
 #define STEPS_FUSED_MAX		3
 
 /*
- * Note where the values of consecutive varlenas start, and move offsets[]
- * behind them.  Each loop handles a few columns: with one, offsets[] is loaded
- * and stored the more often; with many, a row's loads wait for each other.
- * TPC-H Q6 took 14.6 ms with one, 15.4 with six, and takes 13.5.
+ * Move positions[] behind consecutive varlenas, and note where their values
+ * start.  Each loop handles a few columns: with one, positions[] is loaded and
+ * stored the more often; with many, a row's loads wait for each other.
+ * TPC-H Q6 took 14.6 ms with one, 15.4 with six, and 13.5 with three.
  */
 static pg_attribute_always_inline void
 step_over_fused(TupleBatch *batch, AttributeStep *steps, const int step_count,
+				const bool stores, const bool any_external,
 				const Selection *selection)
 {
-	char	  **tuples = batch->tuples;
-	uint32	   *offsets = batch->offsets;
-	const uint32 advance = steps[0].advance;	/* the others begin at once */
+	char	  **from = batch->positions_from;
+	char	  **positions = batch->positions;
+	const uint32 advance = batch->advance_from + steps[0].advance;	/* the others begin at once */
 	Datum	   *pointers[STEPS_FUSED_MAX];
 
 	for (int i = 0; i < step_count; i++)
 		pointers[i] = steps[i].pointers.values;
 	FOR_SELECTED(row, selection,
-				 char *value = tuples[row] + offsets[row] + advance;
+				 char *value = from[row] + advance;
 				 for (int i = 0; i < step_count; i++)
 				 {
-					 if (likely(VARATT_IS_1B(value) && !VARATT_IS_1B_E(value)))
+					 const uint8 header = *(const uint8 *) value;
+
+					 if (unlikely(!VARATT_IS_1B(&header) ||
+								  (any_external && VARATT_IS_1B_E(&header))))
 					 {
-						 pointers[i][row] = PointerGetDatum(value);
-						 value += VARSIZE_1B(value);
+						 value = skip_padding(value, steps[i].alignment_bytes);
+						 if (stores)
+							 pointers[i][row] = PointerGetDatum(value);
+						 value += VARSIZE_ANY(value);
 						 continue;
 					 }
-					 value = skip_padding(value, steps[i].alignment_bytes);
-					 pointers[i][row] = PointerGetDatum(value);
-					 value += VARSIZE_ANY(value);
+					 if (stores)
+						 pointers[i][row] = PointerGetDatum(value);
+					 value += short_length(header);
 				 }
-				 offsets[row] = value - tuples[row]);
+				 positions[row] = value);
+	batch->positions_from = positions;
+	batch->advance_from = 0;
 	for (int i = 0; i < step_count; i++)
 	{
 		steps[i].pointers.has_nulls = false;
 		steps[i].pointers.generation = batch->generation;
+	}
+}
+
+static void
+step_over_and_store(TupleBatch *batch, AttributeStep *steps, int step_count,
+					const Selection *selection)
+{
+	switch (step_count)
+	{
+		case 1:
+			step_over_fused(batch, steps, 1, true, false, selection);
+			break;
+		case 2:
+			step_over_fused(batch, steps, 2, true, false, selection);
+			break;
+		default:
+			step_over_fused(batch, steps, STEPS_FUSED_MAX, true, false, selection);
+			break;
+	}
+}
+
+static void
+step_over_only(TupleBatch *batch, AttributeStep *steps, int step_count,
+			   const Selection *selection)
+{
+	switch (step_count)
+	{
+		case 1:
+			step_over_fused(batch, steps, 1, false, false, selection);
+			break;
+		case 2:
+			step_over_fused(batch, steps, 2, false, false, selection);
+			break;
+		default:
+			step_over_fused(batch, steps, STEPS_FUSED_MAX, false, false, selection);
+			break;
 	}
 }
 
@@ -338,28 +449,26 @@ static int
 step_over_varlenas(TupleBatch *batch, AttributeStep *steps, int steps_max,
 				   const Selection *selection)
 {
+	bool		is_needed = steps[0].is_needed;
 	int			count = 1;
 
-	while (count < Min(steps_max, STEPS_FUSED_MAX) && steps[count].length == -1)
-		count++;
+	for (; count < Min(steps_max, STEPS_FUSED_MAX) && steps[count].length == -1; count++)
+		is_needed |= steps[count].is_needed;
 	prefetch_ahead(batch, batch->varlena_count > STEPS_FUSED_MAX ?
 				   batch->ahead_count / 2 + 1 : batch->ahead_count);
-	switch (count)
+	if (batch->has_external)
 	{
-		case 1:
-			step_over_fused(batch, steps, 1, selection);
-			break;
-		case 2:
-			step_over_fused(batch, steps, 2, selection);
-			break;
-		default:
-			step_over_fused(batch, steps, STEPS_FUSED_MAX, selection);
-			break;
+		step_over_fused(batch, steps, 1, true, true, selection);
+		return 1;
 	}
+	if (is_needed)
+		step_over_and_store(batch, steps, count, selection);
+	else
+		step_over_only(batch, steps, count, selection);
 	return count;
 }
 
-/* Gather every column of a fixed-width attribute that lies at offsets[]. */
+/* Gather every column of a fixed-width attribute that lies at positions[]. */
 static void
 gather_attribute(TupleBatch *batch, AttrNumber attno, int offset,
 				 const Selection *selection)
@@ -371,13 +480,32 @@ gather_attribute(TupleBatch *batch, AttrNumber attno, int offset,
 		if (column->attno != attno)
 			continue;
 		if (column->kind != VALUE_OPAQUE)
-			gather_behind_offsets(batch, column, offset, selection);
+			gather_behind_positions(batch, column, offset, selection);
 		column->vector.has_nulls = false;
 		column->vector.generation = batch->generation;
 	}
 }
 
-/* Advance offsets[] until the attribute attno has been passed or gathered. */
+/*
+ * Move positions[] to an aligned address.  Tuples start at addresses of the
+ * largest alignment, so that of a pointer is that of its offset.
+ */
+static void
+realign_positions(TupleBatch *batch, const AttributeStep *step,
+				  const Selection *selection)
+{
+	char	  **from = batch->positions_from;
+	char	  **positions = batch->positions;
+	const uint32 advance = batch->advance_from + step->advance;
+	const uint32 alignment = step->alignment_bytes;
+
+	FOR_SELECTED(row, selection,
+				 positions[row] = (char *) TYPEALIGN(alignment, from[row] + advance));
+	batch->positions_from = positions;
+	batch->advance_from = 0;
+}
+
+/* Advance positions[] until the attribute attno has been passed or gathered. */
 static void
 advance_to_attribute(TupleBatch *batch, AttrNumber attno,
 					 const Selection *selection)
@@ -386,7 +514,8 @@ advance_to_attribute(TupleBatch *batch, AttrNumber attno,
 	{
 		batch->steps_generation = batch->generation;
 		batch->steps_done = 0;
-		FOR_SELECTED(row, selection, batch->offsets[row] = batch->header_bytes);
+		batch->positions_from = batch->tuples;
+		batch->advance_from = batch->header_bytes;
 	}
 	while (batch->steps_done < attno)
 	{
@@ -403,13 +532,7 @@ advance_to_attribute(TupleBatch *batch, AttrNumber attno,
 		if (!step->is_fixed)
 		{
 			if (step->realigns)
-			{
-				const uint32 advance = step->advance;
-				const uint32 align = step->alignment_bytes;
-
-				FOR_SELECTED(row, selection,
-							 batch->offsets[row] = TYPEALIGN(align, batch->offsets[row] + advance));
-			}
+				realign_positions(batch, step, selection);
 			if (step->is_needed)
 				gather_attribute(batch, batch->steps_done, step->offset,
 								 selection);

@@ -27,6 +27,14 @@ typedef enum VectorOperation
 	OPERATION_LIKE, OPERATION_NOT_LIKE
 } VectorOperation;
 
+/* Integers from lowest up to highest; none where lowest is above, unless wraps. */
+typedef struct IntegerRange
+{
+	int64		lowest;
+	int64		highest;
+	bool		wraps;			/* from the largest integer on to the smallest */
+} IntegerRange;
+
 typedef struct VectorContext
 {
 	TupleBatch *batch;
@@ -98,19 +106,37 @@ extern bool kernel_null_test(VectorExpr *expression, VectorContext *context,
 							 const Selection *selection);
 extern bool kernel_in_list(VectorExpr *expression, VectorContext *context,
 						   const Selection *selection);
-extern void select_integers(VectorOperation operation, const Vector *left,
-							int64 constant, Selection *selection, uint16 *rows);
+extern void select_range(const Vector *vector, IntegerRange range,
+						 Selection *selection, uint16 *rows);
 extern bool numeric_align_scales(VectorExpr *expression, const Vector **left,
 								 const Vector **right,
 								 const Selection *selection);
 extern bool like_pattern_is_simple(const char *pattern, int bytes);
+
+/*
+ * The executor's form of an expression, for evaluating it by row.  One that has
+ * a vector form, too, is rarely evaluated so, and is made at its first use: with
+ * jit on, making it costs more than a batched scan of many pages.
+ */
+typedef struct RowExpression
+{
+	VectorContext *context;
+	Expr	   *source;
+	ExprState  *state;			/* NULL: not made yet */
+} RowExpression;
+
+/* row_expression.c */
+extern void row_expression_begin(RowExpression *expression,
+								 VectorContext *context, Expr *source,
+								 bool has_vector_form);
+extern Datum row_expression_evaluate(RowExpression *expression, bool *is_null);
 
 /* qual.c */
 typedef struct BatchQual
 {
 	VectorContext *context;
 	VectorExpr **vectors;		/* of each clause; NULL: by row */
-	ExprState **row_states;		/* of each clause */
+	RowExpression *rows;		/* of each clause */
 	int			clause_count;
 	int			vector_count;	/* clauses before the first one by row */
 } BatchQual;
@@ -119,7 +145,5 @@ extern BatchQual *qual_compile(VectorContext *context, List *clauses);
 extern int	qual_apply_vectors(BatchQual *qual, TupleBatch *batch);
 extern bool qual_row_passes(BatchQual *qual, TupleBatch *batch, int from, int row);
 extern void qual_apply(BatchQual *qual, TupleBatch *batch);
-
-extern ExprState *row_expression(VectorContext *context, Expr *expression);
 
 #endif

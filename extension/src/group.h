@@ -13,7 +13,7 @@ typedef struct GroupKey
 	ValueKind	kind;			/* how keys are hashed and compared */
 	bool		is_bpchar;
 	VectorExpr *expression;		/* NULL: by row */
-	ExprState  *state;
+	RowExpression row;
 	Vector		row_vector;
 	const Vector *vector;		/* of the current batch */
 	Datum	   *made_words;		/* storage for words, where they are made */

@@ -37,7 +37,6 @@ group_key_compile(GroupKey *key, VectorContext *context, Expr *source,
 	key->type = exprType((Node *) source);
 	value_kind_of_type(key->type, &key->kind);
 	key->is_bpchar = (key->type == BPCHAROID);
-	key->state = row_expression(context, source);
 	vector_allocate(&key->row_vector);
 	key->made_words = palloc0(sizeof(Datum) * BATCH_ROWS_MAX);
 	key->value_at = (key->kind == VALUE_INTEGER) ? -1 : (*value_count)++;
@@ -47,6 +46,7 @@ group_key_compile(GroupKey *key, VectorContext *context, Expr *source,
 			 var->varno == context->scanrelid)
 		key->expression = vector_column(context, var->varattno, NUMERICOID,
 										VALUE_TEXT);
+	row_expression_begin(&key->row, context, source, key->expression != NULL);
 }
 
 static void
@@ -61,8 +61,7 @@ evaluate_by_row(GroupKey *key, VectorContext *context,
 	FOR_SELECTED(row, selection,
 				 Datum value;
 				 econtext->ecxt_scantuple = batch->ops->materialise_row(batch, row);
-				 value = ExecEvalExprSwitchContext(key->state, econtext,
-												   &result->nulls[row]);
+				 value = row_expression_evaluate(&key->row, &result->nulls[row]);
 				 result->has_nulls |= result->nulls[row];
 				 result->values[row] = result->nulls[row] ? (Datum) 0 :
 				 vector_word_from_datum(key->type, value));

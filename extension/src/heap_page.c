@@ -11,7 +11,6 @@
 #include "access/heapam.h"
 #include "access/transam.h"
 #include "miscadmin.h"
-#include "storage/buf_internals.h"
 #include "storage/bufmgr.h"
 #include "storage/bufpage.h"
 #include "utils/rel.h"
@@ -20,22 +19,38 @@
 #include "heap_page.h"
 
 /*
- * Line pointers are prefetched this many pages ahead, and so are the address
+ * Line pointers are prefetched BLOCKS_AHEAD pages ahead, and so are the address
  * translations of the pages' memory.  Over a million rows, count(*) took 6.4 ms
  * without, and takes 2.4 ms.
  */
-#define PREFETCH_PAGES		4
 #define MEMORY_PAGE_BYTES	4096
+
+/* The flags of a line pointer, as a bit pattern. */
+static uint32
+flags_pattern(unsigned flags)
+{
+	ItemIdData	item;
+	uint32		pattern;
+
+	StaticAssertStmt(sizeof(item) == sizeof(pattern), "a line pointer has 32 bits");
+	memset(&item, 0, sizeof(item));
+	item.lp_flags = flags;
+	memcpy(&pattern, &item, sizeof(pattern));
+	return pattern;
+}
 
 /* Rows of an all-visible page, without their addresses. */
 static int
 count_normal(Page page, int lines)
 {
-	const ItemIdData *items = ((PageHeader) page)->pd_linp;
+	/* As words: loops over bit fields are not vectorised. */
+	const uint32 *items = (const uint32 *) ((PageHeader) page)->pd_linp;
+	const uint32 mask = flags_pattern(3);
+	const uint32 normal = flags_pattern(LP_NORMAL);
 	int			count = 0;
 
 	for (int i = 0; i < lines; i++)
-		count += (items[i].lp_flags == LP_NORMAL);
+		count += ((items[i] & mask) == normal);
 	return count;
 }
 
@@ -43,13 +58,25 @@ static int
 collect_normal(Page page, int lines, HeapPage *result)
 {
 	const ItemIdData *items = ((PageHeader) page)->pd_linp;
-	int			count = 0;
+	int			count = count_normal(page, lines);
+	int			next = 0;
 
+	/* The common case apart: no line pointer is unused, dead or redirected. */
+	if (count == lines)
+	{
+		for (int i = 0; i < lines; i++)
+		{
+			result->tuples[i] = (char *) page + items[i].lp_off;
+			result->line_pointers[i] = i + FirstOffsetNumber;
+		}
+		return count;
+	}
 	for (int i = 0; i < lines; i++)
 	{
-		result->tuples[count] = (char *) page + items[i].lp_off;
-		result->line_pointers[count] = i + FirstOffsetNumber;
-		count += (items[i].lp_flags == LP_NORMAL);
+		if (items[i].lp_flags != LP_NORMAL)
+			continue;
+		result->tuples[next] = (char *) page + items[i].lp_off;
+		result->line_pointers[next++] = i + FirstOffsetNumber;
 	}
 	return count;
 }
@@ -101,29 +128,26 @@ collect_visible(HeapSource *source, Page page, int lines, HeapPage *result)
 }
 
 /*
- * Ask for the header and line pointers of a page that lies some buffers
- * ahead.  Only an address is computed: the page needs no pin for that, and
- * it does no harm if the buffer holds something else.
+ * Ask for the header and line pointers of a page that will be loaded soon.
+ * Only an address is computed: the page needs no pin for that, and it does no
+ * harm if the buffer holds something else.
  */
-static void
-prefetch_line_pointers(const HeapSource *source, Buffer buffer, Page page,
-					   int lines)
+void
+heap_page_prefetch(Buffer buffer, int lines, bool counts_only)
 {
-	const char *next = (const char *) page + PREFETCH_PAGES * BLCKSZ;
-	Buffer		next_buffer = buffer + PREFETCH_PAGES;
+	const char *page;
 	int			bytes = SizeOfPageHeaderData + lines * sizeof(ItemIdData);
 
-	if (BufferIsLocal(buffer) || next_buffer > NBuffers)
+	if (!BufferIsValid(buffer))
 		return;
-	/* Its descriptor is written to, by pin and lock. */
-	__builtin_prefetch(GetBufferDescriptor(next_buffer - 1), 1);
+	page = BufferGetPage(buffer);
 	/* The first line apart: in the loop, count(*) took twice as long. */
-	__builtin_prefetch(next, 0, PREFETCH_TO_FIRST_LEVEL);
+	__builtin_prefetch(page, 0, PREFETCH_TO_FIRST_LEVEL);
 	for (int at = CACHE_LINE_BYTES; at < bytes; at += CACHE_LINE_BYTES)
-		__builtin_prefetch(next + at, 0, PREFETCH_TO_FIRST_LEVEL);
-	if (!source->counts_only)
+		__builtin_prefetch(page + at, 0, PREFETCH_TO_FIRST_LEVEL);
+	if (!counts_only)
 		for (int at = MEMORY_PAGE_BYTES; at < BLCKSZ; at += MEMORY_PAGE_BYTES)
-			__builtin_prefetch(next + at, 0, PREFETCH_TO_FIRST_LEVEL);
+			__builtin_prefetch(page + at, 0, PREFETCH_TO_FIRST_LEVEL);
 }
 
 void
@@ -141,6 +165,8 @@ heap_page_load(HeapSource *source, HeapPage *result)
 	TestForOldSnapshot(source->snapshot, source->relation, page);
 #endif
 	lines = PageGetMaxOffsetNumber(page);
+	result->data = (char *) page + ((PageHeader) page)->pd_upper;
+	result->data_bytes = ((PageHeader) page)->pd_special - ((PageHeader) page)->pd_upper;
 	all_visible = PageIsAllVisible(page) &&
 		!source->snapshot->takenDuringRecovery;
 	if (!all_visible)
@@ -150,6 +176,4 @@ heap_page_load(HeapSource *source, HeapPage *result)
 	else
 		result->row_count = collect_normal(page, lines, result);
 	LockBuffer(result->buffer, BUFFER_LOCK_UNLOCK);
-	if (source->reads_ahead)
-		prefetch_line_pointers(source, result->buffer, page, lines);
 }

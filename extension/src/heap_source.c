@@ -13,7 +13,6 @@
 #include "access/transam.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "storage/buf_internals.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/rel.h"
@@ -29,73 +28,27 @@
  */
 #define PAGES_BEFORE_READ_AHEAD	8
 
-/* Wrong guesses in a row before guessing pauses, and for how many pages. */
-#define GUESS_MISSES_MAX	8
-#define GUESS_PAUSE_PAGES	32
-
-/*
- * The buffer that a block is guessed to be in, or InvalidBuffer: tables that
- * were read in order lie in consecutive buffers.  A guess does not raise the
- * buffer's usage count, so one that the clock sweep has brought to zero is
- * pinned in the ordinary way, lest tables in constant use be evicted.
- */
-static Buffer
-guess_buffer(const HeapSource *source, BlockNumber block)
-{
-	int64		guess = (int64) source->anchor_buffer +
-		((int64) block - (int64) source->anchor_block);
-	BufferDesc *descriptor;
-
-	if (!BufferIsValid(source->anchor_buffer) || guess < 1 || guess > NBuffers)
-		return InvalidBuffer;
-	descriptor = GetBufferDescriptor(guess - 1);
-	return BUF_STATE_GET_USAGECOUNT(pg_atomic_read_u32(&descriptor->state)) > 0 ?
-		(Buffer) guess : InvalidBuffer;
-}
-
-/*
- * Pin a block: in the buffer that is guessed, or else by the mapping hash.
- * Guesses count from the buffer of an earlier block, and keep doing so when
- * one is wrong, as a single block is often out of line.
- */
+/* Pin a block: in the buffer that is guessed, or else by the mapping hash. */
 static Buffer
 pin_block(HeapSource *source, BlockNumber block)
 {
 	Relation	relation = source->relation;
-	Buffer		guess = InvalidBuffer;
-	Buffer		buffer;
+	Buffer		buffer = buffer_guess(&source->guesses, block);
 
-	if (source->guess_pause_pages > 0)
-		source->guess_pause_pages--;
-	else
-		guess = guess_buffer(source, block);
-	if (BufferIsValid(guess))
-	{
+	if (BufferIsValid(buffer) &&
 #if PG_VERSION_NUM >= 160000
-		if (ReadRecentBuffer(relation->rd_locator, MAIN_FORKNUM, block, guess))
+		ReadRecentBuffer(relation->rd_locator, MAIN_FORKNUM, block, buffer))
 #else
-		if (ReadRecentBuffer(relation->rd_node, MAIN_FORKNUM, block, guess))
+		ReadRecentBuffer(relation->rd_node, MAIN_FORKNUM, block, buffer))
 #endif
-		{
-			pgstat_count_buffer_read(relation);
-			pgstat_count_buffer_hit(relation);
-			source->guess_misses = 0;
-			return guess;
-		}
-		source->guess_misses++;
-	}
-	buffer = ReadBufferExtended(relation, MAIN_FORKNUM, block, RBM_NORMAL,
-								source->heap_scan->rs_strategy);
-	if (source->guess_misses == 1 && BufferIsValid(guess))
-		return buffer;
-	/* Local buffers have negative numbers and are never guessed. */
-	source->anchor_buffer = Max(buffer, InvalidBuffer);
-	source->anchor_block = block;
-	if (source->guess_misses >= GUESS_MISSES_MAX)
 	{
-		source->guess_misses = 0;
-		source->guess_pause_pages = GUESS_PAUSE_PAGES;
+		pgstat_count_buffer_read(relation);
+		pgstat_count_buffer_hit(relation);
 	}
+	else
+		buffer = ReadBufferExtended(relation, MAIN_FORKNUM, block, RBM_NORMAL,
+									source->heap_scan->rs_strategy);
+	buffer_guesses_learn(&source->guesses, block, buffer);
 	return buffer;
 }
 
@@ -154,6 +107,9 @@ load_next(HeapSource *source, HeapPage *page)
 	page->block = block;
 	page->buffer = pin_block(source, block);
 	heap_page_load(source, page);
+	if (source->reads_ahead)
+		heap_page_prefetch(buffer_guess(&source->guesses, block + BLOCKS_AHEAD),
+						   page->row_count, source->counts_only);
 	source->counters->pages++;
 	source->pages_loaded++;
 	return true;
@@ -177,8 +133,8 @@ heap_source_start(HeapSource *source, TableScanDesc scan, Snapshot snapshot)
 	source->row_next = 0;
 	source->is_finished = false;
 	source->end_is_pending = false;
-	source->anchor_buffer = InvalidBuffer;
-	source->guess_misses = source->guess_pause_pages = 0;
+	buffer_guesses_start(&source->guesses, source->relation,
+						 heap_scan->rs_nblocks);
 	source->next_block = heap_scan->rs_startblock;
 	source->blocks_left = heap_scan->rs_nblocks;
 	if (scan->rs_parallel != NULL)
@@ -273,15 +229,16 @@ static void
 offer_prefetch(HeapSource *source)
 {
 	TupleBatch *batch = source->batch;
+	HeapPage   *next = page_after(source, 1);
 
 	if (source->row_next > 0)
 		return;
 	deform_prefetch_rest(batch);
-	batch->ahead_next = batch->ahead_count = 0;
-	if (source->pages_ahead == 0)
-		return;
-	batch->tuples_ahead = page_after(source, 1)->tuples;
-	batch->ahead_count = page_after(source, 1)->row_count;
+	if (source->pages_ahead > 0)
+		deform_offer_prefetch(batch, next->tuples, next->row_count, next->data,
+							  next->data_bytes);
+	else
+		deform_offer_prefetch(batch, NULL, 0, NULL, 0);
 }
 
 /*

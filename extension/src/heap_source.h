@@ -8,6 +8,7 @@
 #include "access/heapam.h"
 
 #include "batch.h"
+#include "buffer_guess.h"
 #include "instrument.h"
 
 /* Pages pinned at once: the current one, and those being prefetched. */
@@ -19,6 +20,8 @@ typedef struct HeapPage
 	Buffer		buffer;
 	BlockNumber block;
 	int			row_count;
+	const char *data;			/* of all tuples, visible or not */
+	int			data_bytes;
 	char	   *tuples[BATCH_ROWS_MAX];
 	uint16		line_pointers[BATCH_ROWS_MAX];
 } HeapPage;
@@ -46,12 +49,7 @@ typedef struct HeapSource
 	int			row_next;		/* of page: first row of the next batch */
 	bool		end_is_pending; /* the last batch came to its page's end */
 	bool		page_is_irregular;
-
-	/* which buffer the next page is guessed to be in, from where one was */
-	Buffer		anchor_buffer;
-	BlockNumber anchor_block;
-	int			guess_misses;
-	int			guess_pause_pages;
+	BufferGuesses guesses;
 } HeapSource;
 
 extern const TupleBatchOps heap_batch_ops;

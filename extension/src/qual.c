@@ -13,28 +13,6 @@
 #include "expr.h"
 #include "numeric_vector.h"
 
-/* An ExprState whose scan tuple is the slot of a batch. */
-ExprState *
-row_expression(VectorContext *context, Expr *expression)
-{
-	PlanState  *planstate = context->planstate;
-	const TupleTableSlotOps *ops = planstate->scanops;
-	TupleDesc	descriptor = planstate->scandesc;
-	bool		is_fixed = planstate->scanopsfixed;
-	bool		is_set = planstate->scanopsset;
-	ExprState  *state;
-
-	planstate->scanops = &TTSOpsBufferHeapTuple;
-	planstate->scandesc = context->batch->descriptor;
-	planstate->scanopsfixed = planstate->scanopsset = true;
-	state = ExecInitExpr(expression, planstate);
-	planstate->scanops = ops;
-	planstate->scandesc = descriptor;
-	planstate->scanopsfixed = is_fixed;
-	planstate->scanopsset = is_set;
-	return state;
-}
-
 /* Compile a list of clauses, all of which must be true. */
 BatchQual *
 qual_compile(VectorContext *context, List *clauses)
@@ -45,13 +23,14 @@ qual_compile(VectorContext *context, List *clauses)
 	qual->context = context;
 	qual->clause_count = list_length(clauses);
 	qual->vectors = palloc0(sizeof(VectorExpr *) * (qual->clause_count + 1));
-	qual->row_states = palloc0(sizeof(ExprState *) * (qual->clause_count + 1));
+	qual->rows = palloc0(sizeof(RowExpression) * (qual->clause_count + 1));
 	foreach(cell, clauses)
 	{
 		int			i = foreach_current_index(cell);
 
 		qual->vectors[i] = vector_compile(context, lfirst(cell));
-		qual->row_states[i] = row_expression(context, lfirst(cell));
+		row_expression_begin(&qual->rows[i], context, lfirst(cell),
+							 qual->vectors[i] != NULL);
 		if (qual->vectors[i] != NULL && qual->vector_count == i)
 			qual->vector_count++;
 	}
@@ -128,49 +107,141 @@ date_for_timestamp(VectorOperation operation, int64 timestamp, int64 *date)
 	}
 }
 
-/* The common case: an integer or numeric against a constant. */
-static bool
-apply_integer_clause(VectorExpr *clause, VectorContext *context,
-					 TupleBatch *batch)
+/* A column or computed integer or numeric against a constant, as it is tested. */
+typedef struct IntegerTest
 {
-	VectorExpr *operand = clause->left;
-	const Vector *left;
-	int64		constant;
+	VectorExpr *operand;
+	VectorOperation operation;
+	int64		constant;		/* numeric: at the scale of the operand's vector */
+} IntegerTest;
 
-	if (clause->function != kernel_compare ||
-		operand->kind == VALUE_FLOAT || !clause->right->is_constant ||
-		vector_evaluate(clause->right, context, &batch->selection) == NULL ||
-		clause->right->is_null_constant)
+/* The test that a clause is, without a constant at its scale; false if none. */
+static bool
+integer_test_begin(const VectorExpr *clause, IntegerTest *test)
+{
+	if (clause == NULL || clause->function != kernel_compare ||
+		clause->left->kind == VALUE_FLOAT || !clause->right->is_constant)
 		return false;
-	constant = DatumGetInt64(clause->right->result.values[0]);
-	if (is_date_as_timestamp(operand) &&
-		date_for_timestamp(clause->operation, constant, &constant))
-		operand = operand->left;
-	left = vector_evaluate(operand, context, &batch->selection);
-	if (left == NULL || left->has_nulls)
-		return false;
-	if (operand->kind != VALUE_INTEGER &&
-		!constant_at_scale(&clause->right->result, left->scale, &constant))
-		return false;
-	select_integers(clause->operation, left, constant, &batch->selection,
-					batch->selected_rows);
+	test->operand = clause->left;
+	test->operation = clause->operation;
 	return true;
 }
 
-/* Apply one vector clause; false if the batch must take it by row. */
+/* Read the constant, and evaluate the operand for the selection. */
+static const Vector *
+integer_test_evaluate(const VectorExpr *clause, VectorContext *context,
+					  TupleBatch *batch, IntegerTest *test)
+{
+	const Vector *constant = vector_evaluate(clause->right, context,
+											 &batch->selection);
+	const Vector *left;
+
+	if (constant == NULL || clause->right->is_null_constant)
+		return NULL;
+	test->constant = DatumGetInt64(constant->values[0]);
+	if (is_date_as_timestamp(test->operand) &&
+		date_for_timestamp(test->operation, test->constant, &test->constant))
+		test->operand = test->operand->left;
+	left = vector_evaluate(test->operand, context, &batch->selection);
+	if (left == NULL || left->has_nulls ||
+		(test->operand->kind == VALUE_NUMERIC &&
+		 !constant_at_scale(constant, left->scale, &test->constant)))
+		return NULL;
+	return left;
+}
+
+/* Narrow a range to the integers that pass a test; false where it can't be. */
 static bool
-apply_vector_clause(VectorExpr *clause, VectorContext *context,
-					TupleBatch *batch)
+narrow_range(IntegerRange *range, const IntegerTest *test)
+{
+	int64		constant = test->constant;
+
+	if (range->wraps)
+		return false;
+	switch (test->operation)
+	{
+		case OPERATION_EQ:
+			range->lowest = Max(range->lowest, constant);
+			range->highest = Min(range->highest, constant);
+			return true;
+		case OPERATION_LT:
+			if (constant == PG_INT64_MIN)
+				return false;
+			constant--;
+			/* FALLTHROUGH */
+		case OPERATION_LE:
+			range->highest = Min(range->highest, constant);
+			return true;
+		case OPERATION_GT:
+			if (constant == PG_INT64_MAX)
+				return false;
+			constant++;
+			/* FALLTHROUGH */
+		case OPERATION_GE:
+			range->lowest = Max(range->lowest, constant);
+			return true;
+		default:				/* OPERATION_NE: alone, from behind the constant */
+			if (range->lowest != PG_INT64_MIN || range->highest != PG_INT64_MAX)
+				return false;
+			range->lowest = (int64) ((uint64) constant + 1);
+			range->highest = (int64) ((uint64) constant - 1);
+			range->wraps = true;
+			return true;
+	}
+}
+
+/*
+ * The common case: clauses that compare an integer or numeric with constants.
+ * Those in a row that compare the same one are applied together, as a range.
+ * Returns how many were applied.
+ */
+static int
+apply_range(BatchQual *qual, TupleBatch *batch, int from)
+{
+	IntegerRange range = {PG_INT64_MIN, PG_INT64_MAX, false};
+	const Vector *vector = NULL;
+	int			to = from;
+
+	for (; to < qual->clause_count; to++)
+	{
+		const VectorExpr *clause = qual->vectors[to];
+		IntegerTest test;
+		const Vector *left;
+
+		if (!integer_test_begin(clause, &test))
+			break;
+		/* A later clause must evaluate nothing that was not evaluated before. */
+		if (to > from && (test.operand != qual->vectors[from]->left ||
+						  clause->right->constant_state != NULL))
+			break;
+		left = integer_test_evaluate(clause, qual->context, batch, &test);
+		if (left == NULL || (vector != NULL && left != vector) ||
+			!narrow_range(&range, &test))
+			break;
+		vector = left;
+	}
+	if (vector != NULL)
+		select_range(vector, range, &batch->selection, batch->selected_rows);
+	return to - from;
+}
+
+/*
+ * Apply a vector clause, or several in a row.  Returns how many; 0 if the batch
+ * must take the clause by row.
+ */
+static int
+apply_vector_clauses(BatchQual *qual, TupleBatch *batch, int from)
 {
 	const Vector *truth;
+	int			applied = apply_range(qual, batch, from);
 
-	if (apply_integer_clause(clause, context, batch))
-		return true;
-	truth = vector_evaluate(clause, context, &batch->selection);
+	if (applied > 0)
+		return applied;
+	truth = vector_evaluate(qual->vectors[from], qual->context, &batch->selection);
 	if (truth == NULL)
-		return false;
+		return 0;
 	keep_true(batch, truth);
-	return true;
+	return 1;
 }
 
 /*
@@ -180,14 +251,20 @@ apply_vector_clause(VectorExpr *clause, VectorContext *context,
 int
 qual_apply_vectors(BatchQual *qual, TupleBatch *batch)
 {
-	for (int i = 0; i < qual->vector_count; i++)
+	int			next = 0;
+
+	while (next < qual->vector_count)
 	{
+		int			applied;
+
 		if (batch->selection.count == 0)
 			return qual->clause_count;
-		if (!apply_vector_clause(qual->vectors[i], qual->context, batch))
-			return i;
+		applied = apply_vector_clauses(qual, batch, next);
+		if (applied == 0)
+			break;
+		next += applied;
 	}
-	return qual->vector_count;
+	return next;
 }
 
 /* Does a row pass the clauses from the given one on? */
@@ -202,8 +279,7 @@ qual_row_passes(BatchQual *qual, TupleBatch *batch, int from, int row)
 	for (int i = from; i < qual->clause_count; i++)
 	{
 		bool		is_null;
-		Datum		truth = ExecEvalExprSwitchContext(qual->row_states[i],
-													  econtext, &is_null);
+		Datum		truth = row_expression_evaluate(&qual->rows[i], &is_null);
 
 		if (is_null || !DatumGetBool(truth))
 			return false;
@@ -225,8 +301,7 @@ apply_row_clause(BatchQual *qual, TupleBatch *batch, int clause)
 				 Datum truth;
 				 ResetExprContext(econtext);
 				 econtext->ecxt_scantuple = batch->ops->materialise_row(batch, row);
-				 truth = ExecEvalExprSwitchContext(qual->row_states[clause],
-												   econtext, &is_null);
+				 truth = row_expression_evaluate(&qual->rows[clause], &is_null);
 				 rows[count] = row;
 				 count += !is_null && DatumGetBool(truth));
 	batch->selection.count = count;
@@ -237,10 +312,16 @@ apply_row_clause(BatchQual *qual, TupleBatch *batch, int clause)
 void
 qual_apply(BatchQual *qual, TupleBatch *batch)
 {
-	for (int i = 0; i < qual->clause_count && batch->selection.count > 0; i++)
+	int			next = 0;
+
+	while (next < qual->clause_count && batch->selection.count > 0)
 	{
-		if (qual->vectors[i] == NULL ||
-			!apply_vector_clause(qual->vectors[i], qual->context, batch))
-			apply_row_clause(qual, batch, i);
+		int			applied = 0;
+
+		if (qual->vectors[next] != NULL)
+			applied = apply_vector_clauses(qual, batch, next);
+		if (applied == 0)
+			apply_row_clause(qual, batch, next);
+		next += Max(applied, 1);
 	}
 }

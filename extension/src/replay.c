@@ -60,9 +60,7 @@ clauses_hold(BatchQual *qual)
 	for (int i = 0; i < qual->clause_count; i++)
 	{
 		bool		is_null;
-		Datum		truth = ExecEvalExprSwitchContext(qual->row_states[i],
-													  qual->context->econtext,
-													  &is_null);
+		Datum		truth = row_expression_evaluate(&qual->rows[i], &is_null);
 
 		if (is_null || !DatumGetBool(truth))
 			return false;
@@ -83,7 +81,7 @@ replay_batch(const RowEvaluation *evaluation, TupleBatch *batch)
 		if (!clauses_hold(evaluation->qual))
 			continue;
 		for (int i = 0; i < evaluation->key_count; i++)
-			ExecEvalExprSwitchContext(evaluation->keys[i].state, econtext, &is_null);
+			row_expression_evaluate(&evaluation->keys[i].row, &is_null);
 		for (int i = 0; i < evaluation->aggregate_count; i++)
 		{
 			Aggregate  *aggregate = evaluation->aggregates[i];
@@ -91,8 +89,7 @@ replay_batch(const RowEvaluation *evaluation, TupleBatch *batch)
 			if (aggregate->filter != NULL && !clauses_hold(aggregate->filter))
 				continue;
 			if (OidIsValid(aggregate->argument_type))
-				ExecEvalExprSwitchContext(aggregate->argument_state, econtext,
-										  &is_null);
+				row_expression_evaluate(&aggregate->argument_row, &is_null);
 		}
 	}
 }

@@ -107,32 +107,23 @@ kernel_compare(VectorExpr *expression, VectorContext *context,
 	return true;
 }
 
-#define SELECT_LOOP(test_) \
-	FOR_SELECTED(row, selection, \
-				 rows[count] = row; \
-				 count += test_(DatumGetInt64(values[row]), constant)); \
-	break
-
 /*
- * Narrow the selection to the rows where an integer compares true with a
- * constant, without a vector of truth values between.  No NULLs.
+ * Narrow the selection to the rows whose integer is in a range, without a
+ * vector of truth values between.  No NULLs.
  */
 void
-select_integers(VectorOperation operation, const Vector *left, int64 constant,
-				Selection *selection, uint16 *rows)
+select_range(const Vector *vector, IntegerRange range, Selection *selection,
+			 uint16 *rows)
 {
-	const Datum *values = left->values;
+	const Datum *values = vector->values;
+	const uint64 lowest = (uint64) range.lowest;
+	const uint64 span = (uint64) range.highest - lowest;
 	int			count = 0;
 
-	switch (operation)
-	{
-		case OPERATION_EQ: SELECT_LOOP(INTEGER_EQ);
-		case OPERATION_NE: SELECT_LOOP(INTEGER_NE);
-		case OPERATION_LT: SELECT_LOOP(INTEGER_LT);
-		case OPERATION_LE: SELECT_LOOP(INTEGER_LE);
-		case OPERATION_GT: SELECT_LOOP(INTEGER_GT);
-		default: SELECT_LOOP(INTEGER_GE);
-	}
+	if (range.wraps || range.lowest <= range.highest)
+		FOR_SELECTED(row, selection,
+					 rows[count] = row;
+					 count += ((uint64) values[row] - lowest <= span));
 	/* A selection of all rows stays dense. */
 	if (count < selection->count)
 	{
