@@ -13,6 +13,7 @@ use gristmill_model::{Backoff, JobId, JobState, RetryPolicy};
 use crate::container::CONTAINER_HELP;
 use crate::exit::EXIT_STATUS_HELP;
 use crate::fleet_arguments::{AgentArguments, ServeArguments, TokenArguments};
+use crate::history::HistoryArguments;
 use crate::input::Format;
 use crate::memory_arguments::{
     AskArguments, IngestArguments, McpArguments, MemoryArguments, RecallArguments,
@@ -67,6 +68,8 @@ pub enum Command {
     Runs(RunsArguments),
     /// Show totals by kind, batches by hop and why they ended, and sizes
     Stats(StatsArguments),
+    /// Show how many jobs ended, how, and how long they took, by kind and time
+    History(HistoryArguments),
     /// Delete batches that ended long ago
     Prune(PruneArguments),
     /// Read transcripts, subtitles, mail, notes and chats into a knowledge base

@@ -7,11 +7,11 @@ pub mod arguments;
 mod change;
 mod completions;
 mod container;
-mod duration_histogram;
 mod exit;
 mod failure_groups;
 mod filter;
 pub mod fleet_arguments;
+mod history;
 pub mod input;
 mod interrupt;
 mod jobs;
@@ -105,6 +105,7 @@ async fn command(command: Command) -> anyhow::Result<Exit> {
         Command::Results(arguments) => results::results(arguments).await,
         Command::Runs(arguments) => runs::runs(arguments).await,
         Command::Stats(arguments) => stats::stats(arguments).await,
+        Command::History(arguments) => history::history(arguments).await,
         Command::Prune(arguments) => prune::prune(arguments).await,
         Command::Ingest(arguments) => memory::ingest::ingest(arguments).await,
         Command::Recall(arguments) => memory::recall::recall(arguments).await,

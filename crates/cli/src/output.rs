@@ -4,10 +4,9 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use gristmill_model::{JobError, JobId, JobState};
+use gristmill_model::{DurationHistogram, JobError, JobId, JobState};
 use gristmill_store::BatchOutcomes;
 
-use crate::duration_histogram::DurationHistogram;
 use crate::failure_groups::FailureGroups;
 
 /// Bytes that are gathered before they are written.

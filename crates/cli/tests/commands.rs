@@ -52,6 +52,13 @@ fn jobs_are_submitted_listed_run_and_shown(new_workspace: fn() -> Workspace) {
         (&counts["kinds"][0]["completed"], &counts["kinds"][0]["cancelled"]),
         (&json!(2), &json!(1))
     );
+    let history = json_lines(&workspace.run("history --by hour --since 1h --json").expect(0));
+    assert_eq!(history[0]["kind"], counts["kinds"][0]["kind"]);
+    assert_eq!(history[0]["completed"], counts["kinds"][0]["completed"]);
+    assert!(history[0]["duration"]["p95_us"].is_u64(), "{history:?}");
+    assert!(workspace.run("history").expect(0).contains("p95"));
+    let none = workspace.run("history --kind other").expect(0);
+    assert_eq!(none, "no job has ended there\n");
     let stats = workspace.run("stats").expect(0);
     for part in ["double", "hop ", "claim", "commit", "full", "drained", "on disk"] {
         assert!(stats.contains(part), "{part} in {stats}");

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use workspace::Workspace;
 
-const COMMANDS: [&str; 22] = [
+const COMMANDS: &[&str] = &[
     "",
     "run",
     "submit",
@@ -23,6 +23,7 @@ const COMMANDS: [&str; 22] = [
     "results",
     "runs",
     "stats",
+    "history",
     "prune",
     "ingest",
     "recall",

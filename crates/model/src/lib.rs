@@ -6,6 +6,7 @@
 
 pub mod batch;
 pub mod clock;
+pub mod duration_histogram;
 pub mod error;
 pub mod id;
 pub mod lease;
@@ -20,6 +21,7 @@ pub mod state;
 
 pub use batch::{BatchOptions, NewBatch, Rejected};
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
+pub use duration_histogram::DurationHistogram;
 pub use error::JobError;
 pub use id::{BatchId, JobId, LeaseId, RunId, WorkerId};
 pub use lease::{Lease, LeasedSlice};

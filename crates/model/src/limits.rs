@@ -96,3 +96,6 @@ pub const CATCH_UP_MOMENTS_MAX: usize = 1_000;
 
 /// Schedules that fire in one transaction: others wait no longer than for a batch of this size.
 pub const SCHEDULES_FIRED_MAX: u32 = 1_000;
+
+/// Rows of a history at most: what has more is asked for in parts.
+pub const HISTORY_ROWS_MAX: usize = 10_000;

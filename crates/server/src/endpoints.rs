@@ -6,6 +6,7 @@ pub mod events;
 pub mod exchange;
 pub mod health;
 pub mod heartbeat;
+pub mod history;
 pub mod job;
 pub mod jobs;
 pub mod leave;

@@ -69,6 +69,7 @@ pub fn router() -> (axum::Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(endpoints::schedule::resume_schedule))
         .routes(routes!(endpoints::schedule::trigger_schedule))
         .routes(routes!(endpoints::stats::stats))
+        .routes(routes!(endpoints::history::history))
         .routes(routes!(endpoints::events::events))
         .routes(routes!(endpoints::metrics::metrics))
         .routes(routes!(endpoints::health::health))

@@ -75,6 +75,7 @@ pub const RULES: &[Rule] = &[
     rule("GET", "/queues", CLIENTS, QueueRule::Shown),
     rule("GET", "/workers", ADMIN, QueueRule::All),
     rule("GET", "/stats", ADMIN, QueueRule::All),
+    rule("GET", "/history", CLIENTS, QueueRule::Named),
     rule("GET", "/schedules", ADMIN, QueueRule::All),
     rule("GET", "/schedules/{schedule}", ADMIN, QueueRule::All),
     rule("PUT", "/schedules/{schedule}", ADMIN, QueueRule::All),

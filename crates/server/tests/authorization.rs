@@ -77,7 +77,7 @@ impl World {
                 Some(("application/x-ndjson", Bytes::from_static(b"1\n2\n"))),
             ),
             "cancel" | "retry" => (String::new(), json_body(&selection)),
-            "jobs" => ("?queue=default".to_owned(), None),
+            "jobs" | "history" => ("?queue=default".to_owned(), None),
             "results" => (format!("?batches={}", self.batch), None),
             "register" => (
                 String::new(),

@@ -240,6 +240,18 @@ async fn the_server_tells_how_it_is() {
         (&stats["batches"], &stats["queues"][0]["completed"]),
         (&json!(1), &json!(1))
     );
+    let history = api.get("/history?by=day&queue=default").await.json();
+    let row = &history["rows"][0];
+    assert_eq!(
+        (&row["kind"], &row["completed"], &row["dead"]),
+        (&json!("double"), &json!(1), &json!(1))
+    );
+    assert!(
+        row["from"].is_i64() && row["duration"]["p99_us"].is_u64(),
+        "{row}"
+    );
+    let refusal = api.get("/history?by=week").await.refusal();
+    assert!(refusal.contains("week"), "{refusal}");
     let metrics = String::from_utf8(api.get("/metrics").await.body.to_vec()).unwrap();
     for line in [
         "gristmill_jobs{kind=\"double\",queue=\"default\",state=\"dead\"} 1",

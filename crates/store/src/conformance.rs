@@ -10,6 +10,7 @@
 pub mod changes;
 pub mod claims;
 pub mod fixture;
+pub mod history;
 pub mod machine;
 pub mod queries;
 pub mod reports;
@@ -98,6 +99,10 @@ macro_rules! store_conformance {
                 ended_batches_are_pruned,
                 ids_are_never_reused,
                 a_closed_store_says_so,
+            ]
+            history [
+                ends_are_counted_by_kind,
+                ends_are_counted_by_hour_and_day,
             ]
             schedules [
                 due_schedules_fire_once,

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gristmill_model::retry::{AfterFailure, RetryPolicy};
-use gristmill_model::{JobError, JobState, PackedArray, Positions, Report, Rng, Timestamp};
+use gristmill_model::{
+    DurationHistogram, JobError, JobState, PackedArray, Positions, Report, Rng, Timestamp,
+};
 
 use crate::pack::{indexes_of, pack_durations, pack_logs};
 
@@ -16,8 +18,33 @@ pub(crate) struct Ending {
     pub attempt: u32,
     pub worker: Option<Arc<str>>,
     pub values: Option<PackedArray>,
-    pub durations: Option<String>,
+    pub durations: Option<Durations>,
     pub logs: Option<String>,
+}
+
+/// How long the attempts took.
+#[derive(Debug, Clone)]
+pub(crate) struct Durations {
+    /// All of them, packed.
+    pub each: String,
+    /// Together, in microseconds.
+    pub sum_us: u64,
+    /// How many took how long.
+    pub buckets: String,
+}
+
+impl Durations {
+    fn of(durations_us: &[u32]) -> Self {
+        let mut histogram = DurationHistogram::default();
+        for duration_us in durations_us {
+            histogram.record(*duration_us);
+        }
+        Durations {
+            each: pack_durations(durations_us.iter().copied()),
+            sum_us: histogram.sum_us(),
+            buckets: histogram.buckets(),
+        }
+    }
 }
 
 impl Ending {
@@ -49,15 +76,18 @@ impl Ending {
         };
         if accepted.contains_all(&completed.positions) {
             ending.values = Some(completed.values.clone());
-            ending.durations = Some(pack_durations(completed.durations_us.iter().copied()));
+            ending.durations = Some(Durations::of(&completed.durations_us));
             ending.logs = pack_logs(report, &completed.positions)?;
             return Ok(Some((Cow::Borrowed(&completed.positions), ending)));
         }
         let positions = completed.positions.intersection(accepted);
         let indexes = indexes_of(&positions, &completed.positions);
-        let durations = indexes.iter().map(|index| completed.durations_us[index as usize]);
+        let durations: Vec<u32> = indexes
+            .iter()
+            .map(|index| completed.durations_us[index as usize])
+            .collect();
         ending.values = Some(completed.values.select(&indexes));
-        ending.durations = Some(pack_durations(durations));
+        ending.durations = Some(Durations::of(&durations));
         ending.logs = pack_logs(report, &positions)?;
         Ok(Some((Cow::Owned(positions), ending)))
     }

@@ -10,6 +10,7 @@ pub mod conformance;
 mod contents;
 mod ending;
 pub mod error;
+pub mod history;
 mod lanes;
 mod merge;
 mod open;
@@ -32,6 +33,7 @@ use gristmill_batching::BatchStats;
 use gristmill_model::{BatchId, JobId, NewBatch, Report, RunId, Timestamp, WorkerId};
 
 pub use error::StoreError;
+pub use history::{HistoryFilter, HistoryPeriod, HistoryRow};
 pub use open::{is_postgres, open};
 pub use options::DebugRng;
 pub use outcome::{BatchOutcomes, StoredFailure, StoredReport};
@@ -146,6 +148,12 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// Whether all jobs of a batch have ended. `true` where there is no such batch.
     async fn is_finished(&self, batch: BatchId) -> Result<bool, StoreError>;
+
+    /// How many jobs ended, how, and how long they took, by kind and queue: the latest period first. Read from what
+    /// reports say of all their jobs together. Of batches that were pruned nothing is left. Fails with
+    /// [`StoreError::InvalidInput`] where there are more than
+    /// [`HISTORY_ROWS_MAX`](gristmill_model::limits::HISTORY_ROWS_MAX) rows.
+    async fn history(&self, filter: &HistoryFilter) -> Result<Vec<HistoryRow>, StoreError>;
 
     /// Totals by kind and queue, workers, batch statistics by hop, sizes.
     async fn stats(&self) -> Result<StoreStats, StoreError>;

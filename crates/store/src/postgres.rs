@@ -51,9 +51,10 @@ use tokio::task::JoinHandle;
 
 use crate::check::{check_batch, check_report, check_single};
 use crate::{
-    BatchOutcomes, BatchRow, Changed, Exchanged, Fired, Heartbeat, JobCounts, JobDetails, JobFilter, JobRow,
-    NewRun, NewSchedule, NewWorker, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule,
-    ScheduleChange, Selection, Store, StoreError, StoreStats, Want, WorkSeen, WorkerRow,
+    BatchOutcomes, BatchRow, Changed, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts,
+    JobDetails, JobFilter, JobRow, NewRun, NewSchedule, NewWorker, Page, PruneOptions, Pruned, Rescued, Run,
+    RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreStats, Want, WorkSeen,
+    WorkerRow,
 };
 use address::Address;
 use clock::DatabaseClock;
@@ -341,6 +342,12 @@ impl Store for PostgresStore {
     async fn is_finished(&self, batch: BatchId) -> Result<bool, StoreError> {
         self.database
             .read(|snapshot| async move { query::is_finished(&snapshot, batch).await })
+            .await
+    }
+
+    async fn history(&self, filter: &HistoryFilter) -> Result<Vec<HistoryRow>, StoreError> {
+        self.database
+            .read(|snapshot| async move { query::history(&snapshot, filter).await })
             .await
     }
 

@@ -45,9 +45,10 @@ use gristmill_model::{BatchId, Clock, JobId, NewBatch, Report, RunId, Timestamp,
 use crate::check::{check_batch, check_report, check_single};
 use crate::work::WorkCounter;
 use crate::{
-    BatchOutcomes, BatchRow, Changed, Exchanged, Fired, Heartbeat, JobCounts, JobDetails, JobFilter, JobRow,
-    NewRun, NewSchedule, NewWorker, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule,
-    ScheduleChange, Selection, Store, StoreError, StoreStats, Want, WorkSeen, WorkerRow,
+    BatchOutcomes, BatchRow, Changed, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts,
+    JobDetails, JobFilter, JobRow, NewRun, NewSchedule, NewWorker, Page, PruneOptions, Pruned, Rescued, Run,
+    RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreStats, Want, WorkSeen,
+    WorkerRow,
 };
 use failure::Failure;
 use hand_over::HandOver;
@@ -358,6 +359,12 @@ impl Store for SqliteStore {
 
     async fn is_finished(&self, batch: BatchId) -> Result<bool, StoreError> {
         self.read(move |connection| query::is_finished(connection, batch))
+            .await
+    }
+
+    async fn history(&self, filter: &HistoryFilter) -> Result<Vec<HistoryRow>, StoreError> {
+        let filter = filter.clone();
+        self.read(move |connection| query::history(connection, &filter))
             .await
     }
 

@@ -115,14 +115,14 @@ columns! {
 columns! {
     Reports {
         batch: i64, first_position: i32, attempt: i32, finished_at: i64, count: i32, state: &'static str,
-        worker: Option<String>, positions: Multirange, durations: Option<String>, logs: Option<String>,
-        values: Option<PackedText>,
+        worker: Option<String>, positions: Multirange, durations: Option<String>, sum_us: Option<i64>,
+        buckets: Option<String>, logs: Option<String>, values: Option<PackedText>,
     }
     "INSERT INTO gristmill.report (batch_id, first_position, attempt, finished_at, count, state, worker, positions, durations, \
-     logs, \"values\") \
+     durations_sum_us, duration_buckets, logs, \"values\") \
      SELECT unnest($1::bigint[]), unnest($2::integer[]), unnest($3::integer[]), unnest($4::bigint[]), unnest($5::integer[]), \
-     unnest($6::text[]), unnest($7::text[]), unnest($8::int4multirange[]), unnest($9::text[]), unnest($10::text[]), \
-     unnest($11::text[])"
+     unnest($6::text[]), unnest($7::text[]), unnest($8::int4multirange[]), unnest($9::text[]), unnest($10::bigint[]), \
+     unnest($11::text[]), unnest($12::text[]), unnest($13::text[])"
 }
 
 columns! {
@@ -268,6 +268,14 @@ impl Writes {
         let Some(first) = positions.first() else {
             return;
         };
+        let (each, sum_us, buckets) = match ending.durations {
+            Some(durations) => (
+                Some(durations.each),
+                Some(durations.sum_us.cast_signed()),
+                Some(durations.buckets),
+            ),
+            None => (None, None, None),
+        };
         self.reports.push(
             batch.0,
             first.cast_signed(),
@@ -277,7 +285,9 @@ impl Writes {
             ending.state.name(),
             ending.worker.as_deref().map(without_nul),
             Multirange(positions.clone()),
-            ending.durations,
+            each,
+            sum_us,
+            buckets,
             ending.logs,
             ending.values.map(PackedText),
         );

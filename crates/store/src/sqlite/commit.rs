@@ -101,18 +101,25 @@ impl Transaction<'_> {
         let Some(first) = positions.first() else {
             return Ok(());
         };
+        let id = report_id(batch, first);
+        if let Some(durations) = &ending.durations {
+            self.execute(
+                "INSERT INTO report_durations (id, sum_us, buckets) VALUES (?1, ?2, ?3)",
+                params![id, durations.sum_us.cast_signed(), durations.buckets],
+            )?;
+        }
         self.execute(
             "INSERT INTO report (id, state, attempt, count, finished_at, worker, positions, durations, logs, \"values\") \
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             params![
-                report_id(batch, first),
+                id,
                 ending.state.name(),
                 ending.attempt,
                 positions.len(),
                 self.now.0,
                 ending.worker,
                 positions.to_string(),
-                ending.durations,
+                ending.durations.as_ref().map(|durations| &durations.each),
                 ending.logs,
                 ending.values.as_ref().map(PackedArray::as_str),
             ],

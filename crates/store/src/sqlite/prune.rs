@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use gristmill_model::BatchId;
-use rusqlite::{Connection, params};
+use rusqlite::Connection;
 
 use super::commit::{POSITION_BITS, report_id};
 use super::failure::Result;
@@ -94,10 +94,9 @@ impl Transaction<'_> {
 
     /// Deletes a batch and what is stored of its ended jobs.
     pub fn delete_batch(&mut self, batch: BatchId) -> Result<()> {
-        self.execute(
-            "DELETE FROM report WHERE id BETWEEN ?1 AND ?2",
-            params![report_id(batch, 0), report_id(BatchId(batch.0 + 1), 0) - 1],
-        )?;
+        let reports = [report_id(batch, 0), report_id(BatchId(batch.0 + 1), 0) - 1];
+        self.execute("DELETE FROM report WHERE id BETWEEN ?1 AND ?2", reports)?;
+        self.execute("DELETE FROM report_durations WHERE id BETWEEN ?1 AND ?2", reports)?;
         self.execute("DELETE FROM failure WHERE batch_id = ?1", [batch.0])?;
         self.execute("DELETE FROM batch WHERE id = ?1", [batch.0])?;
         self.execute(

@@ -2,8 +2,10 @@
 
 mod batches;
 mod counts;
+mod history;
 mod job;
 
 pub(super) use batches::{is_finished, outcomes, run_batches, workers};
 pub(super) use counts::{counts, stats};
+pub(super) use history::history;
 pub(super) use job::{job, jobs};

@@ -1,4 +1,6 @@
-//! How long jobs took, in a fixed amount of memory.
+//! How long jobs took, in a fixed amount of memory, and in a short text.
+
+use std::fmt::Write;
 
 /// Linear steps between two powers of two: the relative error of a quantile is at most 1 in 16.
 const STEPS: u32 = 16;
@@ -7,7 +9,7 @@ const STEPS: u32 = 16;
 const BUCKETS: usize = (STEPS * 29) as usize;
 
 /// Counts durations in microseconds in buckets that grow with the duration.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DurationHistogram {
     counts: Box<[u64]>,
     count: u64,
@@ -30,6 +32,49 @@ impl DurationHistogram {
         self.counts[bucket(duration_us)] += 1;
         self.count += 1;
         self.sum_us += u64::from(duration_us);
+    }
+
+    /// How many were counted.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// All of them together, in microseconds.
+    pub fn sum_us(&self) -> u64 {
+        self.sum_us
+    }
+
+    /// Counts what another has counted.
+    pub fn merge(&mut self, other: &DurationHistogram) {
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+        self.count += other.count;
+        self.sum_us += other.sum_us;
+    }
+
+    /// The buckets that are not empty, as a store keeps them: `number:count` with spaces between, ascending.
+    pub fn buckets(&self) -> String {
+        let mut text = String::new();
+        for (bucket, count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let space = if text.is_empty() { "" } else { " " };
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{space}{bucket}:{count}");
+        }
+        text
+    }
+
+    /// Counts `times` times what [`buckets`](Self::buckets) has written, which took `sum_us` in all. `None` where it
+    /// has not written that.
+    pub fn add_buckets(&mut self, buckets: &str, times: u64, sum_us: u64) -> Option<()> {
+        for part in buckets.split_whitespace() {
+            let (bucket, count) = part.split_once(':')?;
+            let count = count.parse::<u64>().ok()?.checked_mul(times)?;
+            *self.counts.get_mut(bucket.parse::<usize>().ok()?)? += count;
+            self.count += count;
+        }
+        self.sum_us += sum_us;
+        Some(())
     }
 
     /// The mean in microseconds; `None` where nothing was counted.
@@ -73,9 +118,8 @@ fn bucket_end(bucket: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use gristmill_model::{Rng, SplitMix64};
-
     use super::*;
+    use crate::{Rng, SplitMix64};
 
     #[test]
     fn every_duration_is_in_the_bucket_that_ends_at_or_after_it() {
@@ -107,5 +151,25 @@ mod tests {
         let p99 = histogram.quantile_us(0.99).unwrap();
         assert!((9_900..=9_900 * 17 / 16).contains(&p99), "{p99}");
         assert_eq!(histogram.quantile_us(0.0), Some(1));
+    }
+
+    #[test]
+    fn what_was_counted_apart_adds_up() {
+        let (mut whole, mut left, mut right) =
+            <(DurationHistogram, DurationHistogram, DurationHistogram)>::default();
+        for duration in [0, 3, 17, 17, 5_000, u32::MAX] {
+            whole.record(duration);
+            if duration > 3 { &mut left } else { &mut right }.record(duration);
+        }
+        assert_eq!(right.buckets(), "0:1 3:1");
+        let mut merged = DurationHistogram::default();
+        merged.merge(&left);
+        merged.add_buckets(&right.buckets(), 1, right.sum_us()).unwrap();
+        assert_eq!(merged, whole);
+        merged.add_buckets("3:2", 5, 30).unwrap();
+        assert_eq!((merged.count(), merged.sum_us()), (16, whole.sum_us() + 30));
+        for broken in ["3", "3:", ":1", "9999:1", "3:-1", "x:1"] {
+            assert!(merged.add_buckets(broken, 1, 0).is_none(), "{broken}");
+        }
     }
 }

@@ -1,0 +1,150 @@
+//! `GET /history`: how many jobs ended, how, and how long they took.
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use gristmill_model::Timestamp;
+use gristmill_store::{HistoryFilter, HistoryPeriod, HistoryRow};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::app::App;
+use crate::body::Query;
+use crate::caller::Caller;
+use crate::error::{ApiError, Refusal};
+
+/// Which jobs are counted. Conditions that are left out leave all through.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct HistoryQuery {
+    /// Only of this kind.
+    #[serde(default)]
+    kind: Option<String>,
+    /// Only on this queue. Must be named with a token that reaches several but not all.
+    #[serde(default)]
+    queue: Option<String>,
+    /// Only what ended at this moment or later. Milliseconds since 1970.
+    #[serde(default)]
+    since: Option<i64>,
+    /// Only what ended before this moment. Milliseconds since 1970.
+    #[serde(default)]
+    until: Option<i64>,
+    /// A row for how long a time: all of it by default, or each hour or day of UTC.
+    #[serde(default)]
+    by: Period,
+}
+
+/// How long a time a row speaks of.
+#[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Period {
+    /// All of it.
+    #[default]
+    All,
+    /// An hour.
+    Hour,
+    /// A day, of UTC.
+    Day,
+}
+
+/// Jobs of one kind on one queue that ended within one period.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct HistoryView {
+    /// When the period begins. Milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<i64>,
+    /// Their kind.
+    kind: String,
+    /// Their queue.
+    queue: String,
+    /// How many completed.
+    completed: u64,
+    /// How many are dead.
+    dead: u64,
+    /// How many were cancelled.
+    cancelled: u64,
+    /// How many expired.
+    expired: u64,
+    /// How long the completed ones took, where there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration: Option<DurationView>,
+}
+
+/// How long last attempts took, in microseconds. Percentiles are rounded up, by a sixteenth at most.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct DurationView {
+    /// The mean.
+    mean_us: f64,
+    /// Half took no longer.
+    p50_us: u64,
+    /// 95 in 100 took no longer.
+    p95_us: u64,
+    /// 99 in 100 took no longer.
+    p99_us: u64,
+}
+
+/// The history of ended jobs.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct History {
+    /// The latest period first, then by queue and kind.
+    rows: Vec<HistoryView>,
+}
+
+impl From<HistoryRow> for HistoryView {
+    fn from(row: HistoryRow) -> Self {
+        let durations = &row.durations;
+        let percentile = |quantile| durations.quantile_us(quantile).unwrap_or(0);
+        let duration = durations.mean_us().map(|mean_us| DurationView {
+            mean_us,
+            p50_us: percentile(0.5),
+            p95_us: percentile(0.95),
+            p99_us: percentile(0.99),
+        });
+        HistoryView {
+            from: row.from.map(|moment| moment.0),
+            duration,
+            kind: row.kind.to_string(),
+            queue: row.queue.to_string(),
+            completed: row.completed,
+            dead: row.dead,
+            cancelled: row.cancelled,
+            expired: row.expired,
+        }
+    }
+}
+
+/// Show what has ended
+///
+/// Counts and durations of ended jobs, by kind and queue, as far as their batches were not pruned.
+#[utoipa::path(
+    get,
+    path = "/history",
+    tag = "watching",
+    operation_id = "history",
+    params(HistoryQuery),
+    responses(
+        (status = 200, description = "Ended jobs, by period, queue and kind", body = History),
+        (status = "4XX", description = "Refused, or more rows than there may be", body = Refusal),
+    )
+)]
+pub async fn history(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Query(query): Query<HistoryQuery>,
+) -> Result<Json<History>, ApiError> {
+    let filter = HistoryFilter {
+        kind: query.kind,
+        queue: caller.filter_queue(query.queue)?,
+        since: query.since.map(Timestamp),
+        until: query.until.map(Timestamp),
+        by: match query.by {
+            Period::All => HistoryPeriod::All,
+            Period::Hour => HistoryPeriod::Hour,
+            Period::Day => HistoryPeriod::Day,
+        },
+    };
+    let rows = app.store().history(&filter).await?;
+    Ok(Json(History {
+        rows: rows.into_iter().map(Into::into).collect(),
+    }))
+}

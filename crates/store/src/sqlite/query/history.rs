@@ -1,0 +1,45 @@
+//! What has ended.
+
+use std::sync::Arc;
+
+use rusqlite::{Connection, params};
+
+use crate::history::HistoryRows;
+use crate::sqlite::change::read_state;
+use crate::sqlite::commit::POSITION_BITS;
+use crate::sqlite::failure::{Failure, Result};
+use crate::{HistoryFilter, HistoryRow};
+
+/// How many jobs ended, how, and how long they took.
+pub(in crate::sqlite) fn history(connection: &Connection, filter: &HistoryFilter) -> Result<Vec<HistoryRow>> {
+    // Reports and their durations lie in the order of batches; the order of a CROSS JOIN is kept.
+    let sql = format!(
+        "SELECT l.queue, l.kind, r.finished_at / ?5, r.state, sum(r.count), count(*), d.buckets, sum(d.sum_us) \
+         FROM report r CROSS JOIN batch b ON b.id = r.id >> {POSITION_BITS} JOIN lane l ON l.id = b.lane_id \
+         LEFT JOIN report_durations d ON d.id = r.id \
+         WHERE r.finished_at >= ?1 AND r.finished_at < ?2 AND (?3 IS NULL OR l.kind = ?3) AND (?4 IS NULL OR l.queue = ?4) \
+         GROUP BY 1, 2, 3, 4, 7"
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    let mut rows = statement.query(params![
+        filter.since.map_or(i64::MIN, |moment| moment.0),
+        filter.until.map_or(i64::MAX, |moment| moment.0),
+        filter.kind,
+        filter.queue,
+        filter.by.length_ms(),
+    ])?;
+    let mut history = HistoryRows::new(filter);
+    while let Some(row) = rows.next()? {
+        let (queue, kind): (Arc<str>, Arc<str>) = (row.get(0)?, row.get(1)?);
+        let state = read_state(row, 3)?;
+        let entry = history.row(row.get(2)?, &queue, &kind)?;
+        entry.add(state, row.get::<_, i64>(4)?.unsigned_abs());
+        if let Some(buckets) = row.get_ref(6)?.as_str_or_null().map_err(rusqlite::Error::from)? {
+            let reports = row.get::<_, i64>(5)?.unsigned_abs();
+            let sum_us = row.get::<_, i64>(7)?.unsigned_abs();
+            let added = entry.durations.add_buckets(buckets, reports, sum_us);
+            added.ok_or_else(|| Failure::Damaged(format!("`{buckets}` are no durations")))?;
+        }
+    }
+    Ok(history.into_rows())
+}
