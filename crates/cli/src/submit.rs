@@ -49,6 +49,7 @@ fn options(arguments: &SubmitArguments) -> BatchOptions {
         expires_at: arguments.expires.map(after),
         timeout_ms: arguments.retry.timeout_ms(),
         retry: arguments.retry.policy(),
+        unique: None,
     }
 }
 

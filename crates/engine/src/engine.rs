@@ -7,11 +7,11 @@ use futures::{Stream, StreamExt};
 use gristmill_batching::EndReason;
 use gristmill_model::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX, LEASE_LOST_AFTER_MS};
 use gristmill_model::{
-    BatchId, BatchOptions, Clock, JobError, JobId, JobState, NewBatch, PackedArray, PackedBuilder,
-    PackedError, SystemClock,
+    BatchId, BatchOptions, Clock, JobError, JobId, JobState, KeyedBatch, NewBatch, PackedArray,
+    PackedBuilder, PackedError, SystemClock, Unique,
 };
 use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
-use gristmill_store::{Changed, JobDetails, Rescued, Selection, Store, StoreError};
+use gristmill_store::{Changed, JobDetails, Rescued, Selection, Store, StoreError, SubmittedJobs};
 use gristmill_worker::HopRecorder;
 use tokio::task::JoinHandle;
 
@@ -263,6 +263,41 @@ impl Engine {
             self.shared.events.send(|| Event::Submitted { batch, jobs });
         }
         Ok(ids)
+    }
+
+    /// Submits one job with a deduplication key, and its kind's options. Returns its id, or that of the job that stands
+    /// for it.
+    pub async fn submit_unique<K: Kind>(
+        &self,
+        payload: &K::Payload,
+        key: &str,
+        unique: Unique,
+    ) -> Result<JobId, EngineError> {
+        let (mut payloads, mut keys) = (PackedBuilder::new(), PackedBuilder::new());
+        push::<K>(&mut payloads, payload)?;
+        keys.push_value(key)?;
+        let batch = KeyedBatch::new(batch::<K>(payloads, K::options()), keys.finish(), unique);
+        let submitted = self.submit_keyed(vec![batch]).await?;
+        let job = submitted.first().and_then(|submitted| submitted.jobs.first());
+        job.copied()
+            .ok_or_else(|| StoreError::Database("a submit was left without an answer".to_owned()).into())
+    }
+
+    /// Submits batches whose jobs have deduplication keys, all or none.
+    pub async fn submit_keyed(&self, batches: Vec<KeyedBatch>) -> Result<Vec<SubmittedJobs>, EngineError> {
+        let ends: Vec<EndReason> = batches
+            .iter()
+            .map(|batch| end_reason(&batch.batch.payloads))
+            .collect();
+        let submitted = self.shared.store.submit_keyed(batches).await?;
+        for (submitted, end_reason) in submitted.iter().zip(ends) {
+            if let Some(batch) = submitted.batch {
+                let jobs = submitted.count;
+                self.shared.hops.record("submit", u64::from(jobs), end_reason);
+                self.shared.events.send(|| Event::Submitted { batch, jobs });
+            }
+        }
+        Ok(submitted)
     }
 
     // --- running ---

@@ -40,7 +40,10 @@ pub mod work;
 
 pub use engine::{Engine, EngineError, EngineSettings, Retention};
 pub use events::{Event, Events};
-pub use gristmill_model::{JobError, JobId, RecurrenceRule, RetryPolicy};
+pub use gristmill_model::{
+    JobError, JobId, KeyScope, KeyedBatch, OnDuplicate, RecurrenceRule, RetryPolicy, Unique,
+};
+pub use gristmill_store::SubmittedJobs;
 pub use gristmill_worker::{Handler, Job, Observer, SourceError, Stopper, WorkerSettings, WorkerSummary};
 pub use kind::Kind;
 pub use schedules::ScheduleOptions;

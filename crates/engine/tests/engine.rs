@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use gristmill_engine::{
-    Engine, EngineError, EngineSettings, Event, Job, JobError, JobId, Kind, RecurrenceRule, RetryPolicy,
-    ScheduleOptions, WorkerSettings,
+    Engine, EngineError, EngineSettings, Event, Job, JobError, JobId, Kind, OnDuplicate, RecurrenceRule,
+    RetryPolicy, ScheduleOptions, Unique, WorkerSettings,
 };
 use gristmill_model::limits::{LEASE_LOST_AFTER_MS, RESCUES_MAX};
 use gristmill_model::{BatchOptions, JobState, ManualClock, Timestamp};
@@ -587,5 +587,49 @@ async fn schedules_submit_typed_jobs() {
     assert_eq!(
         engine.value::<Square>(schedule.last_job.unwrap()).await.unwrap(),
         Some(144)
+    );
+}
+
+/// A second job with the same key is the first one, until that is over; what comes while it runs, runs after it.
+#[tokio::test]
+async fn jobs_with_the_same_key_are_one() {
+    let (engine, _, _folder) = fixture().await;
+    let skip = Unique::default();
+    let first = engine.submit_unique::<Square>(&3, "three", skip).await.unwrap();
+    assert_eq!(
+        engine.submit_unique::<Square>(&4, "three", skip).await.unwrap(),
+        first
+    );
+    let other = engine.submit_unique::<Square>(&5, "five", skip).await.unwrap();
+    let ran = Arc::new(AtomicU32::new(0));
+    let mut worker = engine.worker();
+    let (count, submitter) = (ran.clone(), engine.clone());
+    worker.handle::<Square, _, _>(move |job: Job<i64>| {
+        let (count, engine) = (count.clone(), submitter.clone());
+        async move {
+            count.fetch_add(1, Ordering::SeqCst);
+            if job.payload == 3 {
+                let rerun = Unique {
+                    on_duplicate: OnDuplicate::Rerun,
+                    ..Unique::default()
+                };
+                let again = engine.submit_unique::<Square>(&6, "three", rerun).await.unwrap();
+                assert_eq!(again, job.id);
+            }
+            square(job).await
+        }
+    });
+    worker.until_empty().run().await.unwrap();
+    assert_eq!(ran.load(Ordering::SeqCst), 3);
+    assert_eq!(engine.value::<Square>(first).await.unwrap(), Some(9));
+    assert_eq!(engine.value::<Square>(other).await.unwrap(), Some(25));
+    let completed = JobFilter {
+        states: vec![JobState::Completed],
+        ..JobFilter::default()
+    };
+    assert_eq!(engine.store().counts(&completed).await.unwrap().completed, 3);
+    assert_ne!(
+        engine.submit_unique::<Square>(&3, "three", skip).await.unwrap(),
+        first
     );
 }

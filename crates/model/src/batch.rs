@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
 use crate::error::JobError;
-use crate::limits::{BATCH_JOBS_MAX, NAME_BYTES_MAX};
+use crate::limits::{BATCH_JOBS_MAX, KEY_BYTES_MAX, KEY_PERIOD_MS_MAX, NAME_BYTES_MAX};
 use crate::packed::PackedArray;
 use crate::retry::RetryPolicy;
+use crate::unique::Unique;
 
 /// The queue that is used where none is named.
 pub const DEFAULT_QUEUE: &str = "default";
@@ -28,6 +29,10 @@ pub struct BatchOptions {
     pub timeout_ms: Option<u64>,
     /// When a failed job is tried again.
     pub retry: RetryPolicy,
+    /// How the deduplication keys of the jobs are meant; none has one, where `None`. Only a
+    /// [`KeyedBatch`](crate::KeyedBatch) has this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unique: Option<Unique>,
 }
 
 /// A job that cannot run: it is dead from the start, with an error that says why. Its payload in the
@@ -75,6 +80,33 @@ pub enum InvalidBatch {
     /// No attempts.
     #[error("a retry policy allows at least one attempt")]
     NoAttempts,
+    /// Options of keys, in a batch without any.
+    #[error("the options say how keys are meant, and the jobs have none: submit them with a key each")]
+    KeysMissing,
+    /// Keys, without options that say what they are for.
+    #[error("the jobs have keys, and the options do not say how they are meant")]
+    KeysUnexpected,
+    /// More or fewer keys than jobs.
+    #[error("a batch has one key a job, or null; this one has {keys} keys for {jobs} jobs")]
+    KeyCount {
+        /// The keys.
+        keys: u32,
+        /// The jobs.
+        jobs: u32,
+    },
+    /// What cannot be a key.
+    #[error(
+        "the key of a job is null, or a string of 1 to {KEY_BYTES_MAX} bytes without control characters; that of job {index} is {key}"
+    )]
+    Key {
+        /// The job's place, from 0.
+        index: u32,
+        /// What was given, cut.
+        key: String,
+    },
+    /// A period that is none, or over its limit.
+    #[error("the period of keys is 1 to {KEY_PERIOD_MS_MAX} ms")]
+    KeyPeriod,
 }
 
 /// Checks the name of a kind, queue, worker or run.
@@ -111,6 +143,9 @@ impl NewBatch {
         }
         if self.options.retry.attempts_max == 0 {
             return Err(InvalidBatch::NoAttempts);
+        }
+        if self.options.unique.is_some() {
+            return Err(InvalidBatch::KeysMissing);
         }
         Ok(())
     }

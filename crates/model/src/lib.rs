@@ -18,6 +18,7 @@ pub mod report;
 pub mod retry;
 pub mod rng;
 pub mod state;
+pub mod unique;
 
 pub use batch::{BatchOptions, NewBatch, Rejected};
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
@@ -32,3 +33,4 @@ pub use report::{Completed, FailedJob, JobLog, Receipt, Report};
 pub use retry::{Backoff, RetryPolicy};
 pub use rng::{Rng, SplitMix64};
 pub use state::JobState;
+pub use unique::{KeyScope, KeyedBatch, OnDuplicate, Unique};

@@ -99,3 +99,9 @@ pub const SCHEDULES_FIRED_MAX: u32 = 1_000;
 
 /// Rows of a history at most: what has more is asked for in parts.
 pub const HISTORY_ROWS_MAX: usize = 10_000;
+
+/// Bytes of one job's deduplication key.
+pub const KEY_BYTES_MAX: usize = 200;
+
+/// The longest period for which a job keeps its deduplication key, over or not. Milliseconds: ten years.
+pub const KEY_PERIOD_MS_MAX: u64 = 10 * 366 * 86_400_000;

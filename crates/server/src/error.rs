@@ -141,7 +141,9 @@ impl ApiError {
                 StoreError::InvalidBatch(_) | StoreError::InvalidPacked(_) | StoreError::InvalidInput(_) => {
                     StatusCode::BAD_REQUEST
                 }
-                StoreError::WorkerUnknown(_) | StoreError::RunExists(_) => StatusCode::CONFLICT,
+                StoreError::WorkerUnknown(_) | StoreError::RunExists(_) | StoreError::DuplicateKey { .. } => {
+                    StatusCode::CONFLICT
+                }
                 StoreError::RunUnknown(_) => StatusCode::NOT_FOUND,
                 StoreError::Locked { .. }
                 | StoreError::Closed
@@ -169,6 +171,7 @@ impl ApiError {
             ApiError::Stale { .. } => "stale",
             ApiError::Stopping => "stopping",
             ApiError::Trust(_) => "trust",
+            ApiError::Store(StoreError::DuplicateKey { .. }) => "duplicate_key",
             ApiError::Store(_) if self.status() == StatusCode::BAD_REQUEST => "invalid",
             ApiError::Store(_) => "store",
         }
@@ -194,6 +197,9 @@ impl ApiError {
             ApiError::Stale { .. } => "number each new request higher than the last".to_owned(),
             ApiError::Stopping => "try again in a moment".to_owned(),
             ApiError::Trust(_) => "repair or restore the folder; nobody is let in until then".to_owned(),
+            ApiError::Store(StoreError::DuplicateKey { .. }) => {
+                "leave the job out, or say what else becomes of duplicates".to_owned()
+            }
             ApiError::Store(_) if self.status().is_client_error() => "correct the request".to_owned(),
             ApiError::Store(StoreError::Unknown { .. }) => {
                 "look what is stored before sending it again, unless it is an exchange".to_owned()

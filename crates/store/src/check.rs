@@ -1,12 +1,26 @@
 //! What can be checked of input without a store.
 
-use gristmill_model::{NewBatch, Report, Timestamp};
+use gristmill_model::{KeyedBatch, NewBatch, Report, Timestamp};
 
 use crate::StoreError;
 
 /// Checks what can be checked of a batch without the store.
 pub(crate) fn check_batch(batch: &NewBatch) -> Result<(), StoreError> {
     batch.check()?;
+    check_rest(batch)
+}
+
+/// Checks what can be checked of batches with keys without the store, and reads the keys of each.
+pub(crate) fn check_keyed(batches: &[KeyedBatch]) -> Result<Vec<Vec<Option<String>>>, StoreError> {
+    let keys = batches.iter().map(|batch| {
+        let keys = batch.check()?;
+        check_rest(&batch.batch)?;
+        Ok(keys)
+    });
+    keys.collect()
+}
+
+fn check_rest(batch: &NewBatch) -> Result<(), StoreError> {
     let mut previous = None;
     for rejected in &batch.rejected {
         if rejected.position >= batch.payloads.count()

@@ -11,6 +11,7 @@ pub mod changes;
 pub mod claims;
 pub mod fixture;
 pub mod history;
+pub mod keys;
 pub mod machine;
 pub mod queries;
 pub mod reports;
@@ -103,6 +104,19 @@ macro_rules! store_conformance {
             history [
                 ends_are_counted_by_kind,
                 ends_are_counted_by_hour_and_day,
+            ]
+            keys [
+                duplicates_are_skipped,
+                the_last_of_a_batch_stays,
+                keys_have_a_scope,
+                a_duplicate_raises_the_priority,
+                jobs_are_replaced,
+                jobs_run_once_more,
+                duplicates_are_refused,
+                keys_last_for_their_period,
+                keys_go_with_their_jobs,
+                retried_jobs_need_their_key,
+                concurrent_duplicates_meet,
             ]
             schedules [
                 due_schedules_fire_once,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use gristmill_model::batch::InvalidBatch;
-use gristmill_model::{PackedError, RunId, WorkerId};
+use gristmill_model::{JobId, PackedError, RunId, WorkerId};
 
 /// Why an operation was refused or failed. Nothing of it is stored, but for [`Unknown`](StoreError::Unknown).
 #[derive(Debug, Clone, thiserror::Error)]
@@ -17,6 +17,17 @@ pub enum StoreError {
     /// Other input is wrong; the text says what would be right.
     #[error("{0}")]
     InvalidInput(String),
+    /// A key that another job has, where duplicates are refused.
+    #[error("the key `{key}` {}; nothing of this submit is stored", match owner {
+        Some(job) => format!("is that of job {job} already"),
+        None => "stands twice in one batch".to_owned(),
+    })]
+    DuplicateKey {
+        /// The key.
+        key: String,
+        /// Who has it; another one of the same batch, where `None`.
+        owner: Option<JobId>,
+    },
     /// The worker is not registered: it was silent for too long and its leases were given to others.
     #[error("worker {0} is not registered (any more): its heartbeat stopped and its leases were rescued")]
     WorkerUnknown(WorkerId),

@@ -23,6 +23,8 @@ pub(crate) struct Lane {
 pub(crate) struct Lanes {
     by_id: HashMap<i64, Lane>,
     by_queue: HashMap<Arc<str>, HashMap<Arc<str>, i64>>,
+    first_of_kind: HashMap<Arc<str>, i64>,
+    first_of_queue: HashMap<Arc<str>, i64>,
     id_max: i64,
 }
 
@@ -35,6 +37,8 @@ impl Lanes {
     /// Adds a lane; ids ascend.
     pub fn add(&mut self, lane: Lane) {
         self.id_max = self.id_max.max(lane.id);
+        self.first_of_kind.entry(lane.kind.clone()).or_insert(lane.id);
+        self.first_of_queue.entry(lane.queue.clone()).or_insert(lane.id);
         self.by_queue
             .entry(lane.queue.clone())
             .or_default()
@@ -50,6 +54,16 @@ impl Lanes {
     /// The lane of a queue and a kind.
     pub fn find(&self, queue: &str, kind: &str) -> Option<i64> {
         self.by_queue.get(queue)?.get(kind).copied()
+    }
+
+    /// The lane of a kind that was added first. Whoever knows a lane knows all that were added before it.
+    pub fn first_of_kind(&self, kind: &str) -> Option<i64> {
+        self.first_of_kind.get(kind).copied()
+    }
+
+    /// The lane of a queue that was added first.
+    pub fn first_of_queue(&self, queue: &str) -> Option<i64> {
+        self.first_of_queue.get(queue).copied()
     }
 
     /// Refuses one lane too many.

@@ -11,6 +11,7 @@ mod contents;
 mod ending;
 pub mod error;
 pub mod history;
+pub mod keys;
 mod lanes;
 mod merge;
 mod open;
@@ -30,10 +31,11 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use gristmill_batching::BatchStats;
-use gristmill_model::{BatchId, JobId, NewBatch, Report, RunId, Timestamp, WorkerId};
+use gristmill_model::{BatchId, JobId, KeyedBatch, NewBatch, Report, RunId, Timestamp, WorkerId};
 
 pub use error::StoreError;
 pub use history::{HistoryFilter, HistoryPeriod, HistoryRow};
+pub use keys::SubmittedJobs;
 pub use open::{is_postgres, open};
 pub use options::DebugRng;
 pub use outcome::{BatchOutcomes, StoredFailure, StoredReport};
@@ -64,6 +66,11 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Stores one job: a batch of one. Concurrent calls with equal kind, queue and options are packed
     /// into one batch before they are written.
     async fn submit_one(&self, job: NewBatch) -> Result<JobId, StoreError>;
+
+    /// Stores batches whose jobs have deduplication keys, all or none. A job whose key another one has, in whatever
+    /// process, is skipped, replaces that one, runs after it or is refused, as its batch says; of jobs with the same key
+    /// in one batch the last one stays. Fails with [`StoreError::DuplicateKey`] where duplicates are refused.
+    async fn submit_keyed(&self, batches: Vec<KeyedBatch>) -> Result<Vec<SubmittedJobs>, StoreError>;
 
     // --- workers ---
 

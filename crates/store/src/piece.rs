@@ -13,6 +13,8 @@ pub(crate) struct Piece {
     pub positions: Positions,
     pub state: JobState,
     pub attempt: u32,
+    /// The priority, negated, while they wait.
+    pub rank: Option<i64>,
     pub run_at: Option<Timestamp>,
     pub finished_at: Option<Timestamp>,
     pub worker: Option<Arc<str>>,
@@ -22,7 +24,13 @@ pub(crate) struct Piece {
 
 impl Piece {
     /// What waits, as it stands at `now`.
-    pub fn claimable(positions: Positions, attempt: u32, run_at: Timestamp, now: Timestamp) -> Self {
+    pub fn claimable(
+        positions: Positions,
+        attempt: u32,
+        rank: i64,
+        run_at: Timestamp,
+        now: Timestamp,
+    ) -> Self {
         Piece {
             positions,
             state: if run_at <= now {
@@ -31,6 +39,7 @@ impl Piece {
                 JobState::Scheduled
             },
             attempt,
+            rank: Some(rank),
             run_at: Some(run_at),
             finished_at: None,
             worker: None,
@@ -44,6 +53,7 @@ impl Piece {
             positions,
             state: JobState::Running,
             attempt,
+            rank: None,
             run_at: None,
             finished_at: None,
             worker,
@@ -74,7 +84,10 @@ impl Common {
             queue: self.queue.clone(),
             state: piece.state,
             attempt: piece.attempt,
-            priority: self.priority,
+            priority: piece
+                .rank
+                .and_then(|rank| i16::try_from(-rank).ok())
+                .unwrap_or(self.priority),
             submitted_at: self.submitted_at,
             run_at: piece.run_at,
             finished_at: piece.finished_at,

@@ -15,6 +15,7 @@ mod exchange;
 mod failure;
 mod filter;
 mod held;
+mod keys;
 mod lanes;
 mod limits;
 mod memory;
@@ -46,15 +47,15 @@ use gristmill_model::limits::{
     PAGE_ROWS_MAX, SCHEDULES_FIRED_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX, WRITER_BYTES_MAX,
     WRITER_OPERATIONS_MAX,
 };
-use gristmill_model::{BatchId, JobId, NewBatch, Report, RunId, Timestamp, WorkerId};
+use gristmill_model::{BatchId, JobId, KeyedBatch, NewBatch, Report, RunId, Timestamp, WorkerId};
 use tokio::task::JoinHandle;
 
-use crate::check::{check_batch, check_report, check_single};
+use crate::check::{check_batch, check_keyed, check_report, check_single};
 use crate::{
     BatchOutcomes, BatchRow, Changed, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts,
     JobDetails, JobFilter, JobRow, NewRun, NewSchedule, NewWorker, Page, PruneOptions, Pruned, Rescued, Run,
-    RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreStats, Want, WorkSeen,
-    WorkerRow,
+    RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreStats, SubmittedJobs,
+    Want, WorkSeen, WorkerRow,
 };
 use address::Address;
 use clock::DatabaseClock;
@@ -188,6 +189,11 @@ impl Store for PostgresStore {
             Submitted::Single(job) => Ok(job),
             Submitted::Batches(_) => Err(StoreError::Database("a single submit got no job".to_owned())),
         }
+    }
+
+    async fn submit_keyed(&self, batches: Vec<KeyedBatch>) -> Result<Vec<SubmittedJobs>, StoreError> {
+        let keys = check_keyed(&batches)?;
+        self.database.submit_keyed(batches, keys).await
     }
 
     async fn register_worker(&self, worker: NewWorker) -> Result<WorkerId, StoreError> {

@@ -88,6 +88,9 @@ pub struct JobDetails {
     pub value: Option<Box<RawValue>>,
     /// What holds for its batch.
     pub options: BatchOptions,
+    /// Its deduplication key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
     /// How long its last attempt took. Microseconds.
     pub duration_us: Option<u32>,
     /// The worker that holds it or ended it.

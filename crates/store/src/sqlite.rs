@@ -12,6 +12,7 @@ mod filter;
 mod hand_over;
 mod held;
 mod hops;
+mod keys;
 mod lanes;
 mod limits;
 mod merge;
@@ -40,15 +41,15 @@ use gristmill_model::limits::{
     PAGE_ROWS_MAX, SCHEDULES_FIRED_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX, WRITER_BYTES_MAX,
     WRITER_OPERATIONS_MAX,
 };
-use gristmill_model::{BatchId, Clock, JobId, NewBatch, Report, RunId, Timestamp, WorkerId};
+use gristmill_model::{BatchId, Clock, JobId, KeyedBatch, NewBatch, Report, RunId, Timestamp, WorkerId};
 
-use crate::check::{check_batch, check_report, check_single};
+use crate::check::{check_batch, check_keyed, check_report, check_single};
 use crate::work::WorkCounter;
 use crate::{
     BatchOutcomes, BatchRow, Changed, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts,
     JobDetails, JobFilter, JobRow, NewRun, NewSchedule, NewWorker, Page, PruneOptions, Pruned, Rescued, Run,
-    RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreStats, Want, WorkSeen,
-    WorkerRow,
+    RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreStats, SubmittedJobs,
+    Want, WorkSeen, WorkerRow,
 };
 use failure::Failure;
 use hand_over::HandOver;
@@ -225,6 +226,18 @@ impl Store for SqliteStore {
             Reply::Single(job) => Ok(job),
             Reply::Work(_) | Reply::Closed => Err(StoreError::Closed),
         }
+    }
+
+    async fn submit_keyed(&self, batches: Vec<KeyedBatch>) -> Result<Vec<SubmittedJobs>, StoreError> {
+        let keys = check_keyed(&batches)?;
+        let bytes = batches
+            .iter()
+            .map(|batch| batch.batch.payloads.as_str().len() + batch.keys.as_str().len())
+            .sum();
+        self.write(bytes, move |transaction| {
+            transaction.submit_keyed(&batches, &keys)
+        })
+        .await
     }
 
     async fn register_worker(&self, worker: NewWorker) -> Result<WorkerId, StoreError> {

@@ -329,13 +329,18 @@ impl Mill {
                 }
                 if trip.asked > 0 {
                     self.take_claim(trip.asked, exchanged.lease, exchanged.next_run_at);
-                } else if trip.reports.iter().any(|report| !report.failed.is_empty()) {
-                    // What failed may be claimable again, at once or later.
+                } else if trip.reports.iter().any(|report| self.may_bring_work(report)) {
                     self.supply = Supply::Likely;
                 }
             }
             Err(error) => self.take_failed_trip(trip.reports, error),
         }
+    }
+
+    /// Whether something may be claimable after a report that was not before: what failed is tried again, at once or
+    /// later, and what waited for a job may run. The latter matters to those only who end when there is nothing.
+    fn may_bring_work(&self, report: &Report) -> bool {
+        !report.failed.is_empty() || self.settings.until_empty || self.settings.until_idle
     }
 
     fn count(&mut self, report: &Report, receipt: &Receipt) {

@@ -100,6 +100,7 @@ impl SubmitOptions {
             expires_at: self.expires_at.map(Timestamp),
             timeout_ms: self.timeout_ms,
             retry: self.retry.unwrap_or_default().check()?,
+            unique: None,
         })
     }
 }

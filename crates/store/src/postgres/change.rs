@@ -23,8 +23,8 @@ enum Change {
 impl Change {
     fn sql(self) -> &'static str {
         match self {
-            Change::Cancel => "SELECT gristmill.cancel_jobs($1, $2, $3, $4)",
-            Change::Retry => "SELECT gristmill.retry_jobs($1, $2, $3, $4)",
+            Change::Cancel => "SELECT gristmill.cancel_with_keys($1, $2, $3, $4)",
+            Change::Retry => "SELECT gristmill.retry_with_keys($1, $2, $3, $4)",
         }
     }
 

@@ -214,6 +214,10 @@ impl Database {
             Err(failure) => return Attempt::Failed(failure),
         };
         let answer = match work(&mut transaction).await {
+            Ok(answer) => transaction.release_keys().await.map(|()| answer),
+            Err(failure) => Err(failure),
+        };
+        let answer = match answer {
             Ok(answer) => answer,
             Err(failure) => {
                 transaction.roll_back().await;

@@ -16,6 +16,8 @@ pub(super) enum Failure {
     Damaged(String),
     /// The store refuses.
     Refused(StoreError),
+    /// Others have changed what was looked at.
+    Overtaken,
 }
 
 pub(super) type Result<T> = std::result::Result<T, Failure>;
@@ -61,6 +63,7 @@ impl Failure {
         let error = match self {
             Failure::Disconnected(_) => return Remedy::Reconnect,
             Failure::Damaged(_) | Failure::Refused(_) => return Remedy::None,
+            Failure::Overtaken => return Remedy::Again,
             Failure::Postgres(error) => error,
         };
         let Some(state) = error.code() else {
@@ -115,6 +118,7 @@ impl Failure {
             },
             Failure::Disconnected(reason) | Failure::Damaged(reason) => reason.clone(),
             Failure::Refused(error) => error.to_string(),
+            Failure::Overtaken => "others changed the same jobs again and again meanwhile".to_owned(),
         }
     }
 
@@ -128,7 +132,7 @@ impl Failure {
                     "{database} holds what this program did not write: {reason}"
                 ));
             }
-            Failure::Disconnected(_) => None,
+            Failure::Disconnected(_) | Failure::Overtaken => None,
             Failure::Postgres(error) => error.code(),
         };
         match state {

@@ -48,3 +48,6 @@ pub(super) const EXPIRED_SLICES_PER_TRANSACTION: i64 = 1_000;
 /// How long the server waits within a transaction for the next statement. A process that is stopped or cut off there
 /// holds rows that others wait for; after this the server takes them back, and the operation is tried again.
 pub(super) const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);
+
+/// Deduplication keys that one transaction forgets after their periods, so that others do not wait for long.
+pub(super) const FORGOTTEN_KEYS_PER_TRANSACTION: i64 = 10_000;

@@ -197,7 +197,14 @@ fn is_lasting(error: &StoreError) -> bool {
 /// Finds a unit's lanes, and checks what PostgreSQL asks of its texts.
 async fn prepare(database: &Database, unit: &mut Unit) -> std::result::Result<(), StoreError> {
     for packed in &mut unit.batches {
-        let batch = &packed.batch;
+        packed.lane_id = database.prepare_batch(&packed.batch).await?;
+    }
+    Ok(())
+}
+
+impl Database {
+    /// Checks what PostgreSQL asks of a batch's texts. Gives back its lane.
+    pub async fn prepare_batch(&self, batch: &NewBatch) -> std::result::Result<i64, StoreError> {
         let payloads = batch.payloads.as_str();
         if payloads.len() > TEXT_BYTES_MAX {
             return Err(StoreError::InvalidInput(format!(
@@ -211,9 +218,8 @@ async fn prepare(database: &Database, unit: &mut Unit) -> std::result::Result<()
                 "a payload has a NUL character in it, which JSON writes as \\u0000".to_owned(),
             ));
         }
-        packed.lane_id = database.intern_lane(&batch.queue, &batch.kind).await?;
+        self.intern_lane(&batch.queue, &batch.kind).await
     }
-    Ok(())
 }
 
 async fn store(

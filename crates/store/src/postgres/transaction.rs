@@ -166,6 +166,7 @@ impl Transaction {
 
     /// Writes what has gathered, so that later statements see it.
     pub async fn flush(&mut self) -> Result<()> {
+        self.release_keys().await?;
         let writes = std::mem::take(&mut self.writes);
         self.writes.woke = writes.woke;
         let sent = writes.send(&self.connection).await?;

@@ -154,6 +154,7 @@ impl Transaction {
                 .insert_report(self.now, slice.batch, &slice.positions, ending);
             expired += u64::from(slice.positions.len());
         }
+        self.forget_keys().await?;
         Ok((expired, slices.len() as i64 == EXPIRED_SLICES_PER_TRANSACTION))
     }
 }

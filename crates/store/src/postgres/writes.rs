@@ -1,7 +1,7 @@
 //! What a transaction writes, gathered: a statement a table, whatever the number of rows.
 
 use gristmill_batching::{BatchStats, EndReason};
-use gristmill_model::{BatchId, JobError, PackedArray, Positions, Timestamp};
+use gristmill_model::{BatchId, JobError, JobState, PackedArray, Positions, Timestamp};
 use tokio_postgres::Row;
 
 use super::connection::{Connection, Param, Pending};
@@ -291,6 +291,24 @@ impl Writes {
             ending.logs,
             ending.values.map(PackedText),
         );
+    }
+
+    /// The positions of batches that end with this, and whether they completed. Those of batches that are new are not
+    /// among them.
+    pub fn ended(&self) -> impl Iterator<Item = (BatchId, &Positions, bool)> {
+        let Reports {
+            batch,
+            positions,
+            state,
+            ..
+        } = &self.reports;
+        let ended = batch.iter().zip(positions).zip(state);
+        ended
+            .filter(|((batch, _), _)| !self.batches.id.contains(batch))
+            .map(|((batch, positions), state)| {
+                let completed = *state == JobState::Completed.name();
+                (BatchId(*batch), &positions.0, completed)
+            })
     }
 
     /// Stores one failed attempt.

@@ -54,9 +54,10 @@ impl Transaction<'_> {
         for slice in self.expired_slices()? {
             self.shorten(&slice, &Positions::new())?;
             let ending = Ending::of(JobState::Expired, slice.attempt - 1);
-            self.insert_report(slice.batch, &slice.positions, &ending)?;
+            self.end_jobs(slice.batch, &slice.positions, &ending)?;
             expired += u64::from(slice.positions.len());
         }
+        self.forget_keys()?;
         Ok(expired)
     }
 
@@ -89,7 +90,8 @@ impl Transaction<'_> {
         })
     }
 
-    fn cancel_in(
+    /// Cancels what is open of these positions of a batch (of all, where `None`), in one of these states.
+    pub fn cancel_in(
         &mut self,
         batch: BatchId,
         positions: Option<&Positions>,
@@ -122,12 +124,25 @@ impl Transaction<'_> {
             }
         }
         for (attempt, positions) in &cancelled {
-            self.insert_report(batch, positions, &Ending::of(JobState::Cancelled, *attempt))?;
+            self.end_jobs(batch, positions, &Ending::of(JobState::Cancelled, *attempt))?;
         }
         Ok(cancelled
             .values()
             .map(|positions| u64::from(positions.len()))
             .sum())
+    }
+
+    /// Gives what waits of these positions of a batch a higher priority, if it is one.
+    pub fn raise(&mut self, batch: BatchId, positions: &Positions, priority: i16) -> Result<()> {
+        let rank = -i64::from(priority);
+        for slice in self.slices_of(batch)? {
+            let raised = slice.positions.intersection(positions);
+            if rank < slice.rank && !raised.is_empty() {
+                self.shorten(&slice, &slice.positions.difference(&raised))?;
+                self.insert_ranked(&slice, rank, &raised)?;
+            }
+        }
+        Ok(())
     }
 
     fn retry_in(
@@ -149,9 +164,13 @@ impl Transaction<'_> {
             }
             all
         };
+        if reports.is_empty() {
+            return Ok(0);
+        }
+        let others = self.taken_keys(batch)?;
         let mut retried = Positions::new();
         for (id, state, ended) in reports {
-            let taken = meant_of(&ended, positions);
+            let taken = meant_of(&ended, positions).difference(&others);
             if taken.is_empty() || !is_meant(state, states) {
                 continue;
             }
@@ -176,6 +195,7 @@ impl Transaction<'_> {
                 expires_at: None,
             };
             self.insert_slice(batch, &head, &slice)?;
+            self.take_keys_again(batch, &retried)?;
         }
         Ok(u64::from(retried.len()))
     }

@@ -48,14 +48,14 @@ impl Transaction<'_> {
             }
         }
         if let Some((positions, ending)) = Ending::completed(report, &receipt.accepted, worker_name)? {
-            self.insert_report(report.batch, &positions, &ending)?;
+            self.end_jobs(report.batch, &positions, &ending)?;
         }
         if !receipt.dead.is_empty() {
             let ending = Ending {
                 worker: worker_name.cloned(),
                 ..Ending::of(JobState::Dead, report.attempt)
             };
-            self.insert_report(report.batch, &receipt.dead, &ending)?;
+            self.end_jobs(report.batch, &receipt.dead, &ending)?;
         }
         receipt.refused = reported.difference(&receipt.accepted);
         Ok(receipt)
@@ -94,6 +94,15 @@ impl Transaction<'_> {
             self.insert_slice(held.batch, &head, &slice)?;
         }
         Ok(failed.dead)
+    }
+
+    /// Ends positions of a batch: what others waited for is theirs. Nothing where there are none.
+    pub fn end_jobs(&mut self, batch: BatchId, positions: &Positions, ending: &Ending) -> Result<()> {
+        if positions.is_empty() {
+            return Ok(());
+        }
+        self.insert_report(batch, positions, ending)?;
+        self.release_keys(batch, positions, ending.state == JobState::Completed)
     }
 
     /// Stores how positions ended. Nothing where there are none.

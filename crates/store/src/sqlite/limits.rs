@@ -15,3 +15,6 @@ pub(super) const PRUNED_BATCHES_PER_TRANSACTION: usize = 500;
 /// Pages of the write-ahead log after which the writer checkpoints it: 32 MB. A checkpoint syncs twice and keeps others
 /// waiting meanwhile, so it should be rare; a longer log would only take more room.
 pub(super) const CHECKPOINT_PAGES: u32 = 8_000;
+
+/// Deduplication keys that one transaction forgets after their periods, so that others do not wait for long.
+pub(super) const FORGOTTEN_KEYS_PER_TRANSACTION: u32 = 10_000;

@@ -76,6 +76,30 @@ impl Transaction<'_> {
         Ok(())
     }
 
+    /// Puts positions that were taken out of a slice into another place of the line.
+    pub fn insert_ranked(&mut self, of: &Slice, rank: i64, positions: &Positions) -> Result<()> {
+        let head = self.head(of.batch)?;
+        self.execute(
+            "INSERT INTO slice (lane_id, rank, run_at, batch_id, first_position, attempt, rescues, count, expires_at, \
+             positions, strayed) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+            params![
+                of.lane_id,
+                rank,
+                of.run_at.0,
+                of.batch.0,
+                positions.first(),
+                of.attempt,
+                of.rescues,
+                positions.len(),
+                of.expires_at.map(|moment| moment.0),
+                positions.to_string(),
+                (of.run_at != head.run_at || rank != head.rank()).then_some(1),
+            ],
+        )?;
+        self.woke = true;
+        Ok(())
+    }
+
     /// The slices of one batch.
     pub fn slices_of(&self, batch: BatchId) -> Result<Vec<Slice>> {
         self.slices(

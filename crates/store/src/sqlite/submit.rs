@@ -1,5 +1,7 @@
 //! Storing batches.
 
+use std::sync::OnceLock;
+
 use gristmill_batching::EndReason;
 use gristmill_model::{BatchId, BatchOptions, JobId, JobState, NewBatch, PackedArray, Positions, RunId};
 use rusqlite::params;
@@ -38,7 +40,7 @@ impl Transaction<'_> {
         Ok(positions.map(|position| JobId { batch, position }).collect())
     }
 
-    fn insert_batch(
+    pub fn insert_batch(
         &mut self,
         batch: &NewBatch,
         payloads: &PackedArray,
@@ -76,6 +78,7 @@ impl Transaction<'_> {
             submitted_at: self.now,
             run_at,
             options: options.clone(),
+            keys: OnceLock::new(),
         };
         let mut positions = Positions::all(payloads.count());
         if !batch.rejected.is_empty() {

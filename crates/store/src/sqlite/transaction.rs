@@ -1,13 +1,14 @@
 //! One transaction of the writer, and what the writer remembers from one to the next.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use gristmill_batching::BatchStats;
 use gristmill_model::{BatchId, BatchOptions, LeaseId, PackedArray, Positions, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::failure::{Failure, Result};
+use super::keys::BatchKeys;
 use super::limits::LEASE_IDS_PER_BLOCK;
 use crate::contents::{Content, Contents};
 use crate::lanes::Lanes;
@@ -22,6 +23,8 @@ pub(super) struct BatchHead {
     /// From when its first slice can be claimed.
     pub run_at: Timestamp,
     pub options: BatchOptions,
+    /// The keys of its jobs, once they were looked at.
+    pub keys: OnceLock<BatchKeys>,
 }
 
 impl BatchHead {
@@ -142,6 +145,7 @@ impl Transaction<'_> {
             submitted_at: Timestamp(row.get(2)?),
             run_at: Timestamp(row.get(3)?),
             options: read_options(row, 4)?,
+            keys: OnceLock::new(),
         };
         let payloads = if with_payloads {
             Some(PackedArray::from_stored(

@@ -119,7 +119,7 @@ impl Transaction<'_> {
                 &FailedAttempt::unreported(position, held.lease, held.attempt, &error),
             )?;
         }
-        self.insert_report(
+        self.end_jobs(
             held.batch,
             &held.positions,
             &Ending::of(JobState::Dead, held.attempt),

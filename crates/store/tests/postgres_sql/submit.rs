@@ -210,6 +210,7 @@ async fn options_are_kept() {
             backoff: Backoff::Linear,
             ..RetryPolicy::default()
         },
+        unique: None,
     };
     assert_eq!(details.options, options);
     assert_eq!(

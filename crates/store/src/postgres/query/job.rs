@@ -39,11 +39,11 @@ async fn pieces(
 ) -> Result<HashMap<BatchId, Vec<Piece>>> {
     let rows = snapshot
         .query(
-            "SELECT batch_id, positions, attempt, state, finished_at, worker, first_position \
+            "SELECT batch_id, positions, attempt, state, finished_at, worker, first_position, 0 \
              FROM gristmill.report WHERE batch_id = ANY ($1) \
-             UNION ALL SELECT batch_id, positions, attempt, 'waiting', run_at, NULL, 0 \
+             UNION ALL SELECT batch_id, positions, attempt, 'waiting', run_at, NULL, 0, rank \
              FROM gristmill.slice WHERE batch_id = ANY ($1) \
-             UNION ALL SELECT h.batch_id, h.positions, h.attempt, 'running', 0, w.name, 0 \
+             UNION ALL SELECT h.batch_id, h.positions, h.attempt, 'running', 0, w.name, 0, 0 \
              FROM gristmill.held h LEFT JOIN gristmill.worker w ON w.id = h.worker_id WHERE h.batch_id = ANY ($1)",
             &[&batches],
         )
@@ -55,12 +55,16 @@ async fn pieces(
         let moment = Timestamp(row.try_get(4)?);
         let worker: Option<Arc<str>> = row.try_get::<_, Option<&str>>(5)?.map(Arc::from);
         let piece = match read_state(row, 3)? {
-            JobState::Waiting => Piece::claimable(positions, attempt, moment, now),
+            JobState::Waiting => {
+                let rank = i64::from(row.try_get::<_, i32>(7)?);
+                Piece::claimable(positions, attempt, rank, moment, now)
+            }
             JobState::Running => Piece::running(positions, attempt, worker),
             state => Piece {
                 positions,
                 state,
                 attempt,
+                rank: None,
                 run_at: None,
                 finished_at: Some(moment),
                 worker,
@@ -104,16 +108,36 @@ pub(in crate::postgres) async fn job(
         .ok_or_else(|| Failure::Damaged(format!("job {id} is in no slice, lease or report")))?;
     let ended = ended(snapshot, id, &piece).await?;
     let last = failures.last();
+    let options = read_options(row.try_get(5)?)?;
+    let key = match options.unique {
+        Some(_) => key_of(snapshot, id.batch, position).await?,
+        None => None,
+    };
     Ok(Some(JobDetails {
         row: read_common(row)?.job(id.position, &piece, last.map(|last| last.error.message.clone())),
         payload: RawValue::from_string(row.try_get(6)?)?,
         value: ended.value,
-        options: read_options(row.try_get(5)?)?,
+        options,
+        key,
         duration_us: ended.duration_us.or(last.map(|last| last.duration_us)),
         worker: piece.worker,
         log: ended.log,
         failures,
     }))
+}
+
+/// The deduplication key of a job.
+async fn key_of(snapshot: &Snapshot, batch: BatchId, position: i32) -> Result<Option<String>> {
+    let row = snapshot
+        .query_opt(
+            "SELECT split_part(substr(keys, 2, length(keys) - 2), E'\\n,', $2 + 1) FROM gristmill.keyed WHERE batch_id = $1",
+            &[&batch.0, &position],
+        )
+        .await?;
+    match row {
+        Some(row) => Ok(serde_json::from_str(row.try_get(0)?)?),
+        None => Ok(None),
+    }
 }
 
 /// What a report says of one job.

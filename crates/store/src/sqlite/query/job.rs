@@ -14,6 +14,7 @@ use crate::sqlite::change::read_state;
 use crate::sqlite::commit::POSITION_BITS;
 use crate::sqlite::failure::{Failure, Result};
 use crate::sqlite::filter::BatchConditions;
+use crate::sqlite::keys::keys_of;
 use crate::sqlite::transaction::{read_options, read_positions};
 use crate::{JobDetails, JobFilter, JobRow};
 
@@ -42,6 +43,7 @@ fn pieces(connection: &Connection, now: Timestamp, batch: BatchId) -> Result<Vec
             positions: read_positions(row, 0)?,
             state: read_state(row, 1)?,
             attempt: row.get(2)?,
+            rank: None,
             run_at: None,
             finished_at: Some(Timestamp(row.get(3)?)),
             worker: row.get(4)?,
@@ -49,9 +51,9 @@ fn pieces(connection: &Connection, now: Timestamp, batch: BatchId) -> Result<Vec
         });
     }
     let mut statement = connection.prepare_cached(
-        "SELECT s.positions, s.attempt, s.run_at FROM batch b CROSS JOIN slice s ON s.lane_id = b.lane_id \
+        "SELECT s.positions, s.attempt, s.run_at, s.rank FROM batch b CROSS JOIN slice s ON s.lane_id = b.lane_id \
          AND s.rank = -b.priority AND s.run_at = b.run_at AND s.batch_id = b.id WHERE b.id = ?1 \
-         UNION ALL SELECT positions, attempt, run_at FROM slice WHERE strayed = 1 AND batch_id = ?1",
+         UNION ALL SELECT positions, attempt, run_at, rank FROM slice WHERE strayed = 1 AND batch_id = ?1",
     )?;
     let mut rows = statement.query([batch.0])?;
     while let Some(row) = rows.next()? {
@@ -59,6 +61,7 @@ fn pieces(connection: &Connection, now: Timestamp, batch: BatchId) -> Result<Vec
         all.push(Piece::claimable(
             read_positions(row, 0)?,
             row.get(1)?,
+            row.get(3)?,
             run_at,
             now,
         ));
@@ -105,16 +108,28 @@ pub(in crate::sqlite) fn job(
         Some(report) => ended(connection, report, &piece.positions, id.position)?,
         None => Ended::default(),
     };
+    let key = match options.unique {
+        Some(_) => key_of(connection, id)?,
+        None => None,
+    };
     Ok(Some(JobDetails {
         row: batch.job(id.position, piece, last.map(|last| last.error.message.clone())),
         payload: RawValue::from_string(payload.to_owned())?,
         value: ended.value,
         options,
+        key,
         duration_us: ended.duration_us.or(last.map(|last| last.duration_us)),
         worker: piece.worker.clone(),
         log: ended.log,
         failures,
     }))
+}
+
+/// The deduplication key of a job.
+fn key_of(connection: &Connection, id: JobId) -> Result<Option<String>> {
+    let keys = keys_of(connection, id.batch)?;
+    let key = keys.as_ref().and_then(|keys| keys.keys.get(id.position));
+    Ok(key.map(serde_json::from_str).transpose()?.flatten())
 }
 
 /// What a report says of one job.

@@ -1,0 +1,142 @@
+//! Deduplication: jobs that have a key, which no other job may have at the same time.
+
+use serde::{Deserialize, Serialize};
+
+use crate::batch::{InvalidBatch, NewBatch};
+use crate::limits::{KEY_BYTES_MAX, KEY_PERIOD_MS_MAX};
+use crate::packed::PackedArray;
+
+/// Among which jobs a key stands for one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyScope {
+    /// Those of the same kind, on whatever queue.
+    #[default]
+    Kind,
+    /// Those on the same queue, of whatever kind.
+    Queue,
+}
+
+/// What becomes of a job whose key another job has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnDuplicate {
+    /// It is left out; the other one stands for it, with the higher priority of the two while it waits.
+    #[default]
+    Skip,
+    /// It takes the other one's place, which is cancelled, running or not. One that is over cannot be replaced: within
+    /// its period it stands for the new one.
+    Replace,
+    /// Where the other one runs, the new payload runs once more as a job of its own after that has completed (of
+    /// several such, the last one). Otherwise as [`Skip`](OnDuplicate::Skip).
+    Rerun,
+    /// The whole submit is refused, with an error that names the key.
+    Reject,
+}
+
+/// How the keys of a batch's jobs are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Unique {
+    /// Among which jobs.
+    pub scope: KeyScope,
+    /// What becomes of a job whose key another one has.
+    pub on_duplicate: OnDuplicate,
+    /// A job keeps its key until it is over, and at least for so long from its submission. Milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub period_ms: Option<u64>,
+}
+
+/// A batch whose jobs have deduplication keys, each at most one. Of jobs of one batch with the same key, the last one
+/// stays (or the batch is refused, where duplicates are).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyedBatch {
+    /// The jobs; [`BatchOptions::unique`](crate::BatchOptions::unique) says how their keys are meant.
+    pub batch: NewBatch,
+    /// One string a job, or `null` for a job without a key.
+    pub keys: PackedArray,
+}
+
+impl KeyedBatch {
+    /// Gives the jobs of a batch their keys.
+    pub fn new(mut batch: NewBatch, keys: PackedArray, unique: Unique) -> Self {
+        batch.options.unique = Some(unique);
+        KeyedBatch { batch, keys }
+    }
+
+    /// How the keys are meant.
+    pub fn unique(&self) -> Unique {
+        self.batch.options.unique.unwrap_or_default()
+    }
+
+    /// Checks what can be checked without a store, and reads the keys.
+    pub fn check(&self) -> Result<Vec<Option<String>>, InvalidBatch> {
+        let Some(unique) = self.batch.options.unique else {
+            return Err(InvalidBatch::KeysUnexpected);
+        };
+        let mut jobs = self.batch.clone();
+        jobs.options.unique = None;
+        jobs.check()?;
+        if self.keys.count() != self.batch.payloads.count() {
+            return Err(InvalidBatch::KeyCount {
+                keys: self.keys.count(),
+                jobs: self.batch.payloads.count(),
+            });
+        }
+        if unique
+            .period_ms
+            .is_some_and(|period_ms| period_ms == 0 || period_ms > KEY_PERIOD_MS_MAX)
+        {
+            return Err(InvalidBatch::KeyPeriod);
+        }
+        let keys = self.keys.items().zip(0..);
+        keys.map(|(item, index)| read_key(item, index)).collect()
+    }
+}
+
+fn read_key(item: &str, index: u32) -> Result<Option<String>, InvalidBatch> {
+    let wrong = || InvalidBatch::Key {
+        index,
+        key: item.chars().take(80).collect(),
+    };
+    let key: Option<String> = serde_json::from_str(item).map_err(|_| wrong())?;
+    match key {
+        Some(key) if key.is_empty() || key.len() > KEY_BYTES_MAX || key.chars().any(char::is_control) => {
+            Err(wrong())
+        }
+        key => Ok(key),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keyed(keys: &str) -> KeyedBatch {
+        let jobs = NewBatch::new("work", PackedArray::parse("[1,2]").unwrap());
+        KeyedBatch::new(jobs, PackedArray::parse(keys).unwrap(), Unique::default())
+    }
+
+    #[test]
+    fn keys_are_read_and_checked() {
+        let keys = keyed(r#"["a",null]"#).check().unwrap();
+        assert_eq!(keys, [Some("a".to_owned()), None]);
+        let long = format!("[\"{}\",\"b\"]", "x".repeat(KEY_BYTES_MAX + 1));
+        for wrong in [
+            r#"["a"]"#,
+            r#"["a",1]"#,
+            r#"["a",""]"#,
+            r#"["a","b\u0000"]"#,
+            &long,
+        ] {
+            assert!(keyed(wrong).check().is_err(), "{wrong}");
+        }
+        let mut period = keyed(r#"["a","b"]"#);
+        period.batch.options.unique = Some(Unique {
+            period_ms: Some(0),
+            ..Unique::default()
+        });
+        assert_eq!(period.check(), Err(InvalidBatch::KeyPeriod));
+        assert_eq!(period.batch.check(), Err(InvalidBatch::KeysMissing));
+    }
+}

@@ -1,0 +1,81 @@
+//! How the deduplication keys of a submit are meant.
+
+use gristmill_model::limits::KEY_PERIOD_MS_MAX;
+use gristmill_model::{KeyScope, OnDuplicate, Unique};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use crate::caller::{Caller, QueueScope};
+use crate::error::ApiError;
+
+/// Among which jobs a key stands for one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyScopeName {
+    /// Those of the same kind, on whatever queue. Not with a token that reaches some queues only.
+    Kind,
+    /// Those on the same queue, of whatever kind.
+    Queue,
+}
+
+/// What becomes of a job whose key another job has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnDuplicateName {
+    /// It is left out; the other one stands for it, with the higher priority of the two.
+    Skip,
+    /// It takes the place of the other one, which is cancelled.
+    Replace,
+    /// It runs once more after the other one, where that runs, has completed; otherwise it is left out.
+    Rerun,
+    /// The whole submit is refused.
+    Reject,
+}
+
+/// How keys are meant. What is left out is as by default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct UniqueOptions {
+    /// Among which jobs; `kind` by default.
+    scope: Option<KeyScopeName>,
+    /// What becomes of duplicates; `skip` by default.
+    on_duplicate: Option<OnDuplicateName>,
+    /// A job keeps its key until it is over, and at least for so many milliseconds from its submission.
+    #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
+    period_ms: Option<u64>,
+}
+
+impl UniqueOptions {
+    /// As a batch has them. A key of a kind could reach jobs on queues that the caller does not.
+    pub fn check(&self, caller: &Caller) -> Result<Unique, ApiError> {
+        let scope = match self.scope {
+            None | Some(KeyScopeName::Kind) => KeyScope::Kind,
+            Some(KeyScopeName::Queue) => KeyScope::Queue,
+        };
+        if scope == KeyScope::Kind && caller.queues != QueueScope::All {
+            return Err(ApiError::forbidden(
+                "the keys are those of a kind, on all queues, and the token reaches some queues only",
+                "give `unique` with the scope `queue`",
+            ));
+        }
+        if let Some(period_ms) = self
+            .period_ms
+            .filter(|period_ms| !(1..=KEY_PERIOD_MS_MAX).contains(period_ms))
+        {
+            return Err(ApiError::invalid(
+                format!("`unique.period_ms` is {period_ms}"),
+                format!("give 1 to {KEY_PERIOD_MS_MAX}"),
+            ));
+        }
+        Ok(Unique {
+            scope,
+            on_duplicate: match self.on_duplicate {
+                None | Some(OnDuplicateName::Skip) => OnDuplicate::Skip,
+                Some(OnDuplicateName::Replace) => OnDuplicate::Replace,
+                Some(OnDuplicateName::Rerun) => OnDuplicate::Rerun,
+                Some(OnDuplicateName::Reject) => OnDuplicate::Reject,
+            },
+            period_ms: self.period_ms,
+        })
+    }
+}

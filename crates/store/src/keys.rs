@@ -1,0 +1,297 @@
+//! Deduplication: what becomes of jobs whose keys other jobs have. The stores find out who has which key, and carry out
+//! what is planned here.
+
+use std::collections::{BTreeMap, HashMap};
+
+use gristmill_model::{
+    BatchId, BatchOptions, JobId, KeyScope, KeyedBatch, NewBatch, OnDuplicate, PackedArray, PackedBuilder,
+    PackedError, Positions, Rejected,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::StoreError;
+use crate::lanes::Lanes;
+
+/// What became of a batch whose jobs have keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubmittedJobs {
+    /// The batch of those that were stored; `None` where others stand for all of them.
+    pub batch: Option<BatchId>,
+    /// How many were stored. Their positions count from 0, in the order in which they were submitted.
+    pub count: u32,
+    /// What each submitted job became, or the job that stands for it, in order.
+    pub jobs: Vec<JobId>,
+}
+
+/// Who has a key: a job that is open, or whose period is not over.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Owner {
+    pub job: JobId,
+    pub open: bool,
+}
+
+/// What runs once more after the job that has its key has completed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Rerun {
+    kind: String,
+    queue: String,
+    payload: PackedArray,
+    options: BatchOptions,
+}
+
+/// A [`Rerun`], as it is stored with the key of a job that runs.
+#[derive(Debug)]
+pub(crate) struct PlannedRerun {
+    pub key: String,
+    pub owner: JobId,
+    pub rerun: Rerun,
+}
+
+/// What becomes of one submitted job.
+#[derive(Debug, Clone, Copy)]
+enum Target {
+    /// It is stored.
+    Stored,
+    /// A later one of its batch has the same key.
+    Later(u32),
+    /// Another one stands for it.
+    Owner(JobId),
+}
+
+/// What becomes of the jobs of a batch.
+#[derive(Debug)]
+pub(crate) struct KeyPlan {
+    targets: Vec<Target>,
+    /// Which are stored, by their place in the batch.
+    stored: Positions,
+    /// Who makes room.
+    pub replaced: BTreeMap<BatchId, Positions>,
+    /// The keys of those.
+    pub replaced_keys: Vec<String>,
+    /// Who stands for others.
+    pub skipped: BTreeMap<BatchId, Positions>,
+    pub reruns: Vec<PlannedRerun>,
+}
+
+/// The number of what a key belongs to: the first lane of its kind or queue. Lanes are never deleted.
+pub(crate) fn scope_id(lanes: &Lanes, scope: KeyScope, batch: &NewBatch) -> Option<i64> {
+    match scope {
+        KeyScope::Kind => lanes.first_of_kind(&batch.kind).map(|lane| lane * 2),
+        KeyScope::Queue => lanes.first_of_queue(&batch.queue).map(|lane| lane * 2 + 1),
+    }
+}
+
+/// The keys of a batch that are looked for: of those that stand there more than once the last one, and none of a job
+/// that is dead from the start.
+pub(crate) struct Wanted<'k> {
+    /// The place of each key.
+    pub last: HashMap<&'k str, u32>,
+    keys: Vec<Option<&'k str>>,
+}
+
+impl<'k> Wanted<'k> {
+    pub fn new(batch: &KeyedBatch, keys: &'k [Option<String>]) -> Result<Self, StoreError> {
+        let mut keys: Vec<Option<&str>> = keys.iter().map(Option::as_deref).collect();
+        for rejected in &batch.batch.rejected {
+            keys[rejected.position as usize] = None;
+        }
+        let mut last = HashMap::with_capacity(keys.len());
+        for (key, index) in keys.iter().zip(0..) {
+            if let Some(key) = key
+                && last.insert(*key, index).is_some()
+                && batch.unique().on_duplicate == OnDuplicate::Reject
+            {
+                return Err(StoreError::DuplicateKey {
+                    key: (*key).to_owned(),
+                    owner: None,
+                });
+            }
+        }
+        Ok(Wanted { last, keys })
+    }
+}
+
+impl KeyPlan {
+    /// What becomes of the jobs of `batch`, where some of their keys have owners, by place. `running` tells of owners
+    /// that run.
+    pub fn of(
+        batch: &KeyedBatch,
+        wanted: &Wanted<'_>,
+        owners: &HashMap<u32, Owner>,
+        running: &HashMap<BatchId, Positions>,
+    ) -> Result<KeyPlan, StoreError> {
+        let mut plan = KeyPlan {
+            targets: Vec::with_capacity(wanted.keys.len()),
+            stored: Positions::new(),
+            replaced: BTreeMap::new(),
+            replaced_keys: Vec::new(),
+            skipped: BTreeMap::new(),
+            reruns: Vec::new(),
+        };
+        for (key, index) in wanted.keys.iter().zip(0..) {
+            let target = match key {
+                None => Target::Stored,
+                Some(key) => match (wanted.last[key], owners.get(&index)) {
+                    (last, _) if last != index => Target::Later(last),
+                    (_, None) => Target::Stored,
+                    (_, Some(owner)) => plan.meet(batch, key, index, *owner, running)?,
+                },
+            };
+            if matches!(target, Target::Stored) {
+                plan.stored.insert(index);
+            }
+            plan.targets.push(target);
+        }
+        Ok(plan)
+    }
+
+    fn meet(
+        &mut self,
+        batch: &KeyedBatch,
+        key: &str,
+        index: u32,
+        owner: Owner,
+        running: &HashMap<BatchId, Positions>,
+    ) -> Result<Target, StoreError> {
+        let JobId { batch: of, position } = owner.job;
+        match batch.unique().on_duplicate {
+            OnDuplicate::Reject => {
+                return Err(StoreError::DuplicateKey {
+                    key: key.to_owned(),
+                    owner: Some(owner.job),
+                });
+            }
+            OnDuplicate::Replace if owner.open => {
+                self.replaced.entry(of).or_default().insert(position);
+                self.replaced_keys.push(key.to_owned());
+                return Ok(Target::Stored);
+            }
+            OnDuplicate::Rerun if running.get(&of).is_some_and(|running| running.contains(position)) => {
+                self.reruns.push(PlannedRerun {
+                    key: key.to_owned(),
+                    owner: owner.job,
+                    rerun: Rerun {
+                        kind: batch.batch.kind.clone(),
+                        queue: batch.batch.queue.clone(),
+                        payload: batch.batch.payloads.select(&Positions::from(index..index + 1)),
+                        options: batch.batch.options.clone(),
+                    },
+                });
+            }
+            OnDuplicate::Skip | OnDuplicate::Replace | OnDuplicate::Rerun => {
+                if owner.open {
+                    self.skipped.entry(of).or_default().insert(position);
+                }
+            }
+        }
+        Ok(Target::Owner(owner.job))
+    }
+
+    /// What is stored; `None` where that is nothing. Of the keys, those that hold.
+    pub fn stored(&self, batch: &KeyedBatch) -> Result<Option<KeyedBatch>, StoreError> {
+        if self.stored.is_empty() {
+            return Ok(None);
+        }
+        let NewBatch {
+            payloads, rejected, ..
+        } = &batch.batch;
+        let kept = |rejected: &Rejected| Rejected {
+            position: place_of(&self.stored, rejected.position),
+            ..rejected.clone()
+        };
+        let rejected: Vec<Rejected> = rejected.iter().map(kept).collect();
+        let mut keys = batch.keys.select(&self.stored);
+        if !rejected.is_empty() {
+            let dead: Positions = rejected.iter().map(|rejected| rejected.position).collect();
+            keys = without(&keys, &dead)?;
+        }
+        Ok(Some(KeyedBatch {
+            batch: NewBatch {
+                payloads: payloads.select(&self.stored),
+                rejected,
+                ..batch.batch.clone()
+            },
+            keys,
+        }))
+    }
+
+    /// What the caller is told, where those that were stored are in this batch.
+    pub fn answer(&self, batch: Option<BatchId>) -> SubmittedJobs {
+        let mut jobs: Vec<JobId> = Vec::with_capacity(self.targets.len());
+        let unknown = JobId {
+            batch: BatchId(0),
+            position: 0,
+        };
+        let mut position = 0;
+        for target in &self.targets {
+            jobs.push(match (target, batch) {
+                (Target::Stored, Some(batch)) => {
+                    position += 1;
+                    JobId {
+                        batch,
+                        position: position - 1,
+                    }
+                }
+                (Target::Owner(job), _) => *job,
+                (Target::Later(_) | Target::Stored, _) => unknown,
+            });
+        }
+        for (index, target) in self.targets.iter().enumerate() {
+            if let Target::Later(last) = target {
+                jobs[index] = jobs[*last as usize];
+            }
+        }
+        SubmittedJobs {
+            batch,
+            count: self.stored.len(),
+            jobs,
+        }
+    }
+}
+
+/// How many of `positions` stand before `position`.
+fn place_of(positions: &Positions, position: u32) -> u32 {
+    let before = positions
+        .ranges()
+        .iter()
+        .take_while(|range| range.start < position);
+    before.map(|range| range.end.min(position) - range.start).sum()
+}
+
+/// Keys of which some do not hold.
+fn without(keys: &PackedArray, positions: &Positions) -> Result<PackedArray, PackedError> {
+    let mut builder = PackedBuilder::new();
+    for (key, index) in keys.items().zip(0..) {
+        builder.push(if positions.contains(index) { "null" } else { key })?;
+    }
+    Ok(builder.finish())
+}
+
+/// What runs once more, packed by kind, queue and options. `reruns` are keys and [`Rerun`]s as they were stored.
+pub(crate) fn reruns(reruns: &[(String, String)]) -> Result<Vec<KeyedBatch>, StoreError> {
+    let mut packed: BTreeMap<(String, String, String), (BatchOptions, PackedBuilder, PackedBuilder)> =
+        BTreeMap::new();
+    for (key, text) in reruns {
+        let damaged = |error: serde_json::Error| {
+            StoreError::Database(format!("what is to run again cannot be read: {error}"))
+        };
+        let rerun: Rerun = serde_json::from_str(text).map_err(damaged)?;
+        let options = serde_json::to_string(&rerun.options).map_err(damaged)?;
+        let (_, payloads, keys) = packed
+            .entry((rerun.kind, rerun.queue, options))
+            .or_insert_with(|| (rerun.options, PackedBuilder::new(), PackedBuilder::new()));
+        payloads.extend(&rerun.payload);
+        keys.push_value(key)?;
+    }
+    let batches = packed
+        .into_iter()
+        .map(|((kind, queue, _), (options, payloads, keys))| KeyedBatch {
+            batch: NewBatch {
+                queue,
+                options,
+                ..NewBatch::new(kind, payloads.finish())
+            },
+            keys: keys.finish(),
+        });
+    Ok(batches.collect())
+}
