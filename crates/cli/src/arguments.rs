@@ -15,6 +15,7 @@ use crate::exit::EXIT_STATUS_HELP;
 use crate::fleet_arguments::{AgentArguments, ServeArguments, TokenArguments};
 use crate::history::HistoryArguments;
 use crate::input::Format;
+use crate::key_arguments::KeyArguments;
 use crate::memory_arguments::{
     AskArguments, IngestArguments, McpArguments, MemoryArguments, RecallArguments,
 };
@@ -291,6 +292,7 @@ const SUBMIT_HELP: &str = "\
 Examples:
   gristmill submit resize '{\"file\":\"a.png\"}' '{\"file\":\"b.png\"}'
   gristmill submit resize --input images.csv --delay 5m --retries 3
+  gristmill submit resize --input images.csv --key-field file --on-duplicate replace
   gristmill worker resize.py --kind resize --drain
 
 Exit status: 0 if all jobs are submitted; 1 if some were submitted as failed, because their item
@@ -326,6 +328,9 @@ pub struct SubmitArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub retry: RetryArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub key: KeyArguments,
     /// Jobs in a batch
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=BATCH_JOBS_MAX as i64))]
     pub batch: u32,

@@ -15,6 +15,7 @@ mod history;
 pub mod input;
 mod interrupt;
 mod jobs;
+mod key_arguments;
 mod memory;
 pub mod memory_arguments;
 mod open_store;

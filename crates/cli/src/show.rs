@@ -49,6 +49,7 @@ fn describe(details: &JobDetails) -> String {
         details.duration_us.map(|us| show_microseconds(f64::from(us))),
     );
     add("worker", details.worker.as_ref().map(ToString::to_string));
+    add("key", details.key.clone());
     add("priority", (row.priority != 0).then(|| row.priority.to_string()));
     add(
         "timeout",

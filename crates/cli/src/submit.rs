@@ -6,7 +6,9 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use gristmill_batching::BatchStats;
 use gristmill_model::batch::check_name;
-use gristmill_model::{BatchId, BatchOptions, Clock, NewBatch, PackedBuilder, PackedError, SystemClock};
+use gristmill_model::{
+    BatchId, BatchOptions, Clock, JobId, KeyedBatch, NewBatch, PackedBuilder, PackedError, SystemClock,
+};
 use gristmill_store::Store;
 use serde_json::json;
 
@@ -21,6 +23,53 @@ use crate::span::show_count;
 struct Submitted {
     batches: Vec<(BatchId, u32)>,
     rejected: u64,
+    /// The jobs that stand for those that were given, where they have keys.
+    jobs: Vec<JobId>,
+}
+
+impl Submitted {
+    /// Submits batches, with keys where there are such.
+    async fn add(
+        &mut self,
+        arguments: &SubmitArguments,
+        store: &Arc<dyn Store>,
+        batches: Vec<NewBatch>,
+    ) -> anyhow::Result<()> {
+        let Some(unique) = arguments.key.unique() else {
+            let counts: Vec<u32> = batches.iter().map(|batch| batch.payloads.count()).collect();
+            let ids = store.submit(batches, None).await?;
+            self.batches.extend(ids.into_iter().zip(counts));
+            return Ok(());
+        };
+        let mut given = arguments.key.keys.iter();
+        let mut keyed = Vec::with_capacity(batches.len());
+        for batch in batches {
+            let mut keys = PackedBuilder::new();
+            for payload in batch.payloads.items() {
+                match &arguments.key.key_field {
+                    Some(field) => keys.push_value(&key_in(payload, field))?,
+                    None => keys.push_value(&given.next())?,
+                }
+            }
+            keyed.push(KeyedBatch::new(batch, keys.finish(), unique));
+        }
+        for submitted in store.submit_keyed(keyed).await? {
+            self.batches
+                .extend(submitted.batch.map(|batch| (batch, submitted.count)));
+            self.jobs.extend(submitted.jobs);
+        }
+        Ok(())
+    }
+}
+
+/// A payload's key: a text or a number in this field.
+fn key_in(payload: &str, field: &str) -> Option<String> {
+    let payload: serde_json::Value = serde_json::from_str(payload).ok()?;
+    match payload.get(field)? {
+        serde_json::Value::String(text) => Some(text.clone()),
+        serde_json::Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
 }
 
 /// Runs the command.
@@ -84,18 +133,22 @@ async fn submit_payloads(arguments: &SubmitArguments, options: BatchOptions) -> 
     if builder.count() > 0 {
         batches.push(builder.finish());
     }
-    let counts: Vec<u32> = batches.iter().map(|payloads| payloads.count()).collect();
+    let keys = arguments.key.keys.len();
+    if keys > 0 && keys != arguments.payloads.len() {
+        bail!(
+            "there are {keys} keys for {} payloads: give --key once for each payload",
+            arguments.payloads.len()
+        );
+    }
     let store = arguments.store.open_or_create().await?;
     let batches = batches
         .into_iter()
         .map(|payloads| new_batch(arguments, &options, payloads))
         .collect();
-    let ids = store.submit(batches, None).await?;
+    let mut submitted = Submitted::default();
+    submitted.add(arguments, &store, batches).await?;
     store.close().await?;
-    Ok(Submitted {
-        batches: ids.into_iter().zip(counts).collect(),
-        rejected: 0,
-    })
+    Ok(submitted)
 }
 
 /// A file's items, batch by batch.
@@ -114,16 +167,13 @@ async fn submit_file(
     let mut hops = BatchStats::default();
     let result = async {
         while let Some(batch) = tokio::task::block_in_place(|| reader.next_batch())? {
-            let count = batch.payloads.count();
-            hops.record("submit", count as usize, batch.end_reason);
+            hops.record("submit", batch.payloads.count() as usize, batch.end_reason);
             submitted.rejected += batch.rejected.len() as u64;
             let new = NewBatch {
                 rejected: batch.rejected,
                 ..new_batch(arguments, &options, batch.payloads)
             };
-            for id in store.submit(vec![new], None).await? {
-                submitted.batches.push((id, count));
-            }
+            submitted.add(arguments, &store, vec![new]).await?;
         }
         anyhow::Ok(())
     }
@@ -132,7 +182,7 @@ async fn submit_file(
     store.close().await?;
     let jobs: u64 = submitted.batches.iter().map(|(_, count)| u64::from(*count)).sum();
     result.with_context(|| format!("stopped after {} jobs were submitted", show_count(jobs)))?;
-    if jobs == 0 {
+    if jobs == 0 && submitted.jobs.is_empty() {
         bail!("{} has no items", input.name());
     }
     Ok(submitted)
@@ -142,15 +192,26 @@ fn tell(arguments: &SubmitArguments, submitted: &Submitted) -> anyhow::Result<()
     let jobs: u64 = submitted.batches.iter().map(|(_, count)| u64::from(*count)).sum();
     let first = submitted.batches.first().map_or(0, |(batch, _)| batch.0);
     let last = submitted.batches.last().map_or(0, |(batch, _)| batch.0);
+    let duplicates = (submitted.jobs.len() as u64).saturating_sub(jobs);
     if arguments.json {
-        let summary = json!({
+        let mut summary = json!({
             "jobs": jobs,
             "rejected": submitted.rejected,
             "batches": submitted.batches.iter().map(|(batch, count)| json!({"batch": batch, "jobs": count})).collect::<Vec<_>>(),
         });
+        if arguments.key.unique().is_some() {
+            summary["duplicates"] = json!(duplicates);
+            summary["ids"] = json!(submitted.jobs.iter().map(ToString::to_string).collect::<Vec<_>>());
+        }
         return Ok(print_line(&summary.to_string())?);
     }
     match submitted.batches.as_slice() {
+        _ if (1..=20).contains(&submitted.jobs.len()) => {
+            for job in &submitted.jobs {
+                print_line(&job.to_string())?;
+            }
+        }
+        [] => {}
         // Few jobs are named, so that they can be asked for.
         [(batch, count)] if *count <= 20 => {
             for position in 0..*count {
@@ -166,6 +227,12 @@ fn tell(arguments: &SubmitArguments, submitted: &Submitted) -> anyhow::Result<()
             show_count(jobs),
             submitted.batches.len()
         ))?,
+    }
+    if duplicates > 0 {
+        eprintln!(
+            "{} of them are duplicates: other jobs stand for them",
+            show_count(duplicates)
+        );
     }
     if submitted.rejected > 0 {
         eprintln!(

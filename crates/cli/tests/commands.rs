@@ -9,6 +9,7 @@ use workspace::{Workspace, json_lines, numbers};
 on_each_store! {
     jobs_are_submitted_listed_run_and_shown,
     a_file_is_submitted_in_batches_and_its_bad_lines_are_told,
+    jobs_with_keys_are_submitted_once,
     delayed_and_expiring_jobs_say_when,
     a_worker_ends_what_runs_when_it_is_interrupted,
     old_batches_are_pruned_once_they_are_told,
@@ -96,6 +97,26 @@ fn a_file_is_submitted_in_batches_and_its_bad_lines_are_told(new_workspace: fn()
     );
     let error = workspace.run("cancel").error();
     assert!(error.contains("or --all"), "{error}");
+}
+
+fn jobs_with_keys_are_submitted_once(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
+    let submit = |arguments: &str| workspace.run(&format!("submit page {arguments}"));
+    assert_eq!(submit("1 2 --key a --key b").expect(0), "1:0\n1:1\n");
+    assert_eq!(submit("3 4 --key b --key c").expect(0), "1:1\n2:0\n");
+    let refused = submit("5 --key c --on-duplicate reject").error();
+    assert!(refused.contains("`c`") && refused.contains("2:0"), "{refused}");
+    submit("5 6 --key d").error();
+    workspace.write(
+        "pages.jsonl",
+        "{\"url\":\"x\"}\n{\"url\":\"y\"}\n{\"url\":\"x\"}\n{}\n",
+    );
+    let summary = submit("--input pages.jsonl --key-field url --on-duplicate replace --json").expect(0);
+    let summary = json_lines(&summary).remove(0);
+    assert_eq!((&summary["jobs"], &summary["duplicates"]), (&json!(3), &json!(1)));
+    assert_eq!(summary["ids"][0], summary["ids"][2]);
+    let shown = workspace.run("show 2:0 --json").expect(0);
+    assert_eq!(json_lines(&shown)[0]["key"], "c");
 }
 
 fn delayed_and_expiring_jobs_say_when(new_workspace: fn() -> Workspace) {

@@ -24,6 +24,7 @@ pub mod stats;
 pub mod submit;
 pub mod submit_options;
 pub mod submit_stream;
+pub mod unique;
 pub mod workers;
 
 use gristmill_model::{BatchId, WorkerId};

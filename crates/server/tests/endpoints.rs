@@ -662,3 +662,53 @@ async fn schedules_are_put_shown_changed_and_deleted() {
     assert_eq!(gone.status, StatusCode::NO_CONTENT);
     assert_eq!(api.get("/schedules/nightly").await.status, StatusCode::NOT_FOUND);
 }
+
+/// Jobs with keys are stored once; the answer tells which job stands for each.
+#[tokio::test]
+async fn jobs_with_keys_are_submitted_once() {
+    let api = Api::new().await;
+    let first = api
+        .post("/jobs", &json!({"kind": "a", "payload": 1, "key": "one"}))
+        .await
+        .json();
+    let id = first["ids"][0].as_str().unwrap().to_owned();
+    assert_eq!((&first["jobs"], &first["first"]), (&json!(1), &json!(id)));
+    let second = api
+        .post(
+            "/jobs",
+            &json!({"kind": "a", "payloads": [1, 2, 3], "keys": ["one", null, "three"]}),
+        )
+        .await
+        .json();
+    let batch = &second["batches"][0]["batch"];
+    assert_eq!(second["jobs"], 2);
+    assert_eq!(
+        second["ids"],
+        json!([id, format!("{batch}:0"), format!("{batch}:1")])
+    );
+    let none = api
+        .post("/jobs", &json!({"kind": "a", "payload": 1, "key": "three"}))
+        .await
+        .json();
+    assert_eq!((&none["jobs"], none.get("first")), (&json!(0), None));
+    let job = api.get(&format!("/jobs/{id}")).await.json();
+    assert_eq!(job["key"], "one");
+
+    let reject = json!({"kind": "a", "payload": 1, "key": "one", "unique": {"on_duplicate": "reject"}});
+    let refused = api.post("/jobs", &reject).await;
+    assert_eq!(
+        (refused.status, &refused.json()["code"]),
+        (StatusCode::CONFLICT, &json!("duplicate_key"))
+    );
+    for wrong in [
+        json!({"kind": "a", "payload": 1, "keys": ["x"]}),
+        json!({"kind": "a", "payloads": [1, 2], "keys": ["x"]}),
+        json!({"kind": "a", "payload": 1, "key": ""}),
+        json!({"kind": "a", "payload": 1, "unique": {}}),
+        json!({"kind": "a", "payload": 1, "key": "x", "unique": {"period_ms": 0}}),
+        json!({"kind": "a", "payload": 1, "key": "x", "unique": {"on_duplicate": "wild"}}),
+    ] {
+        assert_eq!(api.post("/jobs", &wrong).await.status, StatusCode::BAD_REQUEST);
+    }
+    assert_eq!(jobs_stored(&api).await, 3);
+}

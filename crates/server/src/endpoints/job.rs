@@ -51,6 +51,9 @@ pub struct JobView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     value: Option<Box<RawValue>>,
+    /// Its deduplication key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
     /// How long its last attempt took. Microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     duration_us: Option<u32>,
@@ -85,6 +88,7 @@ impl From<JobDetails> for JobView {
             summary: details.row.into(),
             payload: details.payload,
             value: details.value,
+            key: details.key,
             duration_us: details.duration_us,
             worker: details.worker.map(|worker| worker.to_string()),
             log: details.log,

@@ -5,12 +5,13 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use gristmill_model::batch::DEFAULT_QUEUE;
 use gristmill_model::limits::BATCH_BYTES_TARGET;
-use gristmill_model::{BatchOptions, NewBatch, PackedBuilder, PackedError};
+use gristmill_model::{BatchOptions, KeyedBatch, NewBatch, PackedBuilder, PackedError, Unique};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::submit_options::{RetryOptions, SubmitOptions, check_names};
+use super::unique::UniqueOptions;
 use crate::app::App;
 use crate::body::{JsonBody, NoQuery, Query};
 use crate::caller::Caller;
@@ -61,6 +62,17 @@ pub struct SubmitRequest<'a> {
     /// When a failed job is tried again.
     #[serde(default)]
     retry: Option<RetryOptions>,
+    /// With `payload`: the job's deduplication key, which no other job may have at the same time.
+    #[serde(default)]
+    #[schema(min_length = 1, max_length = 200)]
+    key: Option<String>,
+    /// With `payloads`: one deduplication key a job, or null.
+    #[serde(default)]
+    #[schema(min_items = 1, max_items = 100_000)]
+    keys: Option<Vec<Option<String>>>,
+    /// How the keys are meant.
+    #[serde(default)]
+    unique: Option<UniqueOptions>,
 }
 
 /// One batch of a submit. Its jobs are `batch:0` to `batch:(count - 1)`, in the order of the payloads.
@@ -81,9 +93,14 @@ pub struct Submitted {
     pub jobs: u64,
     /// The id of the first of them.
     #[schema(example = "42:0")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub first: String,
     /// The batches that they are in, in order.
     pub batches: Vec<SubmittedBatch>,
+    /// Where jobs were submitted with keys: the id of each, or of the job that stands for it, in order. (`jobs`, `first`
+    /// and `batches` tell of those that were stored.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ids: Option<Vec<String>>,
 }
 
 /// Cuts checked payloads into batches.
@@ -95,6 +112,15 @@ pub struct BatchCutter {
     builder: PackedBuilder,
     batches: Vec<NewBatch>,
     jobs: usize,
+    keys: Option<Keys>,
+}
+
+/// The keys of a submit's jobs.
+#[derive(Debug)]
+struct Keys {
+    unique: Unique,
+    /// One a job, in order.
+    all: std::vec::IntoIter<Option<String>>,
 }
 
 impl BatchCutter {
@@ -108,7 +134,16 @@ impl BatchCutter {
             builder,
             batches: Vec::new(),
             jobs: 0,
+            keys: None,
         }
+    }
+
+    /// Gives the jobs keys, one each in their order.
+    pub fn set_keys(&mut self, keys: Vec<Option<String>>, unique: Unique) {
+        self.keys = Some(Keys {
+            unique,
+            all: keys.into_iter(),
+        });
     }
 
     /// Adds one payload; `place` says where it stands in the request.
@@ -156,6 +191,11 @@ impl BatchCutter {
         if self.builder.count() > 0 {
             self.cut();
         }
+        if let Some(keys) = self.keys.take()
+            && !self.batches.is_empty()
+        {
+            return keys.submit(self.batches, app).await;
+        }
         let jobs = self.jobs as u64;
         let counts: Vec<u32> = self.batches.iter().map(|batch| batch.payloads.count()).collect();
         let batches: Vec<SubmittedBatch> = match (self.batches.len(), jobs) {
@@ -193,6 +233,43 @@ impl BatchCutter {
             jobs,
             first: first.unwrap_or_default(),
             batches,
+            ids: None,
+        })
+    }
+}
+
+impl Keys {
+    /// Submits batches whose jobs have these keys.
+    async fn submit(mut self, batches: Vec<NewBatch>, app: &App) -> Result<Submitted, ApiError> {
+        let mut keyed = Vec::with_capacity(batches.len());
+        for batch in batches {
+            let mut keys = PackedBuilder::new();
+            for key in self.all.by_ref().take(batch.payloads.count() as usize) {
+                keys.push_value(&key)
+                    .map_err(|error| ApiError::invalid(error.to_string(), "correct the keys"))?;
+            }
+            keyed.push(KeyedBatch::new(batch, keys.finish(), self.unique));
+        }
+        let submitted = app.engine.submit_keyed(keyed).await?;
+        let stored = submitted.iter().filter_map(|submitted| {
+            Some(SubmittedBatch {
+                batch: submitted.batch?.0,
+                first_position: 0,
+                count: submitted.count,
+            })
+        });
+        let batches: Vec<SubmittedBatch> = stored.collect();
+        let jobs = batches.iter().map(|batch| u64::from(batch.count)).sum();
+        app.metrics.submitted(jobs);
+        let ids = submitted.iter().flat_map(|submitted| &submitted.jobs);
+        Ok(Submitted {
+            jobs,
+            first: batches
+                .first()
+                .map(|first| format!("{}:0", first.batch))
+                .unwrap_or_default(),
+            batches,
+            ids: Some(ids.map(ToString::to_string).collect()),
         })
     }
 }
@@ -230,6 +307,15 @@ pub async fn submit(
         retry: request.retry,
     };
     let mut cutter = BatchCutter::new(request.kind, queue, options.check(app.clock().now())?);
+    let many = request.payloads.as_ref().map(Vec::len);
+    if let Some(keys) = keys_of(request.key, request.keys, many)? {
+        cutter.set_keys(keys, request.unique.unwrap_or_default().check(&caller)?);
+    } else if request.unique.is_some() {
+        return Err(ApiError::invalid(
+            "`unique` says how keys are meant, and there are none",
+            "give `key` with `payload`, or `keys` with `payloads`",
+        ));
+    }
     match (request.payload, request.payloads) {
         (Some(payload), None) => cutter.push(payload.get(), |_| "`payload`".to_owned())?,
         (None, Some(payloads)) => {
@@ -245,4 +331,25 @@ pub async fn submit(
         }
     }
     Ok((StatusCode::CREATED, Json(cutter.submit(&app).await?)))
+}
+
+/// The keys of a request's jobs, of which there are `many`, where they are many.
+fn keys_of(
+    key: Option<String>,
+    keys: Option<Vec<Option<String>>>,
+    many: Option<usize>,
+) -> Result<Option<Vec<Option<String>>>, ApiError> {
+    match (key, keys, many) {
+        (None, None, _) => Ok(None),
+        (Some(key), None, None) => Ok(Some(vec![Some(key)])),
+        (None, Some(keys), Some(jobs)) if keys.len() == jobs => Ok(Some(keys)),
+        (None, Some(keys), Some(jobs)) => Err(ApiError::invalid(
+            format!("there are {} `keys` for {jobs} `payloads`", keys.len()),
+            "give one key a payload, or null",
+        )),
+        _ => Err(ApiError::invalid(
+            "`key` belongs to `payload`, and `keys` to `payloads`",
+            "give `key` for one job, or `keys` (a list) for many",
+        )),
+    }
 }

@@ -2,14 +2,14 @@
 
 use gristmill_model::limits::KEY_PERIOD_MS_MAX;
 use gristmill_model::{KeyScope, OnDuplicate, Unique};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::caller::{Caller, QueueScope};
 use crate::error::ApiError;
 
 /// Among which jobs a key stands for one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyScopeName {
     /// Those of the same kind, on whatever queue. Not with a token that reaches some queues only.
@@ -19,7 +19,7 @@ pub enum KeyScopeName {
 }
 
 /// What becomes of a job whose key another job has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnDuplicateName {
     /// It is left out; the other one stands for it, with the higher priority of the two.
@@ -33,7 +33,7 @@ pub enum OnDuplicateName {
 }
 
 /// How keys are meant. What is left out is as by default.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct UniqueOptions {
     /// Among which jobs; `kind` by default.
