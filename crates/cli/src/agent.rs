@@ -5,14 +5,13 @@ use std::sync::Arc;
 use anyhow::Context;
 use gristmill_agent::{AgentToken, HttpSource, HttpSourceOptions, agent_settings};
 use gristmill_engine::WorkerSettings;
-use gristmill_model::batch::check_name;
 use gristmill_model::{SplitMix64, SystemClock};
 use gristmill_worker::Worker;
 
 use crate::exit::Exit;
 use crate::fleet_arguments::AgentArguments;
 use crate::interrupt::Interrupt;
-use crate::working::{Committed, Scripts, tell, until_done};
+use crate::working::{Committed, Handlers, tell, until_done};
 
 /// The environment's variable that holds the token: it would be seen by everybody among the arguments.
 const TOKEN_VARIABLE: &str = "AGENT_TOKEN";
@@ -20,9 +19,6 @@ const TOKEN_VARIABLE: &str = "AGENT_TOKEN";
 /// Runs the command.
 pub async fn agent(arguments: AgentArguments) -> anyhow::Result<Exit> {
     let mut interrupt = Interrupt::listen()?;
-    for queue in &arguments.queues {
-        check_name("queue", queue)?;
-    }
     let token = match &arguments.token_file {
         Some(path) => Some(AgentToken::from_file(path)?),
         None => std::env::var(TOKEN_VARIABLE)
@@ -50,16 +46,13 @@ pub async fn agent(arguments: AgentArguments) -> anyhow::Result<Exit> {
     } else {
         arguments.concurrency.processes()
     };
-    let scripts = Scripts::start(&arguments.scripts, &arguments.kinds, processes).await?;
+    let extracting = arguments.extractor.extracting().await?;
+    let handlers =
+        Handlers::of_scripts(&arguments.scripts, &arguments.kinds, &arguments.queues, processes).await?;
+    let handlers = handlers.with_extractions(extracting)?;
     let settings = WorkerSettings {
         until_empty: arguments.drain,
-        concurrency: scripts.concurrency(),
-        queues: arguments
-            .queues
-            .iter()
-            .map(|queue| queue.as_str().into())
-            .collect(),
-        ..WorkerSettings::default()
+        ..handlers.settings()
     };
     let settings = agent_settings(settings, one_at_a_time);
     let committed = Arc::new(Committed::default());
@@ -69,7 +62,7 @@ pub async fn agent(arguments: AgentArguments) -> anyhow::Result<Exit> {
         committed.clone(),
         Arc::new(SystemClock),
     );
-    for (kind, handler) in scripts.handlers {
+    for (kind, handler) in handlers.by_kind {
         worker.handle(kind, handler);
     }
     let (stopper, quiet) = (worker.stopper(), arguments.quiet);

@@ -19,6 +19,7 @@ use crate::key_arguments::KeyArguments;
 use crate::memory_arguments::{
     AskArguments, IngestArguments, McpArguments, MemoryArguments, RecallArguments,
 };
+use crate::model_arguments::ExtractorArguments;
 use crate::schedule_arguments::ScheduleArguments;
 use crate::span::parse_span;
 use crate::store_location::StoreLocation;
@@ -346,24 +347,28 @@ const WORKER_HELP: &str = "\
 Examples:
   gristmill worker resize.py --kind resize
   gristmill worker extract.ts --queue slow --queue default -j 4
-  gristmill worker a.py b.py --kind a --kind b --drain";
+  gristmill worker a.py b.py --kind a --kind b --drain
+  gristmill worker --extractor openai --model gpt-4o-mini --concurrency 64 --store postgresql://jobs@db.example/jobs";
 
 /// `gristmill worker`.
 #[derive(Debug, Args)]
 #[command(after_help = format!("{WORKER_HELP}\n\n{EXIT_STATUS_HELP}"))]
 pub struct WorkerArguments {
     /// The scripts
-    #[arg(required = true, value_name = "SCRIPT")]
+    #[arg(required_unless_present = "extractor", value_name = "SCRIPT")]
     pub scripts: Vec<PathBuf>,
     /// The kind that a script runs, one for each in their order [default: script:FILE]
     #[arg(long = "kind", value_name = "KIND")]
     pub kinds: Vec<String>,
-    /// A queue to take jobs from; may be repeated
+    /// A queue that the scripts take jobs from; may be repeated
     #[arg(long = "queue", value_name = "QUEUE", default_value = gristmill_model::batch::DEFAULT_QUEUE)]
     pub queues: Vec<String>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub concurrency: ConcurrencyArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub extractor: ExtractorArguments,
     /// End when nothing is left to run
     #[arg(long)]
     pub drain: bool,

@@ -11,6 +11,7 @@ use gristmill_server::Role;
 
 use crate::arguments::{ConcurrencyArguments, LeaseArguments, StoreArguments};
 use crate::exit::EXIT_STATUS_HELP;
+use crate::model_arguments::ExtractorArguments;
 use crate::span::parse_span;
 
 /// What a server does beside answering.
@@ -84,6 +85,7 @@ Examples:
   gristmill agent resize.py --kind resize --base-url http://127.0.0.1:8378
   gristmill agent extract.ts --batch 10000 --queue slow -j 4 --base-url https://jobs.example:8378 --token-file token
   AGENT_TOKEN=… BASE_URL=https://jobs.example:8378 BATCH_PULL_SIZE=1000 gristmill agent a.py
+  gristmill agent --extractor openai --concurrency 64 --batch 1000 --base-url https://jobs.example:8378 --token-file token
 
 Without --batch one job is taken, run and reported after the other. The token stands in the environment
 (AGENT_TOKEN) or in a file, which is read again when the token has expired; never among the arguments.";
@@ -93,12 +95,12 @@ Without --batch one job is taken, run and reported after the other. The token st
 #[command(after_help = format!("{AGENT_HELP}\n\n{EXIT_STATUS_HELP}"))]
 pub struct AgentArguments {
     /// The scripts
-    #[arg(required = true, value_name = "SCRIPT")]
+    #[arg(required_unless_present = "extractor", value_name = "SCRIPT")]
     pub scripts: Vec<PathBuf>,
     /// The kind that a script runs, one for each in their order [default: script:FILE]
     #[arg(long = "kind", value_name = "KIND")]
     pub kinds: Vec<String>,
-    /// A queue to take jobs from; may be repeated
+    /// A queue that the scripts take jobs from; may be repeated
     #[arg(long = "queue", value_name = "QUEUE", default_value = DEFAULT_QUEUE)]
     pub queues: Vec<String>,
     /// The server
@@ -127,6 +129,9 @@ pub struct AgentArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub concurrency: ConcurrencyArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub extractor: ExtractorArguments,
     /// End when nothing is left to run
     #[arg(long)]
     pub drain: bool,

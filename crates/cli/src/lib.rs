@@ -18,6 +18,7 @@ mod jobs;
 mod key_arguments;
 mod memory;
 pub mod memory_arguments;
+pub mod model_arguments;
 mod open_store;
 mod output;
 mod progress;

@@ -6,6 +6,6 @@ pub mod ingest;
 mod ingest_progress;
 pub mod manage;
 pub mod mcp;
-mod models;
+pub mod models;
 pub mod recall;
 mod sources;

@@ -1,16 +1,20 @@
 //! The command line of knowledge bases: ingest, recall, ask, manage.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
+use gristmill_memory::Moment;
 use gristmill_memory::ask::{ANSWER_TOKENS_DEFAULT, CONTEXT_TOKENS_DEFAULT};
 use gristmill_memory::limits::{CHUNK_CHARACTERS_DEFAULT, MESSAGES_DEFAULT};
 use gristmill_memory::source::{Format, moment};
-use gristmill_memory::{Moment, Place};
 
+use crate::arguments::LeaseArguments;
+use crate::model_arguments::{CallArguments, EmbedderArguments, ExtractorChoice, ServiceArguments};
 use crate::span::parse_span;
+use crate::store_location::StoreLocation;
 
 /// What `--help` says of the exit statuses of these commands.
 const MEMORY_EXIT_STATUS_HELP: &str = "\
@@ -26,10 +30,10 @@ The key stands in the environment (OPENAI_API_KEY) or in a file that OPENAI_API_
 the arguments. Any service that speaks OpenAI's API will do, as llama.cpp's and Ollama's servers do.";
 
 /// A knowledge base: a file or an address.
-pub fn parse_place(text: &str) -> Result<Place, String> {
+pub fn parse_knowledge(text: &str) -> Result<StoreLocation, String> {
     match text {
         "" => Err("name a file such as kb.db".to_owned()),
-        text => Ok(Place::of(text)),
+        text => StoreLocation::parse(OsStr::new(text)).map_err(|error| error.to_string()),
     }
 }
 
@@ -63,94 +67,12 @@ fn parse_moment(text: &str) -> Result<Moment, String> {
         .ok_or_else(|| "write a time such as 2023-05-01 or 2023-05-01T09:30:00+02:00".to_owned())
 }
 
-/// Who extracts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ExtractorChoice {
-    /// A model behind an OpenAI-compatible service.
-    Openai,
-    /// Rules: no network, the same answer for the same text; weaker than a model.
-    Local,
-}
-
-/// Who makes vectors.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum EmbedderChoice {
-    /// Nobody.
-    None,
-    /// A model of the service.
-    OpenAi(String),
-    /// A static model in a folder.
-    Model2Vec(PathBuf),
-}
-
-/// The model that is asked for vectors where none is named.
-const EMBEDDING_MODEL_DEFAULT: &str = "text-embedding-3-small";
-
-impl FromStr for EmbedderChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once(':').unwrap_or((text, "")) {
-            ("none", "") => Ok(EmbedderChoice::None),
-            ("openai", "") => Ok(EmbedderChoice::OpenAi(EMBEDDING_MODEL_DEFAULT.to_owned())),
-            ("openai", model) => Ok(EmbedderChoice::OpenAi(model.to_owned())),
-            ("model2vec", folder) if !folder.is_empty() => {
-                Ok(EmbedderChoice::Model2Vec(PathBuf::from(folder)))
-            }
-            _ => Err("write none, openai, openai:MODEL or model2vec:FOLDER".to_owned()),
-        }
-    }
-}
-
-/// Which model service is asked.
-#[derive(Debug, Args)]
-pub struct ServiceArguments {
-    /// The model service, up to the version [default: OpenAI's]
-    #[arg(long, value_name = "URL", env = "OPENAI_BASE_URL", hide_env_values = true)]
-    pub base_url: Option<String>,
-    /// The model
-    #[arg(
-        long,
-        value_name = "NAME",
-        env = "OPENAI_MODEL",
-        hide_env_values = true,
-        default_value = "gpt-4o"
-    )]
-    pub model: String,
-    /// How long one model call may take
-    #[arg(long, value_name = "SPAN", default_value = "2m", value_parser = parse_span)]
-    pub timeout: Duration,
-}
-
-/// How vectors are made.
-#[derive(Debug, Args)]
-pub struct EmbedderArguments {
-    /// What makes vectors, by which terms and messages are found by meaning: none, openai, openai:MODEL, or
-    /// model2vec:FOLDER for a static model on this machine
-    #[arg(
-        long,
-        value_name = "EMBEDDER",
-        default_value = "none",
-        env = "GRISTMILL_EMBEDDER",
-        hide_env_values = true
-    )]
-    pub embedder: EmbedderChoice,
-    /// The service of the embedder, where it is not that of the model
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "OPENAI_EMBEDDING_BASE_URL",
-        hide_env_values = true
-    )]
-    pub embedding_base_url: Option<String>,
-}
-
 /// An existing knowledge base.
 #[derive(Debug, Args)]
 pub struct KnowledgeArguments {
-    /// The knowledge base: a file, as `gristmill ingest --into` made it
-    #[arg(value_name = "KB", value_parser = parse_place)]
-    pub knowledge: Place,
+    /// The knowledge base that `gristmill ingest --into` made: a file, or postgresql://user@host/database
+    #[arg(value_name = "KB", value_parser = parse_knowledge)]
+    pub knowledge: StoreLocation,
 }
 
 const INGEST_HELP: &str = "\
@@ -179,9 +101,9 @@ pub struct IngestArguments {
     /// Files and folders; - is standard input, which needs --name
     #[arg(value_name = "SOURCE", required_unless_present_any = ["retry_failed", "embedder"])]
     pub sources: Vec<PathBuf>,
-    /// The knowledge base: a file, made where there is none
-    #[arg(long, value_name = "KB", value_parser = parse_place, env = "GRISTMILL_MEMORY", hide_env_values = true)]
-    pub into: Place,
+    /// The knowledge base: a file, or postgresql://user@host/database; made where there is none
+    #[arg(long, value_name = "KB", value_parser = parse_knowledge, env = "GRISTMILL_MEMORY", hide_env_values = true)]
+    pub into: StoreLocation,
     /// How the sources are written: transcript, vtt, srt, eml, mbox, markdown, text or jsonl [default: as their names
     /// and beginnings say]
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
@@ -198,18 +120,12 @@ pub struct IngestArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub embedder: EmbedderArguments,
-    /// Model calls at once
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=4_096))]
-    pub concurrency: u32,
-    /// Tokens a minute that the service allows, both ways [default: what its answers tell]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub tokens_per_minute: Option<u64>,
-    /// Requests a minute that the service allows [default: what its answers tell]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub requests_per_minute: Option<u64>,
-    /// Tokens of one chunk's extraction at most [default: the service's limit]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
-    pub output_tokens: Option<u32>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub calls: CallArguments,
+    /// Leave the calls to workers and agents that are started with the same --extractor, and wait until there are any
+    #[arg(long, requires = "extractor")]
+    pub calls_elsewhere: bool,
     /// What happens when a chunk cannot be extracted
     #[arg(long, value_enum, default_value_t = OnFailureChoice::Skip)]
     pub on_failure: OnFailureChoice,
@@ -231,9 +147,19 @@ pub struct IngestArguments {
     /// How long a transcript's recording is; its turns are spread over that time
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub duration: Option<Duration>,
-    /// The file of the jobs that the extractions are [default: KB.jobs.db, beside the knowledge base]
-    #[arg(long, value_name = "FILE")]
-    pub store: Option<PathBuf>,
+    /// Where the jobs are that the extractions are: a file or a database, for workers elsewhere one that they reach
+    /// [default: KB.jobs.db beside the knowledge base, or the database that it is in]
+    #[arg(
+        long,
+        value_name = "FILE|URL",
+        env = "GRISTMILL_STORE",
+        hide_env_values = true,
+        value_parser = OsStringValueParser::new().try_map(|text| StoreLocation::parse(&text))
+    )]
+    pub store: Option<StoreLocation>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub lease: LeaseArguments,
     /// Write an event as JSON, one a line, after every commit; - is standard output
     #[arg(long, value_name = "FILE")]
     pub on_batch_committed: Option<PathBuf>,
@@ -460,9 +386,9 @@ pub struct MemoryImportArguments {
     /// The file
     #[arg(value_name = "INDEX")]
     pub index: PathBuf,
-    /// The knowledge base: a file, made where there is none
-    #[arg(long, value_name = "KB", value_parser = parse_place, env = "GRISTMILL_MEMORY", hide_env_values = true)]
-    pub into: Place,
+    /// The knowledge base: a file, or postgresql://user@host/database; made where there is none
+    #[arg(long, value_name = "KB", value_parser = parse_knowledge, env = "GRISTMILL_MEMORY", hide_env_values = true)]
+    pub into: StoreLocation,
     /// The offset from UTC of the recording, as in -07:00 [default: as the first message's time suggests]
     #[arg(long, value_name = "OFFSET", value_parser = parse_zone, allow_hyphen_values = true)]
     pub zone: Option<i16>,
@@ -509,19 +435,6 @@ mod tests {
         assert_eq!(parse_zone("Z"), Ok(0));
         for wrong in ["", "2", "+2", "+25:00", "+02:70", "é", "+-1:00"] {
             assert!(parse_zone(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn reads_embedders() {
-        assert_eq!("none".parse(), Ok(EmbedderChoice::None));
-        assert_eq!("openai:m:1".parse(), Ok(EmbedderChoice::OpenAi("m:1".to_owned())));
-        assert_eq!(
-            "model2vec:a/b".parse(),
-            Ok(EmbedderChoice::Model2Vec(PathBuf::from("a/b")))
-        );
-        for wrong in ["", "model2vec", "model2vec:", "none:x", "gpt"] {
-            assert!(wrong.parse::<EmbedderChoice>().is_err(), "{wrong}");
         }
     }
 }

@@ -34,32 +34,43 @@ impl StoreArguments {
     }
 
     async fn open(&self, create: bool) -> anyhow::Result<Arc<dyn Store>> {
-        if self.store.shows_password_among(std::env::args_os()) {
-            bail!(
-                "--store {} has a password, which everybody on this machine can read among the arguments; \
-                 put it into the environment (GRISTMILL_STORE or PGPASSWORD) or into ~/.pgpass",
-                self.store
-            );
-        }
-        match &self.store {
-            StoreLocation::File(path) => {
-                let synchronous = match self.synchronous {
-                    Synchronous::Full => gristmill_store::sqlite::Synchronous::Full,
-                    Synchronous::Normal => gristmill_store::sqlite::Synchronous::Normal,
-                };
-                let options = SqliteOptions {
-                    synchronous,
-                    create,
-                    ..SqliteOptions::default()
-                };
-                Ok(Arc::new(SqliteStore::open(path, options)?))
-            }
-            StoreLocation::Postgres(url) => {
-                let store = PostgresStore::open(url.secret(), PostgresOptions::default()).await?;
-                Ok(Arc::new(store))
-            }
+        let synchronous = match self.synchronous {
+            Synchronous::Full => gristmill_store::sqlite::Synchronous::Full,
+            Synchronous::Normal => gristmill_store::sqlite::Synchronous::Normal,
+        };
+        let options = SqliteOptions {
+            synchronous,
+            create,
+            ..SqliteOptions::default()
+        };
+        open_location(&self.store, options).await
+    }
+}
+
+/// Opens the store at a location, with these options where it is a file.
+pub async fn open_location(
+    location: &StoreLocation,
+    options: SqliteOptions,
+) -> anyhow::Result<Arc<dyn Store>> {
+    refuse_shown_password(location)?;
+    match location {
+        StoreLocation::File(path) => Ok(Arc::new(SqliteStore::open(path, options)?)),
+        StoreLocation::Postgres(url) => {
+            let store = PostgresStore::open(url.secret(), PostgresOptions::default()).await?;
+            Ok(Arc::new(store))
         }
     }
+}
+
+/// Refuses a location whose password stands among the program's arguments.
+pub fn refuse_shown_password(location: &StoreLocation) -> anyhow::Result<()> {
+    if location.shows_password_among(std::env::args_os()) {
+        bail!(
+            "{location} has a password, which everybody on this machine can read among the arguments; put it into the \
+             environment (PGPASSWORD; GRISTMILL_STORE for --store, GRISTMILL_MEMORY for --into) or into ~/.pgpass"
+        );
+    }
+    Ok(())
 }
 
 /// An engine over `store` that keeps the house.

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use anyhow::bail;
-use gristmill_engine::WorkerSettings;
 use gristmill_server::{ServeOptions, TlsFiles, bind};
 
 use crate::exit::Exit;
 use crate::fleet_arguments::{Mode, ServeArguments};
 use crate::interrupt::Interrupt;
 use crate::open_store::engine_over;
-use crate::working::{Committed, Scripts};
+use crate::working::{Committed, Handlers};
 
 /// Runs the command.
 pub async fn serve(arguments: ServeArguments) -> anyhow::Result<Exit> {
@@ -19,7 +18,7 @@ pub async fn serve(arguments: ServeArguments) -> anyhow::Result<Exit> {
         true => Mode::Server,
         false => Mode::Standalone,
     });
-    let scripts = match (mode, arguments.scripts.as_slice()) {
+    let handlers = match (mode, arguments.scripts.as_slice()) {
         (Mode::Server, []) => None,
         (Mode::Server, _) => {
             bail!("a server runs no scripts: use --mode standalone, or start agents for them")
@@ -28,7 +27,8 @@ pub async fn serve(arguments: ServeArguments) -> anyhow::Result<Exit> {
             bail!("standalone runs jobs too: name its scripts, or use --mode server")
         }
         (Mode::Standalone, scripts) => {
-            Some(Scripts::start(scripts, &arguments.kinds, arguments.concurrency.processes()).await?)
+            let processes = arguments.concurrency.processes();
+            Some(Handlers::of_scripts(scripts, &arguments.kinds, &arguments.queues, processes).await?)
         }
     };
     let engine = engine_over(arguments.store.open_or_create().await?, &arguments.lease).await?;
@@ -43,17 +43,12 @@ pub async fn serve(arguments: ServeArguments) -> anyhow::Result<Exit> {
     if !arguments.quiet {
         eprintln!("gristmill: listening on {}", server.base_url());
     }
-    let worker = scripts.map(|scripts| {
+    let worker = handlers.map(|handlers| {
         let mut builder = engine.worker();
-        let concurrency = scripts.concurrency();
         builder
-            .settings(WorkerSettings {
-                concurrency,
-                ..WorkerSettings::default()
-            })
-            .queues(arguments.queues.iter().map(String::as_str))
+            .settings(handlers.settings())
             .observer(Arc::new(Committed::default()));
-        for (kind, handler) in scripts.handlers {
+        for (kind, handler) in handlers.by_kind {
             builder.handler(kind, handler);
         }
         builder.start()

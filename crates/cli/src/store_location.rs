@@ -4,6 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use gristmill_memory::Place;
+
 /// What the URLs of PostgreSQL databases begin with.
 const POSTGRES_SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 
@@ -79,6 +81,15 @@ impl fmt::Display for StoreLocation {
     }
 }
 
+impl From<Place> for StoreLocation {
+    fn from(place: Place) -> Self {
+        match place {
+            Place::File(path) => StoreLocation::File(path),
+            Place::Url(url) => StoreLocation::Postgres(DatabaseUrl(url)),
+        }
+    }
+}
+
 /// What is wrong with the location of a store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LocationError {
@@ -105,6 +116,14 @@ impl StoreLocation {
                 Err(LocationError::Scheme(scheme.to_owned()))
             }
             _ => Ok(StoreLocation::File(PathBuf::from(text))),
+        }
+    }
+
+    /// The knowledge base at this place.
+    pub fn place(&self) -> Place {
+        match self {
+            StoreLocation::File(path) => Place::File(path.clone()),
+            StoreLocation::Postgres(url) => Place::Url(url.secret().to_owned()),
         }
     }
 

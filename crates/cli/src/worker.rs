@@ -3,33 +3,29 @@
 use std::sync::Arc;
 
 use gristmill_engine::WorkerSettings;
-use gristmill_model::batch::check_name;
 
 use crate::arguments::WorkerArguments;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 use crate::open_store::engine_over;
-use crate::working::{Committed, Scripts, tell, until_done};
+use crate::working::{Committed, Handlers, tell, until_done};
 
 /// Runs the command.
 pub async fn worker(arguments: WorkerArguments) -> anyhow::Result<Exit> {
     let mut interrupt = Interrupt::listen()?;
-    for queue in &arguments.queues {
-        check_name("queue", queue)?;
-    }
     let processes = arguments.concurrency.processes();
-    let scripts = Scripts::start(&arguments.scripts, &arguments.kinds, processes).await?;
+    let extracting = arguments.extractor.extracting().await?;
+    let handlers =
+        Handlers::of_scripts(&arguments.scripts, &arguments.kinds, &arguments.queues, processes).await?;
+    let handlers = handlers.with_extractions(extracting)?;
     let settings = WorkerSettings {
         until_empty: arguments.drain,
-        concurrency: scripts.concurrency(),
-        ..WorkerSettings::default()
+        ..handlers.settings()
     };
     let engine = engine_over(arguments.store.open_or_create().await?, &arguments.lease).await?;
     let mut builder = engine.worker();
-    builder
-        .settings(settings)
-        .queues(arguments.queues.iter().map(String::as_str));
-    for (kind, handler) in scripts.handlers {
+    builder.settings(settings);
+    for (kind, handler) in handlers.by_kind {
         builder.handler(kind, handler);
     }
     let committed = Arc::new(Committed::default());

@@ -1,19 +1,22 @@
-//! What all commands that run submitted jobs share: their scripts, their progress, their end.
+//! What all commands that run submitted jobs share: their handlers, their progress, their end.
 
 use std::collections::HashSet;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
-use gristmill_engine::{Handler, Observer, SourceError, Stopper, WorkerSummary};
+use gristmill_engine::{Handler, Kind, Observer, SourceError, Stopper, WorkerSettings, WorkerSummary};
+use gristmill_memory::pipeline::job::{Extract, ExtractHandler, worker_settings};
 use gristmill_model::batch::check_name;
 use gristmill_model::{Receipt, Report};
 use serde_json::json;
 
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
+use crate::memory::models::Extracting;
 use crate::output::print_line;
 use crate::progress::{Progress, Snapshot};
 use crate::run::{ScriptIdentity, kind_of};
@@ -67,29 +70,73 @@ impl Committed {
     }
 }
 
-/// Scripts that have been started, with the kinds that they run.
-pub struct Scripts {
+/// What runs jobs: scripts that have been started, and the extractor of ingestions elsewhere.
+pub struct Handlers {
     /// By kind.
-    pub handlers: Vec<(String, Arc<dyn Handler>)>,
+    pub by_kind: Vec<(String, Arc<dyn Handler>)>,
+    /// The queues of their jobs.
+    queues: Vec<Arc<str>>,
+    /// The work that a worker of these wants to hold, as time.
+    buffer_target: Duration,
 }
 
-impl Scripts {
-    /// Starts scripts, with `kinds` for them in their order, or with their own.
-    pub async fn start(scripts: &[PathBuf], kinds: &[String], processes: usize) -> anyhow::Result<Scripts> {
-        let mut handlers = Vec::new();
-        for (kind, script) in kinds_of(scripts, kinds)? {
-            handlers.push((kind, start(script, processes).await?));
+impl Handlers {
+    /// Starts scripts, with `kinds` for them in their order, or with their own. Their jobs are in `queues`.
+    pub async fn of_scripts(
+        scripts: &[PathBuf],
+        kinds: &[String],
+        queues: &[String],
+        processes: usize,
+    ) -> anyhow::Result<Handlers> {
+        let mut handlers = Handlers {
+            by_kind: Vec::new(),
+            queues: Vec::new(),
+            buffer_target: WorkerSettings::default().buffer_target,
+        };
+        for queue in queues {
+            check_name("queue", queue)?;
         }
-        Ok(Scripts { handlers })
+        for (kind, script) in kinds_of(scripts, kinds)? {
+            handlers.by_kind.push((kind, start(script, processes).await?));
+        }
+        if !scripts.is_empty() {
+            handlers.queues = queues.iter().map(|queue| queue.as_str().into()).collect();
+        }
+        Ok(handlers)
     }
 
-    /// How many micro-batches run at once: each script's own bound holds beside this one.
-    pub fn concurrency(&self) -> usize {
+    /// The same, and the extractions of ingestions elsewhere.
+    pub fn with_extractions(mut self, extracting: Option<Extracting>) -> anyhow::Result<Handlers> {
+        let Some(extracting) = extracting else {
+            return Ok(self);
+        };
+        if self.by_kind.iter().any(|(kind, _)| kind == Extract::NAME) {
+            bail!(
+                "--extractor runs the kind `{}`; give the script another --kind",
+                Extract::NAME
+            );
+        }
+        let handler = ExtractHandler::new(extracting.extractor, extracting.concurrency);
+        self.by_kind.push((Extract::NAME.to_owned(), Arc::new(handler)));
+        if !self.queues.iter().any(|queue| &**queue == Extract::QUEUE) {
+            self.queues.push(Extract::QUEUE.into());
+        }
+        self.buffer_target = worker_settings(extracting.concurrency).buffer_target;
+        Ok(self)
+    }
+
+    /// What a worker of these is told. Each handler's own bound of what runs at once holds beside the worker's.
+    pub fn settings(&self) -> WorkerSettings {
         let own = self
-            .handlers
+            .by_kind
             .iter()
             .filter_map(|(_, handler)| handler.concurrency());
-        own.sum::<usize>().max(1)
+        WorkerSettings {
+            queues: self.queues.clone(),
+            concurrency: own.sum::<usize>().max(1),
+            buffer_target: self.buffer_target,
+            ..WorkerSettings::default()
+        }
     }
 }
 

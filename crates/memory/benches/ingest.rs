@@ -19,7 +19,7 @@ use gristmill_memory::extract::{Limiter, LimiterSettings, OpenAiExtractor, OpenA
 use gristmill_memory::pipeline::{IngestOptions, Ingestion, NewInput};
 use gristmill_memory::source::Format;
 use gristmill_memory::{KnowledgeStore, SqliteKnowledge, SqliteKnowledgeOptions};
-use replayed::Service;
+use replayed::{Service, lines};
 use serde_json::Value;
 
 /// A case of the table.
@@ -311,31 +311,6 @@ async fn ingest(copies: u32, concurrency: usize, tokens: f64, port: u16, replay:
             "terms": stats.terms, "messages": stats.messages,
         })
     );
-}
-
-/// The recorded messages as JSON lines; copies are told apart by a mark, which gives each a latency of its own.
-fn lines(replay: &Path, copies: u32) -> String {
-    let index = std::fs::read_to_string(replay.join("data/index_1603.json")).expect("the index");
-    let index: Value = serde_json::from_str(&index).expect("JSON");
-    let mut lines = String::new();
-    for copy in 0..copies {
-        for message in index["messages"].as_array().expect("messages") {
-            let text = message["textChunks"][0].as_str().expect("a text").trim();
-            let mark = if copy > 0 {
-                format!("\n#r{copy}")
-            } else {
-                String::new()
-            };
-            let line = serde_json::json!({
-                "text": format!("{text}{mark}"),
-                "speaker": message["metadata"]["speaker"],
-                "recipients": message["metadata"]["listeners"],
-                "timestamp": message["timestamp"],
-            });
-            lines.push_str(&format!("{line}\n"));
-        }
-    }
-    lines
 }
 
 /// Seconds that this process has run on a processor, from `/proc`.

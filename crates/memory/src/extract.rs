@@ -39,8 +39,8 @@ pub trait Extractor: Send + Sync + std::fmt::Debug + 'static {
     ///
     /// # Errors
     ///
-    /// [`ExtractError`], after all tries that make sense.
-    async fn extract(&self, chunk: &ChunkText) -> Result<Extracted, ExtractError>;
+    /// [`FailedExtraction`], after all tries that make sense.
+    async fn extract(&self, chunk: &ChunkText) -> Result<Extracted, FailedExtraction>;
 }
 
 /// A chunk as an extractor gets it: the payload of an `extract` job.
@@ -101,6 +101,17 @@ impl Usage {
         self.input_tokens += other.input_tokens;
         self.output_tokens += other.output_tokens;
     }
+}
+
+/// An extraction that came to nothing. The calls for it are paid for all the same.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{error}")]
+pub struct FailedExtraction {
+    /// Why.
+    #[source]
+    pub error: ExtractError,
+    /// What it cost.
+    pub usage: Usage,
 }
 
 /// Why nothing could be extracted.

@@ -1,6 +1,5 @@
 //! The knowledge base as programs use it: open, ingest, recall, ask.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use gristmill_engine::Engine;
@@ -67,7 +66,7 @@ use crate::store::KnowledgeStore;
 pub struct Memory {
     knowledge: Arc<dyn KnowledgeStore>,
     embedder: Option<Arc<dyn Embedder>>,
-    jobs_file: PathBuf,
+    jobs: Place,
 }
 
 impl Memory {
@@ -98,7 +97,7 @@ impl Memory {
         Ok(Memory {
             knowledge: place.open(create).await?,
             embedder: None,
-            jobs_file: place.jobs_file(),
+            jobs: place.jobs(),
         })
     }
 
@@ -107,9 +106,9 @@ impl Memory {
         Memory { embedder, ..self }
     }
 
-    /// Keeps the jobs that extractions are in another file than the one beside the knowledge base.
-    pub fn with_jobs_file(self, jobs_file: PathBuf) -> Memory {
-        Memory { jobs_file, ..self }
+    /// Keeps the jobs that extractions are in another store than [`Place::jobs`].
+    pub fn with_jobs(self, jobs: Place) -> Memory {
+        Memory { jobs, ..self }
     }
 
     /// The store below.
@@ -134,7 +133,7 @@ impl Memory {
     where
         I: IntoIterator<Item: IntoInput, IntoIter: Send>,
     {
-        let engine = Engine::open(&self.jobs_file).await?;
+        let engine = self.jobs.open_engine().await?;
         let ingestion = self.ingestion(engine.clone(), extractor, concurrency, options);
         let ingested = ingestion.run(inputs, on_event).await;
         engine.close().await?;

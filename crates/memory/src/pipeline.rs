@@ -177,6 +177,8 @@ pub struct Ingestion {
     /// Of the calls of its own worker; 0 where others do all of them.
     concurrency: usize,
     options: IngestOptions,
+    /// Among the ingestions that share a store of jobs.
+    name: Option<String>,
     stop: Arc<watch::Sender<bool>>,
 }
 
@@ -209,7 +211,17 @@ impl Ingestion {
             embedder: None,
             concurrency: concurrency.max(1),
             options,
+            name: None,
             stop: Arc::new(watch::Sender::new(false)),
+        }
+    }
+
+    /// Tells it apart from the ingestions for other knowledge bases that keep their jobs in the same store. One of a
+    /// name runs at a time: it cancels what an earlier one of that name left undone.
+    pub fn with_name(self, name: impl Into<String>) -> Ingestion {
+        Ingestion {
+            name: Some(name.into()),
+            ..self
         }
     }
 
@@ -246,7 +258,7 @@ impl Ingestion {
         I: IntoIterator<Item: IntoInput, IntoIter: Send>,
     {
         // Before there is a worker: it would begin with the jobs that this cancels.
-        let extractions = Extractions::open(self.engine.clone()).await?;
+        let extractions = Extractions::open(self.engine.clone(), self.name.as_deref()).await?;
         let (outcome_sender, outcomes) = mpsc::unbounded_channel();
         let worker = (self.concurrency > 0).then(|| {
             job::start_worker(
@@ -499,9 +511,7 @@ impl Run<'_> {
         let Some(slots) = self.waiting.remove(&outcome.key) else {
             return;
         };
-        if let Ok(extracted) = &outcome.result {
-            self.ingested.progress.usage.add(&extracted.usage);
-        }
+        self.ingested.progress.usage.add(&outcome.usage);
         for slot in slots {
             self.assembly.fill(slot, &outcome);
         }

@@ -1,7 +1,11 @@
 //! Where a knowledge base is: the one function that opens it, whatever keeps it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
+
+use gristmill_engine::{Engine, EngineError, EngineSettings};
+use gristmill_store::is_postgres;
+use gristmill_store::postgres::without_password;
 
 use crate::error::MemoryError;
 use crate::store::{KnowledgeStore, PostgresKnowledge, SqliteKnowledge, SqliteKnowledgeOptions};
@@ -18,10 +22,7 @@ pub enum Place {
 impl Place {
     /// A path, or an address such as `postgres://user@host/database`.
     pub fn of(text: &str) -> Place {
-        match ["postgres://", "postgresql://"]
-            .iter()
-            .any(|scheme| text.starts_with(scheme))
-        {
+        match is_postgres(text) {
             true => Place::Url(text.to_owned()),
             false => Place::File(PathBuf::from(text)),
         }
@@ -45,12 +46,26 @@ impl Place {
         }
     }
 
-    /// The file of the jobs that its extractions are, where nothing else is said: `kb.jobs.db` beside `kb.db`, and
-    /// `memory.jobs.db` here for a database.
-    pub fn jobs_file(&self) -> PathBuf {
+    /// Where the jobs are that its extractions are, where nothing else is said: in `kb.jobs.db` beside `kb.db`, and in
+    /// the database itself, which keeps them in a schema of their own.
+    pub fn jobs(&self) -> Place {
         match self {
-            Place::File(path) => path.with_extension("jobs.db"),
-            Place::Url(_) => Path::new("memory.jobs.db").to_path_buf(),
+            Place::File(path) => Place::File(path.with_extension("jobs.db")),
+            Place::Url(url) => Place::Url(url.clone()),
+        }
+    }
+
+    /// Opens an engine over the store of jobs at this place; makes it where there is none.
+    ///
+    /// # Errors
+    ///
+    /// What the store says.
+    pub async fn open_engine(&self) -> Result<Engine, EngineError> {
+        match self {
+            Place::File(path) => Engine::open(path).await,
+            Place::Url(url) => {
+                Engine::new(gristmill_store::open(url).await?, EngineSettings::default()).await
+            }
         }
     }
 }
@@ -64,29 +79,16 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// The address as it may be printed.
-pub(crate) fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return url.to_owned();
-    };
-    match rest.split_once('@') {
-        Some((user, rest)) => {
-            let user = user.split(':').next().unwrap_or_default();
-            format!("{scheme}://{user}@{rest}")
-        }
-        None => url.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn tells_files_from_databases() {
-        assert_eq!(Place::of("kb.db").jobs_file(), Path::new("kb.jobs.db"));
-        assert_eq!(Place::of("a/kb").jobs_file(), Path::new("a/kb.jobs.db"));
+        assert_eq!(Place::of("kb.db").jobs(), Place::of("kb.jobs.db"));
+        assert_eq!(Place::of("a/kb").jobs(), Place::of("a/kb.jobs.db"));
         let database = Place::of("postgres://ada:secret@db.example/bees");
         assert_eq!(database.to_string(), "postgres://ada@db.example/bees");
+        assert_eq!(database.jobs(), database);
     }
 }

@@ -342,7 +342,9 @@ async fn nobody_runs_what_an_earlier_run_left() {
     let place = Place::open(folder.path()).await;
     let extractor = extractor(&service);
     let left = [extractor.chunk("Left behind.", None)];
-    let mut earlier = Extractions::open(place.engine.clone()).await.expect("opens");
+    let mut earlier = Extractions::open(place.engine.clone(), None)
+        .await
+        .expect("opens");
     earlier.submit(&left).await.expect("submits");
     place
         .ingest(&extractor, &[("show.txt", SHOW)], IngestOptions::default())

@@ -10,7 +10,7 @@ use gristmill_memory::recorded::Candidate;
 use gristmill_memory::{
     KnowledgeStore, PostgresKnowledge, RecallOptions, SqliteKnowledge, SqliteKnowledgeOptions, recorded,
 };
-use replayed::replay;
+use replayed::{check_score, replay};
 
 /// Imports the recorded index and answers the recorded questions.
 async fn candidates(store: &dyn KnowledgeStore, replay: &Path) -> Vec<Candidate> {
@@ -42,29 +42,5 @@ async fn scores_the_recorded_questions() {
     assert_eq!(self::candidates(&other, &replay).await, candidates);
     let output = folder.path().join("candidate.json");
     std::fs::write(&output, serde_json::to_string(&candidates).expect("serialises")).expect("writes");
-    let scored = std::process::Command::new("python3")
-        .arg(replay.join("score.py"))
-        .arg(&output)
-        .arg("-v")
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .output()
-        .expect("python3 runs");
-    assert!(
-        scored.status.success(),
-        "{}",
-        String::from_utf8_lossy(&scored.stderr)
-    );
-    let scores: serde_json::Value = serde_json::from_slice(&scored.stdout).expect("JSON");
-    println!("{scores}");
-    let right = |key: &str| -> u32 {
-        let text = scores[key].as_str().expect("a share");
-        text.split('/')
-            .next()
-            .and_then(|right| right.parse().ok())
-            .expect("a number")
-    };
-    assert!(right("compiled_exact") >= 33);
-    assert!(right("all_knowledge_exact") >= 32);
-    assert!(right("messages_exact_when_not_capped") >= 17);
-    assert_eq!(right("capped_messages_within_pool"), 15);
+    check_score(&replay, &output);
 }

@@ -57,7 +57,7 @@ use crate::{
     RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreStats, SubmittedJobs,
     Want, WorkSeen, WorkerRow,
 };
-use address::Address;
+pub use address::{Address, without_password};
 use clock::DatabaseClock;
 use database::Database;
 use memory::Memory;

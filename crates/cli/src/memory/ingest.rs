@@ -4,14 +4,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, bail};
-use gristmill_engine::{Engine, EngineSettings};
+use clap::ValueEnum;
+use gristmill_memory::pipeline::outcomes::RUN;
 use gristmill_memory::pipeline::{
     IngestError, IngestEvent, IngestOptions, IngestStopper, Ingested, Ingestion, NewInput, OnFailure,
     Progress as Done,
 };
 use gristmill_memory::source::{ReadOptions, moment};
 use gristmill_memory::{Memory, MemoryError};
-use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
+use gristmill_store::sqlite::SqliteOptions;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -21,11 +22,14 @@ use super::sources;
 use crate::arguments::milliseconds;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
-use crate::memory_arguments::{EmbedderChoice, IngestArguments, OnFailureChoice};
+use crate::memory_arguments::{IngestArguments, OnFailureChoice};
+use crate::model_arguments::EmbedderChoice;
+use crate::open_store::{engine_over, open_location, refuse_shown_password};
 use crate::output::{OutputError, print_line};
 use crate::progress::{Progress, show_rate};
 use crate::run::RunLock;
 use crate::span::show_count;
+use crate::store_location::StoreLocation;
 
 /// Failures that are shown at the end.
 const FAILURES_SHOWN: usize = 5;
@@ -43,14 +47,12 @@ pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
         .as_deref()
         .map(Events::open)
         .transpose()?;
-    let jobs_file = arguments
-        .store
-        .clone()
-        .unwrap_or_else(|| arguments.into.jobs_file());
-    let memory = Memory::open_place(&arguments.into, true)
+    refuse_shown_password(&arguments.into)?;
+    let memory = Memory::open_place(&arguments.into.place(), true)
         .await?
         .with_embedder(embedder);
-    let Some(_lock) = RunLock::try_take(&jobs_file, "memory: extractions")? else {
+    let jobs = Jobs::of(&arguments)?;
+    let Some(_lock) = RunLock::try_take(&jobs.location, jobs.name.as_deref().unwrap_or(RUN))? else {
         bail!(
             "another process is ingesting into {} already; wait for it",
             arguments.into
@@ -62,19 +64,61 @@ pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
              than a model (OPENAI_API_KEY or --base-url sets one)"
         );
     }
-    let store = SqliteStore::open(&jobs_file, SqliteOptions::default())?;
-    let engine = Engine::new(Arc::new(store), EngineSettings::default()).await?;
+    let store = open_location(&jobs.location, SqliteOptions::default()).await?;
+    let engine = engine_over(store, &arguments.lease).await?;
     let begun_at = Instant::now();
-    let ingestion = memory.ingestion(
+    let mut ingestion = memory.ingestion(
         engine.clone(),
         extracting.extractor,
         extracting.concurrency,
         options,
     );
+    if let Some(name) = jobs.name {
+        ingestion = ingestion.with_name(name);
+    }
+    if arguments.calls_elsewhere {
+        ingestion = ingestion.with_calls_elsewhere();
+        tell_who_extracts(&arguments, &jobs.location);
+    }
     let ended = run(&arguments, ingestion, inputs, events, interrupt).await;
     engine.close().await?;
     tell(&arguments, &memory, &ended, begun_at.elapsed().as_secs_f64()).await?;
     ended.exit()
+}
+
+/// Where the jobs are that the extractions are.
+struct Jobs {
+    location: StoreLocation,
+    /// Where other knowledge bases may keep theirs there too: which one this is.
+    name: Option<String>,
+}
+
+impl Jobs {
+    fn of(arguments: &IngestArguments) -> anyhow::Result<Jobs> {
+        let own = StoreLocation::from(arguments.into.place().jobs());
+        let location = arguments.store.clone().unwrap_or_else(|| own.clone());
+        let name = match &arguments.into {
+            _ if location == own => None,
+            StoreLocation::File(path) => {
+                let path = std::path::absolute(path)
+                    .with_context(|| format!("{} cannot be looked at", path.display()))?;
+                Some(path.display().to_string())
+            }
+            database @ StoreLocation::Postgres(_) => Some(database.place().to_string()),
+        };
+        Ok(Jobs { location, name })
+    }
+}
+
+fn tell_who_extracts(arguments: &IngestArguments, jobs: &StoreLocation) {
+    if let (false, Some(extractor)) = (arguments.quiet, arguments.extractor) {
+        let extractor = extractor.to_possible_value();
+        let name = extractor.as_ref().map_or("", |value| value.get_name());
+        eprintln!(
+            "gristmill: the texts are read elsewhere, by `gristmill worker --extractor {name} --store {jobs}`, or agents of \
+             a server on that store"
+        );
+    }
 }
 
 /// How an ingestion ended.

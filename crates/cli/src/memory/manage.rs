@@ -16,6 +16,7 @@ use crate::memory_arguments::{
     MemoryArguments, MemoryCommand, MemoryDeleteArguments, MemoryExportArguments, MemoryImportArguments,
     MemoryListArguments,
 };
+use crate::open_store::refuse_shown_password;
 use crate::output::{OutputError, print_line};
 use crate::span::{show_bytes, show_count};
 use crate::table::{Align, Table};
@@ -204,7 +205,8 @@ async fn read_import(arguments: &MemoryImportArguments) -> anyhow::Result<Exit> 
         path: arguments.index.clone(),
         reason: error.to_string(),
     })?;
-    let memory = Memory::open_place(&arguments.into, true).await?;
+    refuse_shown_password(&arguments.into)?;
+    let memory = Memory::open_place(&arguments.into.place(), true).await?;
     let options = ImportOptions {
         zone_minutes: arguments.zone,
         imported_at: SystemClock.now(),

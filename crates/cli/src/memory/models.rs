@@ -8,8 +8,9 @@ use gristmill_memory::embed::{Embedder, Model2VecEmbedder, OpenAiEmbedder};
 use gristmill_memory::extract::{Extractor, Limiter, LimiterSettings, LocalExtractor, OpenAiExtractor};
 use gristmill_memory::service::{BASE_URL_DEFAULT, OpenAiSettings, Service, key_from_environment};
 
-use crate::memory_arguments::{
-    EmbedderArguments, EmbedderChoice, ExtractorChoice, IngestArguments, ServiceArguments,
+use crate::memory_arguments::IngestArguments;
+use crate::model_arguments::{
+    CallArguments, EmbedderArguments, EmbedderChoice, ExtractorArguments, ExtractorChoice, ServiceArguments,
 };
 
 /// How long a call for vectors may take.
@@ -39,6 +40,17 @@ impl ServiceArguments {
             timeout,
         };
         Ok(Some(Service::new(settings, Limiter::new(limits))?))
+    }
+
+    /// The model's name in the form of a service that nobody here asks.
+    fn unasked(&self) -> anyhow::Result<Service> {
+        let settings = OpenAiSettings {
+            base_url: BASE_URL_DEFAULT.to_owned(),
+            model: self.model.clone(),
+            key: None,
+            timeout: self.timeout,
+        };
+        Ok(Service::new(settings, Limiter::new(LimiterSettings::default()))?)
     }
 
     /// The model service, which must be there and know the key. `what` is what it is needed for.
@@ -82,6 +94,16 @@ impl EmbedderArguments {
     }
 }
 
+impl CallArguments {
+    fn limits(&self) -> LimiterSettings {
+        LimiterSettings {
+            concurrency: self.concurrency as usize,
+            tokens_per_minute: self.tokens_per_minute.map(|tokens| tokens as f64),
+            requests_per_minute: self.requests_per_minute.map(|requests| requests as f64),
+        }
+    }
+}
+
 /// Who extracts, and how many calls there may be at once.
 pub struct Extracting {
     /// The extractor.
@@ -92,16 +114,32 @@ pub struct Extracting {
     pub is_fallback: bool,
 }
 
+impl Extracting {
+    fn by_rules(is_fallback: bool) -> Extracting {
+        Extracting {
+            extractor: Arc::new(LocalExtractor),
+            concurrency: std::thread::available_parallelism().map_or(2, usize::from),
+            is_fallback,
+        }
+    }
+
+    fn by_model(service: Service, calls: &CallArguments) -> anyhow::Result<Extracting> {
+        let extractor = OpenAiExtractor::of(service).context("the extractor cannot be made")?;
+        Ok(Extracting {
+            extractor: Arc::new(extractor.with_output_tokens_max(calls.output_tokens)),
+            concurrency: calls.concurrency as usize,
+            is_fallback: false,
+        })
+    }
+}
+
 impl IngestArguments {
-    /// Who extracts. A model service must be there and know the key.
+    /// Who extracts. A model service must be there and know the key, unless others ask it.
     pub async fn extracting(&self) -> anyhow::Result<Extracting> {
-        let limits = LimiterSettings {
-            concurrency: self.concurrency as usize,
-            tokens_per_minute: self.tokens_per_minute.map(|tokens| tokens as f64),
-            requests_per_minute: self.requests_per_minute.map(|requests| requests as f64),
-        };
+        let limits = self.calls.limits();
         let service = match self.extractor {
             Some(ExtractorChoice::Local) => None,
+            Some(ExtractorChoice::Openai) if self.calls_elsewhere => Some(self.service.unasked()?),
             Some(ExtractorChoice::Openai) => Some(
                 self.service
                     .reachable_service("--extractor openai", limits)
@@ -115,21 +153,31 @@ impl IngestArguments {
                 None => None,
             },
         };
-        Ok(match service {
-            Some(service) => Extracting {
-                extractor: Arc::new(
-                    OpenAiExtractor::of(service)
-                        .context("the extractor cannot be made")?
-                        .with_output_tokens_max(self.output_tokens),
-                ),
-                concurrency: self.concurrency as usize,
-                is_fallback: false,
-            },
-            None => Extracting {
-                extractor: Arc::new(LocalExtractor),
-                concurrency: std::thread::available_parallelism().map_or(2, usize::from),
-                is_fallback: self.extractor.is_none(),
-            },
-        })
+        match service {
+            Some(service) => Extracting::by_model(service, &self.calls),
+            None => Ok(Extracting::by_rules(self.extractor.is_none())),
+        }
+    }
+}
+
+impl ExtractorArguments {
+    /// Who runs the extractions of ingestions elsewhere, if anybody is to. A model service must be there and know the
+    /// key.
+    pub async fn extracting(&self) -> anyhow::Result<Option<Extracting>> {
+        match self.extractor {
+            None => Ok(None),
+            Some(ExtractorChoice::Local) => Ok(Some(Extracting::by_rules(false))),
+            Some(ExtractorChoice::Openai) => {
+                let service = self.service();
+                let Some(service) = service.service(self.calls.limits())? else {
+                    bail!(
+                        "--extractor openai needs a model: set OPENAI_API_KEY (or OPENAI_API_KEY_FILE) in the environment, \
+                         or name a service that needs no key with --model-url"
+                    );
+                };
+                service.reach().await?;
+                Ok(Some(Extracting::by_model(service, &self.calls)?))
+            }
+        }
     }
 }

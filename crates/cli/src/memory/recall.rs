@@ -15,6 +15,7 @@ use gristmill_model::{Clock, SystemClock, Timestamp};
 
 use crate::exit::Exit;
 use crate::memory_arguments::{KnowledgeArguments, ParserChoice, RecallArguments, ScopeArguments};
+use crate::open_store::refuse_shown_password;
 use crate::output::{OutputError, print_line};
 use crate::span::show_count;
 use crate::table::cut;
@@ -25,7 +26,8 @@ const MESSAGE_CHARACTERS_SHOWN: usize = 400;
 impl KnowledgeArguments {
     /// Opens the knowledge base, which must be there.
     pub async fn open(&self) -> anyhow::Result<Memory> {
-        Ok(Memory::open_place(&self.knowledge, false).await?)
+        refuse_shown_password(&self.knowledge)?;
+        Ok(Memory::open_place(&self.knowledge.place(), false).await?)
     }
 
     /// Opens the knowledge base, which must be there, to be asked with an embedder. Says so where that helps nothing.

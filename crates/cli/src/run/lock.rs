@@ -21,15 +21,15 @@ pub struct RunLock {
 impl RunLock {
     /// Takes the run of that name in that store, or says that another process has it.
     pub fn take(store: &StoreLocation, name: &str) -> anyhow::Result<RunLock> {
-        let Some(lock) = RunLock::try_take(&stem(store), name)? else {
+        let Some(lock) = RunLock::try_take(store, name)? else {
             bail!("run `{name}` is running in another process; wait for it, or give this run another --name");
         };
         Ok(lock)
     }
 
     /// Takes the run of that name in that store; `None` where another process has it.
-    pub fn try_take(store: &Path, name: &str) -> anyhow::Result<Option<RunLock>> {
-        let path = lock_path(store, name);
+    pub fn try_take(store: &StoreLocation, name: &str) -> anyhow::Result<Option<RunLock>> {
+        let path = lock_path(&stem(store), name);
         loop {
             let file = File::create(&path).with_context(|| format!("{} cannot be made", path.display()))?;
             match file.try_lock() {

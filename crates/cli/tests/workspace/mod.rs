@@ -90,6 +90,11 @@ impl Workspace {
         }
     }
 
+    /// The address of its database, or where it has none this file.
+    pub fn database_or(&self, file: &str) -> String {
+        self.database.clone().unwrap_or_else(|| file.to_owned())
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

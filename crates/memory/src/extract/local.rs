@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
-use crate::extract::{ChunkText, ExtractError, Extracted, Extractor, Usage};
+use crate::extract::{ChunkText, Extracted, Extractor, FailedExtraction, Usage};
 use crate::knowledge::{Action, Entity, Extraction, Tense};
 use crate::store::similar::is_stop_word;
 
@@ -113,7 +113,7 @@ impl Extractor for LocalExtractor {
         true
     }
 
-    async fn extract(&self, chunk: &ChunkText) -> Result<Extracted, ExtractError> {
+    async fn extract(&self, chunk: &ChunkText) -> Result<Extracted, FailedExtraction> {
         Ok(Extracted {
             key: chunk.key.clone(),
             extraction: extract(&chunk.text, chunk.speaker.as_deref()),

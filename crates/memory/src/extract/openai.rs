@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::extract::limiter::Limiter;
-use crate::extract::{ChunkText, ExtractError, Extracted, Extractor, Usage};
+use crate::extract::{ChunkText, ExtractError, Extracted, Extractor, FailedExtraction, Usage};
 use crate::knowledge::Extraction;
 use crate::service::{ChatRequest, OpenAiSettings, Service, ServiceError, parse_answer};
 
@@ -66,6 +66,23 @@ impl OpenAiExtractor {
         &self.service
     }
 
+    /// Asks for an extraction, and once more where the answer is none. What that costs is added to `usage`, also
+    /// where it fails.
+    async fn read(&self, chunk: &ChunkText, usage: &mut Usage) -> Result<Extraction, ExtractError> {
+        let content = self.ask(INSTRUCTIONS, chunk, usage).await?;
+        let error = match parse_answer::<Extraction>(&content) {
+            Ok(extraction) => return Ok(extraction),
+            Err(error) => error,
+        };
+        let begin: String = content.chars().take(REPAIR_CHARACTERS).collect();
+        let instructions = format!(
+            "{INSTRUCTIONS}\n\nYour last answer to this was no JSON of the schema: {error}. It began: {begin}\n\
+             Answer again, with all of it."
+        );
+        let repaired = self.ask(&instructions, chunk, usage).await?;
+        parse_answer(&repaired).map_err(|reason| ExtractError::Malformed { reason })
+    }
+
     async fn ask(
         &self,
         instructions: &str,
@@ -90,25 +107,15 @@ impl Extractor for OpenAiExtractor {
         format!("openai {} {}", self.service.model(), &prompt[..16])
     }
 
-    async fn extract(&self, chunk: &ChunkText) -> Result<Extracted, ExtractError> {
+    async fn extract(&self, chunk: &ChunkText) -> Result<Extracted, FailedExtraction> {
         let mut usage = Usage::default();
-        let content = self.ask(INSTRUCTIONS, chunk, &mut usage).await?;
-        let extraction = match parse_answer::<Extraction>(&content) {
-            Ok(extraction) => extraction,
-            Err(error) => {
-                let begin: String = content.chars().take(REPAIR_CHARACTERS).collect();
-                let instructions = format!(
-                    "{INSTRUCTIONS}\n\nYour last answer to this was no JSON of the schema: {error}. It began: {begin}\n\
-                     Answer again, with all of it."
-                );
-                let repaired = self.ask(&instructions, chunk, &mut usage).await?;
-                parse_answer(&repaired).map_err(|reason| ExtractError::Malformed { reason })?
-            }
-        };
-        Ok(Extracted {
-            key: chunk.key.clone(),
-            extraction,
-            usage,
-        })
+        match self.read(chunk, &mut usage).await {
+            Ok(extraction) => Ok(Extracted {
+                key: chunk.key.clone(),
+                extraction,
+                usage,
+            }),
+            Err(error) => Err(FailedExtraction { error, usage }),
+        }
     }
 }

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use gristmill_model::Timestamp;
 
-use crate::extract::Usage;
 use crate::extract::known::SAY_ALIASES;
 use crate::knowledge::Knowledge;
 use crate::message::Message;
@@ -230,19 +229,6 @@ impl Ready {
             .filter(|outcome| outcome.is_err())
             .count();
         (messages, self.0.extractions.len() as u64, failures as u64)
-    }
-
-    /// What its extractions cost.
-    pub fn usage(&self) -> Usage {
-        let mut usage = Usage::default();
-        let extracted = self
-            .0
-            .extractions
-            .iter()
-            .flatten()
-            .filter_map(|outcome| outcome.as_ref().ok());
-        extracted.for_each(|extracted| usage.add(&extracted.usage));
-        usage
     }
 }
 

@@ -13,10 +13,14 @@ use gristmill_model::{
 use gristmill_worker::{MicroBatch, OutcomeSink, Outcomes};
 use tokio::sync::mpsc;
 
-use crate::extract::{ChunkText, Extracted, Extractor};
+use crate::extract::{ChunkText, Extracted, Extractor, Usage};
 
 /// The work that the worker holds beyond what runs, as time: enough that the model never waits for a claim.
 const BUFFER_TARGET: Duration = Duration::from_millis(500);
+
+/// How many extractions a worker has begun for each call that may be under way: those that wait for the limiter stand
+/// ready for the moment at which a slot is free.
+const READY_FACTOR: usize = 2;
 
 /// The kind of extractions.
 pub struct Extract;
@@ -46,6 +50,8 @@ pub struct Outcome {
     pub key: String,
     /// What was found, or the error in words.
     pub result: Result<Arc<Extracted>, Arc<str>>,
+    /// What it cost.
+    pub usage: Usage,
     /// How long it is as it is stored. Bytes.
     pub bytes: usize,
 }
@@ -59,28 +65,39 @@ pub fn start_worker(
 ) -> RunningWorker {
     let mut worker = engine.worker();
     worker
-        .settings(WorkerSettings {
-            buffer_target: BUFFER_TARGET,
-            ..WorkerSettings::default()
-        })
+        .settings(worker_settings(concurrency))
         .name("ingest")
         .queues([Extract::QUEUE])
-        // Those that wait for the limiter stand ready for the moment at which a slot is free.
-        .concurrency(concurrency * 2)
-        .handler(Extract::NAME, Arc::new(ExtractHandler { extractor }))
+        .handler(
+            Extract::NAME,
+            Arc::new(ExtractHandler::new(extractor, concurrency)),
+        )
         .observer(Arc::new(Watch { outcomes }));
     worker.start()
+}
+
+/// The settings of a worker that runs so many extractions at once.
+pub fn worker_settings(concurrency: usize) -> WorkerSettings {
+    WorkerSettings {
+        buffer_target: BUFFER_TARGET,
+        concurrency: concurrency * READY_FACTOR,
+        ..WorkerSettings::default()
+    }
 }
 
 /// Runs extractions, all those of a micro-batch at once: the extractor's limiter says how many call a model.
 pub struct ExtractHandler {
     extractor: Arc<dyn Extractor>,
+    concurrency: usize,
 }
 
 impl ExtractHandler {
-    /// A handler, for workers that run `extract` jobs elsewhere.
-    pub fn new(extractor: Arc<dyn Extractor>) -> ExtractHandler {
-        ExtractHandler { extractor }
+    /// A handler, for workers that run `extract` jobs, so many calls at once.
+    pub fn new(extractor: Arc<dyn Extractor>, concurrency: usize) -> ExtractHandler {
+        ExtractHandler {
+            extractor,
+            concurrency,
+        }
     }
 
     async fn extract(&self, payload: &str) -> Result<Extracted, JobError> {
@@ -98,13 +115,19 @@ impl ExtractHandler {
             return Err(JobError::new("settings", reason).permanent());
         }
         let extracted = self.extractor.extract(&chunk).await;
-        // The message begins with the key, by which the outcome is known.
-        extracted.map_err(|error| JobError::new(error.kind(), format!("{} {error}", chunk.key)).permanent())
+        extracted.map_err(|failed| {
+            let message = failure_message(&chunk.key, &failed.usage, &failed.error);
+            JobError::new(failed.error.kind(), message).permanent()
+        })
     }
 }
 
 #[async_trait]
 impl Handler for ExtractHandler {
+    fn concurrency(&self) -> Option<usize> {
+        Some(self.concurrency * READY_FACTOR)
+    }
+
     async fn run(&self, work: MicroBatch, sink: &dyn OutcomeSink) {
         let begun = Instant::now();
         let mut running: FuturesUnordered<_> = work
@@ -190,6 +213,7 @@ pub fn completed_outcome(value: &str) -> Option<Outcome> {
     let extracted: Extracted = serde_json::from_str(value).ok()?;
     Some(Outcome {
         key: extracted.key.clone(),
+        usage: extracted.usage,
         result: Ok(Arc::new(extracted)),
         bytes: value.len(),
     })
@@ -197,10 +221,61 @@ pub fn completed_outcome(value: &str) -> Option<Outcome> {
 
 /// The outcome of a dead job by its last error.
 pub fn failed_outcome(error: &JobError) -> Option<Outcome> {
-    let (key, message) = error.message.split_once(' ')?;
+    let (key, rest) = error.message.split_once(' ')?;
+    let (usage, message) = cost_and_reason(rest).unwrap_or((Usage::default(), rest));
     Some(Outcome {
         key: key.to_owned(),
+        usage,
         result: Err(message.into()),
         bytes: message.len(),
     })
+}
+
+/// What the error of a failed extraction says: the key by which the outcome is known, what it cost, and the reason.
+fn failure_message(key: &str, usage: &Usage, reason: &impl std::fmt::Display) -> String {
+    format!(
+        "{key} calls={} retries={} sent={} answered={}: {reason}",
+        usage.calls, usage.retries, usage.input_tokens, usage.output_tokens
+    )
+}
+
+/// The cost and the reason in what follows the key; `None` where no cost is told.
+fn cost_and_reason(text: &str) -> Option<(Usage, &str)> {
+    let (cost, reason) = text.split_once(": ")?;
+    let mut parts = cost.split(' ');
+    let mut number = |name: &str| -> Option<u64> {
+        let value = parts.next()?.strip_prefix(name)?.strip_prefix('=')?;
+        value.parse().ok()
+    };
+    let usage = Usage {
+        calls: number("calls")?.try_into().ok()?,
+        retries: number("retries")?.try_into().ok()?,
+        input_tokens: number("sent")?,
+        output_tokens: number("answered")?,
+    };
+    Some((usage, reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_tells_its_cost() {
+        let usage = Usage {
+            calls: 2,
+            retries: 1,
+            input_tokens: 810,
+            output_tokens: 2_000,
+        };
+        let message = failure_message("k", &usage, &"line 3: no JSON");
+        let outcome = failed_outcome(&JobError::new("malformed", message)).expect("an outcome");
+        assert_eq!((outcome.key.as_str(), outcome.usage), ("k", usage));
+        assert_eq!(outcome.result, Err("line 3: no JSON".into()));
+        // Other errors tell none.
+        let outcome =
+            failed_outcome(&JobError::new("settings", "k this worker: another model")).expect("an outcome");
+        assert_eq!(outcome.usage, Usage::default());
+        assert_eq!(outcome.result, Err("this worker: another model".into()));
+    }
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use gristmill_engine::{Engine, Kind};
 use gristmill_model::limits::BATCH_BYTES_TARGET;
-use gristmill_model::{BatchId, JobState, NewBatch, PackedBuilder};
+use gristmill_model::{BatchId, JobState, NewBatch, PackedBuilder, RunId};
 use gristmill_store::{JobFilter, NewRun, RunAdvance, RunState, Selection, Store, StoreError};
 
-use crate::extract::ChunkText;
+use crate::extract::{ChunkText, Usage};
 use crate::pipeline::job::{Extract, Outcome, completed_outcome, failed_outcome};
 
-/// The run that all batches of extractions belong to.
-const RUN: &str = "memory: extractions";
+/// The run that the batches of extractions belong to; where several ingestions share a store, what its name begins with.
+pub const RUN: &str = "memory: extractions";
 
 /// Batches that are asked for at once.
 const PAGE_BATCHES: u32 = 1_000;
@@ -42,21 +42,25 @@ pub struct Extractions {
 }
 
 impl Extractions {
-    /// Finds what earlier runs left. Jobs that they submitted and nobody has finished are cancelled: whoever still
-    /// wants them submits them again.
-    pub async fn open(engine: Engine) -> Result<Extractions, StoreError> {
+    /// Finds what earlier ingestions left in this store. Jobs that those of this name submitted and nobody has finished
+    /// are cancelled: whoever still wants them submits them again.
+    pub async fn open(engine: Engine, name: Option<&str>) -> Result<Extractions, StoreError> {
         let store = engine.store().clone();
-        let run = match store.run(RUN).await? {
+        let name = match name {
+            Some(name) => format!("{RUN} for {name}"),
+            None => RUN.to_owned(),
+        };
+        let run = match store.run(&name).await? {
             Some(run) => run,
             None => {
                 let new = NewRun {
-                    name: RUN.to_owned(),
+                    name: name.clone(),
                     description: "{}".to_owned(),
                 };
                 match store.create_run(new).await {
                     // Another ingestion was faster.
-                    Err(StoreError::RunExists(_)) => store.run(RUN).await?.ok_or_else(|| {
-                        StoreError::InvalidInput(format!("the run `{RUN}` was deleted while it was begun"))
+                    Err(StoreError::RunExists(_)) => store.run(&name).await?.ok_or_else(|| {
+                        StoreError::InvalidInput(format!("the run `{name}` was deleted while it was begun"))
                     })?,
                     created => created?,
                 }
@@ -83,10 +87,21 @@ impl Extractions {
         Ok(extractions)
     }
 
+    /// Finds the outcomes of all ingestions, also those for other knowledge bases.
     async fn find_all(&mut self) -> Result<(), StoreError> {
+        let mut runs = self.store.runs().await?;
+        runs.retain(|run| run.name.starts_with(RUN));
+        // The earliest first: later outcomes replace earlier ones.
+        for run in runs.iter().rev() {
+            self.find(run.id).await?;
+        }
+        Ok(())
+    }
+
+    async fn find(&mut self, run: RunId) -> Result<(), StoreError> {
         let mut after = None;
         loop {
-            let page = self.store.run_batches(self.run.id, after, PAGE_BATCHES).await?;
+            let page = self.store.run_batches(run, after, PAGE_BATCHES).await?;
             let Some(last) = page.last() else { return Ok(()) };
             after = Some(last.batch);
             for row in page {
@@ -249,6 +264,7 @@ fn without(key: &str, reason: &str) -> Outcome {
     Outcome {
         key: key.to_owned(),
         result: Err(format!("its extraction {reason}").into()),
+        usage: Usage::default(),
         bytes: reason.len(),
     }
 }

@@ -5,13 +5,8 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use serde_json::Value;
-
-/// How long before a kill an answer must have been sent to count as arrived: the time to a synced commit, which is
-/// milliseconds on an idle machine and up to a second on one whose disk and processors others keep busy.
-pub const ARRIVED: Duration = Duration::from_millis(1_000);
 
 /// The folder of recordings; a test without one is skipped.
 pub fn replay() -> Option<PathBuf> {
@@ -22,22 +17,57 @@ pub fn replay() -> Option<PathBuf> {
     folder
 }
 
-/// Lets time pass: a kill must come at a moment that nothing else decides.
-pub async fn pass(time: Duration) {
-    let passed = tokio::time::timeout(time, std::future::pending::<()>()).await;
-    passed.expect_err("nothing else happens");
+/// The recorded messages as JSON lines; copies are told apart by a mark, which gives each a latency of its own.
+pub fn lines(replay: &Path, copies: u32) -> String {
+    let index = std::fs::read_to_string(replay.join("data/index_1603.json")).expect("the index");
+    let index: Value = serde_json::from_str(&index).expect("JSON");
+    let mut lines = String::new();
+    for copy in 0..copies {
+        for message in index["messages"].as_array().expect("messages") {
+            let text = message["textChunks"][0].as_str().expect("a text").trim();
+            let mark = if copy > 0 {
+                format!("\n#r{copy}")
+            } else {
+                String::new()
+            };
+            let line = serde_json::json!({
+                "text": format!("{text}{mark}"),
+                "speaker": message["metadata"]["speaker"],
+                "recipients": message["metadata"]["listeners"],
+                "timestamp": message["timestamp"],
+            });
+            lines.push_str(&format!("{line}\n"));
+        }
+    }
+    lines
 }
 
-/// The answered calls: the text's key, when it began and when it ended, in seconds of the service's clock.
-pub fn answered(events: &[Value]) -> Vec<(String, f64, f64)> {
-    let chats = events
-        .iter()
-        .filter(|event| event["kind"] == "chat" && event["status"] == 200);
-    let told = chats.filter_map(|event| {
-        let key = event["key"].as_str()?.to_owned();
-        Some((key, event["t0"].as_f64()?, event["t1"].as_f64()?))
-    });
-    told.collect()
+/// Scores what recorded questions found, and checks that as many are right as are to be.
+pub fn check_score(replay: &Path, candidate: &Path) {
+    let scored = Command::new("python3")
+        .arg(replay.join("score.py"))
+        .arg(candidate)
+        .arg("-v")
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .expect("python3 runs");
+    assert!(
+        scored.status.success(),
+        "{}",
+        String::from_utf8_lossy(&scored.stderr)
+    );
+    let scores: Value = serde_json::from_slice(&scored.stdout).expect("JSON");
+    println!("{scores}");
+    for (what, least) in [
+        ("compiled_exact", 33),
+        ("all_knowledge_exact", 32),
+        ("messages_exact_when_not_capped", 17),
+        ("capped_messages_within_pool", 15),
+    ] {
+        let share = scores[what].as_str().expect("a share");
+        let right: Option<u32> = share.split('/').next().and_then(|right| right.parse().ok());
+        assert!(right >= Some(least), "{what}: {share}");
+    }
 }
 
 /// The replayed service while it runs.
@@ -71,7 +101,8 @@ impl Service {
         self.stats()["events"].as_array().cloned().unwrap_or_default()
     }
 
-    /// Calls the service for an embedding, and tells when that was by the service's clock.
+    /// Calls the service for an embedding, and tells when it was answered by the service's clock: calls of processes that
+    /// have ended before began before that.
     pub fn mark(&self, round: u32) -> f64 {
         let body = format!("{{\"input\": \"mark {round}\"}}");
         self.ask(&format!(
@@ -80,7 +111,7 @@ impl Service {
         ));
         let events = self.events();
         let marks = events.iter().filter(|event| event["kind"] == "embed");
-        marks.filter_map(|event| event["t0"].as_f64()).fold(0.0, f64::max)
+        marks.filter_map(|event| event["t1"].as_f64()).fold(0.0, f64::max)
     }
 
     /// What it counted.

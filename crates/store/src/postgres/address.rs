@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::ClientWrapper;
+use deadpool_postgres::{ClientWrapper, Connect};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
-use tokio_postgres::{Config, NoTls, Socket};
+use tokio_postgres::{Client, Config, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::failure::{Failure, Result};
@@ -18,8 +21,10 @@ use crate::StoreError;
 /// Seconds without a sign of the server after which a connection is tested, and between the tests.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
-/// Where the database is.
-pub(super) struct Address {
+/// Where a PostgreSQL database is: a connection URL with the meaning that libpq gives it, TLS included, and with the
+/// password from `PGPASSWORD` or `~/.pgpass` where it tells none. Makes connections, for pools too.
+#[derive(Clone)]
+pub struct Address {
     config: Config,
     tls: Option<MakeRustlsConnect>,
     /// The URL without its password.
@@ -33,10 +38,14 @@ impl std::fmt::Debug for Address {
 }
 
 impl Address {
-    /// Reads a connection URL (`postgresql://user@host/database`), or settings as libpq takes them.
+    /// Reads a connection URL (`postgresql://user@host/database?sslmode=verify-full`), or settings as libpq takes them.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Open`] with what is wrong with it.
     pub fn parse(url: &str) -> std::result::Result<Address, StoreError> {
         let refuse = |reason: String| StoreError::Open {
-            path: shown(url).into(),
+            path: without_password(url).into(),
             reason,
         };
         let (url, verification) = tls::split(url).map_err(refuse)?;
@@ -78,7 +87,7 @@ impl Address {
         Ok(Address {
             config,
             tls,
-            shown: shown(&url),
+            shown: without_password(&url),
         })
     }
 
@@ -88,15 +97,20 @@ impl Address {
     }
 
     /// A new connection.
-    pub async fn connect(&self) -> Result<ClientWrapper> {
+    pub(super) async fn connect(&self) -> Result<ClientWrapper> {
+        let (client, driver) = self.open().await?;
+        Ok(ClientWrapper::new(client, driver))
+    }
+
+    async fn open(&self) -> std::result::Result<(Client, JoinHandle<()>), tokio_postgres::Error> {
         match &self.tls {
-            None => Ok(into_client(self.config.connect(NoTls).await?)),
-            Some(tls) => Ok(into_client(self.config.connect(tls.clone()).await?)),
+            None => Ok(driven(self.config.connect(NoTls).await?)),
+            Some(tls) => Ok(driven(self.config.connect(tls.clone()).await?)),
         }
     }
 
     /// A new connection whose notifications go to `listener`, which also ends with it.
-    pub async fn connect_with<F>(&self, listener: F) -> Result<ClientWrapper>
+    pub(super) async fn connect_with<F>(&self, listener: F) -> Result<ClientWrapper>
     where
         F: FnMut() + Send + 'static,
     {
@@ -107,9 +121,19 @@ impl Address {
     }
 }
 
-fn into_client<S>(
-    (client, connection): (tokio_postgres::Client, tokio_postgres::Connection<Socket, S>),
-) -> ClientWrapper
+/// For pools of [`deadpool_postgres`]; what they know of the address is not asked.
+impl Connect for Address {
+    fn connect(
+        &self,
+        _: &Config,
+    ) -> BoxFuture<'_, std::result::Result<(Client, JoinHandle<()>), tokio_postgres::Error>> {
+        self.open().boxed()
+    }
+}
+
+fn driven<S>(
+    (client, connection): (Client, tokio_postgres::Connection<Socket, S>),
+) -> (Client, JoinHandle<()>)
 where
     S: tokio_postgres::tls::TlsStream + Unpin + Send + 'static,
 {
@@ -119,7 +143,7 @@ where
             tracing::debug!(%error, "a connection to PostgreSQL ended");
         }
     });
-    ClientWrapper::new(client, driver)
+    (client, driver)
 }
 
 async fn listening<T, F>(config: &Config, tls: T, mut listener: F) -> Result<ClientWrapper>
@@ -145,8 +169,8 @@ where
     Ok(ClientWrapper::new(client, driver))
 }
 
-/// The URL without its password.
-fn shown(url: &str) -> String {
+/// A connection URL as it may be shown.
+pub fn without_password(url: &str) -> String {
     let hidden = |part: &str| {
         let name = part.split('=').next().unwrap_or_default().trim();
         name.eq_ignore_ascii_case("password")
@@ -197,7 +221,7 @@ mod tests {
             ),
             ("host=there user=me password=secret", "host=there user=me"),
         ] {
-            assert_eq!(shown(url), expected);
+            assert_eq!(without_password(url), expected);
         }
     }
 

@@ -6,11 +6,12 @@ use std::time::Duration;
 use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
 };
-use tokio_postgres::{Config, NoTls};
+use gristmill_store::StoreError;
+use gristmill_store::postgres::{Address, without_password};
+use tokio_postgres::Config;
 
 use crate::error::MemoryError;
 use crate::limits::{CONNECT_TIMEOUT_MS, POSTGRES_CONNECTIONS_MAX};
-use crate::place::without_password;
 
 /// What every connection is told first. Queries here are short, and compiling them takes longer than they do.
 const SETTINGS: &str =
@@ -77,29 +78,15 @@ impl Database {
             path: shown.clone(),
             reason,
         };
-        let mut config: Config = url.parse().map_err(|error| {
-            refused(format!(
-                "{}; write postgresql://user@host/database",
-                in_words(&error)
-            ))
+        let address = Address::parse(url).map_err(|error| match error {
+            StoreError::Open { reason, .. } => refused(reason),
+            other => refused(other.to_string()),
         })?;
-        if config.get_hosts().is_empty() {
-            config.host("localhost");
-        }
-        if config.get_user().is_none() {
-            config.user(std::env::var("USER").unwrap_or_else(|_| "postgres".to_owned()));
-        }
-        if config.get_password().is_none()
-            && let Ok(password) = std::env::var("PGPASSWORD")
-        {
-            config.password(password);
-        }
         let timeout = Duration::from_millis(CONNECT_TIMEOUT_MS);
-        config.connect_timeout(timeout);
         let recycling = ManagerConfig {
             recycling_method: RecyclingMethod::Fast,
         };
-        let pool = Pool::builder(Manager::from_config(config, NoTls, recycling))
+        let pool = Pool::builder(Manager::from_connect(Config::new(), address, recycling))
             .max_size(POSTGRES_CONNECTIONS_MAX)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(timeout))

@@ -1,0 +1,269 @@
+//! `gristmill ingest`: what it refuses, what it keeps of failures, what it tells.
+
+mod knowledge;
+#[path = "../../memory/tests/stand_in/mod.rs"]
+mod stand_in;
+mod workspace;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
+use knowledge::{SHOW, answer, command, run, run_json};
+use serde_json::Value;
+use stand_in::{Answer, StandIn};
+use workspace::{Workspace, json_lines};
+
+#[test]
+fn what_is_wrong_is_told_before_anything_is_made() {
+    let workspace = Workspace::new();
+    workspace.write("show.txt", SHOW).write("bad.vtt", "no header\n");
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = format!("http://{}/v1", nobody.local_addr().expect("an address"));
+    drop(nobody);
+    for (arguments, told) in [
+        (
+            vec!["ingest", "nope.txt", "--into", "kb.db"],
+            "nope.txt cannot be read",
+        ),
+        (vec!["ingest", "-", "--into", "kb.db"], "needs --name"),
+        (
+            vec!["ingest", "show.txt", "--into", "kb.db", "--extractor", "openai"],
+            "OPENAI_API_KEY",
+        ),
+        (
+            vec!["ingest", "show.txt", "--into", "kb.db", "--base-url", &address],
+            "is it running",
+        ),
+        (
+            vec![
+                "ingest",
+                "show.txt",
+                "--into",
+                "kb.db",
+                "--base-url",
+                "models.example",
+            ],
+            "is no address",
+        ),
+        (
+            vec!["ingest", "show.txt", "--into", "kb.db", "--embedder", "openai"],
+            "OPENAI_API_KEY",
+        ),
+        (
+            vec![
+                "ingest",
+                "show.txt",
+                "--into",
+                "kb.db",
+                "--embedder",
+                "model2vec:x",
+            ],
+            "model.safetensors",
+        ),
+        (
+            vec!["ingest", "show.txt", "--into", "kb.db", "--format", "pdf"],
+            "transcript, vtt",
+        ),
+        (
+            vec!["ingest", "show.txt", "--into", "kb.db", "--zone", "CET"],
+            "+02:00",
+        ),
+        (
+            vec!["ingest", "show.txt", "--into", "kb.db", "--recorded-at", "soon"],
+            "--recorded-at soon",
+        ),
+        (
+            vec!["ingest", "show.txt", "--into", "kb.db", "--frobnicate"],
+            "--frobnicate",
+        ),
+        (
+            vec!["ingest", "show.txt", "--into", "missing/kb.db"],
+            "missing/kb",
+        ),
+        (vec!["ingest", "--into", "kb.db"], "<SOURCE>"),
+        (vec!["recall", "kb.db", "bees"], "no knowledge base at kb.db"),
+        (vec!["recall", "kb.db"], "QUESTION"),
+        (vec!["ask", "kb.db", "bees?"], "no knowledge base at kb.db"),
+        (vec!["memory", "stats", "kb.db"], "no knowledge base at kb.db"),
+        (
+            vec!["memory", "import", "nope.json", "--into", "kb.db"],
+            "nope.json",
+        ),
+        (vec!["mcp", "kb.db"], "no knowledge base at kb.db"),
+    ] {
+        let error = run(&workspace, &arguments).error();
+        assert!(error.contains(told), "{arguments:?}: {error}");
+        assert!(
+            !workspace::exists(&workspace.path("kb.db")),
+            "{arguments:?} made a file"
+        );
+    }
+    let error = run(&workspace, &["ingest", "show.txt", "--into", "bad.vtt"]).error();
+    assert!(error.contains("bad.vtt is not a knowledge base"), "{error}");
+    let error = run(&workspace, &["ingest", "bad.vtt", "--into", "kb.db", "-q"]).error();
+    assert!(error.contains("bad.vtt, line 1"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failures_are_kept_listed_and_tried_again() {
+    let workspace = Workspace::new();
+    workspace.write("show.txt", SHOW);
+    let service = StandIn::start(|text, before| match text {
+        "Bees like London." if before < 2 => Answer::content("no JSON"),
+        _ => answer(text),
+    })
+    .await;
+    let base_url = ["--base-url", service.base_url.as_str()];
+    let ended = run(
+        &workspace,
+        &[&["ingest", "show.txt", "--into", "kb.db"], &base_url[..]].concat(),
+    );
+    assert!(ended.stderr.contains("1 chunks failed"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("show.txt, message 2: the model's answer"),
+        "{}",
+        ended.stderr
+    );
+    assert!(
+        ended
+            .stderr
+            .contains("gristmill ingest --retry-failed --into kb.db"),
+        "{}",
+        ended.stderr
+    );
+    ended.expect(1);
+    let failures = run(&workspace, &["memory", "failures", "kb.db", "--json"]).expect(0);
+    assert_eq!(json_lines(&failures)[0]["position"], 2);
+    let retry = [
+        &["ingest", "--retry-failed", "--into", "kb.db", "--json"],
+        &base_url[..],
+    ]
+    .concat();
+    assert_eq!(run_json(&workspace, &retry)["model_calls"], 1);
+    assert_eq!(
+        run(&workspace, &["memory", "failures", "kb.db", "--json"]).expect(0),
+        ""
+    );
+
+    let stop = ["ingest", "show.txt", "--into", "other.db", "--on-failure", "stop"];
+    let again = StandIn::start(|text, _| match text {
+        "Bees like London." => Answer::content("no JSON"),
+        _ => answer(text),
+    })
+    .await;
+    let error = run(
+        &workspace,
+        &[&stop[..], &["--base-url", &again.base_url, "-q"]].concat(),
+    )
+    .error();
+    assert!(error.contains("show.txt, message 2"), "{error}");
+    assert_eq!(
+        run_json(&workspace, &["memory", "stats", "other.db", "--json"])["messages"],
+        2
+    );
+}
+
+#[test]
+fn every_commit_is_told_as_an_event() {
+    let workspace = Workspace::new();
+    let lines: String = (0..3_000)
+        .map(|n| format!("{{\"text\":\"Bee {n} hums.\"}}\n"))
+        .collect();
+    workspace.write("chat.jsonl", &lines);
+    let ingest = [
+        "ingest",
+        "chat.jsonl",
+        "--into",
+        "kb.db",
+        "--extractor",
+        "local",
+        "-q",
+    ];
+    let to_stdout = [&ingest[..], &["--on-batch-committed", "-"]].concat();
+    let events = json_lines(&run(&workspace, &to_stdout).expect(0));
+    assert_eq!(events[0]["event"], "planned");
+    let committed: Vec<u64> = events[1..]
+        .iter()
+        .map(|event| {
+            assert_eq!(event["event"], "committed");
+            event["messages"].as_u64().expect("a number")
+        })
+        .collect();
+    assert!(
+        committed.is_sorted() && committed.last() == Some(&3_000),
+        "{committed:?}"
+    );
+    let to_file = [&ingest[..], &["--on-batch-committed", "events.jsonl"]].concat();
+    run(&workspace, &to_file).expect(0);
+    assert_eq!(json_lines(&workspace.read("events.jsonl"))[0]["event"], "skipped");
+
+    // Whoever reads the events may go: what was told is committed, and the same command goes on.
+    let closed = [
+        "ingest",
+        "chat.jsonl",
+        "--into",
+        "closed.db",
+        "--extractor",
+        "local",
+        "--on-batch-committed",
+        "-",
+    ];
+    let mut child = command(&workspace, &closed)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    drop(child.stdout.take());
+    assert_eq!(child.wait().expect("ends").code(), Some(141));
+    run(
+        &workspace,
+        &[
+            "ingest",
+            "chat.jsonl",
+            "--into",
+            "closed.db",
+            "--extractor",
+            "local",
+            "-q",
+        ],
+    )
+    .expect(0);
+    let counts = |path: &str| {
+        let mut stats = run_json(&workspace, &["memory", "stats", path, "--json"]);
+        stats["bytes"] = Value::Null;
+        stats
+    };
+    assert_eq!(counts("closed.db"), counts("kb.db"));
+}
+
+#[test]
+fn a_pipe_is_a_source() {
+    let workspace = Workspace::new();
+    let mut child = command(
+        &workspace,
+        &[
+            "ingest",
+            "-",
+            "--name",
+            "piped",
+            "--into",
+            "kb.db",
+            "--on-batch-committed",
+            "-",
+        ],
+    )
+    .stdin(Stdio::piped())
+    .stdout(Stdio::piped())
+    .stderr(Stdio::null())
+    .spawn()
+    .expect("starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(SHOW.as_bytes()).expect("writes");
+    drop(stdin);
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().expect("a pipe"))
+        .read_line(&mut first)
+        .expect("a line");
+    assert_eq!(json_lines(&first)[0]["source"], "piped");
+    child.wait().expect("ends");
+}

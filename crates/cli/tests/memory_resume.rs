@@ -1,0 +1,169 @@
+//! Ingestions that are interrupted, killed, or run out of disk.
+
+mod knowledge;
+#[path = "../../memory/tests/stand_in/mod.rs"]
+mod stand_in;
+mod workspace;
+
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+
+use knowledge::{answer, command, run, run_json};
+use serde_json::json;
+use stand_in::StandIn;
+use workspace::{Ended, Workspace, send_signal};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_interrupted_ingestion_keeps_what_it_paid_for() {
+    let workspace = Workspace::new();
+    let lines: String = (0..40)
+        .map(|n| format!("{{\"text\":\"Bee {n} hums.\"}}\n"))
+        .collect();
+    workspace.write("chat.jsonl", &lines);
+    let (go, gone) = channel::<()>();
+    let (reached, is_reached) = channel();
+    let gone = Mutex::new(gone);
+    let service = StandIn::start(move |text, before| {
+        if text == "Bee 30 hums." && before == 0 {
+            let _ = reached.send(());
+            // The call is under way until the test lets it go on.
+            let _ = tokio::task::block_in_place(|| gone.lock().expect("a lock").recv());
+        }
+        answer(text)
+    })
+    .await;
+    let ingest = [
+        "ingest",
+        "chat.jsonl",
+        "--into",
+        "kb.db",
+        "--concurrency",
+        "1",
+        "--base-url",
+        &service.base_url,
+    ];
+    let child = command(&workspace, &ingest)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    is_reached.recv().expect("the call begins");
+    let busy = run(&workspace, &ingest).error();
+    assert!(busy.contains("another process is ingesting into kb.db"), "{busy}");
+    send_signal(&child, "-INT");
+    go.send(()).expect("the service waits");
+    let ended = Ended::from(child.wait_with_output().expect("ends"));
+    assert!(
+        ended.stderr.contains("run the same command again"),
+        "{}",
+        ended.stderr
+    );
+    ended.expect(130);
+    let told = run_json(&workspace, &[&ingest[..], &["--json"]].concat());
+    assert_eq!(told["complete"], true);
+    assert_eq!(
+        run_json(&workspace, &["memory", "stats", "kb.db", "--json"])["messages"],
+        40
+    );
+    for n in 0..=30 {
+        assert_eq!(service.calls(&format!("Bee {n} hums.")), 1, "{n}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_crash_loses_no_extraction() {
+    let workspace = Workspace::new();
+    let lines: String = (0..40)
+        .map(|n| format!("{{\"text\":\"Bee {n} hums.\"}}\n"))
+        .collect();
+    workspace.write("chat.jsonl", &lines);
+    let (go, gone) = channel::<()>();
+    let gone = Mutex::new(gone);
+    let service = StandIn::start(move |text, before| {
+        if text == "Bee 0 hums." && before == 0 {
+            // The first call is under way for as long as the test wants: nothing after it can be committed.
+            let _ = tokio::task::block_in_place(|| gone.lock().expect("a lock").recv());
+        }
+        answer(text)
+    })
+    .await;
+    let ingest = [
+        "ingest",
+        "chat.jsonl",
+        "--into",
+        "kb.db",
+        "--concurrency",
+        "4",
+        "--base-url",
+        &service.base_url,
+    ];
+    let mut child = command(&workspace, &ingest)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("starts");
+    // All the others have been paid for, and are on disk as jobs.
+    let completed = ["jobs", "--store", "kb.jobs.db", "--state", "completed", "--json"];
+    while run(&workspace, &completed).stdout.lines().count() < 39 {
+        assert!(
+            child.try_wait().expect("it can be asked").is_none(),
+            "it has ended"
+        );
+    }
+    child.kill().expect("dies");
+    child.wait().expect("has died");
+    go.send(()).expect("the service waits");
+    assert_eq!(
+        run_json(&workspace, &["memory", "stats", "kb.db", "--json"])["messages"],
+        0
+    );
+    let told = run_json(&workspace, &[&ingest[..], &["--json"]].concat());
+    assert_eq!((&told["messages"], &told["model_calls"]), (&json!(40), &json!(1)));
+    for n in 1..40 {
+        assert_eq!(service.calls(&format!("Bee {n} hums.")), 1, "{n}");
+    }
+}
+
+#[test]
+fn a_full_disk_loses_nothing() {
+    let workspace = Workspace::new();
+    let lines: String = (0..5_000)
+        .map(|n| format!("{{\"text\":\"Ada{n} King{n} saw the Drum{n} in Paris{n}.\"}}\n"))
+        .collect();
+    workspace.write("chat.jsonl", &lines);
+    let program = env!("CARGO_BIN_EXE_gristmill");
+    let limited = Command::new("bash")
+        .args(["-c", "trap '' XFSZ; ulimit -f 1500; exec \"$0\" \"$@\"", program])
+        .args([
+            "ingest",
+            "chat.jsonl",
+            "--into",
+            "kb.db",
+            "--extractor",
+            "local",
+            "-q",
+        ])
+        .current_dir(workspace.path(""))
+        .output()
+        .expect("runs");
+    let error = Ended::from(limited).error();
+    assert!(
+        error.contains("disk") && error.contains("run the same command again"),
+        "{error}"
+    );
+    let ingest = [
+        "ingest",
+        "chat.jsonl",
+        "--into",
+        "kb.db",
+        "--extractor",
+        "local",
+        "--json",
+    ];
+    assert_eq!(run_json(&workspace, &ingest)["complete"], true);
+    assert_eq!(
+        run_json(&workspace, &["memory", "stats", "kb.db", "--json"])["messages"],
+        5_000
+    );
+}
