@@ -26,11 +26,11 @@ bench-memory: ## Memory's figures, written to bench/MEMORY.md: make bench-memory
 
 .PHONY: bench-memory-ingest
 bench-memory-ingest: ## Ingestion alone: make bench-memory-ingest REPLAY=DIR [PEER_PYTHON=…]
-	PEER_PYTHON=$(PEER_PYTHON) $(CARGO) bench --locked --package gristmill-memory --bench ingest -- $(abspath $(REPLAY))
+	$(if $(PEER_PYTHON),PEER_PYTHON=$(abspath $(PEER_PYTHON))) $(CARGO) bench --locked --package gristmill-memory --bench ingest -- $(abspath $(REPLAY))
 
 .PHONY: bench-memory-writes
-bench-memory-writes: ## Writing 3,000 refs of 500 chunks to disk
-	$(CARGO) bench --locked --package gristmill-memory --bench index_writes
+bench-memory-writes: ## Writing 3,000 refs of 500 chunks to disk: make bench-memory-writes [PEER_PYTHON=…]
+	$(if $(PEER_PYTHON),PEER_PYTHON=$(abspath $(PEER_PYTHON))) $(CARGO) bench --locked --package gristmill-memory --bench index_writes
 
 .PHONY: bench-memory-recall
 bench-memory-recall: ## Recall over 1,000,000 refs

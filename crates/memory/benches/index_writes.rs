@@ -1,12 +1,15 @@
 //! Index writes alone: 500 chunks with 3,000 refs into a knowledge base on disk, every commit synced.
 //!
 //! `cargo bench -p gristmill-memory --bench index_writes [-- FOLDER]`. The folder decides the disk; the default is the
-//! target folder's. Prints the median and all times, for one commit and for commits of 50 chunks.
+//! target folder's. Prints the median and all times, for one commit and for commits of 50 chunks. With the Python of the
+//! peer's environment in `PEER_PYTHON`, the peer writes as much beside it, in one commit.
 
 #[path = "support/made_up.rs"]
 mod made_up;
 
+use std::ffi::OsStr;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use gristmill_memory::store::{Change, KnowledgeStore, NewMessage, NewSource, SqliteKnowledge};
@@ -16,6 +19,7 @@ use gristmill_model::{SplitMix64, Timestamp};
 const CHUNKS: u32 = 500;
 const REFS_PER_CHUNK: u32 = 6;
 const ROUNDS: usize = 9;
+const PEER_ROUNDS: usize = 5;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
@@ -23,6 +27,7 @@ async fn main() {
         .skip(1)
         .find(|argument| !argument.starts_with("--"));
     let folder = folder.unwrap_or_else(|| env!("CARGO_TARGET_TMPDIR").to_owned());
+    let mut medians = Vec::new();
     for commit_chunks in [CHUNKS, 50] {
         let mut times = Vec::new();
         for round in 0..=ROUNDS {
@@ -33,6 +38,7 @@ async fn main() {
             }
         }
         times.sort();
+        medians.push(millis(times[times.len() / 2]));
         println!(
             "500 chunks, 3,000 refs, commits of {commit_chunks} chunks: median {:.1} ms ({})",
             millis(times[times.len() / 2]),
@@ -43,6 +49,37 @@ async fn main() {
                 .join(" ")
         );
     }
+    if let Some(python) = std::env::var_os("PEER_PYTHON") {
+        let times = peer(&python, Path::new(&folder));
+        let median = times[times.len() / 2];
+        println!(
+            "the peer, one commit: median {median:.0} ms ({:.0} to {:.0}); ours takes {:.3} of it in one commit, {:.3} in \
+             commits of 50",
+            times[0],
+            times[times.len() - 1],
+            medians[0] / median,
+            medians[1] / median
+        );
+    }
+}
+
+/// The peer's milliseconds for the same, sorted.
+fn peer(python: &OsStr, folder: &Path) -> Vec<f64> {
+    let folder = tempfile::tempdir_in(folder).expect("a folder");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peer_index_writes.py");
+    let output = Command::new(python)
+        .arg(script)
+        .arg(folder.path())
+        .arg(PEER_ROUNDS.to_string())
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .expect("the peer runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().find(|line| line.starts_with('['));
+    let error = String::from_utf8_lossy(&output.stderr);
+    let mut times: Vec<f64> = serde_json::from_str(line.expect(&error)).expect("JSON");
+    times.sort_by(f64::total_cmp);
+    times
 }
 
 async fn write(folder: &Path, commit_chunks: u32, seed: u64) -> Duration {

@@ -296,7 +296,7 @@ async fn ingest(copies: u32, concurrency: usize, tokens: f64, port: u16, replay:
     let input = NewInput {
         name: "replayed.jsonl".to_owned(),
         format: Format::JsonLines,
-        bytes: lines.into_bytes(),
+        content: lines.into_bytes().into(),
     };
     let cpu = cpu_seconds();
     let begun = Instant::now();

@@ -22,7 +22,26 @@ pub fn of_parts(parts: &[&[u8]]) -> String {
         }
         digest.update(part);
     }
-    let bytes = digest.finalize();
+    hexadecimal(&digest.finalize())
+}
+
+/// A SHA-256 of bytes that come piece by piece.
+#[derive(Debug, Default)]
+pub struct Hasher(Sha256);
+
+impl Hasher {
+    /// The next piece.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The digest, in hexadecimal.
+    pub fn finish(self) -> String {
+        hexadecimal(&self.0.finalize())
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -1,7 +1,17 @@
 //! Every limit of the memory, in one place: nothing is unbounded.
 
-/// Bytes of one source at most. A source is read whole, so that it can be told unchanged and replaced at once.
+/// Bytes of one source at most, where its format is read whole: all but mbox and JSON lines, which are read message by
+/// message.
 pub const SOURCE_BYTES_MAX: u64 = 256 << 20;
+
+/// Bytes of one mail of an mbox, or one line of JSON, at most.
+pub const SOURCE_PIECE_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of a source's beginning that tell its format.
+pub const FORMAT_BYTES_MAX: u64 = 1 << 20;
+
+/// Messages that are looked through before an ingestion tends to other things.
+pub const SURVEY_MESSAGES_MAX: usize = 256;
 
 /// Messages of one source at most.
 pub const SOURCE_MESSAGES_MAX: usize = 1_000_000;

@@ -372,7 +372,7 @@ impl Run<'_> {
                     continue;
                 }
                 if let Some(plan) = &mut current
-                    && let Some(planned) = plan.take_next()
+                    && let Some(planned) = plan.take_next()?
                 {
                     self.add(planned).await?;
                 } else if let Some(plan) = current.take() {
@@ -441,8 +441,9 @@ impl Run<'_> {
             &*ingestion.knowledge,
             input,
             &ingestion.options,
-            &*ingestion.extractor,
+            ingestion.extractor.clone(),
             ingestion.engine.clock().now(),
+            |key| self.extractions.contains(key),
         )
         .await?;
         let Some(plan) = plan else {
@@ -451,11 +452,7 @@ impl Run<'_> {
             return Ok(None);
         };
         self.ingested.sources_replaced += u64::from(plan.is_replacement());
-        let (mut chunks, mut known) = (0, 0);
-        for key in plan.keys() {
-            chunks += 1;
-            known += usize::from(self.extractions.contains(key));
-        }
+        let (chunks, known) = plan.chunks;
         self.ingested.progress.chunks_total += chunks as u64;
         on_event(&IngestEvent::Planned {
             source: name,

@@ -4,6 +4,7 @@
 //! the line.
 
 pub mod chunk;
+pub mod content;
 pub mod conversation;
 pub mod json_lines;
 pub mod mail;
@@ -12,13 +13,17 @@ pub mod moment;
 pub mod subtitles;
 pub mod transcript;
 
+use std::io::BufRead;
 use std::path::Path;
 
 use gristmill_model::Timestamp;
 
 use crate::error::MemoryError;
-use crate::limits::{CHUNK_CHARACTERS_DEFAULT, SOURCE_BYTES_MAX, SOURCE_MESSAGES_MAX};
+use crate::limits::{CHUNK_CHARACTERS_DEFAULT, FORMAT_BYTES_MAX, SOURCE_MESSAGES_MAX};
 use crate::message::Message;
+pub use content::Content;
+use json_lines::JsonLines;
+use mail::Mbox;
 
 /// How a source is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,8 +78,9 @@ impl Format {
         Format::ALL.into_iter().find(|format| format.name() == name)
     }
 
-    /// The format of a file, by its ending, and for `.txt` and unknown endings by what is in it.
+    /// The format of a file, by its ending, and for `.txt` and unknown endings by what it begins with.
     pub fn of(path: &Path, bytes: &[u8]) -> Format {
+        let bytes = &bytes[..bytes.len().min(FORMAT_BYTES_MAX as usize)];
         let ending = path
             .extension()
             .unwrap_or_default()
@@ -133,63 +139,130 @@ impl ReadOptions {
     }
 }
 
-/// Reads the file at `path`.
-///
-/// # Errors
-///
-/// [`MemoryError::File`] where it cannot be read or is over [`SOURCE_BYTES_MAX`].
-pub fn read_file(path: &Path) -> Result<Vec<u8>, MemoryError> {
-    let failed = |reason: String| MemoryError::File {
-        path: path.to_path_buf(),
-        reason,
-    };
-    let metadata = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?;
-    if metadata.len() > SOURCE_BYTES_MAX {
-        let size = metadata.len();
-        return Err(failed(format!(
-            "it has {size} bytes, and one source may have {SOURCE_BYTES_MAX}; cut it into several files"
-        )));
-    }
-    std::fs::read(path).map_err(|error| failed(error.to_string()))
+/// The messages of a source, in reading order.
+pub enum Messages {
+    /// All of them.
+    Whole(std::vec::IntoIter<Message>),
+    /// One after the other, as they are read.
+    OneByOne(Box<dyn Iterator<Item = Result<Message, MemoryError>> + Send>),
 }
 
-/// The messages of a source, in reading order. `name` is for errors.
+impl Iterator for Messages {
+    type Item = Result<Message, MemoryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Messages::Whole(messages) => messages.next().map(Ok),
+            Messages::OneByOne(messages) => messages.next(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Messages {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Messages::Whole(_) => "Messages::Whole",
+            Messages::OneByOne(_) => "Messages::OneByOne",
+        })
+    }
+}
+
+/// The messages of a source, in reading order: of an mbox and of JSON lines one is held at a time. `name` is for
+/// errors.
 ///
 /// # Errors
 ///
 /// [`MemoryError::Invalid`] with the line, where the bytes do not have the format, and for more than
-/// [`SOURCE_MESSAGES_MAX`] messages.
+/// [`SOURCE_MESSAGES_MAX`] messages; [`MemoryError::File`] where a file cannot be read.
+pub fn messages(
+    name: &str,
+    format: Format,
+    content: &Content,
+    options: &ReadOptions,
+) -> Result<Messages, MemoryError> {
+    let mut reader = content.open()?;
+    let beginning = reader.fill_buf().map_err(|error| content.failed(error))?;
+    let is_utf_16 = UTF_16_MARKS.iter().any(|mark| beginning.starts_with(mark));
+    match format {
+        Format::Mbox => Ok(one_by_one(name, Mbox::new(name, reader, options))),
+        Format::JsonLines if !is_utf_16 => Ok(one_by_one(name, JsonLines::new(name, reader, options))),
+        _ => {
+            let messages = read_whole(name, format, &content.read()?, options)?;
+            let messages: Result<Vec<Message>, MemoryError> =
+                checked(name.to_owned(), messages.into_iter().map(Ok)).collect();
+            Ok(Messages::Whole(messages?.into_iter()))
+        }
+    }
+}
+
+fn one_by_one(
+    name: &str,
+    messages: impl Iterator<Item = Result<Message, MemoryError>> + Send + 'static,
+) -> Messages {
+    Messages::OneByOne(Box::new(checked(name.to_owned(), messages)))
+}
+
+/// Those that have a text, and an error in the place of what is too many.
+fn checked(
+    name: String,
+    messages: impl Iterator<Item = Result<Message, MemoryError>>,
+) -> impl Iterator<Item = Result<Message, MemoryError>> {
+    let has_text = |message: &Message| message.text_chunks.iter().any(|text| !text.trim().is_empty());
+    let messages = messages.filter(move |message| message.as_ref().map_or(true, has_text));
+    messages.enumerate().map(move |(position, message)| {
+        if position >= SOURCE_MESSAGES_MAX {
+            return Err(MemoryError::invalid(
+                name.clone(),
+                format!(
+                    "it has more than the {SOURCE_MESSAGES_MAX} messages that one source may have; cut it into several files"
+                ),
+            ));
+        }
+        message
+    })
+}
+
+fn read_whole(
+    name: &str,
+    format: Format,
+    bytes: &[u8],
+    options: &ReadOptions,
+) -> Result<Vec<Message>, MemoryError> {
+    let text = || decode(bytes);
+    match format {
+        Format::Transcript => Ok(transcript::read(&text(), options)),
+        Format::WebVtt => subtitles::read_web_vtt(name, &text(), options),
+        Format::Srt => Ok(subtitles::read_srt(&text(), options)),
+        Format::Mail => mail::read_mail(name, bytes, options),
+        Format::Mbox => Mbox::new(name, bytes, options).collect(),
+        Format::Markdown => Ok(markdown::read(&text(), options)),
+        Format::Text => Ok(chunk::split(&text(), options.chunk_characters)
+            .into_iter()
+            .map(Message::new)
+            .collect()),
+        Format::JsonLines => JsonLines::new(name, text().as_bytes(), options).collect(),
+    }
+}
+
+/// The messages of bytes that are there. `name` is for errors.
+///
+/// # Errors
+///
+/// As [`messages`].
 pub fn read(
     name: &str,
     format: Format,
     bytes: &[u8],
     options: &ReadOptions,
 ) -> Result<Vec<Message>, MemoryError> {
-    let mut messages = match format {
-        Format::Transcript => transcript::read(&decode(bytes), options),
-        Format::WebVtt => subtitles::read_web_vtt(name, &decode(bytes), options)?,
-        Format::Srt => subtitles::read_srt(&decode(bytes), options),
-        Format::Mail => mail::read_mail(name, bytes, options)?,
-        Format::Mbox => mail::read_mbox(name, bytes, options)?,
-        Format::Markdown => markdown::read(&decode(bytes), options),
-        Format::Text => chunk::split(&decode(bytes), options.chunk_characters)
-            .into_iter()
-            .map(Message::new)
-            .collect(),
-        Format::JsonLines => json_lines::read(name, &decode(bytes), options)?,
-    };
-    messages.retain(|message| message.text_chunks.iter().any(|text| !text.trim().is_empty()));
-    if messages.len() > SOURCE_MESSAGES_MAX {
-        let count = messages.len();
-        return Err(MemoryError::invalid(
-            name,
-            format!(
-                "it has {count} messages, and one source may have {SOURCE_MESSAGES_MAX}; cut it into several files"
-            ),
-        ));
-    }
-    Ok(messages)
+    messages(name, format, &Content::Bytes(bytes.into()), options)?.collect()
 }
+
+/// What a text in UTF-8 may begin with.
+const UTF_8_MARK: &[u8] = &[0xef, 0xbb, 0xbf];
+
+/// What texts in UTF-16 begin with.
+const UTF_16_MARKS: [&[u8]; 2] = [&[0xff, 0xfe], &[0xfe, 0xff]];
 
 /// Text from bytes: UTF-8 or, with its mark, UTF-16. What is neither becomes replacement characters.
 pub fn decode(bytes: &[u8]) -> String {
@@ -205,5 +278,58 @@ pub fn decode(bytes: &[u8]) -> String {
         [0xfe, 0xff, ..] => utf_16(u16::from_be_bytes),
         [0xef, 0xbb, 0xbf, rest @ ..] => String::from_utf8_lossy(rest).into_owned(),
         _ => String::from_utf8_lossy(bytes).into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    /// A text that is repeated without an end.
+    struct Endless {
+        text: &'static [u8],
+        at: usize,
+    }
+
+    impl Endless {
+        fn reader(text: &'static [u8]) -> std::io::BufReader<Endless> {
+            std::io::BufReader::with_capacity(1 << 10, Endless { text, at: 0 })
+        }
+    }
+
+    impl Read for Endless {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            for byte in buffer.iter_mut() {
+                *byte = self.text[self.at];
+                self.at = (self.at + 1) % self.text.len();
+            }
+            Ok(buffer.len())
+        }
+    }
+
+    #[test]
+    fn no_more_is_read_than_is_asked_for() {
+        let options = ReadOptions::default();
+        let texts = |messages: &mut dyn Iterator<Item = Result<Message, MemoryError>>| -> Vec<String> {
+            let three = messages.take(3);
+            three.map(|message| message.expect("a message").text()).collect()
+        };
+        let mut lines = JsonLines::new("x", Endless::reader(b"{\"text\": \"Bees hum.\"}\n"), &options);
+        assert_eq!(texts(&mut lines), ["Bees hum."; 3]);
+        let mut mails = Mbox::new(
+            "x",
+            Endless::reader(b"From ada\nSubject: x\n\nBees hum.\n"),
+            &options,
+        );
+        assert_eq!(texts(&mut mails), ["Bees hum."; 3]);
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_refused() {
+        let mut lines = JsonLines::new("x", Endless::reader(b"bees"), &ReadOptions::default());
+        let error = lines.next().expect("an item").expect_err("no line").to_string();
+        assert!(error.starts_with("x, line 1: it is longer than"), "{error}");
     }
 }

@@ -55,7 +55,7 @@ async fn ingest(
     let input = NewInput {
         name: "notes.jsonl".to_owned(),
         format: Format::JsonLines,
-        bytes: lines.into_bytes(),
+        content: lines.into_bytes().into(),
     };
     let ingested = ingestion.with_embedder(embedder).run(vec![input], |_| {}).await;
     (knowledge, ingested)

@@ -72,7 +72,7 @@ impl Place {
         let inputs = inputs.iter().map(|(name, text)| NewInput {
             name: (*name).to_owned(),
             format: Format::of(Path::new(name), text.as_bytes()),
-            bytes: text.as_bytes().to_vec(),
+            content: text.as_bytes().to_vec().into(),
         });
         inputs.collect()
     }
@@ -352,4 +352,44 @@ async fn nobody_runs_what_an_earlier_run_left() {
         .expect("ingests");
     assert_eq!(service.calls("Left behind."), 0);
     assert_eq!(service.calls_total(), 4);
+}
+
+#[tokio::test]
+async fn files_are_read_when_their_turn_comes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = Place::open(folder.path()).await;
+    let local: Arc<dyn Extractor> = Arc::new(LocalExtractor);
+    let path = folder.path().join("bees.jsonl");
+    let ingest = || async {
+        let ingestion = Ingestion::new(
+            place.knowledge.clone(),
+            place.engine.clone(),
+            local.clone(),
+            2,
+            IngestOptions::default(),
+        );
+        ingestion.run([NewInput::from_file(&path)], |_| {}).await
+    };
+    let line = |bee: u32| format!("{{\"text\": \"Bee {bee} hums.\", \"from\": \"Ada King\"}}\n");
+    std::fs::write(&path, (0..2_000).map(line).collect::<String>()).expect("writes");
+    let ingested = ingest().await.expect("ingests");
+    assert_eq!(
+        (ingested.progress.messages, ingested.progress.chunks_total),
+        (2_000, 2_000)
+    );
+    assert_eq!(ingest().await.expect("ingests").sources_skipped, 1);
+    // What is wrong at its end is told before anything of it is stored.
+    std::fs::write(&path, line(7) + "no message\n").expect("writes");
+    let error = ingest().await.expect_err("a bad line").to_string();
+    assert!(error.contains("bees.jsonl, line 2: "), "{error}");
+    assert_eq!(place.texts().await.len(), 2_000);
+    std::fs::write(&path, line(7)).expect("writes");
+    assert_eq!(ingest().await.expect("ingests").sources_replaced, 1);
+    assert_eq!(place.texts().await, ["Bee 7 hums."]);
+    let aliases = place
+        .knowledge
+        .aliases(vec!["ada".to_owned()])
+        .await
+        .expect("aliases");
+    assert!(aliases[0].is_some(), "people are known from the whole source");
 }

@@ -7,8 +7,7 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use gristmill_memory::pipeline::outcomes::RUN;
 use gristmill_memory::pipeline::{
-    IngestError, IngestEvent, IngestOptions, IngestStopper, Ingested, Ingestion, NewInput, OnFailure,
-    Progress as Done,
+    IngestError, IngestEvent, IngestOptions, IngestStopper, Ingested, Ingestion, OnFailure, Progress as Done,
 };
 use gristmill_memory::source::{ReadOptions, moment};
 use gristmill_memory::{Memory, MemoryError};
@@ -18,7 +17,7 @@ use tokio::time::Instant;
 
 use super::events::{Events, progress_json};
 use super::ingest_progress::{IngestSnapshot, Prices, costs};
-use super::sources;
+use super::sources::{self, Source};
 use crate::arguments::milliseconds;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
@@ -39,7 +38,7 @@ pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::listen()?;
     let options = options(&arguments)?;
     // Whatever is wrong is told before anything is made.
-    let inputs = sources::read(&arguments.sources, arguments.format, arguments.name.as_deref())?;
+    let inputs = sources::find(&arguments.sources, arguments.format, arguments.name.as_deref())?;
     let embedder = arguments.embedder.open(&arguments.service)?;
     let extracting = arguments.extracting().await?;
     let events = arguments
@@ -161,7 +160,7 @@ fn full_disk(error: IngestError) -> anyhow::Error {
 async fn run(
     arguments: &IngestArguments,
     ingestion: Ingestion,
-    inputs: Vec<NewInput>,
+    inputs: Vec<Source>,
     mut events: Option<Events>,
     interrupt: Interrupt,
 ) -> Ended {

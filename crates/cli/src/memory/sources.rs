@@ -1,13 +1,15 @@
 //! From the command line to the sources that are ingested.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use gristmill_memory::MemoryError;
 use gristmill_memory::limits::SOURCE_BYTES_MAX;
-use gristmill_memory::pipeline::NewInput;
-use gristmill_memory::source::{Format, read_file};
+use gristmill_memory::pipeline::{IntoInput, NewInput};
+use gristmill_memory::source::{Content, Format};
 
 /// Files of one ingestion at most.
 const FILES_MAX: usize = 100_000;
@@ -20,30 +22,70 @@ const ENDINGS: [&str; 9] = [
     "eml", "jsonl", "markdown", "mbox", "md", "ndjson", "srt", "txt", "vtt",
 ];
 
-/// Reads all sources. Each file once, however often it is named.
-pub fn read(paths: &[PathBuf], format: Option<Format>, name: Option<&str>) -> anyhow::Result<Vec<NewInput>> {
-    let mut inputs = Vec::new();
+/// A source of the command line.
+#[derive(Debug)]
+pub enum Source {
+    /// A file, which is read when its turn comes.
+    File(PathBuf, Option<Format>),
+    /// What came from a pipe, which can be read once.
+    Piped(NewInput),
+}
+
+impl IntoInput for Source {
+    fn into_input(self) -> Result<NewInput, MemoryError> {
+        match self {
+            Source::File(path, None) => NewInput::from_file(path),
+            Source::File(path, Some(format)) => Ok(NewInput {
+                name: path.display().to_string(),
+                format,
+                content: Content::File(path),
+            }),
+            Source::Piped(input) => Ok(input),
+        }
+    }
+}
+
+/// Finds all sources. Each file once, however often it is named.
+pub fn find(paths: &[PathBuf], format: Option<Format>, name: Option<&str>) -> anyhow::Result<Vec<Source>> {
+    let mut sources = Vec::new();
     let mut seen = BTreeSet::new();
     if name.is_some() && !paths.iter().any(|path| path == Path::new("-")) {
         bail!("--name is for standard input; files are known by their paths");
     }
     for path in files(paths)? {
-        let (name, bytes) = if path == Path::new("-") {
-            let Some(name) = name else {
-                bail!("standard input needs --name, by which the source is known in the knowledge base");
-            };
-            (name.to_owned(), read_stdin()?)
-        } else {
-            (path.display().to_string(), read_file(&path)?)
+        let is_stdin = path == Path::new("-");
+        let known_as = match (is_stdin, name) {
+            (false, _) => path.display().to_string(),
+            (true, Some(name)) => name.to_owned(),
+            (true, None) => {
+                bail!("standard input needs --name, by which the source is known in the knowledge base")
+            }
         };
-        if seen.insert(name.clone()) {
-            inputs.push(match format {
-                Some(format) => NewInput { name, format, bytes },
-                None => NewInput::from_bytes(name, bytes),
-            });
+        if !seen.insert(known_as.clone()) {
+            continue;
         }
+        sources.push(if is_stdin {
+            let bytes = read_pipe(std::io::stdin().lock()).context("standard input cannot be read")?;
+            Source::Piped(piped(known_as, bytes, format))
+        } else {
+            // Whatever cannot be read is told before the first one is.
+            let cannot = || format!("{} cannot be read", path.display());
+            let file = File::open(&path).with_context(cannot)?;
+            match file.metadata().with_context(cannot)?.is_file() {
+                true => Source::File(path, format),
+                false => Source::Piped(piped(known_as, read_pipe(file).with_context(cannot)?, format)),
+            }
+        });
     }
-    Ok(inputs)
+    Ok(sources)
+}
+
+fn piped(name: String, bytes: Vec<u8>, format: Option<Format>) -> NewInput {
+    let input = NewInput::from_bytes(name, bytes);
+    NewInput {
+        format: format.unwrap_or(input.format),
+        ..input
+    }
 }
 
 /// The files, with those of folders in the place of these.
@@ -112,14 +154,11 @@ fn add_folder(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> anyhow::
     Ok(())
 }
 
-fn read_stdin() -> anyhow::Result<Vec<u8>> {
+fn read_pipe(pipe: impl Read) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let mut stdin = std::io::stdin().lock().take(SOURCE_BYTES_MAX + 1);
-    stdin
-        .read_to_end(&mut bytes)
-        .context("standard input cannot be read")?;
+    pipe.take(SOURCE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > SOURCE_BYTES_MAX {
-        bail!("standard input has more than the {SOURCE_BYTES_MAX} bytes that one source may have");
+        bail!("it has more than the {SOURCE_BYTES_MAX} bytes that a pipe may have; put them into a file");
     }
     Ok(bytes)
 }
@@ -138,8 +177,8 @@ mod tests {
         }
         let found = files(&[path("plain"), path("a")]).expect("files");
         assert_eq!(found, [path("plain"), path("a/deep/b.VTT"), path("a/z.md")]);
-        let read = read(&[path("plain"), path("plain")], None, None).expect("reads");
-        assert_eq!(read.len(), 1);
+        let found = find(&[path("plain"), path("plain")], None, None).expect("sources");
+        assert_eq!(found.len(), 1);
         std::fs::create_dir(path("empty")).expect("a folder");
         let error = files(&[path("empty")]).expect_err("no sources").to_string();
         assert!(error.contains("no file that ends as a source"), "{error}");

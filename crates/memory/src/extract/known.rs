@@ -1,5 +1,7 @@
 //! What is known of a message without reading its text: speaker, listeners, addresses, subject, tags.
 
+use std::collections::HashMap;
+
 use crate::knowledge::{Action, Entity, Facet, FacetValue, Knowledge, Tag, Tense, Topic};
 use crate::message::Message;
 
@@ -71,16 +73,18 @@ fn split(person: &str) -> (&str, Option<&str>) {
 /// Names by which people may be asked for: the first name of each `First Last` that nobody else has, both ways.
 pub fn aliases<'a>(people: impl Iterator<Item = &'a str>) -> Vec<(String, String)> {
     let names: std::collections::BTreeSet<&str> = people.map(|person| split(person).0).collect();
+    let mut called: HashMap<&str, u32> = HashMap::new();
+    for name in &names {
+        *called
+            .entry(name.split(' ').next().unwrap_or_default())
+            .or_default() += 1;
+    }
     let mut aliases = Vec::new();
     for name in &names {
         let Some((first, _)) = name.split_once(' ') else {
             continue;
         };
-        let is_only_one = names
-            .iter()
-            .filter(|other| other.split(' ').next() == Some(first))
-            .count()
-            == 1;
+        let is_only_one = called.get(first) == Some(&1);
         if is_only_one && first.chars().count() > 1 {
             aliases.push((first.to_owned(), (*name).to_owned()));
             aliases.push(((*name).to_owned(), first.to_owned()));

@@ -1,9 +1,9 @@
 //! What is ingested.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::MemoryError;
-use crate::source::Format;
+use crate::source::{Content, Format};
 
 /// A source to be ingested.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,8 +12,8 @@ pub struct NewInput {
     pub name: String,
     /// How it is written.
     pub format: Format,
-    /// Its bytes.
-    pub bytes: Vec<u8>,
+    /// What it is made of.
+    pub content: Content,
 }
 
 impl NewInput {
@@ -23,13 +23,29 @@ impl NewInput {
         NewInput {
             format: Format::of(Path::new(&name), &bytes),
             name,
-            bytes,
+            content: bytes.into(),
         }
+    }
+
+    /// A file, which is known by its path as it is given, in the format that its name and its beginning tell. It is
+    /// read when its turn comes.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError::File`] where it cannot be read.
+    pub fn from_file(path: impl Into<PathBuf>) -> Result<NewInput, MemoryError> {
+        let path = path.into();
+        let content = Content::File(path.clone());
+        Ok(NewInput {
+            name: path.display().to_string(),
+            format: Format::of(&path, &content.beginning()?),
+            content,
+        })
     }
 }
 
-/// What an ingestion takes one after the other: sources that are there, or that are read when their turn comes, which
-/// may fail. Of an iterator that reads, no more than one source is held in memory before it is planned.
+/// What an ingestion takes one after the other: sources that are there, or that are looked for when their turn comes,
+/// which may fail.
 pub trait IntoInput {
     /// The source.
     ///

@@ -1,16 +1,18 @@
 //! What is to be done for a source.
 
-use std::collections::VecDeque;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use gristmill_model::Timestamp;
 
 use crate::error::MemoryError;
 use crate::extract::{ChunkText, Extractor, known};
 use crate::knowledge::Knowledge;
+use crate::limits::SURVEY_MESSAGES_MAX;
 use crate::message::{Message, MessageOrdinal};
 use crate::pipeline::{IngestOptions, NewInput};
-use crate::source;
-use crate::store::{KnowledgeStore, NewSource};
+use crate::source::{self, Messages, ReadOptions};
+use crate::store::{KnowledgeStore, NewSource, blocking};
 
 /// How a source begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,17 +42,29 @@ pub struct Planned {
 }
 
 /// The messages of a source that are not committed yet.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Plan {
     source: String,
     beginning: Beginning,
-    left: VecDeque<Planned>,
+    left: Messages,
+    extractor: Arc<dyn Extractor>,
+    /// Chunks of those messages, and how many of them need no call.
+    pub chunks: (usize, usize),
     /// The names that people may be asked for by.
     pub aliases: Vec<(String, String)>,
 }
 
+/// What is to be known of a source before its first message is ingested.
+#[derive(Debug, Default)]
+struct Survey {
+    people: BTreeSet<String>,
+    chunks: usize,
+    known: usize,
+}
+
 impl Plan {
-    /// The plan for a source; `None` where it is complete and unchanged.
+    /// The plan for a source; `None` where it is complete and unchanged. `is_known` says by a chunk's key whether its
+    /// extraction is known.
     ///
     /// # Errors
     ///
@@ -59,13 +73,15 @@ impl Plan {
         store: &dyn KnowledgeStore,
         input: NewInput,
         options: &IngestOptions,
-        extractor: &dyn Extractor,
+        extractor: Arc<dyn Extractor>,
         now: Timestamp,
+        is_known: impl Fn(&str) -> bool,
     ) -> Result<Option<Plan>, MemoryError> {
+        let content = input.content.clone();
         let new = NewSource {
             name: input.name.clone(),
             format: input.format.name().to_owned(),
-            digest: crate::digest::of(&input.bytes),
+            digest: blocking(move || content.digest()).await?,
             settings: format!("{} {}", options.read.describe(), extractor.identity()),
             zone_minutes: options.read.zone_minutes,
             ingested_at: now,
@@ -82,24 +98,25 @@ impl Plan {
                 position: stored.messages,
             },
         };
-        let messages = source::read(&input.name, input.format, &input.bytes, &options.read)?;
         let done = match &beginning {
             Beginning::Resume { position, .. } => *position as usize,
             Beginning::New(_) | Beginning::Replace(_) => 0,
         };
-        let people = messages
-            .iter()
-            .flat_map(|message| message.speaker.iter().chain(&message.recipients));
-        let aliases = known::aliases(people.map(String::as_str));
-        let left = messages
-            .into_iter()
-            .skip(done)
-            .map(|message| planned(message, extractor));
+        let mut left = open(&input, &options.read)?;
+        let survey = survey(&left, &input, &options.read, done, &*extractor, is_known).await?;
+        if done > 0 {
+            // Those that are committed.
+            left.by_ref()
+                .take(done)
+                .try_for_each(|message| message.map(drop))?;
+        }
         Ok(Some(Plan {
             source: input.name,
             beginning,
-            left: left.collect(),
-            aliases,
+            left,
+            extractor,
+            chunks: (survey.chunks, survey.known),
+            aliases: known::aliases(survey.people.iter().map(String::as_str)),
         }))
     }
 
@@ -118,25 +135,72 @@ impl Plan {
         matches!(self.beginning, Beginning::Replace(_))
     }
 
-    /// The keys of all chunks that are left.
-    pub fn keys(&self) -> impl Iterator<Item = &str> {
-        let chunks = self.left.iter().flat_map(|planned| &planned.chunks);
-        chunks.map(|chunk| chunk.key.as_str())
-    }
-
     /// Takes the next message.
-    pub fn take_next(&mut self) -> Option<Planned> {
-        self.left.pop_front()
+    ///
+    /// # Errors
+    ///
+    /// That it cannot be read: the file has changed since it was looked through.
+    pub fn take_next(&mut self) -> Result<Option<Planned>, MemoryError> {
+        let message = self.left.next().transpose()?;
+        Ok(message.map(|message| planned(message, &*self.extractor)))
     }
 }
 
+fn open(input: &NewInput, options: &ReadOptions) -> Result<Messages, MemoryError> {
+    source::messages(&input.name, input.format, &input.content, options)
+}
+
+/// Looks through the messages of a source, of which the first `done` are committed. Those that are read one by one are
+/// read once more for it, so that none is held.
+async fn survey(
+    messages: &Messages,
+    input: &NewInput,
+    options: &ReadOptions,
+    done: usize,
+    extractor: &dyn Extractor,
+    is_known: impl Fn(&str) -> bool,
+) -> Result<Survey, MemoryError> {
+    let mut survey = Survey::default();
+    let mut look_at = |position: usize, message: &Message| {
+        for person in message.speaker.iter().chain(&message.recipients) {
+            if !survey.people.contains(person) {
+                survey.people.insert(person.clone());
+            }
+        }
+        if position >= done {
+            for chunk in chunks(message, extractor) {
+                survey.chunks += 1;
+                survey.known += usize::from(is_known(&chunk.key));
+            }
+        }
+    };
+    match messages {
+        Messages::Whole(messages) => {
+            for (position, message) in messages.as_slice().iter().enumerate() {
+                look_at(position, message);
+            }
+        }
+        Messages::OneByOne(_) => {
+            for (position, message) in open(input, options)?.enumerate() {
+                look_at(position, &message?);
+                if position % SURVEY_MESSAGES_MAX == 0 {
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+    Ok(survey)
+}
+
+fn chunks(message: &Message, extractor: &dyn Extractor) -> Vec<ChunkText> {
+    let speaker = message.speaker.as_deref();
+    let texts = message.text_chunks.iter();
+    texts.map(|text| extractor.chunk(text, speaker)).collect()
+}
+
 fn planned(message: Message, extractor: &dyn Extractor) -> Planned {
-    let chunks = message
-        .text_chunks
-        .iter()
-        .map(|text| extractor.chunk(text, message.speaker.as_deref()));
     Planned {
-        chunks: chunks.collect(),
+        chunks: chunks(&message, extractor),
         known: known::knowledge(&message),
         message,
     }

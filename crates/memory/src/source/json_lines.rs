@@ -1,12 +1,15 @@
 //! Messages as JSON, one object a line.
 
+use std::io::BufRead;
+
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::error::MemoryError;
 use crate::message::{Message, Moment};
 use crate::source::chunk::split_if_long;
-use crate::source::{ReadOptions, moment};
+use crate::source::content::read_line;
+use crate::source::{ReadOptions, UTF_8_MARK, moment};
 
 /// A line: `{"text": "…", "speaker": "…", "recipients": ["…"], "timestamp": "2023-05-01T07:00:00Z", "subject": "…",
 /// "tags": ["…"]}`. Only the text is needed.
@@ -50,46 +53,80 @@ impl OneOrMany {
     }
 }
 
-/// The messages of a file of JSON lines. Empty lines are passed over.
-///
-/// # Errors
-///
-/// [`MemoryError::Invalid`] with the number of the line that is no message.
-pub fn read(name: &str, text: &str, options: &ReadOptions) -> Result<Vec<Message>, MemoryError> {
-    let lines = text
-        .lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty());
-    lines
-        .map(|(number, line)| {
-            let place = || format!("{name}, line {}", number + 1);
-            let parsed: Line = serde_json::from_str(line).map_err(|error| {
-                MemoryError::invalid(
-                    place(),
-                    format!("it is no message such as {{\"text\": \"…\", \"speaker\": \"…\"}}: {error}"),
-                )
-            })?;
-            let moment = match parsed.timestamp {
-                None | Some(Value::Null) => None,
-                Some(value) => Some(moment_of(&value, options).ok_or_else(|| {
-                    MemoryError::invalid(
-                        place(),
-                        format!(
-                            "{value} is no time such as \"2023-05-01T07:00:00Z\", nor seconds since 1970"
-                        ),
-                    )
-                })?),
-            };
-            Ok(Message {
-                text_chunks: split_if_long(&parsed.text, options.chunk_characters),
-                speaker: parsed.speaker,
-                recipients: parsed.recipients.into_vec(),
-                subject: parsed.subject,
-                tags: parsed.tags.into_vec(),
-                moment,
-            })
+/// The messages of JSON lines, one after the other, each [`MemoryError::Invalid`] with the number of its line where it
+/// is none. Empty lines are passed over.
+pub struct JsonLines<R> {
+    reader: R,
+    name: String,
+    options: ReadOptions,
+    /// Of the line that was read last, from 1.
+    number: usize,
+    line: Vec<u8>,
+}
+
+impl<R: BufRead> JsonLines<R> {
+    /// The messages of what `reader` reads: UTF-8, with or without its mark. `name` is for errors.
+    pub fn new(name: &str, reader: R, options: &ReadOptions) -> JsonLines<R> {
+        JsonLines {
+            reader,
+            name: name.to_owned(),
+            options: options.clone(),
+            number: 0,
+            line: Vec::new(),
+        }
+    }
+
+    fn refused(&self, reason: impl Into<String>) -> MemoryError {
+        MemoryError::invalid(format!("{}, line {}", self.name, self.number), reason)
+    }
+
+    fn message(&self, line: &str) -> Result<Message, MemoryError> {
+        let parsed: Line = serde_json::from_str(line).map_err(|error| {
+            self.refused(format!(
+                "it is no message such as {{\"text\": \"…\", \"speaker\": \"…\"}}: {error}"
+            ))
+        })?;
+        let moment = match parsed.timestamp {
+            None | Some(Value::Null) => None,
+            Some(value) => Some(moment_of(&value, &self.options).ok_or_else(|| {
+                self.refused(format!(
+                    "{value} is no time such as \"2023-05-01T07:00:00Z\", nor seconds since 1970"
+                ))
+            })?),
+        };
+        Ok(Message {
+            text_chunks: split_if_long(&parsed.text, self.options.chunk_characters),
+            speaker: parsed.speaker,
+            recipients: parsed.recipients.into_vec(),
+            subject: parsed.subject,
+            tags: parsed.tags.into_vec(),
+            moment,
         })
-        .collect()
+    }
+}
+
+impl<R: BufRead> Iterator for JsonLines<R> {
+    type Item = Result<Message, MemoryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            self.line.clear();
+            self.number += 1;
+            match read_line(&mut self.reader, &mut self.line) {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => return Some(Err(self.refused(error.to_string()))),
+            }
+            let line = match self.line.strip_prefix(UTF_8_MARK) {
+                Some(rest) if self.number == 1 => rest,
+                _ => &self.line,
+            };
+            let line = String::from_utf8_lossy(line);
+            if !line.trim().is_empty() {
+                return Some(self.message(&line));
+            }
+        }
+    }
 }
 
 fn moment_of(value: &Value, options: &ReadOptions) -> Option<Moment> {
@@ -110,18 +147,21 @@ fn moment_of(value: &Value, options: &ReadOptions) -> Option<Moment> {
 mod tests {
     use super::*;
 
+    fn read(text: &str) -> Result<Vec<Message>, MemoryError> {
+        JsonLines::new("chat.jsonl", text.as_bytes(), &ReadOptions::default()).collect()
+    }
+
     #[test]
     fn reads_lines_and_names_the_wrong_one() {
         let text = "{\"text\":\"Hi\",\"from\":\"Ada\",\"to\":\"Bob\",\"timestamp\":1682924400}\n\n{\"body\":\"Bye\"}\n";
-        let messages = read("chat.jsonl", text, &ReadOptions::default()).expect("reads");
+        let messages = read(text).expect("reads");
         assert_eq!(messages.len(), 2);
         assert_eq!(messages[0].recipients, ["Bob"]);
         assert_eq!(
             messages[0].moment.map(|moment| moment.at.to_string()).as_deref(),
             Some("2023-05-01T07:00:00.000Z")
         );
-        let error =
-            read("chat.jsonl", "{\"text\":\"Hi\"}\nHi", &ReadOptions::default()).expect_err("no JSON");
+        let error = read("{\"text\":\"Hi\"}\nHi").expect_err("no JSON");
         assert!(error.to_string().starts_with("chat.jsonl, line 2: "), "{error}");
     }
 }

@@ -1,12 +1,18 @@
 //! Mail: single messages and mailboxes.
 
-use mail_parser::mailbox::mbox::MessageIterator;
+use std::io::{self, BufRead};
+
 use mail_parser::{Address, MessageParser};
 
 use crate::error::MemoryError;
+use crate::limits::SOURCE_PIECE_BYTES_MAX;
 use crate::message::Message;
 use crate::source::chunk::split_if_long;
+use crate::source::content::read_line;
 use crate::source::{ReadOptions, moment};
+
+/// What is said of bytes that are no mail.
+const NO_MAIL: &str = "it is no mail: it has no headers such as `From: …`";
 
 /// The message of one mail.
 ///
@@ -14,27 +20,83 @@ use crate::source::{ReadOptions, moment};
 ///
 /// [`MemoryError::Invalid`] where the bytes are no mail.
 pub fn read_mail(name: &str, bytes: &[u8], options: &ReadOptions) -> Result<Vec<Message>, MemoryError> {
-    let message = message(bytes, options)
-        .ok_or_else(|| MemoryError::invalid(name, "it is no mail: it has no headers such as `From: …`"))?;
+    let message = message(bytes, options).ok_or_else(|| MemoryError::invalid(name, NO_MAIL))?;
     Ok(vec![message])
 }
 
-/// The messages of a mailbox.
-///
-/// # Errors
-///
-/// [`MemoryError::Invalid`] with the number of a mail that is none.
-pub fn read_mbox(name: &str, bytes: &[u8], options: &ReadOptions) -> Result<Vec<Message>, MemoryError> {
-    let mut messages = Vec::new();
-    for (number, mail) in MessageIterator::new(bytes).enumerate() {
-        let place = || format!("{name}, mail {}", number + 1);
-        let mail = mail.map_err(|error| MemoryError::invalid(place(), error.to_string()))?;
-        let message = message(mail.contents(), options).ok_or_else(|| {
-            MemoryError::invalid(place(), "it is no mail: it has no headers such as `From: …`")
-        })?;
-        messages.push(message);
+/// The messages of a mailbox, one after the other, each [`MemoryError::Invalid`] with the number of its mail where it is
+/// none.
+pub struct Mbox<R> {
+    reader: R,
+    name: String,
+    options: ReadOptions,
+    /// Of the mail that was read last, from 1.
+    number: usize,
+    /// The next mail has begun: its `From ` line is read.
+    is_begun: bool,
+}
+
+impl<R: BufRead> Mbox<R> {
+    /// The mails of what `reader` reads. `name` is for errors.
+    pub fn new(name: &str, reader: R, options: &ReadOptions) -> Mbox<R> {
+        Mbox {
+            reader,
+            name: name.to_owned(),
+            options: options.clone(),
+            number: 0,
+            is_begun: false,
+        }
     }
-    Ok(messages)
+
+    /// The bytes of the next mail. What stands before the first `From ` line is passed over.
+    fn next_mail(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut mail = Vec::new();
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            if !read_line(&mut self.reader, &mut line)? {
+                let is_last = std::mem::take(&mut self.is_begun);
+                return Ok(is_last.then_some(mail));
+            }
+            if line.starts_with(b"From ") {
+                if std::mem::replace(&mut self.is_begun, true) {
+                    return Ok(Some(mail));
+                }
+            } else if self.is_begun {
+                mail.extend_from_slice(unquoted(&line));
+                if mail.len() > SOURCE_PIECE_BYTES_MAX {
+                    return Err(io::Error::other(format!(
+                        "it is longer than the {SOURCE_PIECE_BYTES_MAX} bytes that a mail may have"
+                    )));
+                }
+            }
+        }
+    }
+}
+
+/// A line of a mail in a mailbox: `>From ` is `From ` there, and `>>From ` is `>From `.
+fn unquoted(line: &[u8]) -> &[u8] {
+    let marks = line.iter().take_while(|&&byte| byte == b'>').count();
+    match marks > 0 && line[marks..].starts_with(b"From ") {
+        true => &line[1..],
+        false => line,
+    }
+}
+
+impl<R: BufRead> Iterator for Mbox<R> {
+    type Item = Result<Message, MemoryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.number += 1;
+        let read = self.next_mail();
+        let place = || format!("{}, mail {}", self.name, self.number);
+        let mail = match read {
+            Ok(mail) => mail?,
+            Err(error) => return Some(Err(MemoryError::invalid(place(), error.to_string()))),
+        };
+        let message = message(&mail, &self.options);
+        Some(message.ok_or_else(|| MemoryError::invalid(place(), NO_MAIL)))
+    }
 }
 
 fn message(bytes: &[u8], options: &ReadOptions) -> Option<Message> {
@@ -118,8 +180,18 @@ mod tests {
     #[test]
     fn reads_a_mailbox() {
         let mailbox = format!("From ada Mon May  1 2023\r\n{MAIL}\r\nFrom bob Mon May  1 2023\r\n{MAIL}");
-        let messages = read_mbox("x.mbox", mailbox.as_bytes(), &ReadOptions::default()).expect("reads");
-        assert_eq!(messages.len(), 2);
+        let read = |text: &str| -> Result<Vec<Message>, MemoryError> {
+            Mbox::new("x.mbox", text.as_bytes(), &ReadOptions::default()).collect()
+        };
+        assert_eq!(read(&mailbox).expect("reads").len(), 2);
+        let quoted = "From ada\nSubject: x\n\n>From Paris.\n> >From\n\nFrom bob\n\n";
+        let error = read(quoted).expect_err("the second has no headers").to_string();
+        assert!(error.starts_with("x.mbox, mail 2: "), "{error}");
+        let mut mails = Mbox::new("x.mbox", quoted.as_bytes(), &ReadOptions::default());
+        assert_eq!(
+            mails.next_mail().expect("reads"),
+            Some(b"Subject: x\n\nFrom Paris.\n> >From\n\n".to_vec())
+        );
         let error = read_mail("x.eml", b"", &ReadOptions::default()).expect_err("empty");
         assert!(error.to_string().contains("no mail"), "{error}");
     }
