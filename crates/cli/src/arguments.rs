@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use gristmill_model::limits::{
     ATTEMPTS_MAX, BATCH_JOBS_MAX, LEASE_LOST_AFTER_MS_MAX, LEASE_LOST_AFTER_MS_MIN,
 };
-use gristmill_model::{Backoff, JobId, JobState, RetryPolicy};
+use gristmill_model::{After, Backoff, JobId, JobState, OnFailure, RetryPolicy};
 
 use crate::container::CONTAINER_HELP;
 use crate::exit::EXIT_STATUS_HELP;
@@ -326,6 +326,12 @@ pub struct SubmitArguments {
     /// Given up as expired if nobody has started it after so long
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub expires: Option<Duration>,
+    /// Not to be run before this batch (42), this job (42:7) or these jobs (42:0-499) have ended; may be repeated
+    #[arg(long, value_name = "JOBS")]
+    pub after: Vec<After>,
+    /// What becomes of the jobs if one of those does not complete: cancel, fail or ignore
+    #[arg(long, value_name = "POLICY", default_value_t, requires = "after")]
+    pub after_failure: OnFailure,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub retry: RetryArguments,
@@ -389,7 +395,7 @@ pub struct WorkerArguments {
 /// Which jobs are meant.
 #[derive(Debug, Args)]
 pub struct FilterArguments {
-    /// Only jobs in this state: waiting, scheduled, running, completed, dead, cancelled or expired; may be repeated
+    /// Only jobs in this state: blocked, waiting, scheduled, running, completed, dead, cancelled or expired; may be repeated
     #[arg(long = "state", value_name = "STATE")]
     pub states: Vec<JobState>,
     /// Only jobs of this kind

@@ -28,6 +28,7 @@ fn kinds(stats: &StoreStats) -> String {
         ("queue", Align::Left),
         ("waiting", Align::Right),
         ("scheduled", Align::Right),
+        ("blocked", Align::Right),
         ("running", Align::Right),
         ("completed", Align::Right),
         ("dead", Align::Right),
@@ -39,6 +40,7 @@ fn kinds(stats: &StoreStats) -> String {
         let numbers = [
             counts.waiting,
             counts.scheduled,
+            counts.blocked,
             counts.running,
             counts.completed,
             counts.dead,

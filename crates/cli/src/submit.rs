@@ -107,9 +107,12 @@ fn new_batch(
     options: &BatchOptions,
     payloads: gristmill_model::PackedArray,
 ) -> NewBatch {
+    let after = arguments.after.iter().cloned();
+    let after = after.map(|after| after.on_failure(arguments.after_failure));
     NewBatch {
         queue: arguments.queue.clone(),
         options: options.clone(),
+        after: after.collect(),
         ..NewBatch::new(arguments.kind.as_str(), payloads)
     }
 }

@@ -11,6 +11,7 @@ on_each_store! {
     a_file_is_submitted_in_batches_and_its_bad_lines_are_told,
     jobs_with_keys_are_submitted_once,
     delayed_and_expiring_jobs_say_when,
+    jobs_wait_for_others,
     a_worker_ends_what_runs_when_it_is_interrupted,
     old_batches_are_pruned_once_they_are_told,
     runs_are_listed_and_a_wrong_name_names_the_right_ones,
@@ -132,6 +133,36 @@ fn delayed_and_expiring_jobs_say_when(new_workspace: fn() -> Workspace) {
     assert_eq!(shown["options"]["retry"]["attempts_max"], 3);
     let wait_ms = shown["run_at"].as_i64().unwrap() - shown["submitted_at"].as_i64().unwrap();
     assert!((3_590_000..=3_600_000).contains(&wait_ms), "{wait_ms}");
+}
+
+fn jobs_wait_for_others(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
+    workspace.write("double.py", DOUBLE);
+    workspace.run("submit double 1 3 --retries 0").expect(0);
+    workspace.run("submit double 5 --after 1:0").expect(0);
+    workspace
+        .run("submit double 6 --after 1 --after 2:0 --after-failure fail")
+        .expect(0);
+    let blocked = workspace.run("jobs --state blocked").expect(0);
+    assert_eq!(blocked.lines().count(), 3, "{blocked}");
+    let error = workspace.run("submit double 7 --after 99").error();
+    assert!(error.contains("there is no batch 99 to wait for"), "{error}");
+    let error = workspace.run("submit double 7 --after 1:x").error();
+    assert!(error.contains("42:7"), "{error}");
+    workspace.run("worker double.py --kind double --drain").expect(1);
+    let shown = json_lines(&workspace.run("show 3:0 --json").expect(0)).remove(0);
+    assert_eq!(
+        (&shown["state"], &shown["error"]),
+        (
+            &json!("dead"),
+            &json!("job 1:1, which it waited for, ended as dead")
+        )
+    );
+    let shown = json_lines(&workspace.run("show 2:0 --json").expect(0)).remove(0);
+    assert_eq!(
+        (&shown["state"], &shown["value"]),
+        (&json!("completed"), &json!(10))
+    );
 }
 
 fn a_worker_ends_what_runs_when_it_is_interrupted(new_workspace: fn() -> Workspace) {

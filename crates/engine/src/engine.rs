@@ -7,7 +7,7 @@ use futures::{Stream, StreamExt};
 use gristmill_batching::EndReason;
 use gristmill_model::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX, LEASE_LOST_AFTER_MS};
 use gristmill_model::{
-    BatchId, BatchOptions, Clock, JobError, JobId, JobState, KeyedBatch, NewBatch, PackedArray,
+    After, BatchId, BatchOptions, Clock, JobError, JobId, JobState, KeyedBatch, NewBatch, PackedArray,
     PackedBuilder, PackedError, SystemClock, Unique,
 };
 use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
@@ -185,6 +185,18 @@ impl Engine {
         let mut builder = PackedBuilder::new();
         push::<K>(&mut builder, payload)?;
         self.submit_one(batch::<K>(builder, options)).await
+    }
+
+    /// Submits one job that cannot be claimed before others have ended.
+    pub async fn submit_after<K: Kind>(
+        &self,
+        payload: &K::Payload,
+        after: Vec<After>,
+    ) -> Result<JobId, EngineError> {
+        let mut builder = PackedBuilder::new();
+        push::<K>(&mut builder, payload)?;
+        let job = batch::<K>(builder, K::options());
+        self.submit_one(NewBatch { after, ..job }).await
     }
 
     /// Submits one untyped job: a batch of one.

@@ -41,7 +41,8 @@ pub mod work;
 pub use engine::{Engine, EngineError, EngineSettings, Retention};
 pub use events::{Event, Events};
 pub use gristmill_model::{
-    JobError, JobId, KeyScope, KeyedBatch, OnDuplicate, RecurrenceRule, RetryPolicy, Unique,
+    After, JobError, JobId, KeyScope, KeyedBatch, OnDuplicate, OnFailure, Prerequisite, RecurrenceRule,
+    RetryPolicy, Unique,
 };
 pub use gristmill_store::SubmittedJobs;
 pub use gristmill_worker::{Handler, Job, Observer, SourceError, Stopper, WorkerSettings, WorkerSummary};

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use gristmill_engine::{
-    Engine, EngineError, EngineSettings, Event, Job, JobError, JobId, Kind, OnDuplicate, RecurrenceRule,
-    RetryPolicy, ScheduleOptions, Unique, WorkerSettings,
+    After, Engine, EngineError, EngineSettings, Event, Job, JobError, JobId, Kind, OnDuplicate, OnFailure,
+    RecurrenceRule, RetryPolicy, ScheduleOptions, Unique, WorkerSettings,
 };
 use gristmill_model::limits::{LEASE_LOST_AFTER_MS, RESCUES_MAX};
 use gristmill_model::{BatchOptions, JobState, ManualClock, Timestamp};
@@ -94,6 +94,37 @@ async fn many_jobs_come_out_as_they_should() {
     let stats = engine.store().stats().await.unwrap();
     assert_eq!((stats.batches, stats.slices, stats.leases), (5, 0, 0));
     assert!(stats.hops.hop("claim").is_some_and(|hop| hop.items == 5_000));
+}
+
+#[tokio::test]
+async fn a_graph_runs_in_its_order() {
+    let (engine, _clock, _folder) = fixture().await;
+    let first = engine.submit::<Square>(&2).await.unwrap();
+    let next = engine
+        .submit_after::<Square>(&3, vec![After::job(first)])
+        .await
+        .unwrap();
+    let last = engine
+        .submit_after::<Square>(&4, vec![After::batch(next.batch), After::batch(first.batch)])
+        .await
+        .unwrap();
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut worker = engine.worker();
+    let seen = order.clone();
+    worker.handle::<Square, _, _>(move |job: Job<i64>| {
+        seen.lock().unwrap().push(job.id);
+        square(job)
+    });
+    assert_eq!(worker.until_empty().run().await.unwrap().completed, 3);
+    assert_eq!(*order.lock().unwrap(), [first, next, last]);
+    let ready = engine
+        .submit_after::<Square>(&5, vec![After::job(last).on_failure(OnFailure::Fail)])
+        .await
+        .unwrap();
+    assert_eq!(
+        engine.job(ready).await.unwrap().unwrap().row.state,
+        JobState::Waiting
+    );
 }
 
 #[tokio::test]

@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
+use crate::dependency::After;
 use crate::error::JobError;
-use crate::limits::{BATCH_JOBS_MAX, KEY_BYTES_MAX, KEY_PERIOD_MS_MAX, NAME_BYTES_MAX};
+use crate::limits::{BATCH_JOBS_MAX, KEY_BYTES_MAX, KEY_PERIOD_MS_MAX, NAME_BYTES_MAX, PREREQUISITES_MAX};
 use crate::packed::PackedArray;
 use crate::retry::RetryPolicy;
 use crate::unique::Unique;
@@ -58,6 +59,8 @@ pub struct NewBatch {
     pub options: BatchOptions,
     /// Jobs that are dead from the start, by position ascending; usually none.
     pub rejected: Vec<Rejected>,
+    /// What they wait for before they can be claimed; usually nothing.
+    pub after: Vec<After>,
 }
 
 /// Why a batch was refused. Nothing of it is stored.
@@ -107,6 +110,57 @@ pub enum InvalidBatch {
     /// A period that is none, or over its limit.
     #[error("the period of keys is 1 to {KEY_PERIOD_MS_MAX} ms")]
     KeyPeriod,
+    /// Waits for too many others.
+    #[error(
+        "a batch waits for at most {PREREQUISITES_MAX} others; this one names {0}: wait for whole batches, not for single jobs"
+    )]
+    TooManyPrerequisites(usize),
+    /// An empty set of jobs to wait for.
+    #[error(
+        "batch {place} of the submit waits for no job of another: name at least one, or leave the positions out"
+    )]
+    NothingToWaitFor {
+        /// The batch that waits.
+        place: usize,
+    },
+    /// Waits for a batch that is not part of the submit.
+    #[error(
+        "batch {place} of the submit waits for batch {earlier} of it, and there is no batch {earlier}; the first is 0"
+    )]
+    UnknownPlace {
+        /// The batch that waits.
+        place: usize,
+        /// What it waits for.
+        earlier: usize,
+    },
+    /// Waits for a batch that comes later.
+    #[error(
+        "batch {place} of the submit waits for batch {earlier}, which comes after it: put batch {earlier} before batch {place}"
+    )]
+    NotEarlier {
+        /// The batch that waits.
+        place: usize,
+        /// What it waits for.
+        earlier: usize,
+    },
+    /// Batches that wait for one another.
+    #[error("the batches of the submit wait for one another: {cycle}")]
+    Cycle {
+        /// The way round, in words.
+        cycle: String,
+    },
+    /// Waits for a job that its batch does not have.
+    #[error(
+        "{prerequisite} has {count} jobs, from position 0, so that there is none at position {position} to wait for"
+    )]
+    UnknownPosition {
+        /// The batch that is waited for.
+        prerequisite: String,
+        /// How many jobs it has.
+        count: u32,
+        /// The position.
+        position: u32,
+    },
 }
 
 /// Checks the name of a kind, queue, worker or run.
@@ -129,6 +183,7 @@ impl NewBatch {
             payloads,
             options: BatchOptions::default(),
             rejected: Vec::new(),
+            after: Vec::new(),
         }
     }
 

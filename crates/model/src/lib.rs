@@ -6,6 +6,7 @@
 
 pub mod batch;
 pub mod clock;
+pub mod dependency;
 pub mod duration_histogram;
 pub mod error;
 pub mod id;
@@ -22,6 +23,7 @@ pub mod unique;
 
 pub use batch::{BatchOptions, NewBatch, Rejected};
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
+pub use dependency::{After, OnFailure, Prerequisite};
 pub use duration_histogram::DurationHistogram;
 pub use error::JobError;
 pub use id::{BatchId, JobId, LeaseId, RunId, WorkerId};

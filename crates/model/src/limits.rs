@@ -45,6 +45,9 @@ pub const LEASE_JOBS_MAX: u32 = 10_000;
 /// Bytes of payloads in one lease after which the claim stops adding slices.
 pub const LEASE_BYTES_TARGET: usize = 4 << 20;
 
+/// Jobs or batches that one batch waits for at most: whole batches count once, however many jobs they have.
+pub const PREREQUISITES_MAX: usize = 100_000;
+
 /// Operations that may wait for a store's writer; more wait for room.
 pub const WRITER_OPERATIONS_MAX: usize = 8_192;
 

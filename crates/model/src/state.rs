@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {
+    /// Waits for other jobs to end before it can be claimed.
+    Blocked,
     /// Ready to be claimed.
     Waiting,
     /// To be claimed later: delayed, or waiting for its next attempt.
@@ -27,7 +29,8 @@ pub enum JobState {
 
 impl JobState {
     /// All states, in the order in which they are shown.
-    pub const ALL: [JobState; 7] = [
+    pub const ALL: [JobState; 8] = [
+        JobState::Blocked,
         JobState::Waiting,
         JobState::Scheduled,
         JobState::Running,
@@ -40,6 +43,7 @@ impl JobState {
     /// The state's name, as in `--state dead`.
     pub const fn name(self) -> &'static str {
         match self {
+            JobState::Blocked => "blocked",
             JobState::Waiting => "waiting",
             JobState::Scheduled => "scheduled",
             JobState::Running => "running",
@@ -52,7 +56,10 @@ impl JobState {
 
     /// Whether the job is over.
     pub const fn is_final(self) -> bool {
-        !matches!(self, JobState::Waiting | JobState::Scheduled | JobState::Running)
+        !matches!(
+            self,
+            JobState::Blocked | JobState::Waiting | JobState::Scheduled | JobState::Running
+        )
     }
 }
 
@@ -64,7 +71,9 @@ impl fmt::Display for JobState {
 
 /// What was wrong with the text of a state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a state: one of waiting, scheduled, running, completed, dead, cancelled, expired")]
+#[error(
+    "`{0}` is not a state: one of blocked, waiting, scheduled, running, completed, dead, cancelled, expired"
+)]
 pub struct ParseJobStateError(String);
 
 impl FromStr for JobState {

@@ -138,9 +138,10 @@ impl ApiError {
             ApiError::WorkerUnknown(_) | ApiError::Stale { .. } => StatusCode::CONFLICT,
             ApiError::Stopping | ApiError::Trust(_) => StatusCode::SERVICE_UNAVAILABLE,
             ApiError::Store(error) => match error {
-                StoreError::InvalidBatch(_) | StoreError::InvalidPacked(_) | StoreError::InvalidInput(_) => {
-                    StatusCode::BAD_REQUEST
-                }
+                StoreError::InvalidBatch(_)
+                | StoreError::InvalidPacked(_)
+                | StoreError::InvalidInput(_)
+                | StoreError::PrerequisiteUnknown(_) => StatusCode::BAD_REQUEST,
                 StoreError::WorkerUnknown(_) | StoreError::RunExists(_) | StoreError::DuplicateKey { .. } => {
                     StatusCode::CONFLICT
                 }

@@ -93,3 +93,6 @@ pub const SUBJECT_BYTES_MAX: usize = 80;
 
 /// Bytes of the name and of the host that an agent gives of itself.
 pub const AGENT_NAME_BYTES_MAX: usize = 100;
+
+/// Batches and jobs that those of one request may wait for.
+pub const AFTER_PER_REQUEST_MAX: usize = 1_000;

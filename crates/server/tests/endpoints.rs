@@ -121,6 +121,47 @@ async fn many_jobs_are_cut_into_batches_and_their_results_stream_back() {
 }
 
 #[tokio::test]
+async fn jobs_wait_for_others() {
+    let api = Api::new().await;
+    let first = api.submit("resize", json!([1, 2])).await;
+    let body = json!({"kind": "report", "payload": 3, "after": [first.to_string(), format!("{first}:0")], "after_failure": "fail"});
+    let waiting = api.post("/jobs", &body).await;
+    assert_eq!(waiting.status, StatusCode::CREATED, "{}", waiting.refusal());
+    let listed = api.get("/jobs?states=blocked").await.json();
+    assert_eq!(listed["jobs"].as_array().unwrap().len(), 1, "{listed}");
+    for (wrong, says) in [
+        (json!({"kind": "k", "payload": 1, "after": ["99"]}), "no batch 99"),
+        (
+            json!({"kind": "k", "payload": 1, "after": [format!("{first}:2")]}),
+            "has 2 jobs",
+        ),
+        (
+            json!({"kind": "k", "payload": 1, "after": ["soon"]}),
+            "`after[0]`",
+        ),
+        (
+            json!({"kind": "k", "payload": 1, "after": [first.to_string()], "after_failure": "wait"}),
+            "wait",
+        ),
+        (
+            json!({"kind": "k", "payload": 1, "after": vec!["1"; 1_001]}),
+            "1001",
+        ),
+    ] {
+        let refused = api.post("/jobs", &wrong).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{}", refused.refusal());
+        assert!(
+            refused.refusal().contains(says),
+            "{} does not say {says}",
+            refused.refusal()
+        );
+    }
+    work_off(&api).await;
+    let shown = api.get("/jobs/2:0").await.json();
+    assert_eq!(shown["state"], "dead", "{shown}");
+}
+
+#[tokio::test]
 async fn a_stream_has_one_payload_a_line_and_names_the_wrong_one() {
     let api = Api::new().await;
     let send = async |path: &str, body: &'static [u8]| {

@@ -1,11 +1,20 @@
 //! What can be checked of input without a store.
 
+use gristmill_model::dependency::check_after;
 use gristmill_model::{KeyedBatch, NewBatch, Report, Timestamp};
 
 use crate::StoreError;
 
+/// Checks what can be checked of a submit without the store.
+pub(crate) fn check_batches(batches: &[NewBatch]) -> Result<(), StoreError> {
+    for batch in batches {
+        check_batch(batch)?;
+    }
+    Ok(check_after(batches)?)
+}
+
 /// Checks what can be checked of a batch without the store.
-pub(crate) fn check_batch(batch: &NewBatch) -> Result<(), StoreError> {
+fn check_batch(batch: &NewBatch) -> Result<(), StoreError> {
     batch.check()?;
     check_rest(batch)
 }
@@ -15,6 +24,11 @@ pub(crate) fn check_keyed(batches: &[KeyedBatch]) -> Result<Vec<Vec<Option<Strin
     let keys = batches.iter().map(|batch| {
         let keys = batch.check()?;
         check_rest(&batch.batch)?;
+        if !batch.batch.after.is_empty() {
+            return Err(StoreError::InvalidInput(
+                "jobs with keys cannot wait for others: leave out the keys, or what they wait for".to_owned(),
+            ));
+        }
         Ok(keys)
     });
     keys.collect()
@@ -50,7 +64,7 @@ fn check_rest(batch: &NewBatch) -> Result<(), StoreError> {
 
 /// Checks what can be checked of a single job without the store.
 pub(crate) fn check_single(job: &NewBatch) -> Result<(), StoreError> {
-    check_batch(job)?;
+    check_batches(std::slice::from_ref(job))?;
     match job.payloads.count() {
         1 => Ok(()),
         count => Err(StoreError::InvalidInput(format!(

@@ -9,6 +9,7 @@
 
 pub mod changes;
 pub mod claims;
+pub mod dependencies;
 pub mod fixture;
 pub mod history;
 pub mod keys;
@@ -89,6 +90,22 @@ macro_rules! store_conformance {
                 failures_are_kept_through_retries,
                 jobs_expire,
                 rescued_jobs_do_not_expire,
+            ]
+            dependencies [
+                a_chain_runs_in_order,
+                a_fan_in_fires_once,
+                a_stale_report_fires_nothing,
+                single_jobs_can_be_waited_for,
+                failures_mean_what_was_said,
+                chains_end_together,
+                many_are_waited_for,
+                the_past_counts,
+                what_there_is_not_is_refused,
+                blocked_jobs_are_cancelled_and_expire,
+                a_retried_job_is_waited_for,
+                what_comes_back_is_waited_for,
+                ends_that_meet_fire_once,
+                deleted_batches_are_not_waited_for,
             ]
             queries [
                 jobs_are_listed_in_pages,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use gristmill_model::batch::InvalidBatch;
-use gristmill_model::{JobId, PackedError, RunId, WorkerId};
+use gristmill_model::{BatchId, JobId, PackedError, RunId, WorkerId};
 
 /// Why an operation was refused or failed. Nothing of it is stored, but for [`Unknown`](StoreError::Unknown).
 #[derive(Debug, Clone, thiserror::Error)]
@@ -28,6 +28,11 @@ pub enum StoreError {
         /// Who has it; another one of the same batch, where `None`.
         owner: Option<JobId>,
     },
+    /// A batch waits for one that there is not.
+    #[error(
+        "there is no batch {0} to wait for: it never existed, or it was pruned; leave it out, or submit it again"
+    )]
+    PrerequisiteUnknown(BatchId),
     /// The worker is not registered: it was silent for too long and its leases were given to others.
     #[error("worker {0} is not registered (any more): its heartbeat stopped and its leases were rescued")]
     WorkerUnknown(WorkerId),

@@ -8,6 +8,7 @@ mod check;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod contents;
+mod dependency;
 mod ending;
 pub mod error;
 pub mod history;

@@ -39,6 +39,7 @@ impl<Waiting> Merge<Waiting> {
         first.kind == single.kind
             && first.queue == single.queue
             && first.options == single.options
+            && first.after == single.after
             && first.rejected.is_empty()
             && single.rejected.is_empty()
             && self.singles.len() < BATCH_JOBS_MAX as usize

@@ -47,6 +47,20 @@ impl Piece {
         }
     }
 
+    /// What waits for other jobs.
+    pub fn blocked(positions: Positions, attempt: u32) -> Self {
+        Piece {
+            positions,
+            state: JobState::Blocked,
+            attempt,
+            rank: None,
+            run_at: None,
+            finished_at: None,
+            worker: None,
+            report: None,
+        }
+    }
+
     /// What a worker holds.
     pub fn running(positions: Positions, attempt: u32, worker: Option<Arc<str>>) -> Self {
         Piece {

@@ -11,6 +11,7 @@ mod clock;
 mod commit;
 mod connection;
 mod database;
+mod dependency;
 mod exchange;
 mod failure;
 mod filter;
@@ -33,6 +34,7 @@ mod submit;
 mod tls;
 mod transaction;
 mod wake;
+mod within;
 mod worker;
 mod writes;
 
@@ -50,7 +52,7 @@ use gristmill_model::limits::{
 use gristmill_model::{BatchId, JobId, KeyedBatch, NewBatch, Report, RunId, Timestamp, WorkerId};
 use tokio::task::JoinHandle;
 
-use crate::check::{check_batch, check_keyed, check_report, check_single};
+use crate::check::{check_batches, check_keyed, check_report, check_single};
 use crate::{
     BatchOutcomes, BatchRow, Changed, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts,
     JobDetails, JobFilter, JobRow, NewRun, NewSchedule, NewWorker, Page, PruneOptions, Pruned, Rescued, Run,
@@ -172,9 +174,7 @@ impl Store for PostgresStore {
         batches: Vec<NewBatch>,
         advance: Option<RunAdvance>,
     ) -> Result<Vec<BatchId>, StoreError> {
-        for batch in &batches {
-            check_batch(batch)?;
-        }
+        check_batches(&batches)?;
         let bytes = batches.iter().map(|batch| batch.payloads.as_str().len()).sum();
         match self.hand_over(Submit::Batches(batches, advance), bytes).await? {
             Submitted::Batches(batches) => Ok(batches),

@@ -105,6 +105,7 @@ pub struct JobDetails {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names are the states'")]
 pub struct JobCounts {
+    pub blocked: u64,
     pub waiting: u64,
     pub scheduled: u64,
     pub running: u64,
@@ -118,6 +119,7 @@ impl JobCounts {
     /// The count of one state.
     pub fn get_mut(&mut self, state: JobState) -> &mut u64 {
         match state {
+            JobState::Blocked => &mut self.blocked,
             JobState::Waiting => &mut self.waiting,
             JobState::Scheduled => &mut self.scheduled,
             JobState::Running => &mut self.running,
@@ -135,7 +137,7 @@ impl JobCounts {
 
     /// All jobs.
     pub fn total(&self) -> u64 {
-        self.waiting + self.scheduled + self.running + self.ended()
+        self.blocked + self.waiting + self.scheduled + self.running + self.ended()
     }
 }
 

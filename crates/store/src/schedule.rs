@@ -155,6 +155,7 @@ impl NewSchedule {
                 ..self.options.clone()
             },
             rejected: Vec::new(),
+            after: Vec::new(),
         }
     }
 }

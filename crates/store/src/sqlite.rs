@@ -7,6 +7,7 @@
 mod change;
 mod claim;
 mod commit;
+mod dependency;
 mod failure;
 mod filter;
 mod hand_over;
@@ -26,6 +27,7 @@ mod schedule;
 mod slice;
 mod submit;
 mod transaction;
+mod within;
 mod worker;
 mod writer;
 
@@ -43,7 +45,7 @@ use gristmill_model::limits::{
 };
 use gristmill_model::{BatchId, Clock, JobId, KeyedBatch, NewBatch, Report, RunId, Timestamp, WorkerId};
 
-use crate::check::{check_batch, check_keyed, check_report, check_single};
+use crate::check::{check_batches, check_keyed, check_report, check_single};
 use crate::work::WorkCounter;
 use crate::{
     BatchOutcomes, BatchRow, Changed, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts,
@@ -209,9 +211,7 @@ impl Store for SqliteStore {
         batches: Vec<NewBatch>,
         advance: Option<RunAdvance>,
     ) -> Result<Vec<BatchId>, StoreError> {
-        for batch in &batches {
-            check_batch(batch)?;
-        }
+        check_batches(&batches)?;
         let bytes = weight_of(&batches);
         self.write(bytes, move |transaction| {
             transaction.submit(&batches, advance.as_ref())

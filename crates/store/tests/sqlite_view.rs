@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use gristmill_model::{Clock, JobId, ManualClock, PackedArray, Report, RetryPolicy, SystemClock};
+use gristmill_model::{
+    After, Clock, JobId, ManualClock, NewBatch, PackedArray, Report, RetryPolicy, SystemClock,
+};
 use gristmill_store::conformance::fixture::*;
 use gristmill_store::{
     JobFilter, NewRun, Page, RunAdvance, RunState, Selection, SqliteOptions, SqliteStore, Store,
@@ -26,6 +28,27 @@ impl Case {
     fn sql(&self) -> Connection {
         Connection::open(self.folder.path().join("view.db")).unwrap()
     }
+}
+
+/// Jobs that wait for others stand in the view, as a condition on their batch finds them.
+#[tokio::test]
+async fn shows_what_waits_for_others() {
+    let case = case();
+    let first = submit(&case.store, batch(1)).await;
+    let waiting = NewBatch {
+        after: vec![After::batch(first)],
+        ..batch(2)
+    };
+    let id = submit(&case.store, waiting).await;
+    let states: String = case
+        .sql()
+        .query_row(
+            "SELECT group_concat(id || ' ' || state) FROM job WHERE batch_id = ?1",
+            [id.0],
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert_eq!(states, format!("{id}:0 blocked,{id}:1 blocked"));
 }
 
 /// Jobs in every state, with values and payloads of every JSON type, stand in the view as the store tells them.

@@ -145,6 +145,7 @@ impl Feeder {
             payloads: batch.payloads,
             options: self.options.clone(),
             rejected: batch.rejected,
+            after: Vec::new(),
         });
         let advance = RunAdvance {
             run: self.run,

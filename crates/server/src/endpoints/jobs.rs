@@ -23,7 +23,7 @@ const PAGE_ROWS: u32 = 100;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct JobsQuery {
-    /// Only in these states, with commas between them: waiting, scheduled, running, completed, dead, cancelled,
+    /// Only in these states, with commas between them: blocked, waiting, scheduled, running, completed, dead, cancelled,
     /// expired.
     #[serde(default)]
     #[param(example = "dead,expired")]

@@ -22,6 +22,8 @@ pub struct QueueCounts {
     waiting: u64,
     /// To be claimed later.
     scheduled: u64,
+    /// Jobs that wait for others.
+    blocked: u64,
     /// Held by a worker.
     running: u64,
     /// Ended with a value.
@@ -49,6 +51,7 @@ impl From<&KindCounts> for QueueCounts {
             kind: kind.kind.to_string(),
             waiting: counts.waiting,
             scheduled: counts.scheduled,
+            blocked: counts.blocked,
             running: counts.running,
             completed: counts.completed,
             dead: counts.dead,

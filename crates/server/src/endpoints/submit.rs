@@ -5,12 +5,12 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use gristmill_model::batch::DEFAULT_QUEUE;
 use gristmill_model::limits::BATCH_BYTES_TARGET;
-use gristmill_model::{BatchOptions, KeyedBatch, NewBatch, PackedBuilder, PackedError, Unique};
+use gristmill_model::{After, BatchOptions, KeyedBatch, NewBatch, PackedBuilder, PackedError, Unique};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::submit_options::{RetryOptions, SubmitOptions, check_names};
+use super::submit_options::{AfterFailureName, RetryOptions, SubmitOptions, check_after, check_names};
 use super::unique::UniqueOptions;
 use crate::app::App;
 use crate::body::{JsonBody, NoQuery, Query};
@@ -73,6 +73,14 @@ pub struct SubmitRequest<'a> {
     /// How the keys are meant.
     #[serde(default)]
     unique: Option<UniqueOptions>,
+    /// What must have ended before the jobs can be claimed: batches (`42`), jobs (`42:7`) or some jobs of a batch
+    /// (`42:0-499,731`), of any kind and queue.
+    #[serde(default)]
+    #[schema(max_items = 1000, example = json!(["42:7"]))]
+    after: Option<Vec<String>>,
+    /// What becomes of the jobs if one of those ends without completing: `cancel` by default.
+    #[serde(default)]
+    after_failure: Option<AfterFailureName>,
 }
 
 /// One batch of a submit. Its jobs are `batch:0` to `batch:(count - 1)`, in the order of the payloads.
@@ -109,6 +117,7 @@ pub struct BatchCutter {
     kind: String,
     queue: String,
     options: BatchOptions,
+    after: Vec<After>,
     builder: PackedBuilder,
     batches: Vec<NewBatch>,
     jobs: usize,
@@ -131,6 +140,7 @@ impl BatchCutter {
             kind,
             queue,
             options,
+            after: Vec::new(),
             builder,
             batches: Vec::new(),
             jobs: 0,
@@ -144,6 +154,11 @@ impl BatchCutter {
             unique,
             all: keys.into_iter(),
         });
+    }
+
+    /// Lets the jobs wait.
+    pub fn wait(&mut self, after: Vec<After>) {
+        self.after = after;
     }
 
     /// Adds one payload; `place` says where it stands in the request.
@@ -182,6 +197,7 @@ impl BatchCutter {
         self.batches.push(NewBatch {
             queue: self.queue.clone(),
             options: self.options.clone(),
+            after: self.after.clone(),
             ..NewBatch::new(self.kind.clone(), full.finish())
         });
     }
@@ -316,6 +332,10 @@ pub async fn submit(
             "give `key` with `payload`, or `keys` with `payloads`",
         ));
     }
+    cutter.wait(check_after(
+        request.after.as_deref().unwrap_or_default(),
+        request.after_failure.unwrap_or_default(),
+    )?);
     match (request.payload, request.payloads) {
         (Some(payload), None) => cutter.push(payload.get(), |_| "`payload`".to_owned())?,
         (None, Some(payloads)) => {

@@ -2,12 +2,12 @@
 
 use gristmill_model::batch::check_name;
 use gristmill_model::limits::ATTEMPTS_MAX;
-use gristmill_model::{Backoff, BatchOptions, RetryPolicy, Timestamp};
+use gristmill_model::{After, Backoff, BatchOptions, OnFailure, RetryPolicy, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
-use crate::limits::TIMESTAMP_MS_MAX;
+use crate::limits::{AFTER_PER_REQUEST_MAX, TIMESTAMP_MS_MAX};
 
 /// Milliseconds of a delay or a timeout at most: ten years.
 const SPAN_MS_MAX: u64 = 10 * 366 * 86_400_000;
@@ -24,6 +24,29 @@ pub enum BackoffName {
     Exponential,
     /// Uniformly between 0 and the exponential delay.
     Jitter,
+}
+
+/// What becomes of jobs that wait when one that they wait for ends without completing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AfterFailureName {
+    /// They are cancelled.
+    #[default]
+    Cancel,
+    /// They are dead, with an error that names what they waited for.
+    Fail,
+    /// They can be claimed all the same.
+    Ignore,
+}
+
+impl From<AfterFailureName> for OnFailure {
+    fn from(name: AfterFailureName) -> Self {
+        match name {
+            AfterFailureName::Cancel => OnFailure::Cancel,
+            AfterFailureName::Fail => OnFailure::Fail,
+            AfterFailureName::Ignore => OnFailure::Ignore,
+        }
+    }
 }
 
 /// When a failed job is tried again. What is left out is as by default.
@@ -123,6 +146,29 @@ impl RetryOptions {
             delay_ms_max: self.delay_ms_max.unwrap_or(default.delay_ms_max),
         })
     }
+}
+
+/// Reads what the jobs wait for.
+pub fn check_after(after: &[String], on_failure: AfterFailureName) -> Result<Vec<After>, ApiError> {
+    if after.len() > AFTER_PER_REQUEST_MAX {
+        return Err(ApiError::invalid(
+            format!("`after` names {} batches and jobs", after.len()),
+            format!(
+                "name {AFTER_PER_REQUEST_MAX} at most: a whole batch counts once, however many jobs it has"
+            ),
+        ));
+    }
+    let read = |(index, text): (usize, &String)| {
+        let after: Result<After, _> = text.parse();
+        match after {
+            Ok(after) => Ok(after.on_failure(on_failure.into())),
+            Err(error) => Err(ApiError::invalid(
+                format!("`after[{index}]`: {error}"),
+                "name batches and jobs as a submit has answered them",
+            )),
+        }
+    };
+    after.iter().enumerate().map(read).collect()
 }
 
 /// Refuses the name of a kind or queue that no batch can have.

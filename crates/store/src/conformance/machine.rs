@@ -5,7 +5,8 @@ mod reference;
 use std::collections::BTreeMap;
 
 use gristmill_model::{
-    Backoff, BatchId, Clock, JobId, JobState, LeasedSlice, NewBatch, Positions, Report, RetryPolicy, WorkerId,
+    After, Backoff, BatchId, Clock, JobId, JobState, LeasedSlice, NewBatch, OnFailure, Positions, Report,
+    RetryPolicy, WorkerId,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -27,6 +28,9 @@ enum Step {
         delay_ms: Option<i64>,
         expires_ms: Option<i64>,
         attempts_max: u32,
+        /// What it waits for: up to two batches or jobs of them, and what it means if those fail.
+        after: Vec<(usize, Option<u32>)>,
+        on_failure: OnFailure,
     },
     Register,
     /// Answers a slice that was claimed at some time, which may be lost or answered already, and claims.
@@ -54,9 +58,9 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let jobs = || proptest::collection::vec((any::<usize>(), 0u32..9), 1..6);
     prop_oneof![
-        4 => (0usize..2, 1u32..9, -1i16..2, option(0i64..50), option(1i64..80), 1u32..4).prop_map(
-            |(kind, count, priority, delay_ms, expires_ms, attempts_max)| Step::Submit {
-                kind, count, priority, delay_ms, expires_ms, attempts_max
+        4 => (0usize..2, 1u32..9, -1i16..2, option(0i64..50), option(1i64..80), 1u32..4, after(), on_failure()).prop_map(
+            |(kind, count, priority, delay_ms, expires_ms, attempts_max, after, on_failure)| Step::Submit {
+                kind, count, priority, delay_ms, expires_ms, attempts_max, after, on_failure
             }
         ),
         1 => Just(Step::Register),
@@ -73,6 +77,23 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0i64..40).prop_map(Step::Advance),
         1 => Just(Step::Prune),
         1 => Just(Step::Reopen),
+    ]
+}
+
+/// Mostly nothing: most batches wait for none.
+fn after() -> impl Strategy<Value = Vec<(usize, Option<u32>)>> {
+    let one = (any::<usize>(), proptest::option::of(0u32..9));
+    prop_oneof![
+        1 => Just(Vec::new()),
+        1 => proptest::collection::vec(one, 1..3),
+    ]
+}
+
+fn on_failure() -> impl Strategy<Value = OnFailure> {
+    prop_oneof![
+        Just(OnFailure::Cancel),
+        Just(OnFailure::Fail),
+        Just(OnFailure::Ignore),
     ]
 }
 
@@ -155,6 +176,8 @@ impl<'a> Machine<'a> {
                 delay_ms,
                 expires_ms,
                 attempts_max,
+                after,
+                on_failure,
             } => {
                 let mut new = batch_of(KINDS[kind], count);
                 new.options.priority = priority;
@@ -166,6 +189,15 @@ impl<'a> Machine<'a> {
                     delay_ms: 7,
                     delay_ms_max: 100,
                 };
+                if !self.batches.is_empty() {
+                    let after = after.into_iter().map(|(batch, position)| {
+                        let batch = self.batches[batch % self.batches.len()];
+                        let after =
+                            position.map_or(After::batch(batch), |position| After::job(job(batch, position)));
+                        after.on_failure(on_failure)
+                    });
+                    new.after = after.collect();
+                }
                 self.submit(new).await;
             }
             Step::Register => {
@@ -253,6 +285,11 @@ impl<'a> Machine<'a> {
     }
 
     async fn submit(&mut self, new: NewBatch) {
+        if !self.reference.has_all(&new.after) {
+            let refused = self.store.submit(vec![new], None).await;
+            assert!(refused.is_err(), "what was waited for is not there");
+            return;
+        }
         let id = submit(&*self.store, new.clone()).await;
         assert!(self.batches.last() < Some(&id), "ids count upwards");
         self.batches.push(id);

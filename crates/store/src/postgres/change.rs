@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use gristmill_model::limits::BATCH_JOBS_MAX;
 use gristmill_model::{BatchId, JobId, JobState, Positions};
 
+use super::dependency::Ended;
 use super::failure::Result;
 use super::filter::{Candidates, LOOK_BATCHES_MAX};
 use super::limits::CHANGED_BATCHES_PER_STATEMENT;
@@ -31,7 +32,12 @@ impl Change {
     /// The states that it can change.
     fn states(self) -> &'static [JobState] {
         match self {
-            Change::Cancel => &[JobState::Waiting, JobState::Scheduled, JobState::Running],
+            Change::Cancel => &[
+                JobState::Blocked,
+                JobState::Waiting,
+                JobState::Scheduled,
+                JobState::Running,
+            ],
             Change::Retry => &[JobState::Dead, JobState::Cancelled, JobState::Expired],
         }
     }
@@ -40,24 +46,31 @@ impl Change {
 impl Transaction {
     /// Cancels jobs that are not over.
     pub async fn cancel(&mut self, selection: &Selection) -> Result<Changed> {
-        self.change(Change::Cancel, selection).await
+        let mut ended = Ended::default();
+        let changed = self.change(Change::Cancel, selection, &mut ended).await?;
+        if changed.changed > 0 {
+            self.settle(ended).await?;
+        }
+        Ok(changed)
     }
 
     /// Makes dead, cancelled and expired jobs claimable again.
     pub async fn retry(&mut self, selection: &Selection) -> Result<Changed> {
-        let changed = self.change(Change::Retry, selection).await?;
+        let changed = self
+            .change(Change::Retry, selection, &mut Ended::default())
+            .await?;
         self.writes.woke |= changed.changed > 0;
         Ok(changed)
     }
 
-    async fn change(&mut self, change: Change, selection: &Selection) -> Result<Changed> {
+    async fn change(&mut self, change: Change, selection: &Selection, ended: &mut Ended) -> Result<Changed> {
         match selection {
-            Selection::Jobs(jobs) => self.change_named(change, jobs).await,
-            Selection::Filter(filter) => self.change_matching(change, filter).await,
+            Selection::Jobs(jobs) => self.change_named(change, jobs, ended).await,
+            Selection::Filter(filter) => self.change_matching(change, filter, ended).await,
         }
     }
 
-    async fn change_named(&mut self, change: Change, jobs: &[JobId]) -> Result<Changed> {
+    async fn change_named(&mut self, change: Change, jobs: &[JobId], ended: &mut Ended) -> Result<Changed> {
         let mut meant: BTreeMap<BatchId, Positions> = BTreeMap::new();
         for job in jobs {
             meant.entry(job.batch).or_default().insert(job.position);
@@ -67,6 +80,7 @@ impl Transaction {
             .into_iter()
             .map(|(batch, positions)| (batch.0, Multirange(positions)))
             .unzip();
+        batches.iter().for_each(|batch| ended.add_all(BatchId(*batch)));
         let changed = self.change_in(change, &batches, &meant, &[]).await?;
         Ok(Changed {
             changed,
@@ -76,7 +90,12 @@ impl Transaction {
 
     /// Changes what matches, a statement a portion, all in this transaction. All of the batches are locked before the
     /// first portion is changed (see `gristmill.lock_batches`).
-    async fn change_matching(&mut self, change: Change, filter: &JobFilter) -> Result<Changed> {
+    async fn change_matching(
+        &mut self,
+        change: Change,
+        filter: &JobFilter,
+        ended: &mut Ended,
+    ) -> Result<Changed> {
         let is_meant = |state: &&JobState| filter.states.is_empty() || filter.states.contains(*state);
         let states: Vec<JobState> = change.states().iter().filter(is_meant).copied().collect();
         let mut changed = Changed::default();
@@ -90,6 +109,7 @@ impl Transaction {
             &[&batches],
         )
         .await?;
+        batches.iter().for_each(|batch| ended.add_all(BatchId(*batch)));
         for batches in batches.chunks(CHANGED_BATCHES_PER_STATEMENT) {
             let all = vec![Multirange(Positions::all(BATCH_JOBS_MAX)); batches.len()];
             changed.changed += self.change_in(change, batches, &all, &names).await?;

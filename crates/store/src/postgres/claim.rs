@@ -53,7 +53,7 @@ const LOOK: &str = heads!(
      WHERE h.rank IS NOT NULL ORDER BY s.rank, s.run_at, s.batch_id, s.first LIMIT $5) s \
      WINDOW before AS (ORDER BY s.rank, s.run_at, s.batch_id, s.first ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) \
      SELECT l.id, t.batch_id, t.id, t.lane_id, t.rank, t.run_at, t.expires_at, t.attempt, t.rescues, t.job_bytes, t.positions, \
-     (SELECT count(*) FROM line) FROM line l LEFT JOIN LATERAL (SELECT * FROM gristmill.slice s WHERE s.batch_id = l.batch_id AND s.id = l.id \
+     t.awaited, (SELECT count(*) FROM line) FROM line l LEFT JOIN LATERAL (SELECT * FROM gristmill.slice s WHERE s.batch_id = l.batch_id AND s.id = l.id \
      FOR UPDATE SKIP LOCKED) t ON true \
      WHERE l.jobs_before < $3 AND l.bytes_before < $4"
 );
@@ -235,7 +235,7 @@ impl Claim {
         let mut looked_at = 0;
         for row in rows {
             self.seen.push(row.try_get(0)?);
-            looked_at = row.try_get(11)?;
+            looked_at = row.try_get(12)?;
             if row.try_get::<_, Option<i64>>(1)?.is_none() {
                 continue;
             }
@@ -280,6 +280,7 @@ impl Taken {
             run_at: self.slice.run_at,
             expires_at: self.slice.expires_at,
             positions: self.positions.clone(),
+            is_awaited: self.slice.is_awaited,
         }
     }
 }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use gristmill_model::{BatchId, JobState, LeaseId, Positions, Receipt, Report, WorkerId};
 use tokio_postgres::Row;
 
-use super::connection::{Param, Pending};
+use super::connection::{Param, Pending, drained};
+use super::dependency::Ended;
 use super::failure::{Failure, Result};
 use super::held::Held;
 use super::limits::TEXT_BYTES_MAX;
@@ -22,16 +23,16 @@ use crate::StoreError;
 use crate::ending::{Ending, Failed};
 
 /// Takes the positions `$5` out of the leases `$2` of the batches `$3` on the attempts `$4`, as far as the worker `$1`
-/// holds all of a report's by one row. Says which reports those were, counted from 1.
+/// holds all of a report's by one row. Says which reports those were, counted from 1, and whether others wait for them.
 const TAKE: &str = "WITH reported AS MATERIALIZED ( \
      SELECT * FROM unnest($2::bigint[], $3::bigint[], $4::integer[], $5::int4multirange[], $6::integer[]) \
      WITH ORDINALITY r (lease_id, batch_id, attempt, positions, count, number)), \
      gone AS (DELETE FROM gristmill.held h USING reported r WHERE h.lease_id = r.lease_id AND h.batch_id = r.batch_id \
-     AND h.attempt = r.attempt AND h.worker_id = $1 AND h.positions = r.positions RETURNING r.number), \
+     AND h.attempt = r.attempt AND h.worker_id = $1 AND h.positions = r.positions RETURNING r.number, h.awaited), \
      cut AS (UPDATE gristmill.held h SET positions = h.positions - r.positions, count = h.count - r.count FROM reported r \
      WHERE h.lease_id = r.lease_id AND h.batch_id = r.batch_id AND h.attempt = r.attempt AND h.worker_id = $1 \
-     AND h.positions @> r.positions AND h.positions <> r.positions RETURNING r.number) \
-     SELECT number FROM gone UNION ALL SELECT number FROM cut";
+     AND h.positions @> r.positions AND h.positions <> r.positions RETURNING r.number, h.awaited) \
+     SELECT number, awaited FROM gone UNION ALL SELECT number, awaited FROM cut";
 
 /// Whether all that a report says is that jobs completed.
 pub(super) fn is_simple(report: &Report) -> bool {
@@ -81,7 +82,8 @@ impl Transaction {
                     .collect::<Vec<_>>(),
             ),
         ];
-        self.send(TAKE, params).await
+        // A row a report: not to be left while what comes next is prepared.
+        Ok(drained(self.send(TAKE, params).await?))
     }
 
     /// Stores a report that was accepted as a whole.
@@ -100,6 +102,7 @@ impl Transaction {
         worker: WorkerId,
         worker_name: Option<&Arc<str>>,
         reports: &[&Report],
+        ended: &mut Ended,
     ) -> Result<Vec<Receipt>> {
         if reports.is_empty() {
             return Ok(Vec::new());
@@ -121,7 +124,7 @@ impl Transaction {
         let mut rows = HeldRows::new(self.held_under(worker, &keys).await?);
         let mut receipts = Vec::with_capacity(reports.len());
         for report in reports {
-            receipts.push(self.commit_one(&mut rows, &heads, worker_name, report)?);
+            receipts.push(self.commit_one(&mut rows, &heads, worker_name, report, ended)?);
         }
         for (held, rest) in rows.changed() {
             self.writes.let_go(held, &held.positions.difference(rest));
@@ -135,6 +138,7 @@ impl Transaction {
         heads: &HashMap<BatchId, Arc<BatchHead>>,
         worker_name: Option<&Arc<str>>,
         report: &Report,
+        ended: &mut Ended,
     ) -> Result<Receipt> {
         let reported = report.positions();
         let mut receipt = Receipt::default();
@@ -144,6 +148,9 @@ impl Transaction {
                 continue;
             }
             *rest = rest.difference(&accepted);
+            if held.is_awaited {
+                ended.add(held.batch, &accepted);
+            }
             receipt.accepted = receipt.accepted.union(&accepted);
             let head = || {
                 let head = heads.get(&held.batch);
@@ -214,6 +221,7 @@ impl Transaction {
                     attempt: held.attempt + 1,
                     rescues: held.rescues,
                     expires_at: None,
+                    is_awaited: held.is_awaited,
                 },
             );
         }

@@ -14,6 +14,7 @@ use super::claim::{Claimed, Taken, next_run_at};
 use super::commit::is_simple;
 use super::connection::{Param, Pending, drained};
 use super::database::Database;
+use super::dependency::Ended;
 use super::failure::{Failure, Result};
 use super::memory::BatchHead;
 use super::multirange::Multirange;
@@ -191,7 +192,8 @@ impl Transaction {
             true => Some(self.send_reports(worker, &all).await?),
             false => None,
         };
-        // What other reports give back can be claimed at once, so their claim comes behind them.
+        // What other reports give back can be claimed at once, so their claim comes behind them; where what others waited
+        // for has ended, it is looked again.
         let look = match want {
             Some(want) if simple => self.send_look(want).await?,
             _ => None,
@@ -212,11 +214,21 @@ impl Transaction {
             Some(look) => Some(look.arrive().await?),
             None => None,
         };
+        let mut ended = Ended::default();
         let receipts = match accepted {
-            Some(accepted) => self.receive(worker, name.as_ref(), &all, &accepted).await?,
-            None => self.commit_reports(worker, name.as_ref(), &all).await?,
+            Some(accepted) => {
+                self.receive(worker, name.as_ref(), &all, &accepted, &mut ended)
+                    .await?
+            }
+            None => {
+                self.commit_reports(worker, name.as_ref(), &all, &mut ended)
+                    .await?
+            }
         };
-        if !simple && let Some(want) = want {
+        let unblocked = self.settle(ended).await?;
+        if (unblocked || !simple)
+            && let Some(want) = want
+        {
             self.flush().await?;
             look = match self.send_look(want).await? {
                 Some(look) => Some(look.arrive().await?),
@@ -239,6 +251,7 @@ impl Transaction {
         name: Option<&Arc<str>>,
         reports: &[&Report],
         accepted: &[Row],
+        ended: &mut Ended,
     ) -> Result<Vec<Receipt>> {
         let mut receipts: Vec<Option<Receipt>> = vec![None; reports.len()];
         for row in accepted {
@@ -246,7 +259,11 @@ impl Transaction {
             let report = number.checked_sub(1).and_then(|index| reports.get(index));
             let report =
                 report.ok_or_else(|| Failure::Damaged(format!("report {number} was accepted, of fewer")))?;
-            receipts[number - 1] = Some(self.store_completed(name, report)?);
+            let receipt = self.store_completed(name, report)?;
+            if row.try_get(1)? {
+                ended.add(report.batch, &receipt.accepted);
+            }
+            receipts[number - 1] = Some(receipt);
         }
         let mut rest = Vec::new();
         for (report, receipt) in reports.iter().zip(&receipts) {
@@ -256,7 +273,7 @@ impl Transaction {
         }
         let mut others = match rest.is_empty() {
             true => Vec::new(),
-            false => self.commit_reports(worker, name, &rest).await?,
+            false => self.commit_reports(worker, name, &rest, ended).await?,
         }
         .into_iter();
         let receipts = receipts

@@ -141,6 +141,9 @@ fn sources(conditions: &Conditions, states: &[JobState], first: &str, rows_max: 
     if states.contains(&JobState::Waiting) || states.contains(&JobState::Scheduled) {
         sources.push(source("slice", ""));
     }
+    if states.contains(&JobState::Blocked) {
+        sources.push(source("blocked", ""));
+    }
     if states.contains(&JobState::Running) {
         sources.push(source("held", ""));
     }

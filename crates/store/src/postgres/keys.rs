@@ -10,6 +10,7 @@ use futures::FutureExt;
 use gristmill_model::{BatchId, JobId, KeyedBatch, OnDuplicate, PackedArray, Positions};
 
 use super::database::Database;
+use super::dependency::Ended;
 use super::failure::{Failure, Result};
 use super::lanes::NEW_LANES;
 use super::limits::FORGOTTEN_KEYS_PER_TRANSACTION;
@@ -181,7 +182,7 @@ impl Transaction {
     }
 
     /// Cancels those who are replaced.
-    async fn make_room(&self, scope: i32, plan: &KeyPlan) -> Result<()> {
+    async fn make_room(&mut self, scope: i32, plan: &KeyPlan) -> Result<()> {
         if plan.replaced.is_empty() {
             return Ok(());
         }
@@ -197,6 +198,9 @@ impl Transaction {
             &[&scope, &plan.replaced_keys, &batches],
         )
         .await?;
+        let mut ended = Ended::default();
+        batches.iter().for_each(|batch| ended.add_all(BatchId(*batch)));
+        self.settle(ended).await?;
         Ok(())
     }
 
@@ -286,7 +290,7 @@ impl Transaction {
             batch: batch.batch.clone(),
             lane_id,
         };
-        self.insert_batch(id, &packed, None)
+        self.writes.submit(self.now, id, &packed, None, &[], false)
     }
 
     /// Lets go of the keys of what ends with this transaction, as far as their periods are over; what waited for one of

@@ -92,7 +92,8 @@ impl Transaction {
             .query(
                 "SELECT b.id FROM gristmill.batch b WHERE b.id = ANY ($1) \
                  AND NOT EXISTS (SELECT FROM gristmill.slice s WHERE s.batch_id = b.id) \
-                 AND NOT EXISTS (SELECT FROM gristmill.held h WHERE h.batch_id = b.id)",
+                 AND NOT EXISTS (SELECT FROM gristmill.held h WHERE h.batch_id = b.id) \
+                 AND NOT EXISTS (SELECT FROM gristmill.blocked w WHERE w.batch_id = b.id)",
                 &[&locked],
             )
             .await?;

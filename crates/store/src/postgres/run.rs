@@ -1,10 +1,13 @@
 //! Runs.
 
-use gristmill_model::{RunId, Timestamp};
+use gristmill_model::limits::BATCH_JOBS_MAX;
+use gristmill_model::{BatchId, Positions, RunId, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
+use super::dependency::Ended;
 use super::failure::{Failure, Result};
+use super::multirange::Multirange;
 use super::query::sum;
 use super::snapshot::Snapshot;
 use super::transaction::Transaction;
@@ -115,18 +118,16 @@ impl Transaction {
             .iter()
             .map(|row| row.try_get(0))
             .collect::<std::result::Result<_, _>>()?;
-        self.query("SELECT gristmill.lock_batches($1)", &[&batches])
-            .await?;
-        self.execute(
-            "INSERT INTO gristmill.revoked (worker_id, lease_id, batch_id, positions) \
-             SELECT worker_id, lease_id, batch_id, positions FROM gristmill.held WHERE batch_id = ANY ($1)",
-            &[&batches],
+        let all = vec![Multirange(Positions::all(BATCH_JOBS_MAX)); batches.len()];
+        let no_states: [&str; 0] = [];
+        self.query(
+            "SELECT gristmill.cancel_jobs($1, $2, $3, $4)",
+            &[&batches, &all, &&no_states[..], &self.now.0],
         )
         .await?;
-        for table in ["held", "slice"] {
-            let sql = format!("DELETE FROM gristmill.{table} WHERE batch_id = ANY ($1)");
-            self.execute(&sql, &[&batches]).await?;
-        }
+        let mut ended = Ended::default();
+        batches.iter().for_each(|batch| ended.add_all(BatchId(*batch)));
+        self.settle(ended).await?;
         self.delete_batches(&batches).await?;
         Ok(())
     }

@@ -178,7 +178,7 @@ impl Transaction {
                 batch: planned.batch,
                 lane_id,
             };
-            self.insert_batch(batch, &packed, None)?;
+            self.insert_batch(batch, &packed)?;
         }
         let mut changes = Changes::default();
         for ((row, planned), last_job) in rows.iter().zip(plan.schedules).zip(last_jobs) {

@@ -23,6 +23,8 @@ pub(super) struct Slice {
     /// Of the batch's payloads, in the mean.
     pub job_bytes: u32,
     pub positions: Positions,
+    /// Whether others wait for jobs of the batch.
+    pub is_awaited: bool,
 }
 
 impl Slice {
@@ -41,6 +43,7 @@ impl Slice {
             rescues: count(7)?,
             job_bytes: count(8)?,
             positions: row.try_get::<_, Multirange>(first + 9)?.0,
+            is_awaited: row.try_get(first + 10)?,
         })
     }
 }
@@ -53,6 +56,8 @@ pub(super) struct NewSlice<'a> {
     pub attempt: u32,
     pub rescues: u32,
     pub expires_at: Option<Timestamp>,
+    /// Whether others wait for jobs of the batch.
+    pub is_awaited: bool,
 }
 
 impl Transaction {
@@ -60,8 +65,8 @@ impl Transaction {
     pub async fn expired_slices(&self, slices_max: i64) -> Result<Vec<Slice>> {
         let rows = self
             .query(
-                "SELECT batch_id, id, lane_id, rank, run_at, expires_at, attempt, rescues, job_bytes, positions \
-                 FROM gristmill.slice WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED",
+                "SELECT batch_id, id, lane_id, rank, run_at, expires_at, attempt, rescues, job_bytes, positions, \
+                 awaited FROM gristmill.slice WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED",
                 &[&self.now.0, &slices_max],
             )
             .await?;

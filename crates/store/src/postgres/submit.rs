@@ -3,21 +3,26 @@
 //! Submits are committed in groups: whatever comes while others are under way goes into the next. A submit that is
 //! refused for its own sake is refused alone; where the database refuses, each is tried by itself.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures::FutureExt;
 use gristmill_batching::{Committer, EndReason, Group, Responder};
-use gristmill_model::{BatchId, BatchOptions, JobId, JobState, NewBatch, PackedArray, Positions};
+use gristmill_model::{
+    BatchId, BatchOptions, JobId, JobState, NewBatch, PackedArray, Positions, Prerequisite, Timestamp,
+};
 use tokio::sync::{Mutex, Semaphore};
 
 use super::database::Database;
+use super::dependency::{Blocked, Ended, WHOLE, check_prerequisites};
 use super::failure::{Failure, Result};
 use super::limits::{SUBMITS_UNDER_WAY_MAX, TEXT_BYTES_MAX};
 use super::memory::BatchHead;
 use super::slice::NewSlice;
 use super::transaction::{Durability, Transaction};
-use super::writes::NewBatchRow;
+use super::writes::{NewBatchRow, Writes};
 use crate::contents::Content;
+use crate::dependency::{edges, stored_prerequisites};
 use crate::ending::{Ending, FailedAttempt};
 use crate::merge::{Merge, merge, packed};
 use crate::{RunAdvance, StoreError};
@@ -194,6 +199,24 @@ fn is_lasting(error: &StoreError) -> bool {
     )
 }
 
+/// Refuses what PostgreSQL cannot hold.
+pub(super) fn check_texts(batch: &NewBatch) -> std::result::Result<(), StoreError> {
+    let payloads = batch.payloads.as_str();
+    if payloads.len() > TEXT_BYTES_MAX {
+        return Err(StoreError::InvalidInput(format!(
+            "a batch's payloads are {} bytes, and one row of PostgreSQL holds {TEXT_BYTES_MAX}: send them in smaller \
+             batches",
+            payloads.len()
+        )));
+    }
+    match payloads.contains('\0') {
+        true => Err(StoreError::InvalidInput(
+            "a payload has a NUL character in it, which JSON writes as \\u0000".to_owned(),
+        )),
+        false => Ok(()),
+    }
+}
+
 /// Finds a unit's lanes, and checks what PostgreSQL asks of its texts.
 async fn prepare(database: &Database, unit: &mut Unit) -> std::result::Result<(), StoreError> {
     for packed in &mut unit.batches {
@@ -205,19 +228,7 @@ async fn prepare(database: &Database, unit: &mut Unit) -> std::result::Result<()
 impl Database {
     /// Checks what PostgreSQL asks of a batch's texts. Gives back its lane.
     pub async fn prepare_batch(&self, batch: &NewBatch) -> std::result::Result<i64, StoreError> {
-        let payloads = batch.payloads.as_str();
-        if payloads.len() > TEXT_BYTES_MAX {
-            return Err(StoreError::InvalidInput(format!(
-                "a batch's payloads are {} bytes, and one row of PostgreSQL holds {TEXT_BYTES_MAX}: send them in \
-                 smaller batches",
-                payloads.len()
-            )));
-        }
-        if payloads.contains('\0') {
-            return Err(StoreError::InvalidInput(
-                "a payload has a NUL character in it, which JSON writes as \\u0000".to_owned(),
-            ));
-        }
+        check_texts(batch)?;
         self.intern_lane(&batch.queue, &batch.kind).await
     }
 }
@@ -271,6 +282,7 @@ impl Transaction {
                 },
             });
         }
+        let stored = self.lock_all_prerequisites(units, &mut refusals).await?;
         let accepted = units
             .iter()
             .zip(&refusals)
@@ -278,13 +290,47 @@ impl Transaction {
         let count = accepted.map(|(unit, _)| unit.batches.len()).sum();
         // After the runs are locked: the ids of a run's batches ascend in the order of commits.
         let mut ids = self.next_batch_ids(count).await?.into_iter();
-        let mut stored = Vec::with_capacity(units.len());
+        let mut answers = Vec::with_capacity(units.len());
+        let mut ended = Ended::default();
         for (unit, refusal) in units.iter().zip(refusals) {
-            stored.push(match refusal {
+            answers.push(match refusal {
                 Some(refusal) => Err(refusal),
-                None => Ok(self.insert_unit(unit, &mut ids)?),
+                None => Ok(self.insert_unit(unit, &mut ids, &mut ended)?),
             });
         }
+        if !stored.is_empty() {
+            self.flush().await?;
+            self.await_batches(&stored).await?;
+            stored.iter().for_each(|batch| ended.add_all(BatchId(*batch)));
+        }
+        self.settle(ended).await?;
+        Ok(answers)
+    }
+
+    /// Locks what the units wait for. A unit that waits for what there is not is refused. Returns the stored batches.
+    async fn lock_all_prerequisites(
+        &self,
+        units: &[Arc<Unit>],
+        refusals: &mut [Option<StoreError>],
+    ) -> Result<Vec<i64>> {
+        let batches = units.iter().flat_map(|unit| &unit.batches);
+        let stored = stored_prerequisites(batches.map(|packed| &packed.batch));
+        if stored.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut stored: Vec<i64> = stored.into_keys().map(|batch| batch.0).collect();
+        let counts = self.lock_prerequisites(&stored).await?;
+        for (unit, refusal) in units.iter().zip(refusals) {
+            let batches = unit.batches.iter().map(|packed| &packed.batch);
+            if let (None, Err(error)) = (&refusal, check_prerequisites(batches, &counts)) {
+                // Its run was moved on already.
+                if unit.advance.is_some() {
+                    return Err(error.into());
+                }
+                *refusal = Some(error);
+            }
+        }
+        stored.retain(|batch| counts.contains_key(&BatchId(*batch)));
         Ok(stored)
     }
 
@@ -305,31 +351,59 @@ impl Transaction {
         &mut self,
         unit: &Unit,
         ids: &mut impl Iterator<Item = BatchId>,
+        ended: &mut Ended,
     ) -> Result<Vec<(BatchId, BatchHead)>> {
         let run = unit.advance.as_ref().map(|advance| advance.run.0);
         let mut stored = Vec::with_capacity(unit.batches.len());
-        for packed in &unit.batches {
+        let mut earlier = Vec::with_capacity(unit.batches.len());
+        let awaited = awaited(unit.batches.iter().map(|packed| &packed.batch));
+        for (place, packed) in unit.batches.iter().enumerate() {
             let id = ids
                 .next()
                 .ok_or_else(|| Failure::Damaged("the sequence of batches gave too few ids".to_owned()))?;
-            let head = self.insert_batch(id, packed, run)?;
+            let is_awaited = awaited.contains(&place);
+            if is_awaited && !packed.batch.rejected.is_empty() {
+                ended.add_all(id);
+            }
+            let head = self
+                .writes
+                .submit(self.now, id, packed, run, &earlier, is_awaited)?;
+            earlier.push(id);
             stored.push((id, head));
         }
         Ok(stored)
     }
 
-    pub fn insert_batch(&mut self, id: BatchId, packed: &Packed, run: Option<i64>) -> Result<BatchHead> {
+    /// Stores a batch that waits for nothing and that nothing waits for.
+    pub fn insert_batch(&mut self, id: BatchId, packed: &Packed) -> Result<()> {
+        self.writes.submit(self.now, id, packed, None, &[], false)?;
+        Ok(())
+    }
+}
+
+impl Writes {
+    /// Stores a batch. `earlier` are the ids of those that come before it in its submit; `is_awaited` says whether one
+    /// that comes later waits for it.
+    pub fn submit(
+        &mut self,
+        now: Timestamp,
+        id: BatchId,
+        packed: &Packed,
+        run: Option<i64>,
+        earlier: &[BatchId],
+        is_awaited: bool,
+    ) -> Result<BatchHead> {
         let batch = &packed.batch;
         let options = &batch.options;
         let head = BatchHead {
             lane_id: packed.lane_id,
             priority: options.priority,
-            submitted_at: self.now,
-            run_at: options.run_at.unwrap_or(self.now),
+            submitted_at: now,
+            run_at: options.run_at.unwrap_or(now),
             options: options.clone(),
             job_bytes: mean_bytes(&batch.payloads),
         };
-        self.writes.insert_batch(NewBatchRow {
+        self.insert_batch(NewBatchRow {
             id,
             run,
             head: &head,
@@ -341,33 +415,56 @@ impl Transaction {
         });
         let mut positions = Positions::all(batch.payloads.count());
         if !batch.rejected.is_empty() {
-            positions = positions.difference(&self.bury_rejected(id, batch)?);
+            positions = positions.difference(&self.bury_rejected(now, id, batch)?);
         }
-        self.writes.insert_slice(
-            id,
-            &head,
-            NewSlice {
-                positions: &positions,
-                run_at: head.run_at,
+        if batch.after.is_empty() {
+            self.insert_slice(
+                id,
+                &head,
+                NewSlice {
+                    positions: &positions,
+                    run_at: head.run_at,
+                    attempt: 1,
+                    rescues: 0,
+                    expires_at: options.expires_at,
+                    is_awaited,
+                },
+            );
+        } else {
+            let blocked = Blocked {
+                batch: id,
+                part: WHOLE,
                 attempt: 1,
                 rescues: 0,
                 expires_at: options.expires_at,
-            },
-        );
+                positions,
+            };
+            self.block(&blocked, &edges(batch, earlier));
+        }
         Ok(head)
     }
 
     /// Jobs that cannot run are dead from the start.
-    fn bury_rejected(&mut self, id: BatchId, batch: &NewBatch) -> Result<Positions> {
+    fn bury_rejected(&mut self, now: Timestamp, id: BatchId, batch: &NewBatch) -> Result<Positions> {
         let positions: Positions = batch.rejected.iter().map(|rejected| rejected.position).collect();
         for rejected in &batch.rejected {
             let failed = FailedAttempt::unreported(rejected.position, 0, 0, &rejected.error);
-            self.writes.insert_failure(self.now, id, &failed)?;
+            self.insert_failure(now, id, &failed)?;
         }
         let ending = Ending::of(JobState::Dead, 0);
-        self.writes.insert_report(self.now, id, &positions, ending);
+        self.insert_report(now, id, &positions, ending);
         Ok(positions)
     }
+}
+
+/// The places in a submit of the batches that others of it wait for.
+pub(super) fn awaited<'a>(batches: impl Iterator<Item = &'a NewBatch>) -> HashSet<usize> {
+    let after = batches.flat_map(|batch| &batch.after);
+    let places = after.filter_map(|after| match after.prerequisite {
+        Prerequisite::Earlier(place) => Some(place),
+        Prerequisite::Batch(_) => None,
+    });
+    places.collect()
 }
 
 fn mean_bytes(payloads: &PackedArray) -> u32 {

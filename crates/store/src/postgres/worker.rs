@@ -7,6 +7,7 @@ use gristmill_batching::BatchStats;
 use gristmill_model::limits::RESCUES_MAX;
 use gristmill_model::{BatchId, JobState, Timestamp, WorkerId};
 
+use super::dependency::Ended;
 use super::failure::{Failure, Result};
 use super::held::Held;
 use super::limits::EXPIRED_SLICES_PER_TRANSACTION;
@@ -89,6 +90,7 @@ impl Transaction {
     /// Takes the leases of silent or dead workers, and forgets them.
     pub async fn rescue(&mut self, silent_before: Timestamp, dead: &[WorkerId]) -> Result<Rescued> {
         let mut rescued = Rescued::default();
+        let mut ended = Ended::default();
         let dead: Vec<i64> = dead.iter().map(|worker| worker.0).collect();
         let rows = self
             .query(
@@ -101,10 +103,14 @@ impl Transaction {
             let (all, heads) = self.take_all_from(worker).await?;
             for held in &all {
                 self.rescue_held(held, head_of(&heads, held)?, &mut rescued)?;
+                if held.is_awaited && held.rescues >= RESCUES_MAX {
+                    ended.add(held.batch, &held.positions);
+                }
             }
             rescued.workers.push(worker);
         }
         self.forget_workers(&rescued.workers).await?;
+        self.settle(ended).await?;
         Ok(rescued)
     }
 
@@ -147,15 +153,30 @@ impl Transaction {
     pub async fn expire(&mut self) -> Result<(u64, bool)> {
         let slices = self.expired_slices(EXPIRED_SLICES_PER_TRANSACTION).await?;
         let mut expired = 0;
+        let mut ended = Ended::default();
         for slice in &slices {
             self.writes.shorten(slice, &gristmill_model::Positions::new());
             let ending = Ending::of(JobState::Expired, slice.attempt - 1);
             self.writes
                 .insert_report(self.now, slice.batch, &slice.positions, ending);
             expired += u64::from(slice.positions.len());
+            if slice.is_awaited {
+                ended.add(slice.batch, &slice.positions);
+            }
         }
+        let waiting = self.expired_blocked(EXPIRED_SLICES_PER_TRANSACTION).await?;
+        for blocked in &waiting {
+            self.writes.unblock(blocked);
+            let ending = Ending::of(JobState::Expired, blocked.attempt - 1);
+            self.writes
+                .insert_report(self.now, blocked.batch, &blocked.positions, ending);
+            expired += u64::from(blocked.positions.len());
+            ended.add(blocked.batch, &blocked.positions);
+        }
+        self.settle(ended).await?;
         self.forget_keys().await?;
-        Ok((expired, slices.len() as i64 == EXPIRED_SLICES_PER_TRANSACTION))
+        let most = slices.len().max(waiting.len());
+        Ok((expired, most as i64 == EXPIRED_SLICES_PER_TRANSACTION))
     }
 }
 

@@ -5,12 +5,17 @@ use gristmill_model::{BatchId, JobError, JobState, PackedArray, Positions, Times
 use tokio_postgres::Row;
 
 use super::connection::{Connection, Param, Pending};
+use super::dependency::Blocked;
 use super::failure::Result;
 use super::held::Held;
 use super::memory::BatchHead;
 use super::multirange::Multirange;
 use super::slice::{NewSlice, Slice};
+use crate::dependency::Edge;
 use crate::ending::{Ending, FailedAttempt};
+
+/// A statement and its parameters.
+pub(super) type Statement = (&'static str, Vec<Param>);
 
 /// What is to be written. Each row may be changed once.
 #[derive(Debug, Default)]
@@ -26,6 +31,9 @@ pub(super) struct Writes {
     held_gone: HeldKeys,
     held_cut: HeldCut,
     held: HeldRows,
+    blocked_gone: BlockedKeys,
+    blocked: BlockedRows,
+    edges: Edges,
     reports: Reports,
     failures: Failures,
 }
@@ -43,12 +51,11 @@ macro_rules! columns {
                 $(self.$column.push($column);)*
             }
 
-            async fn send(self, connection: &Connection, sent: &mut Vec<Pending<Vec<Row>>>) -> Result<()> {
+            fn add_to(self, statements: &mut Vec<Statement>) {
                 if [$(self.$column.len()),*][0] > 0 {
                     let params: Vec<Param> = vec![$(Box::new(self.$column)),*];
-                    sent.push(connection.send($sql, params).await?);
+                    statements.push(($sql, params));
                 }
-                Ok(())
             }
         }
     };
@@ -80,11 +87,11 @@ columns! {
 columns! {
     Slices {
         batch: i64, run_at: i64, expires_at: Option<i64>, lane_id: i32, attempt: i32, rescues: i32, count: i32,
-        job_bytes: i32, rank: i32, positions: Multirange,
+        job_bytes: i32, rank: i32, positions: Multirange, awaited: bool,
     }
-    "INSERT INTO gristmill.slice (batch_id, run_at, expires_at, lane_id, attempt, rescues, count, job_bytes, rank, positions) \
+    "INSERT INTO gristmill.slice (batch_id, run_at, expires_at, lane_id, attempt, rescues, count, job_bytes, rank, positions, awaited) \
      SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::integer[]), unnest($5::integer[]), \
-     unnest($6::integer[]), unnest($7::integer[]), unnest($8::integer[]), unnest($9::integer[]), unnest($10::int4multirange[])"
+     unnest($6::integer[]), unnest($7::integer[]), unnest($8::integer[]), unnest($9::integer[]), unnest($10::int4multirange[]), unnest($11::boolean[])"
 }
 
 columns! {
@@ -105,11 +112,35 @@ columns! {
 columns! {
     HeldRows {
         lease: i64, batch: i64, attempt: i32, first_position: i32, worker: i64, run_at: i64, expires_at: Option<i64>,
-        rescues: i32, count: i32, positions: Multirange,
+        rescues: i32, count: i32, positions: Multirange, awaited: bool,
     }
-    "INSERT INTO gristmill.held (lease_id, batch_id, attempt, first_position, worker_id, run_at, expires_at, rescues, count, positions) \
+    "INSERT INTO gristmill.held (lease_id, batch_id, attempt, first_position, worker_id, run_at, expires_at, rescues, count, positions, awaited) \
      SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::integer[]), unnest($4::integer[]), unnest($5::bigint[]), \
-     unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::integer[]), unnest($9::integer[]), unnest($10::int4multirange[])"
+     unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::integer[]), unnest($9::integer[]), unnest($10::int4multirange[]), unnest($11::boolean[])"
+}
+
+columns! {
+    BlockedKeys { batch: i64, part: i32 }
+    "DELETE FROM gristmill.blocked b USING unnest($1::bigint[], $2::integer[]) k (batch_id, part) \
+     WHERE b.batch_id = k.batch_id AND b.part = k.part"
+}
+
+columns! {
+    BlockedRows {
+        batch: i64, part: i32, attempt: i32, rescues: i32, count: i32, expires_at: Option<i64>, positions: Multirange,
+    }
+    "INSERT INTO gristmill.blocked (batch_id, part, attempt, rescues, count, expires_at, positions) \
+     SELECT unnest($1::bigint[]), unnest($2::integer[]), unnest($3::integer[]), unnest($4::integer[]), unnest($5::integer[]), \
+     unnest($6::bigint[]), unnest($7::int4multirange[])"
+}
+
+columns! {
+    Edges {
+        prerequisite: i64, first_position: i32, batch: i64, part: i32, on_failure: &'static str, positions: Option<Multirange>,
+    }
+    "INSERT INTO gristmill.edge (prerequisite_id, first_position, batch_id, part, on_failure, positions) \
+     SELECT unnest($1::bigint[]), unnest($2::integer[]), unnest($3::bigint[]), unnest($4::integer[]), unnest($5::text[]), \
+     unnest($6::int4multirange[])"
 }
 
 columns! {
@@ -191,6 +222,7 @@ impl Writes {
             head.job_bytes.cast_signed(),
             head.rank(),
             Multirange(slice.positions.clone()),
+            slice.is_awaited,
         );
         self.woke = true;
     }
@@ -208,6 +240,40 @@ impl Writes {
         }
     }
 
+    /// Lets jobs wait until all edges are settled. Nothing where there are no jobs.
+    pub fn block(&mut self, blocked: &Blocked, edges: &[Edge]) {
+        if blocked.positions.is_empty() {
+            return;
+        }
+        let (batch, part) = (blocked.batch.0, blocked.part.cast_signed());
+        self.blocked.push(
+            batch,
+            part,
+            blocked.attempt.cast_signed(),
+            blocked.rescues.cast_signed(),
+            blocked.positions.len().cast_signed(),
+            blocked.expires_at.map(|moment| moment.0),
+            Multirange(blocked.positions.clone()),
+        );
+        for edge in edges {
+            let first = edge.positions.as_ref().and_then(Positions::first).unwrap_or(0);
+            self.edges.push(
+                edge.prerequisite.0,
+                first.cast_signed(),
+                batch,
+                part,
+                edge.on_failure.name(),
+                edge.positions.clone().map(Multirange),
+            );
+        }
+    }
+
+    /// Takes away what waited.
+    pub fn unblock(&mut self, blocked: &Blocked) {
+        self.blocked_gone
+            .push(blocked.batch.0, blocked.part.cast_signed());
+    }
+
     /// Puts positions under a lease.
     pub fn hold(&mut self, held: &Held) {
         self.held.push(
@@ -221,6 +287,7 @@ impl Writes {
             held.rescues.cast_signed(),
             held.positions.len().cast_signed(),
             Multirange(held.positions.clone()),
+            held.is_awaited,
         );
     }
 
@@ -259,6 +326,7 @@ impl Writes {
                 attempt: held.attempt,
                 rescues,
                 expires_at,
+                is_awaited: held.is_awaited,
             },
         );
     }
@@ -332,19 +400,31 @@ impl Writes {
         Ok(())
     }
 
-    /// Sends everything, in an order in which nothing gets in its own way.
+    /// Everything as statements, in an order in which nothing gets in its own way.
+    pub fn into_statements(self) -> Vec<Statement> {
+        let mut statements = Vec::new();
+        self.slices_gone.add_to(&mut statements);
+        self.slices_cut.add_to(&mut statements);
+        self.held_gone.add_to(&mut statements);
+        self.held_cut.add_to(&mut statements);
+        self.blocked_gone.add_to(&mut statements);
+        self.batches.add_to(&mut statements);
+        self.blocked.add_to(&mut statements);
+        self.edges.add_to(&mut statements);
+        self.slices.add_to(&mut statements);
+        self.held.add_to(&mut statements);
+        self.reports.add_to(&mut statements);
+        self.failures.add_to(&mut statements);
+        rows_of(&self.hops).add_to(&mut statements);
+        statements
+    }
+
+    /// Sends everything.
     pub async fn send(self, connection: &Connection) -> Result<Vec<Pending<Vec<Row>>>> {
         let mut sent = Vec::new();
-        self.slices_gone.send(connection, &mut sent).await?;
-        self.slices_cut.send(connection, &mut sent).await?;
-        self.held_gone.send(connection, &mut sent).await?;
-        self.held_cut.send(connection, &mut sent).await?;
-        self.batches.send(connection, &mut sent).await?;
-        self.slices.send(connection, &mut sent).await?;
-        self.held.send(connection, &mut sent).await?;
-        self.reports.send(connection, &mut sent).await?;
-        self.failures.send(connection, &mut sent).await?;
-        rows_of(&self.hops).send(connection, &mut sent).await?;
+        for (sql, params) in self.into_statements() {
+            sent.push(connection.send(sql, params).await?);
+        }
         Ok(sent)
     }
 }

@@ -6,6 +6,7 @@ use gristmill_model::{BatchId, JobId, JobState, Positions};
 use rusqlite::{params, params_from_iter};
 
 use super::commit::{POSITION_BITS, report_id};
+use super::dependency::Ended;
 use super::failure::Result;
 use super::filter::BatchConditions;
 use super::slice::NewSlice;
@@ -25,12 +26,21 @@ struct Meant {
 impl Transaction<'_> {
     /// Cancels jobs that are not over.
     pub fn cancel(&mut self, selection: &Selection) -> Result<Changed> {
-        let open = "b.id IN (SELECT batch_id FROM slice UNION SELECT batch_id FROM held)";
+        let open = "b.id IN (SELECT batch_id FROM slice UNION SELECT batch_id FROM held UNION SELECT batch_id FROM blocked)";
         let meant = self.meant(selection, open)?;
         let mut changed = 0;
+        let mut ended = Vec::new();
         for (batch, positions) in &meant.batches {
-            changed += self.cancel_in(*batch, positions.as_ref(), &meant.states)?;
+            let endings = self.cancel_in(*batch, positions.as_ref(), &meant.states)?;
+            let cancelled = endings.iter().map(|(_, positions)| u64::from(positions.len()));
+            changed += cancelled.sum::<u64>();
+            ended.push(Ended {
+                batch: *batch,
+                endings,
+            });
         }
+        ended.retain(|ended| !ended.endings.is_empty());
+        self.settle(ended)?;
         Ok(meant.changed(changed))
     }
 
@@ -51,12 +61,26 @@ impl Transaction<'_> {
     /// Ends jobs that nobody started in time. Returns how many.
     pub fn expire(&mut self) -> Result<u64> {
         let mut expired = 0;
+        let mut ended = Vec::new();
         for slice in self.expired_slices()? {
             self.shorten(&slice, &Positions::new())?;
             let ending = Ending::of(JobState::Expired, slice.attempt - 1);
             self.end_jobs(slice.batch, &slice.positions, &ending)?;
             expired += u64::from(slice.positions.len());
+            ended.push((slice.batch, slice.positions));
         }
+        for blocked in self.expired_blocked()? {
+            self.shorten_blocked(&blocked, &Positions::new())?;
+            let ending = Ending::of(JobState::Expired, blocked.attempt - 1);
+            self.end_jobs(blocked.batch, &blocked.positions, &ending)?;
+            expired += u64::from(blocked.positions.len());
+            ended.push((blocked.batch, blocked.positions));
+        }
+        let ended = ended.into_iter().map(|(batch, positions)| Ended {
+            batch,
+            endings: vec![(JobState::Expired, positions)],
+        });
+        self.settle(ended.collect())?;
         self.forget_keys()?;
         Ok(expired)
     }
@@ -90,13 +114,14 @@ impl Transaction<'_> {
         })
     }
 
-    /// Cancels what is open of these positions of a batch (of all, where `None`), in one of these states.
+    /// Cancels what is open of these positions of a batch (of all, where `None`), in one of these states. Returns what that
+    /// was; what waits for it is left to the caller to settle.
     pub fn cancel_in(
         &mut self,
         batch: BatchId,
         positions: Option<&Positions>,
         states: &[JobState],
-    ) -> Result<u64> {
+    ) -> Result<Vec<(JobState, Positions)>> {
         let mut cancelled: BTreeMap<u32, Positions> = BTreeMap::new();
         let mut add = |attempt: u32, positions: &Positions| {
             let all = cancelled.entry(attempt).or_default();
@@ -115,6 +140,13 @@ impl Transaction<'_> {
                 add(slice.attempt - 1, &taken);
             }
         }
+        for blocked in self.blocked_of(batch)? {
+            let taken = meant_of(&blocked.positions, positions);
+            if !taken.is_empty() && is_meant(JobState::Blocked, states) {
+                self.shorten_blocked(&blocked, &blocked.positions.difference(&taken))?;
+                add(blocked.attempt - 1, &taken);
+            }
+        }
         for held in self.held_of(batch)? {
             let taken = meant_of(&held.positions, positions);
             if !taken.is_empty() && is_meant(JobState::Running, states) {
@@ -126,10 +158,10 @@ impl Transaction<'_> {
         for (attempt, positions) in &cancelled {
             self.end_jobs(batch, positions, &Ending::of(JobState::Cancelled, *attempt))?;
         }
-        Ok(cancelled
-            .values()
-            .map(|positions| u64::from(positions.len()))
-            .sum())
+        let endings = cancelled.into_values();
+        Ok(endings
+            .map(|positions| (JobState::Cancelled, positions))
+            .collect())
     }
 
     /// Gives what waits of these positions of a batch a higher priority, if it is one.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use gristmill_model::{BatchId, JobState, PackedArray, Positions, Receipt, Report, WorkerId};
 use rusqlite::params;
 
+use super::dependency::Ended;
 use super::failure::Result;
 use super::held::Held;
 use super::slice::NewSlice;
@@ -20,6 +21,19 @@ pub(super) fn report_id(batch: BatchId, first_position: u32) -> i64 {
     (batch.0 << POSITION_BITS) | i64::from(first_position)
 }
 
+/// What a report ended.
+fn ended(report: &Report, receipt: &Receipt) -> Ended {
+    let completed = report.completed.as_ref();
+    let completed = completed.map(|completed| completed.positions.intersection(&receipt.accepted));
+    Ended {
+        batch: report.batch,
+        endings: vec![
+            (JobState::Completed, completed.unwrap_or_default()),
+            (JobState::Dead, receipt.dead.clone()),
+        ],
+    }
+}
+
 impl Transaction<'_> {
     /// Commits what the lease still holds of one report, and refuses the rest.
     pub fn commit(
@@ -31,6 +45,7 @@ impl Transaction<'_> {
         let reported = report.positions();
         let mut receipt = Receipt::default();
         let rows = self.held_under(worker, report.lease, report.batch, report.attempt)?;
+        let mut is_awaited = false;
         for held in &rows {
             let accepted = held.positions.intersection(&reported);
             if accepted.is_empty() {
@@ -42,6 +57,7 @@ impl Transaction<'_> {
             if !released.is_empty() {
                 self.give_back(held, &released, held.rescues, held.expires_at)?;
             }
+            is_awaited |= held.is_awaited;
             if !report.failed.is_empty() {
                 let dead = self.commit_failures(held, &accepted, worker_name, report)?;
                 receipt.dead = receipt.dead.union(&dead);
@@ -56,6 +72,9 @@ impl Transaction<'_> {
                 ..Ending::of(JobState::Dead, report.attempt)
             };
             self.end_jobs(report.batch, &receipt.dead, &ending)?;
+        }
+        if is_awaited {
+            self.settle(vec![ended(report, &receipt)])?;
         }
         receipt.refused = reported.difference(&receipt.accepted);
         Ok(receipt)

@@ -3,7 +3,7 @@
 //! The table has what runs now and nothing else, so it is read as a whole where it is not read by
 //! lease: an index more would cost each claim a page of the write-ahead log.
 
-use gristmill_model::{BatchId, LeaseId, Positions, RunId, Timestamp, WorkerId};
+use gristmill_model::{BatchId, LeaseId, Positions, Timestamp, WorkerId};
 use rusqlite::params;
 
 use super::failure::{Failure, Result};
@@ -24,10 +24,13 @@ pub(super) struct Held {
     pub run_at: Timestamp,
     pub expires_at: Option<Timestamp>,
     pub positions: Positions,
+    /// Whether others wait for jobs of the batch.
+    pub is_awaited: bool,
 }
 
 impl Held {
-    /// Reads a row of lease, batch, attempt, first position, worker, rescues, moment, expiry and positions.
+    /// Reads a row of lease, batch, attempt, first position, worker, rescues, moment, expiry and positions, and whether the
+    /// batch is awaited.
     fn read(row: &rusqlite::Row<'_>) -> Result<Held> {
         Ok(Held {
             lease: row.get(0)?,
@@ -39,6 +42,7 @@ impl Held {
             run_at: Timestamp(row.get(6)?),
             expires_at: row.get::<_, Option<i64>>(7)?.map(Timestamp),
             positions: read_positions(row, 8)?,
+            is_awaited: row.get(9)?,
         })
     }
 }
@@ -53,8 +57,8 @@ impl Transaction<'_> {
         attempt: u32,
     ) -> Result<Vec<Held>> {
         self.held(
-            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions \
-             FROM held WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND worker_id = ?4",
+            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, \
+             EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id) FROM held WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND worker_id = ?4",
             params![lease.0, batch.0, attempt, worker.0],
         )
     }
@@ -62,8 +66,8 @@ impl Transaction<'_> {
     /// All that a worker holds.
     pub fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>> {
         self.held(
-            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions \
-             FROM held WHERE worker_id = ?1",
+            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, \
+             EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id) FROM held WHERE worker_id = ?1",
             [worker.0],
         )
     }
@@ -71,18 +75,9 @@ impl Transaction<'_> {
     /// All that is held of a batch.
     pub fn held_of(&self, batch: BatchId) -> Result<Vec<Held>> {
         self.held(
-            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions \
-             FROM held WHERE batch_id = ?1",
+            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, \
+             EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id) FROM held WHERE batch_id = ?1",
             [batch.0],
-        )
-    }
-
-    /// All that is held of a run's batches.
-    pub fn held_of_run(&self, run: RunId) -> Result<Vec<Held>> {
-        self.held(
-            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions \
-             FROM held WHERE batch_id IN (SELECT id FROM batch WHERE run_id = ?1)",
-            [run.0],
         )
     }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use gristmill_model::{BatchId, JobId, KeyedBatch, OnDuplicate, PackedArray, Positions, Unique};
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::dependency::Ended;
 use super::failure::{Failure, Result};
 use super::limits::FORGOTTEN_KEYS_PER_TRANSACTION;
 use super::transaction::{Transaction, read_positions};
@@ -41,9 +42,13 @@ impl Transaction<'_> {
             _ => HashMap::new(),
         };
         let plan = KeyPlan::of(batch, &wanted, &owners, &running)?;
+        let mut ended = Vec::new();
         for (of, positions) in &plan.replaced {
-            self.cancel_in(*of, Some(positions), &[])?;
+            let endings = self.cancel_in(*of, Some(positions), &[])?;
+            ended.push(Ended { batch: *of, endings });
         }
+        ended.retain(|ended| !ended.endings.is_empty());
+        self.settle(ended)?;
         for (of, positions) in &plan.skipped {
             self.raise(*of, positions, batch.batch.options.priority)?;
         }
@@ -106,7 +111,7 @@ impl Transaction<'_> {
 
     /// Stores a batch whose keys nobody has, or somebody had who made room.
     fn insert_keyed(&mut self, batch: &KeyedBatch, scope: i64) -> Result<BatchId> {
-        let id = self.insert_batch(&batch.batch, &batch.batch.payloads, None)?;
+        let id = self.insert_batch(&batch.batch, &batch.batch.payloads, None, &[])?;
         self.execute(
             "INSERT INTO keyed (batch_id, scope, keys) VALUES (?1, ?2, ?3)",
             params![id.0, scope, batch.keys.as_str()],

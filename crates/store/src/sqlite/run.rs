@@ -1,8 +1,9 @@
 //! Runs.
 
-use gristmill_model::{BatchId, Positions, RunId, Timestamp};
+use gristmill_model::{BatchId, RunId, Timestamp};
 use rusqlite::{Connection, params};
 
+use super::dependency::Ended;
 use super::failure::{Failure, Result};
 use super::transaction::Transaction;
 use crate::run::RunProgress;
@@ -104,14 +105,17 @@ impl Transaction<'_> {
         let batches: Vec<BatchId> = self.rows("SELECT id FROM batch WHERE run_id = ?1", [run.0], |row| {
             Ok(BatchId(row.get(0)?))
         })?;
-        for held in self.held_of_run(run)? {
-            self.revoke(&held, &held.positions)?;
-            self.let_go(&held, &held.positions)?;
+        let mut ended = Vec::new();
+        for batch in &batches {
+            let endings = self.cancel_in(*batch, None, &[])?;
+            ended.push(Ended {
+                batch: *batch,
+                endings,
+            });
         }
+        ended.retain(|ended| !ended.endings.is_empty());
+        self.settle(ended)?;
         for batch in batches {
-            for slice in self.slices_of(batch)? {
-                self.shorten(&slice, &Positions::new())?;
-            }
             self.delete_batch(batch)?;
         }
         Ok(())

@@ -6,24 +6,29 @@ use gristmill_batching::EndReason;
 use gristmill_model::{BatchId, BatchOptions, JobId, JobState, NewBatch, PackedArray, Positions, RunId};
 use rusqlite::params;
 
+use super::dependency::{Blocked, Ended, WHOLE};
 use super::failure::{Failure, Result};
 use super::slice::NewSlice;
 use super::transaction::{BatchHead, Transaction};
 use crate::RunAdvance;
+use crate::dependency::{edges, stored_prerequisites};
 use crate::ending::{Ending, FailedAttempt};
 use crate::merge::packed;
 
 impl Transaction<'_> {
     /// Stores batches and, with `advance`, moves their run on.
     pub fn submit(&mut self, batches: &[NewBatch], advance: Option<&RunAdvance>) -> Result<Vec<BatchId>> {
+        self.check_prerequisites(batches)?;
         if let Some(advance) = advance {
             self.advance_run(advance)?;
         }
         let run = advance.map(|advance| advance.run);
-        batches
-            .iter()
-            .map(|batch| self.insert_batch(batch, &batch.payloads, run))
-            .collect()
+        let mut ids = Vec::with_capacity(batches.len());
+        for batch in batches {
+            ids.push(self.insert_batch(batch, &batch.payloads, run, &ids)?);
+        }
+        self.settle_submitted(batches, &ids)?;
+        Ok(ids)
     }
 
     /// Stores single jobs of one kind with equal options as one batch.
@@ -31,7 +36,9 @@ impl Transaction<'_> {
         let Some(first) = singles.first() else {
             return Ok(Vec::new());
         };
-        let batch = self.insert_batch(first, &packed(singles), None)?;
+        self.check_prerequisites(std::slice::from_ref(first))?;
+        let batch = self.insert_batch(first, &packed(singles), None, &[])?;
+        self.settle_submitted(std::slice::from_ref(first), &[batch])?;
         // A single submit is packed with whatever has gathered: there was no more.
         self.memory
             .hops
@@ -45,6 +52,7 @@ impl Transaction<'_> {
         batch: &NewBatch,
         payloads: &PackedArray,
         run: Option<RunId>,
+        earlier: &[BatchId],
     ) -> Result<BatchId> {
         let lane_id = self
             .memory
@@ -84,16 +92,45 @@ impl Transaction<'_> {
         if !batch.rejected.is_empty() {
             positions = positions.difference(&self.bury_rejected(id, batch)?);
         }
-        let slice = NewSlice {
-            positions: &positions,
-            run_at,
-            attempt: 1,
-            rescues: 0,
-            expires_at: options.expires_at,
-        };
-        self.insert_slice(id, &head, &slice)?;
+        if batch.after.is_empty() {
+            let slice = NewSlice {
+                positions: &positions,
+                run_at,
+                attempt: 1,
+                rescues: 0,
+                expires_at: options.expires_at,
+            };
+            self.insert_slice(id, &head, &slice)?;
+        } else {
+            let blocked = Blocked {
+                batch: id,
+                part: WHOLE,
+                attempt: 1,
+                rescues: 0,
+                expires_at: options.expires_at,
+                positions,
+            };
+            self.block(&blocked, &edges(batch, earlier))?;
+        }
         self.keep(id, head, payloads);
         Ok(id)
+    }
+
+    /// Settles edges that lead to what has ended already: stored batches, and rejected jobs of the same submit.
+    fn settle_submitted(&mut self, batches: &[NewBatch], ids: &[BatchId]) -> Result<()> {
+        if batches.iter().all(|batch| batch.after.is_empty()) {
+            return Ok(());
+        }
+        let stored = stored_prerequisites(batches).into_keys();
+        let rejected = batches.iter().zip(ids);
+        let rejected = rejected
+            .filter(|(batch, _)| !batch.rejected.is_empty())
+            .map(|(_, id)| *id);
+        let ended = stored.chain(rejected).map(|batch| Ended {
+            batch,
+            endings: Vec::new(),
+        });
+        self.settle(ended.collect())
     }
 
     /// One above all batch ids that were ever given. The write lock is held, so nobody else gives it.

@@ -7,6 +7,7 @@ use gristmill_model::limits::RESCUES_MAX;
 use gristmill_model::{JobState, Report, Timestamp, WorkerId};
 use rusqlite::params;
 
+use super::dependency::Ended;
 use super::failure::Result;
 use super::held::Held;
 use super::transaction::Transaction;
@@ -123,7 +124,11 @@ impl Transaction<'_> {
             held.batch,
             &held.positions,
             &Ending::of(JobState::Dead, held.attempt),
-        )
+        )?;
+        self.settle(vec![Ended {
+            batch: held.batch,
+            endings: vec![(JobState::Dead, held.positions.clone())],
+        }])
     }
 
     fn forget_worker(&self, worker: WorkerId) -> Result<()> {

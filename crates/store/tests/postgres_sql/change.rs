@@ -1,10 +1,36 @@
 //! `gristmill.cancel` and `gristmill.retry`.
 
-use gristmill_model::{JobState, RetryPolicy};
+use gristmill_model::{After, JobState, NewBatch, OnFailure, RetryPolicy};
 use gristmill_store::conformance::fixture::*;
 use gristmill_store::{Selection, Store};
 
 use crate::case::{Case, refusal, row, texts};
+
+/// What waits for a job that SQL cancels follows it, and stands in the view until then.
+#[tokio::test]
+async fn what_waits_is_shown_and_follows() {
+    let case = Case::new().await;
+    let client = case.client().await;
+    let id = submit(&case.store, batch(2)).await;
+    let after = |on_failure| NewBatch {
+        after: vec![After::batch(id).on_failure(on_failure)],
+        ..batch(2)
+    };
+    submit(&case.store, after(OnFailure::Fail)).await;
+    submit(&case.store, after(OnFailure::Ignore)).await;
+    let states = "SELECT batch_id || ' ' || state FROM gristmill.job WHERE position = 0 ORDER BY batch_id";
+    assert_eq!(
+        texts(&client, states, &[]).await,
+        ["1 waiting", "2 blocked", "3 blocked"]
+    );
+    let cancel = "SELECT gristmill.cancel(ARRAY[$1 || ':0', $1 || ':1'])";
+    let cancelled = row(&client, cancel, &[&id.to_string()]).await;
+    assert_eq!(cancelled.get::<_, i64>(0), 2);
+    assert_eq!(
+        texts(&client, states, &[]).await,
+        ["1 cancelled", "2 dead", "3 waiting"]
+    );
+}
 
 /// A running job is cancelled at once; its worker is told, and its report refused. In a transaction that rolls back,
 /// nothing of that happens.

@@ -8,3 +8,4 @@ mod open;
 mod rights;
 mod submit;
 mod view;
+mod within;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use gristmill_model::limits::RESCUES_MAX;
 use gristmill_model::retry::AfterFailure;
 use gristmill_model::{
-    BatchId, JobError, JobId, JobState, LeaseId, LeasedSlice, NewBatch, Receipt, Report, RetryPolicy,
-    SplitMix64, Timestamp, WorkerId,
+    After, BatchId, JobError, JobId, JobState, LeaseId, LeasedSlice, NewBatch, OnFailure, Prerequisite,
+    Receipt, Report, RetryPolicy, SplitMix64, Timestamp, WorkerId,
 };
 
 use crate::JobCounts;
@@ -26,6 +26,7 @@ pub struct Job {
 
 #[derive(Debug, Clone)]
 enum Place {
+    Blocked,
     Ready,
     Held {
         worker: WorkerId,
@@ -47,6 +48,8 @@ pub struct Reference {
     pub jobs: BTreeMap<JobId, Job>,
     pub workers: BTreeSet<WorkerId>,
     revoked: Vec<(WorkerId, LeaseId, JobId)>,
+    /// What batches wait for still, by the batch that waits.
+    after: BTreeMap<BatchId, Vec<After>>,
 }
 
 impl Reference {
@@ -55,6 +58,7 @@ impl Reference {
             jobs: BTreeMap::new(),
             workers: BTreeSet::from([worker]),
             revoked: Vec::new(),
+            after: BTreeMap::new(),
         }
     }
 
@@ -69,9 +73,89 @@ impl Reference {
                 expires_at: new.options.expires_at,
                 attempt: 1,
                 rescues: 0,
-                place: Place::Ready,
+                place: match new.after.is_empty() {
+                    true => Place::Ready,
+                    false => Place::Blocked,
+                },
             };
             self.jobs.insert(JobId { batch, position }, job);
+        }
+        if !new.after.is_empty() {
+            // What is waited for of one batch counts together.
+            let mut merged: Vec<After> = Vec::new();
+            for after in &new.after {
+                let known = merged
+                    .iter_mut()
+                    .find(|known| known.prerequisite == after.prerequisite);
+                match known {
+                    Some(known) => {
+                        let both = known.positions.take().zip(after.positions.as_ref());
+                        known.positions = both.map(|(positions, more)| positions.union(more));
+                    }
+                    None => merged.push(after.clone()),
+                }
+            }
+            self.after.insert(batch, merged);
+            self.settle(now);
+        }
+    }
+
+    /// The jobs that something waits for.
+    fn meant<'a>(&'a self, after: &'a After) -> impl Iterator<Item = (JobId, &'a Job)> {
+        let Prerequisite::Batch(batch) = after.prerequisite else {
+            panic!("{after:?} was not submitted")
+        };
+        let of_batch = self.jobs.iter().filter(move |(id, _)| id.batch == batch);
+        let is_meant = |id: &JobId| {
+            let positions = after.positions.as_ref();
+            positions.is_none_or(|positions| positions.contains(id.position))
+        };
+        of_batch
+            .filter(move |(id, _)| is_meant(id))
+            .map(|(id, job)| (*id, job))
+    }
+
+    /// Whether there is all that is to be waited for.
+    pub fn has_all(&self, after: &[After]) -> bool {
+        after.iter().all(|after| {
+            let count = self.meant(after).count();
+            match &after.positions {
+                Some(positions) => count == positions.len() as usize,
+                None => count > 0,
+            }
+        })
+    }
+
+    /// Lets go on, or ends, what waits for jobs that have all ended.
+    fn settle(&mut self, now: Timestamp) {
+        loop {
+            let ended = self.after.iter().find_map(|(batch, all)| {
+                let met = |after: &After| self.meant(after).all(|(_, job)| job.ended_at().is_some());
+                Some((*batch, all.iter().position(met)?))
+            });
+            let Some((batch, index)) = ended else { return };
+            let all = self.after.get_mut(&batch).unwrap();
+            let after = all.remove(index);
+            let is_last = all.is_empty();
+            let in_vain = after.on_failure != OnFailure::Ignore
+                && self.meant(&after).any(|(_, job)| !job.has_completed());
+            if in_vain || is_last {
+                self.after.remove(&batch);
+            }
+            let waiting = self.jobs.iter_mut().filter(|(id, _)| id.batch == batch);
+            for job in waiting.map(|(_, job)| job) {
+                match job.place {
+                    Place::Blocked if !in_vain && is_last => job.place = Place::Ready,
+                    Place::Blocked if in_vain && after.on_failure == OnFailure::Fail => {
+                        job.end(JobState::Dead, now);
+                    }
+                    Place::Blocked if in_vain => {
+                        job.attempt -= 1;
+                        job.end(JobState::Cancelled, now);
+                    }
+                    _ => {}
+                }
+            }
         }
     }
 
@@ -154,6 +238,7 @@ impl Reference {
                 job.end(JobState::Completed, now);
             }
         }
+        self.settle(now);
         receipt
     }
 
@@ -192,6 +277,7 @@ impl Reference {
         }
         self.workers.remove(&worker);
         self.take_revoked(worker);
+        self.settle(now);
         (rescued, dead)
     }
 
@@ -207,7 +293,7 @@ impl Reference {
                 continue;
             };
             match job.place {
-                Place::Ready => {
+                Place::Blocked | Place::Ready => {
                     job.attempt -= 1;
                     job.end(JobState::Cancelled, now);
                 }
@@ -219,6 +305,7 @@ impl Reference {
             }
             changed += 1;
         }
+        self.settle(now);
         changed
     }
 
@@ -240,12 +327,15 @@ impl Reference {
     pub fn expire(&mut self, now: Timestamp) -> u64 {
         let mut expired = 0;
         for job in self.jobs.values_mut() {
-            if matches!(job.place, Place::Ready) && job.expires_at.is_some_and(|moment| moment <= now) {
+            if matches!(job.place, Place::Blocked | Place::Ready)
+                && job.expires_at.is_some_and(|moment| moment <= now)
+            {
                 job.attempt -= 1;
                 job.end(JobState::Expired, now);
                 expired += 1;
             }
         }
+        self.settle(now);
         expired
     }
 
@@ -283,6 +373,7 @@ impl Reference {
 
     pub fn states(&self, now: Timestamp) -> Vec<(JobId, JobState, u32)> {
         let states = self.jobs.iter().map(|(id, job)| match job.place {
+            Place::Blocked => (*id, JobState::Blocked, job.attempt),
             Place::Ready if job.run_at <= now => (*id, JobState::Waiting, job.attempt),
             Place::Ready => (*id, JobState::Scheduled, job.attempt),
             Place::Held { .. } => (*id, JobState::Running, job.attempt),
@@ -317,6 +408,16 @@ impl Job {
             at,
             value,
         };
+    }
+
+    fn has_completed(&self) -> bool {
+        matches!(
+            self.place,
+            Place::Ended {
+                state: JobState::Completed,
+                ..
+            }
+        )
     }
 
     fn ended_at(&self) -> Option<Timestamp> {

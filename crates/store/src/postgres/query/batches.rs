@@ -103,7 +103,8 @@ pub(in crate::postgres) async fn is_finished(snapshot: &Snapshot, batch: BatchId
     let row = snapshot
         .query_opt(
             "SELECT NOT EXISTS (SELECT FROM gristmill.slice WHERE batch_id = $1) \
-             AND NOT EXISTS (SELECT FROM gristmill.held WHERE batch_id = $1)",
+             AND NOT EXISTS (SELECT FROM gristmill.held WHERE batch_id = $1) \
+             AND NOT EXISTS (SELECT FROM gristmill.blocked WHERE batch_id = $1)",
             &[&batch.0],
         )
         .await?;

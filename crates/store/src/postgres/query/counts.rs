@@ -1,6 +1,6 @@
 //! Totals.
 //!
-//! Every job of a batch is in a slice, in a lease or in a report, so what has completed is what is left of the batches:
+//! Every job of a batch is in a slice, in a lease, in a report or waits for others, so what has completed is what is left of the batches:
 //! the reports of successes, which are the most rows by far, are not read.
 
 use std::collections::BTreeMap;
@@ -66,17 +66,22 @@ async fn totals(snapshot: &Snapshot, now: Timestamp, filter: &JobFilter) -> Resu
         "SELECT b.lane_id, 'running', sum(h.count) FROM gristmill.held h \
          JOIN gristmill.batch b ON b.id = h.batch_id WHERE {on_batch} GROUP BY b.lane_id"
     );
+    let blocked = format!(
+        "SELECT b.lane_id, 'blocked', sum(w.count) FROM gristmill.blocked w \
+         JOIN gristmill.batch b ON b.id = w.batch_id WHERE {on_batch} GROUP BY b.lane_id"
+    );
     let unsuccessful = format!(
         "SELECT b.lane_id, r.state, sum(r.count) FROM gristmill.report r \
          JOIN gristmill.batch b ON b.id = r.batch_id WHERE r.state <> 'completed' AND {on_batch} GROUP BY b.lane_id, r.state"
     );
-    let (slices, held, unsuccessful) = tokio::try_join!(
+    let (slices, held, blocked, unsuccessful) = tokio::try_join!(
         snapshot.query(&slices, &slices_params),
         snapshot.query(&held, &params),
+        snapshot.query(&blocked, &params),
         snapshot.query(&unsuccessful, &params),
     )?;
     let mut totals = Totals::default();
-    for row in slices.iter().chain(&held).chain(&unsuccessful) {
+    for row in slices.iter().chain(&held).chain(&blocked).chain(&unsuccessful) {
         let counts = totals.by_lane.entry(row.try_get(0)?).or_default();
         *counts.get_mut(read_state(row, 1)?) += sum(row, 2)?;
     }

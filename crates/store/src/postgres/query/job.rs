@@ -43,6 +43,8 @@ async fn pieces(
              FROM gristmill.report WHERE batch_id = ANY ($1) \
              UNION ALL SELECT batch_id, positions, attempt, 'waiting', run_at, NULL, 0, rank \
              FROM gristmill.slice WHERE batch_id = ANY ($1) \
+             UNION ALL SELECT batch_id, positions, attempt, 'blocked', 0, NULL, 0, 0 \
+             FROM gristmill.blocked WHERE batch_id = ANY ($1) \
              UNION ALL SELECT h.batch_id, h.positions, h.attempt, 'running', 0, w.name, 0, 0 \
              FROM gristmill.held h LEFT JOIN gristmill.worker w ON w.id = h.worker_id WHERE h.batch_id = ANY ($1)",
             &[&batches],
@@ -59,6 +61,7 @@ async fn pieces(
                 let rank = i64::from(row.try_get::<_, i32>(7)?);
                 Piece::claimable(positions, attempt, rank, moment, now)
             }
+            JobState::Blocked => Piece::blocked(positions, attempt),
             JobState::Running => Piece::running(positions, attempt, worker),
             state => Piece {
                 positions,

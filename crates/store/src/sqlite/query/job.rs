@@ -74,6 +74,12 @@ fn pieces(connection: &Connection, now: Timestamp, batch: BatchId) -> Result<Vec
     while let Some(row) = rows.next()? {
         all.push(Piece::running(read_positions(row, 0)?, row.get(1)?, row.get(2)?));
     }
+    let mut statement =
+        connection.prepare_cached("SELECT positions, attempt FROM blocked WHERE batch_id = ?1")?;
+    let mut rows = statement.query([batch.0])?;
+    while let Some(row) = rows.next()? {
+        all.push(Piece::blocked(read_positions(row, 0)?, row.get(1)?));
+    }
     Ok(all)
 }
 
@@ -217,6 +223,9 @@ fn candidates(filter: &JobFilter) -> String {
     let mut parts = Vec::new();
     if states.contains(&JobState::Waiting) || states.contains(&JobState::Scheduled) {
         parts.push("SELECT batch_id FROM slice".to_owned());
+    }
+    if states.contains(&JobState::Blocked) {
+        parts.push("SELECT batch_id FROM blocked".to_owned());
     }
     if states.contains(&JobState::Running) {
         parts.push("SELECT batch_id FROM held".to_owned());

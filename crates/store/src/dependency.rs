@@ -1,0 +1,87 @@
+//! What batches wait for: how all stores take it from a submit.
+
+use std::collections::BTreeMap;
+
+use gristmill_model::batch::InvalidBatch;
+use gristmill_model::{BatchId, JobError, JobId, JobState, NewBatch, OnFailure, Positions, Prerequisite};
+
+use crate::StoreError;
+
+/// One thing that a batch waits for: jobs of a stored batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Edge {
+    pub prerequisite: BatchId,
+    pub on_failure: OnFailure,
+    /// All positions, where `None`.
+    pub positions: Option<Positions>,
+}
+
+/// What a batch waits for, an edge a prerequisite and policy. `ids` are those of the earlier batches of its submit.
+pub(crate) fn edges(batch: &NewBatch, ids: &[BatchId]) -> Vec<Edge> {
+    let mut merged: BTreeMap<(BatchId, OnFailure), Option<Positions>> = BTreeMap::new();
+    for after in &batch.after {
+        let prerequisite = match after.prerequisite {
+            Prerequisite::Batch(batch) => batch,
+            Prerequisite::Earlier(place) => ids[place],
+        };
+        let key = (prerequisite, after.on_failure);
+        match (merged.get_mut(&key), &after.positions) {
+            (Some(Some(positions)), Some(more)) => *positions = positions.union(more),
+            (Some(whole), _) => *whole = None,
+            (None, positions) => {
+                merged.insert(key, positions.clone());
+            }
+        }
+    }
+    let edges = merged
+        .into_iter()
+        .map(|((prerequisite, on_failure), positions)| Edge {
+            prerequisite,
+            on_failure,
+            positions,
+        });
+    edges.collect()
+}
+
+/// The stored batches that batches wait for, each with the last position that is named of it.
+pub(crate) fn stored_prerequisites<'a>(
+    batches: impl IntoIterator<Item = &'a NewBatch>,
+) -> BTreeMap<BatchId, Option<u32>> {
+    let mut stored: BTreeMap<BatchId, Option<u32>> = BTreeMap::new();
+    for after in batches.into_iter().flat_map(|batch| &batch.after) {
+        if let Prerequisite::Batch(batch) = after.prerequisite {
+            let last = stored.entry(batch).or_default();
+            *last = (*last).max(after.positions.as_ref().and_then(Positions::last));
+        }
+    }
+    stored
+}
+
+/// Refuses what no job stands for: a batch of `count` jobs (`None`: there is no such batch).
+pub(crate) fn check_stored(
+    batch: BatchId,
+    count: Option<u32>,
+    last_position: Option<u32>,
+) -> Result<(), StoreError> {
+    let Some(count) = count else {
+        return Err(StoreError::PrerequisiteUnknown(batch));
+    };
+    match last_position.filter(|last| *last >= count) {
+        None => Ok(()),
+        Some(position) => Err(InvalidBatch::UnknownPosition {
+            prerequisite: format!("batch {batch}"),
+            count,
+            position,
+        }
+        .into()),
+    }
+}
+
+/// The error of a job that is dead because of another that it waited for.
+pub(crate) fn prerequisite_failed(job: JobId, state: JobState) -> JobError {
+    JobError::new(
+        "prerequisite",
+        format!("job {job}, which it waited for, ended as {state}"),
+    )
+    .permanent()
+}
