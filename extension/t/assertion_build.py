@@ -29,9 +29,11 @@ def assertion_build(pg_config: str) -> Path:
     run([source / "configure", f"--prefix={prefix}", "--enable-cassert", "--enable-debug", "--with-icu",
          "--without-readline", "--without-zlib", "CFLAGS=-O1 -g"], cwd=objects)
     jobs = f"-j{os.cpu_count() or 1}"
-    run(["make", "-s", jobs, "install"], cwd=objects)
+    # PostgreSQL's makefiles generate headers only where no other make has started them.
+    make = ["env", "-u", "MAKELEVEL", "-u", "MAKEFLAGS", "-u", "MFLAGS", "make", "-s", jobs]
+    run([*make, "install"], cwd=objects)
     for module in CONTRIB_NEEDED:
-        run(["make", "-s", jobs, "-C", objects / "contrib" / module, "install"])
+        run([*make, "-C", objects / "contrib" / module, "install"])
     stamp.touch()
     return built
 
