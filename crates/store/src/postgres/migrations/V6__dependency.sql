@@ -319,7 +319,7 @@ BEGIN
         INSERT INTO gristmill.slice (batch_id, run_at, expires_at, lane_id, attempt, rescues, count, job_bytes, rank, positions,
             awaited)
         SELECT b.id, now_ms, NULL, b.lane_id, 1, 0, gristmill.count(a.positions), greatest(octet_length(b.payloads) / b.count, 1),
-            least(-b.priority, 32767), a.positions, EXISTS (SELECT FROM gristmill.edge e WHERE e.prerequisite_id = b.id)
+            -b.priority::integer, a.positions, EXISTS (SELECT FROM gristmill.edge e WHERE e.prerequisite_id = b.id)
         FROM again a JOIN gristmill.batch b ON b.id = a.batch_id
         RETURNING count
     )
@@ -368,6 +368,26 @@ BEGIN
         FROM raised r WHERE s.batch_id = r.batch_id AND s.id = r.id AND NOT isempty(r.rest)
     )
     DELETE FROM gristmill.slice s USING raised r WHERE s.batch_id = r.batch_id AND s.id = r.id AND isempty(r.rest);
+END
+$$;
+
+-- The rank is the priority, negated, also of the lowest. Stores one batch of items that are checked already. Returns its id.
+CREATE OR REPLACE FUNCTION gristmill.insert_batch(
+    lane_id integer, items text[], now_ms bigint, run_at bigint, expires_at bigint, priority integer, options text
+) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    batch_id CONSTANT bigint := nextval('gristmill.batch_id');
+    count CONSTANT integer := cardinality(items);
+    payloads CONSTANT text := '[' || array_to_string(items, E'\n,') || ']';
+BEGIN
+    INSERT INTO gristmill.batch (id, submitted_at, run_at, lane_id, count, priority, options, payloads)
+    VALUES (batch_id, now_ms, coalesce(insert_batch.run_at, now_ms), insert_batch.lane_id, count, insert_batch.priority,
+        insert_batch.options, payloads);
+    INSERT INTO gristmill.slice (batch_id, run_at, expires_at, lane_id, attempt, rescues, count, job_bytes, rank, positions)
+    VALUES (batch_id, coalesce(insert_batch.run_at, now_ms), insert_batch.expires_at, insert_batch.lane_id, 1, 0, count,
+        greatest(octet_length(payloads) / count, 1), -insert_batch.priority, int4multirange(int4range(0, count)));
+    RETURN batch_id;
 END
 $$;
 
