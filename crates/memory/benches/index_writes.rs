@@ -49,23 +49,28 @@ async fn main() {
                 .join(" ")
         );
     }
-    if let Some(python) = std::env::var_os("PEER_PYTHON") {
-        let times = peer(&python, Path::new(&folder));
-        let median = times[times.len() / 2];
-        println!(
-            "the peer, one commit: median {median:.0} ms ({:.0} to {:.0}); ours takes {:.3} of it in one commit, {:.3} in \
-             commits of 50",
-            times[0],
-            times[times.len() - 1],
-            medians[0] / median,
-            medians[1] / median
-        );
+    let Some(python) = std::env::var_os("PEER_PYTHON") else {
+        return;
+    };
+    match peer(&python, Path::new(&folder)) {
+        Ok(times) => {
+            let median = times[times.len() / 2];
+            println!(
+                "the peer, one commit: median {median:.0} ms ({:.0} to {:.0}); ours takes {:.3} of it in one commit, {:.3} \
+                 in commits of 50",
+                times[0],
+                times[times.len() - 1],
+                medians[0] / median,
+                medians[1] / median
+            );
+        }
+        Err(reason) => println!("the peer: {reason}"),
     }
 }
 
-/// The peer's milliseconds for the same, sorted.
-fn peer(python: &OsStr, folder: &Path) -> Vec<f64> {
-    let folder = tempfile::tempdir_in(folder).expect("a folder");
+/// The peer's milliseconds for the same, sorted, or why there are none.
+fn peer(python: &OsStr, folder: &Path) -> Result<Vec<f64>, String> {
+    let folder = tempfile::tempdir_in(folder).map_err(|error| error.to_string())?;
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peer_index_writes.py");
     let output = Command::new(python)
         .arg(script)
@@ -73,13 +78,15 @@ fn peer(python: &OsStr, folder: &Path) -> Vec<f64> {
         .arg(PEER_ROUNDS.to_string())
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()
-        .expect("the peer runs");
+        .map_err(|error| error.to_string())?;
     let text = String::from_utf8_lossy(&output.stdout);
     let line = text.lines().find(|line| line.starts_with('['));
-    let error = String::from_utf8_lossy(&output.stderr);
-    let mut times: Vec<f64> = serde_json::from_str(line.expect(&error)).expect("JSON");
+    let times: Option<Vec<f64>> = line.and_then(|line| serde_json::from_str(line).ok());
+    let mut times = times
+        .filter(|times| !times.is_empty())
+        .ok_or("its runner failed")?;
     times.sort_by(f64::total_cmp);
-    times
+    Ok(times)
 }
 
 async fn write(folder: &Path, commit_chunks: u32, seed: u64) -> Duration {
