@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use gristmill_model::limits::{
     ATTEMPTS_MAX, BATCH_JOBS_MAX, LEASE_LOST_AFTER_MS_MAX, LEASE_LOST_AFTER_MS_MIN,
 };
-use gristmill_model::{After, Backoff, JobId, JobState, OnFailure, RetryPolicy};
+use gristmill_model::{After, Backoff, JobId, JobState, OnFailure, RetryPolicy, Tag};
 
 use crate::container::CONTAINER_HELP;
 use crate::exit::EXIT_STATUS_HELP;
@@ -299,6 +299,16 @@ Examples:
 Exit status: 0 if all jobs are submitted; 1 if some were submitted as failed, because their item
 cannot be read; 2 if nothing was submitted.";
 
+/// Reads a tag.
+fn parse_tag(text: &str) -> Result<Tag, String> {
+    match text.split_once('=') {
+        Some((name, value)) => Ok(Tag::all(name, value)),
+        None => Err(format!(
+            "`{text}` is not a tag: write name=value, as in customer=7"
+        )),
+    }
+}
+
 /// `gristmill submit`.
 #[derive(Debug, Args)]
 #[command(after_help = SUBMIT_HELP)]
@@ -335,6 +345,9 @@ pub struct SubmitArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub retry: RetryArguments,
+    /// A tag that the jobs are found again by; may be repeated
+    #[arg(long = "tag", value_name = "NAME=VALUE", value_parser = parse_tag)]
+    pub tags: Vec<Tag>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub key: KeyArguments,
@@ -410,6 +423,15 @@ pub struct FilterArguments {
     /// Only jobs of this batch
     #[arg(long, value_name = "N")]
     pub batch: Option<i64>,
+    /// Only jobs with this tag: name=value, name, or name* (begins so); may be repeated, and all must hold
+    #[arg(long = "tag", value_name = "TAG")]
+    pub tags: Vec<String>,
+    /// Only jobs with this deduplication key
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
+    /// Only jobs with a deduplication key that begins so
+    #[arg(long, value_name = "TEXT")]
+    pub key_prefix: Option<String>,
 }
 
 const JOBS_HELP: &str = "\
@@ -458,6 +480,7 @@ Examples:
   gristmill retry 42:7 42:9
   gristmill retry --state dead --kind resize
   gristmill cancel --queue slow
+  gristmill cancel --tag customer=7
   gristmill cancel --all";
 
 /// `gristmill retry` and `gristmill cancel`.
@@ -465,7 +488,7 @@ Examples:
 #[command(after_help = CHANGE_HELP)]
 pub struct ChangeArguments {
     /// The jobs, as in 42:7
-    #[arg(value_name = "JOB", conflicts_with_all = ["states", "kind", "queue", "run", "batch", "all"])]
+    #[arg(value_name = "JOB", conflicts_with_all = ["states", "kind", "queue", "run", "batch", "tags", "key", "key_prefix", "all"])]
     pub ids: Vec<JobId>,
     #[command(flatten)]
     #[allow(missing_docs)]

@@ -1,9 +1,9 @@
-//! `--state`, `--kind`, `--queue`, `--run` and `--batch` as a filter of the store.
+//! `--state`, `--kind`, `--queue`, `--run`, `--batch`, `--tag` and `--key` as a filter of the store.
 
 use std::sync::Arc;
 
 use anyhow::bail;
-use gristmill_model::BatchId;
+use gristmill_model::{BatchId, TagCondition};
 use gristmill_store::{JobFilter, Run, Store};
 
 use crate::arguments::FilterArguments;
@@ -16,6 +16,9 @@ impl FilterArguments {
             && self.queue.is_none()
             && self.run.is_none()
             && self.batch.is_none()
+            && self.tags.is_empty()
+            && self.key.is_none()
+            && self.key_prefix.is_none()
     }
 
     /// The filter, with the run looked up.
@@ -30,6 +33,9 @@ impl FilterArguments {
             queue: self.queue.clone(),
             run,
             batch: self.batch.map(BatchId),
+            key: self.key.clone(),
+            key_prefix: self.key_prefix.clone(),
+            tags: self.tags.iter().map(|text| TagCondition::parse(text)).collect(),
         })
     }
 }

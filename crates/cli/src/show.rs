@@ -50,6 +50,12 @@ fn describe(details: &JobDetails) -> String {
     );
     add("worker", details.worker.as_ref().map(ToString::to_string));
     add("key", details.key.clone());
+    let tags: Vec<String> = details
+        .tags
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    add("tags", (!tags.is_empty()).then(|| tags.join(" ")));
     add("priority", (row.priority != 0).then(|| row.priority.to_string()));
     add(
         "timeout",

@@ -113,6 +113,7 @@ fn new_batch(
         queue: arguments.queue.clone(),
         options: options.clone(),
         after: after.collect(),
+        tags: arguments.tags.clone(),
         ..NewBatch::new(arguments.kind.as_str(), payloads)
     }
 }

@@ -10,6 +10,7 @@ on_each_store! {
     jobs_are_submitted_listed_run_and_shown,
     a_file_is_submitted_in_batches_and_its_bad_lines_are_told,
     jobs_with_keys_are_submitted_once,
+    jobs_are_found_by_tags,
     delayed_and_expiring_jobs_say_when,
     jobs_wait_for_others,
     a_worker_ends_what_runs_when_it_is_interrupted,
@@ -118,6 +119,30 @@ fn jobs_with_keys_are_submitted_once(new_workspace: fn() -> Workspace) {
     assert_eq!(summary["ids"][0], summary["ids"][2]);
     let shown = workspace.run("show 2:0 --json").expect(0);
     assert_eq!(json_lines(&shown)[0]["key"], "c");
+}
+
+fn jobs_are_found_by_tags(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
+    workspace
+        .run("submit page 1 2 --tag customer=7 --tag size=large --key a/1 --key b/1")
+        .expect(0);
+    workspace.run("submit page 3 --tag customer=8").expect(0);
+    workspace.run("submit page 4 --tag customer").error();
+    let listed = |filter: &str| {
+        let listed = workspace.run(&format!("jobs {filter} --json")).expect(0);
+        json_lines(&listed).len()
+    };
+    assert_eq!(listed("--tag customer"), 3);
+    assert_eq!(listed("--tag customer=7 --tag si*"), 2);
+    assert_eq!(listed("--key-prefix a/"), 1);
+    let shown = workspace.run("show 1:0").expect(0);
+    assert!(shown.contains("customer=7 size=large"), "{shown}");
+    assert_eq!(
+        workspace.run("cancel --tag customer=8").expect(0),
+        "1 jobs cancelled\n"
+    );
+    assert_eq!(workspace.run("cancel --key b/1").expect(0), "1 jobs cancelled\n");
+    assert_eq!(listed("--state waiting"), 1);
 }
 
 fn delayed_and_expiring_jobs_say_when(new_workspace: fn() -> Workspace) {

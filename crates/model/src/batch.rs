@@ -5,9 +5,13 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Timestamp;
 use crate::dependency::After;
 use crate::error::JobError;
-use crate::limits::{BATCH_JOBS_MAX, KEY_BYTES_MAX, KEY_PERIOD_MS_MAX, NAME_BYTES_MAX, PREREQUISITES_MAX};
+use crate::limits::{
+    BATCH_JOBS_MAX, KEY_BYTES_MAX, KEY_PERIOD_MS_MAX, NAME_BYTES_MAX, PREREQUISITES_MAX, TAG_NAME_BYTES_MAX,
+    TAG_VALUE_BYTES_MAX, TAGS_PER_JOB_MAX,
+};
 use crate::packed::PackedArray;
 use crate::retry::RetryPolicy;
+use crate::tag::{Tag, check_tags};
 use crate::unique::Unique;
 
 /// The queue that is used where none is named.
@@ -61,6 +65,8 @@ pub struct NewBatch {
     pub rejected: Vec<Rejected>,
     /// What they wait for before they can be claimed; usually nothing.
     pub after: Vec<After>,
+    /// Tags, by which jobs are found again; usually none.
+    pub tags: Vec<Tag>,
 }
 
 /// Why a batch was refused. Nothing of it is stored.
@@ -107,6 +113,25 @@ pub enum InvalidBatch {
         /// What was given, cut.
         key: String,
     },
+    /// What cannot be a tag.
+    #[error(
+        "a tag has a name of 1 to {TAG_NAME_BYTES_MAX} bytes without `=` and `*`, and a value of at most {TAG_VALUE_BYTES_MAX} bytes, both without control characters: {name:?} = {value:?}"
+    )]
+    Tag {
+        /// The name, cut.
+        name: String,
+        /// The value, cut.
+        value: String,
+    },
+    /// A tag of jobs that there are not.
+    #[error("the tag `{0}` is of no job, or of one that is not in the batch")]
+    TagPositions(String),
+    /// Two values of one tag.
+    #[error("a job has the tag `{0}` twice")]
+    TagTwice(String),
+    /// More tags than a job may have.
+    #[error("a job has {0} tags; the limit is {TAGS_PER_JOB_MAX}")]
+    TooManyTags(u32),
     /// A period that is none, or over its limit.
     #[error("the period of keys is 1 to {KEY_PERIOD_MS_MAX} ms")]
     KeyPeriod,
@@ -184,6 +209,7 @@ impl NewBatch {
             options: BatchOptions::default(),
             rejected: Vec::new(),
             after: Vec::new(),
+            tags: Vec::new(),
         }
     }
 
@@ -202,6 +228,6 @@ impl NewBatch {
         if self.options.unique.is_some() {
             return Err(InvalidBatch::KeysMissing);
         }
-        Ok(())
+        check_tags(&self.tags, self.payloads.count())
     }
 }

@@ -19,6 +19,7 @@ pub mod report;
 pub mod retry;
 pub mod rng;
 pub mod state;
+pub mod tag;
 pub mod unique;
 
 pub use batch::{BatchOptions, NewBatch, Rejected};
@@ -35,4 +36,5 @@ pub use report::{Completed, FailedJob, JobLog, Receipt, Report};
 pub use retry::{Backoff, RetryPolicy};
 pub use rng::{Rng, SplitMix64};
 pub use state::JobState;
+pub use tag::{Tag, TagCondition, pack_tags};
 pub use unique::{KeyScope, KeyedBatch, OnDuplicate, Unique};

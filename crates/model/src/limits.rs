@@ -108,3 +108,15 @@ pub const KEY_BYTES_MAX: usize = 200;
 
 /// The longest period for which a job keeps its deduplication key, over or not. Milliseconds: ten years.
 pub const KEY_PERIOD_MS_MAX: u64 = 10 * 366 * 86_400_000;
+
+/// Tags of one job at most.
+pub const TAGS_PER_JOB_MAX: u32 = 32;
+
+/// Bytes of a tag's name.
+pub const TAG_NAME_BYTES_MAX: usize = 100;
+
+/// Bytes of a tag's value.
+pub const TAG_VALUE_BYTES_MAX: usize = 200;
+
+/// Conditions on tags in one filter.
+pub const TAG_CONDITIONS_MAX: usize = 32;

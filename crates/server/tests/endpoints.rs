@@ -753,3 +753,34 @@ async fn jobs_with_keys_are_submitted_once() {
     }
     assert_eq!(jobs_stored(&api).await, 3);
 }
+
+/// Jobs are found and cancelled by their tags and keys.
+#[tokio::test]
+async fn jobs_are_found_by_tags_and_keys() {
+    let api = Api::new().await;
+    let tagged = json!({"kind": "a", "payloads": [1, 2], "keys": ["x/1", "y/1"], "tags": {"customer": "7", "page": "b"}});
+    let ids = api.post("/jobs", &tagged).await.json()["ids"].clone();
+    api.submit("a", json!([1, 2, 3])).await;
+    let job = api
+        .get(&format!("/jobs/{}", ids[0].as_str().unwrap()))
+        .await
+        .json();
+    assert_eq!(job["tags"], json!({"customer": "7", "page": "b"}));
+    for (query, count) in [
+        ("tags=customer%3D7", 2),
+        ("tags=customer%3D8", 0),
+        ("tags=customer%3D7,pa*", 2),
+        ("key=x/1", 1),
+        ("key_prefix=y", 1),
+        ("", 5),
+    ] {
+        let page = api.get(&format!("/jobs?{query}")).await.json();
+        assert_eq!(page["jobs"].as_array().unwrap().len(), count, "{query}");
+    }
+    let filter = json!({"filter": {"tags": ["customer=7"], "key_prefix": "x"}});
+    let changed = api.post("/jobs/cancel", &filter).await.json();
+    assert_eq!(changed["changed"], 1);
+    let wrong = json!({"kind": "a", "payload": 1, "tags": {"": "7"}});
+    assert_eq!(api.post("/jobs", &wrong).await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(jobs_stored(&api).await, 5);
+}

@@ -1,9 +1,10 @@
 //! What can be checked of input without a store.
 
 use gristmill_model::dependency::check_after;
+use gristmill_model::limits::TAG_CONDITIONS_MAX;
 use gristmill_model::{KeyedBatch, NewBatch, Report, Timestamp};
 
-use crate::StoreError;
+use crate::{JobFilter, Selection, StoreError};
 
 /// Checks what can be checked of a submit without the store.
 pub(crate) fn check_batches(batches: &[NewBatch]) -> Result<(), StoreError> {
@@ -60,6 +61,24 @@ fn check_rest(batch: &NewBatch) -> Result<(), StoreError> {
         }
     }
     Ok(())
+}
+
+/// Refuses a filter with too many conditions.
+pub(crate) fn check_filter(filter: &JobFilter) -> Result<(), StoreError> {
+    match filter.tags.len() {
+        count if count > TAG_CONDITIONS_MAX => Err(StoreError::InvalidInput(format!(
+            "a filter has at most {TAG_CONDITIONS_MAX} conditions on tags, this one has {count}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a selection with too many conditions.
+pub(crate) fn check_selection(selection: &Selection) -> Result<(), StoreError> {
+    match selection {
+        Selection::Jobs(_) => Ok(()),
+        Selection::Filter(filter) => check_filter(filter),
+    }
 }
 
 /// Checks what can be checked of a single job without the store.

@@ -18,6 +18,7 @@ pub mod queries;
 pub mod reports;
 pub mod schedules;
 pub mod submits;
+pub mod tags;
 
 use std::sync::Arc;
 
@@ -134,6 +135,13 @@ macro_rules! store_conformance {
                 keys_go_with_their_jobs,
                 retried_jobs_need_their_key,
                 concurrent_duplicates_meet,
+            ]
+            tags [
+                jobs_are_found_by_tags,
+                jobs_are_changed_by_tags,
+                jobs_are_found_by_keys,
+                tags_are_checked_and_deleted,
+                single_jobs_keep_their_tags,
             ]
             schedules [
                 due_schedules_fire_once,

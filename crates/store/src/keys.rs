@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use gristmill_model::{
     BatchId, BatchOptions, JobId, KeyScope, KeyedBatch, NewBatch, OnDuplicate, PackedArray, PackedBuilder,
-    PackedError, Positions, Rejected,
+    PackedError, Positions, Rejected, Tag,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
 use crate::lanes::Lanes;
+use crate::pack::indexes_of;
 
 /// What became of a batch whose jobs have keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +38,8 @@ pub(crate) struct Rerun {
     queue: String,
     payload: PackedArray,
     options: BatchOptions,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tags: Vec<Tag>,
 }
 
 /// A [`Rerun`], as it is stored with the key of a job that runs.
@@ -175,6 +178,7 @@ impl KeyPlan {
                         queue: batch.batch.queue.clone(),
                         payload: batch.batch.payloads.select(&Positions::from(index..index + 1)),
                         options: batch.batch.options.clone(),
+                        tags: tags_of(&batch.batch.tags, &Positions::from(index..index + 1)),
                     },
                 });
             }
@@ -209,6 +213,7 @@ impl KeyPlan {
             batch: NewBatch {
                 payloads: payloads.select(&self.stored),
                 rejected,
+                tags: tags_of(&batch.batch.tags, &self.stored),
                 ..batch.batch.clone()
             },
             keys,
@@ -249,6 +254,24 @@ impl KeyPlan {
     }
 }
 
+/// The tags of the jobs that are left of a batch.
+fn tags_of(tags: &[Tag], left: &Positions) -> Vec<Tag> {
+    let tags = tags.iter().filter_map(|tag| {
+        let positions = match &tag.positions {
+            None => None,
+            Some(positions) => match indexes_of(positions, left) {
+                positions if positions.is_empty() => return None,
+                positions => Some(positions),
+            },
+        };
+        Some(Tag {
+            positions,
+            ..tag.clone()
+        })
+    });
+    tags.collect()
+}
+
 /// How many of `positions` stand before `position`.
 fn place_of(positions: &Positions, position: u32) -> u32 {
     let before = positions
@@ -269,29 +292,34 @@ fn without(keys: &PackedArray, positions: &Positions) -> Result<PackedArray, Pac
 
 /// What runs once more, packed by kind, queue and options. `reruns` are keys and [`Rerun`]s as they were stored.
 pub(crate) fn reruns(reruns: &[(String, String)]) -> Result<Vec<KeyedBatch>, StoreError> {
-    let mut packed: BTreeMap<(String, String, String), (BatchOptions, PackedBuilder, PackedBuilder)> =
+    let damaged = |error: serde_json::Error| {
+        StoreError::Database(format!("what is to run again cannot be read: {error}"))
+    };
+    let mut packed: BTreeMap<(String, String, String), (Rerun, PackedBuilder, PackedBuilder)> =
         BTreeMap::new();
     for (key, text) in reruns {
-        let damaged = |error: serde_json::Error| {
-            StoreError::Database(format!("what is to run again cannot be read: {error}"))
-        };
         let rerun: Rerun = serde_json::from_str(text).map_err(damaged)?;
-        let options = serde_json::to_string(&rerun.options).map_err(damaged)?;
+        // Those with tags of particular values are few.
+        let equal = serde_json::to_string(&(&rerun.options, &rerun.tags)).map_err(damaged)?;
+        let payload = rerun.payload.clone();
         let (_, payloads, keys) = packed
-            .entry((rerun.kind, rerun.queue, options))
-            .or_insert_with(|| (rerun.options, PackedBuilder::new(), PackedBuilder::new()));
-        payloads.extend(&rerun.payload);
+            .entry((rerun.kind.clone(), rerun.queue.clone(), equal))
+            .or_insert_with(|| (rerun, PackedBuilder::new(), PackedBuilder::new()));
+        payloads.extend(&payload);
         keys.push_value(key)?;
     }
-    let batches = packed
-        .into_iter()
-        .map(|((kind, queue, _), (options, payloads, keys))| KeyedBatch {
-            batch: NewBatch {
-                queue,
-                options,
-                ..NewBatch::new(kind, payloads.finish())
-            },
-            keys: keys.finish(),
-        });
+    let batches = packed.into_values().map(|(rerun, payloads, keys)| KeyedBatch {
+        batch: NewBatch {
+            queue: rerun.queue,
+            options: rerun.options,
+            tags: rerun
+                .tags
+                .into_iter()
+                .map(|tag| Tag::all(tag.name, tag.value))
+                .collect(),
+            ..NewBatch::new(rerun.kind, payloads.finish())
+        },
+        keys: keys.finish(),
+    });
     Ok(batches.collect())
 }

@@ -42,8 +42,8 @@ pub use options::DebugRng;
 pub use outcome::{BatchOutcomes, StoredFailure, StoredReport};
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use query::{
-    BatchRow, Changed, JobCounts, JobDetails, JobFilter, JobRow, KindCounts, Page, PruneOptions, Pruned,
-    Selection, StoreStats, TableSize,
+    BatchPositions, BatchRow, Changed, JobCounts, JobDetails, JobFilter, JobRow, KindCounts, Page,
+    PruneOptions, Pruned, Selection, StoreStats, TableSize, TagValue,
 };
 pub use run::{NewRun, Run, RunAdvance, RunState};
 pub use schedule::{CatchUp, Fired, NewSchedule, Overlap, Schedule, ScheduleChange};
@@ -142,6 +142,23 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// How many jobs match, by state.
     async fn counts(&self, filter: &JobFilter) -> Result<JobCounts, StoreError>;
+
+    /// The ids of the jobs that match, packed: by batch ascending, those of batches after `after` (of all, where `None`),
+    /// at most so many batches.
+    async fn job_ids(
+        &self,
+        filter: &JobFilter,
+        after: Option<BatchId>,
+        batches_max: u32,
+    ) -> Result<Vec<BatchPositions>, StoreError>;
+
+    /// The values of a tag, ascending, after `after` (all, where `None`), at most `limit`, of all jobs that are stored.
+    async fn tag_values(
+        &self,
+        name: &str,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<TagValue>, StoreError>;
 
     /// The batches of a run, by id ascending, after `after` (all, where `None`), at most `limit`.
     async fn run_batches(

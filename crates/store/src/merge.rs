@@ -40,6 +40,8 @@ impl<Waiting> Merge<Waiting> {
             && first.queue == single.queue
             && first.options == single.options
             && first.after == single.after
+            && first.tags == single.tags
+            && single.tags.iter().all(|tag| tag.positions.is_none())
             && first.rejected.is_empty()
             && single.rejected.is_empty()
             && self.singles.len() < BATCH_JOBS_MAX as usize

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gristmill_model::{BatchId, JobId, JobState, Positions, Timestamp};
 
-use crate::JobRow;
+use crate::{JobCounts, JobRow};
 
 /// Positions of a batch that are in the same state.
 #[derive(Debug)]
@@ -111,13 +111,37 @@ impl Common {
 }
 
 /// The jobs of a batch from a position on that are in one of these states (in any, where there are none).
-pub(crate) fn unpack<'p>(pieces: &'p [Piece], states: &[JobState], from: u32) -> BTreeMap<u32, &'p Piece> {
+pub(crate) fn unpack<'p>(
+    pieces: &'p [Piece],
+    states: &[JobState],
+    only: Option<&Positions>,
+    from: u32,
+) -> BTreeMap<u32, &'p Piece> {
     let mut jobs = BTreeMap::new();
     for piece in pieces {
         if states.is_empty() || states.contains(&piece.state) {
-            let positions = piece.positions.iter().filter(|position| *position >= from);
+            let positions = match only {
+                Some(only) => &piece.positions.intersection(only),
+                None => &piece.positions,
+            };
+            let positions = positions.iter().filter(|position| *position >= from);
             jobs.extend(positions.map(|position| (position, piece)));
         }
     }
     jobs
+}
+
+/// Counts those of a batch's jobs that are meant, by state.
+pub(crate) fn count(pieces: &[Piece], states: &[JobState], only: &Positions, counts: &mut JobCounts) {
+    for piece in pieces {
+        if states.is_empty() || states.contains(&piece.state) {
+            *counts.get_mut(piece.state) += u64::from(piece.positions.intersection(only).len());
+        }
+    }
+}
+
+/// Those of a batch's jobs that are in one of these states.
+pub(crate) fn in_states(pieces: &[Piece], states: &[JobState]) -> Positions {
+    let pieces = pieces.iter().filter(|piece| states.contains(&piece.state));
+    pieces.fold(Positions::new(), |all, piece| all.union(&piece.positions))
 }

@@ -31,6 +31,7 @@ mod schedule;
 mod slice;
 mod snapshot;
 mod submit;
+mod tag;
 mod tls;
 mod transaction;
 mod wake;
@@ -52,12 +53,12 @@ use gristmill_model::limits::{
 use gristmill_model::{BatchId, JobId, KeyedBatch, NewBatch, Report, RunId, Timestamp, WorkerId};
 use tokio::task::JoinHandle;
 
-use crate::check::{check_batches, check_keyed, check_report, check_single};
+use crate::check::{check_batches, check_filter, check_keyed, check_report, check_selection, check_single};
 use crate::{
-    BatchOutcomes, BatchRow, Changed, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts,
-    JobDetails, JobFilter, JobRow, NewRun, NewSchedule, NewWorker, Page, PruneOptions, Pruned, Rescued, Run,
-    RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreStats, SubmittedJobs,
-    Want, WorkSeen, WorkerRow,
+    BatchOutcomes, BatchPositions, BatchRow, Changed, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow,
+    JobCounts, JobDetails, JobFilter, JobRow, NewRun, NewSchedule, NewWorker, Page, PruneOptions, Pruned,
+    Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreStats,
+    SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
 };
 pub use address::{Address, without_password};
 use clock::DatabaseClock;
@@ -295,12 +296,14 @@ impl Store for PostgresStore {
     }
 
     async fn cancel(&self, selection: Selection) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
         operate!(self, Promised, |transaction, selection| transaction
             .cancel(&selection))
         .await
     }
 
     async fn retry(&self, selection: Selection) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
         operate!(self, Promised, |transaction, selection| transaction
             .retry(&selection))
         .await
@@ -314,6 +317,7 @@ impl Store for PostgresStore {
     }
 
     async fn jobs(&self, filter: &JobFilter, page: Page) -> Result<Vec<JobRow>, StoreError> {
+        check_filter(filter)?;
         let (now, limit) = (self.database.now(), page.limit.min(PAGE_ROWS_MAX));
         self.database
             .read(|snapshot| async move { query::jobs(&snapshot, now, filter, page.after, limit).await })
@@ -321,9 +325,35 @@ impl Store for PostgresStore {
     }
 
     async fn counts(&self, filter: &JobFilter) -> Result<JobCounts, StoreError> {
+        check_filter(filter)?;
         let now = self.database.now();
         self.database
             .read(|snapshot| async move { query::counts(&snapshot, now, filter).await })
+            .await
+    }
+
+    async fn job_ids(
+        &self,
+        filter: &JobFilter,
+        after: Option<BatchId>,
+        batches_max: u32,
+    ) -> Result<Vec<BatchPositions>, StoreError> {
+        check_filter(filter)?;
+        let (now, batches_max) = (self.database.now(), batches_max.min(PAGE_ROWS_MAX));
+        self.database
+            .read(|snapshot| async move { query::job_ids(&snapshot, now, filter, after, batches_max).await })
+            .await
+    }
+
+    async fn tag_values(
+        &self,
+        name: &str,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<TagValue>, StoreError> {
+        let limit = limit.min(PAGE_ROWS_MAX);
+        self.database
+            .read(|snapshot| async move { tag::tag_values(&snapshot, name, after, limit).await })
             .await
     }
 

@@ -1,9 +1,10 @@
 //! What is asked of a store, and how it answers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gristmill_batching::BatchStats;
-use gristmill_model::{BatchId, BatchOptions, JobId, JobState, RunId, Timestamp};
+use gristmill_model::{BatchId, BatchOptions, JobId, JobState, Positions, RunId, TagCondition, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -22,6 +23,40 @@ pub struct JobFilter {
     pub run: Option<RunId>,
     /// Only of this batch.
     pub batch: Option<BatchId>,
+    /// Only with this deduplication key. Looks through the keys of all batches that have some.
+    pub key: Option<String>,
+    /// Only with a deduplication key that begins so. Looks as `key` does.
+    pub key_prefix: Option<String>,
+    /// Only with all of these tags.
+    pub tags: Vec<TagCondition>,
+}
+
+impl JobFilter {
+    /// Whether it tells jobs of one batch apart by more than their states.
+    pub(crate) fn tells_jobs_apart(&self) -> bool {
+        self.key.is_some() || self.key_prefix.is_some() || !self.tags.is_empty()
+    }
+}
+
+/// Which jobs a filter's keys and tags leave. Those that there are not may be among the positions.
+pub(crate) type Narrowed = BTreeMap<BatchId, Positions>;
+
+/// Jobs of one batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BatchPositions {
+    /// The batch.
+    pub batch: BatchId,
+    /// Which of its jobs.
+    pub positions: Positions,
+}
+
+/// A value of a tag.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TagValue {
+    /// The value.
+    pub value: String,
+    /// How many jobs have it.
+    pub jobs: u64,
 }
 
 /// Which jobs are to be changed.
@@ -91,6 +126,9 @@ pub struct JobDetails {
     /// Its deduplication key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    /// Its tags.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
     /// How long its last attempt took. Microseconds.
     pub duration_us: Option<u32>,
     /// The worker that holds it or ended it.

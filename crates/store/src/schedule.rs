@@ -156,6 +156,7 @@ impl NewSchedule {
             },
             rejected: Vec::new(),
             after: Vec::new(),
+            tags: Vec::new(),
         }
     }
 }

@@ -26,6 +26,7 @@ mod run;
 mod schedule;
 mod slice;
 mod submit;
+mod tag;
 mod transaction;
 mod within;
 mod worker;
@@ -45,13 +46,13 @@ use gristmill_model::limits::{
 };
 use gristmill_model::{BatchId, Clock, JobId, KeyedBatch, NewBatch, Report, RunId, Timestamp, WorkerId};
 
-use crate::check::{check_batches, check_keyed, check_report, check_single};
+use crate::check::{check_batches, check_filter, check_keyed, check_report, check_selection, check_single};
 use crate::work::WorkCounter;
 use crate::{
-    BatchOutcomes, BatchRow, Changed, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts,
-    JobDetails, JobFilter, JobRow, NewRun, NewSchedule, NewWorker, Page, PruneOptions, Pruned, Rescued, Run,
-    RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreStats, SubmittedJobs,
-    Want, WorkSeen, WorkerRow,
+    BatchOutcomes, BatchPositions, BatchRow, Changed, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow,
+    JobCounts, JobDetails, JobFilter, JobRow, NewRun, NewSchedule, NewWorker, Page, PruneOptions, Pruned,
+    Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreStats,
+    SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
 };
 use failure::Failure;
 use hand_over::HandOver;
@@ -326,11 +327,13 @@ impl Store for SqliteStore {
     }
 
     async fn cancel(&self, selection: Selection) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
         self.write(0, move |transaction| transaction.cancel(&selection))
             .await
     }
 
     async fn retry(&self, selection: Selection) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
         self.write(0, move |transaction| transaction.retry(&selection))
             .await
     }
@@ -341,6 +344,7 @@ impl Store for SqliteStore {
     }
 
     async fn jobs(&self, filter: &JobFilter, page: Page) -> Result<Vec<JobRow>, StoreError> {
+        check_filter(filter)?;
         let now = self.clock.now();
         let (filter, limit) = (filter.clone(), page.limit.min(PAGE_ROWS_MAX));
         self.read(move |connection| query::jobs(connection, now, &filter, page.after, limit))
@@ -348,9 +352,35 @@ impl Store for SqliteStore {
     }
 
     async fn counts(&self, filter: &JobFilter) -> Result<JobCounts, StoreError> {
+        check_filter(filter)?;
         let now = self.clock.now();
         let filter = filter.clone();
         self.read(move |connection| query::counts(connection, now, &filter))
+            .await
+    }
+
+    async fn job_ids(
+        &self,
+        filter: &JobFilter,
+        after: Option<BatchId>,
+        batches_max: u32,
+    ) -> Result<Vec<BatchPositions>, StoreError> {
+        check_filter(filter)?;
+        let now = self.clock.now();
+        let (filter, batches_max) = (filter.clone(), batches_max.min(PAGE_ROWS_MAX));
+        self.read(move |connection| query::job_ids(connection, now, &filter, after, batches_max))
+            .await
+    }
+
+    async fn tag_values(
+        &self,
+        name: &str,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<TagValue>, StoreError> {
+        let (name, after) = (name.to_owned(), after.map(str::to_owned));
+        let limit = limit.min(PAGE_ROWS_MAX);
+        self.read(move |connection| tag::tag_values(connection, &name, after.as_deref(), limit))
             .await
     }
 

@@ -146,6 +146,7 @@ impl Feeder {
             options: self.options.clone(),
             rejected: batch.rejected,
             after: Vec::new(),
+            tags: Vec::new(),
         });
         let advance = RunAdvance {
             run: self.run,

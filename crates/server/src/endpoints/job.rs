@@ -1,5 +1,7 @@
 //! `GET /jobs/{job}`: everything that is known of one job.
 
+use std::collections::BTreeMap;
+
 use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_model::JobId;
@@ -54,6 +56,9 @@ pub struct JobView {
     /// Its deduplication key.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
+    /// Its tags.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    tags: BTreeMap<String, String>,
     /// How long its last attempt took. Microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     duration_us: Option<u32>,
@@ -89,6 +94,7 @@ impl From<JobDetails> for JobView {
             payload: details.payload,
             value: details.value,
             key: details.key,
+            tags: details.tags,
             duration_us: details.duration_us,
             worker: details.worker.map(|worker| worker.to_string()),
             log: details.log,

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_model::limits::PAGE_ROWS_MAX;
-use gristmill_model::{BatchId, JobState};
+use gristmill_model::{BatchId, JobState, TagCondition};
 use gristmill_store::{JobFilter, JobRow, Page};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -40,6 +40,17 @@ pub struct JobsQuery {
     /// Only of this batch.
     #[serde(default)]
     batch: Option<i64>,
+    /// Only with all of these tags, with commas between them: `name=value`, `name` (with any value), or `name*` (a name
+    /// that begins so).
+    #[serde(default)]
+    #[param(example = "customer=7")]
+    tags: Option<String>,
+    /// Only with this deduplication key.
+    #[serde(default)]
+    key: Option<String>,
+    /// Only with a deduplication key that begins so.
+    #[serde(default)]
+    key_prefix: Option<String>,
     /// Only jobs after this one: `next` of the page before.
     #[serde(default)]
     #[param(example = "42:7")]
@@ -160,6 +171,14 @@ pub async fn jobs(
             None => None,
         },
         batch: query.batch.map(BatchId),
+        key: query.key,
+        key_prefix: query.key_prefix,
+        tags: query
+            .tags
+            .iter()
+            .flat_map(|tags| tags.split(','))
+            .map(TagCondition::parse)
+            .collect(),
     };
     let after = query.after.as_deref().map(parse_job).transpose()?;
     let rows = app.store().jobs(&filter, Page { after, limit }).await?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use gristmill_model::{BatchId, JobId, JobState, RunId};
+use gristmill_model::{BatchId, JobId, JobState, RunId, TagCondition};
 use gristmill_store::{Changed, JobFilter, Selection};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -47,6 +47,16 @@ pub struct FilterRequest {
     /// Only of this batch.
     #[serde(default)]
     batch: Option<i64>,
+    /// Only with all of these tags: `name=value`, `name` (with any value), or `name*` (a name that begins so).
+    #[serde(default)]
+    #[schema(max_items = 32, example = json!(["customer=7"]))]
+    tags: Vec<String>,
+    /// Only with this deduplication key.
+    #[serde(default)]
+    key: Option<String>,
+    /// Only with a deduplication key that begins so.
+    #[serde(default)]
+    key_prefix: Option<String>,
 }
 
 /// What was changed.
@@ -101,11 +111,14 @@ async fn by_filter(app: &App, caller: &Caller, filter: FilterRequest) -> Result<
         || filter.kind.is_some()
         || filter.queue.is_some()
         || filter.run.is_some()
-        || filter.batch.is_some();
+        || filter.batch.is_some()
+        || !filter.tags.is_empty()
+        || filter.key.is_some()
+        || filter.key_prefix.is_some();
     if !named {
         return Err(ApiError::invalid(
             "the filter names no condition, which would mean all jobs",
-            "name at least one: states, kind, queue, run or batch",
+            "name at least one: states, kind, queue, run, batch, tags, key or key_prefix",
         ));
     }
     let states: Result<Vec<JobState>, ApiError> = filter
@@ -123,6 +136,9 @@ async fn by_filter(app: &App, caller: &Caller, filter: FilterRequest) -> Result<
             None => None,
         },
         batch: filter.batch.map(BatchId),
+        key: filter.key,
+        key_prefix: filter.key_prefix,
+        tags: filter.tags.iter().map(|text| TagCondition::parse(text)).collect(),
     }))
 }
 

@@ -1,11 +1,13 @@
 //! `POST /jobs`: one job or many.
 
+use std::collections::BTreeMap;
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use gristmill_model::batch::DEFAULT_QUEUE;
 use gristmill_model::limits::BATCH_BYTES_TARGET;
-use gristmill_model::{After, BatchOptions, KeyedBatch, NewBatch, PackedBuilder, PackedError, Unique};
+use gristmill_model::{After, BatchOptions, KeyedBatch, NewBatch, PackedBuilder, PackedError, Tag, Unique};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -62,6 +64,10 @@ pub struct SubmitRequest<'a> {
     /// When a failed job is tried again.
     #[serde(default)]
     retry: Option<RetryOptions>,
+    /// Names and values that the jobs are found again by, at most 32.
+    #[serde(default)]
+    #[schema(example = json!({"customer": "7"}))]
+    tags: Option<BTreeMap<String, String>>,
     /// With `payload`: the job's deduplication key, which no other job may have at the same time.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 200)]
@@ -122,6 +128,7 @@ pub struct BatchCutter {
     batches: Vec<NewBatch>,
     jobs: usize,
     keys: Option<Keys>,
+    tags: Vec<Tag>,
 }
 
 /// The keys of a submit's jobs.
@@ -145,7 +152,16 @@ impl BatchCutter {
             batches: Vec::new(),
             jobs: 0,
             keys: None,
+            tags: Vec::new(),
         }
+    }
+
+    /// Gives all jobs these tags.
+    pub fn set_tags(&mut self, tags: BTreeMap<String, String>) {
+        self.tags = tags
+            .into_iter()
+            .map(|(name, value)| Tag::all(name, value))
+            .collect();
     }
 
     /// Gives the jobs keys, one each in their order.
@@ -198,6 +214,7 @@ impl BatchCutter {
             queue: self.queue.clone(),
             options: self.options.clone(),
             after: self.after.clone(),
+            tags: self.tags.clone(),
             ..NewBatch::new(self.kind.clone(), full.finish())
         });
     }
@@ -323,6 +340,7 @@ pub async fn submit(
         retry: request.retry,
     };
     let mut cutter = BatchCutter::new(request.kind, queue, options.check(app.clock().now())?);
+    cutter.set_tags(request.tags.unwrap_or_default());
     let many = request.payloads.as_ref().map(Vec::len);
     if let Some(keys) = keys_of(request.key, request.keys, many)? {
         cutter.set_keys(keys, request.unique.unwrap_or_default().check(&caller)?);

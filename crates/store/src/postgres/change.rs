@@ -11,7 +11,9 @@ use super::filter::{Candidates, LOOK_BATCHES_MAX};
 use super::limits::CHANGED_BATCHES_PER_STATEMENT;
 use super::multirange::Multirange;
 use super::query::sum;
+use super::tag::Narrowing;
 use super::transaction::Transaction;
+use crate::query::Narrowed;
 use crate::{Changed, JobFilter, Selection};
 
 /// What is done to jobs.
@@ -103,7 +105,14 @@ impl Transaction {
             return Ok(changed);
         }
         let names: Vec<&str> = states.iter().map(|state| state.name()).collect();
-        let batches = self.matching(filter, &states).await?;
+        let narrowed = match Narrowing::of(filter) {
+            None => None,
+            Some(narrowing) => {
+                let rows = self.query(&narrowing.sql, &narrowing.conditions.params()).await?;
+                Some(Narrowing::read(&rows)?)
+            }
+        };
+        let batches = self.matching(filter, narrowed.as_ref(), &states).await?;
         self.execute(
             "SELECT FROM gristmill.batch WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE",
             &[&batches],
@@ -111,18 +120,27 @@ impl Transaction {
         .await?;
         batches.iter().for_each(|batch| ended.add_all(BatchId(*batch)));
         for batches in batches.chunks(CHANGED_BATCHES_PER_STATEMENT) {
-            let all = vec![Multirange(Positions::all(BATCH_JOBS_MAX)); batches.len()];
-            changed.changed += self.change_in(change, batches, &all, &names).await?;
+            let meant = |batch: &i64| match &narrowed {
+                None => Multirange(Positions::all(BATCH_JOBS_MAX)),
+                Some(narrowed) => Multirange(narrowed.get(&BatchId(*batch)).cloned().unwrap_or_default()),
+            };
+            let meant: Vec<Multirange> = batches.iter().map(meant).collect();
+            changed.changed += self.change_in(change, batches, &meant, &names).await?;
         }
         Ok(changed)
     }
 
     /// The batches that match and may have jobs in these states, by id ascending. Those that are submitted meanwhile are
     /// left out, so that this ends however many they are.
-    async fn matching(&mut self, filter: &JobFilter, states: &[JobState]) -> Result<Vec<i64>> {
+    async fn matching(
+        &mut self,
+        filter: &JobFilter,
+        narrowed: Option<&Narrowed>,
+        states: &[JobState],
+    ) -> Result<Vec<i64>> {
         let last = self.query_opt("SELECT max(id) FROM gristmill.batch", &[]).await?;
         let last: Option<i64> = last.map(|row| row.try_get(0)).transpose()?.flatten();
-        let candidates = Candidates::new(filter, states, "b.id");
+        let candidates = Candidates::new(filter, narrowed, states, "b.id");
         let mut batches: Vec<i64> = Vec::new();
         loop {
             let first = batches.last().map_or(0, |batch| batch + 1);

@@ -4,6 +4,7 @@ use gristmill_model::{BatchId, JobState};
 use tokio_postgres::types::ToSql;
 
 use crate::JobFilter;
+use crate::query::Narrowed;
 
 /// Values for the `$1`, `$2`, … of a statement.
 pub(super) type Params<'p> = Vec<&'p (dyn ToSql + Sync)>;
@@ -17,11 +18,19 @@ pub(super) struct Conditions {
 }
 
 impl Conditions {
-    pub fn of(filter: &JobFilter) -> Self {
-        let mut conditions = Conditions {
+    /// No conditions.
+    pub fn none() -> Self {
+        Conditions {
             columns: Vec::new(),
             params: Vec::new(),
+            is_narrow: false,
+        }
+    }
+
+    pub fn of(filter: &JobFilter) -> Self {
+        let mut conditions = Conditions {
             is_narrow: filter.batch.is_some() || filter.run.is_some(),
+            ..Conditions::none()
         };
         let mut lanes = Vec::new();
         if let Some(kind) = &filter.kind {
@@ -45,6 +54,14 @@ impl Conditions {
             conditions.columns.push(format!("id = {param}"));
         }
         conditions
+    }
+
+    /// Leaves only the batches that a filter's keys and tags do.
+    fn narrow(&mut self, narrowed: &Narrowed) {
+        let batches: Vec<i64> = narrowed.keys().map(|batch| batch.0).collect();
+        let param = self.param(batches);
+        self.columns.push(format!("id = ANY ({param})"));
+        self.is_narrow = true;
     }
 
     /// Whether a batch or a run is named: then its rows are few, and otherwise the tables' own order leads to them.
@@ -90,8 +107,11 @@ pub(super) struct Candidates {
 impl Candidates {
     /// Finds batches that match and may have jobs in one of these states (in any, where there are none), a portion
     /// at a time. `columns` are those of the batch `b` and its lane `l`; the statement reads on from a batch.
-    pub fn new(filter: &JobFilter, states: &[JobState], columns: &str) -> Self {
+    pub fn new(filter: &JobFilter, narrowed: Option<&Narrowed>, states: &[JobState], columns: &str) -> Self {
         let mut conditions = Conditions::of(filter);
+        if let Some(narrowed) = narrowed {
+            conditions.narrow(narrowed);
+        }
         let first = conditions.param(0_i64);
         let rows_max = conditions.param(0_i64);
         let sources = if conditions.is_narrow || states.is_empty() {

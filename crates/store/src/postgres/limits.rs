@@ -51,3 +51,6 @@ pub(super) const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);
 
 /// Deduplication keys that one transaction forgets after their periods, so that others do not wait for long.
 pub(super) const FORGOTTEN_KEYS_PER_TRANSACTION: i64 = 10_000;
+
+/// Batches that one statement reads of those that are counted job by job, so that memory stays bounded.
+pub(super) const COUNTED_BATCHES_PER_STATEMENT: usize = 1_000;

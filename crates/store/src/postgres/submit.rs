@@ -413,7 +413,9 @@ impl Writes {
             },
             payloads: &batch.payloads,
         });
-        let mut positions = Positions::all(batch.payloads.count());
+        let count = batch.payloads.count();
+        self.insert_tags(id, count, &batch.tags);
+        let mut positions = Positions::all(count);
         if !batch.rejected.is_empty() {
             positions = positions.difference(&self.bury_rejected(now, id, batch)?);
         }

@@ -1,7 +1,7 @@
 //! What a transaction writes, gathered: a statement a table, whatever the number of rows.
 
 use gristmill_batching::{BatchStats, EndReason};
-use gristmill_model::{BatchId, JobError, JobState, PackedArray, Positions, Timestamp};
+use gristmill_model::{BatchId, JobError, JobState, PackedArray, Positions, Tag, Timestamp};
 use tokio_postgres::Row;
 
 use super::connection::{Connection, Param, Pending};
@@ -36,6 +36,7 @@ pub(super) struct Writes {
     edges: Edges,
     reports: Reports,
     failures: Failures,
+    tags: Tags,
 }
 
 /// Columns of rows, and the statement that writes them.
@@ -167,6 +168,12 @@ columns! {
 }
 
 columns! {
+    Tags { name: String, value: String, batch: i64, count: i32, positions: Option<Multirange> }
+    "INSERT INTO gristmill.tag (name, value, batch_id, count, positions) \
+     SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::bigint[]), unnest($4::integer[]), unnest($5::int4multirange[])"
+}
+
+columns! {
     Hops {
         hop: String, batches: i64, items: i64, items_max: i64, full: i64, drained: i64, bytes: i64, deadline: i64, limit: i64,
     }
@@ -204,6 +211,20 @@ impl Writes {
             row.options,
             PackedText(row.payloads.clone()),
         );
+    }
+
+    /// Stores the tags of a batch of `count` jobs.
+    pub fn insert_tags(&mut self, batch: BatchId, count: u32, tags: &[Tag]) {
+        for tag in tags {
+            let jobs = tag.positions.as_ref().map_or(count, Positions::len);
+            self.tags.push(
+                tag.name.clone(),
+                tag.value.clone(),
+                batch.0,
+                jobs.cast_signed(),
+                tag.positions.clone().map(Multirange),
+            );
+        }
     }
 
     /// Makes positions of a batch claimable.
@@ -415,6 +436,7 @@ impl Writes {
         self.held.add_to(&mut statements);
         self.reports.add_to(&mut statements);
         self.failures.add_to(&mut statements);
+        self.tags.add_to(&mut statements);
         rows_of(&self.hops).add_to(&mut statements);
         statements
     }

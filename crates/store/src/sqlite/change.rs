@@ -10,6 +10,7 @@ use super::dependency::Ended;
 use super::failure::Result;
 use super::filter::BatchConditions;
 use super::slice::NewSlice;
+use super::tag::narrowed;
 use super::transaction::{Transaction, read_positions};
 use crate::ending::Ending;
 use crate::{Changed, JobFilter, Selection};
@@ -93,9 +94,10 @@ impl Transaction<'_> {
     }
 
     fn matching(&self, filter: &JobFilter, candidates: &str) -> Result<Meant> {
-        let conditions = BatchConditions::of(filter);
-        // Where a batch or a run is named, that is narrow enough.
-        let candidates = if filter.batch.is_some() || filter.run.is_some() {
+        let narrowed = narrowed(self.connection, filter)?;
+        let conditions = BatchConditions::narrowed(filter, narrowed.as_ref());
+        // Where a batch, a run, tags or keys are named, that is narrow enough.
+        let candidates = if filter.batch.is_some() || filter.run.is_some() || narrowed.is_some() {
             "true"
         } else {
             candidates
@@ -105,7 +107,9 @@ impl Transaction<'_> {
             conditions.sql
         );
         let batches = self.rows(&sql, params_from_iter(conditions.params), |row| {
-            Ok((BatchId(row.get(0)?), None))
+            let batch = BatchId(row.get(0)?);
+            let positions = narrowed.as_ref().and_then(|narrowed| narrowed.get(&batch));
+            Ok((batch, positions.cloned()))
         })?;
         Ok(Meant {
             batches,

@@ -3,6 +3,7 @@
 use rusqlite::types::Value;
 
 use crate::JobFilter;
+use crate::query::Narrowed;
 
 /// Conditions on `batch b JOIN lane l`; what the filter says of states is not among them.
 #[derive(Debug)]
@@ -12,6 +13,17 @@ pub(super) struct BatchConditions {
 }
 
 impl BatchConditions {
+    /// What a filter says, where its keys and tags leave these jobs.
+    pub fn narrowed(filter: &JobFilter, narrowed: Option<&Narrowed>) -> Self {
+        let mut conditions = BatchConditions::of(filter);
+        let ids = narrowed.map(|narrowed| {
+            let ids: Vec<String> = narrowed.keys().map(ToString::to_string).collect();
+            Value::from(format!("[{}]", ids.join(",")))
+        });
+        conditions.add("b.id IN (SELECT value FROM json_each(?))", ids);
+        conditions
+    }
+
     pub fn of(filter: &JobFilter) -> Self {
         let mut conditions = BatchConditions {
             sql: "true".to_owned(),

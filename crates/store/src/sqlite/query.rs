@@ -8,4 +8,4 @@ mod job;
 pub(super) use batches::{is_finished, outcomes, run_batches, workers};
 pub(super) use counts::{counts, stats};
 pub(super) use history::history;
-pub(super) use job::{job, jobs};
+pub(super) use job::{job, job_ids, jobs};

@@ -88,6 +88,9 @@ impl Transaction<'_> {
             options: options.clone(),
             keys: OnceLock::new(),
         };
+        if !batch.tags.is_empty() {
+            self.insert_tags(id, payloads.count(), &batch.tags)?;
+        }
         let mut positions = Positions::all(payloads.count());
         if !batch.rejected.is_empty() {
             positions = positions.difference(&self.bury_rejected(id, batch)?);

@@ -20,6 +20,17 @@ CREATE TABLE gristmill.keyed (
     keys     text NOT NULL -- a JSON array, a string or null a position
 );
 
+-- Tags of jobs: a row for each pair of name and value and batch.
+CREATE TABLE gristmill.tag (
+    batch_id  bigint NOT NULL,
+    count     integer NOT NULL, -- jobs
+    name      text COLLATE "C" NOT NULL,
+    value     text COLLATE "C" NOT NULL,
+    positions int4multirange,   -- NULL where all jobs of the batch have it
+    PRIMARY KEY (name, value, batch_id)
+);
+CREATE INDEX tag_batch ON gristmill.tag (batch_id);
+
 -- The keys at these positions of these batches, by their order. Nothing for a batch without keys.
 CREATE FUNCTION gristmill.keys_at(batch_ids bigint[], meant int4multirange[])
 RETURNS TABLE (scope integer, key text, batch_id bigint, "position" integer)

@@ -7,12 +7,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gristmill_batching::{BatchStats, EndReason, HopStats};
-use gristmill_model::{JobState, Timestamp};
+use gristmill_model::{BatchId, JobState, Timestamp};
 
 use super::batches::{read_state, sum};
+use super::job::{matching, pieces};
+use crate::piece::count;
 use crate::postgres::failure::{Failure, Result};
 use crate::postgres::filter::Conditions;
+use crate::postgres::limits::COUNTED_BATCHES_PER_STATEMENT;
 use crate::postgres::snapshot::Snapshot;
+use crate::postgres::tag::narrowed;
 use crate::{JobCounts, JobFilter, KindCounts, StoreStats, TableSize};
 
 /// What was counted.
@@ -30,6 +34,16 @@ pub(in crate::postgres) async fn counts(
     filter: &JobFilter,
 ) -> Result<JobCounts> {
     let mut total = JobCounts::default();
+    if let Some(narrowed) = narrowed(snapshot, filter).await? {
+        let batches = matching(snapshot, filter, Some(&narrowed), BatchId(0), i64::MAX).await?;
+        for batches in batches.chunks(COUNTED_BATCHES_PER_STATEMENT) {
+            let ids: Vec<i64> = batches.iter().map(|(batch, _)| batch.0).collect();
+            for (batch, pieces) in pieces(snapshot, now, &ids).await? {
+                count(&pieces, &filter.states, &narrowed[&batch], &mut total);
+            }
+        }
+        return Ok(total);
+    }
     for mut counts in totals(snapshot, now, filter).await?.by_lane.into_values() {
         for state in JobState::ALL {
             if filter.states.is_empty() || filter.states.contains(&state) {

@@ -10,13 +10,15 @@ use tokio_postgres::types::ToSql;
 
 use super::batches::{failures, number, read_state};
 use crate::pack::indexes_of;
-use crate::piece::{Common, Piece, unpack};
+use crate::piece::{Common, Piece, in_states, unpack};
 use crate::postgres::failure::{Failure, Result};
 use crate::postgres::filter::{Candidates, LOOK_BATCHES_FIRST, LOOK_BATCHES_MAX};
 use crate::postgres::multirange::Multirange;
 use crate::postgres::snapshot::Snapshot;
+use crate::postgres::tag::{narrowed, tags_of};
 use crate::postgres::transaction::read_options;
-use crate::{JobDetails, JobFilter, JobRow};
+use crate::query::Narrowed;
+use crate::{BatchPositions, JobDetails, JobFilter, JobRow};
 
 const COMMON_COLUMNS: &str = "b.id, l.kind, l.queue, b.priority, b.submitted_at";
 
@@ -32,7 +34,7 @@ fn read_common(row: &Row) -> Result<Common> {
 }
 
 /// Where all jobs of these batches stand. The report of a piece is known by its first position.
-async fn pieces(
+pub(super) async fn pieces(
     snapshot: &Snapshot,
     now: Timestamp,
     batches: &[i64],
@@ -122,6 +124,7 @@ pub(in crate::postgres) async fn job(
         value: ended.value,
         options,
         key,
+        tags: tags_of(snapshot, id.batch, position).await?,
         duration_us: ended.duration_us.or(last.map(|last| last.duration_us)),
         worker: piece.worker,
         log: ended.log,
@@ -189,7 +192,8 @@ pub(in crate::postgres) async fn jobs(
     after: Option<JobId>,
     limit: u32,
 ) -> Result<Vec<JobRow>> {
-    let candidates = Candidates::new(filter, &filter.states, COMMON_COLUMNS);
+    let narrowed = narrowed(snapshot, filter).await?;
+    let candidates = Candidates::new(filter, narrowed.as_ref(), &filter.states, COMMON_COLUMNS);
     let mut first = after.map_or(0, |job| job.batch.0);
     let mut look = LOOK_BATCHES_FIRST;
     let mut page = Vec::new();
@@ -200,7 +204,13 @@ pub(in crate::postgres) async fn jobs(
         let batches: Vec<Common> = rows.iter().map(read_common).collect::<Result<_>>()?;
         let Some(last) = batches.last() else { break };
         first = last.batch.0 + 1;
-        add_jobs(snapshot, now, filter, after, limit, &batches, &mut page).await?;
+        let meant = Meant {
+            filter,
+            narrowed: narrowed.as_ref(),
+            after,
+            limit,
+        };
+        add_jobs(snapshot, now, &meant, &batches, &mut page).await?;
         if (batches.len() as i64) < look {
             break;
         }
@@ -209,28 +219,90 @@ pub(in crate::postgres) async fn jobs(
     Ok(page)
 }
 
+/// Which jobs are meant by a page.
+struct Meant<'f> {
+    filter: &'f JobFilter,
+    narrowed: Option<&'f Narrowed>,
+    after: Option<JobId>,
+    limit: u32,
+}
+
+/// The batches after one that match, by id; what the filter says of states is left to be looked at. At most so many.
+pub(super) async fn matching(
+    snapshot: &Snapshot,
+    filter: &JobFilter,
+    narrowed: Option<&Narrowed>,
+    after: BatchId,
+    batches_max: i64,
+) -> Result<Vec<(BatchId, u32)>> {
+    let candidates = Candidates::new(filter, narrowed, &filter.states, "b.id, b.count");
+    let first = after.0 + 1;
+    let rows = snapshot
+        .query(candidates.sql(), &candidates.params(&first, &batches_max))
+        .await?;
+    rows.iter()
+        .map(|row| Ok((BatchId(row.try_get(0)?), number(row, 1)?)))
+        .collect()
+}
+
+/// The jobs that match, packed.
+pub(in crate::postgres) async fn job_ids(
+    snapshot: &Snapshot,
+    now: Timestamp,
+    filter: &JobFilter,
+    after: Option<BatchId>,
+    batches_max: u32,
+) -> Result<Vec<BatchPositions>> {
+    let narrowed = narrowed(snapshot, filter).await?;
+    let after = after.unwrap_or(BatchId(0));
+    let batches = matching(snapshot, filter, narrowed.as_ref(), after, i64::from(batches_max)).await?;
+    let pieces = match filter.states.is_empty() {
+        true => HashMap::new(),
+        false => {
+            let ids: Vec<i64> = batches.iter().map(|(batch, _)| batch.0).collect();
+            pieces(snapshot, now, &ids).await?
+        }
+    };
+    let mut found = Vec::new();
+    for (batch, count) in batches {
+        let mut positions = match filter.states.is_empty() {
+            true => Positions::all(count),
+            false => pieces
+                .get(&batch)
+                .map(|pieces| in_states(pieces, &filter.states))
+                .unwrap_or_default(),
+        };
+        if let Some(only) = narrowed.as_ref().and_then(|narrowed| narrowed.get(&batch)) {
+            positions = positions.intersection(only);
+        }
+        if !positions.is_empty() {
+            found.push(BatchPositions { batch, positions });
+        }
+    }
+    Ok(found)
+}
+
 /// Adds the jobs of batches that match, after one, until the page is full.
 async fn add_jobs(
     snapshot: &Snapshot,
     now: Timestamp,
-    filter: &JobFilter,
-    after: Option<JobId>,
-    limit: u32,
+    meant: &Meant<'_>,
     batches: &[Common],
     page: &mut Vec<JobRow>,
 ) -> Result<()> {
     let ids: Vec<i64> = batches.iter().map(|batch| batch.batch.0).collect();
     let pieces = pieces(snapshot, now, &ids).await?;
     let mut found: Vec<(&Common, u32, &Piece)> = Vec::new();
-    let left = limit as usize - page.len();
+    let left = meant.limit as usize - page.len();
     for batch in batches {
-        let from = match after {
+        let from = match meant.after {
             Some(after) if after.batch == batch.batch => after.position + 1,
             _ => 0,
         };
+        let only = meant.narrowed.and_then(|narrowed| narrowed.get(&batch.batch));
         let jobs = pieces
             .get(&batch.batch)
-            .map(|pieces| unpack(pieces, &filter.states, from))
+            .map(|pieces| unpack(pieces, &meant.filter.states, only, from))
             .unwrap_or_default();
         found.extend(jobs.into_iter().map(|(position, piece)| (batch, position, piece)));
         if found.len() >= left {

@@ -17,3 +17,14 @@ CREATE TABLE keyed (
     scope    INTEGER NOT NULL,
     keys     TEXT NOT NULL -- a JSON array, a string or null a position
 ) STRICT;
+
+-- Tags of jobs: a row for each pair of name and value and batch.
+CREATE TABLE tag (
+    name      TEXT NOT NULL,
+    value     TEXT NOT NULL,
+    batch_id  INTEGER NOT NULL,
+    count     INTEGER NOT NULL, -- jobs
+    positions TEXT,             -- NULL where all jobs of the batch have it
+    PRIMARY KEY (name, value, batch_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX tag_batch ON tag (batch_id);

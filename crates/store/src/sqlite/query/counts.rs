@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gristmill_model::{JobState, Timestamp};
+use gristmill_model::{BatchId, JobState, Timestamp};
 use rusqlite::{Connection, params_from_iter};
 
+use super::job::{matching, pieces};
+use crate::piece::count;
 use crate::sqlite::change::read_state;
 use crate::sqlite::commit::POSITION_BITS;
 use crate::sqlite::failure::Result;
 use crate::sqlite::filter::BatchConditions;
 use crate::sqlite::hops::hops_of;
+use crate::sqlite::tag::narrowed;
 use crate::{JobCounts, JobFilter, KindCounts, StoreStats};
 
 /// By queue and kind.
@@ -23,6 +26,13 @@ pub(in crate::sqlite) fn counts(
     filter: &JobFilter,
 ) -> Result<JobCounts> {
     let mut total = JobCounts::default();
+    if let Some(narrowed) = narrowed(connection, filter)? {
+        for batch in matching(connection, filter, Some(&narrowed), BatchId(0), u32::MAX)? {
+            let pieces = pieces(connection, now, batch)?;
+            count(&pieces, &filter.states, &narrowed[&batch], &mut total);
+        }
+        return Ok(total);
+    }
     for mut counts in counts_by_lane(connection, now, filter)?.into_values() {
         for state in JobState::ALL {
             *total.get_mut(state) += *counts.get_mut(state);

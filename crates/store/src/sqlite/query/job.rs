@@ -1,6 +1,6 @@
 //! Single jobs, unpacked from their batches.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use gristmill_model::{BatchId, JobId, JobState, PackedArray, Positions, Timestamp};
 use rusqlite::types::Value;
@@ -9,14 +9,16 @@ use serde_json::value::RawValue;
 
 use super::batches::{failures, read_durations, report_ids};
 use crate::pack::indexes_of;
-use crate::piece::{Common, Piece, unpack};
+use crate::piece::{Common, Piece, in_states, unpack};
+use crate::query::Narrowed;
 use crate::sqlite::change::read_state;
 use crate::sqlite::commit::POSITION_BITS;
 use crate::sqlite::failure::{Failure, Result};
 use crate::sqlite::filter::BatchConditions;
 use crate::sqlite::keys::keys_of;
+use crate::sqlite::tag::{narrowed, tags_of};
 use crate::sqlite::transaction::{read_options, read_positions};
-use crate::{JobDetails, JobFilter, JobRow};
+use crate::{BatchPositions, JobDetails, JobFilter, JobRow};
 
 const COMMON_COLUMNS: &str = "b.id, l.kind, l.queue, b.priority, b.submitted_at";
 
@@ -32,7 +34,7 @@ fn read_common(row: &rusqlite::Row<'_>) -> Result<Common> {
 }
 
 /// Where all jobs of a batch stand.
-fn pieces(connection: &Connection, now: Timestamp, batch: BatchId) -> Result<Vec<Piece>> {
+pub(super) fn pieces(connection: &Connection, now: Timestamp, batch: BatchId) -> Result<Vec<Piece>> {
     let mut all = Vec::new();
     let mut statement = connection.prepare_cached(
         "SELECT positions, state, attempt, finished_at, worker, id FROM report WHERE id BETWEEN ?1 AND ?2",
@@ -124,6 +126,7 @@ pub(in crate::sqlite) fn job(
         value: ended.value,
         options,
         key,
+        tags: tags_of(connection, id.batch, id.position)?,
         duration_us: ended.duration_us.or(last.map(|last| last.duration_us)),
         worker: piece.worker.clone(),
         log: ended.log,
@@ -178,7 +181,8 @@ pub(in crate::sqlite) fn jobs(
     after: Option<JobId>,
     limit: u32,
 ) -> Result<Vec<JobRow>> {
-    let conditions = BatchConditions::of(filter);
+    let narrowed = narrowed(connection, filter)?;
+    let conditions = BatchConditions::narrowed(filter, narrowed.as_ref());
     let sql = format!(
         "SELECT {COMMON_COLUMNS} FROM batch b JOIN lane l ON l.id = b.lane_id \
          WHERE {} AND b.id >= ?{} AND {} ORDER BY b.id",
@@ -199,24 +203,71 @@ pub(in crate::sqlite) fn jobs(
             Some(after) if after.batch == batch.batch => after.position + 1,
             _ => 0,
         };
-        jobs_of(
-            connection,
-            now,
-            &batch,
-            &filter.states,
-            from,
-            limit as usize,
-            &mut page,
-        )?;
+        let only = narrowed.as_ref().and_then(|narrowed| narrowed.get(&batch.batch));
+        let pieces = pieces(connection, now, batch.batch)?;
+        let found = unpack(&pieces, &filter.states, only, from);
+        add_jobs(connection, &batch, found, limit as usize, &mut page)?;
     }
     Ok(page)
 }
 
-/// Narrows batches to those that may have jobs in the wanted states. Where a batch or a run is named,
-/// that is narrow enough.
+/// The batches after one that match, by id; what the filter says of states is left to be looked at.
+pub(super) fn matching(
+    connection: &Connection,
+    filter: &JobFilter,
+    narrowed: Option<&Narrowed>,
+    after: BatchId,
+    batches_max: u32,
+) -> Result<Vec<BatchId>> {
+    let conditions = BatchConditions::narrowed(filter, narrowed);
+    let (first, limit) = (conditions.params.len() + 1, conditions.params.len() + 2);
+    let sql = format!(
+        "SELECT b.id FROM batch b JOIN lane l ON l.id = b.lane_id WHERE {} AND b.id > ?{first} AND {} \
+         ORDER BY b.id LIMIT ?{limit}",
+        conditions.sql,
+        candidates(filter),
+    );
+    let mut params = conditions.params;
+    params.extend([Value::from(after.0), Value::from(batches_max)]);
+    let mut statement = connection.prepare_cached(&sql)?;
+    let rows = statement.query_map(params_from_iter(params), |row| Ok(BatchId(row.get(0)?)))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// The jobs that match, packed.
+pub(in crate::sqlite) fn job_ids(
+    connection: &Connection,
+    now: Timestamp,
+    filter: &JobFilter,
+    after: Option<BatchId>,
+    batches_max: u32,
+) -> Result<Vec<BatchPositions>> {
+    let narrowed = narrowed(connection, filter)?;
+    let after = after.unwrap_or(BatchId(0));
+    let mut found = Vec::new();
+    for batch in matching(connection, filter, narrowed.as_ref(), after, batches_max)? {
+        let mut positions = match filter.states.as_slice() {
+            [] => {
+                let mut statement = connection.prepare_cached("SELECT count FROM batch WHERE id = ?1")?;
+                Positions::all(statement.query_row([batch.0], |row| row.get(0))?)
+            }
+            states => in_states(&pieces(connection, now, batch)?, states),
+        };
+        if let Some(only) = narrowed.as_ref().and_then(|narrowed| narrowed.get(&batch)) {
+            positions = positions.intersection(only);
+        }
+        if !positions.is_empty() {
+            found.push(BatchPositions { batch, positions });
+        }
+    }
+    Ok(found)
+}
+
+/// Narrows batches to those that may have jobs in the wanted states. Where a batch, a run, tags or keys are named, that
+/// is narrow enough.
 fn candidates(filter: &JobFilter) -> String {
     let states = &filter.states;
-    let is_narrow = filter.batch.is_some() || filter.run.is_some();
+    let is_narrow = filter.batch.is_some() || filter.run.is_some() || filter.tells_jobs_apart();
     if is_narrow || states.is_empty() || states.contains(&JobState::Completed) {
         return "true".to_owned();
     }
@@ -237,18 +288,14 @@ fn candidates(filter: &JobFilter) -> String {
     format!("b.id IN ({})", parts.join(" UNION "))
 }
 
-/// Adds the jobs of one batch that match, from a position on, until the page is full.
-fn jobs_of(
+/// Adds jobs of one batch, until the page is full.
+fn add_jobs(
     connection: &Connection,
-    now: Timestamp,
     batch: &Common,
-    states: &[JobState],
-    from: u32,
+    found: BTreeMap<u32, &Piece>,
     limit: usize,
     page: &mut Vec<JobRow>,
 ) -> Result<()> {
-    let pieces = pieces(connection, now, batch.batch)?;
-    let found = unpack(&pieces, states, from);
     if found.is_empty() {
         return Ok(());
     }

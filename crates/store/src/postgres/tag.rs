@@ -1,0 +1,152 @@
+//! Tags, and what they and keys leave of a filter's jobs.
+
+use std::collections::BTreeMap;
+
+use gristmill_model::{BatchId, TagCondition};
+use tokio_postgres::Row;
+
+use super::failure::Result;
+use super::filter::Conditions;
+use super::multirange::Multirange;
+use super::query::sum;
+use super::snapshot::Snapshot;
+use crate::query::Narrowed;
+use crate::{JobFilter, TagValue};
+
+/// A statement that finds out what a filter's keys and tags leave.
+#[derive(Debug)]
+pub(super) struct Narrowing {
+    pub sql: String,
+    /// Its values.
+    pub conditions: Conditions,
+}
+
+impl Narrowing {
+    /// `None` where the filter has neither keys nor tags.
+    pub fn of(filter: &JobFilter) -> Option<Narrowing> {
+        if !filter.tells_jobs_apart() {
+            return None;
+        }
+        let mut conditions = Conditions::none();
+        let batch = filter.batch.map(|batch| conditions.param(batch.0));
+        let of_batch = |column: &str| match &batch {
+            Some(batch) => format!(" AND {column} = {batch}"),
+            None => String::new(),
+        };
+        let mut parts = Vec::new();
+        for condition in &filter.tags {
+            let tagged = tagged(&mut conditions, condition);
+            parts.push(format!(
+                "SELECT t.batch_id, range_agg(r) AS positions FROM gristmill.tag t \
+                 CROSS JOIN LATERAL unnest(coalesce(t.positions, '{{[0,10000)}}')) r WHERE {tagged}{} GROUP BY t.batch_id",
+                of_batch("t.batch_id")
+            ));
+        }
+        if filter.key.is_some() || filter.key_prefix.is_some() {
+            let keyed = keyed(&mut conditions, filter);
+            parts.push(format!(
+                "SELECT b.batch_id, range_agg(int4range((j.number - 1)::integer, j.number::integer)) AS positions \
+                 FROM gristmill.keyed b CROSS JOIN LATERAL gristmill.unpacked(b.keys) WITH ORDINALITY AS j (item, number) \
+                 WHERE {keyed}{} GROUP BY b.batch_id",
+                of_batch("b.batch_id")
+            ));
+        }
+        let sql = format!(
+            "SELECT batch_id, range_intersect_agg(positions) FROM ({}) part GROUP BY batch_id \
+             HAVING count(*) = {} AND NOT isempty(range_intersect_agg(positions))",
+            parts.join(" UNION ALL "),
+            parts.len()
+        );
+        Some(Narrowing { sql, conditions })
+    }
+
+    /// Reads what was found.
+    pub fn read(rows: &[Row]) -> Result<Narrowed> {
+        rows.iter()
+            .map(|row| {
+                let positions = row.try_get::<_, Multirange>(1)?.0;
+                Ok((BatchId(row.try_get(0)?), positions))
+            })
+            .collect()
+    }
+}
+
+fn tagged(conditions: &mut Conditions, condition: &TagCondition) -> String {
+    let name = conditions.param(condition.name.clone());
+    let mut sql = match condition.prefix {
+        true => format!("t.name >= {name} AND starts_with(t.name, {name})"),
+        false => format!("t.name = {name}"),
+    };
+    if let Some(value) = &condition.value {
+        sql.push_str(&format!(" AND t.value = {}", conditions.param(value.clone())));
+    }
+    sql
+}
+
+/// The text as a whole is looked through before it is taken apart.
+fn keyed(conditions: &mut Conditions, filter: &JobFilter) -> String {
+    let mut all = Vec::new();
+    if let Some(key) = &filter.key {
+        let key = conditions.param(key.clone());
+        all.push(format!("(j.item #>> '{{}}') = {key}"));
+    }
+    if let Some(prefix) = &filter.key_prefix {
+        let prefix = conditions.param(prefix.clone());
+        all.push(format!("starts_with(j.item #>> '{{}}', {prefix})"));
+    }
+    all.join(" AND ")
+}
+
+/// What the filter's keys and tags leave; `None` where it has none.
+pub(super) async fn narrowed(snapshot: &Snapshot, filter: &JobFilter) -> Result<Option<Narrowed>> {
+    match Narrowing::of(filter) {
+        None => Ok(None),
+        Some(narrowing) => {
+            let rows = snapshot
+                .query(&narrowing.sql, &narrowing.conditions.params())
+                .await?;
+            Narrowing::read(&rows).map(Some)
+        }
+    }
+}
+
+/// The tags of one job.
+pub(super) async fn tags_of(
+    snapshot: &Snapshot,
+    batch: BatchId,
+    position: i32,
+) -> Result<BTreeMap<String, String>> {
+    let rows = snapshot
+        .query(
+            "SELECT name, value FROM gristmill.tag WHERE batch_id = $1 AND (positions IS NULL OR positions @> $2::integer)",
+            &[&batch.0, &position],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+        .collect()
+}
+
+/// The values of a tag, after `after`.
+pub(super) async fn tag_values(
+    snapshot: &Snapshot,
+    name: &str,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Vec<TagValue>> {
+    let rows = snapshot
+        .query(
+            "SELECT value, sum(count) FROM gristmill.tag WHERE name = $1 AND ($2::text IS NULL OR value > $2) \
+             GROUP BY value ORDER BY value LIMIT $3",
+            &[&name, &after, &i64::from(limit)],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(TagValue {
+                value: row.try_get(0)?,
+                jobs: sum(row, 1)?,
+            })
+        })
+        .collect()
+}
