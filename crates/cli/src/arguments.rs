@@ -327,6 +327,9 @@ pub struct SubmitArguments {
     /// Which workers may take the jobs
     #[arg(long, default_value = gristmill_model::batch::DEFAULT_QUEUE)]
     pub queue: String,
+    /// Whose jobs they are; limits and pauses may be set by group
+    #[arg(long)]
+    pub group: Option<String>,
     /// Higher is run first
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub priority: i16,
@@ -417,6 +420,9 @@ pub struct FilterArguments {
     /// Only jobs on this queue
     #[arg(long)]
     pub queue: Option<String>,
+    /// Only jobs of this group
+    #[arg(long)]
+    pub group: Option<String>,
     /// Only jobs of the run of this name
     #[arg(long, value_name = "NAME")]
     pub run: Option<String>,
@@ -488,7 +494,7 @@ Examples:
 #[command(after_help = CHANGE_HELP)]
 pub struct ChangeArguments {
     /// The jobs, as in 42:7
-    #[arg(value_name = "JOB", conflicts_with_all = ["states", "kind", "queue", "run", "batch", "tags", "key", "key_prefix", "all"])]
+    #[arg(value_name = "JOB", conflicts_with_all = ["states", "kind", "queue", "group", "run", "batch", "tags", "key", "key_prefix", "all"])]
     pub ids: Vec<JobId>,
     #[command(flatten)]
     #[allow(missing_docs)]

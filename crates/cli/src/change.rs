@@ -39,7 +39,7 @@ pub async fn cancel(arguments: ChangeArguments) -> anyhow::Result<Exit> {
 async fn select(arguments: &ChangeArguments, verb: &str) -> anyhow::Result<(Arc<dyn Store>, Selection)> {
     if arguments.ids.is_empty() && arguments.filter.is_empty() && !arguments.all {
         bail!(
-            "say which jobs to {verb}: ids as in 42:7, or --state, --kind, --queue, --run, --batch, --tag, --key, or --all"
+            "say which jobs to {verb}: ids as in 42:7, or --state, --kind, --queue, --group, --run, --batch, --tag, --key, or --all"
         );
     }
     let store = arguments.store.open_existing().await?;

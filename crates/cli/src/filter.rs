@@ -1,4 +1,4 @@
-//! `--state`, `--kind`, `--queue`, `--run`, `--batch`, `--tag` and `--key` as a filter of the store.
+//! `--state`, `--kind`, `--queue`, `--group`, `--run`, `--batch`, `--tag` and `--key` as a filter of the store.
 
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ impl FilterArguments {
         self.states.is_empty()
             && self.kind.is_none()
             && self.queue.is_none()
+            && self.group.is_none()
             && self.run.is_none()
             && self.batch.is_none()
             && self.tags.is_empty()
@@ -31,6 +32,7 @@ impl FilterArguments {
             states: self.states.clone(),
             kind: self.kind.clone(),
             queue: self.queue.clone(),
+            group: self.group.clone(),
             run,
             batch: self.batch.map(BatchId),
             key: self.key.clone(),

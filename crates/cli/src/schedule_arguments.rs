@@ -76,6 +76,9 @@ pub struct SchedulePutArguments {
     /// Which workers may take its jobs
     #[arg(long, default_value = gristmill_model::batch::DEFAULT_QUEUE)]
     pub queue: String,
+    /// Whose jobs they are; limits and pauses may be set by group
+    #[arg(long)]
+    pub group: Option<String>,
     /// Higher is run first
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub priority: i16,
@@ -110,6 +113,7 @@ impl SchedulePutArguments {
             priority: self.priority,
             timeout_ms: self.retry.timeout_ms(),
             retry: self.retry.policy(),
+            group: self.group.clone(),
             ..BatchOptions::default()
         }
     }

@@ -42,6 +42,7 @@ fn describe(details: &JobDetails) -> String {
             lines.push(format!("{name:<10} {value}"));
         }
     };
+    add("group", row.group.as_ref().map(ToString::to_string));
     add("runs at", row.run_at.map(|at| at.to_string()));
     add("ended", row.finished_at.map(|at| at.to_string()));
     add(

@@ -76,6 +76,9 @@ fn key_in(payload: &str, field: &str) -> Option<String> {
 pub async fn submit(arguments: SubmitArguments) -> anyhow::Result<Exit> {
     check_name("kind", &arguments.kind)?;
     check_name("queue", &arguments.queue)?;
+    if let Some(group) = &arguments.group {
+        check_name("group", group)?;
+    }
     let options = options(&arguments);
     let submitted = match &arguments.input {
         Some(path) => submit_file(&arguments, path, options).await?,
@@ -99,6 +102,7 @@ fn options(arguments: &SubmitArguments) -> BatchOptions {
         timeout_ms: arguments.retry.timeout_ms(),
         retry: arguments.retry.policy(),
         unique: None,
+        group: arguments.group.clone(),
     }
 }
 

@@ -38,6 +38,9 @@ pub struct BatchOptions {
     /// [`KeyedBatch`](crate::KeyedBatch) has this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unique: Option<Unique>,
+    /// Whose jobs they are (a tenant, a customer): limits, pauses and shares may be set by group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
 }
 
 /// A job that cannot run: it is dead from the start, with an error that says why. Its payload in the
@@ -78,7 +81,7 @@ pub enum InvalidBatch {
     /// Too many jobs.
     #[error("a batch holds at most {BATCH_JOBS_MAX} jobs; this one has {0}")]
     TooManyJobs(u32),
-    /// A kind or queue without a name, with a long one, or with control characters in it.
+    /// A kind, queue or group without a name, with a long one, or with control characters in it.
     #[error("the name of a {what} has 1 to {NAME_BYTES_MAX} bytes and no control characters: {name:?}")]
     Name {
         /// `kind`, `queue`, …
@@ -188,7 +191,7 @@ pub enum InvalidBatch {
     },
 }
 
-/// Checks the name of a kind, queue, worker or run.
+/// Checks the name of a kind, queue, group, worker or run.
 pub fn check_name(what: &'static str, name: &str) -> Result<(), InvalidBatch> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
         return Err(InvalidBatch::Name {
@@ -217,6 +220,9 @@ impl NewBatch {
     pub fn check(&self) -> Result<(), InvalidBatch> {
         check_name("kind", &self.kind)?;
         check_name("queue", &self.queue)?;
+        if let Some(group) = &self.options.group {
+            check_name("group", group)?;
+        }
         match self.payloads.count() {
             0 => return Err(InvalidBatch::Empty),
             count if count > BATCH_JOBS_MAX => return Err(InvalidBatch::TooManyJobs(count)),

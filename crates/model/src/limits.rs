@@ -25,7 +25,7 @@ pub const ERROR_MESSAGE_BYTES_MAX: usize = 4 << 10;
 /// Bytes of one traceback that are kept.
 pub const ERROR_TRACEBACK_BYTES_MAX: usize = 32 << 10;
 
-/// Bytes in the name of a kind, queue, worker or run.
+/// Bytes in the name of a kind, queue, group, worker or run.
 pub const NAME_BYTES_MAX: usize = 200;
 
 /// Attempts of one job at most, whatever its policy says.

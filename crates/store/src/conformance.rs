@@ -58,6 +58,7 @@ macro_rules! store_conformance {
                 claims_come_in_order,
                 the_order_holds_across_kinds_and_queues,
                 queues_and_kinds_are_respected,
+                groups_are_kept_apart,
                 slices_are_split,
                 a_lease_has_limits,
                 delayed_jobs_wait,

@@ -1,28 +1,70 @@
-//! Pairs of queue and kind, by number.
+//! Queues, kinds and groups, by number.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
+
+use gristmill_model::NewBatch;
 
 use crate::{StoreError, Want};
 
-/// Pairs of queue and kind that one store knows: bounds the memory of the writer, and the seeks of a
+/// Combinations of queue, kind and group that one store knows: bounds the memory of the writer, and the seeks of a
 /// claim of all kinds.
 pub(crate) const LANES_MAX: usize = 10_000;
 
-/// A queue and a kind.
+/// A queue, a kind and a group; the group is empty for jobs without one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lane {
     pub id: i64,
     pub queue: Arc<str>,
     pub kind: Arc<str>,
+    pub group: Arc<str>,
 }
+
+/// What a lane is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LaneName<'a> {
+    pub queue: &'a str,
+    pub kind: &'a str,
+    /// Empty where there is none.
+    pub group: &'a str,
+}
+
+impl<'a> LaneName<'a> {
+    /// The lane of a batch.
+    pub fn of(batch: &'a NewBatch) -> Self {
+        LaneName {
+            queue: &batch.queue,
+            kind: &batch.kind,
+            group: batch.options.group.as_deref().unwrap_or_default(),
+        }
+    }
+}
+
+impl fmt::Display for LaneName<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "kind `{}` on queue `{}`", self.kind, self.queue)?;
+        match self.group {
+            "" => Ok(()),
+            group => write!(formatter, " of group `{group}`"),
+        }
+    }
+}
+
+/// A lane's group, as callers see it.
+pub(crate) fn group(stored: Arc<str>) -> Option<Arc<str>> {
+    (!stored.is_empty()).then_some(stored)
+}
+
+/// Lanes of one queue and kind, by group.
+type ByGroup = HashMap<Arc<str>, i64>;
 
 /// The lanes that are known. Lanes are never deleted and their ids ascend, so nothing here goes stale but by a
 /// rollback; another process may have added some.
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
     by_id: HashMap<i64, Lane>,
-    by_queue: HashMap<Arc<str>, HashMap<Arc<str>, i64>>,
+    by_queue: HashMap<Arc<str>, HashMap<Arc<str>, ByGroup>>,
     first_of_kind: HashMap<Arc<str>, i64>,
     first_of_queue: HashMap<Arc<str>, i64>,
     id_max: i64,
@@ -42,7 +84,9 @@ impl Lanes {
         self.by_queue
             .entry(lane.queue.clone())
             .or_default()
-            .insert(lane.kind.clone(), lane.id);
+            .entry(lane.kind.clone())
+            .or_default()
+            .insert(lane.group.clone(), lane.id);
         self.by_id.insert(lane.id, lane);
     }
 
@@ -51,9 +95,10 @@ impl Lanes {
         self.by_id.get(&id)
     }
 
-    /// The lane of a queue and a kind.
-    pub fn find(&self, queue: &str, kind: &str) -> Option<i64> {
-        self.by_queue.get(queue)?.get(kind).copied()
+    /// The lane of that name.
+    pub fn find(&self, name: LaneName<'_>) -> Option<i64> {
+        let kinds = self.by_queue.get(name.queue)?;
+        kinds.get(name.kind)?.get(name.group).copied()
     }
 
     /// The lane of a kind that was added first. Whoever knows a lane knows all that were added before it.
@@ -67,24 +112,22 @@ impl Lanes {
     }
 
     /// Refuses one lane too many.
-    pub fn check_room(&self, queue: &str, kind: &str) -> Result<(), StoreError> {
+    pub fn check_room(&self, name: LaneName<'_>) -> Result<(), StoreError> {
         if self.by_id.len() < LANES_MAX {
             return Ok(());
         }
-        Err(too_many(queue, kind))
+        Err(too_many(name))
     }
 
-    /// The lanes that a worker wants to claim from, of those that are known; by id.
+    /// The lanes that a worker wants to claim from, of those that are known, of all groups; by id.
     pub fn wanted(&self, want: &Want) -> Vec<Lane> {
         let mut ids = Vec::new();
-        for queue in &want.queues {
-            let Some(kinds) = self.by_queue.get(queue) else {
-                continue;
-            };
+        for kinds in want.queues.iter().filter_map(|queue| self.by_queue.get(queue)) {
             if want.kinds.is_empty() {
-                ids.extend(kinds.values().copied());
+                ids.extend(kinds.values().flat_map(HashMap::values));
             } else {
-                ids.extend(want.kinds.iter().filter_map(|kind| kinds.get(kind).copied()));
+                let kinds = want.kinds.iter().filter_map(|kind| kinds.get(kind));
+                ids.extend(kinds.flat_map(HashMap::values));
             }
         }
         ids.sort_unstable();
@@ -94,9 +137,9 @@ impl Lanes {
 }
 
 /// What a submit is told that would make one lane too many.
-pub(crate) fn too_many(queue: &str, kind: &str) -> StoreError {
+pub(crate) fn too_many(name: LaneName<'_>) -> StoreError {
     StoreError::InvalidInput(format!(
-        "the store has {LANES_MAX} pairs of queue and kind already, and `{queue}` with `{kind}` would be one \
-         more: put what varies into the payload"
+        "the store has {LANES_MAX} combinations of queue, kind and group already, and {name} would be one more: put \
+         what varies into the payload"
     ))
 }

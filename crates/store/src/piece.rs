@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gristmill_model::{BatchId, JobId, JobState, Positions, Timestamp};
+use gristmill_model::{BatchId, BatchOptions, JobId, JobState, Positions, Timestamp};
 
 use crate::{JobCounts, JobRow};
 
@@ -84,9 +84,18 @@ pub(crate) struct Common {
     pub queue: Arc<str>,
     pub priority: i16,
     pub submitted_at: Timestamp,
+    pub group: Option<Arc<str>>,
 }
 
 impl Common {
+    /// The batch's options, as they were submitted.
+    pub fn options(&self, stored: BatchOptions) -> BatchOptions {
+        BatchOptions {
+            group: self.group.as_deref().map(str::to_owned),
+            ..stored
+        }
+    }
+
     /// One of the jobs, with the message of its last failure.
     pub fn job(&self, position: u32, piece: &Piece, error: Option<String>) -> JobRow {
         JobRow {
@@ -96,6 +105,7 @@ impl Common {
             },
             kind: self.kind.clone(),
             queue: self.queue.clone(),
+            group: self.group.clone(),
             state: piece.state,
             attempt: piece.attempt,
             priority: piece

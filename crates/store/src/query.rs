@@ -19,6 +19,8 @@ pub struct JobFilter {
     pub kind: Option<String>,
     /// Only on this queue.
     pub queue: Option<String>,
+    /// Only of this group.
+    pub group: Option<String>,
     /// Only of this run.
     pub run: Option<RunId>,
     /// Only of this batch.
@@ -95,6 +97,9 @@ pub struct JobRow {
     pub kind: Arc<str>,
     /// Its queue.
     pub queue: Arc<str>,
+    /// Its group, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<Arc<str>>,
     /// Where it stands.
     pub state: JobState,
     /// The attempt that runs, ran last or comes next, from 1; 0 where none was or will be made.
@@ -165,6 +170,14 @@ impl JobCounts {
             JobState::Dead => &mut self.dead,
             JobState::Cancelled => &mut self.cancelled,
             JobState::Expired => &mut self.expired,
+        }
+    }
+
+    /// Adds others.
+    pub fn add(&mut self, others: &JobCounts) {
+        let mut others = *others;
+        for state in JobState::ALL {
+            *self.get_mut(state) += *others.get_mut(state);
         }
     }
 

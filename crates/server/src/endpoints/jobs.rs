@@ -34,6 +34,9 @@ pub struct JobsQuery {
     /// Only on this queue. Must be named with a token that reaches several but not all.
     #[serde(default)]
     queue: Option<String>,
+    /// Only of this group.
+    #[serde(default)]
+    group: Option<String>,
     /// Only of the run of this name.
     #[serde(default)]
     run: Option<String>,
@@ -71,6 +74,9 @@ pub struct JobSummary {
     kind: String,
     /// Its queue.
     queue: String,
+    /// Its group, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
     /// Where it stands.
     #[schema(example = "completed")]
     state: String,
@@ -107,6 +113,7 @@ impl From<JobRow> for JobSummary {
             job: row.job.to_string(),
             kind: row.kind.to_string(),
             queue: row.queue.to_string(),
+            group: row.group.map(|group| group.to_string()),
             state: row.state.name().to_owned(),
             attempt: row.attempt,
             priority: row.priority,
@@ -166,6 +173,7 @@ pub async fn jobs(
             .unwrap_or_default(),
         kind: query.kind,
         queue: caller.filter_queue(query.queue)?,
+        group: query.group,
         run: match query.run {
             Some(run) => Some(run_id(&app, &run).await?),
             None => None,

@@ -133,6 +133,10 @@ pub struct ScheduleRequest<'a> {
     #[serde(default)]
     #[schema(min_length = 1, max_length = 200)]
     queue: Option<String>,
+    /// Whose jobs they are: limits, pauses and shares may be set by group.
+    #[serde(default)]
+    #[schema(min_length = 1, max_length = 200)]
+    group: Option<String>,
     /// The payload of its jobs: any JSON; `null` where none is given.
     #[serde(default, borrow)]
     #[schema(value_type = Option<serde_json::Value>)]
@@ -165,6 +169,7 @@ impl ScheduleRequest<'_> {
             priority: self.priority,
             timeout_ms: self.timeout_ms,
             retry: self.retry,
+            group: self.group,
             ..SubmitOptions::default()
         };
         let mut payload = PackedBuilder::new();

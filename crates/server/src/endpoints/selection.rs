@@ -41,6 +41,9 @@ pub struct FilterRequest {
     /// Only on this queue. Must be named with a token that reaches several but not all.
     #[serde(default)]
     queue: Option<String>,
+    /// Only of this group.
+    #[serde(default)]
+    group: Option<String>,
     /// Only of the run of this name.
     #[serde(default)]
     run: Option<String>,
@@ -110,6 +113,7 @@ async fn by_filter(app: &App, caller: &Caller, filter: FilterRequest) -> Result<
     let named = !filter.states.is_empty()
         || filter.kind.is_some()
         || filter.queue.is_some()
+        || filter.group.is_some()
         || filter.run.is_some()
         || filter.batch.is_some()
         || !filter.tags.is_empty()
@@ -118,7 +122,7 @@ async fn by_filter(app: &App, caller: &Caller, filter: FilterRequest) -> Result<
     if !named {
         return Err(ApiError::invalid(
             "the filter names no condition, which would mean all jobs",
-            "name at least one: states, kind, queue, run, batch, tags, key or key_prefix",
+            "name at least one: states, kind, queue, group, run, batch, tags, key or key_prefix",
         ));
     }
     let states: Result<Vec<JobState>, ApiError> = filter
@@ -131,6 +135,7 @@ async fn by_filter(app: &App, caller: &Caller, filter: FilterRequest) -> Result<
         states: states?,
         kind: filter.kind,
         queue: caller.filter_queue(filter.queue)?,
+        group: filter.group,
         run: match filter.run {
             Some(run) => Some(run_id(app, &run).await?),
             None => None,

@@ -67,7 +67,7 @@ pub struct RetryOptions {
 }
 
 /// What holds for all jobs of a submit. All of it may be left out.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SubmitOptions {
     /// Higher is claimed first; 0 by default.
@@ -86,6 +86,9 @@ pub struct SubmitOptions {
     pub timeout_ms: Option<u64>,
     /// When a failed job is tried again.
     pub retry: Option<RetryOptions>,
+    /// Whose jobs they are (a tenant, a customer): limits, pauses and shares may be set by group.
+    #[schema(min_length = 1, max_length = 200)]
+    pub group: Option<String>,
 }
 
 fn check_range<T: PartialOrd + std::fmt::Display>(
@@ -116,6 +119,10 @@ impl SubmitOptions {
                 "give one of them",
             ));
         }
+        if let Some(group) = &self.group {
+            check_name("group", group)
+                .map_err(|error| ApiError::invalid(error.to_string(), "choose another name"))?;
+        }
         let delayed = self.delay_ms.map(|delay_ms| now.plus_ms(delay_ms.cast_signed()));
         Ok(BatchOptions {
             priority: self.priority.unwrap_or_default(),
@@ -124,6 +131,7 @@ impl SubmitOptions {
             timeout_ms: self.timeout_ms,
             retry: self.retry.unwrap_or_default().check()?,
             unique: None,
+            group: self.group.clone(),
         })
     }
 }
@@ -215,6 +223,7 @@ mod tests {
             (r#"{"retry":{"attempts_max":0}}"#, "attempts_max"),
             (r#"{"retry":{"attempts_max":1001}}"#, "attempts_max"),
             (r#"{"retry":{"backoff":"wild"}}"#, "wild"),
+            (r#"{"group":""}"#, "group"),
             (r#"{"priorty":1}"#, "priorty"),
             (r#"{"priority":40000}"#, "40000"),
         ] {

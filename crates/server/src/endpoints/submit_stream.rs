@@ -30,6 +30,10 @@ pub struct StreamQuery {
     #[serde(default)]
     #[param(min_length = 1, max_length = 200)]
     queue: Option<String>,
+    /// Whose jobs they are: limits, pauses and shares may be set by group.
+    #[serde(default)]
+    #[param(min_length = 1, max_length = 200)]
+    group: Option<String>,
     /// Higher is claimed first; 0 by default.
     #[serde(default)]
     priority: Option<i16>,
@@ -84,6 +88,7 @@ pub async fn submit_stream(
         delay_ms: query.delay_ms,
         timeout_ms: query.timeout_ms,
         retry,
+        group: query.group,
         ..SubmitOptions::default()
     };
     let mut cutter = BatchCutter::new(query.kind, queue, options.check(app.clock().now())?);

@@ -8,7 +8,7 @@ use gristmill_model::{Clock, JobState, LeaseId, NewBatch, PackedArray, WorkerId}
 
 use super::Database;
 use super::fixture::*;
-use crate::{JobFilter, Store, StoreError, WorkSeen};
+use crate::{JobFilter, Page, Selection, Store, StoreError, WorkSeen};
 
 /// Submit, claim, report, read.
 pub async fn a_batch_goes_through(database: &dyn Database) {
@@ -286,4 +286,57 @@ pub async fn work_wakes_all_who_wait(database: &dyn Database) {
     store.wait_for_work(&right).await;
     let waiting = futures::future::join(store.wait_for_work(&left), store.wait_for_work(&right));
     futures::join!(waiting, submit(&*store, batch(1)));
+}
+
+/// A group's jobs are told by it, and workers take all groups in the one order.
+pub async fn groups_are_kept_apart(database: &dyn Database) {
+    let store = database.open().await;
+    let of = |group: Option<&str>, count: u32| {
+        let mut new = batch(count);
+        new.options.group = group.map(str::to_owned);
+        new
+    };
+    let news = vec![
+        of(Some("acme"), 2),
+        of(None, 1),
+        of(Some("öl"), 3),
+        of(Some("acme"), 1),
+    ];
+    let ids = store.submit(news, None).await.unwrap();
+    let single = store.submit_one(of(Some("acme"), 1)).await.unwrap();
+    let acme = JobFilter {
+        group: Some("acme".to_owned()),
+        ..JobFilter::default()
+    };
+    assert_eq!(store.counts(&acme).await.unwrap().waiting, 4);
+    let page = Page {
+        after: None,
+        limit: 10,
+    };
+    let rows = store.jobs(&acme, page).await.unwrap();
+    let found: Vec<_> = rows.iter().map(|row| row.job).collect();
+    assert_eq!(found, [job(ids[0], 0), job(ids[0], 1), job(ids[3], 0), single]);
+    assert!(rows.iter().all(|row| row.group.as_deref() == Some("acme")));
+    let details = store.job(job(ids[2], 1)).await.unwrap().unwrap();
+    assert_eq!(details.row.group.as_deref(), Some("öl"));
+    assert_eq!(details.options, of(Some("öl"), 1).options);
+    // One kind on one queue, whatever the group.
+    let stats = store.stats().await.unwrap();
+    assert_eq!(stats.kinds.len(), 1);
+    assert_eq!(stats.kinds[0].counts.waiting, 8);
+    let worker = worker(&*store).await;
+    let lease = claim(&*store, worker, 10).await;
+    let order: Vec<_> = lease
+        .iter()
+        .flat_map(|lease| &lease.slices)
+        .map(|slice| slice.batch)
+        .collect();
+    assert_eq!(order, [&ids[..], &[single.batch]].concat());
+    let changed = store.cancel(Selection::Filter(acme)).await.unwrap();
+    assert_eq!(changed.changed, 4);
+    for wrong in ["", "a\nb", &"x".repeat(201)] {
+        let error = store.submit(vec![of(Some(wrong), 1)], None).await.unwrap_err();
+        assert!(matches!(error, StoreError::InvalidInput(_)), "{error}");
+        assert!(error.to_string().contains("group"), "{error}");
+    }
 }

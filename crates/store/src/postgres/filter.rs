@@ -39,6 +39,9 @@ impl Conditions {
         if let Some(queue) = &filter.queue {
             lanes.push(format!("l.queue = {}", conditions.param(queue.clone())));
         }
+        if let Some(group) = &filter.group {
+            lanes.push(format!("l.job_group = {}", conditions.param(group.clone())));
+        }
         if !lanes.is_empty() {
             conditions.columns.push(format!(
                 "lane_id = ANY (ARRAY(SELECT l.id FROM gristmill.lane l WHERE {}))",

@@ -10,7 +10,7 @@ use super::multirange::Multirange;
 use super::snapshot::Snapshot;
 use super::submit::Packed;
 use super::transaction::Transaction;
-use crate::lanes::LANES_MAX;
+use crate::lanes::{LANES_MAX, LaneName};
 use crate::schedule::{NEVER, Overlap, Plan};
 use crate::{Fired, NewSchedule, Schedule, ScheduleChange, Selection};
 
@@ -173,7 +173,7 @@ impl Transaction {
         let ids = self.next_batch_ids(plan.batches.len()).await?;
         let (fired, last_jobs) = plan.fired(&ids);
         for (batch, planned) in ids.into_iter().zip(plan.batches) {
-            let lane_id = self.lane(&planned.batch.queue, &planned.batch.kind).await?;
+            let lane_id = self.lane(LaneName::of(&planned.batch)).await?;
             let packed = Packed {
                 batch: planned.batch,
                 lane_id,
@@ -198,12 +198,12 @@ impl Transaction {
         Ok(fired)
     }
 
-    async fn lane(&self, queue: &str, kind: &str) -> Result<i64> {
+    async fn lane(&self, name: LaneName<'_>) -> Result<i64> {
         let lanes_max = i32::try_from(LANES_MAX).unwrap_or(i32::MAX);
         let rows = self
             .query(
-                "SELECT gristmill.intern_lane($1, $2, $3)",
-                &[&queue, &kind, &lanes_max],
+                "SELECT gristmill.intern_lane($1, $2, $3, $4)",
+                &[&name.queue, &name.kind, &name.group, &lanes_max],
             )
             .await?;
         Ok(i64::from(rows[0].try_get::<_, i32>(0)?))

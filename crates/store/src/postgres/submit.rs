@@ -24,7 +24,9 @@ use super::writes::{NewBatchRow, Writes};
 use crate::contents::Content;
 use crate::dependency::{edges, stored_prerequisites};
 use crate::ending::{Ending, FailedAttempt};
+use crate::lanes::LaneName;
 use crate::merge::{Merge, merge, packed};
+use crate::options::options_text;
 use crate::{RunAdvance, StoreError};
 
 /// What callers hand over.
@@ -229,7 +231,7 @@ impl Database {
     /// Checks what PostgreSQL asks of a batch's texts. Gives back its lane.
     pub async fn prepare_batch(&self, batch: &NewBatch) -> std::result::Result<i64, StoreError> {
         check_texts(batch)?;
-        self.intern_lane(&batch.queue, &batch.kind).await
+        self.intern_lane(LaneName::of(batch)).await
     }
 }
 
@@ -407,10 +409,7 @@ impl Writes {
             id,
             run,
             head: &head,
-            options: match *options == BatchOptions::default() {
-                true => None,
-                false => Some(serde_json::to_string(options)?),
-            },
+            options: options_text(options)?,
             payloads: &batch.payloads,
         });
         let count = batch.payloads.count();

@@ -31,6 +31,7 @@ impl BatchConditions {
         };
         conditions.add("l.kind = ?", filter.kind.clone().map(Value::from));
         conditions.add("l.queue = ?", filter.queue.clone().map(Value::from));
+        conditions.add("l.job_group = ?", filter.group.clone().map(Value::from));
         conditions.add("b.run_id = ?", filter.run.map(|run| Value::from(run.0)));
         conditions.add("b.id = ?", filter.batch.map(|batch| Value::from(batch.0)));
         conditions

@@ -1,26 +1,26 @@
-//! Pairs of queue and kind: reading and adding them.
+//! Queues, kinds and groups: reading and adding them.
 
 use rusqlite::{Connection, params};
 
 use super::failure::Result;
 use super::transaction::Memory;
 use crate::Want;
-use crate::lanes::Lane;
+use crate::lanes::{Lane, LaneName};
 
 impl Memory {
-    /// The lane of a queue and a kind, made where there is none.
-    pub fn intern_lane(&mut self, connection: &Connection, queue: &str, kind: &str) -> Result<i64> {
-        if let Some(id) = self.lanes.find(queue, kind) {
+    /// The lane of that name, made where there is none.
+    pub fn intern_lane(&mut self, connection: &Connection, name: LaneName<'_>) -> Result<i64> {
+        if let Some(id) = self.lanes.find(name) {
             return Ok(id);
         }
         self.refresh_lanes(connection)?;
-        if let Some(id) = self.lanes.find(queue, kind) {
+        if let Some(id) = self.lanes.find(name) {
             return Ok(id);
         }
-        self.lanes.check_room(queue, kind)?;
+        self.lanes.check_room(name)?;
         connection
-            .prepare_cached("INSERT INTO lane (queue, kind) VALUES (?1, ?2)")?
-            .execute(params![queue, kind])?;
+            .prepare_cached("INSERT INTO lane (queue, kind, job_group) VALUES (?1, ?2, ?3)")?
+            .execute(params![name.queue, name.kind, name.group])?;
         self.refresh_lanes(connection)?;
         Ok(self.lanes.id_max())
     }
@@ -33,14 +33,15 @@ impl Memory {
 
     /// Reads the lanes that were added since the last look: as a rule none, at the cost of one seek.
     fn refresh_lanes(&mut self, connection: &Connection) -> Result<()> {
-        let mut statement =
-            connection.prepare_cached("SELECT id, queue, kind FROM lane WHERE id > ?1 ORDER BY id")?;
+        let mut statement = connection
+            .prepare_cached("SELECT id, queue, kind, job_group FROM lane WHERE id > ?1 ORDER BY id")?;
         let mut rows = statement.query([self.lanes.id_max()])?;
         while let Some(row) = rows.next()? {
             self.lanes.add(Lane {
                 id: row.get(0)?,
                 queue: row.get(1)?,
                 kind: row.get(2)?,
+                group: row.get(3)?,
             });
         }
         Ok(())

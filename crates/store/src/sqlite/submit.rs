@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use gristmill_batching::EndReason;
-use gristmill_model::{BatchId, BatchOptions, JobId, JobState, NewBatch, PackedArray, Positions, RunId};
+use gristmill_model::{BatchId, JobId, JobState, NewBatch, PackedArray, Positions, RunId};
 use rusqlite::params;
 
 use super::dependency::{Blocked, Ended, WHOLE};
@@ -13,7 +13,9 @@ use super::transaction::{BatchHead, Transaction};
 use crate::RunAdvance;
 use crate::dependency::{edges, stored_prerequisites};
 use crate::ending::{Ending, FailedAttempt};
+use crate::lanes::LaneName;
 use crate::merge::packed;
+use crate::options::options_text;
 
 impl Transaction<'_> {
     /// Stores batches and, with `advance`, moves their run on.
@@ -54,15 +56,9 @@ impl Transaction<'_> {
         run: Option<RunId>,
         earlier: &[BatchId],
     ) -> Result<BatchId> {
-        let lane_id = self
-            .memory
-            .intern_lane(self.connection, &batch.queue, &batch.kind)?;
+        let lane_id = self.memory.intern_lane(self.connection, LaneName::of(batch))?;
         let options = &batch.options;
-        let options_text = if *options == BatchOptions::default() {
-            None
-        } else {
-            Some(serde_json::to_string(options)?)
-        };
+        let options_text = options_text(options)?;
         let id = self.next_batch_id()?;
         let run_at = options.run_at.unwrap_or(self.now);
         self.execute(

@@ -102,7 +102,7 @@ async fn the_documented_grants_suffice() {
         "SELECT payloads FROM gristmill.batch",
         "INSERT INTO gristmill.lane VALUES (9, 'a', 'b')",
         "SELECT gristmill.cancel_jobs('{1}', '{\"{(,)}\"}', '{}', 0)",
-        "SELECT gristmill.intern_lane('a', 'b', 10)",
+        "SELECT gristmill.intern_lane('a', 'b', 'c', 10)",
         "TRUNCATE gristmill.slice",
     ] {
         let error = refusal(&client, sql).await;

@@ -201,6 +201,7 @@ async fn options_are_kept() {
     let details = case.store.job(id_of(&full[0])).await.unwrap().unwrap();
     let run_at = Timestamp(4_102_444_800_500);
     let options = BatchOptions {
+        group: None,
         priority: i16::MIN,
         run_at: Some(run_at),
         expires_at: Some(Timestamp(4_102_531_200_000)),

@@ -121,7 +121,7 @@ async fn totals(snapshot: &Snapshot, now: Timestamp, filter: &JobFilter) -> Resu
 /// Totals of the store.
 pub(in crate::postgres) async fn stats(snapshot: &Snapshot, now: Timestamp) -> Result<StoreStats> {
     let totals = totals(snapshot, now, &JobFilter::default()).await?;
-    let mut kinds = Vec::new();
+    let mut kinds: Vec<KindCounts> = Vec::new();
     for row in snapshot
         .query(
             "SELECT id, kind, queue FROM gristmill.lane ORDER BY queue, kind",
@@ -130,11 +130,16 @@ pub(in crate::postgres) async fn stats(snapshot: &Snapshot, now: Timestamp) -> R
         .await?
     {
         if let Some(counts) = totals.by_lane.get(&row.try_get(0)?) {
-            kinds.push(KindCounts {
-                kind: Arc::from(row.try_get::<_, &str>(1)?),
-                queue: Arc::from(row.try_get::<_, &str>(2)?),
-                counts: *counts,
-            });
+            let (kind, queue) = (row.try_get::<_, &str>(1)?, row.try_get::<_, &str>(2)?);
+            match kinds.last_mut() {
+                // Another group's.
+                Some(last) if *last.kind == *kind && *last.queue == *queue => last.counts.add(counts),
+                _ => kinds.push(KindCounts {
+                    kind: Arc::from(kind),
+                    queue: Arc::from(queue),
+                    counts: *counts,
+                }),
+            }
         }
     }
     let rows = snapshot

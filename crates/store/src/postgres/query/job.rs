@@ -9,6 +9,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::batches::{failures, number, read_state};
+use crate::lanes::group;
 use crate::pack::indexes_of;
 use crate::piece::{Common, Piece, in_states, unpack};
 use crate::postgres::failure::{Failure, Result};
@@ -20,7 +21,7 @@ use crate::postgres::transaction::read_options;
 use crate::query::Narrowed;
 use crate::{BatchPositions, JobDetails, JobFilter, JobRow};
 
-const COMMON_COLUMNS: &str = "b.id, l.kind, l.queue, b.priority, b.submitted_at";
+const COMMON_COLUMNS: &str = "b.id, l.kind, l.queue, b.priority, b.submitted_at, l.job_group";
 
 /// Reads a row that begins with [`COMMON_COLUMNS`].
 fn read_common(row: &Row) -> Result<Common> {
@@ -30,6 +31,7 @@ fn read_common(row: &Row) -> Result<Common> {
         queue: row.try_get::<_, &str>(2)?.into(),
         priority: row.try_get(3)?,
         submitted_at: Timestamp(row.try_get(4)?),
+        group: group(row.try_get::<_, &str>(5)?.into()),
     })
 }
 
@@ -113,14 +115,15 @@ pub(in crate::postgres) async fn job(
         .ok_or_else(|| Failure::Damaged(format!("job {id} is in no slice, lease or report")))?;
     let ended = ended(snapshot, id, &piece).await?;
     let last = failures.last();
-    let options = read_options(row.try_get(5)?)?;
+    let batch = read_common(row)?;
+    let options = batch.options(read_options(row.try_get(6)?)?);
     let key = match options.unique {
         Some(_) => key_of(snapshot, id.batch, position).await?,
         None => None,
     };
     Ok(Some(JobDetails {
-        row: read_common(row)?.job(id.position, &piece, last.map(|last| last.error.message.clone())),
-        payload: RawValue::from_string(row.try_get(6)?)?,
+        row: batch.job(id.position, &piece, last.map(|last| last.error.message.clone())),
+        payload: RawValue::from_string(row.try_get(7)?)?,
         value: ended.value,
         options,
         key,

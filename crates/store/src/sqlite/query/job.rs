@@ -8,6 +8,7 @@ use rusqlite::{Connection, params, params_from_iter};
 use serde_json::value::RawValue;
 
 use super::batches::{failures, read_durations, report_ids};
+use crate::lanes::group;
 use crate::pack::indexes_of;
 use crate::piece::{Common, Piece, in_states, unpack};
 use crate::query::Narrowed;
@@ -20,7 +21,7 @@ use crate::sqlite::tag::{narrowed, tags_of};
 use crate::sqlite::transaction::{read_options, read_positions};
 use crate::{BatchPositions, JobDetails, JobFilter, JobRow};
 
-const COMMON_COLUMNS: &str = "b.id, l.kind, l.queue, b.priority, b.submitted_at";
+const COMMON_COLUMNS: &str = "b.id, l.kind, l.queue, b.priority, b.submitted_at, l.job_group";
 
 /// Reads a row that begins with [`COMMON_COLUMNS`].
 fn read_common(row: &rusqlite::Row<'_>) -> Result<Common> {
@@ -30,6 +31,7 @@ fn read_common(row: &rusqlite::Row<'_>) -> Result<Common> {
         queue: row.get(2)?,
         priority: row.get(3)?,
         submitted_at: Timestamp(row.get(4)?),
+        group: group(row.get(5)?),
     })
 }
 
@@ -100,8 +102,8 @@ pub(in crate::sqlite) fn job(
         return Ok(None);
     };
     let batch = read_common(row)?;
-    let options = read_options(row, 5)?;
-    let payloads = PackedArray::from_stored(row.get_ref(6)?.as_str().map_err(rusqlite::Error::from)?);
+    let options = batch.options(read_options(row, 6)?);
+    let payloads = PackedArray::from_stored(row.get_ref(7)?.as_str().map_err(rusqlite::Error::from)?);
     let Some(payload) = payloads.get(id.position) else {
         return Ok(None);
     };
