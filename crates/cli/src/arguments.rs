@@ -11,6 +11,7 @@ use gristmill_model::limits::{
 use gristmill_model::{After, Backoff, JobId, JobState, OnFailure, RetryPolicy, Tag};
 
 use crate::container::CONTAINER_HELP;
+use crate::control_arguments::{LimitArguments, PauseArguments, PausesArguments, ResumeArguments};
 use crate::exit::EXIT_STATUS_HELP;
 use crate::fleet_arguments::{AgentArguments, ServeArguments, TokenArguments};
 use crate::history::HistoryArguments;
@@ -50,6 +51,14 @@ pub enum Command {
     Worker(WorkerArguments),
     /// Submit jobs again and again: cron expressions and intervals
     Schedule(ScheduleArguments),
+    /// Keep a queue, a kind, a group or everything from being claimed
+    Pause(PauseArguments),
+    /// End pauses
+    Resume(ResumeArguments),
+    /// List what is paused
+    Pauses(PausesArguments),
+    /// Limit what runs at the same time and how often, and share it out
+    Limit(LimitArguments),
     /// Serve the HTTP API, for clients and agents
     Serve(ServeArguments),
     /// Run jobs of a server with scripts until Ctrl-C

@@ -7,6 +7,8 @@ pub mod arguments;
 mod change;
 mod completions;
 mod container;
+mod control;
+pub mod control_arguments;
 mod exit;
 mod failure_groups;
 mod filter;
@@ -96,6 +98,10 @@ async fn command(command: Command) -> anyhow::Result<Exit> {
         Command::Run(arguments) => run::run(arguments).await,
         Command::Submit(arguments) => submit::submit(arguments).await,
         Command::Worker(arguments) => worker::worker(arguments).await,
+        Command::Pause(arguments) => control::pause(arguments).await,
+        Command::Resume(arguments) => control::resume(arguments).await,
+        Command::Pauses(arguments) => control::pauses(arguments).await,
+        Command::Limit(arguments) => control::limit(arguments).await,
         Command::Schedule(arguments) => schedule::schedule(arguments).await,
         Command::Serve(arguments) => serve::serve(arguments).await,
         Command::Agent(arguments) => agent::agent(arguments).await,

@@ -6,6 +6,7 @@
 
 pub mod batch;
 pub mod clock;
+pub mod control;
 pub mod dependency;
 pub mod duration_histogram;
 pub mod error;
@@ -24,6 +25,7 @@ pub mod unique;
 
 pub use batch::{BatchOptions, NewBatch, Rejected};
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
+pub use control::{Control, Effect, InvalidControl, Scope};
 pub use dependency::{After, OnFailure, Prerequisite};
 pub use duration_histogram::DurationHistogram;
 pub use error::JobError;

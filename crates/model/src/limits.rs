@@ -120,3 +120,10 @@ pub const TAG_VALUE_BYTES_MAX: usize = 200;
 
 /// Conditions on tags in one filter.
 pub const TAG_CONDITIONS_MAX: usize = 32;
+
+/// Pauses, limits, shares and agings of one store: each change reads them all.
+pub const CONTROLS_MAX: usize = 10_000;
+
+/// How much of a rate gathers before a waiting worker is woken for it, as far as the burst allows: 200 jobs a second
+/// wake it 40 times. Milliseconds.
+pub const RATE_WAKE_MS: u64 = 25;

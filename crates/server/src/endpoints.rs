@@ -2,6 +2,7 @@
 //! [`rules`](crate::rules).
 
 pub mod cancel;
+pub mod controls;
 pub mod events;
 pub mod exchange;
 pub mod health;

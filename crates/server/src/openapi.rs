@@ -68,6 +68,11 @@ pub fn router() -> (axum::Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(endpoints::schedule::pause_schedule))
         .routes(routes!(endpoints::schedule::resume_schedule))
         .routes(routes!(endpoints::schedule::trigger_schedule))
+        .routes(routes!(
+            endpoints::controls::controls,
+            endpoints::controls::put_controls
+        ))
+        .routes(routes!(endpoints::controls::lift_controls))
         .routes(routes!(endpoints::stats::stats))
         .routes(routes!(endpoints::history::history))
         .routes(routes!(endpoints::events::events))

@@ -92,12 +92,19 @@ impl World {
                 String::new(),
                 json_body(&json!({"kind": "double", "rule": {"every": {"interval_ms": 60_000}}})),
             ),
+            "put_controls" => (
+                String::new(),
+                json_body(
+                    &json!({"controls": [{"scope": {"kind": "double"}, "effect": {"concurrency": {"jobs_max": 5}}}]}),
+                ),
+            ),
+            "lift_controls" => (String::new(), json_body(&json!({"reason": "deploy"}))),
             "pause_schedule" => (String::new(), json_body(&json!({}))),
             "schedule" | "schedules" | "delete_schedule" | "resume_schedule" | "trigger_schedule" => {
                 (String::new(), None)
             }
-            "job" | "queues" | "workers" | "stats" | "events" | "metrics" | "health" | "ready"
-            | "openapi" | "leave" => (String::new(), None),
+            "controls" | "job" | "queues" | "workers" | "stats" | "events" | "metrics" | "health"
+            | "ready" | "openapi" | "leave" => (String::new(), None),
             new => panic!("the operation `{new}` is new: say what a right request of it is"),
         };
         let path = operation

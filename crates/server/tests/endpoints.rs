@@ -784,3 +784,49 @@ async fn jobs_are_found_by_tags_and_keys() {
     assert_eq!(api.post("/jobs", &wrong).await.status, StatusCode::BAD_REQUEST);
     assert_eq!(jobs_stored(&api).await, 5);
 }
+
+#[tokio::test]
+async fn controls_are_put_shown_and_lifted() {
+    let api = Api::new().await;
+    let controls = json!([
+        {"scope": {"queue": "slow"}, "effect": {"pause": {"reason": "deploy", "until": 5_000_000_000_000_i64}}},
+        {"scope": {"kind": "mail", "each_group": true}, "effect": {"concurrency": {"jobs_max": 3}}},
+        {"scope": {"kind": "mail"}, "effect": {"rate": {"jobs": 5, "period_ms": 1_000, "burst": 9}}},
+        {"scope": {"group": "acme"}, "effect": {"share": {"weight": 2, "jobs_min": 1}}},
+        {"scope": {}, "effect": {"aging": {"grace_ms": 0, "step_ms": 60_000}}},
+    ]);
+    let answer = api.call("PUT", "/controls", &json!({"controls": controls})).await;
+    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+    assert_eq!(answer.json()["controls"], controls);
+    let lifted = api
+        .call("POST", "/controls/lift", &json!({"reason": "deploy"}))
+        .await;
+    assert_eq!(lifted.json(), json!({"lifted": 1}));
+    let scope = json!({"scope": {"kind": "mail"}, "effects": ["rate", "share"]});
+    assert_eq!(
+        api.call("POST", "/controls/lift", &scope).await.json(),
+        json!({"lifted": 1})
+    );
+    let left = api.get("/controls").await.json();
+    assert_eq!(left["controls"], json!([controls[1], controls[3], controls[4]]));
+    for (method, path, wrong, told) in [
+        ("POST", "/controls/lift", json!({}), "names no condition"),
+        ("POST", "/controls/lift", json!({"effects": ["boo"]}), "boo"),
+        (
+            "PUT",
+            "/controls",
+            json!({"controls": [{"scope": {}, "effect": {"rate": {"jobs": 0, "period_ms": 1, "burst": 1}}}]}),
+            "the jobs of a rate is 0",
+        ),
+        (
+            "PUT",
+            "/controls",
+            json!({"controls": [{"scope": {"queu": "a"}, "effect": {"concurrency": {"jobs_max": 1}}}]}),
+            "queu",
+        ),
+    ] {
+        let refused = api.call(method, path, &wrong).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{refused:?}");
+        assert!(refused.refusal().contains(told), "{refused:?}");
+    }
+}

@@ -13,6 +13,7 @@ pub mod dependencies;
 pub mod fixture;
 pub mod history;
 pub mod keys;
+pub mod limits;
 pub mod machine;
 pub mod queries;
 pub mod reports;
@@ -143,6 +144,20 @@ macro_rules! store_conformance {
                 jobs_are_found_by_keys,
                 tags_are_checked_and_deleted,
                 single_jobs_keep_their_tags,
+            ]
+            limits [
+                paused_lanes_wait,
+                limits_hold_across_handles,
+                a_full_group_blocks_nobody,
+                freed_slots_wake_who_waits,
+                rates_are_kept,
+                each_group_has_its_rate,
+                claims_are_shared_by_weight,
+                queues_share_by_weight,
+                old_jobs_age,
+                wrong_controls_are_refused,
+                many_groups_are_served,
+                limits_hold_through_everything,
             ]
             schedules [
                 due_schedules_fire_once,

@@ -4,10 +4,12 @@
 //! checks: `conformance`, behind the feature of that name. Each call is one operation: it holds as a whole
 //! or not at all, and when it has answered `Ok`, what it did is on disk.
 
+mod admission;
 mod check;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod contents;
+mod controls;
 mod dependency;
 mod ending;
 pub mod error;
@@ -25,6 +27,7 @@ pub mod query;
 pub mod run;
 pub mod schedule;
 pub mod sqlite;
+mod token_bucket;
 mod work;
 pub mod worker;
 
@@ -32,8 +35,9 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use gristmill_batching::BatchStats;
-use gristmill_model::{BatchId, JobId, KeyedBatch, NewBatch, Report, RunId, Timestamp, WorkerId};
+use gristmill_model::{BatchId, Control, JobId, KeyedBatch, NewBatch, Report, RunId, Timestamp, WorkerId};
 
+pub use controls::ControlFilter;
 pub use error::StoreError;
 pub use history::{HistoryFilter, HistoryPeriod, HistoryRow};
 pub use keys::SubmittedJobs;
@@ -223,6 +227,19 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// Schedules by name, those after `after` (all, where `None`), at most `limit`.
     async fn schedules(&self, after: Option<&str>, limit: u32) -> Result<Vec<Schedule>, StoreError>;
+
+    // --- controls ---
+
+    /// Sets pauses, limits, shares and agings, all or none. One of the same scope and effect (and reason, for a pause)
+    /// takes the place of the one before. What runs already is left alone.
+    async fn put_controls(&self, controls: Vec<Control>) -> Result<(), StoreError>;
+
+    /// Lifts controls: resumes what was paused, and so on. Returns how many there were.
+    async fn delete_controls(&self, filter: ControlFilter) -> Result<u64, StoreError>;
+
+    /// All controls but for pauses that are over, by age: at most
+    /// [`CONTROLS_MAX`](gristmill_model::limits::CONTROLS_MAX).
+    async fn controls(&self) -> Result<Vec<Control>, StoreError>;
 
     // --- time and waking up ---
 

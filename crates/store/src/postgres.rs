@@ -5,11 +5,13 @@
 //! Any number of processes may use one database.
 
 mod address;
+mod admitted_claim;
 mod change;
 mod claim;
 mod clock;
 mod commit;
 mod connection;
+mod control;
 mod database;
 mod dependency;
 mod exchange;
@@ -50,15 +52,16 @@ use gristmill_model::limits::{
     PAGE_ROWS_MAX, SCHEDULES_FIRED_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX, WRITER_BYTES_MAX,
     WRITER_OPERATIONS_MAX,
 };
-use gristmill_model::{BatchId, JobId, KeyedBatch, NewBatch, Report, RunId, Timestamp, WorkerId};
+use gristmill_model::{BatchId, Control, JobId, KeyedBatch, NewBatch, Report, RunId, Timestamp, WorkerId};
 use tokio::task::JoinHandle;
 
 use crate::check::{check_batches, check_filter, check_keyed, check_report, check_selection, check_single};
+use crate::controls::check_controls;
 use crate::{
-    BatchOutcomes, BatchPositions, BatchRow, Changed, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow,
-    JobCounts, JobDetails, JobFilter, JobRow, NewRun, NewSchedule, NewWorker, Page, PruneOptions, Pruned,
-    Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreStats,
-    SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
+    BatchOutcomes, BatchPositions, BatchRow, Changed, ControlFilter, Exchanged, Fired, Heartbeat,
+    HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, NewRun, NewSchedule, NewWorker,
+    Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection,
+    Store, StoreError, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
 };
 pub use address::{Address, without_password};
 use clock::DatabaseClock;
@@ -455,6 +458,26 @@ impl Store for PostgresStore {
         operate!(self, Promised, |transaction, names| transaction
             .change_schedules(&names, change))
         .await
+    }
+
+    async fn put_controls(&self, controls: Vec<Control>) -> Result<(), StoreError> {
+        check_controls(&controls)?;
+        operate!(self, Promised, |transaction, controls| transaction
+            .put_controls(&controls))
+        .await
+    }
+
+    async fn delete_controls(&self, filter: ControlFilter) -> Result<u64, StoreError> {
+        operate!(self, Promised, |transaction, filter| transaction
+            .delete_controls(&filter))
+        .await
+    }
+
+    async fn controls(&self) -> Result<Vec<Control>, StoreError> {
+        let now = self.database.now();
+        self.database
+            .read(|snapshot| async move { control::controls(&snapshot, now).await })
+            .await
     }
 
     async fn schedule(&self, name: &str) -> Result<Option<Schedule>, StoreError> {

@@ -7,6 +7,7 @@
 mod change;
 mod claim;
 mod commit;
+mod control;
 mod dependency;
 mod failure;
 mod filter;
@@ -44,15 +45,18 @@ use gristmill_model::limits::{
     PAGE_ROWS_MAX, SCHEDULES_FIRED_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX, WRITER_BYTES_MAX,
     WRITER_OPERATIONS_MAX,
 };
-use gristmill_model::{BatchId, Clock, JobId, KeyedBatch, NewBatch, Report, RunId, Timestamp, WorkerId};
+use gristmill_model::{
+    BatchId, Clock, Control, JobId, KeyedBatch, NewBatch, Report, RunId, Timestamp, WorkerId,
+};
 
 use crate::check::{check_batches, check_filter, check_keyed, check_report, check_selection, check_single};
+use crate::controls::check_controls;
 use crate::work::WorkCounter;
 use crate::{
-    BatchOutcomes, BatchPositions, BatchRow, Changed, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow,
-    JobCounts, JobDetails, JobFilter, JobRow, NewRun, NewSchedule, NewWorker, Page, PruneOptions, Pruned,
-    Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreStats,
-    SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
+    BatchOutcomes, BatchPositions, BatchRow, Changed, ControlFilter, Exchanged, Fired, Heartbeat,
+    HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, NewRun, NewSchedule, NewWorker,
+    Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection,
+    Store, StoreError, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
 };
 use failure::Failure;
 use hand_over::HandOver;
@@ -479,6 +483,23 @@ impl Store for SqliteStore {
         change: ScheduleChange,
     ) -> Result<u64, StoreError> {
         self.write(0, move |transaction| transaction.change_schedules(&names, change))
+            .await
+    }
+
+    async fn put_controls(&self, controls: Vec<Control>) -> Result<(), StoreError> {
+        check_controls(&controls)?;
+        self.write(0, move |transaction| transaction.put_controls(&controls))
+            .await
+    }
+
+    async fn delete_controls(&self, filter: ControlFilter) -> Result<u64, StoreError> {
+        self.write(0, move |transaction| transaction.delete_controls(&filter))
+            .await
+    }
+
+    async fn controls(&self) -> Result<Vec<Control>, StoreError> {
+        let now = self.clock.now();
+        self.read(move |connection| control::controls(connection, now))
             .await
     }
 

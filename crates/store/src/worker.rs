@@ -68,6 +68,9 @@ pub struct Exchanged {
     /// Where fewer jobs were there than wanted: when the next of these queues and kinds can be claimed, if any
     /// is known.
     pub next_run_at: Option<Timestamp>,
+    /// Where fewer jobs were there than wanted: whether some wait until others are over, for a limit's sake.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub limited: bool,
 }
 
 /// The answer to a heartbeat.

@@ -38,6 +38,8 @@ enum Supply {
     Dry {
         look_again_at: Instant,
         more_later: bool,
+        /// Jobs wait until others are over, perhaps this worker's own.
+        limited: bool,
     },
 }
 
@@ -328,8 +330,14 @@ impl Mill {
                     self.observer.committed(report, receipt);
                 }
                 if trip.asked > 0 {
-                    self.take_claim(trip.asked, exchanged.lease, exchanged.next_run_at);
-                } else if trip.reports.iter().any(|report| self.may_bring_work(report)) {
+                    let Exchanged {
+                        lease,
+                        next_run_at,
+                        limited,
+                        ..
+                    } = exchanged;
+                    self.take_claim(trip.asked, lease, next_run_at, limited);
+                } else if self.is_limited() || trip.reports.iter().any(|report| self.may_bring_work(report)) {
                     self.supply = Supply::Likely;
                 }
             }
@@ -341,6 +349,10 @@ impl Mill {
     /// later, and what waited for a job may run. The latter matters to those only who end when there is nothing.
     fn may_bring_work(&self, report: &Report) -> bool {
         !report.failed.is_empty() || self.settings.until_empty || self.settings.until_idle
+    }
+
+    fn is_limited(&self) -> bool {
+        matches!(self.supply, Supply::Dry { limited: true, .. })
     }
 
     fn count(&mut self, report: &Report, receipt: &Receipt) {
@@ -360,7 +372,13 @@ impl Mill {
         }
     }
 
-    fn take_claim(&mut self, asked: u32, lease: Option<Lease>, next_run_at: Option<Timestamp>) {
+    fn take_claim(
+        &mut self,
+        asked: u32,
+        lease: Option<Lease>,
+        next_run_at: Option<Timestamp>,
+        limited: bool,
+    ) {
         let got = lease.as_ref().map_or(0, Lease::jobs);
         self.ramp_up.claimed(asked as usize, got as usize);
         self.claims_left = self.claims_left.saturating_sub(u64::from(got));
@@ -369,10 +387,10 @@ impl Mill {
             let pause = until_next.map_or(self.settings.poll_every, |ms| {
                 self.settings.poll_every.min(Duration::from_millis(ms))
             });
-            let (look_again_at, more_later) = (Instant::now() + pause, next_run_at.is_some());
             self.supply = Supply::Dry {
-                look_again_at,
-                more_later,
+                look_again_at: Instant::now() + pause,
+                more_later: limited || next_run_at.is_some(),
+                limited,
             };
             return;
         };

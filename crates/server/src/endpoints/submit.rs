@@ -79,6 +79,10 @@ pub struct SubmitRequest<'a> {
     /// How the keys are meant.
     #[serde(default)]
     unique: Option<UniqueOptions>,
+    /// Whose jobs they are (a tenant, a customer): limits, pauses and shares may be set by group.
+    #[serde(default)]
+    #[schema(min_length = 1, max_length = 200)]
+    group: Option<String>,
     /// What must have ended before the jobs can be claimed: batches (`42`), jobs (`42:7`) or some jobs of a batch
     /// (`42:0-499,731`), of any kind and queue.
     #[serde(default)]
@@ -338,6 +342,7 @@ pub async fn submit(
         expires_at: request.expires_at,
         timeout_ms: request.timeout_ms,
         retry: request.retry,
+        group: request.group,
     };
     let mut cutter = BatchCutter::new(request.kind, queue, options.check(app.clock().now())?);
     cutter.set_tags(request.tags.unwrap_or_default());

@@ -94,6 +94,8 @@ struct ResponseHead {
     lease: Option<LeaseHead>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     next_run_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    limited: bool,
     now: Timestamp,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     claim_unknown: bool,
@@ -373,6 +375,7 @@ impl ExchangeResponse {
             receipts: self.exchanged.receipts,
             lease,
             next_run_at: self.exchanged.next_run_at,
+            limited: self.exchanged.limited,
             now: self.now,
             claim_unknown: self.claim_unknown,
             not_claimed: self.not_claimed,
@@ -397,6 +400,7 @@ impl ExchangeResponse {
                 receipts: head.receipts,
                 lease,
                 next_run_at: head.next_run_at,
+                limited: head.limited,
             },
             now: head.now,
             claim_unknown: head.claim_unknown,

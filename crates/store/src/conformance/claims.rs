@@ -336,7 +336,7 @@ pub async fn groups_are_kept_apart(database: &dyn Database) {
     assert_eq!(changed.changed, 4);
     for wrong in ["", "a\nb", &"x".repeat(201)] {
         let error = store.submit(vec![of(Some(wrong), 1)], None).await.unwrap_err();
-        assert!(matches!(error, StoreError::InvalidInput(_)), "{error}");
+        assert!(matches!(error, StoreError::InvalidBatch(_)), "{error}");
         assert!(error.to_string().contains("group"), "{error}");
     }
 }

@@ -52,6 +52,7 @@ impl Transaction {
         let changed = self.change(Change::Cancel, selection, &mut ended).await?;
         if changed.changed > 0 {
             self.settle(ended).await?;
+            self.freed();
         }
         Ok(changed)
     }

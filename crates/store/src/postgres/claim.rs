@@ -14,7 +14,7 @@ use tokio_postgres::Row;
 use super::connection::{Param, Pending};
 use super::failure::Result;
 use super::held::Held;
-use super::lanes::NEW_LANES;
+use super::lanes::NEWS;
 use super::slice::Slice;
 use super::transaction::Transaction;
 use crate::Want;
@@ -68,8 +68,9 @@ const NEXT: &str = heads!(
 /// A look into the lanes.
 pub(super) struct Look<Rows> {
     lanes: Vec<Lane>,
-    new_lanes: Rows,
-    rows: Rows,
+    news: Rows,
+    /// Nothing, where controls are for one of the lanes.
+    rows: Option<Rows>,
     slices_max: u32,
 }
 
@@ -78,8 +79,11 @@ impl Look<Pending<Vec<Row>>> {
     pub async fn arrive(self) -> Result<Look<Vec<Row>>> {
         Ok(Look {
             lanes: self.lanes,
-            new_lanes: self.new_lanes.await?,
-            rows: self.rows.await?,
+            news: self.news.await?,
+            rows: match self.rows {
+                Some(rows) => Some(rows.await?),
+                None => None,
+            },
             slices_max: self.slices_max,
         })
     }
@@ -91,6 +95,10 @@ pub(super) struct Claimed {
     pub taken: Vec<Taken>,
     /// When the next can be claimed, where there were fewer than wanted.
     pub next_run_at: Option<Pending<Vec<Row>>>,
+    /// The same, where it is known by now.
+    pub next_at: Option<Timestamp>,
+    /// Whether jobs wait for others to be over.
+    pub limited: bool,
 }
 
 /// What is taken of one slice.
@@ -118,17 +126,21 @@ impl Transaction {
             return Ok(None);
         }
         let lanes = self.memory.lanes().wanted(want);
-        let new_lanes = self
-            .send(NEW_LANES, vec![Box::new(self.memory.lane_id_max())])
-            .await?;
+        let version = self.memory.controls().version();
+        let params: Vec<Param> = vec![Box::new(self.memory.lane_id_max()), Box::new(version)];
+        let news = self.send(NEWS, params).await?;
         let slices_max = self.memory.slices_for(jobs_max).max(LOOK_SLICES_MIN);
-        let rows = self
-            .look(&lanes, jobs_max, LEASE_BYTES_TARGET as u64, slices_max, &[])
-            .await?;
+        let rows = match self.is_controlled(&lanes) {
+            true => None,
+            false => Some(
+                self.look(&lanes, jobs_max, LEASE_BYTES_TARGET as u64, slices_max, &[])
+                    .await?,
+            ),
+        };
         Ok(Some(Look {
             lanes,
             rows,
-            new_lanes,
+            news,
             slices_max,
         }))
     }
@@ -162,10 +174,23 @@ impl Transaction {
     ) -> Result<Claimed> {
         let Look {
             mut lanes,
-            new_lanes,
+            news,
             rows,
             mut slices_max,
         } = look;
+        let known = lanes.len();
+        let news = self.memory.add_news(&news)?;
+        if news.lanes {
+            lanes = self.memory.lanes().wanted(want);
+        }
+        if let Some(version) = news.control_version {
+            self.read_controls(version).await?;
+        }
+        if self.is_controlled(&lanes) {
+            return self.claim_admitted(worker, lease, want, lanes).await;
+        }
+        // The last of the controls was lifted meanwhile: all lanes are looked at, as if they were new.
+        let is_stale = rows.is_none() || lanes.len() > known;
         let mut claim = Claim {
             jobs_max: want.jobs_max.min(LEASE_JOBS_MAX),
             jobs: 0,
@@ -173,22 +198,11 @@ impl Transaction {
             found: BTreeMap::new(),
             seen: Vec::new(),
         };
-        let mut exhausted = claim.add(&rows, slices_max)?;
-        if self.memory.add_lanes(&new_lanes)? {
-            // The jobs of the new lanes may come before those that were found.
-            let known = lanes.len();
-            lanes = self.memory.lanes().wanted(want);
-            if lanes.len() > known {
-                claim = Claim {
-                    jobs: 0,
-                    bytes: 0,
-                    found: BTreeMap::new(),
-                    seen: Vec::new(),
-                    ..claim
-                };
-                exhausted = false;
-            }
-        }
+        // The jobs of new lanes may come before those that were found.
+        let mut exhausted = match rows {
+            Some(rows) if !is_stale => claim.add(&rows, slices_max)?,
+            _ => false,
+        };
         while claim.has_room() && !exhausted {
             slices_max = (slices_max * 2).min(LEASE_SLICES_MAX);
             let (jobs, bytes) = (
@@ -206,17 +220,32 @@ impl Transaction {
             false => None,
         };
         let taken = claim.take();
-        self.memory.remember_claim(&taken);
-        for part in &taken {
+        self.hold(worker, lease, &taken);
+        Ok(Claimed {
+            taken,
+            next_run_at,
+            ..Claimed::default()
+        })
+    }
+
+    /// Puts what was taken under the lease.
+    pub fn hold(&mut self, worker: WorkerId, lease: i64, taken: &[Taken]) {
+        self.memory.remember_claim(taken);
+        for part in taken {
             self.writes
                 .shorten(&part.slice, &part.slice.positions.difference(&part.positions));
-            self.writes.hold(&part.held(worker, lease));
+            self.writes.hold(&part.held(worker, lease), part.slice.lane_id);
         }
-        Ok(Claimed { taken, next_run_at })
+    }
+
+    /// Whether a control is for one of these lanes.
+    fn is_controlled(&self, lanes: &[Lane]) -> bool {
+        let mut controls = self.memory.controls();
+        !controls.is_empty() && lanes.iter().any(|lane| controls.reaches(lane))
     }
 }
 
-fn lane_ids(lanes: &[Lane]) -> Vec<i32> {
+pub(super) fn lane_ids(lanes: &[Lane]) -> Vec<i32> {
     lanes
         .iter()
         .map(|lane| i32::try_from(lane.id).unwrap_or(i32::MAX))

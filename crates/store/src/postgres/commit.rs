@@ -88,6 +88,7 @@ impl Transaction {
 
     /// Stores a report that was accepted as a whole.
     pub fn store_completed(&mut self, worker: Option<&Arc<str>>, report: &Report) -> Result<Receipt> {
+        self.freed();
         let accepted = report.positions();
         self.insert_completed(&accepted, worker, report)?;
         Ok(Receipt {
@@ -129,6 +130,7 @@ impl Transaction {
         for (held, rest) in rows.changed() {
             self.writes.let_go(held, &held.positions.difference(rest));
         }
+        self.freed();
         Ok(receipts)
     }
 

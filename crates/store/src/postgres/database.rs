@@ -224,7 +224,7 @@ impl Database {
                 return Attempt::Failed(failure);
             }
         };
-        let woke = transaction.writes.woke;
+        let woke = transaction.writes.woke || transaction.writes.freed;
         match transaction.finish().await {
             Ok(()) => {
                 if woke {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use gristmill_model::{
-    BatchId, Lease, LeaseId, LeasedSlice, PackedArray, Positions, Receipt, Report, WorkerId,
+    BatchId, Lease, LeaseId, LeasedSlice, PackedArray, Positions, Receipt, Report, Timestamp, WorkerId,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -39,6 +39,8 @@ struct Outline {
     lease: LeaseId,
     taken: Vec<Taken>,
     next_run_at: Option<Pending<Vec<Row>>>,
+    next_at: Option<Timestamp>,
+    limited: bool,
     /// The batches that are at hand.
     contents: HashMap<BatchId, Claimable>,
     /// What is wanted of those that are not.
@@ -107,7 +109,7 @@ impl Database {
         let next_run_at = match outline.next_run_at.take() {
             // Where the connection was lost with it, the worker looks again when it likes.
             Some(pending) => pending.await.and_then(|rows| next_run_at(&rows)).ok().flatten(),
-            None => None,
+            None => outline.next_at,
         };
         // A batch that is not there was deleted meanwhile, and the worker is told so by its next heartbeat.
         let slices: Vec<LeasedSlice> = outline
@@ -125,6 +127,7 @@ impl Database {
                 }),
             },
             next_run_at,
+            limited: outline.limited,
         })
     }
 
@@ -311,6 +314,8 @@ impl Transaction {
             lease,
             taken: claimed.taken,
             next_run_at: claimed.next_run_at,
+            next_at: claimed.next_at,
+            limited: claimed.limited,
             contents,
             missing,
             payloads,

@@ -10,20 +10,34 @@ use super::memory::Memory;
 use crate::StoreError;
 use crate::lanes::{LANES_MAX, Lane, LaneName, too_many};
 
-/// The lanes that were added since the last look.
-pub(super) const NEW_LANES: &str =
-    "SELECT id, queue, kind, job_group FROM gristmill.lane WHERE id > $1 ORDER BY id";
+/// The lanes that were added since the last look, and the version of the controls, if it is another.
+pub(super) const NEWS: &str = "SELECT id, queue, kind, job_group, 0::bigint FROM gristmill.lane WHERE id > $1 \
+     UNION ALL SELECT 0, '', '', '', version FROM gristmill.control_version WHERE version <> $2 ORDER BY 1";
+
+/// What [`NEWS`] told.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    /// Whether there are new lanes.
+    pub lanes: bool,
+    pub control_version: Option<i64>,
+}
 
 impl Memory {
-    /// The parameter of [`NEW_LANES`].
+    /// The first parameter of [`NEWS`].
     pub fn lane_id_max(&self) -> i32 {
         i32::try_from(self.lanes().id_max()).unwrap_or(i32::MAX)
     }
 
-    /// Adds lanes that were read. Whether there were any.
-    pub fn add_lanes(&self, rows: &[Row]) -> Result<bool> {
-        let mut lanes = self.lanes();
+    /// Adds lanes that were read.
+    pub fn add_news(&self, rows: &[Row]) -> Result<News> {
+        let (mut news, mut lanes) = (News::default(), self.lanes());
         for row in rows {
+            let version: i64 = row.try_get(4)?;
+            if row.try_get::<_, i32>(0)? == 0 {
+                news.control_version = Some(version);
+                continue;
+            }
+            news.lanes = true;
             lanes.add(Lane {
                 id: i64::from(row.try_get::<_, i32>(0)?),
                 queue: row.try_get::<_, &str>(1)?.into(),
@@ -31,7 +45,7 @@ impl Memory {
                 group: row.try_get::<_, &str>(3)?.into(),
             });
         }
-        Ok(!rows.is_empty())
+        Ok(news)
     }
 }
 
@@ -60,8 +74,11 @@ impl Database {
             Err(failure) => return Err(failure),
             Ok(_) => {}
         }
-        let rows = connection.rows(NEW_LANES, &[&self.memory.lane_id_max()]).await?;
-        self.memory.add_lanes(&rows)?;
+        let version = self.memory.controls().version();
+        let rows = connection
+            .rows(NEWS, &[&self.memory.lane_id_max(), &version])
+            .await?;
+        self.memory.add_news(&rows)?;
         let id = self.memory.lanes().find(name);
         id.ok_or_else(|| Failure::Damaged(format!("the lane of {name} is missing")))
     }

@@ -9,6 +9,7 @@ use gristmill_model::{BatchId, BatchOptions, Timestamp};
 
 use super::claim::Taken;
 use crate::contents::{Content, Contents};
+use crate::controls::Controls;
 use crate::lanes::Lanes;
 use crate::options::DebugRng;
 
@@ -37,6 +38,7 @@ impl BatchHead {
 #[derive(Debug)]
 pub(super) struct Memory {
     lanes: Mutex<Lanes>,
+    controls: Mutex<Controls>,
     contents: Mutex<Contents<BatchHead>>,
     rng: Mutex<Box<dyn DebugRng>>,
     /// Batches that the store packed by itself, since they were last added up.
@@ -49,6 +51,7 @@ impl Memory {
     pub fn new(rng: Box<dyn DebugRng>) -> Self {
         Memory {
             lanes: Mutex::default(),
+            controls: Mutex::default(),
             contents: Mutex::default(),
             rng: Mutex::new(rng),
             hops: Mutex::default(),
@@ -75,6 +78,11 @@ impl Memory {
     /// The lanes that are known.
     pub fn lanes(&self) -> MutexGuard<'_, Lanes> {
         lock(&self.lanes)
+    }
+
+    /// The controls, as they were read last.
+    pub fn controls(&self) -> MutexGuard<'_, Controls> {
+        lock(&self.controls)
     }
 
     /// Where the jitter of retries comes from.

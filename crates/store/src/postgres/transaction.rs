@@ -168,7 +168,7 @@ impl Transaction {
     pub async fn flush(&mut self) -> Result<()> {
         self.release_keys().await?;
         let writes = std::mem::take(&mut self.writes);
-        self.writes.woke = writes.woke;
+        (self.writes.woke, self.writes.freed) = (writes.woke, writes.freed);
         let sent = writes.send(&self.connection).await?;
         first_cause(futures::future::join_all(sent).await)
     }

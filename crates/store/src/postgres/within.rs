@@ -11,7 +11,7 @@ use super::writes::Writes;
 use crate::StoreError;
 use crate::check::check_batches;
 use crate::dependency::stored_prerequisites;
-use crate::lanes::LANES_MAX;
+use crate::lanes::{LANES_MAX, LaneName};
 
 impl PostgresStore {
     /// Stores batches within a transaction of the caller's on the same database, and returns their ids: they are there
@@ -71,8 +71,8 @@ impl PostgresStore {
         for (place, batch) in batches.into_iter().enumerate() {
             let row = transaction
                 .query_one(
-                    "SELECT nextval('gristmill.batch_id'), gristmill.intern_lane($1, $2, $3)",
-                    &[&batch.queue, &batch.kind, &lanes_max],
+                    "SELECT nextval('gristmill.batch_id'), gristmill.intern_lane($1, $2, $3, $4)",
+                    &[&name.queue, &name.kind, &name.group, &lanes_max],
                 )
                 .await?;
             let id = BatchId(row.try_get(0)?);

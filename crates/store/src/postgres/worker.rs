@@ -72,6 +72,7 @@ impl Transaction {
             self.writes
                 .give_back(held, head, &held.positions, held.rescues, held.expires_at);
         }
+        self.freed();
         self.forget_workers(&[worker]).await
     }
 
@@ -109,6 +110,7 @@ impl Transaction {
             }
             rescued.workers.push(worker);
         }
+        self.freed();
         self.forget_workers(&rescued.workers).await?;
         self.settle(ended).await?;
         Ok(rescued)

@@ -11,6 +11,7 @@ use super::held::Held;
 use super::memory::BatchHead;
 use super::multirange::Multirange;
 use super::slice::{NewSlice, Slice};
+use crate::admission::BucketKey;
 use crate::dependency::Edge;
 use crate::ending::{Ending, FailedAttempt};
 
@@ -24,6 +25,8 @@ pub(super) struct Writes {
     pub hops: BatchStats,
     /// Whether jobs may become claimable.
     pub woke: bool,
+    /// Whether slots may have become free that somebody waits for.
+    pub freed: bool,
     batches: Batches,
     slices_gone: SliceKeys,
     slices_cut: SlicesCut,
@@ -37,6 +40,7 @@ pub(super) struct Writes {
     reports: Reports,
     failures: Failures,
     tags: Tags,
+    buckets: Buckets,
 }
 
 /// Columns of rows, and the statement that writes them.
@@ -113,11 +117,11 @@ columns! {
 columns! {
     HeldRows {
         lease: i64, batch: i64, attempt: i32, first_position: i32, worker: i64, run_at: i64, expires_at: Option<i64>,
-        rescues: i32, count: i32, positions: Multirange, awaited: bool,
+        rescues: i32, count: i32, lane_id: i32, positions: Multirange, awaited: bool,
     }
-    "INSERT INTO gristmill.held (lease_id, batch_id, attempt, first_position, worker_id, run_at, expires_at, rescues, count, positions, awaited) \
+    "INSERT INTO gristmill.held (lease_id, batch_id, attempt, first_position, worker_id, run_at, expires_at, rescues, count, lane_id, positions, awaited) \
      SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::integer[]), unnest($4::integer[]), unnest($5::bigint[]), \
-     unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::integer[]), unnest($9::integer[]), unnest($10::int4multirange[]), unnest($11::boolean[])"
+     unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::integer[]), unnest($9::integer[]), unnest($10::integer[]), unnest($11::int4multirange[]), unnest($12::boolean[])"
 }
 
 columns! {
@@ -171,6 +175,13 @@ columns! {
     Tags { name: String, value: String, batch: i64, count: i32, positions: Option<Multirange> }
     "INSERT INTO gristmill.tag (name, value, batch_id, count, positions) \
      SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::bigint[]), unnest($4::integer[]), unnest($5::int4multirange[])"
+}
+
+columns! {
+    Buckets { control: i64, group: String, empty_at_ns: i64 }
+    "INSERT INTO gristmill.bucket (control_id, job_group, empty_at_ns) \
+     SELECT unnest($1::bigint[]), unnest($2::text[]), unnest($3::bigint[]) \
+     ON CONFLICT (control_id, job_group) DO UPDATE SET empty_at_ns = excluded.empty_at_ns"
 }
 
 columns! {
@@ -296,7 +307,7 @@ impl Writes {
     }
 
     /// Puts positions under a lease.
-    pub fn hold(&mut self, held: &Held) {
+    pub fn hold(&mut self, held: &Held, lane_id: i64) {
         self.held.push(
             held.lease,
             held.batch.0,
@@ -307,6 +318,7 @@ impl Writes {
             held.expires_at.map(|moment| moment.0),
             held.rescues.cast_signed(),
             held.positions.len().cast_signed(),
+            lane(lane_id),
             Multirange(held.positions.clone()),
             held.is_awaited,
         );
@@ -421,6 +433,11 @@ impl Writes {
         Ok(())
     }
 
+    /// Stores when a bucket was empty.
+    pub fn put_bucket(&mut self, key: &BucketKey, empty_at_ns: i64) {
+        self.buckets.push(key.0, key.1.to_string(), empty_at_ns);
+    }
+
     /// Everything as statements, in an order in which nothing gets in its own way.
     pub fn into_statements(self) -> Vec<Statement> {
         let mut statements = Vec::new();
@@ -437,6 +454,7 @@ impl Writes {
         self.reports.add_to(&mut statements);
         self.failures.add_to(&mut statements);
         self.tags.add_to(&mut statements);
+        self.buckets.add_to(&mut statements);
         rows_of(&self.hops).add_to(&mut statements);
         statements
     }

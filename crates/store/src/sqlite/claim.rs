@@ -11,19 +11,25 @@ use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX, LEASE_SLICES_M
 use gristmill_model::{Lease, LeaseId, LeasedSlice, Timestamp, WorkerId};
 use rusqlite::params;
 
-use super::failure::Result;
+use super::failure::{Failure, Result};
 use super::slice::Slice;
 use super::transaction::Transaction;
 use crate::Want;
+use crate::admission::{Admission, Aging, Line, Outlook, Place, Usage};
 use crate::lanes::Lane;
 
 /// Rows that the first look into a lane reads; each further look reads twice as many.
 const LOOK_ROWS_FIRST: u32 = 4;
 
-/// Where a claim stands in one lane.
+/// Wanted lanes above which a claim first finds out which lanes have slices at all, by one seek each of those.
+const LANES_SOUGHT_MAX: usize = 16;
+
+/// Where a claim stands in one lane, or in one rank of it.
 #[derive(Debug)]
-struct LaneCursor<'w> {
-    lane: &'w Lane,
+struct LaneCursor {
+    lane: Lane,
+    /// Where jobs age, each rank has a cursor of its own.
+    aging: Option<Aging>,
     /// The ranks that have been begun.
     rank: Option<i64>,
     /// The last slice that was read of `rank`.
@@ -33,12 +39,13 @@ struct LaneCursor<'w> {
     exhausted: bool,
 }
 
-impl<'w> LaneCursor<'w> {
+impl LaneCursor {
     const BEFORE_ALL: (i64, i64, i64) = (i64::MIN, i64::MIN, i64::MIN);
 
-    fn new(lane: &'w Lane) -> Self {
+    fn new(lane: Lane) -> Self {
         LaneCursor {
             lane,
+            aging: None,
             rank: None,
             last: Self::BEFORE_ALL,
             buffer: VecDeque::new(),
@@ -55,11 +62,24 @@ impl<'w> LaneCursor<'w> {
             {
                 return Ok(());
             }
-            self.rank = next_rank(transaction, self.lane, self.rank)?;
+            self.rank = match self.aging {
+                Some(_) => None,
+                None => next_rank(transaction, &self.lane, self.rank)?,
+            };
             self.last = Self::BEFORE_ALL;
             self.exhausted = self.rank.is_none();
         }
         Ok(())
+    }
+
+    /// The place of the first slice in the buffer.
+    fn place(&self, now: Timestamp) -> Option<Place> {
+        let head = self.buffer.front()?;
+        let rank = match self.aging {
+            Some(aging) => aging.rank(head.rank, head.run_at, now),
+            None => head.rank,
+        };
+        Some((rank, head.run_at, head.batch, head.first_position))
     }
 
     /// Reads due slices of one rank. Whether there were any.
@@ -96,7 +116,11 @@ impl<'w> LaneCursor<'w> {
 }
 
 /// The next rank of a lane after `previous`: found by one seek, however many slices lie between.
-fn next_rank(transaction: &Transaction<'_>, lane: &Lane, previous: Option<i64>) -> Result<Option<i64>> {
+pub(super) fn next_rank(
+    transaction: &Transaction<'_>,
+    lane: &Lane,
+    previous: Option<i64>,
+) -> Result<Option<i64>> {
     transaction.row(
         "SELECT rank FROM slice WHERE lane_id = ?1 AND rank > ?2 ORDER BY rank LIMIT 1",
         params![lane.id, previous.unwrap_or(i64::MIN)],
@@ -109,6 +133,8 @@ fn next_rank(transaction: &Transaction<'_>, lane: &Lane, previous: Option<i64>) 
 pub(super) struct Claimed {
     pub lease: Option<Lease>,
     pub next_run_at: Option<Timestamp>,
+    /// Whether jobs wait for others to be over.
+    pub limited: bool,
 }
 
 impl Transaction<'_> {
@@ -119,45 +145,126 @@ impl Transaction<'_> {
             return Ok(Claimed::default());
         }
         let lanes = self.memory.wanted_lanes(self.connection, want)?;
-        let mut cursors: Vec<LaneCursor<'_>> = lanes.iter().map(LaneCursor::new).collect();
-        let mut claim = Claim::new(worker, jobs_max);
-        while claim.has_room() {
-            for cursor in &mut cursors {
-                cursor.look(self, claim.jobs_left())?;
-            }
-            let heads = cursors.iter().enumerate().filter_map(|(index, cursor)| {
-                let head = cursor.buffer.front()?;
-                Some((head.rank, head.run_at, head.batch, head.first_position, index))
+        let lanes = self.with_slices(lanes)?;
+        let mut admission = self.admit(lanes)?;
+        let (cursors, lane_of) = self.cursors(&admission)?;
+        let mut line = ClaimLine {
+            cursors,
+            claim: Claim::new(worker, jobs_max),
+            transaction: self,
+        };
+        admission.take_from(&mut line, &lane_of)?;
+        let claim = line.claim;
+        admission.remember(&mut self.memory.controls);
+        self.put_buckets(&admission)?;
+        if self.freed {
+            // Those that wait for a slot are woken where this claim has left one.
+            self.woke |= admission.has_free_slot();
+            self.freed = false;
+        }
+        let mut claimed = Claimed::default();
+        if claim.has_room() {
+            self.look_ahead(&admission, &mut claimed)?;
+        }
+        if let Some(id) = claim.lease {
+            self.insert_held(&claim)?;
+            claimed.lease = Some(Lease {
+                id,
+                slices: claim.taken.into_iter().map(|taken| taken.slice).collect(),
             });
-            let Some((.., index)) = heads.min() else { break };
-            let lane = cursors[index].lane;
-            if let Some(slice) = cursors[index].buffer.pop_front() {
-                claim.take(self, lane, slice)?;
+        }
+        Ok(claimed)
+    }
+
+    /// Of many lanes, those that have slices: of 10,000 groups, few are busy.
+    fn with_slices(&self, lanes: Vec<Lane>) -> Result<Vec<Lane>> {
+        if lanes.len() <= LANES_SOUGHT_MAX {
+            return Ok(lanes);
+        }
+        let mut busy = self.rows(
+            "WITH RECURSIVE busy (id) AS ( \
+             SELECT min(lane_id) FROM slice \
+             UNION ALL SELECT (SELECT min(lane_id) FROM slice WHERE lane_id > busy.id) FROM busy WHERE id IS NOT NULL) \
+             SELECT id FROM busy WHERE id IS NOT NULL",
+            [],
+            |row| row.get::<_, i64>(0),
+        )?;
+        // Both ascend.
+        busy.dedup();
+        let is_busy = |lane: &Lane| busy.binary_search(&lane.id).is_ok();
+        Ok(lanes.into_iter().filter(is_busy).collect())
+    }
+
+    /// What the controls let a claim take of these lanes.
+    fn admit(&mut self, lanes: Vec<Lane>) -> Result<Admission> {
+        let needs = self.memory.controls.needs(&lanes);
+        let usage = match needs.held || !needs.buckets.is_empty() {
+            true => self.usage(&needs)?,
+            false => Usage::default(),
+        };
+        Ok(Admission::new(&mut self.memory.controls, lanes, self.now, &usage))
+    }
+
+    /// A cursor for each lane that has room, or for each rank of it, where its jobs age. Beside it, which lane each is
+    /// in.
+    fn cursors(&self, admission: &Admission) -> Result<(Vec<LaneCursor>, Vec<usize>)> {
+        let (mut cursors, mut lane_of) = (Vec::new(), Vec::new());
+        for (index, lane) in admission.lanes().enumerate() {
+            if admission.room(index) == 0 {
+                continue;
+            }
+            if admission.aging(index).is_none() {
+                cursors.push(LaneCursor::new(lane.clone()));
+                lane_of.push(index);
+                continue;
+            }
+            let mut rank = next_rank(self, lane, None)?;
+            while rank.is_some() {
+                cursors.push(LaneCursor {
+                    rank,
+                    aging: admission.aging(index),
+                    ..LaneCursor::new(lane.clone())
+                });
+                lane_of.push(index);
+                rank = next_rank(self, lane, rank)?;
             }
         }
-        let next_run_at = if claim.has_room() {
-            self.next_run_at(&lanes)?
-        } else {
-            None
-        };
-        let lease = match claim.lease {
-            None => None,
-            Some(id) => {
-                self.insert_held(&claim)?;
-                Some(Lease {
-                    id,
-                    slices: claim.taken.into_iter().map(|taken| taken.slice).collect(),
-                })
-            }
-        };
-        Ok(Claimed { lease, next_run_at })
+        Ok((cursors, lane_of))
+    }
+
+    /// Finds out when there is more, and whether others are waited for.
+    fn look_ahead(&self, admission: &Admission, claimed: &mut Claimed) -> Result<()> {
+        for (index, lane) in admission.lanes().enumerate() {
+            let next = match admission.outlook(index) {
+                Outlook::Open => self.next_run_at(lane)?,
+                Outlook::At(at) => self.first_run_at(lane)?.map(|run_at| run_at.max(at)),
+                Outlook::AfterOthers => {
+                    claimed.limited = claimed.limited || self.first_run_at(lane)?.is_some();
+                    None
+                }
+                Outlook::Paused => None,
+            };
+            claimed.next_run_at = claimed.next_run_at.into_iter().chain(next).min();
+        }
+        Ok(())
+    }
+
+    fn put_buckets(&self, admission: &Admission) -> Result<()> {
+        for (key, empty_at_ns) in admission.buckets() {
+            self.execute(
+                "INSERT INTO bucket (control_id, job_group, empty_at_ns) VALUES (?1, ?2, ?3) \
+                 ON CONFLICT (control_id, job_group) DO UPDATE SET empty_at_ns = ?3",
+                params![key.0, key.1, empty_at_ns],
+            )?;
+        }
+        Ok(())
     }
 
     fn insert_held(&self, claim: &Claim) -> Result<()> {
         for taken in &claim.taken {
             self.execute(
                 "INSERT INTO held (lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, count, \
-                 expires_at, positions) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                 expires_at, positions, lane_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
                 params![
                     taken.slice.lease.0,
                     taken.slice.batch.0,
@@ -169,28 +276,63 @@ impl Transaction<'_> {
                     taken.slice.len(),
                     taken.expires_at.map(|moment| moment.0),
                     taken.slice.positions.to_string(),
+                    taken.lane_id,
                 ],
             )?;
         }
         Ok(())
     }
 
-    /// When the next slice of these lanes is due: one seek for each of their ranks.
-    fn next_run_at(&self, lanes: &[Lane]) -> Result<Option<Timestamp>> {
+    /// When the next slice of a lane is due: one seek for each of its ranks.
+    fn next_run_at(&self, lane: &Lane) -> Result<Option<Timestamp>> {
         let mut next: Option<i64> = None;
-        for lane in lanes {
-            let mut rank = next_rank(self, lane, None)?;
-            while let Some(current) = rank {
-                let run_at: Option<i64> = self.row(
-                    "SELECT run_at FROM slice WHERE lane_id = ?1 AND rank = ?2 AND run_at > ?3 ORDER BY run_at LIMIT 1",
-                    params![lane.id, current, self.now.0],
-                    |row| row.get(0),
-                )?;
-                next = next.into_iter().chain(run_at).min();
-                rank = next_rank(self, lane, rank)?;
-            }
+        let mut rank = next_rank(self, lane, None)?;
+        while let Some(current) = rank {
+            let run_at: Option<i64> = self.row(
+                "SELECT run_at FROM slice WHERE lane_id = ?1 AND rank = ?2 AND run_at > ?3 ORDER BY run_at LIMIT 1",
+                params![lane.id, current, self.now.0],
+                |row| row.get(0),
+            )?;
+            next = next.into_iter().chain(run_at).min();
+            rank = next_rank(self, lane, rank)?;
         }
         Ok(next.map(Timestamp))
+    }
+}
+
+/// The heads of the lanes that a claim takes from.
+struct ClaimLine<'c, 't> {
+    cursors: Vec<LaneCursor>,
+    claim: Claim,
+    transaction: &'c mut Transaction<'t>,
+}
+
+impl Line for ClaimLine<'_, '_> {
+    type Error = Failure;
+
+    fn head(&mut self, cursor: usize) -> Result<Option<Place>> {
+        let cursor = &mut self.cursors[cursor];
+        cursor.look(self.transaction, self.claim.jobs_left())?;
+        Ok(cursor.place(self.transaction.now))
+    }
+
+    fn take(&mut self, cursor: usize, jobs_max: u32) -> Result<u32> {
+        let cursor = &mut self.cursors[cursor];
+        let Some(slice) = cursor.buffer.pop_front() else {
+            return Ok(0);
+        };
+        let (taken, rest) = self.claim.take(self.transaction, &cursor.lane, slice, jobs_max)?;
+        if let Some(rest) = rest {
+            cursor.buffer.push_front(rest);
+        }
+        Ok(taken)
+    }
+
+    fn jobs_left(&self) -> u32 {
+        match self.claim.has_room() {
+            true => self.claim.jobs_left(),
+            false => 0,
+        }
     }
 }
 
@@ -208,6 +350,7 @@ struct Claim {
 #[derive(Debug)]
 struct Taken {
     slice: LeasedSlice,
+    lane_id: i64,
     run_at: Timestamp,
     expires_at: Option<Timestamp>,
 }
@@ -234,21 +377,28 @@ impl Claim {
             && self.taken.len() < LEASE_SLICES_MAX as usize
     }
 
-    /// Takes a slice, or as much of it as there is room for.
-    fn take(&mut self, transaction: &mut Transaction<'_>, lane: &Lane, slice: Slice) -> Result<()> {
+    /// Takes at most so many jobs of a slice, or as many as there is room for. Returns how many, and what is left.
+    fn take(
+        &mut self,
+        transaction: &mut Transaction<'_>,
+        lane: &Lane,
+        mut slice: Slice,
+        jobs_max: u32,
+    ) -> Result<(u32, Option<Slice>)> {
         let (head, payloads) = transaction.payloads(slice.batch)?;
         let bytes_per_job = (payloads.as_str().len() / payloads.count().max(1) as usize).max(1);
         let bytes_left = LEASE_BYTES_TARGET - self.bytes;
         let jobs_by_bytes = u32::try_from(bytes_left.div_ceil(bytes_per_job)).unwrap_or(u32::MAX);
         let mut rest = slice.positions.clone();
-        let positions = rest.take_first(self.jobs_left().min(jobs_by_bytes));
+        let positions = rest.take_first(self.jobs_left().min(jobs_by_bytes).min(jobs_max));
         transaction.shorten(&slice, &rest)?;
 
         let lease = match self.lease {
             Some(lease) => lease,
             None => *self.lease.insert(transaction.next_lease_id()?),
         };
-        self.jobs += positions.len();
+        let jobs = positions.len();
+        self.jobs += jobs;
         let payloads = payloads.select(&positions);
         self.bytes += payloads.as_str().len();
         self.taken.push(Taken {
@@ -263,9 +413,15 @@ impl Claim {
                 timeout_ms: head.options.timeout_ms,
                 submitted_at: head.submitted_at,
             },
+            lane_id: lane.id,
             run_at: slice.run_at,
             expires_at: slice.expires_at,
         });
-        Ok(())
+        let left = rest.first().map(|first| {
+            slice.first_position = first;
+            slice.positions = rest;
+            slice
+        });
+        Ok((jobs, left))
     }
 }

@@ -92,7 +92,7 @@ impl Transaction<'_> {
     }
 
     /// Takes positions out of a lease.
-    pub fn let_go(&self, held: &Held, positions: &Positions) -> Result<()> {
+    pub fn let_go(&mut self, held: &Held, positions: &Positions) -> Result<()> {
         let rest = held.positions.difference(positions);
         let changed = if rest.is_empty() {
             self.execute(
@@ -114,6 +114,7 @@ impl Transaction<'_> {
             )?
         };
         if changed == 1 {
+            self.freed();
             Ok(())
         } else {
             Err(Failure::Damaged(format!(

@@ -27,7 +27,15 @@ impl Memory {
 
     /// The lanes that a worker wants to claim from.
     pub fn wanted_lanes(&mut self, connection: &Connection, want: &Want) -> Result<Vec<Lane>> {
-        self.refresh_lanes(connection)?;
+        // As a rule nobody else has written since, and nothing is read.
+        let data_version: i64 = connection
+            .prepare_cached("PRAGMA data_version")?
+            .query_row([], |row| row.get(0))?;
+        if self.data_version != Some(data_version) {
+            self.refresh_lanes(connection)?;
+            self.refresh_controls(connection)?;
+            self.data_version = Some(data_version);
+        }
         Ok(self.lanes.wanted(want))
     }
 

@@ -11,6 +11,7 @@ use super::failure::{Failure, Result};
 use super::keys::BatchKeys;
 use super::limits::LEASE_IDS_PER_BLOCK;
 use crate::contents::{Content, Contents};
+use crate::controls::Controls;
 use crate::lanes::Lanes;
 use crate::options::DebugRng;
 
@@ -38,6 +39,9 @@ impl BatchHead {
 #[derive(Debug)]
 pub(super) struct Memory {
     pub lanes: Lanes,
+    pub controls: Controls,
+    /// What the connection said of other writers when lanes and controls were read last.
+    pub data_version: Option<i64>,
     pub rng: Box<dyn DebugRng>,
     /// Batches that the writer packed by itself, since they were last added up.
     pub hops: BatchStats,
@@ -49,6 +53,8 @@ impl Memory {
     pub fn new(rng: Box<dyn DebugRng>) -> Self {
         Memory {
             lanes: Lanes::default(),
+            controls: Controls::default(),
+            data_version: None,
             rng,
             hops: BatchStats::default(),
             contents: Contents::default(),
@@ -60,6 +66,8 @@ impl Memory {
     /// which does no harm.
     pub fn forget(&mut self) {
         self.lanes = Lanes::default();
+        self.controls = Controls::default();
+        self.data_version = None;
         self.contents = Contents::default();
         self.lease_ids = 0..0;
     }
@@ -74,6 +82,8 @@ pub(super) struct Transaction<'a> {
     pub now: Timestamp,
     /// Whether jobs may have become claimable.
     pub woke: bool,
+    /// Whether slots may have become free that somebody waits for.
+    pub freed: bool,
 }
 
 impl Transaction<'_> {

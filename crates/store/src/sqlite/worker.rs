@@ -56,6 +56,7 @@ impl Transaction<'_> {
             let claimed = self.claim(worker, want)?;
             exchanged.lease = claimed.lease;
             exchanged.next_run_at = claimed.next_run_at;
+            exchanged.limited = claimed.limited;
         }
         Ok(exchanged)
     }

@@ -234,9 +234,10 @@ impl Writer {
                 memory,
                 now: clock.now(),
                 woke: false,
+                freed: false,
             };
             let replies = unit.run(&mut transaction)?;
-            *woke |= transaction.woke;
+            *woke |= transaction.woke || transaction.freed;
             Ok(replies)
         });
         match catch_unwind(run) {

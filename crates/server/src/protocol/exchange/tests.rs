@@ -93,6 +93,7 @@ fn an_answer_reads_back_as_written() {
                 slices: vec![slice.clone(), slice],
             }),
             next_run_at: Some(Timestamp(77)),
+            limited: true,
         },
         now: Timestamp(6),
         claim_unknown: true,

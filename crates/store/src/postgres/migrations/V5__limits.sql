@@ -133,3 +133,78 @@ BEGIN
     PERFORM gristmill.wake();
 END
 $$;
+
+-- What is in use of a limit is what is held of its lanes.
+ALTER TABLE gristmill.held ADD COLUMN lane_id integer;
+UPDATE gristmill.held h SET lane_id = b.lane_id FROM gristmill.batch b WHERE b.id = h.batch_id;
+
+-- Pauses, limits, shares and agings. A claim that one limits locks its row, behind all that it locks of what is held
+-- and before all that it takes of slices, which it never waits for: so of the claims under a limit one decides at a time.
+CREATE TABLE gristmill.control (
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    key        text NOT NULL UNIQUE, -- JSON: effect, scope and reason
+    definition text NOT NULL         -- JSON
+) WITH (fillfactor = 70);
+
+-- One row. Whoever changes a control raises the version, and claims read the controls again.
+CREATE TABLE gristmill.control_version (version bigint NOT NULL);
+INSERT INTO gristmill.control_version VALUES (0);
+
+-- The buckets of rates. The group is '' where all share one.
+CREATE TABLE gristmill.bucket (
+    control_id  bigint NOT NULL,
+    empty_at_ns bigint NOT NULL, -- nanoseconds since 1970
+    job_group   text NOT NULL,
+    PRIMARY KEY (control_id, job_group)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
+
+-- What tells a pause from all other controls, as the store writes it.
+CREATE FUNCTION gristmill.pause_key(reason text, queue text, kind text, job_group text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN '["pause",' || coalesce(to_json(queue)::text, 'null') || ',' || coalesce(to_json(kind)::text, 'null') || ','
+    || coalesce(to_json(job_group)::text, 'null') || ',false,' || to_json(reason)::text || ']';
+
+-- Lets nothing of a queue, a kind and a group be claimed (of all, where they are NULL), until that moment or until it is
+-- resumed. Pauses of other reasons stand beside it.
+CREATE FUNCTION gristmill.pause(
+    reason text, queue text DEFAULT NULL, kind text DEFAULT NULL, job_group text DEFAULT NULL, until timestamptz DEFAULT NULL
+) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    until_ms CONSTANT bigint := gristmill.milliseconds('until', pause.until);
+    definition CONSTANT text := jsonb_build_object(
+        'scope', jsonb_strip_nulls(jsonb_build_object('queue', pause.queue, 'kind', pause.kind, 'group', pause.job_group)),
+        'effect', jsonb_build_object('pause', jsonb_strip_nulls(jsonb_build_object('reason', pause.reason, 'until', until_ms)))
+    )::text;
+BEGIN
+    PERFORM gristmill.check_name('reason', pause.reason);
+    PERFORM gristmill.check_name(named.what, named.name)
+        FROM (VALUES ('queue', pause.queue), ('kind', pause.kind), ('group', pause.job_group)) named (what, name)
+        WHERE named.name IS NOT NULL;
+    UPDATE gristmill.control_version SET version = version + 1;
+    INSERT INTO gristmill.control AS c (key, definition)
+    VALUES (gristmill.pause_key(pause.reason, pause.queue, pause.kind, pause.job_group), definition)
+    ON CONFLICT (key) DO UPDATE SET definition = excluded.definition;
+    IF (SELECT count(*) FROM gristmill.control) > 10000 THEN
+        RAISE EXCEPTION 'the store holds at most 10000 controls' USING ERRCODE = 'program_limit_exceeded', HINT = 'Lift some.';
+    END IF;
+END
+$$;
+
+-- Ends the pause of that reason of exactly this queue, kind and group. Returns whether there was one.
+CREATE FUNCTION gristmill.resume(
+    reason text, queue text DEFAULT NULL, kind text DEFAULT NULL, job_group text DEFAULT NULL
+) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE gristmill.control_version SET version = version + 1;
+    DELETE FROM gristmill.control c WHERE c.key = gristmill.pause_key(resume.reason, resume.queue, resume.kind, resume.job_group);
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM gristmill.wake();
+    RETURN true;
+END
+$$;
+REVOKE EXECUTE ON FUNCTION gristmill.pause(text, text, text, text, timestamptz),
+    gristmill.resume(text, text, text, text) FROM PUBLIC;

@@ -1,0 +1,217 @@
+//! `gristmill pause`, `resume`, `pauses` and `limit`.
+
+use anyhow::bail;
+use gristmill_model::{Clock, Control, Effect, Scope, SystemClock};
+use gristmill_store::ControlFilter;
+
+use crate::arguments::{StoreArguments, milliseconds};
+use crate::control_arguments::{
+    LimitArguments, LimitCommand, LimitSetArguments, PauseArguments, PausesArguments, ResumeArguments,
+    ScopeArguments,
+};
+use crate::exit::Exit;
+use crate::output::print_line;
+use crate::span::show_count;
+use crate::table::{Align, Table};
+
+/// The reason of a pause where none is named.
+const REASON: &str = "manual";
+
+/// What limits, but for pauses.
+const LIMITS: [&str; 4] = ["concurrency", "rate", "share", "aging"];
+
+/// Runs `gristmill pause`.
+pub async fn pause(arguments: PauseArguments) -> anyhow::Result<Exit> {
+    check_named(&arguments.scope)?;
+    let now = SystemClock.now();
+    let after = |span| now.plus_ms(i64::try_from(milliseconds(span)).unwrap_or(i64::MAX));
+    let control = Control {
+        scope: arguments.scope.scope(),
+        effect: Effect::Pause {
+            reason: arguments.reason,
+            until: arguments.span.map(after),
+        },
+    };
+    control.check()?;
+    let store = arguments.store.open_or_create().await?;
+    store.put_controls(vec![control.clone()]).await?;
+    store.close().await?;
+    print_line(&format!(
+        "{} paused: {}",
+        show_scope(&control.scope),
+        show_effect(&control.effect)
+    ))?;
+    Ok(Exit::Done)
+}
+
+/// Runs `gristmill resume`.
+pub async fn resume(arguments: ResumeArguments) -> anyhow::Result<Exit> {
+    if arguments.reason.is_none() {
+        check_named(&arguments.scope)?;
+    }
+    let scope = (!arguments.scope.is_empty()).then(|| arguments.scope.scope());
+    let filter = ControlFilter {
+        effects: vec!["pause"],
+        reason: Some(arguments.reason.unwrap_or_else(|| REASON.to_owned())),
+        scope,
+    };
+    lift(&arguments.store, filter, "pause").await
+}
+
+/// Runs `gristmill pauses`.
+pub async fn pauses(arguments: PausesArguments) -> anyhow::Result<Exit> {
+    list(&arguments, &["pause"], "nothing is paused").await
+}
+
+/// Runs `gristmill limit`.
+pub async fn limit(arguments: LimitArguments) -> anyhow::Result<Exit> {
+    match arguments.command {
+        LimitCommand::Set(set) => self::set(&set).await,
+        LimitCommand::List(listed) => list(&listed, &LIMITS, "no limits").await,
+        LimitCommand::Lift(lifted) => {
+            check_named(&lifted.scope)?;
+            let filter = ControlFilter {
+                effects: LIMITS.to_vec(),
+                reason: None,
+                scope: Some(Scope {
+                    each_group: lifted.each_group,
+                    ..lifted.scope.scope()
+                }),
+            };
+            lift(&lifted.store, filter, "limit").await
+        }
+    }
+}
+
+fn check_named(scope: &ScopeArguments) -> anyhow::Result<()> {
+    if scope.is_empty() {
+        bail!("say which jobs are meant: --queue, --kind, --group, or --all");
+    }
+    Ok(())
+}
+
+async fn set(arguments: &LimitSetArguments) -> anyhow::Result<Exit> {
+    check_named(&arguments.scope)?;
+    let scope = Scope {
+        each_group: arguments.each_group,
+        ..arguments.scope.scope()
+    };
+    let mut effects = Vec::new();
+    effects.extend(
+        arguments
+            .concurrency
+            .map(|jobs_max| Effect::Concurrency { jobs_max }),
+    );
+    effects.extend(arguments.rate.map(|jobs| Effect::Rate {
+        jobs,
+        period_ms: milliseconds(arguments.per),
+        burst: arguments.burst.unwrap_or((jobs / 10).max(1)),
+    }));
+    if arguments.weight.is_some() || arguments.min_jobs.is_some() {
+        effects.push(Effect::Share {
+            weight: arguments.weight.unwrap_or(1),
+            jobs_min: arguments.min_jobs.unwrap_or(0),
+        });
+    }
+    effects.extend(arguments.age_step.map(|step| Effect::Aging {
+        grace_ms: arguments.age_after.map_or(0, milliseconds),
+        step_ms: milliseconds(step),
+    }));
+    if effects.is_empty() {
+        bail!("say what to set: --concurrency, --rate, --weight, --min-jobs or --age-step");
+    }
+    let controls: Vec<Control> = effects
+        .into_iter()
+        .map(|effect| Control {
+            scope: scope.clone(),
+            effect,
+        })
+        .collect();
+    for control in &controls {
+        control.check()?;
+    }
+    let store = arguments.store.open_or_create().await?;
+    store.put_controls(controls.clone()).await?;
+    store.close().await?;
+    for control in &controls {
+        print_line(&format!(
+            "{}: {}",
+            show_scope(&control.scope),
+            show_effect(&control.effect)
+        ))?;
+    }
+    Ok(Exit::Done)
+}
+
+async fn lift(store: &StoreArguments, filter: ControlFilter, noun: &str) -> anyhow::Result<Exit> {
+    let store = store.open_existing().await?;
+    let lifted = store.delete_controls(filter).await?;
+    store.close().await?;
+    let plural = if lifted == 1 { "" } else { "s" };
+    print_line(&format!("{} {noun}{plural} lifted", show_count(lifted)))?;
+    Ok(Exit::Done)
+}
+
+async fn list(arguments: &PausesArguments, effects: &[&str], none: &str) -> anyhow::Result<Exit> {
+    let store = arguments.store.open_existing().await?;
+    let mut controls = store.controls().await?;
+    store.close().await?;
+    controls.retain(|control| effects.contains(&control.effect.name()));
+    if arguments.json {
+        for control in &controls {
+            print_line(&serde_json::to_string(control)?)?;
+        }
+        return Ok(Exit::Done);
+    }
+    let mut table = Table::new(&[("jobs", Align::Left), ("what", Align::Left)]);
+    for control in &controls {
+        table.row([show_scope(&control.scope), show_effect(&control.effect)]);
+    }
+    if table.is_empty() {
+        eprintln!("{none}");
+    } else {
+        print_line(&table.text())?;
+    }
+    Ok(Exit::Done)
+}
+
+fn show_scope(scope: &Scope) -> String {
+    let mut parts = Vec::new();
+    let named = [
+        ("queue", &scope.queue),
+        ("kind", &scope.kind),
+        ("group", &scope.group),
+    ];
+    for (what, name) in named {
+        parts.extend(name.as_ref().map(|name| format!("{what} {name}")));
+    }
+    if scope.each_group {
+        parts.push("each group".to_owned());
+    }
+    match parts.is_empty() {
+        true => "all jobs".to_owned(),
+        false => parts.join(", "),
+    }
+}
+
+fn show_effect(effect: &Effect) -> String {
+    match effect {
+        Effect::Pause { reason, until: None } => format!("{reason}, until it is resumed"),
+        Effect::Pause {
+            reason,
+            until: Some(until),
+        } => format!("{reason}, until {until}"),
+        Effect::Concurrency { jobs_max } => format!("at most {jobs_max} at the same time"),
+        Effect::Rate {
+            jobs,
+            period_ms,
+            burst,
+        } => format!("at most {jobs} in {period_ms} ms, {burst} at once"),
+        Effect::Share { weight, jobs_min } => {
+            format!("weight {weight}, at least {jobs_min} at the same time")
+        }
+        Effect::Aging { grace_ms, step_ms } => {
+            format!("one priority higher for each {step_ms} ms after {grace_ms} ms")
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Controls: what decides, beside priority and time, when waiting jobs may be claimed.
+
+use serde::{Deserialize, Serialize};
+
+use crate::batch::{InvalidBatch, check_name};
+use crate::clock::Timestamp;
+
+/// The shortest period of a rate. Milliseconds.
+pub const RATE_PERIOD_MS_MIN: u64 = 1;
+
+/// The longest period of a rate, grace or step. Milliseconds: a year.
+pub const CONTROL_SPAN_MS_MAX: u64 = 366 * 86_400_000;
+
+/// The largest weight of a share.
+pub const WEIGHT_MAX: u32 = 10_000;
+
+/// Which jobs a control is for: those of all that it names. One that names nothing is for all jobs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Scope {
+    /// On this queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// Of this kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Of this group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Each group has a limit of its own; jobs without a group have none.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub each_group: bool,
+}
+
+/// What a control does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Effect {
+    /// Nothing is claimed. Jobs run again once the last pause that holds them is gone.
+    Pause {
+        /// Tells pauses of the same jobs apart; each is resumed by its own.
+        reason: String,
+        /// When it is over by itself; never, where nothing is said.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Timestamp>,
+    },
+    /// No more jobs than this run at the same time.
+    Concurrency {
+        /// How many. With 0, none are claimed.
+        jobs_max: u32,
+    },
+    /// No more attempts than this are begun in a time: a bucket of tokens, one an attempt.
+    Rate {
+        /// Tokens that come in a period.
+        jobs: u32,
+        /// The period. Milliseconds.
+        period_ms: u64,
+        /// Tokens that the bucket holds: how many attempts may begin at once.
+        burst: u32,
+    },
+    /// How claims are shared out between groups or queues of which each has work.
+    Share {
+        /// How much of it, in proportion to the others'; 1 where nothing is said.
+        weight: u32,
+        /// While fewer of its jobs run, it comes before those that run at least as many as their own minimum.
+        jobs_min: u32,
+    },
+    /// Jobs that wait for long come before those of a higher priority.
+    Aging {
+        /// How long a job waits before it ages. Milliseconds.
+        grace_ms: u64,
+        /// It counts as one priority higher for each so long. Milliseconds.
+        step_ms: u64,
+    },
+}
+
+impl Effect {
+    /// What they are called.
+    pub const NAMES: [&str; 5] = ["pause", "concurrency", "rate", "share", "aging"];
+
+    /// What it is called.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Effect::Pause { .. } => "pause",
+            Effect::Concurrency { .. } => "concurrency",
+            Effect::Rate { .. } => "rate",
+            Effect::Share { .. } => "share",
+            Effect::Aging { .. } => "aging",
+        }
+    }
+}
+
+/// A pause, a limit, a share or an aging of some jobs. Of one scope there is one of each, and of pauses one a reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Control {
+    /// Which jobs.
+    pub scope: Scope,
+    /// What.
+    pub effect: Effect,
+}
+
+/// Why a control was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidControl {
+    /// A name that nothing can have.
+    #[error(transparent)]
+    Name(#[from] InvalidBatch),
+    /// A scope that the effect cannot have.
+    #[error("a {effect} cannot be set so: {reason}")]
+    Scope {
+        /// Its name.
+        effect: &'static str,
+        /// What would be right.
+        reason: &'static str,
+    },
+    /// A number out of its range.
+    #[error("the {what} of a {effect} is {given}; give {least} to {most}")]
+    Number {
+        /// Its name.
+        effect: &'static str,
+        /// Of which number.
+        what: &'static str,
+        /// The number.
+        given: u64,
+        /// The least it may be.
+        least: u64,
+        /// The most it may be.
+        most: u64,
+    },
+}
+
+impl Control {
+    /// Checks what can be checked without a store.
+    pub fn check(&self) -> Result<(), InvalidControl> {
+        let scope = &self.scope;
+        for (what, name) in [
+            ("queue", &scope.queue),
+            ("kind", &scope.kind),
+            ("group", &scope.group),
+        ] {
+            if let Some(name) = name {
+                check_name(what, name)?;
+            }
+        }
+        let effect = self.effect.name();
+        let refuse = |reason| Err(InvalidControl::Scope { effect, reason });
+        let within = |what, given, least, most| match (least..=most).contains(&given) {
+            true => Ok(()),
+            false => Err(InvalidControl::Number {
+                effect,
+                what,
+                given,
+                least,
+                most,
+            }),
+        };
+        if scope.each_group && scope.group.is_some() {
+            return refuse("name one group or each group, not both");
+        }
+        match &self.effect {
+            Effect::Pause { reason, .. } => {
+                check_name("reason", reason)?;
+                if scope.each_group {
+                    return refuse("a pause of each group is one of all: leave the group out");
+                }
+            }
+            Effect::Concurrency { .. } => {}
+            Effect::Rate {
+                jobs,
+                period_ms,
+                burst,
+            } => {
+                within("jobs", (*jobs).into(), 1, u32::MAX.into())?;
+                within("period_ms", *period_ms, RATE_PERIOD_MS_MIN, CONTROL_SPAN_MS_MAX)?;
+                within("burst", (*burst).into(), 1, u32::MAX.into())?;
+            }
+            Effect::Share { weight, .. } => {
+                within("weight", (*weight).into(), 1, WEIGHT_MAX.into())?;
+                let named = [&scope.queue, &scope.group].into_iter().flatten().count();
+                if named != 1 || scope.kind.is_some() || scope.each_group {
+                    return refuse("name one queue, or one group");
+                }
+            }
+            Effect::Aging { grace_ms, step_ms } => {
+                within("grace_ms", *grace_ms, 0, CONTROL_SPAN_MS_MAX)?;
+                within("step_ms", *step_ms, 1, CONTROL_SPAN_MS_MAX)?;
+                if scope.kind.is_some() || scope.group.is_some() || scope.each_group {
+                    return refuse("name a queue, or nothing for all queues");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What tells it from all others: a second one of the same key takes the place of the first.
+    pub fn key(&self) -> String {
+        let scope = &self.scope;
+        let reason = match &self.effect {
+            Effect::Pause { reason, .. } => Some(reason.as_str()),
+            _ => None,
+        };
+        let parts = (
+            self.effect.name(),
+            &scope.queue,
+            &scope.kind,
+            &scope.group,
+            scope.each_group,
+            reason,
+        );
+        // Texts, options and a boolean are always JSON.
+        serde_json::to_string(&parts).unwrap_or_default()
+    }
+}
+
+impl Scope {
+    /// Whether jobs of this queue, kind and group are meant; the group is empty for jobs without one.
+    pub fn covers(&self, queue: &str, kind: &str, group: &str) -> bool {
+        let is = |named: &Option<String>, is: &str| named.as_deref().is_none_or(|named| named == is);
+        is(&self.queue, queue)
+            && is(&self.kind, kind)
+            && is(&self.group, group)
+            && !(self.each_group && group.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scope(queue: &str, kind: &str, group: &str, each_group: bool) -> Scope {
+        let named = |name: &str| (!name.is_empty()).then(|| name.to_owned());
+        Scope {
+            queue: named(queue),
+            kind: named(kind),
+            group: named(group),
+            each_group,
+        }
+    }
+
+    #[test]
+    fn a_scope_covers_what_it_names() {
+        for (scope, covers, expected) in [
+            (scope("", "", "", false), ("q", "k", ""), true),
+            (scope("q", "", "", false), ("q", "k", "g"), true),
+            (scope("q", "", "", false), ("p", "k", "g"), false),
+            (scope("", "k", "g", false), ("q", "k", "g"), true),
+            (scope("", "k", "g", false), ("q", "k", ""), false),
+            (scope("", "k", "", true), ("q", "k", "h"), true),
+            (scope("", "k", "", true), ("q", "k", ""), false),
+        ] {
+            let (queue, kind, group) = covers;
+            assert_eq!(scope.covers(queue, kind, group), expected, "{scope:?} {covers:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_name() {
+        let rate = |jobs, period_ms, burst| Effect::Rate {
+            jobs,
+            period_ms,
+            burst,
+        };
+        let pause = |reason: &str| Effect::Pause {
+            reason: reason.to_owned(),
+            until: None,
+        };
+        let share = |weight| Effect::Share { weight, jobs_min: 0 };
+        let aging = |step_ms| Effect::Aging { grace_ms: 0, step_ms };
+        for (scope, effect, says) in [
+            (scope("", "", "", false), pause(""), "reason"),
+            (scope("", "a\nb", "", false), pause("x"), "kind"),
+            (scope("", "", "", true), pause("x"), "each group"),
+            (scope("", "", "g", true), rate(1, 1, 1), "not both"),
+            (scope("", "", "", false), rate(0, 1, 1), "jobs"),
+            (scope("", "", "", false), rate(1, 0, 1), "period_ms"),
+            (scope("", "", "", false), rate(1, 1, 0), "burst"),
+            (scope("", "", "", false), share(1), "one queue, or one group"),
+            (scope("q", "", "g", false), share(1), "one queue, or one group"),
+            (scope("q", "", "", false), share(0), "weight"),
+            (scope("", "k", "", false), aging(1), "name a queue"),
+            (scope("q", "", "", false), aging(0), "step_ms"),
+        ] {
+            let error = Control { scope, effect }.check().unwrap_err().to_string();
+            assert!(error.contains(says), "{error} does not say {says}");
+        }
+    }
+
+    #[test]
+    fn keys_tell_controls_apart() {
+        let pause = |reason: &str, until| Control {
+            scope: scope("q", "", "", false),
+            effect: Effect::Pause {
+                reason: reason.to_owned(),
+                until,
+            },
+        };
+        assert_eq!(pause("a", None).key(), pause("a", Some(Timestamp(5))).key());
+        assert_ne!(pause("a", None).key(), pause("b", None).key());
+    }
+}
