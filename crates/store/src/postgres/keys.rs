@@ -12,7 +12,7 @@ use gristmill_model::{BatchId, JobId, KeyedBatch, OnDuplicate, PackedArray, Posi
 use super::database::Database;
 use super::dependency::Ended;
 use super::failure::{Failure, Result};
-use super::lanes::NEW_LANES;
+use super::lanes::NEWS;
 use super::limits::FORGOTTEN_KEYS_PER_TRANSACTION;
 use super::memory::BatchHead;
 use super::multirange::Multirange;
@@ -20,6 +20,7 @@ use super::submit::Packed;
 use super::transaction::{Durability, Transaction};
 use crate::contents::Content;
 use crate::keys::{KeyPlan, Owner, Wanted, reruns, scope_id};
+use crate::lanes::LaneName;
 use crate::{StoreError, SubmittedJobs};
 
 /// A batch whose jobs have keys, ready to be stored.
@@ -340,10 +341,11 @@ impl Transaction {
 
     async fn lane_and_scope(&self, batch: &KeyedBatch) -> Result<(i64, i32)> {
         // The lane was made when this was submitted, perhaps by another process.
-        let rows = self.query(NEW_LANES, &[&self.memory.lane_id_max()]).await?;
-        self.memory.add_lanes(&rows)?;
+        let version = self.memory.controls().version();
+        let rows = self.query(NEWS, &[&self.memory.lane_id_max(), &version]).await?;
+        self.memory.add_news(&rows)?;
         let lanes = self.memory.lanes();
-        let lane = lanes.find(&batch.batch.queue, &batch.batch.kind);
+        let lane = lanes.find(LaneName::of(&batch.batch));
         let scope = scope_id(&lanes, batch.unique().scope, &batch.batch);
         let scope = scope.and_then(|scope| i32::try_from(scope).ok());
         lane.zip(scope)

@@ -11,6 +11,7 @@ use super::limits::FORGOTTEN_KEYS_PER_TRANSACTION;
 use super::transaction::{Transaction, read_positions};
 use crate::SubmittedJobs;
 use crate::keys::{KeyPlan, Owner, Wanted, reruns, scope_id};
+use crate::lanes::LaneName;
 
 /// The keys of a batch's jobs, and what they belong to.
 #[derive(Debug)]
@@ -67,7 +68,7 @@ impl Transaction<'_> {
 
     fn scope_of(&mut self, batch: &KeyedBatch) -> Result<i64> {
         self.memory
-            .intern_lane(self.connection, &batch.batch.queue, &batch.batch.kind)?;
+            .intern_lane(self.connection, LaneName::of(&batch.batch))?;
         let scope = scope_id(&self.memory.lanes, batch.unique().scope, &batch.batch);
         scope.ok_or_else(|| Failure::Damaged("a kind or queue has no lane".to_owned()))
     }
