@@ -167,19 +167,6 @@ impl Controls {
         // A line feed stands in no name.
         format!("{}\n{}", part(by_queue, &lane.queue), part(by_group, &lane.group)).into()
     }
-
-    /// Whether claims are shared out between queues, and between groups.
-    fn shares_by(&self) -> (bool, bool) {
-        let mut by = (false, false);
-        for index in 0..self.len() {
-            let control = &self.get(index).control;
-            if let Effect::Share { .. } = control.effect {
-                by.0 |= control.scope.queue.is_some();
-                by.1 |= control.scope.group.is_some();
-            }
-        }
-        by
-    }
 }
 
 impl Admission {

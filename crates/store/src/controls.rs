@@ -70,6 +70,8 @@ pub(crate) struct Controls {
     all: Vec<StoredControl>,
     by_scope: HashMap<ScopeKey, Vec<usize>>,
     by_lane: HashMap<i64, Arc<[usize]>>,
+    limits_concurrency: bool,
+    shares_by: (bool, bool),
     /// Jobs that rounding gave each share in this process, over its weight: so a worker that takes one at a time goes
     /// round.
     served: HashMap<Arc<str>, f64>,
@@ -88,11 +90,6 @@ impl Controls {
         self.all.is_empty()
     }
 
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.all.len()
-    }
-
     /// Puts another version in the place of this one.
     pub fn replace(&mut self, version: i64, all: Vec<StoredControl>) {
         let named = |name: &Option<String>| name.as_deref().map(Arc::from);
@@ -104,13 +101,30 @@ impl Controls {
             let key = (named(&scope.queue), named(&scope.kind), named(&scope.group));
             self.by_scope.entry(key).or_default().push(index);
         }
+        self.limits_concurrency = false;
+        self.shares_by = (false, false);
+        for stored in &all {
+            let scope = &stored.control.scope;
+            match stored.control.effect {
+                Effect::Concurrency { .. } => self.limits_concurrency = true,
+                Effect::Share { .. } => {
+                    self.shares_by.0 |= scope.queue.is_some();
+                    self.shares_by.1 |= scope.group.is_some();
+                }
+                _ => {}
+            }
+        }
         self.all = all;
     }
 
     /// Whether slots may become free that somebody waits for.
     pub fn limits_concurrency(&self) -> bool {
-        let limits = |stored: &StoredControl| matches!(stored.control.effect, Effect::Concurrency { .. });
-        self.all.iter().any(limits)
+        self.limits_concurrency
+    }
+
+    /// Whether claims are shared out between queues, and between groups.
+    pub fn shares_by(&self) -> (bool, bool) {
+        self.shares_by
     }
 
     /// Whether any control is for this lane.

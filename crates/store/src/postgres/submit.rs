@@ -8,9 +8,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use gristmill_batching::{Committer, EndReason, Group, Responder};
-use gristmill_model::{
-    BatchId, BatchOptions, JobId, JobState, NewBatch, PackedArray, Positions, Prerequisite, Timestamp,
-};
+use gristmill_model::{BatchId, JobId, JobState, NewBatch, PackedArray, Positions, Prerequisite, Timestamp};
 use tokio::sync::{Mutex, Semaphore};
 
 use super::database::Database;

@@ -69,6 +69,7 @@ impl PostgresStore {
         let (mut ids, mut ended, mut writes) = (Vec::new(), Ended::default(), Writes::default());
         let awaited = awaited(batches.iter());
         for (place, batch) in batches.into_iter().enumerate() {
+            let name = LaneName::of(&batch);
             let row = transaction
                 .query_one(
                     "SELECT nextval('gristmill.batch_id'), gristmill.intern_lane($1, $2, $3, $4)",

@@ -181,7 +181,7 @@ impl Transaction<'_> {
         if lanes.len() <= LANES_SOUGHT_MAX {
             return Ok(lanes);
         }
-        let mut busy = self.rows(
+        let busy = self.rows(
             "WITH RECURSIVE busy (id) AS ( \
              SELECT min(lane_id) FROM slice \
              UNION ALL SELECT (SELECT min(lane_id) FROM slice WHERE lane_id > busy.id) FROM busy WHERE id IS NOT NULL) \
@@ -189,8 +189,6 @@ impl Transaction<'_> {
             [],
             |row| row.get::<_, i64>(0),
         )?;
-        // Both ascend.
-        busy.dedup();
         let is_busy = |lane: &Lane| busy.binary_search(&lane.id).is_ok();
         Ok(lanes.into_iter().filter(is_busy).collect())
     }
@@ -250,11 +248,16 @@ impl Transaction<'_> {
     }
 
     fn put_buckets(&self, admission: &Admission) -> Result<()> {
-        for (key, empty_at_ns) in admission.buckets() {
+        let buckets: Vec<(i64, &str, i64)> = admission
+            .buckets()
+            .map(|(key, empty_at_ns)| (key.0, &*key.1, empty_at_ns))
+            .collect();
+        if !buckets.is_empty() {
             self.execute(
-                "INSERT INTO bucket (control_id, job_group, empty_at_ns) VALUES (?1, ?2, ?3) \
-                 ON CONFLICT (control_id, job_group) DO UPDATE SET empty_at_ns = ?3",
-                params![key.0, key.1, empty_at_ns],
+                "INSERT INTO bucket (control_id, job_group, empty_at_ns) \
+                 SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?1) WHERE true \
+                 ON CONFLICT (control_id, job_group) DO UPDATE SET empty_at_ns = excluded.empty_at_ns",
+                [serde_json::to_string(&buckets)?],
             )?;
         }
         Ok(())

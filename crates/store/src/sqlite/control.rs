@@ -1,5 +1,7 @@
 //! Controls: storing them, and reading what a claim goes by.
 
+use std::sync::Arc;
+
 use gristmill_model::limits::CONTROLS_MAX;
 use gristmill_model::{Control, Effect, Timestamp};
 use rusqlite::{Connection, params};
@@ -102,15 +104,15 @@ impl Transaction<'_> {
             let lane = |(id, jobs)| self.memory.lanes.get(id).cloned().map(|lane| (lane, jobs));
             usage.held = rows.into_iter().filter_map(lane).collect();
         }
-        for key in &needs.buckets {
-            let empty_at_ns = self.row(
-                "SELECT empty_at_ns FROM bucket WHERE control_id = ?1 AND job_group = ?2",
-                params![key.0, key.1],
-                |row| row.get(0),
+        if !needs.buckets.is_empty() {
+            let keys: Vec<(i64, &str)> = needs.buckets.iter().map(|key| (key.0, &*key.1)).collect();
+            let rows = self.rows(
+                "SELECT b.control_id, b.job_group, b.empty_at_ns FROM json_each(?1) k \
+                 CROSS JOIN bucket b ON b.control_id = k.value ->> 0 AND b.job_group = k.value ->> 1",
+                [serde_json::to_string(&keys)?],
+                |row| Ok(((row.get(0)?, row.get::<_, Arc<str>>(1)?), row.get(2)?)),
             )?;
-            usage
-                .buckets
-                .extend(empty_at_ns.map(|empty_at_ns| (key.clone(), empty_at_ns)));
+            usage.buckets = rows.into_iter().collect();
         }
         Ok(usage)
     }

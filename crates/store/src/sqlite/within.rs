@@ -48,6 +48,7 @@ impl SqliteStore {
             memory: &mut memory,
             now: self.clock.now(),
             woke: false,
+            freed: false,
         };
         transaction
             .submit(batches, None)
