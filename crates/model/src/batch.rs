@@ -98,6 +98,9 @@ pub enum InvalidBatch {
     /// Keys, without options that say what they are for.
     #[error("the jobs have keys, and the options do not say how they are meant")]
     KeysUnexpected,
+    /// Keys of jobs that wait for others.
+    #[error("jobs with keys cannot wait for others: leave out one of the two")]
+    KeysAfter,
     /// More or fewer keys than jobs.
     #[error("a batch has one key a job, or null; this one has {keys} keys for {jobs} jobs")]
     KeyCount {

@@ -47,7 +47,8 @@ pub struct Unique {
     pub period_ms: Option<u64>,
 }
 
-/// A batch whose jobs have deduplication keys, each at most one. Of jobs of one batch with the same key, the last one
+/// A batch whose jobs have deduplication keys, each at most one. They cannot wait for others
+/// ([`after`](NewBatch::after)). Of jobs of one batch with the same key, the last one
 /// stays (or the batch is refused, where duplicates are).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyedBatch {
@@ -77,6 +78,9 @@ impl KeyedBatch {
         let mut jobs = self.batch.clone();
         jobs.options.unique = None;
         jobs.check()?;
+        if !self.batch.after.is_empty() {
+            return Err(InvalidBatch::KeysAfter);
+        }
         if self.keys.count() != self.batch.payloads.count() {
             return Err(InvalidBatch::KeyCount {
                 keys: self.keys.count(),
@@ -137,6 +141,13 @@ mod tests {
             ..Unique::default()
         });
         assert_eq!(period.check(), Err(InvalidBatch::KeyPeriod));
+        let mut waiting = keyed(r#"["a","b"]"#);
+        waiting.batch.after = vec![crate::After {
+            prerequisite: crate::dependency::Prerequisite::Batch(crate::BatchId(1)),
+            positions: None,
+            on_failure: crate::OnFailure::Cancel,
+        }];
+        assert_eq!(waiting.check(), Err(InvalidBatch::KeysAfter));
         assert_eq!(period.batch.check(), Err(InvalidBatch::KeysMissing));
     }
 }
