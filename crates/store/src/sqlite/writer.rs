@@ -50,6 +50,10 @@ pub(super) enum Durability {
 }
 
 /// What callers hand to the writer.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "where operations are many, they are single jobs"
+)]
 pub(super) enum Operation {
     /// A single job, to be packed with others.
     Single(NewBatch),
