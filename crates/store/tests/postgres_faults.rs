@@ -214,6 +214,51 @@ async fn terminated_connections_lose_nothing() {
     .await;
 }
 
+/// A worker whose process was stopped in the middle of an operation loses its jobs as others do, and holds nobody up.
+#[tokio::test]
+async fn a_worker_that_is_stuck_in_an_operation_is_rescued() {
+    let server = gristmill_private_postgres::shared();
+    let url = server.create_database().unwrap();
+    let store = open(&url).await;
+    store
+        .submit(vec![NewBatch::new("work", numbers(0..20))], None)
+        .await
+        .unwrap();
+    let (stuck, silent) = (register(&*store).await, register(&*store).await);
+    for worker in [stuck, silent] {
+        let exchanged = store.exchange(worker, Vec::new(), Some(want(10))).await.unwrap();
+        assert_eq!(exchanged.lease.unwrap().slices[0].len(), 10);
+    }
+    // As a stopped process leaves it on the server, without the bound that the store sets on its own connections.
+    let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls)
+        .await
+        .unwrap();
+    let connection = tokio::spawn(connection);
+    client
+        .batch_execute(&format!(
+            "SET application_name = 'gristmill of-a-stopped-process'; BEGIN; \
+             SELECT FROM gristmill.worker WHERE id = {} FOR KEY SHARE; SELECT FROM gristmill.slice FOR UPDATE",
+            stuck.0
+        ))
+        .await
+        .unwrap();
+    let all_are_silent = store.now().plus_ms(60_000);
+    let rescued = store.rescue(all_are_silent, Vec::new()).await.unwrap();
+    assert_eq!(rescued.workers, [silent]);
+    let rescued = loop {
+        let rescued = store.rescue(all_are_silent, Vec::new()).await.unwrap();
+        if !rescued.workers.is_empty() {
+            break rescued;
+        }
+    };
+    assert_eq!((rescued.workers, rescued.jobs), (vec![stuck], 10));
+    connection.await.unwrap().unwrap_err();
+    let worker = register(&*store).await;
+    let exchanged = store.exchange(worker, Vec::new(), Some(want(100))).await.unwrap();
+    let jobs: u32 = exchanged.lease.unwrap().slices.iter().map(LeasedSlice::len).sum();
+    assert_eq!(jobs, 20);
+}
+
 /// Eight workers on four handles: each job is claimed once, and all are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_workers_claim_apart() {

@@ -165,7 +165,8 @@ async fn pause() {
     tokio::time::sleep(Duration::from_millis(20)).await;
 }
 
-async fn fetch(client: &Client, url: &str) -> reqwest::Result<String> {
+/// The text at a URL.
+pub async fn fetch(client: &Client, url: &str) -> reqwest::Result<String> {
     client.get(url).send().await?.error_for_status()?.text().await
 }
 

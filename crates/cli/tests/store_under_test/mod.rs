@@ -26,7 +26,9 @@ impl StoreUnderTest {
         match name {
             "sqlite" => StoreUnderTest::Sqlite,
             "postgres" => {
-                let server = PrivatePostgres::start(&[]).unwrap_or_else(|error| panic!("{error}"));
+                // Shorter than the shortest lease of a test, so that a stopped process holds up nobody's heartbeat for it.
+                let settings = [("idle_in_transaction_session_timeout", "500ms")];
+                let server = PrivatePostgres::start(&settings).unwrap_or_else(|error| panic!("{error}"));
                 let url = server.create_database().unwrap_or_else(|error| panic!("{error}"));
                 StoreUnderTest::Postgres(server, url)
             }
@@ -72,6 +74,18 @@ impl StoreUnderTest {
             Ok(store) => store.rescue(Timestamp(0), Vec::new()).await.is_ok(),
             Err(_) => false,
         }
+    }
+
+    /// What the database's sessions are doing.
+    pub fn sessions(&self) -> String {
+        let Some(server) = self.server() else {
+            return String::new();
+        };
+        let sql = "SELECT pid, application_name, state, wait_event_type, wait_event, clock_timestamp() - state_change, \
+                   pg_blocking_pids(pid), query FROM pg_stat_activity WHERE datname LIKE 'database_%'";
+        server
+            .psql("postgres", sql)
+            .unwrap_or_else(|error| error.to_string())
     }
 
     /// The database's server, where it has one.

@@ -21,6 +21,10 @@ use crate::StoreError;
 /// Seconds without a sign of the server after which a connection is tested, and between the tests.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
+/// How long what was sent may go without the other machine's acknowledgement: it was cut off then. (Without this, the
+/// system goes on to send it for a quarter of an hour.)
+const UNANSWERED_MAX: Duration = Duration::from_secs(20);
+
 /// Where a PostgreSQL database is: a connection URL with the meaning that libpq gives it, TLS included, and with the
 /// password from `PGPASSWORD` or `~/.pgpass` where it tells none. Makes connections, for pools too.
 #[derive(Clone)]
@@ -76,6 +80,9 @@ impl Address {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         config.keepalives_idle(KEEPALIVE).keepalives_interval(KEEPALIVE);
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(UNANSWERED_MAX);
+        }
         let local = config
             .get_hosts()
             .iter()

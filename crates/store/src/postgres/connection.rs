@@ -74,10 +74,8 @@ impl managed::Manager for Manager {
         match self.role {
             Role::Write => connection.become_writer().await?,
             Role::Read => {
-                connection
-                    .client
-                    .batch_execute("SET jit = off; SET application_name = 'gristmill'")
-                    .await?;
+                let settings = format!("SET jit = off; SET application_name = 'gristmill'; {}", bounds());
+                connection.client.batch_execute(&settings).await?;
             }
         }
         Ok(connection)
@@ -106,9 +104,8 @@ impl Connection {
         self.client
             .batch_execute(&format!(
                 "SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; SET plan_cache_mode = force_generic_plan; \
-                 SET default_transaction_isolation = 'read committed'; \
-                 SET idle_in_transaction_session_timeout = {}",
-                limits::IDLE_IN_TRANSACTION.as_millis(),
+                 SET default_transaction_isolation = 'read committed'; {}",
+                bounds(),
             ))
             .await?;
         let row = self
@@ -159,6 +156,17 @@ impl Connection {
         let client = self.client.clone();
         sent(async move { Ok(client.batch_execute(sql).await?) }.boxed())
     }
+}
+
+/// Bounds how long the server waits for this process within a transaction. A shorter one that the server or the database
+/// is set to stays.
+fn bounds() -> String {
+    let limit_ms = limits::IDLE_IN_TRANSACTION.as_millis();
+    format!(
+        "SELECT set_config(name, '{limit_ms}', false) FROM pg_settings \
+         WHERE name IN ('idle_in_transaction_session_timeout', 'tcp_user_timeout') \
+         AND setting::bigint NOT BETWEEN 1 AND {limit_ms}"
+    )
 }
 
 /// Takes an answer in as it comes, whatever else is awaited.

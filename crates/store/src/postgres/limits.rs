@@ -45,8 +45,9 @@ pub(super) const LISTEN_AFTER_LAST_WAIT: Duration = Duration::from_secs(1);
 /// Slices that one transaction expires, so that others do not wait for long.
 pub(super) const EXPIRED_SLICES_PER_TRANSACTION: i64 = 1_000;
 
-/// How long the server waits within a transaction for the next statement. A process that is stopped or cut off there
-/// holds rows that others wait for; after this the server takes them back, and the operation is tried again.
+/// How long the server waits within a transaction for the next statement, or for an answer to be taken. A process that is
+/// stopped or cut off there holds rows that others wait for; after this the server takes them back, and the operation is
+/// tried again.
 pub(super) const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);
 
 /// Deduplication keys that one transaction forgets after their periods, so that others do not wait for long.

@@ -10,7 +10,7 @@ use gristmill_model::{BatchId, JobState, Timestamp, WorkerId};
 use super::dependency::Ended;
 use super::failure::{Failure, Result};
 use super::held::Held;
-use super::limits::EXPIRED_SLICES_PER_TRANSACTION;
+use super::limits::{EXPIRED_SLICES_PER_TRANSACTION, IDLE_IN_TRANSACTION};
 use super::memory::BatchHead;
 use super::transaction::Transaction;
 use crate::ending::{Ending, FailedAttempt};
@@ -95,10 +95,12 @@ impl Transaction {
         let dead: Vec<i64> = dead.iter().map(|worker| worker.0).collect();
         let rows = self
             .query(
-                "SELECT id FROM gristmill.worker WHERE heartbeat_at < $1 OR id = ANY ($2) ORDER BY id FOR UPDATE",
+                "SELECT id FROM gristmill.worker WHERE heartbeat_at < $1 OR id = ANY ($2) ORDER BY id \
+                 FOR UPDATE SKIP LOCKED",
                 &[&silent_before.0, &dead],
             )
             .await?;
+        self.end_stuck_writers(silent_before, &dead, rows.len()).await?;
         for row in &rows {
             let worker = WorkerId(row.try_get(0)?);
             let (all, heads) = self.take_all_from(worker).await?;
@@ -114,6 +116,38 @@ impl Transaction {
         self.forget_workers(&rescued.workers).await?;
         self.settle(ended).await?;
         Ok(rescued)
+    }
+
+    /// A silent worker that is in the middle of an operation is not waited for: others are to be rescued. Where it is
+    /// stuck there (its process was stopped, say), its connection is ended, and the next rescue finds it. The server
+    /// does that by itself, but not while it waits on a local socket for an answer to be taken.
+    async fn end_stuck_writers(&self, silent_before: Timestamp, dead: &[i64], found: usize) -> Result<()> {
+        let row = self
+            .query_opt(
+                "SELECT count(*) FROM gristmill.worker WHERE heartbeat_at < $1 OR id = ANY ($2)",
+                &[&silent_before.0, &dead],
+            )
+            .await?;
+        let silent: i64 = row.map_or(Ok(0), |row| row.try_get(0))?;
+        if silent <= found as i64 {
+            return Ok(());
+        }
+        let ended = self
+            .query(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                 WHERE datname = current_database() AND usename = current_user AND application_name LIKE 'gristmill %' \
+                 AND pid <> pg_backend_pid() AND xact_start IS NOT NULL AND wait_event_type = 'Client' \
+                 AND state_change < clock_timestamp() - make_interval(secs => $1)",
+                &[&IDLE_IN_TRANSACTION.as_secs_f64()],
+            )
+            .await?;
+        if !ended.is_empty() {
+            tracing::warn!(
+                connections = ended.len(),
+                "ended connections that were stuck in an operation"
+            );
+        }
+        Ok(())
     }
 
     fn rescue_held(&mut self, held: &Held, head: &BatchHead, rescued: &mut Rescued) -> Result<()> {
