@@ -21,6 +21,7 @@ mod held;
 mod keys;
 mod lanes;
 mod limits;
+mod lone;
 mod memory;
 mod multirange;
 mod open;

@@ -48,6 +48,52 @@ pub(super) struct Connection {
 pub(super) struct Writer {
     pub id: Arc<str>,
     pub operation: i64,
+    /// The last batch that it stored by a lone submit.
+    pub lone_batch: i64,
+}
+
+/// What a lost COMMIT is looked up by.
+#[derive(Debug, Clone)]
+pub(super) struct Mark {
+    pub writer: Arc<str>,
+    expected: Expected,
+}
+
+/// What the writer's row says of an operation once that is committed.
+#[derive(Debug, Clone, Copy)]
+enum Expected {
+    /// Its number.
+    Number(i64),
+    /// The id, negated, of a batch that came after this one.
+    BatchAfter(i64),
+}
+
+impl Mark {
+    /// Whether the row says that it was committed.
+    pub fn is_committed(&self, operation: i64) -> bool {
+        match self.expected {
+            Expected::Number(number) => operation == number,
+            Expected::BatchAfter(batch) => operation < -batch,
+        }
+    }
+}
+
+impl Writer {
+    /// Of the operation that has begun.
+    pub fn mark(&self) -> Mark {
+        Mark {
+            writer: self.id.clone(),
+            expected: Expected::Number(self.operation),
+        }
+    }
+
+    /// Of a lone submit.
+    pub fn lone_mark(&self) -> Mark {
+        Mark {
+            writer: self.id.clone(),
+            expected: Expected::BatchAfter(self.lone_batch),
+        }
+    }
 }
 
 /// Makes connections.
@@ -119,8 +165,16 @@ impl Connection {
         self.writer = Some(Writer {
             id: row.try_get::<_, &str>(0)?.into(),
             operation: 0,
+            lone_batch: 0,
         });
         Ok(())
+    }
+
+    /// What the server knows it as. Fails for one that is for queries.
+    pub fn writer(&mut self) -> Result<&mut Writer> {
+        self.writer
+            .as_mut()
+            .ok_or_else(|| Failure::Damaged("an operation got a connection for queries".to_owned()))
     }
 
     /// All rows of a prepared query.

@@ -10,19 +10,22 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use gristmill_model::{Clock, Timestamp};
 use tokio::time::Instant;
+use tokio_postgres::Row;
 
 use super::address::SharedAddress;
 use super::clock::DatabaseClock;
-use super::connection::{Manager, Pool, Pooled, Role};
+use super::connection::{Connection, Manager, Mark, Pending, Pool, Pooled, Role};
 use super::failure::{Failure, Remedy, Result};
 use super::limits::{
     CONFLICTS_MAX, READERS_MAX, RECONNECT_WAIT_FIRST, RECONNECT_WAIT_MAX, UNREACHABLE_MAX, WRITERS_MAX,
 };
 use super::memory::Memory;
 use super::snapshot::Snapshot;
-use super::transaction::{Durability, Mark, NotCommitted, Transaction};
+use super::transaction::{Durability, NotCommitted, Transaction};
 use super::wake::{Notifier, Wake};
 use crate::StoreError;
+
+const WAKE: &str = "SELECT gristmill.wake()";
 
 /// A handle's connections, and what it remembers.
 #[derive(Debug)]
@@ -38,24 +41,24 @@ pub(super) struct Database {
 }
 
 /// What an attempt came to.
-enum Attempt<T> {
+pub(super) enum Attempt<T, Unsure = T> {
     Done(T),
     /// Nothing of it was done.
     Failed(Failure),
     /// It was done if that was committed.
-    Unknown(T, Mark, Failure),
+    Unknown(Unsure, Mark, Failure),
 }
 
 /// How long an operation has been trying.
 #[derive(Debug)]
-struct Patience {
+pub(super) struct Patience {
     began: Instant,
     wait: Duration,
     conflicts: u32,
 }
 
 impl Patience {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Patience {
             began: Instant::now(),
             wait: RECONNECT_WAIT_FIRST,
@@ -137,9 +140,7 @@ impl Database {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            if let Err(failure) = patience.after(failure).await {
-                return Err(self.error(failure, &patience));
-            }
+            self.wait_after(failure, &mut patience).await?;
         }
     }
 
@@ -187,15 +188,13 @@ impl Database {
                 Attempt::Done(answer) => return Ok(answer),
                 Attempt::Failed(failure) => failure,
                 Attempt::Unknown(answer, mark, failure) => {
-                    if self.look_up(&mark, failure, &mut patience).await? {
-                        return Ok(answer);
+                    match self.look_up(&mark, failure, &mut patience).await? {
+                        Some(_) => return Ok(answer),
+                        None => continue,
                     }
-                    continue;
                 }
             };
-            if let Err(failure) = patience.after(failure).await {
-                return Err(self.error(failure, &patience));
-            }
+            self.wait_after(failure, &mut patience).await?;
         }
     }
 
@@ -204,7 +203,7 @@ impl Database {
         durability: Durability,
         work: &impl for<'t> Fn(&'t mut Transaction) -> BoxFuture<'t, Result<T>>,
     ) -> Attempt<T> {
-        let connection = match self.get(&self.writers).await {
+        let connection = match self.writer().await {
             Ok(connection) => connection,
             Err(failure) => return Attempt::Failed(failure),
         };
@@ -242,14 +241,14 @@ impl Database {
         }
     }
 
-    /// Whether a transaction was committed whose connection was lost meanwhile. Waits until that is decided: the
-    /// server may still be at it.
-    async fn look_up(
+    /// What the writer's row says of a transaction whose connection was lost; `None` where it was not committed. Waits
+    /// until that is decided: the server may still be at it.
+    pub async fn look_up(
         &self,
         mark: &Mark,
         lost: Failure,
         patience: &mut Patience,
-    ) -> std::result::Result<bool, StoreError> {
+    ) -> std::result::Result<Option<i64>, StoreError> {
         let unknown = |failure: &Failure, patience: &Patience| StoreError::Unknown {
             database: self.address.as_str().to_owned(),
             waited_ms: patience.waited_ms(),
@@ -263,7 +262,11 @@ impl Database {
             }
             failure = match self.look_up_once(mark).await {
                 Ok(committed) => {
-                    tracing::info!(committed, reason, "looked up what became of a lost COMMIT");
+                    tracing::info!(
+                        committed = committed.is_some(),
+                        reason,
+                        "looked up what became of a lost COMMIT"
+                    );
                     return Ok(committed);
                 }
                 // Whatever it is: without an answer nothing is known.
@@ -273,8 +276,8 @@ impl Database {
         }
     }
 
-    async fn look_up_once(&self, mark: &Mark) -> Result<bool> {
-        let connection = self.get(&self.writers).await?;
+    async fn look_up_once(&self, mark: &Mark) -> Result<Option<i64>> {
+        let connection = self.writer().await?;
         // Where the network was cut, the server may wait for the lost connection for hours, with its locks.
         connection
             .rows(
@@ -291,7 +294,22 @@ impl Database {
             .await?;
         // No row: the writer was never heard of by the server that took over.
         let operation: Option<i64> = rows.first().map(|row| row.try_get(0)).transpose()?;
-        Ok(operation == Some(mark.operation))
+        Ok(operation.filter(|operation| mark.is_committed(*operation)))
+    }
+
+    /// Waits before the next attempt; the error where there is none.
+    pub async fn wait_after(
+        &self,
+        failure: Failure,
+        patience: &mut Patience,
+    ) -> std::result::Result<(), StoreError> {
+        let waited = patience.after(failure).await;
+        waited.map_err(|failure| self.error(failure, patience))
+    }
+
+    /// A connection for an operation.
+    pub async fn writer(&self) -> Result<Pooled> {
+        self.get(&self.writers).await
     }
 
     async fn get(&self, pool: &Pool) -> Result<Pooled> {
@@ -315,17 +333,13 @@ impl Database {
     {
         let mut patience = Patience::new();
         loop {
-            let answer = match self.get(&self.writers).await {
+            let answer = match self.writer().await {
                 Ok(connection) => work(connection).await,
                 Err(failure) => Err(failure),
             };
             match answer {
                 Ok(answer) => return Ok(answer),
-                Err(failure) => {
-                    if let Err(failure) = patience.after(failure).await {
-                        return Err(self.error(failure, &patience));
-                    }
-                }
+                Err(failure) => self.wait_after(failure, &mut patience).await?,
             }
         }
     }
@@ -344,9 +358,34 @@ impl Database {
         });
     }
 
+    /// Tells others right behind a commit that was sent over this connection, unless somebody is at it. For
+    /// [`work_came_over`](Database::work_came_over).
+    pub async fn tell_others_over(&self, connection: &Connection) -> Option<Result<Pending<Vec<Row>>>> {
+        match self.notifier.begin_telling() {
+            true => Some(connection.send(WAKE, Vec::new()).await),
+            false => None,
+        }
+    }
+
+    /// As [`work_came`](Database::work_came), after others were told over a connection.
+    pub fn work_came_over(self: &Arc<Self>, connection: Pooled, told: Option<Result<Pending<Vec<Row>>>>) {
+        let Some(told) = told else { return self.work_came() };
+        self.wake.work_came();
+        let database = self.clone();
+        tokio::spawn(async move {
+            let told = match told {
+                Ok(told) => told.await.map(drop),
+                Err(failure) => Err(failure),
+            };
+            drop(connection);
+            database.notifier.told(told.is_ok()).await;
+            database.notifier.run(|| database.wake_others()).await;
+        });
+    }
+
     async fn wake_others(&self) {
-        let woken = match self.get(&self.writers).await {
-            Ok(connection) => connection.rows("SELECT gristmill.wake()", &[]).await.map(drop),
+        let woken = match self.writer().await {
+            Ok(connection) => connection.rows(WAKE, &[]).await.map(drop),
             Err(failure) => Err(failure),
         };
         if let Err(failure) = woken {

@@ -15,6 +15,7 @@ use super::database::Database;
 use super::dependency::{Blocked, Ended, WHOLE, check_prerequisites};
 use super::failure::{Failure, Result};
 use super::limits::{SUBMITS_UNDER_WAY_MAX, TEXT_BYTES_MAX};
+use super::lone::is_lone;
 use super::memory::BatchHead;
 use super::slice::NewSlice;
 use super::transaction::{Durability, Transaction};
@@ -237,16 +238,19 @@ async fn store(
     database: &Arc<Database>,
     units: Vec<Arc<Unit>>,
 ) -> std::result::Result<Vec<Outcome>, StoreError> {
-    if units.is_empty() {
-        return Ok(Vec::new());
-    }
-    let work = units.clone();
-    let stored = database
-        .write(Durability::Promised, move |transaction| {
-            let units = work.clone();
-            async move { transaction.submit(&units).await }.boxed()
-        })
-        .await?;
+    let stored = match lone(&units) {
+        _ if units.is_empty() => Vec::new(),
+        Some(packed) => vec![Ok(vec![database.submit_lone(packed).await?])],
+        None => {
+            let work = units.clone();
+            database
+                .write(Durability::Promised, move |transaction| {
+                    let units = work.clone();
+                    async move { transaction.submit(&units).await }.boxed()
+                })
+                .await?
+        }
+    };
     let mut outcomes = Vec::with_capacity(units.len());
     for (unit, stored) in units.iter().zip(stored) {
         outcomes.push(stored.map(|stored| {
@@ -264,6 +268,17 @@ async fn store(
         }));
     }
     Ok(outcomes)
+}
+
+/// The one batch of all units, where that needs no more than [`Database::submit_lone`].
+fn lone(units: &[Arc<Unit>]) -> Option<&Packed> {
+    match units {
+        [unit] if unit.advance.is_none() => match unit.batches.as_slice() {
+            [packed] if is_lone(&packed.batch) => Some(packed),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 type Stored = std::result::Result<Vec<(BatchId, BatchHead)>, StoreError>;
@@ -394,20 +409,12 @@ impl Writes {
         is_awaited: bool,
     ) -> Result<BatchHead> {
         let batch = &packed.batch;
-        let options = &batch.options;
-        let head = BatchHead {
-            lane_id: packed.lane_id,
-            priority: options.priority,
-            submitted_at: now,
-            run_at: options.run_at.unwrap_or(now),
-            options: options.clone(),
-            job_bytes: mean_bytes(&batch.payloads),
-        };
+        let head = head_of(batch, packed.lane_id, now);
         self.insert_batch(NewBatchRow {
             id,
             run,
             head: &head,
-            options: options_text(options)?,
+            options: options_text(&batch.options)?,
             payloads: &batch.payloads,
         });
         let count = batch.payloads.count();
@@ -425,7 +432,7 @@ impl Writes {
                     run_at: head.run_at,
                     attempt: 1,
                     rescues: 0,
-                    expires_at: options.expires_at,
+                    expires_at: batch.options.expires_at,
                     is_awaited,
                 },
             );
@@ -435,7 +442,7 @@ impl Writes {
                 part: WHOLE,
                 attempt: 1,
                 rescues: 0,
-                expires_at: options.expires_at,
+                expires_at: batch.options.expires_at,
                 positions,
             };
             self.block(&blocked, &edges(batch, earlier));
@@ -453,6 +460,18 @@ impl Writes {
         let ending = Ending::of(JobState::Dead, 0);
         self.insert_report(now, id, &positions, ending);
         Ok(positions)
+    }
+}
+
+/// What will hold for all jobs of a batch that is stored now.
+pub(super) fn head_of(batch: &NewBatch, lane_id: i64, now: Timestamp) -> BatchHead {
+    BatchHead {
+        lane_id,
+        priority: batch.options.priority,
+        submitted_at: now,
+        run_at: batch.options.run_at.unwrap_or(now),
+        options: batch.options.clone(),
+        job_bytes: mean_bytes(&batch.payloads),
     }
 }
 

@@ -10,7 +10,7 @@ use gristmill_model::{BatchId, BatchOptions, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::connection::{Param, Pending, Pooled};
+use super::connection::{Mark, Param, Pending, Pooled, Writer};
 use super::failure::{Failure, Remedy, Result};
 use super::memory::{BatchHead, Memory};
 use super::writes::Writes;
@@ -50,16 +50,10 @@ impl std::fmt::Debug for Opening {
     }
 }
 
-/// What a lost COMMIT is looked up by.
-#[derive(Debug, Clone)]
-pub(super) struct Mark {
-    pub writer: Arc<str>,
-    pub operation: i64,
-}
-
-/// The writer's row may have been taken away for its age.
+/// The writer's row may have been taken away for its age. Where `$3`, COMMIT does not wait for the disk.
 const MARK: &str = "INSERT INTO gristmill.writer (id, operation) VALUES ($1, $2) \
-     ON CONFLICT (id) DO UPDATE SET operation = excluded.operation, at = excluded.at RETURNING operation";
+     ON CONFLICT (id) DO UPDATE SET operation = excluded.operation, at = excluded.at \
+     RETURNING CASE WHEN $3 THEN set_config('synchronous_commit', 'off', true) END";
 
 impl Transaction {
     /// Begins. Nothing is waited for: what fails here shows by the end.
@@ -69,19 +63,16 @@ impl Transaction {
         now: Timestamp,
         durability: Durability,
     ) -> Result<Transaction> {
-        let Some(writer) = &mut connection.writer else {
-            return Err(Failure::Damaged(
-                "an operation got a connection for queries".to_owned(),
-            ));
-        };
+        let writer = connection.writer()?;
         writer.operation += 1;
-        let params: Vec<Param> = vec![Box::new(writer.id.to_string()), Box::new(writer.operation)];
+        let params: Vec<Param> = vec![
+            Box::new(writer.id.to_string()),
+            Box::new(writer.operation),
+            Box::new(durability == Durability::Needless),
+        ];
         connection.prepare_cached(MARK).await?;
         connection.is_amid = true;
-        let begin = connection.send_command(match durability {
-            Durability::Promised => "BEGIN",
-            Durability::Needless => "BEGIN; SET LOCAL synchronous_commit = off",
-        });
+        let begin = connection.send_command("BEGIN");
         let mark = connection.send(MARK, params).await?;
         Ok(Transaction {
             connection,
@@ -175,10 +166,7 @@ impl Transaction {
 
     /// What a lost COMMIT is looked up by.
     pub fn mark(&self) -> Option<Mark> {
-        self.connection.writer.as_ref().map(|writer| Mark {
-            writer: writer.id.clone(),
-            operation: writer.operation,
-        })
+        self.connection.writer.as_ref().map(Writer::mark)
     }
 
     /// Writes what has gathered and commits, in one go. An error that says nothing of the server's decision leaves it

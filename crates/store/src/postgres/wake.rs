@@ -159,6 +159,24 @@ impl Notifier {
         !self.busy.swap(true, Ordering::SeqCst)
     }
 
+    /// Whether the caller tells others itself, of its own work and all that came before. It must [`run`](Notifier::run)
+    /// after that.
+    pub fn begin_telling(&self) -> bool {
+        let begun = !self.busy.swap(true, Ordering::SeqCst);
+        if begun {
+            self.again.store(false, Ordering::SeqCst);
+        }
+        begun
+    }
+
+    /// What became of that.
+    pub async fn told(&self, arrived: bool) {
+        match arrived {
+            true => tokio::time::sleep(NOTIFY_AGAIN_AFTER).await,
+            false => self.again.store(true, Ordering::SeqCst),
+        }
+    }
+
     /// Tells others until nothing new has come.
     pub async fn run<F: Future<Output = ()>>(&self, tell: impl Fn() -> F) {
         loop {

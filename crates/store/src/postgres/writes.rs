@@ -491,7 +491,7 @@ fn rows_of(stats: &BatchStats) -> Hops {
 }
 
 /// The number of a lane is an `integer`: there are at most [`LANES_MAX`](crate::lanes::LANES_MAX).
-fn lane(id: i64) -> i32 {
+pub(super) fn lane(id: i64) -> i32 {
     i32::try_from(id).unwrap_or(i32::MAX)
 }
 
@@ -517,7 +517,7 @@ fn error_text(error: &JobError) -> Result<String> {
 
 /// A pack as a parameter, without a copy of its own.
 #[derive(Debug)]
-struct PackedText(PackedArray);
+pub(super) struct PackedText(pub PackedArray);
 
 impl tokio_postgres::types::ToSql for PackedText {
     fn to_sql(

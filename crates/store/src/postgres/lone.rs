@@ -1,0 +1,141 @@
+//! The commonest submit: one batch, by itself. All that it needs is two rows, so it is one statement, which is a
+//! transaction of its own and takes one trip.
+
+use std::sync::Arc;
+
+use gristmill_model::{BatchId, BatchOptions, NewBatch, Positions};
+
+use super::connection::Param;
+use super::database::{Attempt, Database, Patience};
+use super::failure::{Failure, Remedy};
+use super::memory::BatchHead;
+use super::multirange::Multirange;
+use super::submit::{Packed, head_of};
+use super::writes::{PackedText, lane};
+use crate::StoreError;
+use crate::options::options_text;
+
+/// Stores a batch and its slice. The writer's row gets the batch's id, negated, for its operation: by that a lost answer
+/// is looked up.
+const LONE: &str = "WITH stored AS (INSERT INTO gristmill.batch \
+     (id, submitted_at, run_at, lane_id, count, priority, options, payloads) \
+     VALUES (nextval('gristmill.batch_id'), $2, $3, $4, $5, $6, $7, $8) RETURNING id), \
+     sliced AS (INSERT INTO gristmill.slice \
+     (batch_id, run_at, expires_at, lane_id, attempt, rescues, count, job_bytes, rank, positions) \
+     SELECT id, $3, $9, $4, 1, 0, $5, $10, $11, $12 FROM stored) \
+     INSERT INTO gristmill.writer (id, operation) SELECT $1, -id FROM stored \
+     ON CONFLICT (id) DO UPDATE SET operation = excluded.operation, at = excluded.at RETURNING operation";
+
+/// Whether two rows are all that a batch needs. What a batch may come to need is named here, so that nobody forgets to
+/// ask.
+pub(super) fn is_lone(batch: &NewBatch) -> bool {
+    let NewBatch {
+        kind: _,
+        queue: _,
+        payloads: _,
+        options,
+        rejected,
+        after,
+        tags,
+    } = batch;
+    let BatchOptions {
+        priority: _,
+        run_at: _,
+        expires_at: _,
+        timeout_ms: _,
+        retry: _,
+        unique,
+        // A part of the lane's name.
+        group: _,
+    } = options;
+    rejected.is_empty() && after.is_empty() && tags.is_empty() && unique.is_none()
+}
+
+impl Database {
+    /// Stores one batch that [`is_lone`].
+    pub async fn submit_lone(
+        self: &Arc<Self>,
+        packed: &Packed,
+    ) -> std::result::Result<(BatchId, BatchHead), StoreError> {
+        let head = head_of(&packed.batch, packed.lane_id, self.now());
+        let options = options_text(&packed.batch.options)
+            .map_err(|error| Failure::from(error).at(self.address.as_str()))?;
+        let mut patience = Patience::new();
+        loop {
+            let failure = match self
+                .submit_lone_once(&packed.batch, &head, options.as_deref())
+                .await
+            {
+                Attempt::Done(batch) => return Ok((batch, head)),
+                Attempt::Failed(failure) => failure,
+                Attempt::Unknown((), mark, failure) => {
+                    match self.look_up(&mark, failure, &mut patience).await? {
+                        Some(operation) => return Ok((BatchId(-operation), head)),
+                        None => continue,
+                    }
+                }
+            };
+            self.wait_after(failure, &mut patience).await?;
+        }
+    }
+
+    async fn submit_lone_once(
+        self: &Arc<Self>,
+        batch: &NewBatch,
+        head: &BatchHead,
+        options: Option<&str>,
+    ) -> Attempt<BatchId, ()> {
+        let sent = async {
+            let mut connection = self.writer().await?;
+            let mark = connection.writer()?.lone_mark();
+            let params = params(&mark.writer, batch, head, options);
+            let stored = connection.send(LONE, params).await?;
+            connection.is_amid = true;
+            Ok((connection, mark, stored))
+        };
+        let (mut connection, mark, stored) = match sent.await {
+            Ok(sent) => sent,
+            Err(failure) => return Attempt::Failed(failure),
+        };
+        // Right behind it: before it is committed, others cannot see it.
+        let told = self.tell_others_over(&connection).await;
+        let stored = stored.await.and_then(|rows| match rows.first() {
+            Some(row) => Ok(row.try_get::<_, i64>(0)?),
+            None => Err(Failure::Damaged("a submit gave no row".to_owned())),
+        });
+        let attempt = match stored {
+            Ok(operation) => {
+                connection.is_amid = false;
+                if let Some(writer) = &mut connection.writer {
+                    writer.lone_batch = -operation;
+                }
+                Attempt::Done(BatchId(-operation))
+            }
+            Err(failure) if failure.remedy() == Remedy::Reconnect => Attempt::Unknown((), mark, failure),
+            Err(failure) => {
+                connection.is_amid = false;
+                Attempt::Failed(failure)
+            }
+        };
+        self.work_came_over(connection, told);
+        attempt
+    }
+}
+
+fn params(writer: &str, batch: &NewBatch, head: &BatchHead, options: Option<&str>) -> Vec<Param> {
+    let count = batch.payloads.count();
+    vec![
+        Box::new(writer.to_owned()),
+        Box::new(head.submitted_at.0),
+        Box::new(head.run_at.0),
+        Box::new(lane(head.lane_id)),
+        Box::new(count.cast_signed()),
+        Box::new(head.priority),
+        Box::new(options.map(str::to_owned)),
+        Box::new(PackedText(batch.payloads.clone())),
+        Box::new(batch.options.expires_at.map(|moment| moment.0)),
+        Box::new(head.job_bytes.cast_signed()),
+        Box::new(head.rank()),
+        Box::new(Multirange(Positions::all(count))),
+    ]
+}
