@@ -1,6 +1,7 @@
 """Runs measurements round by round."""
 
 import sys
+import time
 
 from . import machine
 from .plan import OURS
@@ -22,21 +23,36 @@ def chosen(measurements, wanted):
     return [measurement for measurement in measurements if measurement.id in names]
 
 
-def measure(measurement, runs, ours_only):
-    """Runs every contender in turn, round by round; repeats disturbed rounds as long as that is allowed."""
+def measure(measurement, runs, ours_only, others_seconds_max=None, failures=None):
+    """Runs every contender in turn, round by round; repeats disturbed rounds as long as that is allowed. Another
+    contender than ours is not run again once its runs took `others_seconds_max` together; where `failures` is given,
+    one that fails is left out, and what it said is added to them by its name."""
     contenders = {name: run for name, run in measurement.contenders.items() if name == OURS or not ours_only}
     samples = {name: [] for name in contenders}
     clean = dict.fromkeys(contenders, 0)
+    seconds = dict.fromkeys(contenders, 0.0)
+    failed = set()
     measurement.warm_up()
     for _ in range(runs * ATTEMPTS_PER_RUN_MAX):
         for name, run in contenders.items():
-            if clean[name] >= runs:
+            is_slow = name != OURS and others_seconds_max is not None and seconds[name] >= others_seconds_max
+            if clean[name] >= runs or is_slow or name in failed:
                 continue
-            sample = run()
+            began = time.monotonic()
+            try:
+                sample = run()
+            except RuntimeError as error:
+                if name == OURS or failures is None:
+                    raise
+                failed.add(name)
+                failures[name] = str(error)
+                print(f"  {measurement.id:16} {name:36} failed: {error}", file=sys.stderr, flush=True)
+                continue
+            seconds[name] += time.monotonic() - began
             samples[name].append(sample)
             is_clean = sample.others_cores < machine.DISTURBED_CORES
             clean[name] += is_clean
             figures = ", ".join(f"{number(sample.figures[f.key])} {f.unit}" for f in measurement.figures)
             disturbed = "" if is_clean else f"   (disturbed: others used {sample.others_cores:.1f} cores)"
             print(f"  {measurement.id:16} {name:36} {figures}{disturbed}", file=sys.stderr, flush=True)
-    return samples
+    return {name: all_of_it for name, all_of_it in samples.items() if all_of_it}

@@ -34,4 +34,7 @@ class Kept:
             own: {name: [asdict(sample) for sample in all_of_it] for name, all_of_it in contenders.items()}
             for own, contenders in self.samples.items()
         }
-        self.path.write_text(json.dumps({"what": self.what, "samples": texts, "notes": self.notes}, indent=1))
+        # Whole or not at all, also where this program is killed.
+        partial = self.path.with_suffix(".partial")
+        partial.write_text(json.dumps({"what": self.what, "samples": texts, "notes": self.notes}, indent=1))
+        partial.replace(self.path)

@@ -22,6 +22,9 @@ def markdown(rows, notes, version, facts, versions, date, runs):
     lines = [introduction, *table_section(rows)]
     if "deep" in notes:
         lines += ["## Many jobs waiting", "", *notes["deep"], ""]
+    failed = [line for name in sorted(notes) if name.startswith("failed ") for line in notes[name]]
+    if failed:
+        lines += ["## What failed", "", *(f"* {line}" for line in failed), ""]
     lines += [*bounds_section(rows), *spread_section(rows), "## Machine and versions", ""]
     lines += [f"* {name}: {value}" for name, value in [*facts, *versions]]
     lines += ["", "How each contender is run, and where the comparison is unfair, is in [README.md](README.md).", ""]
