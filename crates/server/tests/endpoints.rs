@@ -156,6 +156,19 @@ async fn jobs_wait_for_others() {
             refused.refusal()
         );
     }
+    // Who may not see jobs of a queue may not wait for them either.
+    let other = api.token("other", Role::Submit, &["other"]);
+    let body = json!({"kind": "k", "queue": "other", "payload": 1, "after": [first.to_string()]});
+    let refused = api
+        .send(request(
+            "POST",
+            "/jobs",
+            Some(&other),
+            Some("application/json"),
+            Bytes::from(body.to_string()),
+        ))
+        .await;
+    assert_eq!(refused.status, StatusCode::FORBIDDEN, "{}", refused.refusal());
     work_off(&api).await;
     let shown = api.get("/jobs/2:0").await.json();
     assert_eq!(shown["state"], "dead", "{shown}");

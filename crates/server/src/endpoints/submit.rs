@@ -7,11 +7,14 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use gristmill_model::batch::DEFAULT_QUEUE;
 use gristmill_model::limits::BATCH_BYTES_TARGET;
-use gristmill_model::{After, BatchOptions, KeyedBatch, NewBatch, PackedBuilder, PackedError, Tag, Unique};
+use gristmill_model::{
+    After, BatchOptions, KeyedBatch, NewBatch, PackedBuilder, PackedError, Prerequisite, Tag, Unique,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::check_batch;
 use super::submit_options::{AfterFailureName, RetryOptions, SubmitOptions, check_after, check_names};
 use super::unique::UniqueOptions;
 use crate::app::App;
@@ -355,10 +358,17 @@ pub async fn submit(
             "give `key` with `payload`, or `keys` with `payloads`",
         ));
     }
-    cutter.wait(check_after(
+    let after = check_after(
         request.after.as_deref().unwrap_or_default(),
         request.after_failure.unwrap_or_default(),
-    )?);
+    )?;
+    for after in &after {
+        if let Prerequisite::Batch(batch) = after.prerequisite {
+            // That a batch is not there, the store says.
+            check_batch(&app, &caller, batch).await?;
+        }
+    }
+    cutter.wait(after);
     match (request.payload, request.payloads) {
         (Some(payload), None) => cutter.push(payload.get(), |_| "`payload`".to_owned())?,
         (None, Some(payloads)) => {
