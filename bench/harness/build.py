@@ -58,6 +58,15 @@ class Builds:
             ("rusqlite", _cargo_version(BENCH / "driver/Cargo.lock", "rusqlite")),
         ]
 
+    def driver_versions(self):
+        """The same of what the scheduler's benchmark needs."""
+        return [
+            ("Gristmill", _commit()),
+            ("Rust", _output("rustc", "--version").split()[1]),
+            ("taskmill", _cargo_version(BENCH / "peers/taskmill/Cargo.lock", "taskmill")),
+            ("rusqlite", _cargo_version(BENCH / "driver/Cargo.lock", "rusqlite")),
+        ]
+
     def _make_node(self):
         self.node_folder.mkdir(parents=True, exist_ok=True)
         if self.node.exists():

@@ -26,7 +26,7 @@ const FILL_BATCHES: usize = 50;
 /// Claims of 100 jobs and commits of 50.
 pub async fn measure_exchange(store: &Arc<dyn Store>, order: &Order) -> Result<Value> {
     let jobs = 2 * CLAIMS * CLAIM_JOBS as usize;
-    fill(store, 0, jobs, order.batch_jobs).await?;
+    fill(store, 0, jobs, order.batch_jobs, 1).await?;
     let worker = register(store).await?;
     let (mut claims_ms, mut commits_ms) = (Vec::new(), Vec::new());
     for _ in 0..2 * CLAIMS {
@@ -46,10 +46,17 @@ pub async fn measure_exchange(store: &Arc<dyn Store>, order: &Order) -> Result<V
 
 /// Claims of 100 while few jobs wait, and while `jobs` do.
 pub async fn measure_deep(store: &Arc<dyn Store>, order: &Order) -> Result<Value> {
-    fill(store, 0, order.warm_up_jobs, order.batch_jobs).await?;
+    fill(store, 0, order.warm_up_jobs, order.batch_jobs, 1).await?;
     let shallow_ms = claims(store).await?;
     let began = Instant::now();
-    fill(store, order.warm_up_jobs, order.jobs - order.warm_up_jobs, order.batch_jobs).await?;
+    fill(
+        store,
+        order.warm_up_jobs,
+        order.jobs - order.warm_up_jobs,
+        order.batch_jobs,
+        1,
+    )
+    .await?;
     let seconds = began.elapsed().as_secs_f64();
     let deep_ms = claims(store).await?;
     Ok(json!({
@@ -58,8 +65,8 @@ pub async fn measure_deep(store: &Arc<dyn Store>, order: &Order) -> Result<Value
     }))
 }
 
-/// The median of claims that are given back in the end.
-async fn claims(store: &Arc<dyn Store>) -> Result<f64> {
+/// The median of claims that are given back in the end. Milliseconds.
+pub async fn claims(store: &Arc<dyn Store>) -> Result<f64> {
     let worker = register(store).await?;
     let mut claims_ms = Vec::new();
     // No more than the shallow store has.
@@ -119,7 +126,14 @@ fn reports(lease: &Lease) -> Result<Vec<Report>> {
     Ok(reports)
 }
 
-async fn fill(store: &Arc<dyn Store>, from: usize, jobs: usize, batch_jobs: usize) -> Result<()> {
+/// Submits so many jobs, numbered from `from`, batch by batch with so many priorities in turn.
+pub async fn fill(
+    store: &Arc<dyn Store>,
+    from: usize,
+    jobs: usize,
+    batch_jobs: usize,
+    priorities: usize,
+) -> Result<()> {
     let mut first = from;
     while first < from + jobs {
         let mut batches = Vec::new();
@@ -129,7 +143,9 @@ async fn fill(store: &Arc<dyn Store>, from: usize, jobs: usize, batch_jobs: usiz
             for payload in payloads(first, count) {
                 packed.push_value(&payload)?;
             }
-            batches.push(NewBatch::new("noop", packed.finish()));
+            let mut batch = NewBatch::new("noop", packed.finish());
+            batch.options.priority = i16::try_from(first / batch_jobs % priorities)?;
+            batches.push(batch);
             first += count;
         }
         store.submit(batches, None).await?;
@@ -137,11 +153,13 @@ async fn fill(store: &Arc<dyn Store>, from: usize, jobs: usize, batch_jobs: usiz
     Ok(())
 }
 
-fn milliseconds(began: Instant) -> f64 {
+/// How long ago that was.
+pub fn milliseconds(began: Instant) -> f64 {
     began.elapsed().as_secs_f64() * 1e3
 }
 
-fn median(samples: &[f64]) -> f64 {
+/// The middle one.
+pub fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted[sorted.len() / 2]

@@ -6,18 +6,21 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use gristmill_engine::{Engine, EngineError, EngineSettings, Job, JobError, Kind};
-use gristmill_store::postgres::{PostgresOptions, PostgresStore};
+use gristmill_model::Clock;
 use gristmill_store::Store;
+use gristmill_store::postgres::{PostgresOptions, PostgresStore};
 use gristmill_store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::claims;
 use crate::order::{Order, Payload, payloads, rate};
+use crate::{schedules, scheduler};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-struct Noop;
+/// Jobs that do nothing.
+pub struct Noop;
 
 impl Kind for Noop {
     const NAME: &'static str = "noop";
@@ -27,7 +30,10 @@ impl Kind for Noop {
 
 /// Does what the order says.
 pub async fn measure(order: &Order) -> Result<Value> {
-    let store = open(order).await?;
+    if order.work == "schedules" {
+        return schedules::measure(order).await;
+    }
+    let store = open(order, None).await?;
     let engine = Engine::new(store, EngineSettings::default()).await?;
     let result = match order.work.as_str() {
         "submit_batches" => measure_submit(&engine, order).await?,
@@ -36,15 +42,20 @@ pub async fn measure(order: &Order) -> Result<Value> {
         "latency" => measure_latency(&engine, order).await?,
         "exchange" => claims::measure_exchange(engine.store(), order).await?,
         "deep" => claims::measure_deep(engine.store(), order).await?,
-        other => return Err(format!("no work is called `{other}`").into()),
+        _ => scheduler::measure(&engine, order).await?,
     };
     engine.close().await?;
     Ok(result)
 }
 
-async fn open(order: &Order) -> Result<Arc<dyn Store>> {
+/// Opens the store that an order names, on a clock of its own where one is given.
+pub async fn open(order: &Order, clock: Option<Arc<dyn Clock>>) -> Result<Arc<dyn Store>> {
     if order.store.starts_with("postgres") {
-        let store = PostgresStore::open(&order.store, PostgresOptions::default()).await?;
+        let options = PostgresOptions {
+            clock,
+            ..PostgresOptions::default()
+        };
+        let store = PostgresStore::open(&order.store, options).await?;
         return Ok(Arc::new(store));
     }
     let synchronous = match order.synchronous.as_str() {
@@ -52,14 +63,17 @@ async fn open(order: &Order) -> Result<Arc<dyn Store>> {
         "normal" => Synchronous::Normal,
         other => return Err(format!("no synchronous level is called `{other}`").into()),
     };
-    let options = SqliteOptions {
+    let mut options = SqliteOptions {
         synchronous,
         ..SqliteOptions::default()
     };
+    if let Some(clock) = clock {
+        options.clock = clock;
+    }
     Ok(Arc::new(SqliteStore::open(&order.store, options)?))
 }
 
-async fn submit(engine: &Engine, jobs: &[Payload], batch_jobs: usize) -> Result<()> {
+pub async fn submit(engine: &Engine, jobs: &[Payload], batch_jobs: usize) -> Result<()> {
     for batch in jobs.chunks(batch_jobs) {
         engine.submit_many::<Noop>(batch).await?;
     }
@@ -75,7 +89,7 @@ async fn measure_submit(engine: &Engine, order: &Order) -> Result<Value> {
 }
 
 /// From the worker's start until every outcome is committed and the worker has left.
-async fn drain(engine: &Engine, jobs: usize) -> Result<()> {
+pub async fn drain(engine: &Engine, jobs: usize) -> Result<()> {
     let mut worker = engine.worker();
     worker.handle::<Noop, _, _>(|_job| async { Ok::<_, JobError>(()) });
     let summary = worker.until_empty().run().await?;

@@ -3,8 +3,12 @@
 
 mod bare;
 mod claims;
+mod dependencies;
 mod gristmill;
+mod limits;
 mod order;
+mod schedules;
+mod scheduler;
 
 use std::error::Error;
 

@@ -10,7 +10,8 @@ use serde_json::Value;
 pub struct Order {
     /// `gristmill` or `bare`.
     pub contender: String,
-    /// `submit_batches`, `drain`, `submit_single` or `latency`; for Gristmill `exchange` and `deep` too.
+    /// `submit_batches`, `drain`, `submit_single` or `latency`; for Gristmill `exchange`, `deep` and the works of
+    /// [`scheduler`](crate::scheduler) too.
     pub work: String,
     /// The database file, of which there must be none yet, or the URL of an empty PostgreSQL database.
     pub store: String,
@@ -29,9 +30,30 @@ pub struct Order {
     /// How many callers submit at once.
     #[serde(default)]
     pub callers: usize,
-    /// How many jobs are sent each second.
+    /// How many jobs are sent, or may begin, each second.
     #[serde(default)]
     pub rate_per_second: f64,
+    /// Tags of each job.
+    #[serde(default)]
+    pub tags: usize,
+    /// Jobs of a chain, or of a fan-in without the one that waits.
+    #[serde(default)]
+    pub length: usize,
+    /// How many chains or fan-ins are there at once.
+    #[serde(default)]
+    pub together: usize,
+    /// Attempts of each job.
+    #[serde(default)]
+    pub attempts: usize,
+    /// Groups of jobs.
+    #[serde(default)]
+    pub groups: usize,
+    /// Jobs of a group that may run at once: where that saturates none of them, and where it does all.
+    #[serde(default)]
+    pub limits: Vec<u32>,
+    /// How many seconds of its time are measured.
+    #[serde(default)]
+    pub seconds: u32,
 }
 
 /// A payload of exactly 100 bytes as JSON.

@@ -3,13 +3,15 @@
 //!
 //! Settings follow taskmill's own benchmarks: 100 tasks at once, a poll every 10 ms, no resource monitoring.
 
+mod scheduler;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use taskmill::{
-    Domain, DomainKey, DomainTaskContext, Scheduler, StoreConfig, TaskError, TaskSubmission, TypedExecutor,
+    Domain, DomainKey, DomainTaskContext, Scheduler, SchedulerBuilder, StoreConfig, TaskError, TaskSubmission, TypedExecutor,
     TypedTask,
 };
 use tokio::sync::Notify;
@@ -34,6 +36,18 @@ struct Order {
     callers: usize,
     #[serde(default)]
     rate_per_second: f64,
+    #[serde(default)]
+    tags: usize,
+    #[serde(default)]
+    length: usize,
+    #[serde(default)]
+    together: usize,
+    #[serde(default)]
+    attempts: usize,
+    #[serde(default)]
+    groups: usize,
+    #[serde(default)]
+    limits: Vec<usize>,
 }
 
 struct Bench;
@@ -95,18 +109,21 @@ impl TypedExecutor<Noop> for Executor {
 }
 
 async fn open(order: &Order, executor: Executor) -> Scheduler {
-    let scheduler = Scheduler::builder()
+    let domain = Domain::<Bench>::new().task::<Noop>(executor);
+    build(order, |builder| builder.domain(domain)).await
+}
+
+/// A scheduler with the settings of the benchmark, and others.
+async fn build(order: &Order, set: impl FnOnce(SchedulerBuilder) -> SchedulerBuilder) -> Scheduler {
+    let builder = Scheduler::builder()
         .store_path(&order.store)
         .store_config(StoreConfig {
             max_connections: CONNECTIONS,
             ..StoreConfig::default()
         })
-        .domain(Domain::<Bench>::new().task::<Noop>(executor))
         .max_concurrency(100)
-        .poll_interval(Duration::from_millis(10))
-        .build()
-        .await
-        .expect("the store opens");
+        .poll_interval(Duration::from_millis(10));
+    let scheduler = set(builder).build().await.expect("the store opens");
     set_synchronous(&scheduler, &order.synchronous).await;
     scheduler
 }
@@ -140,7 +157,7 @@ fn jobs(from: usize, count: usize) -> Vec<Noop> {
     (from..from + count).map(noop).collect()
 }
 
-/// Waits until nothing is pending or running.
+/// Waits until so many jobs have begun and nothing is pending or running.
 async fn drained(scheduler: &Scheduler, executor: &Executor, jobs: usize) {
     while executor.begun.load(Ordering::Relaxed) < jobs {
         executor.changed.notified().await;
@@ -289,7 +306,7 @@ async fn main() {
         "drain" => measure_drain(&order).await,
         "submit_single" => measure_single(&order).await,
         "latency" => measure_latency(&order).await,
-        other => panic!("no work is called {other}"),
+        _ => scheduler::measure(&order).await,
     };
     println!("{result}");
     // Its background tasks have nothing left to do and no need to be waited for.

@@ -1,0 +1,121 @@
+//! Jobs that wait for others: chains, and fan-ins.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use gristmill_engine::{After, Engine, Job, JobError, RunningWorker};
+use gristmill_model::NewBatch;
+use serde_json::Value;
+use tokio::sync::Notify;
+
+use crate::gristmill::Noop;
+use crate::order::{Order, Payload, payloads, rate};
+use crate::scheduler::{batch_of, warm_up};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Jobs of one submit, as far as chains and fan-ins are many.
+const SUBMIT_JOBS: usize = 1_000;
+
+/// A worker that counts what it has begun.
+struct Counting {
+    begun: Arc<AtomicUsize>,
+    changed: Arc<Notify>,
+    worker: RunningWorker,
+}
+
+impl Counting {
+    fn start(engine: &Engine) -> Self {
+        let (begun, changed) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+        let mut worker = engine.worker();
+        worker.handle::<Noop, _, _>({
+            let (begun, changed) = (begun.clone(), changed.clone());
+            move |_job: Job<Payload>| {
+                begun.fetch_add(1, Ordering::Relaxed);
+                changed.notify_one();
+                async { Ok::<_, JobError>(()) }
+            }
+        });
+        let worker = worker.start();
+        Counting {
+            begun,
+            changed,
+            worker,
+        }
+    }
+
+    async fn until(&self, jobs: usize) {
+        while self.begun.load(Ordering::Relaxed) < jobs {
+            self.changed.notified().await;
+        }
+    }
+}
+
+/// So many chains of `length` jobs, `together` of them at once: from the first submit to the last commit.
+pub async fn measure_chains(engine: &Engine, order: &Order) -> Result<Value> {
+    measure(engine, order, order.length, |jobs| {
+        let mut chain = Vec::new();
+        for (place, job) in jobs.iter().enumerate() {
+            let mut batch = batch_of(std::slice::from_ref(job))?;
+            batch.after.extend(place.checked_sub(1).map(After::earlier));
+            chain.push(batch);
+        }
+        Ok(chain)
+    })
+    .await
+}
+
+/// So many jobs that wait for `length` others each.
+pub async fn measure_fan_ins(engine: &Engine, order: &Order) -> Result<Value> {
+    measure(engine, order, order.length + 1, |jobs| {
+        let (last, others) = jobs.split_last().ok_or("there are no jobs")?;
+        let mut waiting = batch_of(std::slice::from_ref(last))?;
+        waiting.after.push(After::earlier(0));
+        Ok(vec![batch_of(others)?, waiting])
+    })
+    .await
+}
+
+async fn measure(
+    engine: &Engine,
+    order: &Order,
+    jobs_each: usize,
+    graph: impl Fn(&[Payload]) -> Result<Vec<NewBatch>>,
+) -> Result<Value> {
+    warm_up(engine, order).await?;
+    let rounds = order.jobs / (jobs_each * order.together);
+    let jobs = payloads(0, rounds * jobs_each * order.together);
+    let began = Instant::now();
+    let worker = Counting::start(engine);
+    let mut submitted = 0;
+    for round in jobs.chunks(jobs_each * order.together) {
+        for many in round.chunks(SUBMIT_JOBS / jobs_each * jobs_each) {
+            let mut batches: Vec<NewBatch> = Vec::new();
+            for jobs in many.chunks(jobs_each) {
+                let before = batches.len();
+                batches.extend(graph(jobs)?.into_iter().map(|batch| behind(batch, before)));
+            }
+            engine.submit_batches(batches).await?;
+        }
+        submitted += round.len();
+        worker.until(submitted).await;
+    }
+    let summary = worker.worker.stop().await?;
+    let answer = rate(submitted, began);
+    match summary.completed as usize == submitted {
+        true => Ok(answer),
+        false => Err(format!("{submitted} jobs were to complete: {summary:?}").into()),
+    }
+}
+
+/// A batch of a submit that has so many batches before it.
+fn behind(mut batch: NewBatch, before: usize) -> NewBatch {
+    for after in &mut batch.after {
+        if let gristmill_engine::Prerequisite::Earlier(place) = &mut after.prerequisite {
+            *place += before;
+        }
+    }
+    batch
+}

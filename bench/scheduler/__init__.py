@@ -1,0 +1,1 @@
+"""The benchmark of the scheduler: what is measured, and the report."""
