@@ -1,6 +1,6 @@
 //! Tags: names with values, by which jobs are found again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -77,45 +77,76 @@ impl TagCondition {
     }
 }
 
-/// Checks the tags of a batch of `count` jobs.
+/// Checks the tags of a batch of `count` jobs: one step for each job of each tag, in whatever order they come.
 pub(crate) fn check_tags(tags: &[Tag], count: u32) -> Result<(), InvalidBatch> {
-    let mut named: BTreeMap<&str, Positions> = BTreeMap::new();
+    let mut named: HashMap<&str, Tagged> = HashMap::new();
     let mut for_all = 0;
     let mut by_job: Vec<u32> = Vec::new();
     for tag in tags {
-        let is_text = |text: &str, bytes_max| text.len() <= bytes_max && !text.chars().any(char::is_control);
-        if tag.name.is_empty()
-            || tag.name.contains(['=', '*'])
-            || !is_text(&tag.name, TAG_NAME_BYTES_MAX)
-            || !is_text(&tag.value, TAG_VALUE_BYTES_MAX)
-        {
-            return Err(InvalidBatch::Tag {
-                name: tag.name.chars().take(80).collect(),
-                value: tag.value.chars().take(80).collect(),
-            });
-        }
-        let all = Positions::all(count);
-        let positions = tag.positions.as_ref().unwrap_or(&all);
-        if positions.last().is_none_or(|last| last >= count) {
-            return Err(InvalidBatch::TagPositions(tag.name.clone()));
-        }
+        check_texts(tag)?;
         let before = named.entry(&tag.name).or_default();
-        if !before.intersection(positions).is_empty() {
+        let is_new = match &tag.positions {
+            None => {
+                for_all += 1;
+                before.add_all()
+            }
+            Some(positions) => {
+                if positions.last().is_none_or(|last| last >= count) {
+                    return Err(InvalidBatch::TagPositions(tag.name.clone()));
+                }
+                by_job.resize(count as usize, 0);
+                positions
+                    .iter()
+                    .for_each(|position| by_job[position as usize] += 1);
+                before.add(positions, count)
+            }
+        };
+        if !is_new {
             return Err(InvalidBatch::TagTwice(tag.name.clone()));
-        }
-        *before = before.union(positions);
-        if tag.positions.is_none() {
-            for_all += 1;
-        } else {
-            by_job.resize(count as usize, 0);
-            positions
-                .iter()
-                .for_each(|position| by_job[position as usize] += 1);
         }
     }
     match for_all + by_job.into_iter().max().unwrap_or(0) {
         most if most > TAGS_PER_JOB_MAX => Err(InvalidBatch::TooManyTags(most)),
         _ => Ok(()),
+    }
+}
+
+fn check_texts(tag: &Tag) -> Result<(), InvalidBatch> {
+    let is_text = |text: &str, bytes_max| text.len() <= bytes_max && !text.chars().any(char::is_control);
+    if tag.name.is_empty()
+        || tag.name.contains(['=', '*'])
+        || !is_text(&tag.name, TAG_NAME_BYTES_MAX)
+        || !is_text(&tag.value, TAG_VALUE_BYTES_MAX)
+    {
+        return Err(InvalidBatch::Tag {
+            name: tag.name.chars().take(80).collect(),
+            value: tag.value.chars().take(80).collect(),
+        });
+    }
+    Ok(())
+}
+
+/// Which jobs have a tag of one name.
+#[derive(Default)]
+struct Tagged {
+    all: bool,
+    /// By position; empty before the first.
+    some: Vec<bool>,
+}
+
+impl Tagged {
+    /// Whether none had it before.
+    fn add_all(&mut self) -> bool {
+        !std::mem::replace(&mut self.all, true) && self.some.is_empty()
+    }
+
+    /// Whether none of these had it before.
+    fn add(&mut self, positions: &Positions, count: u32) -> bool {
+        self.some.resize(count as usize, false);
+        !self.all
+            && positions
+                .iter()
+                .all(|position| !std::mem::replace(&mut self.some[position as usize], true))
     }
 }
 
@@ -155,6 +186,9 @@ mod tests {
             vec![tag("a", &"x".repeat(TAG_VALUE_BYTES_MAX + 1), "")],
             vec![tag("a", "1", "3")],
             vec![tag("a", "1", ""), tag("a", "2", "0")],
+            vec![tag("a", "2", "0"), tag("a", "1", "")],
+            vec![tag("a", "1", ""), tag("a", "2", "")],
+            vec![tag("a", "1", "0-1"), tag("b", "1", ""), tag("a", "2", "1-2")],
             many,
         ] {
             assert!(check_tags(&wrong, 3).is_err(), "{wrong:?}");

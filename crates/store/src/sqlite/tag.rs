@@ -14,19 +14,21 @@ use crate::{JobFilter, TagValue};
 impl Transaction<'_> {
     /// Stores the tags of a batch of `count` jobs.
     pub fn insert_tags(&self, batch: BatchId, count: u32, tags: &[Tag]) -> Result<()> {
-        let rows: Vec<(&str, &str, u32, Option<String>)> = tags
-            .iter()
-            .map(|tag| {
-                let jobs = tag.positions.as_ref().map_or(count, Positions::len);
-                let positions = tag.positions.as_ref().map(ToString::to_string);
-                (tag.name.as_str(), tag.value.as_str(), jobs, positions)
-            })
-            .collect();
-        self.execute(
-            "INSERT INTO tag (name, value, batch_id, count, positions) \
-             SELECT value ->> 0, value ->> 1, ?1, value ->> 2, value ->> 3 FROM json_each(?2) ORDER BY 1, 2",
-            params![batch.0, serde_json::to_string(&rows)?],
+        // In the order of the key, as a b-tree likes them.
+        let mut tags: Vec<&Tag> = tags.iter().collect();
+        tags.sort_unstable_by_key(|tag| (&tag.name, &tag.value));
+        let mut insert = self.connection.prepare_cached(
+            "INSERT INTO tag (name, value, batch_id, count, positions) VALUES (?1, ?2, ?3, ?4, ?5)",
         )?;
+        for tag in tags {
+            insert.execute(params![
+                tag.name,
+                tag.value,
+                batch.0,
+                tag.positions.as_ref().map_or(count, Positions::len),
+                tag.positions.as_ref().map(Positions::to_string),
+            ])?;
+        }
         Ok(())
     }
 }
