@@ -29,9 +29,14 @@ impl Default for DurationHistogram {
 impl DurationHistogram {
     /// Counts one duration.
     pub fn record(&mut self, duration_us: u32) {
-        self.counts[bucket(duration_us)] += 1;
-        self.count += 1;
-        self.sum_us += u64::from(duration_us);
+        self.record_times(duration_us, 1);
+    }
+
+    /// Counts one duration `times` times.
+    pub fn record_times(&mut self, duration_us: u32, times: u64) {
+        self.counts[bucket(duration_us)] += times;
+        self.count += times;
+        self.sum_us += u64::from(duration_us) * times;
     }
 
     /// How many were counted.
@@ -168,6 +173,8 @@ mod tests {
         assert_eq!(merged, whole);
         merged.add_buckets("3:2", 5, 30).unwrap();
         assert_eq!((merged.count(), merged.sum_us()), (16, whole.sum_us() + 30));
+        merged.record_times(7, 3);
+        assert_eq!((merged.count(), merged.sum_us()), (19, whole.sum_us() + 51));
         for broken in ["3", "3:", ":1", "9999:1", "3:-1", "x:1"] {
             assert!(merged.add_buckets(broken, 1, 0).is_none(), "{broken}");
         }

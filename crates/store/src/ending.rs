@@ -11,6 +11,11 @@ use gristmill_model::{
 
 use crate::pack::{indexes_of, pack_durations, pack_logs};
 
+/// Whether all that a report says is that jobs completed.
+pub(crate) fn is_simple(report: &Report) -> bool {
+    report.failed.is_empty() && report.released.is_empty() && report.completed.is_some()
+}
+
 /// How positions ended.
 #[derive(Debug, Clone)]
 pub(crate) struct Ending {

@@ -20,7 +20,7 @@ use super::multirange::Multirange;
 use super::slice::NewSlice;
 use super::transaction::Transaction;
 use crate::StoreError;
-use crate::ending::{Ending, Failed};
+use crate::ending::{Ending, Failed, is_simple};
 
 /// Takes the positions `$5` out of the leases `$2` of the batches `$3` on the attempts `$4`, as far as the worker `$1`
 /// holds all of a report's by one row. Says which reports those were, counted from 1, and whether others wait for them.
@@ -33,11 +33,6 @@ const TAKE: &str = "WITH reported AS MATERIALIZED ( \
      WHERE h.lease_id = r.lease_id AND h.batch_id = r.batch_id AND h.attempt = r.attempt AND h.worker_id = $1 \
      AND h.positions @> r.positions AND h.positions <> r.positions RETURNING r.number, h.awaited) \
      SELECT number, awaited FROM gone UNION ALL SELECT number, awaited FROM cut";
-
-/// Whether all that a report says is that jobs completed.
-pub(super) fn is_simple(report: &Report) -> bool {
-    report.failed.is_empty() && report.released.is_empty() && report.completed.is_some()
-}
 
 /// Refuses what PostgreSQL cannot hold.
 pub(super) fn check_texts(report: &Report) -> std::result::Result<(), StoreError> {

@@ -11,7 +11,6 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::claim::{Claimed, Taken, next_run_at};
-use super::commit::is_simple;
 use super::connection::{Param, Pending, drained};
 use super::database::Database;
 use super::dependency::Ended;
@@ -20,6 +19,7 @@ use super::memory::BatchHead;
 use super::multirange::Multirange;
 use super::transaction::{Durability, Transaction, read_head};
 use crate::contents::Content;
+use crate::ending::is_simple;
 use crate::pack::indexes_of;
 use crate::{Exchanged, StoreError, Want};
 
@@ -137,10 +137,7 @@ impl Database {
             true => outline.missing.get(&batch).cloned(),
             false => None,
         };
-        let content = Content {
-            head: Arc::new(head),
-            payloads: Some(PackedArray::from_stored(row.try_get::<_, &str>(9)?)),
-        };
+        let content = Content::new(Arc::new(head), Some(PackedArray::from_stored(row.try_get::<_, &str>(9)?)));
         if only.is_none() {
             self.memory.keep(batch, content.clone());
         }
@@ -150,10 +147,9 @@ impl Database {
 
     fn leased(&self, outline: &Outline, part: &Taken) -> Option<LeasedSlice> {
         let Claimable { content, only } = outline.contents.get(&part.slice.batch)?;
-        let payloads = content.payloads.as_ref()?;
         let payloads = match only {
-            None => payloads.select(&part.positions),
-            Some(only) => payloads.select(&indexes_of(&part.positions, only)),
+            None => content.select(&part.positions)?,
+            Some(only) => content.select(&indexes_of(&part.positions, only))?,
         };
         let kind = self.memory.lanes().get(part.slice.lane_id)?.kind.clone();
         Some(LeasedSlice {

@@ -10,11 +10,15 @@ use super::failure::Result;
 use super::held::Held;
 use super::slice::NewSlice;
 use super::transaction::Transaction;
-use crate::ending::{Ending, Failed, FailedAttempt};
+use crate::ending::{Ending, Failed, FailedAttempt, is_simple};
 
 /// A report's id is its batch's, shifted left by so many bits, and its first position.
 pub(super) const POSITION_BITS: u32 = 14;
 const _: () = assert!(gristmill_model::limits::BATCH_JOBS_MAX <= 1 << POSITION_BITS);
+
+/// Of reports of so few jobs the history reads the durations themselves, which stand in the row before its long columns:
+/// a row less for each small report.
+pub(super) const DURATIONS_READ_MAX: u32 = 16;
 
 /// The id of the report that begins with `first_position`.
 pub(super) fn report_id(batch: BatchId, first_position: u32) -> i64 {
@@ -43,26 +47,16 @@ impl Transaction<'_> {
         report: &Report,
     ) -> Result<Receipt> {
         let reported = report.positions();
-        let mut receipt = Receipt::default();
-        let rows = self.held_under(worker, report.lease, report.batch, report.attempt)?;
-        let mut is_awaited = false;
-        for held in &rows {
-            let accepted = held.positions.intersection(&reported);
-            if accepted.is_empty() {
-                continue;
-            }
-            self.let_go(held, &accepted)?;
-            receipt.accepted = receipt.accepted.union(&accepted);
-            let released = report.released.intersection(&accepted);
-            if !released.is_empty() {
-                self.give_back(held, &released, held.rescues, held.expires_at)?;
-            }
-            is_awaited |= held.is_awaited;
-            if !report.failed.is_empty() {
-                let dead = self.commit_failures(held, &accepted, worker_name, report)?;
-                receipt.dead = receipt.dead.union(&dead);
-            }
-        }
+        let (mut receipt, is_awaited) = match self.let_go_whole(worker, report, &reported)? {
+            Some(is_awaited) => (
+                Receipt {
+                    accepted: reported.clone(),
+                    ..Receipt::default()
+                },
+                is_awaited,
+            ),
+            None => self.commit_parts(worker, worker_name, report, &reported)?,
+        };
         if let Some((positions, ending)) = Ending::completed(report, &receipt.accepted, worker_name)? {
             self.end_jobs(report.batch, &positions, &ending)?;
         }
@@ -78,6 +72,67 @@ impl Transaction<'_> {
         }
         receipt.refused = reported.difference(&receipt.accepted);
         Ok(receipt)
+    }
+
+    /// Takes out of the lease what a report speaks of, where that is one claimed slice and all of it has completed, as it
+    /// is as a rule: by one statement. Whether others wait for jobs of the batch; `None` where it is not so.
+    fn let_go_whole(
+        &mut self,
+        worker: WorkerId,
+        report: &Report,
+        reported: &Positions,
+    ) -> Result<Option<bool>> {
+        if !is_simple(report) {
+            return Ok(None);
+        }
+        let is_awaited = self.row(
+            "DELETE FROM held WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND first_position = ?4 \
+             AND worker_id = ?5 AND positions = ?6 RETURNING EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = ?2)",
+            params![
+                report.lease.0,
+                report.batch.0,
+                report.attempt,
+                reported.first(),
+                worker.0,
+                reported.to_string()
+            ],
+            |row| row.get(0),
+        )?;
+        if is_awaited.is_some() {
+            self.freed();
+        }
+        Ok(is_awaited)
+    }
+
+    /// Takes out of the lease what it still holds of a report, makes claimable again what is given back or to be tried
+    /// again, and stores the failures. Beside the receipt, whether others wait for jobs of the batch.
+    fn commit_parts(
+        &mut self,
+        worker: WorkerId,
+        worker_name: Option<&Arc<str>>,
+        report: &Report,
+        reported: &Positions,
+    ) -> Result<(Receipt, bool)> {
+        let mut receipt = Receipt::default();
+        let mut is_awaited = false;
+        for held in &self.held_under(worker, report.lease, report.batch, report.attempt)? {
+            let accepted = held.positions.intersection(reported);
+            if accepted.is_empty() {
+                continue;
+            }
+            self.let_go(held, &accepted)?;
+            receipt.accepted = receipt.accepted.union(&accepted);
+            let released = report.released.intersection(&accepted);
+            if !released.is_empty() {
+                self.give_back(held, &released, held.rescues, held.expires_at)?;
+            }
+            is_awaited |= held.is_awaited;
+            if !report.failed.is_empty() {
+                let dead = self.commit_failures(held, &accepted, worker_name, report)?;
+                receipt.dead = receipt.dead.union(&dead);
+            }
+        }
+        Ok((receipt, is_awaited))
     }
 
     /// Stores the failed attempts of one claimed slice, makes those claimable that are to be tried again,
@@ -130,7 +185,9 @@ impl Transaction<'_> {
             return Ok(());
         };
         let id = report_id(batch, first);
-        if let Some(durations) = &ending.durations {
+        if let Some(durations) = &ending.durations
+            && positions.len() > DURATIONS_READ_MAX
+        {
             self.execute(
                 "INSERT INTO report_durations (id, sum_us, buckets) VALUES (?1, ?2, ?3)",
                 params![id, durations.sum_us.cast_signed(), durations.buckets],

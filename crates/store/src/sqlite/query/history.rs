@@ -6,7 +6,8 @@ use rusqlite::{Connection, params};
 
 use crate::history::HistoryRows;
 use crate::sqlite::change::read_state;
-use crate::sqlite::commit::POSITION_BITS;
+use super::batches::read_durations;
+use crate::sqlite::commit::{DURATIONS_READ_MAX, POSITION_BITS};
 use crate::sqlite::failure::{Failure, Result};
 use crate::{HistoryFilter, HistoryRow};
 
@@ -14,11 +15,12 @@ use crate::{HistoryFilter, HistoryRow};
 pub(in crate::sqlite) fn history(connection: &Connection, filter: &HistoryFilter) -> Result<Vec<HistoryRow>> {
     // Reports and their durations lie in the order of batches; the order of a CROSS JOIN is kept.
     let sql = format!(
-        "SELECT l.queue, l.kind, r.finished_at / ?5, r.state, sum(r.count), count(*), d.buckets, sum(d.sum_us) \
+        "SELECT l.queue, l.kind, r.finished_at / ?5, r.state, sum(r.count), count(*), d.buckets, sum(d.sum_us), \
+         CASE WHEN r.count <= {DURATIONS_READ_MAX} AND d.id IS NULL THEN r.durations END \
          FROM report r CROSS JOIN batch b ON b.id = r.id >> {POSITION_BITS} JOIN lane l ON l.id = b.lane_id \
          LEFT JOIN report_durations d ON d.id = r.id \
          WHERE r.finished_at >= ?1 AND r.finished_at < ?2 AND (?3 IS NULL OR l.kind = ?3) AND (?4 IS NULL OR l.queue = ?4) \
-         GROUP BY 1, 2, 3, 4, 7"
+         GROUP BY 1, 2, 3, 4, 7, 9"
     );
     let mut statement = connection.prepare_cached(&sql)?;
     let mut rows = statement.query(params![
@@ -34,6 +36,10 @@ pub(in crate::sqlite) fn history(connection: &Connection, filter: &HistoryFilter
         let state = read_state(row, 3)?;
         let entry = history.row(row.get(2)?, &queue, &kind)?;
         entry.add(state, row.get::<_, i64>(4)?.unsigned_abs());
+        for duration_us in read_durations(row, 8)? {
+            let reports = row.get::<_, i64>(5)?.unsigned_abs();
+            entry.durations.record_times(duration_us, reports);
+        }
         if let Some(buckets) = row.get_ref(6)?.as_str_or_null().map_err(rusqlite::Error::from)? {
             let reports = row.get::<_, i64>(5)?.unsigned_abs();
             let sum_us = row.get::<_, i64>(7)?.unsigned_abs();
