@@ -31,7 +31,7 @@ pub use duration_histogram::DurationHistogram;
 pub use error::JobError;
 pub use id::{BatchId, JobId, LeaseId, RunId, WorkerId};
 pub use lease::{Lease, LeasedSlice};
-pub use packed::{PackedArray, PackedBuilder, PackedError};
+pub use packed::{PackedArray, PackedBuilder, PackedError, PackedIndex};
 pub use positions::Positions;
 pub use recurrence::{InvalidRecurrence, Recurrence, RecurrenceRule};
 pub use report::{Completed, FailedJob, JobLog, Receipt, Report};

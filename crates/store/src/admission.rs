@@ -41,8 +41,8 @@ pub(crate) struct Usage {
 pub(crate) trait Line {
     /// What goes wrong.
     type Error;
-    /// The place of the first slice under this cursor that is left.
-    fn head(&mut self, cursor: usize) -> Result<Option<Place>, Self::Error>;
+    /// The place of the first slice under this cursor that is left, of which at most so many jobs will be taken.
+    fn head(&mut self, cursor: usize, jobs_max: u32) -> Result<Option<Place>, Self::Error>;
     /// Takes some of its jobs, at most so many. Returns how many: 0 only where the claim is full.
     fn take(&mut self, cursor: usize, jobs_max: u32) -> Result<u32, Self::Error>;
     /// Jobs that the claim still has room for; 0 where it is full.
@@ -70,6 +70,18 @@ pub(crate) struct Aging {
 }
 
 impl Aging {
+    /// What an effect makes of the aging before it, of a control that names a queue or does not: one of a queue goes
+    /// before one of all.
+    fn then(before: Option<Aging>, effect: &Effect, names_queue: bool) -> Option<Aging> {
+        match effect {
+            Effect::Aging { grace_ms, step_ms } if before.is_none() || names_queue => Some(Aging {
+                grace_ms: grace_ms.cast_signed(),
+                step_ms: step_ms.cast_signed(),
+            }),
+            _ => before,
+        }
+    }
+
     /// The rank that counts, of a slice that could be claimed since `run_at`.
     pub fn rank(&self, rank: i64, run_at: Timestamp, now: Timestamp) -> i64 {
         let waited_ms = now.since_ms(run_at) - self.grace_ms;
@@ -149,6 +161,26 @@ impl Controls {
         needs.buckets.sort_unstable();
         needs.buckets.dedup();
         needs
+    }
+
+    /// How the jobs of each of these lanes age, where nothing but that is said of any of them; `None` where more is.
+    pub fn agings(&mut self, lanes: &[Lane]) -> Option<Vec<Option<Aging>>> {
+        let mut agings = vec![None; lanes.len()];
+        if self.is_empty() {
+            return Some(agings);
+        }
+        for (lane, aging) in lanes.iter().zip(&mut agings) {
+            for index in self.of(lane).iter() {
+                let control = &self.get(*index).control;
+                match control.effect {
+                    Effect::Aging { .. } => {
+                        *aging = Aging::then(*aging, &control.effect, control.scope.queue.is_some());
+                    }
+                    _ => return None,
+                }
+            }
+        }
+        Some(agings)
     }
 
     /// Which gate of a limit a lane goes through.
@@ -268,14 +300,9 @@ impl Admission {
                         .push(self.gate(gates, key, room, Some((rate, empty_at))));
                 }
                 Effect::Share { .. } => {}
-                // One of a queue goes before one of all.
-                Effect::Aging { grace_ms, step_ms } => {
-                    if wanted.aging.is_none() || stored.control.scope.queue.is_some() {
-                        wanted.aging = Some(Aging {
-                            grace_ms: grace_ms.cast_signed(),
-                            step_ms: step_ms.cast_signed(),
-                        });
-                    }
+                effect @ Effect::Aging { .. } => {
+                    let names_queue = stored.control.scope.queue.is_some();
+                    wanted.aging = Aging::then(wanted.aging, effect, names_queue);
                 }
             }
         }
@@ -376,8 +403,9 @@ impl Admission {
         let mut heads: Vec<BinaryHeap<Reverse<(Place, usize)>>> = Vec::new();
         heads.resize_with(self.shares.len(), BinaryHeap::new);
         for (cursor, lane) in cursors.iter().enumerate() {
-            if self.room(*lane) > 0
-                && let Some(place) = line.head(cursor)?
+            let room = self.room(*lane);
+            if room > 0
+                && let Some(place) = line.head(cursor, room)?
             {
                 let share = self.lanes[*lane].share;
                 self.shares[share].is_active = true;
@@ -417,7 +445,10 @@ impl Admission {
             let taken = line.take(cursor, quota.min(room))?;
             self.charge(cursors[cursor], taken);
             quota -= taken.min(quota);
-            if let Some(place) = line.head(cursor)? {
+            let room = self.room(cursors[cursor]);
+            if room > 0
+                && let Some(place) = line.head(cursor, room)?
+            {
                 heads.push(Reverse((place, cursor)));
             }
         }

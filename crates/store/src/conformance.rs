@@ -36,6 +36,12 @@ pub trait Database: Send + Sync {
 
     /// The clock that all handles go by.
     fn clock(&self) -> &ManualClock;
+
+    /// Counts the statements of handles that are opened from now on.
+    fn count_statements(&self);
+
+    /// How many statements operations have sent to the database since.
+    fn statements(&self) -> u64;
 }
 
 /// Makes a `#[tokio::test]` of every check of the suite. The first argument makes a new
@@ -158,6 +164,7 @@ macro_rules! store_conformance {
                 wrong_controls_are_refused,
                 many_groups_are_served,
                 limits_hold_through_everything,
+                limits_cost_few_statements,
             ]
             schedules [
                 due_schedules_fire_once,

@@ -1,9 +1,9 @@
 //! Batches at hand, so that one that is claimed in parts is not read again for each.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use gristmill_model::{BatchId, PackedArray};
+use gristmill_model::{BatchId, PackedArray, PackedIndex, Positions};
 
 /// Bytes of payloads that a store keeps at hand.
 const CONTENT_BYTES_MAX: usize = 16 << 20;
@@ -17,6 +17,8 @@ pub(crate) struct Content<Head> {
     /// What holds for all of its jobs.
     pub head: Arc<Head>,
     pub payloads: Option<PackedArray>,
+    /// Where each payload begins, once some of them were selected.
+    index: Arc<OnceLock<PackedIndex>>,
 }
 
 /// The batches that were submitted or claimed last. Batches never change and their ids are never
@@ -67,11 +69,31 @@ impl<Head> Clone for Content<Head> {
         Content {
             head: self.head.clone(),
             payloads: self.payloads.clone(),
+            index: self.index.clone(),
         }
     }
 }
 
 impl<Head> Content<Head> {
+    pub fn new(head: Arc<Head>, payloads: Option<PackedArray>) -> Self {
+        Content {
+            head,
+            payloads,
+            index: Arc::default(),
+        }
+    }
+
+    /// The payloads of some of its jobs; `None` where they are not at hand. A batch that is claimed in parts is searched
+    /// through once, and not for each part.
+    pub fn select(&self, positions: &Positions) -> Option<PackedArray> {
+        let payloads = self.payloads.as_ref()?;
+        if positions.len() >= payloads.count() {
+            return Some(payloads.clone());
+        }
+        let index = self.index.get_or_init(|| payloads.index());
+        Some(payloads.select_indexed(positions, index))
+    }
+
     fn bytes(&self) -> usize {
         self.payloads
             .as_ref()

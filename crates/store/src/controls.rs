@@ -127,11 +127,6 @@ impl Controls {
         self.shares_by
     }
 
-    /// Whether any control is for this lane.
-    pub fn reaches(&mut self, lane: &Lane) -> bool {
-        !self.is_empty() && !self.of(lane).is_empty()
-    }
-
     /// The controls of a lane, by their places.
     pub fn of(&mut self, lane: &Lane) -> Arc<[usize]> {
         if let Some(known) = self.by_lane.get(&lane.id) {

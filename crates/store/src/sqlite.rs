@@ -15,6 +15,7 @@ mod hand_over;
 mod held;
 mod hops;
 mod keys;
+mod lane_cursor;
 mod lanes;
 mod limits;
 mod merge;

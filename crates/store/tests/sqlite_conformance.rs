@@ -1,6 +1,7 @@
 //! The SQLite store passes the suite that every store passes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use gristmill_model::{ManualClock, Timestamp};
@@ -10,6 +11,7 @@ use gristmill_store::{SqliteOptions, SqliteStore, Store, Synchronous};
 struct TemporarySqlite {
     folder: tempfile::TempDir,
     clock: Arc<ManualClock>,
+    statements: Arc<AtomicU64>,
 }
 
 impl TemporarySqlite {
@@ -17,6 +19,7 @@ impl TemporarySqlite {
         TemporarySqlite {
             folder: tempfile::tempdir().unwrap(),
             clock: Arc::new(ManualClock::new(Timestamp(1_000_000))),
+            statements: Arc::default(),
         }
     }
 }
@@ -27,11 +30,18 @@ impl Database for TemporarySqlite {
         let mut options = SqliteOptions::new(self.clock.clone(), 7);
         // No check cuts the power.
         options.synchronous = Synchronous::Normal;
+        options.statements = Some(self.statements.clone());
         Arc::new(SqliteStore::open(self.folder.path().join("test.db"), options).unwrap())
     }
 
     fn clock(&self) -> &ManualClock {
         &self.clock
+    }
+
+    fn count_statements(&self) {}
+
+    fn statements(&self) -> u64 {
+        self.statements.load(Ordering::Relaxed)
     }
 }
 

@@ -544,3 +544,50 @@ pub async fn limits_hold_through_everything(database: &dyn Database) {
         }
     }
 }
+
+/// A limit does not turn a claim into a query a group or a job: what a claim sends grows with what it takes, and one that
+/// finds every group full, or its tokens spent, sends as little as if there were one.
+pub async fn limits_cost_few_statements(database: &dyn Database) {
+    const GROUPS: u32 = 200;
+    const STATEMENTS_MAX: u64 = 20;
+    const STATEMENTS_A_SLICE_MAX: u64 = 6;
+    database.count_statements();
+    let store = database.open().await;
+    let news = (0..GROUPS).map(|group| of(&format!("group {group}"), 50));
+    store.submit(news.collect(), None).await.unwrap();
+    let worker = worker(&*store).await;
+    let cost = async || {
+        let before = database.statements();
+        let claimed = exchange(&*store, worker, Vec::new(), Some(want(1_000))).await;
+        (total(&claimed.lease), claimed, database.statements() - before)
+    };
+    for control in [
+        limit(of_each_group(KIND), 1),
+        rate(of_each_group(KIND), 1, 3_600_000, 1),
+        limit(of_kind(KIND), 2 * GROUPS),
+        pause(of_kind(KIND), "deploy", None),
+    ] {
+        put(&*store, std::slice::from_ref(&control)).await;
+        // Of the first two, each group has one.
+        let (taken, _, statements) = cost().await;
+        let expected = match control.effect {
+            Effect::Rate { .. } | Effect::Concurrency { jobs_max: 1 } => GROUPS,
+            _ => 0,
+        };
+        assert_eq!(taken, expected, "{control:?}");
+        let most = STATEMENTS_MAX + u64::from(taken) * STATEMENTS_A_SLICE_MAX;
+        assert!(statements > 0 && statements <= most, "{statements} for {control:?}");
+        let (taken, claimed, statements) = cost().await;
+        assert_eq!(taken, 0, "{control:?}");
+        assert!(
+            statements > 0 && statements <= STATEMENTS_MAX,
+            "{statements} for nothing, with {control:?}"
+        );
+        let is_rate = matches!(control.effect, Effect::Rate { .. });
+        assert_eq!(claimed.next_run_at.is_some(), is_rate, "{control:?}");
+        if matches!(control.effect, Effect::Concurrency { jobs_max: 1 }) {
+            assert!(claimed.limited);
+            assert_eq!(lift(&*store, "concurrency").await, 1);
+        }
+    }
+}

@@ -102,7 +102,7 @@ struct Candidates {
 impl Line for Candidates {
     type Error = Infallible;
 
-    fn head(&mut self, lane: usize) -> std::result::Result<Option<Place>, Infallible> {
+    fn head(&mut self, lane: usize, _jobs_max: u32) -> std::result::Result<Option<Place>, Infallible> {
         Ok(self.lanes[lane].front().map(|candidate| candidate.place))
     }
 

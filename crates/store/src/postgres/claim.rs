@@ -5,10 +5,10 @@
 //! lanes, rank by rank, and seeks past everything that is not due. What others are claiming at this moment is skipped;
 //! only what is taken is locked, so that nobody waits and nobody finds less than there is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX, LEASE_SLICES_MAX};
-use gristmill_model::{BatchId, Positions, Timestamp, WorkerId};
+use gristmill_model::{Positions, Timestamp, WorkerId};
 use tokio_postgres::Row;
 
 use super::connection::{Param, Pending};
@@ -18,6 +18,7 @@ use super::lanes::NEWS;
 use super::slice::Slice;
 use super::transaction::Transaction;
 use crate::Want;
+use crate::admission::{Aging, Place};
 use crate::lanes::Lane;
 
 /// Slices that a claim looks at at least.
@@ -58,6 +59,26 @@ const LOOK: &str = heads!(
      WHERE l.jobs_before < $3 AND l.bytes_before < $4"
 );
 
+/// The same of lanes whose jobs age after `$7` milliseconds, a rank each `$8`: in the order of the ranks that count.
+const LOOK_AGING: &str = heads!(
+    ", line AS MATERIALIZED ( \
+     SELECT s.*, coalesce(sum(s.count) OVER before, 0) AS jobs_before, \
+     coalesce(sum(s.count::bigint * s.job_bytes) OVER before, 0)::bigint AS bytes_before FROM ( \
+     SELECT s.*, h.rank::bigint - CASE WHEN l.step IS NULL THEN 0 ELSE greatest($2 - s.run_at - l.grace, 0) / l.step END \
+     AS counting FROM head h JOIN unnest($1::integer[], $7::bigint[], $8::bigint[]) l (id, grace, step) ON l.id = h.lane_id \
+     CROSS JOIN LATERAL ( \
+     SELECT s.run_at, s.batch_id, s.id, lower(s.positions) AS first, s.count, s.job_bytes FROM gristmill.slice s \
+     WHERE s.lane_id = h.lane_id AND s.rank = h.rank AND s.run_at <= $2 AND (s.expires_at IS NULL OR s.expires_at > $2) \
+     AND s.id <> ALL ($6::bigint[]) \
+     ORDER BY s.run_at, s.batch_id, lower(s.positions) LIMIT $5) s \
+     WHERE h.rank IS NOT NULL ORDER BY counting, s.run_at, s.batch_id, s.first LIMIT $5) s \
+     WINDOW before AS (ORDER BY s.counting, s.run_at, s.batch_id, s.first ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) \
+     SELECT l.id, t.batch_id, t.id, t.lane_id, t.rank, t.run_at, t.expires_at, t.attempt, t.rescues, t.job_bytes, t.positions, \
+     t.awaited, (SELECT count(*) FROM line) FROM line l LEFT JOIN LATERAL (SELECT * FROM gristmill.slice s WHERE s.batch_id = l.batch_id AND s.id = l.id \
+     FOR UPDATE SKIP LOCKED) t ON true \
+     WHERE l.jobs_before < $3 AND l.bytes_before < $4"
+);
+
 /// When the next slice of the lanes `$1` is due after `$2`.
 const NEXT: &str = heads!(
     "SELECT min(s.run_at) FROM head h CROSS JOIN LATERAL (SELECT s.run_at FROM gristmill.slice s \
@@ -65,9 +86,14 @@ const NEXT: &str = heads!(
      WHERE h.rank IS NOT NULL"
 );
 
+/// How the jobs of lanes age; `None` where other controls are for one of them.
+type Agings = Option<Vec<Option<Aging>>>;
+
 /// A look into the lanes.
 pub(super) struct Look<Rows> {
     lanes: Vec<Lane>,
+    /// How the jobs of each of them age, as far as the controls were known.
+    agings: Agings,
     news: Rows,
     /// Nothing, where controls are for one of the lanes.
     rows: Option<Rows>,
@@ -79,6 +105,7 @@ impl Look<Pending<Vec<Row>>> {
     pub async fn arrive(self) -> Result<Look<Vec<Row>>> {
         Ok(Look {
             lanes: self.lanes,
+            agings: self.agings,
             news: self.news.await?,
             rows: match self.rows {
                 Some(rows) => Some(rows.await?),
@@ -114,8 +141,11 @@ struct Claim {
     jobs: u32,
     bytes: u64,
     /// By place in line.
-    found: BTreeMap<(i32, Timestamp, BatchId, u32, i64), Slice>,
+    found: BTreeMap<(Place, i64), Slice>,
     seen: Vec<i64>,
+    /// Those lanes whose jobs age.
+    agings: HashMap<i64, Aging>,
+    now: Timestamp,
 }
 
 impl Transaction {
@@ -130,15 +160,20 @@ impl Transaction {
         let params: Vec<Param> = vec![Box::new(self.memory.lane_id_max()), Box::new(version)];
         let news = self.send(NEWS, params).await?;
         let slices_max = self.memory.slices_for(jobs_max).max(LOOK_SLICES_MIN);
-        let rows = match self.is_controlled(&lanes) {
-            true => None,
-            false => Some(
-                self.look(&lanes, jobs_max, LEASE_BYTES_TARGET as u64, slices_max, &[])
-                    .await?,
-            ),
+        let agings = self.memory.controls().agings(&lanes);
+        let rows = match &agings {
+            None => None,
+            Some(agings) => {
+                let bytes = LEASE_BYTES_TARGET as u64;
+                Some(
+                    self.look(&lanes, agings, jobs_max, bytes, slices_max, &[])
+                        .await?,
+                )
+            }
         };
         Ok(Some(Look {
             lanes,
+            agings,
             rows,
             news,
             slices_max,
@@ -148,12 +183,13 @@ impl Transaction {
     async fn look(
         &self,
         lanes: &[Lane],
+        agings: &[Option<Aging>],
         jobs: u32,
         bytes: u64,
         slices_max: u32,
         seen: &[i64],
     ) -> Result<Pending<Vec<Row>>> {
-        let params: Vec<Param> = vec![
+        let mut params: Vec<Param> = vec![
             Box::new(lane_ids(lanes)),
             Box::new(self.now.0),
             Box::new(i64::from(jobs)),
@@ -161,7 +197,13 @@ impl Transaction {
             Box::new(i64::from(slices_max)),
             Box::new(seen.to_vec()),
         ];
-        self.send(LOOK, params).await
+        if agings.iter().all(Option::is_none) {
+            return self.send(LOOK, params).await;
+        }
+        let parts = |part: fn(Aging) -> i64| agings.iter().map(|aging| aging.map(part)).collect::<Vec<_>>();
+        params.push(Box::new(parts(|aging| aging.grace_ms)));
+        params.push(Box::new(parts(|aging| aging.step_ms)));
+        self.send(LOOK_AGING, params).await
     }
 
     /// Takes due slices, in the order of claims, until there are enough. They are put under the lease with COMMIT.
@@ -174,6 +216,7 @@ impl Transaction {
     ) -> Result<Claimed> {
         let Look {
             mut lanes,
+            agings: looked,
             news,
             rows,
             mut slices_max,
@@ -186,18 +229,13 @@ impl Transaction {
         if let Some(version) = news.control_version {
             self.read_controls(version).await?;
         }
-        if self.is_controlled(&lanes) {
+        let agings = self.memory.controls().agings(&lanes);
+        let Some(agings) = agings else {
             return self.claim_admitted(worker, lease, want, lanes).await;
-        }
-        // The last of the controls was lifted meanwhile: all lanes are looked at, as if they were new.
-        let is_stale = rows.is_none() || lanes.len() > known;
-        let mut claim = Claim {
-            jobs_max: want.jobs_max.min(LEASE_JOBS_MAX),
-            jobs: 0,
-            bytes: 0,
-            found: BTreeMap::new(),
-            seen: Vec::new(),
         };
+        // The controls have changed meanwhile: all lanes are looked at, as if they were new.
+        let is_stale = looked.as_ref() != Some(&agings) || lanes.len() > known;
+        let mut claim = Claim::new(want, &lanes, &agings, self.now);
         // The jobs of new lanes may come before those that were found.
         let mut exhausted = match rows {
             Some(rows) if !is_stale => claim.add(&rows, slices_max)?,
@@ -209,7 +247,9 @@ impl Transaction {
                 claim.jobs_max - claim.jobs,
                 LEASE_BYTES_TARGET as u64 - claim.bytes,
             );
-            let rows = self.look(&lanes, jobs, bytes, slices_max, &claim.seen).await?;
+            let rows = self
+                .look(&lanes, &agings, jobs, bytes, slices_max, &claim.seen)
+                .await?;
             exhausted = claim.add(&rows.await?, slices_max)?;
         }
         let next_run_at = match claim.has_room() && !lanes.is_empty() {
@@ -237,12 +277,6 @@ impl Transaction {
             self.writes.hold(&part.held(worker, lease), part.slice.lane_id);
         }
     }
-
-    /// Whether a control is for one of these lanes.
-    fn is_controlled(&self, lanes: &[Lane]) -> bool {
-        let mut controls = self.memory.controls();
-        !controls.is_empty() && lanes.iter().any(|lane| controls.reaches(lane))
-    }
 }
 
 pub(super) fn lane_ids(lanes: &[Lane]) -> Vec<i32> {
@@ -253,6 +287,21 @@ pub(super) fn lane_ids(lanes: &[Lane]) -> Vec<i32> {
 }
 
 impl Claim {
+    fn new(want: &Want, lanes: &[Lane], agings: &[Option<Aging>], now: Timestamp) -> Self {
+        let agings = lanes.iter().zip(agings);
+        Claim {
+            jobs_max: want.jobs_max.min(LEASE_JOBS_MAX),
+            jobs: 0,
+            bytes: 0,
+            found: BTreeMap::new(),
+            seen: Vec::new(),
+            agings: agings
+                .filter_map(|(lane, aging)| aging.map(|aging| (lane.id, aging)))
+                .collect(),
+            now,
+        }
+    }
+
     fn has_room(&self) -> bool {
         self.jobs < self.jobs_max
             && self.bytes < LEASE_BYTES_TARGET as u64
@@ -272,8 +321,13 @@ impl Claim {
             let first = slice.positions.first().unwrap_or(0);
             self.jobs += slice.positions.len();
             self.bytes += u64::from(slice.positions.len()) * u64::from(slice.job_bytes);
-            self.found
-                .insert((slice.rank, slice.run_at, slice.batch, first, slice.id), slice);
+            let rank = i64::from(slice.rank);
+            let rank = match self.agings.get(&slice.lane_id) {
+                Some(aging) => aging.rank(rank, slice.run_at, self.now),
+                None => rank,
+            };
+            let place = (rank, slice.run_at, slice.batch, first);
+            self.found.insert((place, slice.id), slice);
         }
         Ok(looked_at == rows.len() as i64 && looked_at < i64::from(slices_max))
     }

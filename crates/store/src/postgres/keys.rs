@@ -65,10 +65,7 @@ impl Database {
         let mut answers = Vec::with_capacity(submitted.len());
         for (answer, stored) in submitted {
             if let Some((id, head, payloads)) = stored {
-                let content = Content {
-                    head: Arc::new(head),
-                    payloads: Some(payloads),
-                };
+                let content = Content::new(Arc::new(head), Some(payloads));
                 self.memory.keep(id, content);
             }
             answers.push(answer);

@@ -257,10 +257,7 @@ async fn store(
             let batches = unit.batches.iter().zip(stored);
             batches
                 .map(|(packed, (id, head))| {
-                    let content = Content {
-                        head: Arc::new(head),
-                        payloads: Some(packed.batch.payloads.clone()),
-                    };
+                    let content = Content::new(Arc::new(head), Some(packed.batch.payloads.clone()));
                     database.memory.keep(id, content);
                     id
                 })

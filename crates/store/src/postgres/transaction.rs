@@ -133,10 +133,7 @@ impl Transaction {
             let head = Arc::new(head);
             self.memory.keep(
                 batch,
-                Content {
-                    head: head.clone(),
-                    payloads: None,
-                },
+                Content::new(head.clone(), None),
             );
             heads.insert(batch, head);
         }

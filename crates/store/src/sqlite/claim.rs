@@ -2,131 +2,36 @@
 //!
 //! The slices of a lane lie in the order of claims: by rank (the priority, negated), the moment from
 //! which they can be claimed, and batch. Within a rank, those that are due come first. So a claim
-//! reads the heads of the wanted lanes, rank by rank, and seeks past everything that is not due: a
+//! reads the heads of the wanted lanes, rank by rank ([`LaneCursor`]), and seeks past everything that is not due: a
 //! million delayed jobs of a high priority cost it one seek.
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
 
 use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX, LEASE_SLICES_MAX};
 use gristmill_model::{Lease, LeaseId, LeasedSlice, Timestamp, WorkerId};
 use rusqlite::params;
 
 use super::failure::{Failure, Result};
+use super::lane_cursor::LaneCursor;
 use super::slice::Slice;
 use super::transaction::Transaction;
 use crate::Want;
-use crate::admission::{Admission, Aging, Line, Outlook, Place, Usage};
+use crate::admission::{Admission, Line, Outlook, Place, Usage};
 use crate::lanes::Lane;
-
-/// Rows that the first look into a lane reads; each further look reads twice as many.
-const LOOK_ROWS_FIRST: u32 = 4;
 
 /// Wanted lanes above which a claim first finds out which lanes have slices at all, by one seek each of those.
 const LANES_SOUGHT_MAX: usize = 16;
 
-/// Where a claim stands in one lane, or in one rank of it.
-#[derive(Debug)]
-struct LaneCursor {
-    lane: Lane,
-    /// Where jobs age, each rank has a cursor of its own.
-    aging: Option<Aging>,
-    /// The ranks that have been begun.
-    rank: Option<i64>,
-    /// The last slice that was read of `rank`.
-    last: (i64, i64, i64),
-    buffer: VecDeque<Slice>,
-    look_rows: u32,
-    exhausted: bool,
-}
-
-impl LaneCursor {
-    const BEFORE_ALL: (i64, i64, i64) = (i64::MIN, i64::MIN, i64::MIN);
-
-    fn new(lane: Lane) -> Self {
-        LaneCursor {
-            lane,
-            aging: None,
-            rank: None,
-            last: Self::BEFORE_ALL,
-            buffer: VecDeque::new(),
-            look_rows: LOOK_ROWS_FIRST,
-            exhausted: false,
-        }
-    }
-
-    /// Sees to it that the next due slice of the lane is in the buffer, if there is one.
-    fn look(&mut self, transaction: &Transaction<'_>, jobs_wanted: u32) -> Result<()> {
-        while self.buffer.is_empty() && !self.exhausted {
-            if let Some(rank) = self.rank
-                && self.read_due(transaction, rank, jobs_wanted)?
-            {
-                return Ok(());
-            }
-            self.rank = match self.aging {
-                Some(_) => None,
-                None => next_rank(transaction, &self.lane, self.rank)?,
-            };
-            self.last = Self::BEFORE_ALL;
-            self.exhausted = self.rank.is_none();
-        }
-        Ok(())
-    }
-
-    /// The place of the first slice in the buffer.
-    fn place(&self, now: Timestamp) -> Option<Place> {
-        let head = self.buffer.front()?;
-        let rank = match self.aging {
-            Some(aging) => aging.rank(head.rank, head.run_at, now),
-            None => head.rank,
-        };
-        Some((rank, head.run_at, head.batch, head.first_position))
-    }
-
-    /// Reads due slices of one rank. Whether there were any.
-    fn read_due(&mut self, transaction: &Transaction<'_>, rank: i64, jobs_wanted: u32) -> Result<bool> {
-        let mut statement = transaction.connection.prepare_cached(
-            "SELECT lane_id, rank, run_at, batch_id, first_position, attempt, rescues, expires_at, positions FROM slice \
-             WHERE lane_id = ?1 AND rank = ?2 AND run_at <= ?3 \
-             AND (run_at, batch_id, first_position) > (?4, ?5, ?6) \
-             AND (expires_at IS NULL OR expires_at > ?3) \
-             ORDER BY run_at, batch_id, first_position LIMIT ?7",
-        )?;
-        let (run_at, batch, first_position) = self.last;
-        let mut rows = statement.query(params![
-            self.lane.id,
-            rank,
-            transaction.now.0,
-            run_at,
-            batch,
-            first_position,
-            self.look_rows
-        ])?;
-        let mut jobs = 0;
-        while jobs < jobs_wanted
-            && let Some(row) = rows.next()?
-        {
-            let slice = Slice::read(row)?;
-            jobs += slice.positions.len();
-            self.last = (slice.run_at.0, slice.batch.0, i64::from(slice.first_position));
-            self.buffer.push_back(slice);
-        }
-        self.look_rows = (self.look_rows * 2).min(LEASE_SLICES_MAX);
-        Ok(!self.buffer.is_empty())
-    }
-}
-
-/// The next rank of a lane after `previous`: found by one seek, however many slices lie between.
-pub(super) fn next_rank(
-    transaction: &Transaction<'_>,
-    lane: &Lane,
-    previous: Option<i64>,
-) -> Result<Option<i64>> {
-    transaction.row(
-        "SELECT rank FROM slice WHERE lane_id = ?1 AND rank > ?2 ORDER BY rank LIMIT 1",
-        params![lane.id, previous.unwrap_or(i64::MIN)],
-        |row| row.get(0),
-    )
-}
+/// The first moments of the lanes `?1`: of all their slices, and of those that are not due at `?2`. A few seeks for each
+/// of their ranks.
+const FIRST: &str = "WITH RECURSIVE head (lane_id, rank) AS ( \
+     SELECT value, (SELECT rank FROM slice WHERE lane_id = value ORDER BY rank LIMIT 1) FROM json_each(?1) \
+     UNION ALL SELECT h.lane_id, (SELECT rank FROM slice WHERE lane_id = h.lane_id AND rank > h.rank ORDER BY rank LIMIT 1) \
+     FROM head h WHERE h.rank IS NOT NULL) \
+     SELECT h.lane_id, \
+     min((SELECT run_at FROM slice WHERE lane_id = h.lane_id AND rank = h.rank ORDER BY run_at LIMIT 1)), \
+     min((SELECT run_at FROM slice WHERE lane_id = h.lane_id AND rank = h.rank AND run_at > ?2 ORDER BY run_at LIMIT 1)) \
+     FROM head h WHERE h.rank IS NOT NULL GROUP BY h.lane_id";
 
 /// What a claim found.
 #[derive(Debug, Default)]
@@ -145,9 +50,9 @@ impl Transaction<'_> {
             return Ok(Claimed::default());
         }
         let lanes = self.memory.wanted_lanes(self.connection, want)?;
-        let lanes = self.with_slices(lanes)?;
+        let (lanes, first_ranks) = self.with_slices(lanes)?;
         let mut admission = self.admit(lanes)?;
-        let (cursors, lane_of) = self.cursors(&admission)?;
+        let (cursors, lane_of) = self.cursors(&admission, &first_ranks)?;
         let mut line = ClaimLine {
             cursors,
             claim: Claim::new(worker, jobs_max),
@@ -176,21 +81,25 @@ impl Transaction<'_> {
         Ok(claimed)
     }
 
-    /// Of many lanes, those that have slices: of 10,000 groups, few are busy.
-    fn with_slices(&self, lanes: Vec<Lane>) -> Result<Vec<Lane>> {
+    /// Of many lanes, those that have slices: of 10,000 groups, few are busy. Beside them, their first ranks by lane,
+    /// found by the same statement.
+    fn with_slices(&self, lanes: Vec<Lane>) -> Result<(Vec<Lane>, HashMap<i64, i64>)> {
         if lanes.len() <= LANES_SOUGHT_MAX {
-            return Ok(lanes);
+            return Ok((lanes, HashMap::new()));
         }
-        let busy = self.rows(
+        let busy: HashMap<i64, i64> = self.rows(
             "WITH RECURSIVE busy (id) AS ( \
              SELECT min(lane_id) FROM slice \
              UNION ALL SELECT (SELECT min(lane_id) FROM slice WHERE lane_id > busy.id) FROM busy WHERE id IS NOT NULL) \
-             SELECT id FROM busy WHERE id IS NOT NULL",
+             SELECT id, (SELECT rank FROM slice WHERE lane_id = busy.id ORDER BY rank LIMIT 1) FROM busy \
+             WHERE id IS NOT NULL",
             [],
-            |row| row.get::<_, i64>(0),
-        )?;
-        let is_busy = |lane: &Lane| busy.binary_search(&lane.id).is_ok();
-        Ok(lanes.into_iter().filter(is_busy).collect())
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )?
+        .into_iter()
+        .collect();
+        let is_busy = |lane: &Lane| busy.contains_key(&lane.id);
+        Ok((lanes.into_iter().filter(is_busy).collect(), busy))
     }
 
     /// What the controls let a claim take of these lanes.
@@ -203,44 +112,66 @@ impl Transaction<'_> {
         Ok(Admission::new(&mut self.memory.controls, lanes, self.now, &usage))
     }
 
-    /// A cursor for each lane that has room, or for each rank of it, where its jobs age. Beside it, which lane each is
-    /// in.
-    fn cursors(&self, admission: &Admission) -> Result<(Vec<LaneCursor>, Vec<usize>)> {
+    /// A cursor for each lane that has room. Beside it, which lane each is in.
+    fn cursors(
+        &self,
+        admission: &Admission,
+        first_ranks: &HashMap<i64, i64>,
+    ) -> Result<(Vec<LaneCursor>, Vec<usize>)> {
         let (mut cursors, mut lane_of) = (Vec::new(), Vec::new());
         for (index, lane) in admission.lanes().enumerate() {
-            if admission.room(index) == 0 {
-                continue;
-            }
-            if admission.aging(index).is_none() {
-                cursors.push(LaneCursor::new(lane.clone()));
-                lane_of.push(index);
-                continue;
-            }
-            let mut rank = next_rank(self, lane, None)?;
-            while rank.is_some() {
-                cursors.push(LaneCursor {
-                    rank,
-                    aging: admission.aging(index),
-                    ..LaneCursor::new(lane.clone())
+            if admission.room(index) > 0 {
+                let first_rank = first_ranks.get(&lane.id).copied();
+                cursors.push(match admission.aging(index) {
+                    Some(aging) => LaneCursor::aging(self, lane.clone(), aging)?,
+                    None => LaneCursor::by_rank(lane.clone(), first_rank),
                 });
                 lane_of.push(index);
-                rank = next_rank(self, lane, rank)?;
             }
         }
         Ok((cursors, lane_of))
     }
 
-    /// Finds out when there is more, and whether others are waited for.
+    /// Finds out when there is more, and whether others are waited for: by a statement for each of the two, however many
+    /// lanes there are.
     fn look_ahead(&self, admission: &Admission, claimed: &mut Claimed) -> Result<()> {
+        let (mut waiting, mut limited) = (Vec::new(), Vec::new());
         for (index, lane) in admission.lanes().enumerate() {
-            let next = match admission.outlook(index) {
-                Outlook::Open => self.next_run_at(lane)?,
-                Outlook::At(at) => self.first_run_at(lane)?.map(|run_at| run_at.max(at)),
-                Outlook::AfterOthers => {
-                    claimed.limited = claimed.limited || self.first_run_at(lane)?.is_some();
-                    None
-                }
-                Outlook::Paused => None,
+            match admission.outlook(index) {
+                Outlook::Paused => {}
+                Outlook::AfterOthers => limited.push(lane.id),
+                outlook => waiting.push((outlook, lane.id)),
+            }
+        }
+        if !limited.is_empty() {
+            let found = self.row(
+                "SELECT EXISTS (SELECT 1 FROM json_each(?1) l \
+                 WHERE EXISTS (SELECT 1 FROM slice WHERE lane_id = l.value))",
+                [serde_json::to_string(&limited)?],
+                |row| row.get(0),
+            )?;
+            claimed.limited = found.unwrap_or(false);
+        }
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let lanes: Vec<i64> = waiting.iter().map(|(_, lane)| *lane).collect();
+        let firsts: HashMap<i64, (i64, Option<i64>)> = self
+            .rows(
+                FIRST,
+                params![serde_json::to_string(&lanes)?, self.now.0],
+                |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))),
+            )?
+            .into_iter()
+            .collect();
+        for (outlook, lane) in waiting {
+            let Some((first, next)) = firsts.get(&lane) else {
+                continue;
+            };
+            let next = match outlook {
+                Outlook::Open => next.map(Timestamp),
+                Outlook::At(at) => Some(at.max(Timestamp(*first))),
+                Outlook::AfterOthers | Outlook::Paused => None,
             };
             claimed.next_run_at = claimed.next_run_at.into_iter().chain(next).min();
         }
@@ -285,22 +216,6 @@ impl Transaction<'_> {
         }
         Ok(())
     }
-
-    /// When the next slice of a lane is due: one seek for each of its ranks.
-    fn next_run_at(&self, lane: &Lane) -> Result<Option<Timestamp>> {
-        let mut next: Option<i64> = None;
-        let mut rank = next_rank(self, lane, None)?;
-        while let Some(current) = rank {
-            let run_at: Option<i64> = self.row(
-                "SELECT run_at FROM slice WHERE lane_id = ?1 AND rank = ?2 AND run_at > ?3 ORDER BY run_at LIMIT 1",
-                params![lane.id, current, self.now.0],
-                |row| row.get(0),
-            )?;
-            next = next.into_iter().chain(run_at).min();
-            rank = next_rank(self, lane, rank)?;
-        }
-        Ok(next.map(Timestamp))
-    }
 }
 
 /// The heads of the lanes that a claim takes from.
@@ -313,20 +228,25 @@ struct ClaimLine<'c, 't> {
 impl Line for ClaimLine<'_, '_> {
     type Error = Failure;
 
-    fn head(&mut self, cursor: usize) -> Result<Option<Place>> {
+    fn head(&mut self, cursor: usize, jobs_max: u32) -> Result<Option<Place>> {
+        if !self.claim.has_room() {
+            return Ok(None);
+        }
         let cursor = &mut self.cursors[cursor];
-        cursor.look(self.transaction, self.claim.jobs_left())?;
+        cursor.look(self.transaction, self.claim.jobs_left().min(jobs_max))?;
         Ok(cursor.place(self.transaction.now))
     }
 
     fn take(&mut self, cursor: usize, jobs_max: u32) -> Result<u32> {
         let cursor = &mut self.cursors[cursor];
-        let Some(slice) = cursor.buffer.pop_front() else {
+        let Some(slice) = cursor.take() else {
             return Ok(0);
         };
-        let (taken, rest) = self.claim.take(self.transaction, &cursor.lane, slice, jobs_max)?;
+        let (taken, rest) = self
+            .claim
+            .take(self.transaction, cursor.lane(), slice, jobs_max)?;
         if let Some(rest) = rest {
-            cursor.buffer.push_front(rest);
+            cursor.give_back(rest);
         }
         Ok(taken)
     }
@@ -388,7 +308,9 @@ impl Claim {
         mut slice: Slice,
         jobs_max: u32,
     ) -> Result<(u32, Option<Slice>)> {
-        let (head, payloads) = transaction.payloads(slice.batch)?;
+        let content = transaction.with_payloads(slice.batch)?;
+        let missing = || Failure::Damaged(format!("batch {} has no payloads", slice.batch));
+        let payloads = content.payloads.as_ref().ok_or_else(missing)?;
         let bytes_per_job = (payloads.as_str().len() / payloads.count().max(1) as usize).max(1);
         let bytes_left = LEASE_BYTES_TARGET - self.bytes;
         let jobs_by_bytes = u32::try_from(bytes_left.div_ceil(bytes_per_job)).unwrap_or(u32::MAX);
@@ -402,7 +324,7 @@ impl Claim {
         };
         let jobs = positions.len();
         self.jobs += jobs;
-        let payloads = payloads.select(&positions);
+        let payloads = content.select(&positions).ok_or_else(missing)?;
         self.bytes += payloads.as_str().len();
         self.taken.push(Taken {
             slice: LeasedSlice {
@@ -413,8 +335,8 @@ impl Claim {
                 payloads,
                 attempt: slice.attempt,
                 rescues: slice.rescues,
-                timeout_ms: head.options.timeout_ms,
-                submitted_at: head.submitted_at,
+                timeout_ms: content.head.options.timeout_ms,
+                submitted_at: content.head.submitted_at,
             },
             lane_id: lane.id,
             run_at: slice.run_at,

@@ -10,7 +10,6 @@ use super::failure::Result;
 use super::transaction::{Memory, Transaction};
 use crate::admission::{Needs, Usage};
 use crate::controls::{ControlFilter, StoredControl, too_many_controls};
-use crate::lanes::Lane;
 
 /// All controls that are stored, by age.
 fn stored(connection: &Connection) -> Result<Vec<StoredControl>> {
@@ -120,21 +119,5 @@ impl Transaction<'_> {
     /// Notes that slots of lanes may have become free.
     pub fn freed(&mut self) {
         self.freed |= self.memory.controls.limits_concurrency();
-    }
-
-    /// Whether slices of a lane wait, and since or from when.
-    pub fn first_run_at(&self, lane: &Lane) -> Result<Option<Timestamp>> {
-        let mut first: Option<i64> = None;
-        let mut rank = super::claim::next_rank(self, lane, None)?;
-        while let Some(current) = rank {
-            let run_at: Option<i64> = self.row(
-                "SELECT run_at FROM slice WHERE lane_id = ?1 AND rank = ?2 ORDER BY run_at LIMIT 1",
-                params![lane.id, current],
-                |row| row.get(0),
-            )?;
-            first = first.into_iter().chain(run_at).min();
-            rank = super::claim::next_rank(self, lane, rank)?;
-        }
-        Ok(first.map(Timestamp))
     }
 }

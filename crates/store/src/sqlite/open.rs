@@ -49,6 +49,14 @@ pub(super) fn open_writer(path: &Path, options: &SqliteOptions) -> Result<Connec
         let pages = i64::try_from(bytes / PAGE_BYTES).unwrap_or(i64::MAX);
         connection.pragma_update(None, "max_page_count", pages)?;
     }
+    #[cfg(feature = "conformance")]
+    if let Some(statements) = options.statements.clone() {
+        use rusqlite::trace::TraceEventCodes;
+        let count = move |_: rusqlite::trace::TraceEvent<'_>| {
+            statements.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        };
+        connection.trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, Some(count))?;
+    }
     Ok(connection)
 }
 

@@ -46,6 +46,9 @@ pub struct SqliteOptions {
     /// How large the file may grow; beyond it, operations fail with
     /// [`DiskFull`](crate::StoreError::DiskFull). Bytes; no limit but the disk's, where `None`.
     pub size_bytes_max: Option<u64>,
+    /// Counts the statements that write, or that claims read by, for checks of what an operation costs.
+    #[cfg(feature = "conformance")]
+    pub statements: Option<Arc<std::sync::atomic::AtomicU64>>,
 }
 
 /// How long an operation waits for other processes by default. Milliseconds. Longer than the longest
@@ -63,6 +66,8 @@ impl SqliteOptions {
             busy_timeout_ms: BUSY_TIMEOUT_MS,
             create: true,
             size_bytes_max: None,
+            #[cfg(feature = "conformance")]
+            statements: None,
         }
     }
 }

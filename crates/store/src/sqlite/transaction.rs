@@ -120,19 +120,14 @@ impl Transaction<'_> {
         Ok(self.content(batch, false)?.head)
     }
 
-    /// A batch's payloads.
-    pub fn payloads(&mut self, batch: BatchId) -> Result<(Arc<BatchHead>, PackedArray)> {
-        let content = self.content(batch, true)?;
-        let payloads = content.payloads.ok_or_else(|| missing(batch))?;
-        Ok((content.head, payloads))
+    /// A batch with its payloads.
+    pub fn with_payloads(&mut self, batch: BatchId) -> Result<Content<BatchHead>> {
+        self.content(batch, true)
     }
 
     /// Keeps a batch at hand that was just submitted: most are claimed soon.
     pub fn keep(&mut self, batch: BatchId, head: BatchHead, payloads: &PackedArray) {
-        let content = Content {
-            head: Arc::new(head),
-            payloads: Some(payloads.clone()),
-        };
+        let content = Content::new(Arc::new(head), Some(payloads.clone()));
         self.memory.contents.put(batch, content);
     }
 
@@ -164,10 +159,7 @@ impl Transaction<'_> {
         } else {
             None
         };
-        let content = Content {
-            head: Arc::new(head),
-            payloads,
-        };
+        let content = Content::new(Arc::new(head), payloads);
         self.memory.contents.put(batch, content.clone());
         Ok(content)
     }
