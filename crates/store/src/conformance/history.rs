@@ -35,7 +35,10 @@ pub async fn ends_are_counted_by_kind(database: &dyn Database) {
     let rows = history(&*store, &HistoryFilter::default()).await;
     let kinds: Vec<&str> = rows.iter().map(|row| &*row.kind).collect();
     assert_eq!(kinds, ["other", KIND]);
-    assert_eq!((counts(&rows[0]), counts(&rows[1])), ((30, 0, 0, 0), (2, 1, 1, 0)));
+    assert_eq!(
+        (counts(&rows[0]), counts(&rows[1])),
+        ((30, 0, 0, 0), (2, 1, 1, 0))
+    );
     // A job of the fixture takes as many microseconds as its position says.
     let durations = &rows[0].durations;
     assert_eq!((durations.count(), durations.sum_us()), (30, 435));

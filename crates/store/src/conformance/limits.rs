@@ -576,7 +576,10 @@ pub async fn limits_cost_few_statements(database: &dyn Database) {
         };
         assert_eq!(taken, expected, "{control:?}");
         let most = STATEMENTS_MAX + u64::from(taken) * STATEMENTS_A_SLICE_MAX;
-        assert!(statements > 0 && statements <= most, "{statements} for {control:?}");
+        assert!(
+            statements > 0 && statements <= most,
+            "{statements} for {control:?}"
+        );
         let (taken, claimed, statements) = cost().await;
         assert_eq!(taken, 0, "{control:?}");
         assert!(

@@ -137,7 +137,10 @@ impl Database {
             true => outline.missing.get(&batch).cloned(),
             false => None,
         };
-        let content = Content::new(Arc::new(head), Some(PackedArray::from_stored(row.try_get::<_, &str>(9)?)));
+        let content = Content::new(
+            Arc::new(head),
+            Some(PackedArray::from_stored(row.try_get::<_, &str>(9)?)),
+        );
         if only.is_none() {
             self.memory.keep(batch, content.clone());
         }

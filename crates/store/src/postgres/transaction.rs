@@ -131,10 +131,7 @@ impl Transaction {
         for row in &rows {
             let (batch, head) = read_head(row)?;
             let head = Arc::new(head);
-            self.memory.keep(
-                batch,
-                Content::new(head.clone(), None),
-            );
+            self.memory.keep(batch, Content::new(head.clone(), None));
             heads.insert(batch, head);
         }
         Ok(heads)

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, params};
 
+use super::batches::read_durations;
 use crate::history::HistoryRows;
 use crate::sqlite::change::read_state;
-use super::batches::read_durations;
 use crate::sqlite::commit::{DURATIONS_READ_MAX, POSITION_BITS};
 use crate::sqlite::failure::{Failure, Result};
 use crate::{HistoryFilter, HistoryRow};
