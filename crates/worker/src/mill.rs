@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use gristmill_batching::{EndReason, RampUp, RampUpSettings};
-use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX};
+use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX, LEASE_SLICES_MAX};
 use gristmill_model::{Clock, Lease, Receipt, Report, Timestamp};
 use gristmill_store::{Exchanged, Heartbeat, Want};
 use tokio::sync::{mpsc, watch};
@@ -34,12 +34,15 @@ struct Trip {
 enum Supply {
     /// The last claim brought something, or something has been announced.
     Likely,
-    /// The last claim found nothing; nothing is known before `look_again_at`.
+    /// The last claim found nothing, or less than was asked for; nothing more is known before `look_again_at`.
     Dry {
         look_again_at: Instant,
         more_later: bool,
         /// Jobs wait until others are over, perhaps this worker's own.
         limited: bool,
+        /// It found something: what this worker reports may bring the next (the next of a chain, a slot of a limit), so
+        /// that reports ask for it on their way.
+        hopeful: bool,
     },
 }
 
@@ -308,7 +311,11 @@ impl Mill {
     }
 
     fn wanted_jobs(&mut self) -> u32 {
-        if self.is_draining() || self.claims_left == 0 || matches!(self.supply, Supply::Dry { .. }) {
+        let is_dry = match self.supply {
+            Supply::Likely => false,
+            Supply::Dry { hopeful, .. } => !hopeful || self.reports.is_empty(),
+        };
+        if self.is_draining() || self.claims_left == 0 || is_dry {
             return 0;
         }
         if self
@@ -382,24 +389,32 @@ impl Mill {
         let got = lease.as_ref().map_or(0, Lease::jobs);
         self.ramp_up.claimed(asked as usize, got as usize);
         self.claims_left = self.claims_left.saturating_sub(u64::from(got));
-        let Some(lease) = lease.filter(|_| got > 0) else {
-            let until_next = next_run_at.map(|at| at.since_ms(self.clock.now()).max(1) as u64);
-            let pause = until_next.map_or(self.settings.poll_every, |ms| {
-                self.settings.poll_every.min(Duration::from_millis(ms))
-            });
-            self.supply = Supply::Dry {
-                look_again_at: Instant::now() + pause,
-                more_later: limited || next_run_at.is_some(),
-                limited,
-            };
-            return;
-        };
-        self.supply = Supply::Likely;
         let bytes: usize = lease
-            .slices
             .iter()
+            .flat_map(|lease| &lease.slices)
             .map(|slice| slice.payloads.as_str().len())
             .sum();
+        let slices = lease.as_ref().map_or(0, |lease| lease.slices.len());
+        let is_cut = got >= asked || bytes >= LEASE_BYTES_TARGET || slices >= LEASE_SLICES_MAX as usize;
+        self.supply = match got > 0 && (is_cut || !self.source.gives_all()) {
+            true => Supply::Likely,
+            // Asked again at once, the source would say the same.
+            false => {
+                let until_next = next_run_at.map(|at| at.since_ms(self.clock.now()).max(1) as u64);
+                let pause = until_next.map_or(self.settings.poll_every, |ms| {
+                    self.settings.poll_every.min(Duration::from_millis(ms))
+                });
+                Supply::Dry {
+                    look_again_at: Instant::now() + pause,
+                    more_later: limited || next_run_at.is_some(),
+                    limited,
+                    hopeful: got > 0,
+                }
+            }
+        };
+        let Some(lease) = lease.filter(|_| got > 0) else {
+            return;
+        };
         let end_reason = match () {
             () if got >= asked && self.claims_left == 0 => EndReason::Limit,
             () if got >= asked => EndReason::Full,

@@ -67,6 +67,12 @@ pub trait Source: Send + Sync + 'static {
     /// Resolves when there may be something new to claim.
     async fn wait_for_work(&self);
 
+    /// Whether a claim that brings less than was wanted has brought all that can be claimed, as far as a lease may hold it.
+    /// Otherwise the worker asks again at once.
+    fn gives_all(&self) -> bool {
+        false
+    }
+
     /// How often it expects a heartbeat of the worker that has registered; `None` where it does not say.
     fn heartbeat_every(&self) -> Option<Duration> {
         None
@@ -127,6 +133,10 @@ impl Source for StoreSource {
 
     async fn wait_for_work(&self) {
         self.store.wait_for_work(&self.work_seen).await;
+    }
+
+    fn gives_all(&self) -> bool {
+        true
     }
 
     fn heartbeat_every(&self) -> Option<Duration> {
