@@ -114,7 +114,7 @@ impl Transaction<'_> {
 
     /// A cursor for each lane that has room. Beside it, which lane each is in.
     fn cursors(
-        &self,
+        &mut self,
         admission: &Admission,
         first_ranks: &HashMap<i64, i64>,
     ) -> Result<(Vec<LaneCursor>, Vec<usize>)> {

@@ -57,12 +57,19 @@ impl LaneCursor {
     }
 
     /// Goes through a lane whose jobs age.
-    pub fn aging(transaction: &Transaction<'_>, lane: Lane, aging: Aging) -> Result<Self> {
-        let ranks: Vec<(i64, i64)> =
-            transaction.rows(RANKS, [lane.id], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let ranks = ranks
+    pub fn aging(transaction: &mut Transaction<'_>, lane: Lane, aging: Aging) -> Result<Self> {
+        if !transaction.memory.ranks.contains_key(&lane.id) {
+            let ranks = transaction.rows(RANKS, [lane.id], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            transaction
+                .memory
+                .ranks
+                .insert(lane.id, ranks.into_iter().collect());
+        }
+        let known = transaction.memory.ranks.get(&lane.id);
+        let ranks = known
             .into_iter()
-            .map(|(rank, run_at)| RankCursor::new(rank, Timestamp(run_at)))
+            .flatten()
+            .map(|(rank, run_at)| RankCursor::new(*rank, Timestamp(*run_at)))
             .filter(|rank| rank.from <= transaction.now)
             .collect();
         let order = Order::Aging {
@@ -78,7 +85,7 @@ impl LaneCursor {
     }
 
     /// Sees to it that the next due slice of the lane is at hand, if there is one.
-    pub fn look(&mut self, transaction: &Transaction<'_>, jobs_wanted: u32) -> Result<()> {
+    pub fn look(&mut self, transaction: &mut Transaction<'_>, jobs_wanted: u32) -> Result<()> {
         let lane = &self.lane;
         match &mut self.order {
             Order::Ranks { current, exhausted } => {
@@ -106,7 +113,16 @@ impl LaneCursor {
                     if !rank.buffer.is_empty() {
                         break;
                     }
-                    if !rank.look(transaction, lane, jobs_wanted)? {
+                    let is_new = !rank.is_begun();
+                    let found = rank.look(transaction, lane, jobs_wanted)?;
+                    if is_new {
+                        let run_at = match rank.buffer.front() {
+                            Some(slice) => Some(slice.run_at.0),
+                            None => first_run_at(transaction, lane, rank.rank)?,
+                        };
+                        transaction.memory.know_rank(lane.id, rank.rank, run_at);
+                    }
+                    if !found {
                         ranks.swap_remove(index);
                     }
                 }
@@ -170,6 +186,11 @@ impl RankCursor {
         }
     }
 
+    /// Whether any of it was read.
+    fn is_begun(&self) -> bool {
+        self.last.0 > i64::MIN
+    }
+
     /// The place of its first slice; of one that is not read yet, a place before which it cannot be.
     fn place(&self, aging: Option<Aging>, now: Timestamp) -> Place {
         let (run_at, batch, first_position) = match self.buffer.front() {
@@ -217,6 +238,15 @@ impl RankCursor {
         self.look_rows = (self.look_rows * 2).min(LEASE_SLICES_MAX);
         Ok(!self.buffer.is_empty())
     }
+}
+
+/// The first moment of a rank's slices.
+fn first_run_at(transaction: &Transaction<'_>, lane: &Lane, rank: i64) -> Result<Option<i64>> {
+    transaction.row(
+        "SELECT run_at FROM slice WHERE lane_id = ?1 AND rank = ?2 ORDER BY run_at LIMIT 1",
+        params![lane.id, rank],
+        |row| row.get(0),
+    )
 }
 
 /// The next rank of a lane after `previous`: found by one seek, however many slices lie between.

@@ -34,6 +34,7 @@ impl Memory {
         if self.data_version != Some(data_version) {
             self.refresh_lanes(connection)?;
             self.refresh_controls(connection)?;
+            self.ranks.clear();
             self.data_version = Some(data_version);
         }
         Ok(self.lanes.wanted(want))

@@ -72,6 +72,8 @@ impl Transaction<'_> {
                 (slice.run_at != head.run_at).then_some(1),
             ],
         )?;
+        self.memory
+            .add_rank(head.lane_id, head.rank(), slice.run_at.0);
         self.woke = true;
         Ok(())
     }
@@ -96,6 +98,7 @@ impl Transaction<'_> {
                 (of.run_at != head.run_at || rank != head.rank()).then_some(1),
             ],
         )?;
+        self.memory.add_rank(of.lane_id, rank, of.run_at.0);
         self.woke = true;
         Ok(())
     }

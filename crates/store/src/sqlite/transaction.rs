@@ -1,5 +1,6 @@
 //! One transaction of the writer, and what the writer remembers from one to the next.
 
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -40,6 +41,8 @@ impl BatchHead {
 pub(super) struct Memory {
     pub lanes: Lanes,
     pub controls: Controls,
+    /// The ranks of lanes whose jobs age, each with a moment before which it has no slice that can be claimed.
+    pub ranks: HashMap<i64, BTreeMap<i64, i64>>,
     /// What the connection said of other writers when lanes and controls were read last.
     pub data_version: Option<i64>,
     pub rng: Box<dyn DebugRng>,
@@ -54,6 +57,7 @@ impl Memory {
         Memory {
             lanes: Lanes::default(),
             controls: Controls::default(),
+            ranks: HashMap::new(),
             data_version: None,
             rng,
             hops: BatchStats::default(),
@@ -62,11 +66,30 @@ impl Memory {
         }
     }
 
+    /// Notes a slice that is new.
+    pub fn add_rank(&mut self, lane_id: i64, rank: i64, run_at: i64) {
+        if let Some(ranks) = self.ranks.get_mut(&lane_id) {
+            let first = ranks.entry(rank).or_insert(run_at);
+            *first = run_at.min(*first);
+        }
+    }
+
+    /// Notes what was found to be the first moment of a rank; `None` where it has no slices.
+    pub fn know_rank(&mut self, lane_id: i64, rank: i64, run_at: Option<i64>) {
+        if let Some(ranks) = self.ranks.get_mut(&lane_id) {
+            match run_at {
+                Some(run_at) => ranks.insert(rank, run_at),
+                None => ranks.remove(&rank),
+            };
+        }
+    }
+
     /// Forgets what may have been rolled back. Lease ids that were taken and not given are lost,
     /// which does no harm.
     pub fn forget(&mut self) {
         self.lanes = Lanes::default();
         self.controls = Controls::default();
+        self.ranks.clear();
         self.data_version = None;
         self.contents = Contents::default();
         self.lease_ids = 0..0;
