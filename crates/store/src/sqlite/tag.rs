@@ -1,5 +1,6 @@
 //! Tags, and what they and keys leave of a filter's jobs.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use gristmill_model::limits::BATCH_JOBS_MAX;
@@ -20,18 +21,39 @@ impl Transaction<'_> {
         let mut insert = self.connection.prepare_cached(
             "INSERT INTO tag (name, value, batch_id, count, positions) VALUES (?1, ?2, ?3, ?4, ?5)",
         )?;
+        let mut packed: Vec<StoredTag<'_>> = Vec::with_capacity(tags.len());
         for tag in tags {
-            insert.execute(params![
-                tag.name,
-                tag.value,
-                batch.0,
-                tag.positions.as_ref().map_or(count, Positions::len),
-                tag.positions.as_ref().map(Positions::to_string),
-            ])?;
+            let positions = tag.positions.as_ref().map(Positions::to_string);
+            let jobs = tag.positions.as_ref().map_or(count, Positions::len);
+            insert.execute(params![tag.name, tag.value, batch.0, jobs, positions])?;
+            packed.push((
+                Cow::Borrowed(&tag.name),
+                Cow::Borrowed(&tag.value),
+                positions.map(Cow::Owned),
+            ));
         }
+        self.execute(
+            "INSERT INTO tagged (batch_id, tags) VALUES (?1, ?2)",
+            params![batch.0, serde_json::to_string(&packed)?],
+        )?;
+        Ok(())
+    }
+
+    /// Deletes the tags of a batch.
+    pub fn delete_tags(&self, batch: BatchId) -> Result<()> {
+        self.execute(
+            "DELETE FROM tag WHERE (name, value, batch_id) IN ( \
+             SELECT j.value ->> 0, j.value ->> 1, t.batch_id FROM tagged t CROSS JOIN json_each(t.tags) j \
+             WHERE t.batch_id = ?1)",
+            [batch.0],
+        )?;
+        self.execute("DELETE FROM tagged WHERE batch_id = ?1", [batch.0])?;
         Ok(())
     }
 }
+
+/// Name, value, and positions as they are packed with those of the other tags of a batch.
+type StoredTag<'t> = (Cow<'t, str>, Cow<'t, str>, Option<Cow<'t, str>>);
 
 /// What the filter's keys and tags leave; `None` where it has none.
 pub(super) fn narrowed(connection: &Connection, filter: &JobFilter) -> Result<Option<Narrowed>> {
@@ -126,17 +148,20 @@ pub(super) fn tags_of(
     batch: BatchId,
     position: u32,
 ) -> Result<BTreeMap<String, String>> {
-    let mut statement =
-        connection.prepare_cached("SELECT name, value, positions FROM tag WHERE batch_id = ?1")?;
+    let mut statement = connection.prepare_cached("SELECT tags FROM tagged WHERE batch_id = ?1")?;
     let mut rows = statement.query([batch.0])?;
     let mut tags = BTreeMap::new();
-    while let Some(row) = rows.next()? {
-        let has = match row.get_ref(2)? {
-            rusqlite::types::ValueRef::Null => true,
-            _ => read_positions(row, 2)?.contains(position),
-        };
-        if has {
-            tags.insert(row.get(0)?, row.get(1)?);
+    if let Some(row) = rows.next()? {
+        let packed = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
+        let packed: Vec<StoredTag<'_>> = serde_json::from_str(packed)?;
+        for (name, value, positions) in packed {
+            let has = match positions {
+                Some(positions) => positions.parse::<Positions>()?.contains(position),
+                None => true,
+            };
+            if has {
+                tags.insert(name.into_owned(), value.into_owned());
+            }
         }
     }
     Ok(tags)
