@@ -32,7 +32,8 @@ def plan(bench):
         _history(bench, 5_000, 1),
         _history(bench, 5_000_000, 20),
         _tag_ids(bench),
-        _groups(bench),
+        _groups(bench, "groups", "batches of 1,000", 1_000, 400_000),
+        _groups(bench, "groups-small", "batches of 10", 10, 100_000),
         _rate_limit(bench),
         _aging(bench),
         _schedules(bench),
@@ -131,19 +132,20 @@ def _tag_ids(bench):
     )
 
 
-def _groups(bench):
-    jobs, peer_jobs = (_whole(bench.scaled(count), 100) for count in (400_000, 3_000))
-    title = "100 groups with limits, {} saturated: share of the unlimited rate"
+def _groups(bench, name, batches, batch_jobs, jobs):
+    jobs, peer_jobs = (_whole(bench.scaled(count), 100) for count in (jobs, 3_000))
+    title = "100 groups with limits, {} saturated, {}: share of the unlimited rate"
     return Measurement(
-        id="groups",
+        id=name,
         needs=("driver", PEER),
         figures=tuple(
-            Goal(f"groups-{key}", title.format(words), f"{key}_share", "", 0.5)
+            Goal(f"{name}-{key}", title.format(words, batches), f"{key}_share", "", 0.5)
             for key, words in (("open", "none"), ("saturated", "all"))
         ),
         # The peer runs 100 jobs at once, ours hold 10,000: the limits saturate as many groups.
         contenders=_contenders(
-            bench, "groups", jobs, peer_jobs, {"limits": [100, 1]}, warm_up=1_000, groups=100, limits=[10_000, 10]
+            bench, "groups", jobs, peer_jobs, {"limits": [100, 1], "batch_jobs": 1_000}, warm_up=1_000, groups=100,
+            limits=[10_000, 10], batch_jobs=batch_jobs,
         ),
         note=lambda figures: f"{figures['unlimited']:,.0f} jobs/s without limits, {figures['open']:,.0f} with limits of "
         f"10,000 a group, {figures['saturated']:,.0f} with limits of 10",

@@ -20,6 +20,9 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// Priorities of the jobs that wait while claims are measured.
 const PRIORITIES: usize = 10;
 
+/// Jobs of one submit.
+const SUBMIT_JOBS: usize = 10_000;
+
 /// Rounds of claims, with aging and without.
 const AGING_ROUNDS: usize = 5;
 
@@ -52,10 +55,17 @@ pub async fn measure_groups(engine: &Engine, order: &Order) -> Result<Value> {
         }
         let batch_jobs = order.batch_jobs.min(order.jobs / order.groups);
         let jobs = payloads(0, order.jobs / order.groups / batch_jobs * batch_jobs * order.groups);
+        let mut batches: Vec<NewBatch> = Vec::new();
         for (number, jobs) in jobs.chunks(batch_jobs).enumerate() {
-            let mut batch: NewBatch = batch_of(jobs)?;
+            let mut batch = batch_of(jobs)?;
             batch.options.group = Some(format!("group {}", number % order.groups));
-            engine.submit_batches(vec![batch]).await?;
+            batches.push(batch);
+            if batches.len() * batch_jobs >= SUBMIT_JOBS {
+                engine.submit_batches(std::mem::take(&mut batches)).await?;
+            }
+        }
+        if !batches.is_empty() {
+            engine.submit_batches(batches).await?;
         }
         let began = Instant::now();
         drain(engine, jobs.len()).await?;
@@ -82,7 +92,7 @@ fn cpu_seconds() -> Result<f64> {
 
 /// A rate limit, and jobs enough for it: by how many per cent what began differs from it, and the CPU that it took.
 pub async fn measure_rate(engine: &Engine, order: &Order) -> Result<Value> {
-    const BURST: u32 = 10;
+    const BURST: u32 = 200;
     let per_second = order.rate_per_second;
     let effect = Effect::Rate {
         jobs: per_second as u32,

@@ -43,13 +43,13 @@ impl Rate {
         i64::try_from(empty_at_ns).unwrap_or(i64::MAX)
     }
 
-    /// When it is worth to look again: once the tokens of [`RATE_WAKE_MS`] have come, as far as the bucket holds them,
-    /// and at least one.
+    /// When it is worth to look again: once the tokens of [`RATE_WAKE_MS`] have come, or as many as fill half of the
+    /// bucket, and at least one.
     pub fn next_at(&self, empty_at_ns: Option<i64>, now: Timestamp) -> Timestamp {
         let some = u64::from(self.jobs) * RATE_WAKE_MS / self.period_ms.max(1);
         let some = u32::try_from(some)
             .unwrap_or(u32::MAX)
-            .clamp(1, self.burst.max(1));
+            .clamp(1, (self.burst / 2).max(1));
         let at_ns = self.since_ns(empty_at_ns, now) + self.span_ns(some);
         let at_ms = (at_ns + NS_PER_MS - 1) / NS_PER_MS;
         Timestamp(i64::try_from(at_ms).unwrap_or(i64::MAX))
@@ -117,6 +117,7 @@ mod tests {
             burst,
         };
         for (rate, wait_ms) in [
+            (rate(200, 200), 50),
             (rate(200, 10), 25),
             (rate(200, 1), 5),
             (rate(2, 10), 500),

@@ -299,7 +299,7 @@ fn cpu_seconds() -> f64 {
 
 /// A rate limit, and jobs enough for it: by how many per cent what began differs from it, and the CPU that it took.
 async fn measure_rate(order: &Order) -> Value {
-    const BURST: u32 = 10;
+    const BURST: u32 = 200;
     let begun_at = Arc::new(Mutex::new(Vec::new()));
     let executor = Executor {
         begun_at: Some(begun_at.clone()),
