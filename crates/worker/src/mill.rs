@@ -40,8 +40,8 @@ enum Supply {
         more_later: bool,
         /// Jobs wait until others are over, perhaps this worker's own.
         limited: bool,
-        /// It found something: what this worker reports may bring the next (the next of a chain, a slot of a limit), so
-        /// that reports ask for it on their way.
+        /// It found something, and no moment is known at which there is more: what this worker reports may bring the next
+        /// (of a chain, of a limit's slots), so that reports ask for it on their way.
         hopeful: bool,
     },
 }
@@ -408,7 +408,7 @@ impl Mill {
                     look_again_at: Instant::now() + pause,
                     more_later: limited || next_run_at.is_some(),
                     limited,
-                    hopeful: got > 0,
+                    hopeful: got > 0 && next_run_at.is_none(),
                 }
             }
         };
