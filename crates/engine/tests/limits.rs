@@ -33,7 +33,9 @@ async fn on_both_stores<F: Future<Output = ()>>(check: impl Fn(Engine) -> F) {
     };
     let sqlite = SqliteStore::open(folder.path().join("jobs.db"), options).unwrap();
     let url = shared().create_database().unwrap();
-    let postgres = PostgresStore::open(&url, PostgresOptions::default()).await.unwrap();
+    let postgres = PostgresStore::open(&url, PostgresOptions::default())
+        .await
+        .unwrap();
     let stores: [Arc<dyn Store>; 2] = [Arc::new(sqlite), Arc::new(postgres)];
     for store in stores {
         let settings = EngineSettings {

@@ -72,8 +72,7 @@ impl Transaction<'_> {
                 (slice.run_at != head.run_at).then_some(1),
             ],
         )?;
-        self.memory
-            .add_rank(head.lane_id, head.rank(), slice.run_at.0);
+        self.memory.add_rank(head.lane_id, head.rank(), slice.run_at.0);
         self.woke = true;
         Ok(())
     }
