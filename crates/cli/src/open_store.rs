@@ -1,15 +1,29 @@
 //! Opens the store that a command names.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use gristmill_engine::{Engine, EngineSettings};
-use gristmill_store::Store;
 use gristmill_store::postgres::{PostgresOptions, PostgresStore};
 use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
+use gristmill_store::{Store, StoreError};
+use tokio::time::Instant;
 
 use crate::arguments::{LeaseArguments, StoreArguments, Synchronous, milliseconds};
+use crate::exit::Exit;
+use crate::interrupt::Interrupt;
 use crate::store_location::StoreLocation;
+
+/// How long a process that stays waits for a database that cannot be reached when it starts.
+const REACH_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// The first wait between two attempts; each further one is twice as long.
+const REACH_WAIT_FIRST: Duration = Duration::from_millis(100);
+
+/// The longest wait between two attempts.
+const REACH_WAIT_LONGEST: Duration = Duration::from_secs(2);
 
 impl StoreArguments {
     /// Opens the store; makes it where there is none.
@@ -31,6 +45,38 @@ impl StoreArguments {
             }
         }
         self.open(false).await
+    }
+
+    /// Opens the store for a process that stays, and makes it where there is none: waits for a database that cannot be
+    /// reached yet, such as one that restarts, and says so. Breaks where the program is asked to end meanwhile.
+    pub async fn open_when_reachable(
+        &self,
+        interrupt: &mut Interrupt,
+    ) -> anyhow::Result<ControlFlow<Exit, Arc<dyn Store>>> {
+        let (began, mut wait) = (Instant::now(), REACH_WAIT_FIRST);
+        loop {
+            let error = match self.open_or_create().await {
+                Ok(store) => return Ok(ControlFlow::Continue(store)),
+                Err(error) => error,
+            };
+            let Some(StoreError::Unreachable { database, reason, .. }) = error.downcast_ref() else {
+                return Err(error);
+            };
+            if began.elapsed() >= REACH_WAIT_MAX {
+                return Err(error);
+            }
+            if wait == REACH_WAIT_FIRST {
+                eprintln!(
+                    "gristmill: {database} cannot be reached yet ({reason}); trying for {} s",
+                    REACH_WAIT_MAX.as_secs()
+                );
+            }
+            tokio::select! {
+                exit = interrupt.wait() => return Ok(ControlFlow::Break(exit)),
+                () = tokio::time::sleep(wait) => {}
+            }
+            wait = (wait * 2).min(REACH_WAIT_LONGEST);
+        }
     }
 
     async fn open(&self, create: bool) -> anyhow::Result<Arc<dyn Store>> {

@@ -14,10 +14,11 @@ mod writer;
 pub use identity::{ScriptIdentity, kind_of};
 pub use lock::RunLock;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use gristmill_engine::{Engine, Handler, RunningWorker, SourceError, WorkerSettings};
 use gristmill_model::BatchOptions;
 use gristmill_store::RunState;
@@ -55,8 +56,12 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Exit> {
         true => Some(start(request.script.clone(), processes).await?),
         false => None,
     };
-    let store = arguments.store.open_or_create().await?;
-    let _lock = RunLock::take(&arguments.store.store, &request.name)?;
+    let mut waiting = interrupt.clone();
+    let store = match arguments.store.open_when_reachable(&mut waiting).await? {
+        ControlFlow::Continue(store) => store,
+        ControlFlow::Break(exit) => return Ok(exit),
+    };
+    let lock = RunLock::take(&arguments.store.store, &request.name).await?;
     if handler.is_none() && (arguments.restart || store.run(&request.name).await?.is_none()) {
         handler = Some(start(request.script.clone(), processes).await?);
     }
@@ -72,6 +77,7 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Exit> {
         arguments: &arguments,
         request: &request,
         engine: &engine,
+        lock: &lock,
         interrupt,
     }
     .go(plan, handler, output)
@@ -85,6 +91,7 @@ struct Run<'a> {
     arguments: &'a RunArguments,
     request: &'a Request,
     engine: &'a Engine,
+    lock: &'a RunLock,
     interrupt: Interrupt,
 }
 
@@ -253,7 +260,7 @@ impl Run<'_> {
         let stopper = worker.as_ref().map(RunningWorker::stopper);
         let stop = || stopper.iter().for_each(gristmill_engine::Stopper::stop);
         let mut running = worker.map(|worker| tokio::spawn(worker.join()));
-        let (mut writes, mut asked) = (true, false);
+        let (mut writes, mut asked, mut is_lost) = (true, false, false);
         while feeding.is_some() || running.is_some() || writes {
             tokio::select! {
                 fed = join(&mut feeding), if feeding.is_some() => {
@@ -287,6 +294,15 @@ impl Run<'_> {
                         Ok(Err(error)) => outcome.note(error.into()),
                         Err(error) => outcome.note(error.into()),
                     }
+                    feeding.iter().for_each(JoinHandle::abort);
+                    stop();
+                }
+                () = self.lock.lost(), if !is_lost => {
+                    is_lost = true;
+                    outcome.note(anyhow!(
+                        "run `{}` was taken over by another process while the database was away; nothing is lost",
+                        self.request.name
+                    ));
                     feeding.iter().for_each(JoinHandle::abort);
                     stop();
                 }

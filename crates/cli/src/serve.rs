@@ -1,5 +1,6 @@
 //! `gristmill serve`: the HTTP API over a store, in the mode standalone with a worker in the same process.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use anyhow::bail;
@@ -31,7 +32,11 @@ pub async fn serve(arguments: ServeArguments) -> anyhow::Result<Exit> {
             Some(Handlers::of_scripts(scripts, &arguments.kinds, &arguments.queues, processes).await?)
         }
     };
-    let engine = engine_over(arguments.store.open_or_create().await?, &arguments.lease).await?;
+    let store = match arguments.store.open_when_reachable(&mut interrupt).await? {
+        ControlFlow::Continue(store) => store,
+        ControlFlow::Break(exit) => return Ok(exit),
+    };
+    let engine = engine_over(store, &arguments.lease).await?;
     let tls = arguments.tls_cert.zip(arguments.tls_key);
     let options = ServeOptions {
         listen: arguments.listen,

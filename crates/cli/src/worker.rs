@@ -1,5 +1,6 @@
 //! `gristmill worker`: runs submitted jobs with scripts.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use gristmill_engine::WorkerSettings;
@@ -22,7 +23,11 @@ pub async fn worker(arguments: WorkerArguments) -> anyhow::Result<Exit> {
         until_empty: arguments.drain,
         ..handlers.settings()
     };
-    let engine = engine_over(arguments.store.open_or_create().await?, &arguments.lease).await?;
+    let store = match arguments.store.open_when_reachable(&mut interrupt).await? {
+        ControlFlow::Continue(store) => store,
+        ControlFlow::Break(exit) => return Ok(exit),
+    };
+    let engine = engine_over(store, &arguments.lease).await?;
     let mut builder = engine.worker();
     builder.settings(settings);
     for (kind, handler) in handlers.by_kind {

@@ -107,3 +107,70 @@ fn what_one_server_takes_another_gives_away_and_a_third_answers() {
         "{counts}"
     );
 }
+
+#[test]
+fn processes_that_stay_wait_for_a_database_that_is_away() {
+    let server =
+        gristmill_private_postgres::PrivatePostgres::start(&[]).unwrap_or_else(|error| panic!("{error}"));
+    let (workspace, url) = (Workspace::new(), server.create_database().unwrap());
+    workspace.write("double.py", DOUBLE);
+    workspace.write("items.jsonl", "1\n2\n");
+    let command = |arguments: &str| {
+        let mut command = workspace.command(arguments);
+        command.env("GRISTMILL_STORE", &url);
+        command
+    };
+    server.stop().unwrap();
+    let commands = [
+        "worker double.py --kind double",
+        "serve --listen 127.0.0.1:0",
+        "run double.py --input items.jsonl --output out.jsonl",
+    ];
+    let [worker, serve, run] = commands.map(|arguments| Process::start(command(arguments)));
+    for process in [&worker, &serve, &run] {
+        process
+            .says("cannot be reached yet")
+            .expect("it says that it waits");
+    }
+    // Who is asked to end meanwhile does so.
+    worker.stop();
+    // A command that answers at once does not wait.
+    let stats = workspace::Ended::from(command("stats").output().unwrap());
+    assert_eq!(stats.code, Some(2), "{}", stats.stderr);
+    assert!(stats.stderr.contains("could not be reached"), "{}", stats.stderr);
+    server.start_again().unwrap();
+    serve.says("listening on ").expect("it has found the database");
+    serve.stop();
+    let (code, _, stderr) = run.end();
+    assert_eq!(code, Some(0), "{stderr}");
+}
+
+#[test]
+fn a_run_is_held_against_other_machines() {
+    let (workspace, url) = (Workspace::new(), url());
+    workspace.write("double.py", DOUBLE);
+    workspace.write("items.jsonl", "1\n2\n");
+    let elsewhere = lock_of(&url, "numbers");
+    let mut run = workspace.command("run double.py --name numbers --input items.jsonl --output out.jsonl");
+    let run: workspace::Ended = run.env("GRISTMILL_STORE", &url).output().unwrap().into();
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("run `numbers` is running in another process"),
+        "{}",
+        run.stderr
+    );
+    drop(elsewhere);
+}
+
+/// The lock of a run, as a process on another machine holds it.
+fn lock_of(url: &str, run: &str) -> (tokio::runtime::Runtime, gristmill_store::postgres::NameLock) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let lock = runtime
+        .block_on(gristmill_store::postgres::NameLock::try_take(
+            url,
+            &format!("run {run}"),
+        ))
+        .unwrap()
+        .expect("nobody holds it");
+    (runtime, lock)
+}

@@ -99,11 +99,14 @@ pub enum StoreError {
         reason: String,
     },
     /// The database cannot be reached.
-    #[error("{database} could not be reached for {waited_ms} ms: {reason}; see that it runs, and try again")]
+    #[error("{database} could not be reached{}: {reason}; see that it runs, and try again", match waited_ms {
+        0 => String::new(),
+        waited_ms => format!(" for {waited_ms} ms"),
+    })]
     Unreachable {
         /// Its address, without its password.
         database: String,
-        /// How long was tried.
+        /// How long was tried; 0, where once.
         waited_ms: u64,
         /// What the system or the database said last.
         reason: String,

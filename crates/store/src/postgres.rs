@@ -24,6 +24,7 @@ mod limits;
 mod lone;
 mod memory;
 mod multirange;
+mod name_lock;
 mod open;
 mod options;
 mod password_file;
@@ -68,6 +69,7 @@ pub use address::{Address, without_password};
 use clock::DatabaseClock;
 use database::Database;
 use memory::Memory;
+pub use name_lock::NameLock;
 pub use options::PostgresOptions;
 use prune::Pruning;
 use submit::{Submit, SubmitReply, Submitted};
@@ -100,17 +102,11 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Open`] for a wrong URL, a database that refuses or cannot be reached, or a schema that cannot be
-    /// made; [`StoreError::NewerSchema`].
+    /// [`StoreError::Open`] for a wrong URL, a database that refuses, or a schema that cannot be made;
+    /// [`StoreError::Unreachable`], at once, for a database that cannot be reached; [`StoreError::NewerSchema`].
     pub async fn open(url: &str, options: PostgresOptions) -> Result<PostgresStore, StoreError> {
         let address = Arc::new(Address::parse(url)?);
-        let refused = |failure: failure::Failure| match failure {
-            failure::Failure::Refused(error) => error,
-            other => StoreError::Open {
-                path: address.as_str().into(),
-                reason: other.reason(),
-            },
-        };
+        let refused = |failure: failure::Failure| failure.at_open(address.as_str());
         let client = open::set_up(&address).await.map_err(refused)?;
         let (clock, database_clock) = match options.clock {
             Some(clock) => (clock, None),

@@ -51,7 +51,7 @@ pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
         .await?
         .with_embedder(embedder);
     let jobs = Jobs::of(&arguments)?;
-    let Some(_lock) = RunLock::try_take(&jobs.location, jobs.name.as_deref().unwrap_or(RUN))? else {
+    let Some(lock) = RunLock::try_take(&jobs.location, jobs.name.as_deref().unwrap_or(RUN)).await? else {
         bail!(
             "another process is ingesting into {} already; wait for it",
             arguments.into
@@ -79,8 +79,17 @@ pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
         ingestion = ingestion.with_calls_elsewhere();
         tell_who_extracts(&arguments, &jobs.location);
     }
-    let ended = run(&arguments, ingestion, inputs, events, interrupt).await;
+    let ended = tokio::select! {
+        ended = run(&arguments, ingestion, inputs, events, interrupt) => Some(ended),
+        () = lock.lost() => None,
+    };
     engine.close().await?;
+    let Some(ended) = ended else {
+        bail!(
+            "another process has begun to ingest into {} while the database was away; what was committed is kept",
+            arguments.into
+        );
+    };
     tell(&arguments, &memory, &ended, begun_at.elapsed().as_secs_f64()).await?;
     ended.exit()
 }

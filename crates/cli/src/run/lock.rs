@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use gristmill_store::postgres::NameLock;
 use sha2::{Digest, Sha256};
 
 use crate::store_location::StoreLocation;
@@ -13,27 +14,62 @@ use crate::store_location::StoreLocation;
 /// Holds a run until it is dropped, or the process ends however it may.
 #[derive(Debug)]
 pub struct RunLock {
-    path: PathBuf,
-    /// The system's lock is on this open file.
-    _file: File,
+    /// Against others on this machine, who alone can use a file.
+    _file: Option<FileLock>,
+    /// Against all who use a database.
+    name: Option<NameLock>,
 }
 
 impl RunLock {
     /// Takes the run of that name in that store, or says that another process has it.
-    pub fn take(store: &StoreLocation, name: &str) -> anyhow::Result<RunLock> {
-        let Some(lock) = RunLock::try_take(store, name)? else {
+    pub async fn take(store: &StoreLocation, name: &str) -> anyhow::Result<RunLock> {
+        let Some(lock) = RunLock::try_take(store, name).await? else {
             bail!("run `{name}` is running in another process; wait for it, or give this run another --name");
         };
         Ok(lock)
     }
 
     /// Takes the run of that name in that store; `None` where another process has it.
-    pub fn try_take(store: &StoreLocation, name: &str) -> anyhow::Result<Option<RunLock>> {
-        let path = lock_path(&stem(store), name);
+    pub async fn try_take(store: &StoreLocation, name: &str) -> anyhow::Result<Option<RunLock>> {
+        match store {
+            StoreLocation::File(path) => Ok(FileLock::try_take(path, name)?.map(|lock| RunLock {
+                _file: Some(lock),
+                name: None,
+            })),
+            StoreLocation::Postgres(url) => {
+                let lock = NameLock::try_take(url.secret(), &format!("run {name}")).await?;
+                Ok(lock.map(|lock| RunLock {
+                    _file: None,
+                    name: Some(lock),
+                }))
+            }
+        }
+    }
+
+    /// Resolves when another process has taken the run, which can be so once the database was away.
+    pub async fn lost(&self) {
+        match &self.name {
+            None => std::future::pending().await,
+            Some(lock) => lock.lost().await,
+        }
+    }
+}
+
+/// A locked file beside the store.
+#[derive(Debug)]
+pub struct FileLock {
+    path: PathBuf,
+    /// The system's lock is on this open file.
+    _file: File,
+}
+
+impl FileLock {
+    fn try_take(store: &Path, name: &str) -> anyhow::Result<Option<FileLock>> {
+        let path = lock_path(store, name);
         loop {
             let file = File::create(&path).with_context(|| format!("{} cannot be made", path.display()))?;
             match file.try_lock() {
-                Ok(()) if is_still_at(&file, &path) => return Ok(Some(RunLock { path, _file: file })),
+                Ok(()) if is_still_at(&file, &path) => return Ok(Some(FileLock { path, _file: file })),
                 // Its holder has just ended and removed it: the next one is made anew.
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Ok(None),
@@ -45,20 +81,10 @@ impl RunLock {
     }
 }
 
-impl Drop for RunLock {
+impl Drop for FileLock {
     fn drop(&mut self) {
         // A file that stays behind is taken over by the next run of that name.
         let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// What the names of the locks of a store begin with: the file's, or for a database one among the temporary files.
-fn stem(store: &StoreLocation) -> PathBuf {
-    match store {
-        StoreLocation::File(path) => path.clone(),
-        StoreLocation::Postgres(url) => {
-            std::env::temp_dir().join(format!("gristmill-{}", short(&url.to_string())))
-        }
     }
 }
 
@@ -89,19 +115,19 @@ fn is_still_at(file: &File, path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_run_is_held_by_one_until_it_is_let_go() {
+    #[tokio::test]
+    async fn a_run_is_held_by_one_until_it_is_let_go() {
         let folder = tempfile::tempdir().unwrap();
         let store = StoreLocation::File(folder.path().join("a.db"));
-        let lock = RunLock::take(&store, "x").unwrap();
-        let refused = RunLock::take(&store, "x").unwrap_err().to_string();
+        let lock = RunLock::take(&store, "x").await.unwrap();
+        let refused = RunLock::take(&store, "x").await.unwrap_err().to_string();
         assert!(
             refused.contains("run `x` is running in another process"),
             "{refused}"
         );
-        RunLock::take(&store, "y").unwrap();
+        RunLock::take(&store, "y").await.unwrap();
         drop(lock);
-        RunLock::take(&store, "x").unwrap();
+        RunLock::take(&store, "x").await.unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

@@ -27,6 +27,19 @@ pub struct HopView {
     end_reasons: BTreeMap<String, u64>,
 }
 
+/// What a table takes on disk.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct TableView {
+    /// Its name.
+    table: String,
+    /// Bytes of its rows, long columns included.
+    row_bytes: u64,
+    /// Bytes of its indexes.
+    index_bytes: u64,
+    /// Rows that were deleted or replaced and still take room, about.
+    rows_dead: u64,
+}
+
 /// Totals of the store.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Stats {
@@ -48,6 +61,8 @@ pub struct Stats {
     failures: u64,
     /// Bytes of the database on disk.
     size_bytes: u64,
+    /// What each table takes of them, the largest first; empty for SQLite.
+    tables: Vec<TableView>,
 }
 
 /// Show totals
@@ -82,6 +97,12 @@ pub async fn stats(
         };
         (hop, view)
     });
+    let tables = stats.tables.into_iter().map(|table| TableView {
+        table: table.table,
+        row_bytes: table.row_bytes,
+        index_bytes: table.index_bytes,
+        rows_dead: table.rows_dead,
+    });
     Ok(Json(Stats {
         queues: stats.kinds.iter().map(Into::into).collect(),
         hops: hops.collect(),
@@ -92,5 +113,6 @@ pub async fn stats(
         reports: stats.reports,
         failures: stats.failures,
         size_bytes: stats.size_bytes,
+        tables: tables.collect(),
     }))
 }

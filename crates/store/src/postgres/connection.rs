@@ -27,7 +27,8 @@ pub(super) type Pending<T> = BoxFuture<'static, Result<T>>;
 pub(super) enum Role {
     /// Operations: known to the server as a writer, see the table of that name. What it reads is read by index,
     /// whatever the statistics say: most tables grow and shrink faster than they are analysed, and a plan that was made
-    /// for an empty table would be kept for a large one.
+    /// for an empty table would be kept for a large one. For the same reason what an index has in nearly the right order is
+    /// sorted in parts, as far as it is read, and not as a whole.
     Write,
     /// Queries.
     Read,
@@ -149,8 +150,8 @@ impl Connection {
     async fn become_writer(&mut self) -> Result<()> {
         self.client
             .batch_execute(&format!(
-                "SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; SET plan_cache_mode = force_generic_plan; \
-                 SET default_transaction_isolation = 'read committed'; {}",
+                "SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; \
+                 SET plan_cache_mode = force_generic_plan; SET default_transaction_isolation = 'read committed'; {}",
                 bounds(),
             ))
             .await?;

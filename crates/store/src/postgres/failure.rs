@@ -122,6 +122,23 @@ impl Failure {
         }
     }
 
+    /// The error that callers see who open a database.
+    pub fn at_open(self, database: &str) -> StoreError {
+        let reason = self.reason();
+        match (self.remedy(), self) {
+            (_, Failure::Refused(error)) => error,
+            (Remedy::Reconnect, _) => StoreError::Unreachable {
+                database: database.to_owned(),
+                waited_ms: 0,
+                reason,
+            },
+            _ => StoreError::Open {
+                path: database.into(),
+                reason,
+            },
+        }
+    }
+
     /// The error that callers see.
     pub fn at(self, database: &str) -> StoreError {
         let reason = self.reason();
