@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use gristmill_model::limits::{
     ATTEMPTS_MAX, BATCH_JOBS_MAX, LEASE_LOST_AFTER_MS_MAX, LEASE_LOST_AFTER_MS_MIN,
 };
-use gristmill_model::{After, Backoff, JobId, JobState, OnFailure, RetryPolicy, Tag};
+use gristmill_model::{After, Backoff, JobId, JobState, OnFailure, RetryPolicy, Tag, parse_priority};
 
 use crate::container::CONTAINER_HELP;
 use crate::control_arguments::{LimitArguments, PauseArguments, PausesArguments, ResumeArguments};
@@ -73,6 +73,10 @@ pub enum Command {
     Retry(ChangeArguments),
     /// Cancel jobs that are not over
     Cancel(ChangeArguments),
+    /// End dead jobs as cancelled, so that they count as dead no more
+    Discard(ChangeArguments),
+    /// Change the priority of jobs that are not over
+    Priority(PriorityArguments),
     /// Write the results of a run or a batch again
     Results(ResultsArguments),
     /// List the runs of a store
@@ -339,8 +343,8 @@ pub struct SubmitArguments {
     /// Whose jobs they are; limits and pauses may be set by group
     #[arg(long)]
     pub group: Option<String>,
-    /// Higher is run first
-    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    /// Higher is run first: a number, or background (-100), low (-10), normal (0), high (10) or urgent (100)
+    #[arg(long, value_name = "PRIORITY", default_value = "normal", allow_negative_numbers = true, value_parser = parse_priority)]
     pub priority: i16,
     /// Not to be run before so long
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
@@ -496,9 +500,10 @@ Examples:
   gristmill retry --state dead --kind resize
   gristmill cancel --queue slow
   gristmill cancel --tag customer=7
-  gristmill cancel --all";
+  gristmill cancel --all
+  gristmill discard --kind resize";
 
-/// `gristmill retry` and `gristmill cancel`.
+/// `gristmill retry`, `gristmill cancel` and `gristmill discard`.
 #[derive(Debug, Args)]
 #[command(after_help = CHANGE_HELP)]
 pub struct ChangeArguments {
@@ -517,6 +522,26 @@ pub struct ChangeArguments {
     /// Print the counts as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+const PRIORITY_HELP: &str = "\
+Examples:
+  gristmill priority urgent 42:7 42:9
+  gristmill priority 25 --tag customer=7
+  gristmill priority background --kind resize --state waiting
+
+It holds from the jobs' next claim on. Those that run keep it for when they are tried again.";
+
+/// `gristmill priority`.
+#[derive(Debug, Args)]
+#[command(after_help = PRIORITY_HELP)]
+pub struct PriorityArguments {
+    /// Higher is run first: a number, or background (-100), low (-10), normal (0), high (10) or urgent (100)
+    #[arg(allow_negative_numbers = true, value_parser = parse_priority)]
+    pub priority: i16,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub change: ChangeArguments,
 }
 
 const RESULTS_HELP: &str = "\

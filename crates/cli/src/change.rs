@@ -1,11 +1,11 @@
-//! `gristmill retry` and `gristmill cancel`: change the state of jobs.
+//! `gristmill retry`, `cancel`, `discard` and `priority`: change jobs.
 
 use std::sync::Arc;
 
 use anyhow::bail;
 use gristmill_store::{Changed, Selection, Store};
 
-use crate::arguments::ChangeArguments;
+use crate::arguments::{ChangeArguments, PriorityArguments};
 use crate::exit::Exit;
 use crate::output::print_line;
 use crate::span::show_count;
@@ -33,6 +33,32 @@ pub async fn cancel(arguments: ChangeArguments) -> anyhow::Result<Exit> {
         changed,
         "cancelled",
         "only jobs that are not over can be cancelled",
+    )
+}
+
+/// Runs `gristmill discard`.
+pub async fn discard(arguments: ChangeArguments) -> anyhow::Result<Exit> {
+    let (store, selection) = select(&arguments, "discard").await?;
+    let changed = store.discard(selection).await?;
+    store.close().await?;
+    tell(
+        &arguments,
+        changed,
+        "discarded",
+        "only dead jobs can be discarded",
+    )
+}
+
+/// Runs `gristmill priority`.
+pub async fn priority(arguments: PriorityArguments) -> anyhow::Result<Exit> {
+    let (store, selection) = select(&arguments.change, "give another priority").await?;
+    let changed = store.prioritise(selection, arguments.priority).await?;
+    store.close().await?;
+    tell(
+        &arguments.change,
+        changed,
+        &format!("have priority {}", arguments.priority),
+        "only jobs that are not over have one that counts",
     )
 }
 

@@ -110,6 +110,8 @@ async fn command(command: Command) -> anyhow::Result<Exit> {
         Command::Show(arguments) => show::show(arguments).await,
         Command::Retry(arguments) => change::retry(arguments).await,
         Command::Cancel(arguments) => change::cancel(arguments).await,
+        Command::Discard(arguments) => change::discard(arguments).await,
+        Command::Priority(arguments) => change::priority(arguments).await,
         Command::Results(arguments) => results::results(arguments).await,
         Command::Runs(arguments) => runs::runs(arguments).await,
         Command::Stats(arguments) => stats::stats(arguments).await,

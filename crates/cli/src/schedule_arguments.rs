@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use gristmill_model::{BatchOptions, RecurrenceRule};
+use gristmill_model::{BatchOptions, RecurrenceRule, parse_priority};
 use gristmill_store::{CatchUp, Overlap};
 
 use crate::arguments::{RetryArguments, StoreArguments, milliseconds};
@@ -79,8 +79,8 @@ pub struct SchedulePutArguments {
     /// Whose jobs they are; limits and pauses may be set by group
     #[arg(long)]
     pub group: Option<String>,
-    /// Higher is run first
-    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    /// Higher is run first: a number, or background (-100), low (-10), normal (0), high (10) or urgent (100)
+    #[arg(long, value_name = "PRIORITY", default_value = "normal", allow_negative_numbers = true, value_parser = parse_priority)]
     pub priority: i16,
     /// A job is given up as expired if nobody has started it so long after it was due
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]

@@ -141,6 +141,17 @@ fn jobs_are_found_by_tags(new_workspace: fn() -> Workspace) {
         workspace.run("cancel --tag customer=8").expect(0),
         "1 jobs cancelled\n"
     );
+    assert_eq!(
+        workspace.run("priority urgent --tag customer=7").expect(0),
+        "2 jobs have priority 100\n"
+    );
+    assert_eq!(
+        workspace.run("priority -5 1:0 1:9").expect(1),
+        "1 jobs have priority -5\n"
+    );
+    assert!(workspace.run("show 1:0").expect(0).contains("priority   -5"));
+    workspace.run("priority higher 1:0").error();
+    assert_eq!(workspace.run("discard --all").expect(0), "0 jobs discarded\n");
     assert_eq!(workspace.run("cancel --key b/1").expect(0), "1 jobs cancelled\n");
     assert_eq!(listed("--state waiting"), 1);
 }

@@ -24,6 +24,8 @@ const COMMANDS: &[&str] = &[
     "show",
     "retry",
     "cancel",
+    "discard",
+    "priority",
     "results",
     "runs",
     "stats",

@@ -336,6 +336,16 @@ impl Engine {
         Ok(self.shared.store.retry(selection).await?)
     }
 
+    /// Ends dead jobs as cancelled.
+    pub async fn discard(&self, selection: Selection) -> Result<Changed, EngineError> {
+        Ok(self.shared.store.discard(selection).await?)
+    }
+
+    /// Gives jobs that are not over another priority; higher is claimed first.
+    pub async fn prioritise(&self, selection: Selection, priority: i16) -> Result<Changed, EngineError> {
+        Ok(self.shared.store.prioritise(selection, priority).await?)
+    }
+
     /// Everything that is known of one job.
     pub async fn job(&self, id: JobId) -> Result<Option<JobDetails>, EngineError> {
         Ok(self.shared.store.job(id).await?)

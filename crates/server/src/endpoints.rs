@@ -3,6 +3,7 @@
 
 pub mod cancel;
 pub mod controls;
+pub mod discard;
 pub mod events;
 pub mod exchange;
 pub mod health;
@@ -13,6 +14,8 @@ pub mod jobs;
 pub mod leave;
 pub mod metrics;
 pub mod openapi;
+pub mod prioritise;
+pub mod priority;
 pub mod queues;
 pub mod ready;
 pub mod register;

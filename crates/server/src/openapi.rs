@@ -53,6 +53,8 @@ pub fn router() -> (axum::Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(endpoints::job::job))
         .routes(routes!(endpoints::cancel::cancel))
         .routes(routes!(endpoints::retry::retry))
+        .routes(routes!(endpoints::discard::discard))
+        .routes(routes!(endpoints::prioritise::prioritise))
         .routes(routes!(endpoints::results::results))
         .routes(routes!(endpoints::queues::queues))
         .routes(routes!(

@@ -71,6 +71,8 @@ pub const RULES: &[Rule] = &[
     rule("GET", "/jobs/{job}", CLIENTS, QueueRule::Named),
     rule("POST", "/jobs/cancel", CLIENTS, QueueRule::Named),
     rule("POST", "/jobs/retry", CLIENTS, QueueRule::Named),
+    rule("POST", "/jobs/discard", CLIENTS, QueueRule::Named),
+    rule("POST", "/jobs/prioritise", CLIENTS, QueueRule::Named),
     rule("GET", "/results", CLIENTS, QueueRule::Named),
     rule("GET", "/queues", CLIENTS, QueueRule::Shown),
     rule("GET", "/workers", ADMIN, QueueRule::All),

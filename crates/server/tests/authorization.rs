@@ -76,7 +76,11 @@ impl World {
                 "?kind=double".to_owned(),
                 Some(("application/x-ndjson", Bytes::from_static(b"1\n2\n"))),
             ),
-            "cancel" | "retry" => (String::new(), json_body(&selection)),
+            "cancel" | "retry" | "discard" => (String::new(), json_body(&selection)),
+            "prioritise" => (
+                String::new(),
+                json_body(&json!({"jobs": [job], "priority": "high"})),
+            ),
             "jobs" | "history" => ("?queue=default".to_owned(), None),
             "results" => (format!("?batches={}", self.batch), None),
             "register" => (

@@ -261,6 +261,24 @@ async fn cancel_and_retry_change_what_they_can() {
     let filter = json!({"filter": {"states": ["cancelled"], "kind": "double"}});
     assert_eq!(api.post("/jobs/retry", &filter).await.json()["changed"], 2);
     assert_eq!(api.get("/queues").await.json()["queues"][0]["waiting"], 3);
+    for (priority, stands) in [(json!("urgent"), 100), (json!(-7), -7)] {
+        let request = json!({"jobs": [format!("{batch}:0"), "999:0"], "priority": priority});
+        assert_eq!(
+            api.post("/jobs/prioritise", &request).await.json(),
+            json!({"changed": 1, "unchanged": 1})
+        );
+        let job = api.get(&format!("/jobs/{batch}:0")).await.json();
+        assert_eq!(job["priority"], stands);
+    }
+    for priority in [json!("higher"), json!(40_000), json!(1.5)] {
+        let request = json!({"filter": {"kind": "double"}, "priority": priority});
+        let refusal = api.post("/jobs/prioritise", &request).await.refusal();
+        assert!(refusal.contains("urgent"), "{refusal}");
+    }
+    assert_eq!(
+        api.post("/jobs/discard", &selection).await.json(),
+        json!({"changed": 0, "unchanged": 3})
+    );
     for (body, says) in [
         (json!({}), "either `jobs` or `filter`"),
         (json!({"jobs": [], "filter": {}}), "either"),
@@ -272,7 +290,7 @@ async fn cancel_and_retry_change_what_they_can() {
         (json!({"filter": {"kinds": "x"}}), "kinds"),
         (json!({"jobs": vec!["1:1"; 10_001]}), "10000"),
     ] {
-        for operation in ["cancel", "retry"] {
+        for operation in ["cancel", "retry", "discard"] {
             let refusal = api.post(&format!("/jobs/{operation}"), &body).await.refusal();
             assert!(refusal.contains(says), "{refusal} does not say {says}");
         }

@@ -15,6 +15,7 @@ pub mod history;
 pub mod keys;
 pub mod limits;
 pub mod machine;
+pub mod priorities;
 pub mod queries;
 pub mod reports;
 pub mod schedules;
@@ -99,6 +100,13 @@ macro_rules! store_conformance {
                 failures_are_kept_through_retries,
                 jobs_expire,
                 rescued_jobs_do_not_expire,
+            ]
+            priorities [
+                waiting_jobs_are_prioritised,
+                scheduled_jobs_are_prioritised,
+                a_changed_priority_stays,
+                blocked_jobs_are_prioritised,
+                dead_jobs_are_discarded,
             ]
             dependencies [
                 a_chain_runs_in_order,

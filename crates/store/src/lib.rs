@@ -136,6 +136,15 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// dead.
     async fn retry(&self, selection: Selection) -> Result<Changed, StoreError>;
 
+    /// Ends dead jobs as cancelled: they no longer count as dead, and do not keep their batch from being pruned. Their
+    /// failures are kept, and they can still be retried (but for those that were rejected).
+    async fn discard(&self, selection: Selection) -> Result<Changed, StoreError>;
+
+    /// Gives jobs that are not over another priority. It holds from their next claim on: those that run keep it for
+    /// when they are tried again, are given back or rescued, those that wait for others for when they can be claimed.
+    /// A job that is over and is retried by hand has its batch's priority again.
+    async fn prioritise(&self, selection: Selection, priority: i16) -> Result<Changed, StoreError>;
+
     // --- queries: on snapshots, beside the writer ---
 
     /// One job with everything that is known of it.

@@ -13,7 +13,7 @@ pub(crate) struct Piece {
     pub positions: Positions,
     pub state: JobState,
     pub attempt: u32,
-    /// The priority, negated, while they wait.
+    /// The priority, negated, while they are not over.
     pub rank: Option<i64>,
     pub run_at: Option<Timestamp>,
     pub finished_at: Option<Timestamp>,
@@ -47,13 +47,13 @@ impl Piece {
         }
     }
 
-    /// What waits for other jobs.
-    pub fn blocked(positions: Positions, attempt: u32) -> Self {
+    /// What waits for other jobs. Without a rank, the batch's own is meant.
+    pub fn blocked(positions: Positions, attempt: u32, rank: Option<i64>) -> Self {
         Piece {
             positions,
             state: JobState::Blocked,
             attempt,
-            rank: None,
+            rank,
             run_at: None,
             finished_at: None,
             worker: None,
@@ -61,13 +61,13 @@ impl Piece {
         }
     }
 
-    /// What a worker holds.
-    pub fn running(positions: Positions, attempt: u32, worker: Option<Arc<str>>) -> Self {
+    /// What a worker holds. Without a rank, the batch's own is meant.
+    pub fn running(positions: Positions, attempt: u32, rank: Option<i64>, worker: Option<Arc<str>>) -> Self {
         Piece {
             positions,
             state: JobState::Running,
             attempt,
-            rank: None,
+            rank,
             run_at: None,
             finished_at: None,
             worker,

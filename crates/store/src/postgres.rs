@@ -309,6 +309,20 @@ impl Store for PostgresStore {
         .await
     }
 
+    async fn discard(&self, selection: Selection) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
+        operate!(self, Promised, |transaction, selection| transaction
+            .discard(&selection))
+        .await
+    }
+
+    async fn prioritise(&self, selection: Selection, priority: i16) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
+        operate!(self, Promised, |transaction, selection| transaction
+            .prioritise(&selection, priority))
+        .await
+    }
+
     async fn job(&self, id: JobId) -> Result<Option<JobDetails>, StoreError> {
         let now = self.database.now();
         self.database

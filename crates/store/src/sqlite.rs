@@ -21,6 +21,7 @@ mod limits;
 mod merge;
 mod open;
 mod options;
+mod priority;
 mod prune;
 mod query;
 mod readers;
@@ -340,6 +341,18 @@ impl Store for SqliteStore {
     async fn retry(&self, selection: Selection) -> Result<Changed, StoreError> {
         check_selection(&selection)?;
         self.write(0, move |transaction| transaction.retry(&selection))
+            .await
+    }
+
+    async fn discard(&self, selection: Selection) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
+        self.write(0, move |transaction| transaction.discard(&selection))
+            .await
+    }
+
+    async fn prioritise(&self, selection: Selection, priority: i16) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
+        self.write(0, move |transaction| transaction.prioritise(&selection, priority))
             .await
     }
 

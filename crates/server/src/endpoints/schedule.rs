@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::schedules::ScheduleView;
+use super::priority::PriorityName;
 use super::submit_options::{RetryOptions, SubmitOptions};
 use crate::app::App;
 use crate::body::{JsonBody, NoQuery, PathText, Query};
@@ -143,7 +144,7 @@ pub struct ScheduleRequest<'a> {
     payload: Option<&'a RawValue>,
     /// Higher is claimed first; 0 by default.
     #[serde(default)]
-    priority: Option<i16>,
+    priority: Option<PriorityName>,
     /// How long one attempt may take. Milliseconds.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 316_224_000_000_i64)]

@@ -1,4 +1,4 @@
-//! Which jobs a cancel or a retry means.
+//! Which jobs a cancel, a retry or another change means.
 
 use std::collections::BTreeSet;
 
@@ -81,6 +81,11 @@ impl From<Changed> for ChangedView {
 }
 
 impl SelectionRequest {
+    /// What a request says of jobs among other things.
+    pub fn new(jobs: Option<Vec<String>>, filter: Option<FilterRequest>) -> Self {
+        SelectionRequest { jobs, filter }
+    }
+
     /// The selection, within the caller's queues.
     pub async fn check(self, app: &App, caller: &Caller) -> Result<Selection, ApiError> {
         match (self.jobs, self.filter) {

@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::check_batch;
+use super::priority::PriorityName;
 use super::submit_options::{AfterFailureName, RetryOptions, SubmitOptions, check_after, check_names};
 use super::unique::UniqueOptions;
 use crate::app::App;
@@ -47,7 +48,7 @@ pub struct SubmitRequest<'a> {
     payloads: Option<Vec<&'a RawValue>>,
     /// Higher is claimed first; 0 by default.
     #[serde(default)]
-    priority: Option<i16>,
+    priority: Option<PriorityName>,
     /// Not to be claimed before this moment. Milliseconds since 1970.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 253_402_300_799_999_i64)]

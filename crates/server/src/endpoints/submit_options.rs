@@ -6,6 +6,7 @@ use gristmill_model::{After, Backoff, BatchOptions, OnFailure, RetryPolicy, Time
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::priority::PriorityName;
 use crate::error::ApiError;
 use crate::limits::{AFTER_PER_REQUEST_MAX, TIMESTAMP_MS_MAX};
 
@@ -71,7 +72,7 @@ pub struct RetryOptions {
 #[serde(default, deny_unknown_fields)]
 pub struct SubmitOptions {
     /// Higher is claimed first; 0 by default.
-    pub priority: Option<i16>,
+    pub priority: Option<PriorityName>,
     /// Not to be claimed before this moment. Milliseconds since 1970.
     #[schema(minimum = 0, maximum = 253_402_300_799_999_i64)]
     pub run_at: Option<i64>,
@@ -125,7 +126,10 @@ impl SubmitOptions {
         }
         let delayed = self.delay_ms.map(|delay_ms| now.plus_ms(delay_ms.cast_signed()));
         Ok(BatchOptions {
-            priority: self.priority.unwrap_or_default(),
+            priority: match &self.priority {
+                Some(priority) => priority.check()?,
+                None => 0,
+            },
             run_at: self.run_at.map(Timestamp).or(delayed),
             expires_at: self.expires_at.map(Timestamp),
             timeout_ms: self.timeout_ms,
@@ -209,6 +213,7 @@ mod tests {
             ..RetryPolicy::default()
         };
         assert_eq!(options.retry, retry);
+        assert_eq!(check(r#"{"priority":"urgent"}"#).unwrap().priority, 100);
     }
 
     #[test]
@@ -226,6 +231,7 @@ mod tests {
             (r#"{"group":""}"#, "group"),
             (r#"{"priorty":1}"#, "priorty"),
             (r#"{"priority":40000}"#, "40000"),
+            (r#"{"priority":"higher"}"#, "urgent"),
         ] {
             let error = check(json).unwrap_err();
             assert!(error.contains(says), "{error} does not say {says}");

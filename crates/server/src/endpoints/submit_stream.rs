@@ -8,6 +8,7 @@ use gristmill_model::batch::DEFAULT_QUEUE;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::priority::PriorityName;
 use super::submit::{BatchCutter, Submitted};
 use super::submit_options::{SubmitOptions, check_names};
 use crate::app::App;
@@ -34,9 +35,10 @@ pub struct StreamQuery {
     #[serde(default)]
     #[param(min_length = 1, max_length = 200)]
     group: Option<String>,
-    /// Higher is claimed first; 0 by default.
+    /// Higher is claimed first; 0 by default. A number, or background, low, normal, high or urgent.
     #[serde(default)]
-    priority: Option<i16>,
+    #[param(example = "high")]
+    priority: Option<String>,
     /// Not to be claimed before so many milliseconds from now.
     #[serde(default)]
     #[param(minimum = 0, maximum = 316_224_000_000_i64)]
@@ -84,7 +86,7 @@ pub async fn submit_stream(
             ..Default::default()
         });
     let options = SubmitOptions {
-        priority: query.priority,
+        priority: query.priority.map(PriorityName::Level),
         delay_ms: query.delay_ms,
         timeout_ms: query.timeout_ms,
         retry,

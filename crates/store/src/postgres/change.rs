@@ -1,10 +1,12 @@
-//! Changing jobs from outside: cancel and retry, by the same functions that SQL clients call.
+//! Changing jobs from outside: cancel, retry, discard and prioritise, by the same functions that SQL clients call.
 
 use std::collections::BTreeMap;
 
 use gristmill_model::limits::BATCH_JOBS_MAX;
 use gristmill_model::{BatchId, JobId, JobState, Positions};
+use tokio_postgres::types::ToSql;
 
+use super::connection::Param;
 use super::dependency::Ended;
 use super::failure::Result;
 use super::filter::{Candidates, LOOK_BATCHES_MAX};
@@ -21,6 +23,9 @@ use crate::{Changed, JobFilter, Selection};
 enum Change {
     Cancel,
     Retry,
+    Discard,
+    /// To this rank.
+    Prioritise(i32),
 }
 
 impl Change {
@@ -28,19 +33,30 @@ impl Change {
         match self {
             Change::Cancel => "SELECT gristmill.cancel_with_keys($1, $2, $3, $4)",
             Change::Retry => "SELECT gristmill.retry_with_keys($1, $2, $3, $4)",
+            Change::Discard => "SELECT gristmill.discard_jobs($1, $2, $3, $4)",
+            Change::Prioritise(_) => "SELECT gristmill.prioritise_jobs($1, $2, $3, $4, $5)",
+        }
+    }
+
+    /// What its statement takes besides the jobs.
+    fn params(self) -> Vec<Param> {
+        match self {
+            Change::Cancel | Change::Retry | Change::Discard => Vec::new(),
+            Change::Prioritise(rank) => vec![Box::new(rank)],
         }
     }
 
     /// The states that it can change.
     fn states(self) -> &'static [JobState] {
         match self {
-            Change::Cancel => &[
+            Change::Cancel | Change::Prioritise(_) => &[
                 JobState::Blocked,
                 JobState::Waiting,
                 JobState::Scheduled,
                 JobState::Running,
             ],
             Change::Retry => &[JobState::Dead, JobState::Cancelled, JobState::Expired],
+            Change::Discard => &[JobState::Dead],
         }
     }
 }
@@ -64,6 +80,18 @@ impl Transaction {
             .await?;
         self.writes.woke |= changed.changed > 0;
         Ok(changed)
+    }
+
+    /// Ends dead jobs as cancelled.
+    pub async fn discard(&mut self, selection: &Selection) -> Result<Changed> {
+        self.change(Change::Discard, selection, &mut Ended::default())
+            .await
+    }
+
+    /// Gives jobs that are not over another priority.
+    pub async fn prioritise(&mut self, selection: &Selection, priority: i16) -> Result<Changed> {
+        let change = Change::Prioritise(-i32::from(priority));
+        self.change(change, selection, &mut Ended::default()).await
     }
 
     async fn change(&mut self, change: Change, selection: &Selection, ended: &mut Ended) -> Result<Changed> {
@@ -168,9 +196,10 @@ impl Transaction {
         meant: &[Multirange],
         states: &[&str],
     ) -> Result<u64> {
-        let row = self
-            .query_opt(change.sql(), &[&batches, &meant, &states, &self.now.0])
-            .await?;
+        let others = change.params();
+        let mut params: Vec<&(dyn ToSql + Sync)> = vec![&batches, &meant, &states, &self.now.0];
+        params.extend(others.iter().map(|param| &**param as &(dyn ToSql + Sync)));
+        let row = self.query_opt(change.sql(), &params).await?;
         row.map_or(Ok(0), |row| sum(&row, 0))
     }
 }

@@ -363,6 +363,7 @@ impl Taken {
             run_at: self.slice.run_at,
             expires_at: self.slice.expires_at,
             positions: self.positions.clone(),
+            rank: Some(self.slice.rank),
             is_awaited: self.slice.is_awaited,
         }
     }

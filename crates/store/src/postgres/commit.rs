@@ -214,6 +214,7 @@ impl Transaction {
                 head,
                 NewSlice {
                     positions,
+                    rank: held.rank.unwrap_or(head.rank()),
                     run_at: *run_at,
                     attempt: held.attempt + 1,
                     rescues: held.rescues,

@@ -21,6 +21,8 @@ pub(super) struct Held {
     pub run_at: Timestamp,
     pub expires_at: Option<Timestamp>,
     pub positions: Positions,
+    /// The priority, negated; that of the batch, where `None`.
+    pub rank: Option<i32>,
     /// Whether others wait for jobs of the batch.
     pub is_awaited: bool,
 }
@@ -30,7 +32,7 @@ macro_rules! select_held {
     ($rest:literal) => {
         concat!(
             "SELECT h.lease_id, h.batch_id, h.attempt, h.first_position, h.worker_id, h.rescues, h.run_at, \
-             h.expires_at, h.positions, h.awaited FROM gristmill.held h ",
+             h.expires_at, h.positions, h.rank, h.awaited FROM gristmill.held h ",
             $rest
         )
     };
@@ -49,7 +51,8 @@ impl Held {
             run_at: Timestamp(row.try_get(6)?),
             expires_at: row.try_get::<_, Option<i64>>(7)?.map(Timestamp),
             positions: row.try_get::<_, Multirange>(8)?.0,
-            is_awaited: row.try_get(9)?,
+            rank: row.try_get(9)?,
+            is_awaited: row.try_get(10)?,
         })
     }
 }

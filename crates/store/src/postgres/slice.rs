@@ -52,6 +52,8 @@ impl Slice {
 #[derive(Debug)]
 pub(super) struct NewSlice<'a> {
     pub positions: &'a Positions,
+    /// The priority, negated.
+    pub rank: i32,
     pub run_at: Timestamp,
     pub attempt: u32,
     pub rescues: u32,

@@ -426,6 +426,7 @@ impl Writes {
                 &head,
                 NewSlice {
                     positions: &positions,
+                    rank: head.rank(),
                     run_at: head.run_at,
                     attempt: 1,
                     rescues: 0,

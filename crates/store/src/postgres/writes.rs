@@ -117,11 +117,11 @@ columns! {
 columns! {
     HeldRows {
         lease: i64, batch: i64, attempt: i32, first_position: i32, worker: i64, run_at: i64, expires_at: Option<i64>,
-        rescues: i32, count: i32, lane_id: i32, positions: Multirange, awaited: bool,
+        rescues: i32, count: i32, lane_id: i32, positions: Multirange, awaited: bool, rank: Option<i32>,
     }
-    "INSERT INTO gristmill.held (lease_id, batch_id, attempt, first_position, worker_id, run_at, expires_at, rescues, count, lane_id, positions, awaited) \
+    "INSERT INTO gristmill.held (lease_id, batch_id, attempt, first_position, worker_id, run_at, expires_at, rescues, count, lane_id, positions, awaited, rank) \
      SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::integer[]), unnest($4::integer[]), unnest($5::bigint[]), \
-     unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::integer[]), unnest($9::integer[]), unnest($10::integer[]), unnest($11::int4multirange[]), unnest($12::boolean[])"
+     unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::integer[]), unnest($9::integer[]), unnest($10::integer[]), unnest($11::int4multirange[]), unnest($12::boolean[]), unnest($13::integer[])"
 }
 
 columns! {
@@ -252,7 +252,7 @@ impl Writes {
             slice.rescues.cast_signed(),
             slice.positions.len().cast_signed(),
             head.job_bytes.cast_signed(),
-            head.rank(),
+            slice.rank,
             Multirange(slice.positions.clone()),
             slice.is_awaited,
         );
@@ -321,6 +321,7 @@ impl Writes {
             lane(lane_id),
             Multirange(held.positions.clone()),
             held.is_awaited,
+            held.rank,
         );
     }
 
@@ -355,6 +356,7 @@ impl Writes {
             head,
             NewSlice {
                 positions,
+                rank: held.rank.unwrap_or(head.rank()),
                 run_at: held.run_at,
                 attempt: held.attempt,
                 rescues,

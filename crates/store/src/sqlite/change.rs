@@ -16,19 +16,33 @@ use crate::ending::Ending;
 use crate::{Changed, JobFilter, Selection};
 
 /// Which jobs of which batches are meant.
-struct Meant {
+pub(super) struct Meant {
     /// All positions of a batch, where `None`.
-    batches: Vec<(BatchId, Option<Positions>)>,
-    states: Vec<JobState>,
+    pub batches: Vec<(BatchId, Option<Positions>)>,
+    pub states: Vec<JobState>,
     /// How many jobs were named one by one.
     named: u64,
 }
 
+/// A report of jobs that did not complete.
+struct EndedRow {
+    id: i64,
+    batch: BatchId,
+    state: JobState,
+    attempt: u32,
+    finished_at: i64,
+    worker: Option<String>,
+    positions: Positions,
+}
+
+/// Batches that have jobs which are not over.
+pub(super) const OPEN: &str =
+    "b.id IN (SELECT batch_id FROM slice UNION SELECT batch_id FROM held UNION SELECT batch_id FROM blocked)";
+
 impl Transaction<'_> {
     /// Cancels jobs that are not over.
     pub fn cancel(&mut self, selection: &Selection) -> Result<Changed> {
-        let open = "b.id IN (SELECT batch_id FROM slice UNION SELECT batch_id FROM held UNION SELECT batch_id FROM blocked)";
-        let meant = self.meant(selection, open)?;
+        let meant = self.meant(selection, OPEN)?;
         let mut changed = 0;
         let mut ended = Vec::new();
         for (batch, positions) in &meant.batches {
@@ -55,6 +69,21 @@ impl Transaction<'_> {
         let mut changed = 0;
         for (batch, positions) in &meant.batches {
             changed += self.retry_in(*batch, positions.as_ref(), &meant.states)?;
+        }
+        Ok(meant.changed(changed))
+    }
+
+    /// Ends dead jobs as cancelled.
+    pub fn discard(&mut self, selection: &Selection) -> Result<Changed> {
+        let dead = format!(
+            "b.id IN (SELECT id >> {POSITION_BITS} FROM report WHERE state = 'dead' AND state <> 'completed')"
+        );
+        let meant = self.meant(selection, &dead)?;
+        let mut changed = 0;
+        if is_meant(JobState::Dead, &meant.states) {
+            for (batch, positions) in &meant.batches {
+                changed += self.discard_in(*batch, positions.as_ref())?;
+            }
         }
         Ok(meant.changed(changed))
     }
@@ -86,7 +115,7 @@ impl Transaction<'_> {
         Ok(expired)
     }
 
-    fn meant(&self, selection: &Selection, candidates: &str) -> Result<Meant> {
+    pub fn meant(&self, selection: &Selection, candidates: &str) -> Result<Meant> {
         match selection {
             Selection::Jobs(jobs) => Ok(Meant::named(jobs)),
             Selection::Filter(filter) => self.matching(filter, candidates),
@@ -132,13 +161,8 @@ impl Transaction<'_> {
             *all = all.union(positions);
         };
         for slice in self.slices_of(batch)? {
-            let state = if slice.run_at <= self.now {
-                JobState::Waiting
-            } else {
-                JobState::Scheduled
-            };
             let taken = meant_of(&slice.positions, positions);
-            if !taken.is_empty() && is_meant(state, states) {
+            if !taken.is_empty() && is_meant(slice.state(self.now), states) {
                 self.shorten(&slice, &slice.positions.difference(&taken))?;
                 // The attempt that comes next is not made any more.
                 add(slice.attempt - 1, &taken);
@@ -168,17 +192,82 @@ impl Transaction<'_> {
             .collect())
     }
 
-    /// Gives what waits of these positions of a batch a higher priority, if it is one.
-    pub fn raise(&mut self, batch: BatchId, positions: &Positions, priority: i16) -> Result<()> {
-        let rank = -i64::from(priority);
-        for slice in self.slices_of(batch)? {
-            let raised = slice.positions.intersection(positions);
-            if rank < slice.rank && !raised.is_empty() {
-                self.shorten(&slice, &slice.positions.difference(&raised))?;
-                self.insert_ranked(&slice, rank, &raised)?;
-            }
+    /// Makes cancelled ones of the dead jobs among these positions of a batch (of all, where `None`). Returns how many.
+    fn discard_in(&mut self, batch: BatchId, positions: Option<&Positions>) -> Result<u64> {
+        let dead = self.rows_of_reports(batch, "state = 'dead' AND state <> 'completed'")?;
+        let mut discarded = 0;
+        for report in dead {
+            let taken = meant_of(&report.positions, positions);
+            let Some(first) = taken.first() else {
+                continue;
+            };
+            discarded += u64::from(taken.len());
+            self.shorten_report(&report, &report.positions.difference(&taken))?;
+            self.execute(
+                "INSERT INTO report (id, state, attempt, count, finished_at, worker, positions) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                params![
+                    report_id(batch, first),
+                    JobState::Cancelled.name(),
+                    report.attempt,
+                    taken.len(),
+                    report.finished_at,
+                    report.worker,
+                    taken.to_string(),
+                ],
+            )?;
         }
+        Ok(discarded)
+    }
+
+    /// The reports of a batch that meet a condition, without their values.
+    fn rows_of_reports(&self, batch: BatchId, condition: &str) -> Result<Vec<EndedRow>> {
+        let mut statement = self.connection.prepare_cached(&format!(
+            "SELECT id, state, attempt, finished_at, worker, positions FROM report WHERE id BETWEEN ?1 AND ?2 \
+             AND {condition}"
+        ))?;
+        let mut rows = statement.query([report_id(batch, 0), report_id(BatchId(batch.0 + 1), 0) - 1])?;
+        let mut all = Vec::new();
+        while let Some(row) = rows.next()? {
+            all.push(EndedRow {
+                id: row.get(0)?,
+                batch,
+                state: read_state(row, 1)?,
+                attempt: row.get(2)?,
+                finished_at: row.get(3)?,
+                worker: row.get(4)?,
+                positions: read_positions(row, 5)?,
+            });
+        }
+        Ok(all)
+    }
+
+    /// Leaves `rest` of a report of jobs that did not complete.
+    fn shorten_report(&self, report: &EndedRow, rest: &Positions) -> Result<()> {
+        match rest.first() {
+            None => self.execute("DELETE FROM report WHERE id = ?1", [report.id])?,
+            Some(first) => self.execute(
+                "UPDATE report SET id = ?2, positions = ?3, count = ?4 WHERE id = ?1",
+                params![
+                    report.id,
+                    report_id(report.batch, first),
+                    rest.to_string(),
+                    rest.len()
+                ],
+            )?,
+        };
         Ok(())
+    }
+
+    /// Those jobs of a batch that were dead from the start, and discarded since: they can never run.
+    fn rejected_of(&self, batch: BatchId) -> Result<Positions> {
+        let rejected = self.rows(
+            "SELECT position FROM failure WHERE batch_id = ?1 AND lease_id = 0 AND attempt = 0 \
+             AND error ->> '$.type' <> 'prerequisite'",
+            [batch.0],
+            |row| row.get(0),
+        )?;
+        Ok(rejected.into_iter().collect())
     }
 
     fn retry_in(
@@ -188,42 +277,31 @@ impl Transaction<'_> {
         states: &[JobState],
     ) -> Result<u64> {
         // A job that was rejected (dead on attempt 0) cannot run, however often it is tried.
-        let reports: Vec<(i64, JobState, Positions)> = {
-            let mut statement = self.connection.prepare_cached(
-                "SELECT id, state, positions FROM report WHERE id BETWEEN ?1 AND ?2 \
-                 AND state <> 'completed' AND (state <> 'dead' OR attempt > 0)",
-            )?;
-            let mut rows = statement.query([report_id(batch, 0), report_id(BatchId(batch.0 + 1), 0) - 1])?;
-            let mut all = Vec::new();
-            while let Some(row) = rows.next()? {
-                all.push((row.get(0)?, read_state(row, 1)?, read_positions(row, 2)?));
-            }
-            all
-        };
+        let reports = self.rows_of_reports(
+            batch,
+            "state <> 'completed' AND (state <> 'dead' OR attempt > 0)",
+        )?;
         if reports.is_empty() {
             return Ok(0);
         }
         let others = self.taken_keys(batch)?;
         let mut retried = Positions::new();
-        for (id, state, ended) in reports {
-            let taken = meant_of(&ended, positions).difference(&others);
-            if taken.is_empty() || !is_meant(state, states) {
+        for report in reports {
+            let mut taken = meant_of(&report.positions, positions).difference(&others);
+            if report.state == JobState::Cancelled && report.attempt == 0 {
+                taken = taken.difference(&self.rejected_of(batch)?);
+            }
+            if taken.is_empty() || !is_meant(report.state, states) {
                 continue;
             }
-            let rest = ended.difference(&taken);
-            match rest.first() {
-                None => self.execute("DELETE FROM report WHERE id = ?1", [id])?,
-                Some(first) => self.execute(
-                    "UPDATE report SET id = ?2, positions = ?3, count = ?4 WHERE id = ?1",
-                    params![id, report_id(batch, first), rest.to_string(), rest.len()],
-                )?,
-            };
+            self.shorten_report(&report, &report.positions.difference(&taken))?;
             retried = retried.union(&taken);
         }
         if !retried.is_empty() {
             let head = self.head(batch)?;
             let slice = NewSlice {
                 positions: &retried,
+                rank: head.rank(),
                 run_at: self.now,
                 attempt: 1,
                 rescues: 0,
@@ -253,7 +331,7 @@ impl Meant {
         }
     }
 
-    fn changed(&self, changed: u64) -> Changed {
+    pub fn changed(&self, changed: u64) -> Changed {
         Changed {
             changed,
             unchanged: self.named.saturating_sub(changed),
@@ -261,11 +339,11 @@ impl Meant {
     }
 }
 
-fn meant_of(positions: &Positions, meant: Option<&Positions>) -> Positions {
+pub(super) fn meant_of(positions: &Positions, meant: Option<&Positions>) -> Positions {
     meant.map_or_else(|| positions.clone(), |meant| positions.intersection(meant))
 }
 
-fn is_meant(state: JobState, states: &[JobState]) -> bool {
+pub(super) fn is_meant(state: JobState, states: &[JobState]) -> bool {
     states.is_empty() || states.contains(&state)
 }
 

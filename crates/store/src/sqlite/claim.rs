@@ -198,7 +198,7 @@ impl Transaction<'_> {
         for taken in &claim.taken {
             self.execute(
                 "INSERT INTO held (lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, count, \
-                 expires_at, positions, lane_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+                 expires_at, positions, lane_id, rank) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
                 params![
                     taken.slice.lease.0,
                     taken.slice.batch.0,
@@ -211,6 +211,7 @@ impl Transaction<'_> {
                     taken.expires_at.map(|moment| moment.0),
                     taken.slice.positions.to_string(),
                     taken.lane_id,
+                    taken.rank,
                 ],
             )?;
         }
@@ -274,6 +275,7 @@ struct Claim {
 struct Taken {
     slice: LeasedSlice,
     lane_id: i64,
+    rank: i64,
     run_at: Timestamp,
     expires_at: Option<Timestamp>,
 }
@@ -339,6 +341,7 @@ impl Claim {
                 submitted_at: content.head.submitted_at,
             },
             lane_id: lane.id,
+            rank: slice.rank,
             run_at: slice.run_at,
             expires_at: slice.expires_at,
         });

@@ -160,6 +160,7 @@ impl Transaction<'_> {
         for (run_at, positions) in &failed.retried {
             let slice = NewSlice {
                 positions,
+                rank: held.rank.unwrap_or(head.rank()),
                 run_at: *run_at,
                 attempt: held.attempt + 1,
                 rescues: held.rescues,

@@ -19,8 +19,11 @@ use crate::ending::{Ending, FailedAttempt};
 /// The part of a batch that waits to begin: all of it.
 pub(super) const WHOLE: u32 = 0;
 
+/// The first number of the parts that were split off others since.
+const SPLIT_PARTS_FIRST: u32 = 1 << 20;
+
 /// Jobs that wait for others. The key is the batch and the part of it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Blocked {
     pub batch: BatchId,
     pub part: u32,
@@ -28,6 +31,8 @@ pub(super) struct Blocked {
     pub attempt: u32,
     pub rescues: u32,
     pub expires_at: Option<Timestamp>,
+    /// The priority, negated; that of the batch, where `None`.
+    pub rank: Option<i64>,
     pub positions: Positions,
 }
 
@@ -72,13 +77,13 @@ impl Transaction<'_> {
     }
 
     /// Lets jobs wait until all edges are settled.
-    pub fn block(&mut self, blocked: &Blocked, edges: &[Edge]) -> Result<()> {
+    pub fn block(&self, blocked: &Blocked, edges: &[Edge]) -> Result<()> {
         if blocked.positions.is_empty() {
             return Ok(());
         }
         self.execute(
-            "INSERT INTO blocked (batch_id, part, attempt, rescues, count, expires_at, positions) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            "INSERT INTO blocked (batch_id, part, attempt, rescues, count, expires_at, positions, rank) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
             params![
                 blocked.batch.0,
                 blocked.part,
@@ -87,6 +92,7 @@ impl Transaction<'_> {
                 blocked.positions.len(),
                 blocked.expires_at.map(|moment| moment.0),
                 blocked.positions.to_string(),
+                blocked.rank,
             ],
         )?;
         for edge in edges {
@@ -110,7 +116,7 @@ impl Transaction<'_> {
     /// What waits of a batch.
     pub fn blocked_of(&self, batch: BatchId) -> Result<Vec<Blocked>> {
         self.all_blocked(
-            "SELECT batch_id, part, attempt, rescues, expires_at, positions FROM blocked WHERE batch_id = ?1",
+            "SELECT batch_id, part, attempt, rescues, expires_at, positions, rank FROM blocked WHERE batch_id = ?1",
             batch.0,
         )
     }
@@ -118,7 +124,7 @@ impl Transaction<'_> {
     /// What waited for longer than it may.
     pub fn expired_blocked(&self) -> Result<Vec<Blocked>> {
         self.all_blocked(
-            "SELECT batch_id, part, attempt, rescues, expires_at, positions FROM blocked WHERE expires_at <= ?1",
+            "SELECT batch_id, part, attempt, rescues, expires_at, positions, rank FROM blocked WHERE expires_at <= ?1",
             self.now.0,
         )
     }
@@ -135,6 +141,7 @@ impl Transaction<'_> {
                 rescues: row.get(3)?,
                 expires_at: row.get::<_, Option<i64>>(4)?.map(Timestamp),
                 positions: read_positions(row, 5)?,
+                rank: row.get(6)?,
             });
         }
         Ok(all)
@@ -157,6 +164,42 @@ impl Transaction<'_> {
                 params![blocked.batch.0, blocked.part, rest.to_string(), rest.len()],
             )?;
         }
+        Ok(())
+    }
+
+    /// Makes a part of its own of some positions that wait, which waits for the same. Returns that part.
+    pub fn split_blocked(&self, blocked: &Blocked, positions: &Positions) -> Result<Blocked> {
+        let rest = blocked.positions.difference(positions);
+        if rest.is_empty() {
+            return Ok(blocked.clone());
+        }
+        let part = self.row(
+            "SELECT coalesce(max(part) + 1, ?2) FROM blocked WHERE batch_id = ?1 AND part >= ?2",
+            params![blocked.batch.0, SPLIT_PARTS_FIRST],
+            |row| row.get(0),
+        )?;
+        let split = Blocked {
+            part: part.unwrap_or(SPLIT_PARTS_FIRST),
+            positions: positions.clone(),
+            ..blocked.clone()
+        };
+        self.shorten_blocked(blocked, &rest)?;
+        self.block(&split, &[])?;
+        self.execute(
+            "INSERT INTO edge (prerequisite_id, first_position, batch_id, part, on_failure, positions) \
+             SELECT prerequisite_id, first_position, batch_id, ?3, on_failure, positions FROM edge \
+             WHERE batch_id = ?1 AND part = ?2",
+            params![blocked.batch.0, blocked.part, split.part],
+        )?;
+        Ok(split)
+    }
+
+    /// Gives what waits another place in line, for when it can be claimed.
+    pub fn rank_blocked(&self, blocked: &Blocked, rank: i64) -> Result<()> {
+        self.execute(
+            "UPDATE blocked SET rank = ?3 WHERE batch_id = ?1 AND part = ?2",
+            params![blocked.batch.0, blocked.part, rank],
+        )?;
         Ok(())
     }
 
@@ -292,6 +335,7 @@ impl Transaction<'_> {
         let head = self.head(blocked.batch)?;
         let slice = NewSlice {
             positions: &blocked.positions,
+            rank: blocked.rank.unwrap_or(head.rank()),
             run_at: head.run_at,
             attempt: blocked.attempt,
             rescues: blocked.rescues,

@@ -12,7 +12,7 @@ use super::transaction::{Transaction, read_positions};
 use crate::Revoked;
 
 /// What a lease holds of one batch: one claimed slice.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Held {
     pub lease: i64,
     pub batch: BatchId,
@@ -24,13 +24,15 @@ pub(super) struct Held {
     pub run_at: Timestamp,
     pub expires_at: Option<Timestamp>,
     pub positions: Positions,
+    /// The priority, negated; that of the batch, where `None`.
+    pub rank: Option<i64>,
     /// Whether others wait for jobs of the batch.
     pub is_awaited: bool,
 }
 
 impl Held {
-    /// Reads a row of lease, batch, attempt, first position, worker, rescues, moment, expiry and positions, and whether the
-    /// batch is awaited.
+    /// Reads a row of lease, batch, attempt, first position, worker, rescues, moment, expiry, positions and rank, and
+    /// whether the batch is awaited.
     fn read(row: &rusqlite::Row<'_>) -> Result<Held> {
         Ok(Held {
             lease: row.get(0)?,
@@ -42,7 +44,8 @@ impl Held {
             run_at: Timestamp(row.get(6)?),
             expires_at: row.get::<_, Option<i64>>(7)?.map(Timestamp),
             positions: read_positions(row, 8)?,
-            is_awaited: row.get(9)?,
+            rank: row.get(9)?,
+            is_awaited: row.get(10)?,
         })
     }
 }
@@ -57,7 +60,7 @@ impl Transaction<'_> {
         attempt: u32,
     ) -> Result<Vec<Held>> {
         self.held(
-            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, \
+            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, rank, \
              EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id) FROM held WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND worker_id = ?4",
             params![lease.0, batch.0, attempt, worker.0],
         )
@@ -66,7 +69,7 @@ impl Transaction<'_> {
     /// All that a worker holds.
     pub fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>> {
         self.held(
-            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, \
+            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, rank, \
              EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id) FROM held WHERE worker_id = ?1",
             [worker.0],
         )
@@ -75,7 +78,7 @@ impl Transaction<'_> {
     /// All that is held of a batch.
     pub fn held_of(&self, batch: BatchId) -> Result<Vec<Held>> {
         self.held(
-            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, \
+            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, rank, \
              EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id) FROM held WHERE batch_id = ?1",
             [batch.0],
         )
@@ -124,6 +127,63 @@ impl Transaction<'_> {
         }
     }
 
+    /// Makes a row of its own of some positions of a lease, and returns that.
+    pub fn split_held(&self, held: &Held, positions: &Positions) -> Result<Held> {
+        let rest = held.positions.difference(positions);
+        let mut split = Held {
+            positions: positions.clone(),
+            ..held.clone()
+        };
+        let Some(first) = rest.first() else {
+            return Ok(split);
+        };
+        // The row stays with those among which the position of its key is.
+        let (kept, moved, number) = match positions.contains(held.first_position) {
+            true => (positions, &rest, first),
+            false => (&rest, positions, positions.first().unwrap_or(first)),
+        };
+        self.execute(
+            "INSERT INTO held (lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, count, expires_at, \
+             positions, lane_id, rank) SELECT lease_id, batch_id, attempt, ?5, worker_id, rescues, run_at, ?6, expires_at, \
+             ?7, lane_id, rank FROM held WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND first_position = ?4",
+            params![
+                held.lease,
+                held.batch.0,
+                held.attempt,
+                held.first_position,
+                number,
+                moved.len(),
+                moved.to_string()
+            ],
+        )?;
+        self.execute(
+            "UPDATE held SET positions = ?5, count = ?6 \
+             WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND first_position = ?4",
+            params![
+                held.lease,
+                held.batch.0,
+                held.attempt,
+                held.first_position,
+                kept.to_string(),
+                kept.len()
+            ],
+        )?;
+        if !positions.contains(held.first_position) {
+            split.first_position = number;
+        }
+        Ok(split)
+    }
+
+    /// Gives what a lease holds another place in line, for when it comes back.
+    pub fn rank_held(&self, held: &Held, rank: i64) -> Result<()> {
+        self.execute(
+            "UPDATE held SET rank = ?5 \
+             WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND first_position = ?4",
+            params![held.lease, held.batch.0, held.attempt, held.first_position, rank],
+        )?;
+        Ok(())
+    }
+
     /// Makes positions claimable again, on the attempt that they were on and in their old place in line.
     pub fn give_back(
         &mut self,
@@ -135,6 +195,7 @@ impl Transaction<'_> {
         let head = self.head(held.batch)?;
         let slice = NewSlice {
             positions,
+            rank: held.rank.unwrap_or(head.rank()),
             run_at: held.run_at,
             attempt: held.attempt,
             rescues,

@@ -1,6 +1,6 @@
 //! Slices: claimable positions.
 
-use gristmill_model::{BatchId, Positions, Timestamp};
+use gristmill_model::{BatchId, JobState, Positions, Timestamp};
 use rusqlite::params;
 
 use super::failure::Result;
@@ -39,10 +39,22 @@ impl Slice {
     }
 }
 
+impl Slice {
+    /// Where its jobs stand.
+    pub fn state(&self, now: Timestamp) -> JobState {
+        match self.run_at <= now {
+            true => JobState::Waiting,
+            false => JobState::Scheduled,
+        }
+    }
+}
+
 /// Positions that become claimable.
 #[derive(Debug)]
 pub(super) struct NewSlice<'a> {
     pub positions: &'a Positions,
+    /// The priority, negated.
+    pub rank: i64,
     pub run_at: Timestamp,
     pub attempt: u32,
     pub rescues: u32,
@@ -60,7 +72,7 @@ impl Transaction<'_> {
              positions, strayed) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
             params![
                 head.lane_id,
-                head.rank(),
+                slice.rank,
                 slice.run_at.0,
                 batch.0,
                 first,
@@ -69,10 +81,10 @@ impl Transaction<'_> {
                 slice.positions.len(),
                 slice.expires_at.map(|moment| moment.0),
                 slice.positions.to_string(),
-                (slice.run_at != head.run_at).then_some(1),
+                (slice.run_at != head.run_at || slice.rank != head.rank()).then_some(1),
             ],
         )?;
-        self.memory.add_rank(head.lane_id, head.rank(), slice.run_at.0);
+        self.memory.add_rank(head.lane_id, slice.rank, slice.run_at.0);
         self.woke = true;
         Ok(())
     }
@@ -80,26 +92,15 @@ impl Transaction<'_> {
     /// Puts positions that were taken out of a slice into another place of the line.
     pub fn insert_ranked(&mut self, of: &Slice, rank: i64, positions: &Positions) -> Result<()> {
         let head = self.head(of.batch)?;
-        self.execute(
-            "INSERT INTO slice (lane_id, rank, run_at, batch_id, first_position, attempt, rescues, count, expires_at, \
-             positions, strayed) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-            params![
-                of.lane_id,
-                rank,
-                of.run_at.0,
-                of.batch.0,
-                positions.first(),
-                of.attempt,
-                of.rescues,
-                positions.len(),
-                of.expires_at.map(|moment| moment.0),
-                positions.to_string(),
-                (of.run_at != head.run_at || rank != head.rank()).then_some(1),
-            ],
-        )?;
-        self.memory.add_rank(of.lane_id, rank, of.run_at.0);
-        self.woke = true;
-        Ok(())
+        let slice = NewSlice {
+            positions,
+            rank,
+            run_at: of.run_at,
+            attempt: of.attempt,
+            rescues: of.rescues,
+            expires_at: of.expires_at,
+        };
+        self.insert_slice(of.batch, &head, &slice)
     }
 
     /// The slices of one batch.

@@ -94,6 +94,7 @@ impl Transaction<'_> {
         if batch.after.is_empty() {
             let slice = NewSlice {
                 positions: &positions,
+                rank: head.rank(),
                 run_at,
                 attempt: 1,
                 rescues: 0,
@@ -107,6 +108,7 @@ impl Transaction<'_> {
                 attempt: 1,
                 rescues: 0,
                 expires_at: options.expires_at,
+                rank: None,
                 positions,
             };
             self.block(&blocked, &edges(batch, earlier))?;

@@ -129,6 +129,41 @@ async fn dead_jobs_are_retried() {
     );
 }
 
+/// A job that waits gets another priority, and a dead one is discarded.
+#[tokio::test]
+async fn jobs_are_prioritised_and_discarded() {
+    let case = Case::new().await;
+    let client = case.client().await;
+    let mut new = batch(4);
+    new.options.retry = RetryPolicy::NEVER;
+    let id = submit(&case.store, new).await;
+    let ids: Vec<String> = ["1", "2", "9"].map(|position| format!("{id}:{position}")).to_vec();
+    let changed = row(
+        &client,
+        "SELECT gristmill.prioritise($1::text[], 5), gristmill.prioritise($2::text, -32768)",
+        &[&ids, &format!("{id}:3")],
+    )
+    .await;
+    assert_eq!((changed.get::<_, i64>(0), changed.get::<_, bool>(1)), (2, true));
+    let worker = worker(&case.store).await;
+    let lease = claim(&case.store, worker, 9).await;
+    assert_eq!(
+        held(&lease),
+        [format!("{id}:1-2"), format!("{id}:0"), format!("{id}:3")]
+    );
+    let failed = failed_at(&lease.unwrap().slices[0], &positions("1-2"), &error());
+    exchange(&case.store, worker, vec![failed], None).await;
+    let discarded = row(
+        &client,
+        "SELECT gristmill.discard($1::text[]), gristmill.discard($2::text)",
+        &[&ids, &format!("{id}:0")],
+    )
+    .await;
+    assert_eq!((discarded.get::<_, i64>(0), discarded.get::<_, bool>(1)), (2, false));
+    let error = refusal(&client, "SELECT gristmill.prioritise('1:1', 40000)").await;
+    assert_eq!(error.code().code(), "22023", "{error}");
+}
+
 /// What is no id of a job is refused.
 #[tokio::test]
 async fn wrong_ids_are_refused() {

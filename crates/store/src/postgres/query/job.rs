@@ -47,9 +47,9 @@ pub(super) async fn pieces(
              FROM gristmill.report WHERE batch_id = ANY ($1) \
              UNION ALL SELECT batch_id, positions, attempt, 'waiting', run_at, NULL, 0, rank \
              FROM gristmill.slice WHERE batch_id = ANY ($1) \
-             UNION ALL SELECT batch_id, positions, attempt, 'blocked', 0, NULL, 0, 0 \
+             UNION ALL SELECT batch_id, positions, attempt, 'blocked', 0, NULL, 0, rank \
              FROM gristmill.blocked WHERE batch_id = ANY ($1) \
-             UNION ALL SELECT h.batch_id, h.positions, h.attempt, 'running', 0, w.name, 0, 0 \
+             UNION ALL SELECT h.batch_id, h.positions, h.attempt, 'running', 0, w.name, 0, h.rank \
              FROM gristmill.held h LEFT JOIN gristmill.worker w ON w.id = h.worker_id WHERE h.batch_id = ANY ($1)",
             &[&batches],
         )
@@ -60,13 +60,13 @@ pub(super) async fn pieces(
         let attempt = number(row, 2)?;
         let moment = Timestamp(row.try_get(4)?);
         let worker: Option<Arc<str>> = row.try_get::<_, Option<&str>>(5)?.map(Arc::from);
+        let rank = row.try_get::<_, Option<i32>>(7)?.map(i64::from);
         let piece = match read_state(row, 3)? {
             JobState::Waiting => {
-                let rank = i64::from(row.try_get::<_, i32>(7)?);
-                Piece::claimable(positions, attempt, rank, moment, now)
+                Piece::claimable(positions, attempt, rank.unwrap_or(0), moment, now)
             }
-            JobState::Blocked => Piece::blocked(positions, attempt),
-            JobState::Running => Piece::running(positions, attempt, worker),
+            JobState::Blocked => Piece::blocked(positions, attempt, rank),
+            JobState::Running => Piece::running(positions, attempt, rank, worker),
             state => Piece {
                 positions,
                 state,

@@ -71,18 +71,27 @@ pub(super) fn pieces(connection: &Connection, now: Timestamp, batch: BatchId) ->
         ));
     }
     let mut statement = connection.prepare_cached(
-        "SELECT h.positions, h.attempt, w.name FROM held h LEFT JOIN worker w ON w.id = h.worker_id \
+        "SELECT h.positions, h.attempt, h.rank, w.name FROM held h LEFT JOIN worker w ON w.id = h.worker_id \
          WHERE h.batch_id = ?1",
     )?;
     let mut rows = statement.query([batch.0])?;
     while let Some(row) = rows.next()? {
-        all.push(Piece::running(read_positions(row, 0)?, row.get(1)?, row.get(2)?));
+        all.push(Piece::running(
+            read_positions(row, 0)?,
+            row.get(1)?,
+            row.get(2)?,
+            row.get(3)?,
+        ));
     }
     let mut statement =
-        connection.prepare_cached("SELECT positions, attempt FROM blocked WHERE batch_id = ?1")?;
+        connection.prepare_cached("SELECT positions, attempt, rank FROM blocked WHERE batch_id = ?1")?;
     let mut rows = statement.query([batch.0])?;
     while let Some(row) = rows.next()? {
-        all.push(Piece::blocked(read_positions(row, 0)?, row.get(1)?));
+        all.push(Piece::blocked(
+            read_positions(row, 0)?,
+            row.get(1)?,
+            row.get(2)?,
+        ));
     }
     Ok(all)
 }

@@ -1,0 +1,34 @@
+//! `POST /jobs/discard`.
+
+use axum::extract::State;
+use axum::{Extension, Json};
+
+use super::selection::{ChangedView, SelectionRequest};
+use crate::app::App;
+use crate::body::{JsonBody, NoQuery, Query};
+use crate::caller::Caller;
+use crate::error::{ApiError, Refusal};
+
+/// Discard dead jobs
+///
+/// They end as cancelled, with their failures, and do not count as dead any more.
+#[utoipa::path(
+    post,
+    path = "/jobs/discard",
+    tag = "jobs",
+    operation_id = "discard",
+    request_body = SelectionRequest,
+    responses(
+        (status = 200, description = "What was changed", body = ChangedView),
+        (status = "4XX", description = "Refused; nothing is changed", body = Refusal),
+    )
+)]
+pub async fn discard(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Query(NoQuery {}): Query<NoQuery>,
+    body: JsonBody,
+) -> Result<Json<ChangedView>, ApiError> {
+    let selection = body.read::<SelectionRequest>()?.check(&app, &caller).await?;
+    Ok(Json(app.engine.discard(selection).await?.into()))
+}

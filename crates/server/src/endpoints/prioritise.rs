@@ -1,0 +1,56 @@
+//! `POST /jobs/prioritise`.
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::priority::PriorityName;
+use super::selection::{ChangedView, FilterRequest, SelectionRequest};
+use crate::app::App;
+use crate::body::{JsonBody, NoQuery, Query};
+use crate::caller::Caller;
+use crate::error::{ApiError, Refusal};
+
+/// Either jobs by id, or all jobs that match, and what is done to them.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PrioritiseRequest {
+    /// These jobs.
+    #[serde(default)]
+    #[schema(max_items = 10_000, example = json!(["42:7", "42:8"]))]
+    jobs: Option<Vec<String>>,
+    /// All jobs that match.
+    #[serde(default)]
+    filter: Option<FilterRequest>,
+    /// Their new priority; higher is claimed first.
+    priority: PriorityName,
+}
+
+/// Change the priority of jobs that are not over
+///
+/// It holds from their next claim on. Those that run keep it for when they are tried again, and those that wait for others
+/// for when they can be claimed.
+#[utoipa::path(
+    post,
+    path = "/jobs/prioritise",
+    tag = "jobs",
+    operation_id = "prioritise",
+    request_body = PrioritiseRequest,
+    responses(
+        (status = 200, description = "What was changed", body = ChangedView),
+        (status = "4XX", description = "Refused; nothing is changed", body = Refusal),
+    )
+)]
+pub async fn prioritise(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Query(NoQuery {}): Query<NoQuery>,
+    body: JsonBody,
+) -> Result<Json<ChangedView>, ApiError> {
+    let request: PrioritiseRequest = body.read()?;
+    let priority = request.priority.check()?;
+    let selection = SelectionRequest::new(request.jobs, request.filter);
+    let selection = selection.check(&app, &caller).await?;
+    Ok(Json(app.engine.prioritise(selection, priority).await?.into()))
+}
