@@ -51,7 +51,7 @@ pub enum Command {
     Worker(WorkerArguments),
     /// Submit jobs again and again: cron expressions and intervals
     Schedule(ScheduleArguments),
-    /// Keep a queue, a kind, a group or everything from being claimed
+    /// Keep jobs, a queue, a kind, a group or everything from being claimed
     Pause(PauseArguments),
     /// End pauses
     Resume(ResumeArguments),
@@ -424,7 +424,7 @@ pub struct WorkerArguments {
 /// Which jobs are meant.
 #[derive(Debug, Args)]
 pub struct FilterArguments {
-    /// Only jobs in this state: blocked, waiting, scheduled, running, completed, dead, cancelled or expired; may be repeated
+    /// Only jobs in this state: blocked, waiting, scheduled, paused, running, completed, dead, cancelled or expired; may be repeated
     #[arg(long = "state", value_name = "STATE")]
     pub states: Vec<JobState>,
     /// Only jobs of this kind

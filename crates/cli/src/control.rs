@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use gristmill_model::{Clock, Control, Effect, Scope, SystemClock};
-use gristmill_store::ControlFilter;
+use gristmill_store::{Changed, ControlFilter, JobFilter, Selection};
 
 use crate::arguments::{StoreArguments, milliseconds};
 use crate::control_arguments::{
@@ -22,14 +22,21 @@ const LIMITS: [&str; 4] = ["concurrency", "rate", "share", "aging"];
 
 /// Runs `gristmill pause`.
 pub async fn pause(arguments: PauseArguments) -> anyhow::Result<Exit> {
-    check_named(&arguments.scope)?;
     let now = SystemClock.now();
     let after = |span| now.plus_ms(i64::try_from(milliseconds(span)).unwrap_or(i64::MAX));
+    let until = arguments.span.map(after);
+    if let Some(selection) = arguments.single.selection(&arguments.scope) {
+        let store = arguments.store.open_existing().await?;
+        let changed = store.pause_jobs(selection, &arguments.reason, until).await?;
+        store.close().await?;
+        return tell(changed, "paused", "only jobs that are not over can be paused");
+    }
+    check_named(&arguments.scope)?;
     let control = Control {
         scope: arguments.scope.scope(),
         effect: Effect::Pause {
             reason: arguments.reason,
-            until: arguments.span.map(after),
+            until,
         },
     };
     control.check()?;
@@ -46,21 +53,53 @@ pub async fn pause(arguments: PauseArguments) -> anyhow::Result<Exit> {
 
 /// Runs `gristmill resume`.
 pub async fn resume(arguments: ResumeArguments) -> anyhow::Result<Exit> {
+    if let Some(selection) = arguments.single.selection(&arguments.scope) {
+        let store = arguments.store.open_existing().await?;
+        let reason = arguments.reason.as_deref().unwrap_or(REASON);
+        let changed = store.resume_jobs(selection, Some(reason)).await?;
+        store.close().await?;
+        return tell(changed, "resumed", "they are not paused for that reason");
+    }
     if arguments.reason.is_none() {
         check_named(&arguments.scope)?;
     }
-    let scope = (!arguments.scope.is_empty()).then(|| arguments.scope.scope());
+    let is_everywhere = arguments.scope.all || arguments.scope.is_empty();
+    let reason = arguments.reason.unwrap_or_else(|| REASON.to_owned());
     let filter = ControlFilter {
         effects: vec!["pause"],
-        reason: Some(arguments.reason.unwrap_or_else(|| REASON.to_owned())),
-        scope,
+        reason: Some(reason.clone()),
+        scope: (!arguments.scope.is_empty()).then(|| arguments.scope.scope()),
     };
-    lift(&arguments.store, filter, "pause").await
+    let exit = lift(&arguments.store, filter, "pause").await?;
+    if is_everywhere {
+        let store = arguments.store.open_existing().await?;
+        let all = Selection::Filter(JobFilter::default());
+        let resumed = store.resume_jobs(all, Some(&reason)).await?.changed;
+        store.close().await?;
+        if resumed > 0 {
+            print_line(&format!("{} jobs resumed", show_count(resumed)))?;
+        }
+    }
+    Ok(exit)
 }
 
 /// Runs `gristmill pauses`.
 pub async fn pauses(arguments: PausesArguments) -> anyhow::Result<Exit> {
-    list(&arguments, &["pause"], "nothing is paused").await
+    let store = arguments.store.open_existing().await?;
+    let paused = store.counts(&JobFilter::default()).await?.paused;
+    store.close().await?;
+    let none = match paused {
+        0 => "nothing is paused",
+        _ => "no queue, kind or group is paused",
+    };
+    let exit = list(&arguments, &["pause"], none).await?;
+    if paused > 0 {
+        eprintln!(
+            "{} jobs are paused by themselves: gristmill jobs --state paused",
+            show_count(paused)
+        );
+    }
+    Ok(exit)
 }
 
 /// Runs `gristmill limit`.
@@ -83,9 +122,22 @@ pub async fn limit(arguments: LimitArguments) -> anyhow::Result<Exit> {
     }
 }
 
+/// Says how many jobs were paused or resumed.
+fn tell(changed: Changed, done: &str, rule: &str) -> anyhow::Result<Exit> {
+    print_line(&format!("{} jobs {done}", show_count(changed.changed)))?;
+    if changed.unchanged == 0 {
+        return Ok(Exit::Done);
+    }
+    eprintln!(
+        "{} were not, or do not exist: {rule}",
+        show_count(changed.unchanged)
+    );
+    Ok(Exit::SomeFailed)
+}
+
 fn check_named(scope: &ScopeArguments) -> anyhow::Result<()> {
     if scope.is_empty() {
-        bail!("say which jobs are meant: --queue, --kind, --group, or --all");
+        bail!("say which jobs are meant: --queue, --kind, --group, or --all (single ones by their ids, --batch or --tag)");
     }
     Ok(())
 }
@@ -175,7 +227,8 @@ async fn list(arguments: &PausesArguments, effects: &[&str], none: &str) -> anyh
     Ok(Exit::Done)
 }
 
-fn show_scope(scope: &Scope) -> String {
+/// The jobs of a scope, in words.
+pub fn show_scope(scope: &Scope) -> String {
     let mut parts = Vec::new();
     let named = [
         ("queue", &scope.queue),

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use gristmill_model::Scope;
+use gristmill_model::{BatchId, JobId, Scope, TagCondition};
+use gristmill_store::{JobFilter, Selection};
 
 use crate::arguments::StoreArguments;
 use crate::span::parse_span;
@@ -42,11 +43,49 @@ impl ScopeArguments {
     }
 }
 
+/// Which single jobs are meant.
+#[derive(Debug, Args)]
+pub struct SingleJobArguments {
+    /// These jobs, as in 42:7
+    #[arg(value_name = "JOB", conflicts_with_all = ["queue", "kind", "group", "all", "batch", "tags"])]
+    pub ids: Vec<JobId>,
+    /// The jobs of this batch that there are
+    #[arg(long, value_name = "N", conflicts_with = "all")]
+    pub batch: Option<i64>,
+    /// The jobs with this tag that there are: name=value, name, or name* (begins so); may be repeated, and all must hold
+    #[arg(long = "tag", value_name = "TAG", conflicts_with = "all")]
+    pub tags: Vec<String>,
+}
+
+impl SingleJobArguments {
+    /// The jobs that they name, within this scope; `None` where they name none.
+    pub fn selection(&self, scope: &ScopeArguments) -> Option<Selection> {
+        if !self.ids.is_empty() {
+            return Some(Selection::Jobs(self.ids.clone()));
+        }
+        if self.batch.is_none() && self.tags.is_empty() {
+            return None;
+        }
+        Some(Selection::Filter(JobFilter {
+            queue: scope.queue.clone(),
+            kind: scope.kind.clone(),
+            group: scope.group.clone(),
+            batch: self.batch.map(BatchId),
+            tags: self.tags.iter().map(|text| TagCondition::parse(text)).collect(),
+            ..JobFilter::default()
+        }))
+    }
+}
+
 const PAUSE_HELP: &str = "\
-What runs is let be; what waits is not claimed until its last pause is gone, also after a restart.
+What runs is let be; what waits is not claimed until its last pause is gone, also after a restart. A pause
+of a queue, a kind or a group holds for jobs that are submitted later, too; one of jobs, a batch or a tag
+for those that there are.
 
 Examples:
   gristmill pause --queue mail --reason deploy
+  gristmill pause 42:7 42:9 --reason inspect
+  gristmill pause --tag customer=7 --for 30m
   gristmill pause --group acme --for 2h
   gristmill pause --all";
 
@@ -54,6 +93,9 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = PAUSE_HELP)]
 pub struct PauseArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub single: SingleJobArguments,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub scope: ScopeArguments,
@@ -71,6 +113,7 @@ pub struct PauseArguments {
 const RESUME_HELP: &str = "\
 Examples:
   gristmill resume --queue mail --reason deploy
+  gristmill resume --tag customer=7
   gristmill resume --reason deploy
   gristmill resume --all";
 
@@ -80,8 +123,11 @@ Examples:
 pub struct ResumeArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
+    pub single: SingleJobArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
     pub scope: ScopeArguments,
-    /// Only the pauses of this reason; `manual` where a queue, kind or group is named, or --all
+    /// Only the pauses of this reason; `manual` where jobs, a queue, kind or group are named, or --all
     #[arg(long)]
     pub reason: Option<String>,
     #[command(flatten)]

@@ -3,6 +3,7 @@
 use gristmill_store::{JobDetails, StoredFailure};
 
 use crate::arguments::ShowArguments;
+use crate::control::show_scope;
 use crate::exit::Exit;
 use crate::output::print_line;
 use crate::span::show_microseconds;
@@ -50,6 +51,17 @@ fn describe(details: &JobDetails) -> String {
         details.duration_us.map(|us| show_microseconds(f64::from(us))),
     );
     add("worker", details.worker.as_ref().map(ToString::to_string));
+    for pause in &details.pauses {
+        let until = match pause.until {
+            Some(until) => format!("until {until}"),
+            None => "until it is resumed".to_owned(),
+        };
+        let whose = pause.scope.as_ref().map(|scope| format!(" ({})", show_scope(scope)));
+        add(
+            "paused",
+            Some(format!("{}, {until}{}", pause.reason, whose.unwrap_or_default())),
+        );
+    }
     add("key", details.key.clone());
     let tags: Vec<String> = details
         .tags

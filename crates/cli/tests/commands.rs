@@ -151,6 +151,24 @@ fn jobs_are_found_by_tags(new_workspace: fn() -> Workspace) {
     );
     assert!(workspace.run("show 1:0").expect(0).contains("priority   -5"));
     workspace.run("priority higher 1:0").error();
+    assert_eq!(
+        workspace.run("pause --tag customer=7 --reason deploy").expect(0),
+        "2 jobs paused\n"
+    );
+    let shown = workspace.run("show 1:1").expect(0);
+    assert!(
+        shown.contains("state      paused") && shown.contains("paused     deploy, until it is resumed"),
+        "{shown}"
+    );
+    assert_eq!(listed("--state paused"), 2);
+    assert_eq!(
+        workspace.run("resume 1:0 2:0 --reason deploy").expect(1),
+        "1 jobs resumed\n"
+    );
+    assert_eq!(
+        workspace.run("resume --batch 1 --reason deploy").expect(0),
+        "1 jobs resumed\n"
+    );
     assert_eq!(workspace.run("discard --all").expect(0), "0 jobs discarded\n");
     assert_eq!(workspace.run("cancel --key b/1").expect(0), "1 jobs cancelled\n");
     assert_eq!(listed("--state waiting"), 1);

@@ -8,7 +8,7 @@ use gristmill_batching::EndReason;
 use gristmill_model::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX, LEASE_LOST_AFTER_MS};
 use gristmill_model::{
     After, BatchId, BatchOptions, Clock, JobError, JobId, JobState, KeyedBatch, NewBatch, PackedArray,
-    PackedBuilder, PackedError, SystemClock, Unique,
+    PackedBuilder, PackedError, SystemClock, Timestamp, Unique,
 };
 use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
 use gristmill_store::{Changed, JobDetails, Rescued, Selection, Store, StoreError, SubmittedJobs};
@@ -344,6 +344,25 @@ impl Engine {
     /// Gives jobs that are not over another priority; higher is claimed first.
     pub async fn prioritise(&self, selection: Selection, priority: i16) -> Result<Changed, EngineError> {
         Ok(self.shared.store.prioritise(selection, priority).await?)
+    }
+
+    /// Keeps jobs that are not over from being claimed, until they are resumed or that moment has passed.
+    pub async fn pause_jobs(
+        &self,
+        selection: Selection,
+        reason: &str,
+        until: Option<Timestamp>,
+    ) -> Result<Changed, EngineError> {
+        Ok(self.shared.store.pause_jobs(selection, reason, until).await?)
+    }
+
+    /// Ends the pause of this reason of jobs (all their own pauses, where `None`).
+    pub async fn resume_jobs(
+        &self,
+        selection: Selection,
+        reason: Option<&str>,
+    ) -> Result<Changed, EngineError> {
+        Ok(self.shared.store.resume_jobs(selection, reason).await?)
     }
 
     /// Everything that is known of one job.

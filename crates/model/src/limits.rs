@@ -121,6 +121,9 @@ pub const TAG_VALUE_BYTES_MAX: usize = 200;
 /// Conditions on tags in one filter.
 pub const TAG_CONDITIONS_MAX: usize = 32;
 
+/// Reasons for which one job is paused at the same time.
+pub const PAUSES_PER_JOB_MAX: usize = 32;
+
 /// Pauses, limits, shares and agings of one store: each change reads them all.
 pub const CONTROLS_MAX: usize = 10_000;
 

@@ -15,6 +15,8 @@ pub enum JobState {
     Waiting,
     /// To be claimed later: delayed, or waiting for its next attempt.
     Scheduled,
+    /// Kept back by a pause of its own. (What is paused with its queue, kind or group waits.)
+    Paused,
     /// Held by a worker's lease.
     Running,
     /// Ended with a value.
@@ -29,10 +31,11 @@ pub enum JobState {
 
 impl JobState {
     /// All states, in the order in which they are shown.
-    pub const ALL: [JobState; 8] = [
+    pub const ALL: [JobState; 9] = [
         JobState::Blocked,
         JobState::Waiting,
         JobState::Scheduled,
+        JobState::Paused,
         JobState::Running,
         JobState::Completed,
         JobState::Dead,
@@ -46,6 +49,7 @@ impl JobState {
             JobState::Blocked => "blocked",
             JobState::Waiting => "waiting",
             JobState::Scheduled => "scheduled",
+            JobState::Paused => "paused",
             JobState::Running => "running",
             JobState::Completed => "completed",
             JobState::Dead => "dead",
@@ -58,7 +62,11 @@ impl JobState {
     pub const fn is_final(self) -> bool {
         !matches!(
             self,
-            JobState::Blocked | JobState::Waiting | JobState::Scheduled | JobState::Running
+            JobState::Blocked
+                | JobState::Waiting
+                | JobState::Scheduled
+                | JobState::Paused
+                | JobState::Running
         )
     }
 }
@@ -72,7 +80,7 @@ impl fmt::Display for JobState {
 /// What was wrong with the text of a state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not a state: one of blocked, waiting, scheduled, running, completed, dead, cancelled, expired"
+    "`{0}` is not a state: one of blocked, waiting, scheduled, paused, running, completed, dead, cancelled, expired"
 )]
 pub struct ParseJobStateError(String);
 

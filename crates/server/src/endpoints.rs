@@ -14,6 +14,7 @@ pub mod jobs;
 pub mod leave;
 pub mod metrics;
 pub mod openapi;
+pub mod pause;
 pub mod prioritise;
 pub mod priority;
 pub mod queues;

@@ -55,6 +55,8 @@ pub fn router() -> (axum::Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(endpoints::retry::retry))
         .routes(routes!(endpoints::discard::discard))
         .routes(routes!(endpoints::prioritise::prioritise))
+        .routes(routes!(endpoints::pause::pause_jobs))
+        .routes(routes!(endpoints::pause::resume_jobs))
         .routes(routes!(endpoints::results::results))
         .routes(routes!(endpoints::queues::queues))
         .routes(routes!(

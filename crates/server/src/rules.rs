@@ -73,6 +73,8 @@ pub const RULES: &[Rule] = &[
     rule("POST", "/jobs/retry", CLIENTS, QueueRule::Named),
     rule("POST", "/jobs/discard", CLIENTS, QueueRule::Named),
     rule("POST", "/jobs/prioritise", CLIENTS, QueueRule::Named),
+    rule("POST", "/jobs/pause", CLIENTS, QueueRule::Named),
+    rule("POST", "/jobs/resume", CLIENTS, QueueRule::Named),
     rule("GET", "/results", CLIENTS, QueueRule::Named),
     rule("GET", "/queues", CLIENTS, QueueRule::Shown),
     rule("GET", "/workers", ADMIN, QueueRule::All),

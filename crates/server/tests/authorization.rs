@@ -77,6 +77,11 @@ impl World {
                 Some(("application/x-ndjson", Bytes::from_static(b"1\n2\n"))),
             ),
             "cancel" | "retry" | "discard" => (String::new(), json_body(&selection)),
+            "resume_jobs" => (String::new(), json_body(&selection)),
+            "pause_jobs" => (
+                String::new(),
+                json_body(&json!({"jobs": [job], "reason": "deploy"})),
+            ),
             "prioritise" => (
                 String::new(),
                 json_body(&json!({"jobs": [job], "priority": "high"})),

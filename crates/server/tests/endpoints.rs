@@ -275,6 +275,19 @@ async fn cancel_and_retry_change_what_they_can() {
         let refusal = api.post("/jobs/prioritise", &request).await.refusal();
         assert!(refusal.contains("urgent"), "{refusal}");
     }
+    let pause = json!({"jobs": [format!("{batch}:1")], "reason": "deploy", "until": 253_402_300_799_999_i64});
+    assert_eq!(api.post("/jobs/pause", &pause).await.json()["changed"], 1);
+    let job = api.get(&format!("/jobs/{batch}:1")).await.json();
+    assert_eq!(
+        (&job["state"], &job["pauses"][0]["reason"]),
+        (&json!("paused"), &json!("deploy"))
+    );
+    assert_eq!(api.get("/queues").await.json()["queues"][0]["paused"], 1);
+    let wrong = json!({"jobs": [format!("{batch}:1")], "reason": "deploy", "until": -1});
+    assert!(api.post("/jobs/pause", &wrong).await.refusal().contains("until"));
+    let resume = json!({"filter": {"kind": "double"}, "reason": "deploy"});
+    assert_eq!(api.post("/jobs/resume", &resume).await.json()["changed"], 1);
+    assert_eq!(api.post("/jobs/resume", &resume).await.json()["changed"], 0);
     assert_eq!(
         api.post("/jobs/discard", &selection).await.json(),
         json!({"changed": 0, "unchanged": 3})

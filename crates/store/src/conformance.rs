@@ -15,6 +15,7 @@ pub mod history;
 pub mod keys;
 pub mod limits;
 pub mod machine;
+pub mod pauses;
 pub mod priorities;
 pub mod queries;
 pub mod reports;
@@ -107,6 +108,14 @@ macro_rules! store_conformance {
                 a_changed_priority_stays,
                 blocked_jobs_are_prioritised,
                 dead_jobs_are_discarded,
+            ]
+            pauses [
+                paused_jobs_wait,
+                tags_are_paused_until,
+                running_jobs_are_paused_when_they_come_back,
+                blocked_jobs_are_paused,
+                pauses_mind_states,
+                pauses_of_lanes_are_told,
             ]
             dependencies [
                 a_chain_runs_in_order,

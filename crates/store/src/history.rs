@@ -77,7 +77,11 @@ impl HistoryRow {
             JobState::Dead => self.dead += jobs,
             JobState::Cancelled => self.cancelled += jobs,
             JobState::Expired => self.expired += jobs,
-            JobState::Blocked | JobState::Waiting | JobState::Scheduled | JobState::Running => {}
+            JobState::Blocked
+            | JobState::Waiting
+            | JobState::Scheduled
+            | JobState::Paused
+            | JobState::Running => {}
         }
     }
 }

@@ -21,6 +21,7 @@ mod open;
 pub mod options;
 pub mod outcome;
 mod pack;
+mod pauses;
 mod piece;
 pub mod postgres;
 pub mod query;
@@ -46,7 +47,7 @@ pub use options::DebugRng;
 pub use outcome::{BatchOutcomes, StoredFailure, StoredReport};
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use query::{
-    BatchPositions, BatchRow, Changed, JobCounts, JobDetails, JobFilter, JobRow, KindCounts, Page,
+    BatchPositions, BatchRow, Changed, JobCounts, JobDetails, JobFilter, JobPause, JobRow, KindCounts, Page,
     PruneOptions, Pruned, Selection, StoreStats, TableSize, TagValue,
 };
 pub use run::{NewRun, Run, RunAdvance, RunState};
@@ -115,7 +116,8 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Jobs over [`RESCUES_MAX`](gristmill_model::limits::RESCUES_MAX) end as dead.
     async fn rescue(&self, silent_before: Timestamp, dead: Vec<WorkerId>) -> Result<Rescued, StoreError>;
 
-    /// Ends jobs that nobody started before their batch's `expires_at`. Returns how many. Claims leave such
+    /// Ends jobs that nobody started before their batch's `expires_at`, and pauses of jobs that are over. Returns how many
+    /// jobs expired. Claims leave such
     /// jobs alone whether this was called or not. A job that failed once, was rescued from a dead worker or
     /// was retried by hand does not expire any more.
     async fn expire(&self) -> Result<u64, StoreError>;
@@ -144,6 +146,22 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// when they are tried again, are given back or rescued, those that wait for others for when they can be claimed.
     /// A job that is over and is retried by hand has its batch's priority again.
     async fn prioritise(&self, selection: Selection, priority: i16) -> Result<Changed, StoreError>;
+
+    /// Keeps jobs that are not over from being claimed, until they are resumed or that moment has passed. Pauses of
+    /// several reasons stack; one of the same reason takes the place of the one before. What runs is let be, and is paused
+    /// when it comes back (to be tried again, given back or rescued). Jobs that are submitted later are not paused, whatever
+    /// was selected: for that there are [controls](Store::put_controls). Fails with [`StoreError::InvalidInput`] for more
+    /// than [`PAUSES_PER_JOB_MAX`](gristmill_model::limits::PAUSES_PER_JOB_MAX) reasons at a time.
+    async fn pause_jobs(
+        &self,
+        selection: Selection,
+        reason: &str,
+        until: Option<Timestamp>,
+    ) -> Result<Changed, StoreError>;
+
+    /// Ends the pause of this reason of jobs (all their own pauses, where `None`): what nothing else keeps back can be
+    /// claimed again, in its old place in line. Pauses that are over by themselves [`expire`](Store::expire) ends, too.
+    async fn resume_jobs(&self, selection: Selection, reason: Option<&str>) -> Result<Changed, StoreError>;
 
     // --- queries: on snapshots, beside the writer ---
 

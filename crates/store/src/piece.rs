@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use gristmill_model::{BatchId, BatchOptions, JobId, JobState, Positions, Timestamp};
 
+use crate::pauses::Pauses;
 use crate::{JobCounts, JobRow};
 
 /// Positions of a batch that are in the same state.
@@ -16,6 +17,8 @@ pub(crate) struct Piece {
     /// The priority, negated, while they are not over.
     pub rank: Option<i64>,
     pub run_at: Option<Timestamp>,
+    /// What keeps them back by themselves, or will once they come back.
+    pub pauses: Option<Pauses>,
     pub finished_at: Option<Timestamp>,
     pub worker: Option<Arc<str>>,
     /// The report that ended them, by whatever the store finds it again.
@@ -41,20 +44,25 @@ impl Piece {
             attempt,
             rank: Some(rank),
             run_at: Some(run_at),
+            pauses: None,
             finished_at: None,
             worker: None,
             report: None,
         }
     }
 
-    /// What waits for other jobs. Without a rank, the batch's own is meant.
-    pub fn blocked(positions: Positions, attempt: u32, rank: Option<i64>) -> Self {
+    /// What waits for other jobs, or is paused. Without a rank, the batch's own is meant.
+    pub fn blocked(positions: Positions, attempt: u32, rank: Option<i64>, pauses: Option<Pauses>) -> Self {
         Piece {
             positions,
-            state: JobState::Blocked,
+            state: match pauses {
+                None => JobState::Blocked,
+                Some(_) => JobState::Paused,
+            },
             attempt,
             rank,
             run_at: None,
+            pauses,
             finished_at: None,
             worker: None,
             report: None,
@@ -62,13 +70,20 @@ impl Piece {
     }
 
     /// What a worker holds. Without a rank, the batch's own is meant.
-    pub fn running(positions: Positions, attempt: u32, rank: Option<i64>, worker: Option<Arc<str>>) -> Self {
+    pub fn running(
+        positions: Positions,
+        attempt: u32,
+        rank: Option<i64>,
+        worker: Option<Arc<str>>,
+        pauses: Option<Pauses>,
+    ) -> Self {
         Piece {
             positions,
             state: JobState::Running,
             attempt,
             rank,
             run_at: None,
+            pauses,
             finished_at: None,
             worker,
             report: None,

@@ -28,6 +28,7 @@ mod name_lock;
 mod open;
 mod options;
 mod password_file;
+mod pause;
 mod prune;
 mod query;
 mod run;
@@ -59,6 +60,7 @@ use tokio::task::JoinHandle;
 
 use crate::check::{check_batches, check_filter, check_keyed, check_report, check_selection, check_single};
 use crate::controls::check_controls;
+use crate::pauses::check_pause;
 use crate::{
     BatchOutcomes, BatchPositions, BatchRow, Changed, ControlFilter, Exchanged, Fired, Heartbeat,
     HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, NewRun, NewSchedule, NewWorker,
@@ -320,6 +322,28 @@ impl Store for PostgresStore {
         check_selection(&selection)?;
         operate!(self, Promised, |transaction, selection| transaction
             .prioritise(&selection, priority))
+        .await
+    }
+
+    async fn pause_jobs(
+        &self,
+        selection: Selection,
+        reason: &str,
+        until: Option<Timestamp>,
+    ) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
+        check_pause(reason, until)?;
+        let reason = reason.to_owned();
+        operate!(self, Promised, |transaction, selection, reason| transaction
+            .pause_jobs(&selection, &reason, until))
+        .await
+    }
+
+    async fn resume_jobs(&self, selection: Selection, reason: Option<&str>) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
+        let reason = reason.map(str::to_owned);
+        operate!(self, Promised, |transaction, selection, reason| transaction
+            .resume_jobs(&selection, (*reason).as_deref()))
         .await
     }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gristmill_batching::BatchStats;
-use gristmill_model::{BatchId, BatchOptions, JobId, JobState, Positions, RunId, TagCondition, Timestamp};
+use gristmill_model::{
+    BatchId, BatchOptions, JobId, JobState, Positions, RunId, Scope, TagCondition, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -131,6 +133,9 @@ pub struct JobDetails {
     /// Its deduplication key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    /// What keeps it back: its own pauses, and those of its queue, kind and group.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pauses: Vec<JobPause>,
     /// Its tags.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
@@ -144,6 +149,19 @@ pub struct JobDetails {
     pub log: Option<String>,
 }
 
+/// A pause that keeps a job back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct JobPause {
+    /// Why.
+    pub reason: String,
+    /// When it is over by itself; never, where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+    /// Which jobs it is for; this one, where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
+}
+
 /// How many jobs, by state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names are the states'")]
@@ -151,6 +169,7 @@ pub struct JobCounts {
     pub blocked: u64,
     pub waiting: u64,
     pub scheduled: u64,
+    pub paused: u64,
     pub running: u64,
     pub completed: u64,
     pub dead: u64,
@@ -165,6 +184,7 @@ impl JobCounts {
             JobState::Blocked => &mut self.blocked,
             JobState::Waiting => &mut self.waiting,
             JobState::Scheduled => &mut self.scheduled,
+            JobState::Paused => &mut self.paused,
             JobState::Running => &mut self.running,
             JobState::Completed => &mut self.completed,
             JobState::Dead => &mut self.dead,
@@ -188,7 +208,7 @@ impl JobCounts {
 
     /// All jobs.
     pub fn total(&self) -> u64 {
-        self.blocked + self.waiting + self.scheduled + self.running + self.ended()
+        self.blocked + self.waiting + self.scheduled + self.paused + self.running + self.ended()
     }
 }
 

@@ -21,6 +21,7 @@ mod limits;
 mod merge;
 mod open;
 mod options;
+mod pause;
 mod priority;
 mod prune;
 mod query;
@@ -53,6 +54,7 @@ use gristmill_model::{
 
 use crate::check::{check_batches, check_filter, check_keyed, check_report, check_selection, check_single};
 use crate::controls::check_controls;
+use crate::pauses::check_pause;
 use crate::work::WorkCounter;
 use crate::{
     BatchOutcomes, BatchPositions, BatchRow, Changed, ControlFilter, Exchanged, Fired, Heartbeat,
@@ -354,6 +356,28 @@ impl Store for SqliteStore {
         check_selection(&selection)?;
         self.write(0, move |transaction| transaction.prioritise(&selection, priority))
             .await
+    }
+
+    async fn pause_jobs(
+        &self,
+        selection: Selection,
+        reason: &str,
+        until: Option<Timestamp>,
+    ) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
+        check_pause(reason, until)?;
+        let reason = reason.to_owned();
+        self.write(0, move |transaction| transaction.pause_jobs(&selection, &reason, until))
+            .await
+    }
+
+    async fn resume_jobs(&self, selection: Selection, reason: Option<&str>) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
+        let reason = reason.map(str::to_owned);
+        self.write(0, move |transaction| {
+            transaction.resume_jobs(&selection, reason.as_deref())
+        })
+        .await
     }
 
     async fn job(&self, id: JobId) -> Result<Option<JobDetails>, StoreError> {

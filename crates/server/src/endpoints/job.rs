@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_model::JobId;
-use gristmill_store::{JobDetails, StoredFailure};
+use gristmill_store::{JobDetails, JobPause, StoredFailure};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::controls::ControlScope;
 use super::jobs::JobSummary;
 use crate::app::App;
 use crate::body::{NoQuery, PathText, Query};
@@ -41,6 +42,29 @@ pub struct FailureView {
     failed_at: i64,
 }
 
+/// A pause that keeps a job back.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct PauseView {
+    /// Why.
+    reason: String,
+    /// When it is over by itself; never, where nothing is said. Milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<i64>,
+    /// Which jobs it is for; this one alone, where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scope: Option<ControlScope>,
+}
+
+impl From<JobPause> for PauseView {
+    fn from(pause: JobPause) -> Self {
+        PauseView {
+            reason: pause.reason,
+            until: pause.until.map(|until| until.0),
+            scope: pause.scope.map(ControlScope::from),
+        }
+    }
+}
+
 /// Everything that is known of one job.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct JobView {
@@ -56,6 +80,9 @@ pub struct JobView {
     /// Its deduplication key.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
+    /// What keeps it back: its own pauses, and those of its queue, kind and group.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pauses: Vec<PauseView>,
     /// Its tags.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     tags: BTreeMap<String, String>,
@@ -94,6 +121,7 @@ impl From<JobDetails> for JobView {
             payload: details.payload,
             value: details.value,
             key: details.key,
+            pauses: details.pauses.into_iter().map(Into::into).collect(),
             tags: details.tags,
             duration_us: details.duration_us,
             worker: details.worker.map(|worker| worker.to_string()),

@@ -23,8 +23,8 @@ const PAGE_ROWS: u32 = 100;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct JobsQuery {
-    /// Only in these states, with commas between them: blocked, waiting, scheduled, running, completed, dead, cancelled,
-    /// expired.
+    /// Only in these states, with commas between them: blocked, waiting, scheduled, paused, running, completed,
+    /// dead, cancelled, expired.
     #[serde(default)]
     #[param(example = "dead,expired")]
     states: Option<String>,

@@ -24,6 +24,8 @@ pub struct QueueCounts {
     scheduled: u64,
     /// Jobs that wait for others.
     blocked: u64,
+    /// Kept back by pauses of their own.
+    paused: u64,
     /// Held by a worker.
     running: u64,
     /// Ended with a value.
@@ -52,6 +54,7 @@ impl From<&KindCounts> for QueueCounts {
             waiting: counts.waiting,
             scheduled: counts.scheduled,
             blocked: counts.blocked,
+            paused: counts.paused,
             running: counts.running,
             completed: counts.completed,
             dead: counts.dead,

@@ -1,9 +1,9 @@
-//! Changing jobs from outside: cancel, retry, discard and prioritise, by the same functions that SQL clients call.
+//! Changing jobs from outside: cancel, retry, discard, prioritise, pause and resume, by the same functions that SQL clients call.
 
 use std::collections::BTreeMap;
 
 use gristmill_model::limits::BATCH_JOBS_MAX;
-use gristmill_model::{BatchId, JobId, JobState, Positions};
+use gristmill_model::{BatchId, JobId, JobState, Positions, Timestamp};
 use tokio_postgres::types::ToSql;
 
 use super::connection::Param;
@@ -20,21 +20,27 @@ use crate::{Changed, JobFilter, Selection};
 
 /// What is done to jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Change {
+enum Change<'a> {
     Cancel,
     Retry,
     Discard,
     /// To this rank.
     Prioritise(i32),
+    /// For this reason, until then.
+    Pause(&'a str, Option<Timestamp>),
+    /// The pause of this reason.
+    Resume(Option<&'a str>),
 }
 
-impl Change {
+impl Change<'_> {
     fn sql(self) -> &'static str {
         match self {
             Change::Cancel => "SELECT gristmill.cancel_with_keys($1, $2, $3, $4)",
             Change::Retry => "SELECT gristmill.retry_with_keys($1, $2, $3, $4)",
             Change::Discard => "SELECT gristmill.discard_jobs($1, $2, $3, $4)",
             Change::Prioritise(_) => "SELECT gristmill.prioritise_jobs($1, $2, $3, $4, $5)",
+            Change::Pause(..) => "SELECT gristmill.pause_jobs($1, $2, $3, $4, $5, $6)",
+            Change::Resume(_) => "SELECT gristmill.resume_jobs($1, $2, $3, $4, $5)",
         }
     }
 
@@ -43,20 +49,27 @@ impl Change {
         match self {
             Change::Cancel | Change::Retry | Change::Discard => Vec::new(),
             Change::Prioritise(rank) => vec![Box::new(rank)],
+            Change::Pause(reason, until) => vec![
+                Box::new(reason.to_owned()),
+                Box::new(until.map(|until| until.0)),
+            ],
+            Change::Resume(reason) => vec![Box::new(reason.map(str::to_owned))],
         }
     }
 
     /// The states that it can change.
     fn states(self) -> &'static [JobState] {
         match self {
-            Change::Cancel | Change::Prioritise(_) => &[
+            Change::Cancel | Change::Prioritise(_) | Change::Pause(..) => &[
                 JobState::Blocked,
                 JobState::Waiting,
                 JobState::Scheduled,
+                JobState::Paused,
                 JobState::Running,
             ],
             Change::Retry => &[JobState::Dead, JobState::Cancelled, JobState::Expired],
             Change::Discard => &[JobState::Dead],
+            Change::Resume(_) => &[JobState::Paused, JobState::Running],
         }
     }
 }
@@ -94,14 +107,33 @@ impl Transaction {
         self.change(change, selection, &mut Ended::default()).await
     }
 
-    async fn change(&mut self, change: Change, selection: &Selection, ended: &mut Ended) -> Result<Changed> {
+    /// Keeps jobs that are not over from being claimed.
+    pub async fn pause_jobs(
+        &mut self,
+        selection: &Selection,
+        reason: &str,
+        until: Option<Timestamp>,
+    ) -> Result<Changed> {
+        let change = Change::Pause(reason, until);
+        self.change(change, selection, &mut Ended::default()).await
+    }
+
+    /// Ends pauses of jobs.
+    pub async fn resume_jobs(&mut self, selection: &Selection, reason: Option<&str>) -> Result<Changed> {
+        let change = Change::Resume(reason);
+        let changed = self.change(change, selection, &mut Ended::default()).await?;
+        self.writes.woke |= changed.changed > 0;
+        Ok(changed)
+    }
+
+    async fn change(&mut self, change: Change<'_>, selection: &Selection, ended: &mut Ended) -> Result<Changed> {
         match selection {
             Selection::Jobs(jobs) => self.change_named(change, jobs, ended).await,
             Selection::Filter(filter) => self.change_matching(change, filter, ended).await,
         }
     }
 
-    async fn change_named(&mut self, change: Change, jobs: &[JobId], ended: &mut Ended) -> Result<Changed> {
+    async fn change_named(&mut self, change: Change<'_>, jobs: &[JobId], ended: &mut Ended) -> Result<Changed> {
         let mut meant: BTreeMap<BatchId, Positions> = BTreeMap::new();
         for job in jobs {
             meant.entry(job.batch).or_default().insert(job.position);
@@ -123,7 +155,7 @@ impl Transaction {
     /// first portion is changed (see `gristmill.lock_batches`).
     async fn change_matching(
         &mut self,
-        change: Change,
+        change: Change<'_>,
         filter: &JobFilter,
         ended: &mut Ended,
     ) -> Result<Changed> {
@@ -191,7 +223,7 @@ impl Transaction {
 
     async fn change_in(
         &mut self,
-        change: Change,
+        change: Change<'_>,
         batches: &[i64],
         meant: &[Multirange],
         states: &[&str],

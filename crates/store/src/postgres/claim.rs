@@ -364,6 +364,7 @@ impl Taken {
             expires_at: self.slice.expires_at,
             positions: self.positions.clone(),
             rank: Some(self.slice.rank),
+            pauses: None,
             is_awaited: self.slice.is_awaited,
         }
     }

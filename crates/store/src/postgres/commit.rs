@@ -156,7 +156,7 @@ impl Transaction {
             let released = report.released.intersection(&accepted);
             if !released.is_empty() {
                 self.writes
-                    .give_back(held, head()?, &released, held.rescues, held.expires_at);
+                    .give_back(self.now, held, head()?, &released, held.rescues, held.expires_at);
             }
             if !report.failed.is_empty() {
                 let dead = self.commit_failures(held, head()?, &accepted, worker_name, report)?;
@@ -209,8 +209,9 @@ impl Transaction {
             self.writes.insert_failure(self.now, held.batch, attempt)?;
         }
         for (run_at, positions) in &failed.retried {
-            self.writes.insert_slice(
-                held.batch,
+            self.writes.bring_back(
+                self.now,
+                held,
                 head,
                 NewSlice {
                     positions,

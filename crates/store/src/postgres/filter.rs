@@ -164,7 +164,7 @@ fn sources(conditions: &Conditions, states: &[JobState], first: &str, rows_max: 
     if states.contains(&JobState::Waiting) || states.contains(&JobState::Scheduled) {
         sources.push(source("slice", ""));
     }
-    if states.contains(&JobState::Blocked) {
+    if states.contains(&JobState::Blocked) || states.contains(&JobState::Paused) {
         sources.push(source("blocked", ""));
     }
     if states.contains(&JobState::Running) {

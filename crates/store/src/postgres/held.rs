@@ -5,8 +5,10 @@ use tokio_postgres::Row;
 
 use super::failure::Result;
 use super::multirange::Multirange;
+use super::pause::read_pauses;
 use super::transaction::Transaction;
 use crate::Revoked;
+use crate::pauses::Pauses;
 
 /// What a lease holds of one batch: one claimed slice. Its key is its lease, batch, attempt and first position.
 #[derive(Debug, Clone)]
@@ -23,6 +25,8 @@ pub(super) struct Held {
     pub positions: Positions,
     /// The priority, negated; that of the batch, where `None`.
     pub rank: Option<i32>,
+    /// What keeps them back once they come back.
+    pub pauses: Option<Pauses>,
     /// Whether others wait for jobs of the batch.
     pub is_awaited: bool,
 }
@@ -32,7 +36,7 @@ macro_rules! select_held {
     ($rest:literal) => {
         concat!(
             "SELECT h.lease_id, h.batch_id, h.attempt, h.first_position, h.worker_id, h.rescues, h.run_at, \
-             h.expires_at, h.positions, h.rank, h.awaited FROM gristmill.held h ",
+             h.expires_at, h.positions, h.rank, h.pauses::text, h.awaited FROM gristmill.held h ",
             $rest
         )
     };
@@ -52,7 +56,8 @@ impl Held {
             expires_at: row.try_get::<_, Option<i64>>(7)?.map(Timestamp),
             positions: row.try_get::<_, Multirange>(8)?.0,
             rank: row.try_get(9)?,
-            is_awaited: row.try_get(10)?,
+            pauses: read_pauses(row, 10)?,
+            is_awaited: row.try_get(11)?,
         })
     }
 }

@@ -70,7 +70,7 @@ impl Transaction {
             let head = head_of(&heads, held)?;
             self.writes.let_go(held, &held.positions);
             self.writes
-                .give_back(held, head, &held.positions, held.rescues, held.expires_at);
+                .give_back(self.now, held, head, &held.positions, held.rescues, held.expires_at);
         }
         self.freed();
         self.forget_workers(&[worker]).await
@@ -157,7 +157,7 @@ impl Transaction {
             rescued.jobs += jobs;
             // Somebody may have started them: they cannot expire any more.
             self.writes
-                .give_back(held, head, &held.positions, held.rescues + 1, None);
+                .give_back(self.now, held, head, &held.positions, held.rescues + 1, None);
             return Ok(());
         }
         rescued.dead += jobs;
@@ -210,6 +210,7 @@ impl Transaction {
             ended.add(blocked.batch, &blocked.positions);
         }
         self.settle(ended).await?;
+        self.end_pauses().await?;
         self.forget_keys().await?;
         let most = slices.len().max(waiting.len());
         Ok((expired, most as i64 == EXPIRED_SLICES_PER_TRANSACTION))

@@ -36,6 +36,7 @@ pub(super) struct Writes {
     held: HeldRows,
     blocked_gone: BlockedKeys,
     blocked: BlockedRows,
+    kept_back: KeptBack,
     edges: Edges,
     reports: Reports,
     failures: Failures,
@@ -137,6 +138,18 @@ columns! {
     "INSERT INTO gristmill.blocked (batch_id, part, attempt, rescues, count, expires_at, positions) \
      SELECT unnest($1::bigint[]), unnest($2::integer[]), unnest($3::integer[]), unnest($4::integer[]), unnest($5::integer[]), \
      unnest($6::bigint[]), unnest($7::int4multirange[])"
+}
+
+columns! {
+    KeptBack {
+        batch: i64, attempt: i32, rescues: i32, count: i32, expires_at: Option<i64>, positions: Multirange, rank: i32,
+        run_at: i64, pauses: String, paused_until: Option<i64>,
+    }
+    "INSERT INTO gristmill.blocked (batch_id, part, attempt, rescues, count, expires_at, positions, rank, run_at, pauses, paused_until) \
+     SELECT k.batch_id, nextval('gristmill.blocked_part'), k.attempt, k.rescues, k.count, k.expires_at, k.positions, k.rank, \
+     k.run_at, k.pauses::jsonb, k.paused_until FROM unnest($1::bigint[], $2::integer[], $3::integer[], $4::integer[], \
+     $5::bigint[], $6::int4multirange[], $7::integer[], $8::bigint[], $9::text[], $10::bigint[]) \
+     k (batch_id, attempt, rescues, count, expires_at, positions, rank, run_at, pauses, paused_until)"
 }
 
 columns! {
@@ -342,17 +355,38 @@ impl Writes {
         }
     }
 
+    /// What comes back can be claimed, or is kept back where it was paused meanwhile.
+    pub fn bring_back(&mut self, now: Timestamp, held: &Held, head: &BatchHead, slice: NewSlice<'_>) {
+        match &held.pauses {
+            Some(pauses) if !pauses.are_over(now) && !slice.positions.is_empty() => self.kept_back.push(
+                held.batch.0,
+                slice.attempt.cast_signed(),
+                slice.rescues.cast_signed(),
+                slice.positions.len().cast_signed(),
+                slice.expires_at.map(|moment| moment.0),
+                Multirange(slice.positions.clone()),
+                slice.rank,
+                slice.run_at.0,
+                pauses.text(),
+                pauses.until().map(|until| until.0),
+            ),
+            _ => self.insert_slice(held.batch, head, slice),
+        }
+    }
+
     /// Makes positions claimable again, on the attempt that they were on and in their old place in line.
     pub fn give_back(
         &mut self,
+        now: Timestamp,
         held: &Held,
         head: &BatchHead,
         positions: &Positions,
         rescues: u32,
         expires_at: Option<Timestamp>,
     ) {
-        self.insert_slice(
-            held.batch,
+        self.bring_back(
+            now,
+            held,
             head,
             NewSlice {
                 positions,
@@ -450,6 +484,7 @@ impl Writes {
         self.blocked_gone.add_to(&mut statements);
         self.batches.add_to(&mut statements);
         self.blocked.add_to(&mut statements);
+        self.kept_back.add_to(&mut statements);
         self.edges.add_to(&mut statements);
         self.slices.add_to(&mut statements);
         self.held.add_to(&mut statements);

@@ -111,6 +111,7 @@ impl Transaction<'_> {
             endings: vec![(JobState::Expired, positions)],
         });
         self.settle(ended.collect())?;
+        self.end_pauses()?;
         self.forget_keys()?;
         Ok(expired)
     }
@@ -170,7 +171,7 @@ impl Transaction<'_> {
         }
         for blocked in self.blocked_of(batch)? {
             let taken = meant_of(&blocked.positions, positions);
-            if !taken.is_empty() && is_meant(JobState::Blocked, states) {
+            if !taken.is_empty() && is_meant(blocked.state(), states) {
                 self.shorten_blocked(&blocked, &blocked.positions.difference(&taken))?;
                 add(blocked.attempt - 1, &taken);
             }

@@ -166,7 +166,7 @@ impl Transaction<'_> {
                 rescues: held.rescues,
                 expires_at: None,
             };
-            self.insert_slice(held.batch, &head, &slice)?;
+            self.bring_back(held, &head, &slice)?;
         }
         Ok(failed.dead)
     }

@@ -11,15 +11,17 @@ use rusqlite::params;
 use super::change::read_state;
 use super::commit::report_id;
 use super::failure::{Failure, Result};
+use super::pause::read_pauses;
 use super::slice::NewSlice;
 use super::transaction::{Transaction, read_positions};
 use crate::dependency::{Edge, check_stored, prerequisite_failed, stored_prerequisites};
 use crate::ending::{Ending, FailedAttempt};
+use crate::pauses::Pauses;
 
 /// The part of a batch that waits to begin: all of it.
 pub(super) const WHOLE: u32 = 0;
 
-/// The first number of the parts that were split off others since.
+/// The first number of the parts that were split off others, or paused.
 const SPLIT_PARTS_FIRST: u32 = 1 << 20;
 
 /// Jobs that wait for others. The key is the batch and the part of it.
@@ -33,6 +35,10 @@ pub(super) struct Blocked {
     pub expires_at: Option<Timestamp>,
     /// The priority, negated; that of the batch, where `None`.
     pub rank: Option<i64>,
+    /// From when it can be claimed; from the batch's own moment on, where `None`.
+    pub run_at: Option<Timestamp>,
+    /// What keeps it back, beside what it waits for.
+    pub pauses: Option<Pauses>,
     pub positions: Positions,
 }
 
@@ -64,6 +70,16 @@ enum Met {
     Not(JobId, JobState),
 }
 
+impl Blocked {
+    /// Where its jobs stand.
+    pub fn state(&self) -> JobState {
+        match self.pauses {
+            None => JobState::Blocked,
+            Some(_) => JobState::Paused,
+        }
+    }
+}
+
 impl Transaction<'_> {
     /// Refuses batches that wait for what there is not.
     pub fn check_prerequisites(&self, batches: &[NewBatch]) -> Result<()> {
@@ -82,8 +98,8 @@ impl Transaction<'_> {
             return Ok(());
         }
         self.execute(
-            "INSERT INTO blocked (batch_id, part, attempt, rescues, count, expires_at, positions, rank) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            "INSERT INTO blocked (batch_id, part, attempt, rescues, count, expires_at, positions, rank, run_at, \
+             pauses, paused_until) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
             params![
                 blocked.batch.0,
                 blocked.part,
@@ -93,6 +109,9 @@ impl Transaction<'_> {
                 blocked.expires_at.map(|moment| moment.0),
                 blocked.positions.to_string(),
                 blocked.rank,
+                blocked.run_at.map(|moment| moment.0),
+                blocked.pauses.as_ref().map(serde_json::to_string).transpose()?,
+                blocked.pauses.as_ref().and_then(Pauses::until).map(|until| until.0),
             ],
         )?;
         for edge in edges {
@@ -116,7 +135,8 @@ impl Transaction<'_> {
     /// What waits of a batch.
     pub fn blocked_of(&self, batch: BatchId) -> Result<Vec<Blocked>> {
         self.all_blocked(
-            "SELECT batch_id, part, attempt, rescues, expires_at, positions, rank FROM blocked WHERE batch_id = ?1",
+            "SELECT batch_id, part, attempt, rescues, expires_at, positions, rank, run_at, pauses FROM blocked \
+             WHERE batch_id = ?1",
             batch.0,
         )
     }
@@ -124,12 +144,13 @@ impl Transaction<'_> {
     /// What waited for longer than it may.
     pub fn expired_blocked(&self) -> Result<Vec<Blocked>> {
         self.all_blocked(
-            "SELECT batch_id, part, attempt, rescues, expires_at, positions, rank FROM blocked WHERE expires_at <= ?1",
+            "SELECT batch_id, part, attempt, rescues, expires_at, positions, rank, run_at, pauses FROM blocked \
+             WHERE expires_at <= ?1",
             self.now.0,
         )
     }
 
-    fn all_blocked(&self, sql: &str, param: i64) -> Result<Vec<Blocked>> {
+    pub fn all_blocked(&self, sql: &str, param: i64) -> Result<Vec<Blocked>> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query([param])?;
         let mut all = Vec::new();
@@ -142,6 +163,8 @@ impl Transaction<'_> {
                 expires_at: row.get::<_, Option<i64>>(4)?.map(Timestamp),
                 positions: read_positions(row, 5)?,
                 rank: row.get(6)?,
+                run_at: row.get::<_, Option<i64>>(7)?.map(Timestamp),
+                pauses: read_pauses(row, 8)?,
             });
         }
         Ok(all)
@@ -173,13 +196,8 @@ impl Transaction<'_> {
         if rest.is_empty() {
             return Ok(blocked.clone());
         }
-        let part = self.row(
-            "SELECT coalesce(max(part) + 1, ?2) FROM blocked WHERE batch_id = ?1 AND part >= ?2",
-            params![blocked.batch.0, SPLIT_PARTS_FIRST],
-            |row| row.get(0),
-        )?;
         let split = Blocked {
-            part: part.unwrap_or(SPLIT_PARTS_FIRST),
+            part: self.next_part(blocked.batch)?,
             positions: positions.clone(),
             ..blocked.clone()
         };
@@ -192,6 +210,16 @@ impl Transaction<'_> {
             params![blocked.batch.0, blocked.part, split.part],
         )?;
         Ok(split)
+    }
+
+    /// A number for a part that is split off another, or paused.
+    pub fn next_part(&self, batch: BatchId) -> Result<u32> {
+        let part = self.row(
+            "SELECT coalesce(max(part) + 1, ?2) FROM blocked WHERE batch_id = ?1 AND part >= ?2",
+            params![batch.0, SPLIT_PARTS_FIRST],
+            |row| row.get(0),
+        )?;
+        Ok(part.unwrap_or(SPLIT_PARTS_FIRST))
     }
 
     /// Gives what waits another place in line, for when it can be claimed.
@@ -321,22 +349,30 @@ impl Transaction<'_> {
 
     /// Lets what waits be claimed once nothing is left that it waits for.
     fn unblock(&mut self, edge: &StoredEdge) -> Result<()> {
+        match self.blocked_part(edge)? {
+            Some(blocked) if blocked.pauses.is_none() => self.let_be_claimed(&blocked),
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets what nothing keeps back be claimed, unless it waits for others still.
+    pub fn let_be_claimed(&mut self, blocked: &Blocked) -> Result<()> {
         let waits_on: bool = self
             .row(
                 "SELECT EXISTS (SELECT 1 FROM edge WHERE batch_id = ?1 AND part = ?2)",
-                params![edge.batch.0, edge.part],
+                params![blocked.batch.0, blocked.part],
                 |row| row.get(0),
             )?
             .unwrap_or(false);
-        let Some(blocked) = self.blocked_part(edge)?.filter(|_| !waits_on) else {
+        if waits_on {
             return Ok(());
-        };
-        self.shorten_blocked(&blocked, &Positions::new())?;
+        }
+        self.shorten_blocked(blocked, &Positions::new())?;
         let head = self.head(blocked.batch)?;
         let slice = NewSlice {
             positions: &blocked.positions,
             rank: blocked.rank.unwrap_or(head.rank()),
-            run_at: head.run_at,
+            run_at: blocked.run_at.unwrap_or(head.run_at),
             attempt: blocked.attempt,
             rescues: blocked.rescues,
             expires_at: blocked.expires_at,

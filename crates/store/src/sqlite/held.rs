@@ -7,9 +7,11 @@ use gristmill_model::{BatchId, LeaseId, Positions, Timestamp, WorkerId};
 use rusqlite::params;
 
 use super::failure::{Failure, Result};
+use super::pause::read_pauses;
 use super::slice::NewSlice;
 use super::transaction::{Transaction, read_positions};
 use crate::Revoked;
+use crate::pauses::Pauses;
 
 /// What a lease holds of one batch: one claimed slice.
 #[derive(Debug, Clone)]
@@ -26,12 +28,14 @@ pub(super) struct Held {
     pub positions: Positions,
     /// The priority, negated; that of the batch, where `None`.
     pub rank: Option<i64>,
+    /// What keeps them back once they come back.
+    pub pauses: Option<Pauses>,
     /// Whether others wait for jobs of the batch.
     pub is_awaited: bool,
 }
 
 impl Held {
-    /// Reads a row of lease, batch, attempt, first position, worker, rescues, moment, expiry, positions and rank, and
+    /// Reads a row of lease, batch, attempt, first position, worker, rescues, moment, expiry, positions, rank and pauses, and
     /// whether the batch is awaited.
     fn read(row: &rusqlite::Row<'_>) -> Result<Held> {
         Ok(Held {
@@ -45,7 +49,8 @@ impl Held {
             expires_at: row.get::<_, Option<i64>>(7)?.map(Timestamp),
             positions: read_positions(row, 8)?,
             rank: row.get(9)?,
-            is_awaited: row.get(10)?,
+            pauses: read_pauses(row, 10)?,
+            is_awaited: row.get(11)?,
         })
     }
 }
@@ -60,7 +65,7 @@ impl Transaction<'_> {
         attempt: u32,
     ) -> Result<Vec<Held>> {
         self.held(
-            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, rank, \
+            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, rank, pauses, \
              EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id) FROM held WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND worker_id = ?4",
             params![lease.0, batch.0, attempt, worker.0],
         )
@@ -69,7 +74,7 @@ impl Transaction<'_> {
     /// All that a worker holds.
     pub fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>> {
         self.held(
-            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, rank, \
+            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, rank, pauses, \
              EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id) FROM held WHERE worker_id = ?1",
             [worker.0],
         )
@@ -78,7 +83,7 @@ impl Transaction<'_> {
     /// All that is held of a batch.
     pub fn held_of(&self, batch: BatchId) -> Result<Vec<Held>> {
         self.held(
-            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, rank, \
+            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, rank, pauses, \
              EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id) FROM held WHERE batch_id = ?1",
             [batch.0],
         )
@@ -144,8 +149,8 @@ impl Transaction<'_> {
         };
         self.execute(
             "INSERT INTO held (lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, count, expires_at, \
-             positions, lane_id, rank) SELECT lease_id, batch_id, attempt, ?5, worker_id, rescues, run_at, ?6, expires_at, \
-             ?7, lane_id, rank FROM held WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND first_position = ?4",
+             positions, lane_id, rank, pauses) SELECT lease_id, batch_id, attempt, ?5, worker_id, rescues, run_at, ?6, expires_at, \
+             ?7, lane_id, rank, pauses FROM held WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND first_position = ?4",
             params![
                 held.lease,
                 held.batch.0,
@@ -201,7 +206,7 @@ impl Transaction<'_> {
             rescues,
             expires_at,
         };
-        self.insert_slice(held.batch, &head, &slice)
+        self.bring_back(held, &head, &slice)
     }
 
     /// Remembers that a worker lost positions, until it is told.

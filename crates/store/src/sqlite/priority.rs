@@ -42,7 +42,7 @@ impl Transaction<'_> {
         }
         for blocked in self.blocked_of(batch)? {
             let taken = meant_of(&blocked.positions, positions);
-            if taken.is_empty() || !is_meant(JobState::Blocked, states) {
+            if taken.is_empty() || !is_meant(blocked.state(), states) {
                 continue;
             }
             changed += u64::from(taken.len());

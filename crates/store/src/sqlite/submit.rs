@@ -109,6 +109,8 @@ impl Transaction<'_> {
                 rescues: 0,
                 expires_at: options.expires_at,
                 rank: None,
+                run_at: None,
+                pauses: None,
                 positions,
             };
             self.block(&blocked, &edges(batch, earlier))?;

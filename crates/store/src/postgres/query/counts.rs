@@ -81,8 +81,8 @@ async fn totals(snapshot: &Snapshot, now: Timestamp, filter: &JobFilter) -> Resu
          JOIN gristmill.batch b ON b.id = h.batch_id WHERE {on_batch} GROUP BY b.lane_id"
     );
     let blocked = format!(
-        "SELECT b.lane_id, 'blocked', sum(w.count) FROM gristmill.blocked w \
-         JOIN gristmill.batch b ON b.id = w.batch_id WHERE {on_batch} GROUP BY b.lane_id"
+        "SELECT b.lane_id, CASE WHEN w.pauses IS NULL THEN 'blocked' ELSE 'paused' END, sum(w.count) FROM gristmill.blocked w \
+         JOIN gristmill.batch b ON b.id = w.batch_id WHERE {on_batch} GROUP BY 1, 2"
     );
     let unsuccessful = format!(
         "SELECT b.lane_id, r.state, sum(r.count) FROM gristmill.report r \

@@ -11,10 +11,13 @@ use tokio_postgres::types::ToSql;
 use super::batches::{failures, number, read_state};
 use crate::lanes::group;
 use crate::pack::indexes_of;
+use crate::pauses::pauses_of;
 use crate::piece::{Common, Piece, in_states, unpack};
+use crate::postgres::control::controls;
 use crate::postgres::failure::{Failure, Result};
 use crate::postgres::filter::{Candidates, LOOK_BATCHES_FIRST, LOOK_BATCHES_MAX};
 use crate::postgres::multirange::Multirange;
+use crate::postgres::pause::read_pauses;
 use crate::postgres::snapshot::Snapshot;
 use crate::postgres::tag::{narrowed, tags_of};
 use crate::postgres::transaction::read_options;
@@ -43,13 +46,13 @@ pub(super) async fn pieces(
 ) -> Result<HashMap<BatchId, Vec<Piece>>> {
     let rows = snapshot
         .query(
-            "SELECT batch_id, positions, attempt, state, finished_at, worker, first_position, 0 \
+            "SELECT batch_id, positions, attempt, state, finished_at, worker, first_position, 0, NULL \
              FROM gristmill.report WHERE batch_id = ANY ($1) \
-             UNION ALL SELECT batch_id, positions, attempt, 'waiting', run_at, NULL, 0, rank \
+             UNION ALL SELECT batch_id, positions, attempt, 'waiting', run_at, NULL, 0, rank, NULL \
              FROM gristmill.slice WHERE batch_id = ANY ($1) \
-             UNION ALL SELECT batch_id, positions, attempt, 'blocked', 0, NULL, 0, rank \
+             UNION ALL SELECT batch_id, positions, attempt, 'blocked', 0, NULL, 0, rank, pauses::text \
              FROM gristmill.blocked WHERE batch_id = ANY ($1) \
-             UNION ALL SELECT h.batch_id, h.positions, h.attempt, 'running', 0, w.name, 0, h.rank \
+             UNION ALL SELECT h.batch_id, h.positions, h.attempt, 'running', 0, w.name, 0, h.rank, h.pauses::text \
              FROM gristmill.held h LEFT JOIN gristmill.worker w ON w.id = h.worker_id WHERE h.batch_id = ANY ($1)",
             &[&batches],
         )
@@ -65,14 +68,17 @@ pub(super) async fn pieces(
             JobState::Waiting => {
                 Piece::claimable(positions, attempt, rank.unwrap_or(0), moment, now)
             }
-            JobState::Blocked => Piece::blocked(positions, attempt, rank),
-            JobState::Running => Piece::running(positions, attempt, rank, worker),
+            JobState::Blocked => Piece::blocked(positions, attempt, rank, read_pauses(row, 8)?),
+            JobState::Running => {
+                Piece::running(positions, attempt, rank, worker, read_pauses(row, 8)?)
+            }
             state => Piece {
                 positions,
                 state,
                 attempt,
                 rank: None,
                 run_at: None,
+                pauses: None,
                 finished_at: Some(moment),
                 worker,
                 report: Some(i64::from(row.try_get::<_, i32>(6)?)),
@@ -127,6 +133,7 @@ pub(in crate::postgres) async fn job(
         value: ended.value,
         options,
         key,
+        pauses: pauses_of(&piece, &batch, &controls(snapshot, now).await?, now),
         tags: tags_of(snapshot, id.batch, position).await?,
         duration_us: ended.duration_us.or(last.map(|last| last.duration_us)),
         worker: piece.worker,

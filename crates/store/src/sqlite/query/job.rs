@@ -10,13 +10,16 @@ use serde_json::value::RawValue;
 use super::batches::{failures, read_durations, report_ids};
 use crate::lanes::group;
 use crate::pack::indexes_of;
+use crate::pauses::pauses_of;
 use crate::piece::{Common, Piece, in_states, unpack};
 use crate::query::Narrowed;
 use crate::sqlite::change::read_state;
 use crate::sqlite::commit::POSITION_BITS;
+use crate::sqlite::control::controls;
 use crate::sqlite::failure::{Failure, Result};
 use crate::sqlite::filter::BatchConditions;
 use crate::sqlite::keys::keys_of;
+use crate::sqlite::pause::read_pauses;
 use crate::sqlite::tag::{narrowed, tags_of};
 use crate::sqlite::transaction::{read_options, read_positions};
 use crate::{BatchPositions, JobDetails, JobFilter, JobRow};
@@ -49,6 +52,7 @@ pub(super) fn pieces(connection: &Connection, now: Timestamp, batch: BatchId) ->
             attempt: row.get(2)?,
             rank: None,
             run_at: None,
+            pauses: None,
             finished_at: Some(Timestamp(row.get(3)?)),
             worker: row.get(4)?,
             report: Some(row.get(5)?),
@@ -71,7 +75,7 @@ pub(super) fn pieces(connection: &Connection, now: Timestamp, batch: BatchId) ->
         ));
     }
     let mut statement = connection.prepare_cached(
-        "SELECT h.positions, h.attempt, h.rank, w.name FROM held h LEFT JOIN worker w ON w.id = h.worker_id \
+        "SELECT h.positions, h.attempt, h.rank, w.name, h.pauses FROM held h LEFT JOIN worker w ON w.id = h.worker_id \
          WHERE h.batch_id = ?1",
     )?;
     let mut rows = statement.query([batch.0])?;
@@ -81,16 +85,18 @@ pub(super) fn pieces(connection: &Connection, now: Timestamp, batch: BatchId) ->
             row.get(1)?,
             row.get(2)?,
             row.get(3)?,
+            read_pauses(row, 4)?,
         ));
     }
     let mut statement =
-        connection.prepare_cached("SELECT positions, attempt, rank FROM blocked WHERE batch_id = ?1")?;
+        connection.prepare_cached("SELECT positions, attempt, rank, pauses FROM blocked WHERE batch_id = ?1")?;
     let mut rows = statement.query([batch.0])?;
     while let Some(row) = rows.next()? {
         all.push(Piece::blocked(
             read_positions(row, 0)?,
             row.get(1)?,
             row.get(2)?,
+            read_pauses(row, 3)?,
         ));
     }
     Ok(all)
@@ -137,6 +143,7 @@ pub(in crate::sqlite) fn job(
         value: ended.value,
         options,
         key,
+        pauses: pauses_of(piece, &batch, &controls(connection, now)?, now),
         tags: tags_of(connection, id.batch, id.position)?,
         duration_us: ended.duration_us.or(last.map(|last| last.duration_us)),
         worker: piece.worker.clone(),
@@ -286,7 +293,7 @@ fn candidates(filter: &JobFilter) -> String {
     if states.contains(&JobState::Waiting) || states.contains(&JobState::Scheduled) {
         parts.push("SELECT batch_id FROM slice".to_owned());
     }
-    if states.contains(&JobState::Blocked) {
+    if states.contains(&JobState::Blocked) || states.contains(&JobState::Paused) {
         parts.push("SELECT batch_id FROM blocked".to_owned());
     }
     if states.contains(&JobState::Running) {
