@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use gristmill_model::{Backoff, BatchOptions, JobId, RetryPolicy, Timestamp};
+use gristmill_model::{
+    Backoff, BatchOptions, JobId, JobState, KeyedBatch, NewBatch, PackedArray, RetryPolicy, Timestamp, Unique,
+};
 use gristmill_store::conformance::fixture::*;
 use gristmill_store::{JobFilter, Store, WorkSeen};
 
@@ -309,4 +311,156 @@ async fn wrong_input_is_refused() {
         assert!(error.hint().is_some() || code == "22P02", "{error} has no remedy");
     }
     assert_eq!(case.store.counts(&JobFilter::default()).await.unwrap().total(), 0);
+}
+
+/// Tags of all jobs and of each stand with their batches.
+#[tokio::test]
+async fn jobs_have_tags() {
+    let case = Case::new().await;
+    let client = case.client().await;
+    let all = texts(
+        &client,
+        "SELECT gristmill.submit('work', '1', options => '{\"tags\": {\"customer\": \"7\"}}')",
+        &[],
+    )
+    .await;
+    let each = texts(
+        &client,
+        "SELECT gristmill.submit('work', ARRAY['1', '2', '3']::json[], \
+         options => '{\"tags\": [{\"customer\": \"7\", \"page\": \"b\"}, null, {\"customer\": \"8\"}]}')",
+        &[],
+    )
+    .await;
+    let tags = |id: &str| {
+        let id = id_of(id);
+        let store = &case.store;
+        async move { store.job(id).await.unwrap().unwrap().tags }
+    };
+    let tag = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    assert_eq!(tags(&all[0]).await, [tag("customer", "7")].into());
+    assert_eq!(
+        tags(&each[0]).await,
+        [tag("customer", "7"), tag("page", "b")].into()
+    );
+    assert_eq!(tags(&each[1]).await, [].into());
+    let values = case.store.tag_values("customer", None, 9).await.unwrap();
+    let values: Vec<(&str, u64)> = values.iter().map(|value| (value.value.as_str(), value.jobs)).collect();
+    assert_eq!(values, [("7", 2), ("8", 1)]);
+    for wrong in ["7", "[]", "[{\"a\": 1}]", "{\"a=b\": \"1\"}", "{\"\": \"1\"}"] {
+        let sql = format!("SELECT gristmill.submit('work', '1', options => '{{\"tags\": {wrong}}}')");
+        let error = refusal(&client, &sql).await;
+        assert_eq!(error.code().code(), "22023", "{sql}: {error}");
+    }
+    assert_eq!(case.store.counts(&JobFilter::default()).await.unwrap().total(), 4);
+}
+
+/// Jobs wait for batches and jobs of others, also for those that have ended already.
+#[tokio::test]
+async fn jobs_wait_for_others() {
+    let case = Case::new().await;
+    let client = case.client().await;
+    let first = submit(&case.store, batch(3)).await;
+    let after = |after: &str, policy: &str| {
+        format!(
+            "SELECT gristmill.submit('work', '1', options => '{{\"after\": {after}, \"after_failure\": \"{policy}\"}}')"
+        )
+    };
+    let part = texts(&client, &after(&format!("[\"{first}:0,2\"]"), "cancel"), &[]).await;
+    let both = texts(
+        &client,
+        &after(&format!("[\"{first}\", \"{}\"]", part[0]), "fail"),
+        &[],
+    )
+    .await;
+    let state = |id: &str| {
+        let id = id_of(id);
+        let store = &case.store;
+        async move { store.job(id).await.unwrap().unwrap().row.state }
+    };
+    assert_eq!(state(&part[0]).await, JobState::Blocked);
+    let worker = worker(&case.store).await;
+    let lease = claim(&case.store, worker, 3).await.unwrap();
+    let done = completed_at(&lease.slices[0], &positions("0,2"));
+    exchange(&case.store, worker, vec![done], None).await;
+    assert_eq!(state(&part[0]).await, JobState::Waiting);
+    assert_eq!(state(&both[0]).await, JobState::Blocked);
+    let failed = failed_at(&lease.slices[0], &positions("1"), &error().permanent());
+    exchange(&case.store, worker, vec![failed], None).await;
+    case.catch_up();
+    let lease = claim(&case.store, worker, 3).await.unwrap();
+    assert_eq!(held(&Some(lease.clone())), part);
+    exchange(&case.store, worker, vec![completed(&lease.slices[0])], None).await;
+    assert_eq!(state(&both[0]).await, JobState::Dead);
+    let over = texts(&client, &after(&format!("[\"{first}:0\"]"), "cancel"), &[]).await;
+    assert_eq!(state(&over[0]).await, JobState::Waiting);
+    for (wrong, policy) in [
+        ("[\"999\"]".to_owned(), "cancel"),
+        (format!("[\"{first}:3\"]"), "cancel"),
+        (format!("[\"{first}:\"]"), "cancel"),
+        ("[42]".to_owned(), "cancel"),
+        ("\"42\"".to_owned(), "cancel"),
+        (format!("[\"{first}\"]"), "wild"),
+    ] {
+        let error = refusal(&client, &after(&wrong, policy)).await;
+        assert_eq!(error.code().code(), "22023", "{wrong}: {error}");
+    }
+}
+
+/// A job whose key another one has is skipped, replaces that one, or is refused; the store's own jobs are among them.
+#[tokio::test]
+async fn jobs_have_keys() {
+    let case = Case::new().await;
+    let client = case.client().await;
+    let keyed = |payloads: &str, keys: &str, unique: &str| {
+        format!(
+            "SELECT gristmill.submit('work', '{payloads}'::json[], priority => 3, \
+             options => '{{\"keys\": {keys}, \"unique\": {{{unique}}}, \"tags\": {{\"by\": \"sql\"}}}}')"
+        )
+    };
+    let first = texts(&client, &keyed("{1,2,3,4}", r#"["a", "b", null, "a"]"#, ""), &[]).await;
+    let batch = id_of(&first[0]).batch;
+    assert_eq!(
+        first,
+        [2, 0, 1, 2].map(|position| format!("{batch}:{position}"))
+    );
+    let details = case.store.job(id_of(&first[0])).await.unwrap().unwrap();
+    assert_eq!((details.key.as_deref(), details.payload.get()), (Some("a"), "4"));
+    assert_eq!(details.options.unique, Some(Unique::default()));
+    let again = texts(&client, &keyed("{5,6}", r#"["b", "c"]"#, ""), &[]).await;
+    assert_eq!(again[0], first[1]);
+    // The store finds the keys, and what it submits is found.
+    let of_store = KeyedBatch::new(
+        NewBatch::new("work", payloads(2)),
+        PackedArray::parse(r#"["c","d"]"#).unwrap(),
+        Unique::default(),
+    );
+    let submitted = case.store.submit_keyed(vec![of_store]).await.unwrap().remove(0);
+    assert_eq!(submitted.jobs[0].to_string(), again[1]);
+    let replaced = texts(
+        &client,
+        &keyed("{7}", r#"["d"]"#, r#""on_duplicate": "replace""#),
+        &[],
+    )
+    .await;
+    let state = case.store.job(submitted.jobs[1]).await.unwrap().unwrap().row.state;
+    assert_eq!(state, JobState::Cancelled);
+    assert_ne!(replaced[0], submitted.jobs[1].to_string());
+    let reject = keyed("{8}", r#"["d"]"#, r#""on_duplicate": "reject""#);
+    let error = refusal(&client, &reject).await;
+    assert_eq!(error.code().code(), "23505", "{error}");
+    assert!(error.message().contains(&replaced[0]), "{error}");
+    let one = "SELECT gristmill.submit('work', '9', options => '{\"key\": \"a\"}')";
+    assert_eq!(texts(&client, one, &[]).await, [first[0].clone()]);
+    for (options, code) in [
+        (r#"{"key": ""}"#, "22023"),
+        (r#"{"keys": ["a", "b"]}"#, "22023"),
+        (r#"{"unique": {}}"#, "22023"),
+        (r#"{"key": "x", "unique": {"on_duplicate": "rerun"}}"#, "22023"),
+        (r#"{"key": "x", "after": ["1"]}"#, "22023"),
+        (r#"{"kez": "x"}"#, "22023"),
+    ] {
+        let sql = format!("SELECT gristmill.submit('work', '1', options => '{options}')");
+        let error = refusal(&client, &sql).await;
+        assert_eq!(error.code().code(), code, "{sql}: {error}");
+    }
 }
