@@ -32,6 +32,15 @@ pub struct BatchOptions {
     /// How long one attempt may take. Milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+    /// A job that has not completed so long after its first attempt began is not tried again, and ends as dead.
+    /// Milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub complete_within_ms: Option<u64>,
+    /// A job has the value with which another one of the same kind and payload (letter for letter) completed at most so
+    /// long ago, without running; its own value is kept for so long. Only jobs with this option look, and only theirs are
+    /// kept. They have no keys and wait for no others. Milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cached_ms: Option<u64>,
     /// When a failed job is tried again.
     pub retry: RetryPolicy,
     /// How the deduplication keys of the jobs are meant; none has one, where `None`. Only a
@@ -92,6 +101,15 @@ pub enum InvalidBatch {
     /// No attempts.
     #[error("a retry policy allows at least one attempt")]
     NoAttempts,
+    /// A time to complete within that is none, or over its limit.
+    #[error("a job completes within 1 to {KEY_PERIOD_MS_MAX} ms of its first attempt; complete_within_ms is {0}")]
+    CompleteWithin(u64),
+    /// A time for which values are kept that is none, or over its limit.
+    #[error("values are kept for 1 to {KEY_PERIOD_MS_MAX} ms; cached_ms is {0}")]
+    CachedSpan(u64),
+    /// Options that a cache does not go with.
+    #[error("jobs whose values are cached have no keys and wait for no others: leave out one of the two")]
+    CachedOptions,
     /// Options of keys, in a batch without any.
     #[error("the options say how keys are meant, and the jobs have none: submit them with a key each")]
     KeysMissing,
@@ -101,6 +119,15 @@ pub enum InvalidBatch {
     /// Keys of jobs that wait for others.
     #[error("jobs with keys cannot wait for others: leave out one of the two")]
     KeysAfter,
+    /// A delay that is none, or longer than the longest wait.
+    #[error("the delay of a debounce is 1 ms to its longest wait, and that is at most {KEY_PERIOD_MS_MAX} ms")]
+    DebounceDelay,
+    /// Options that a debounce does not go with.
+    #[error("a debounce says itself what becomes of duplicates and when: leave out on_duplicate, period_ms and run_at")]
+    DebounceOptions,
+    /// A job without a key.
+    #[error("each job of a debounce has a key, and job {0} has none")]
+    DebounceKey(u32),
     /// More or fewer keys than jobs.
     #[error("a batch has one key a job, or null; this one has {keys} keys for {jobs} jobs")]
     KeyCount {
@@ -233,6 +260,19 @@ impl NewBatch {
         }
         if self.options.retry.attempts_max == 0 {
             return Err(InvalidBatch::NoAttempts);
+        }
+        if let Some(within_ms) = self.options.complete_within_ms
+            && !(1..=KEY_PERIOD_MS_MAX).contains(&within_ms)
+        {
+            return Err(InvalidBatch::CompleteWithin(within_ms));
+        }
+        if let Some(cached_ms) = self.options.cached_ms {
+            if !(1..=KEY_PERIOD_MS_MAX).contains(&cached_ms) {
+                return Err(InvalidBatch::CachedSpan(cached_ms));
+            }
+            if !self.after.is_empty() {
+                return Err(InvalidBatch::CachedOptions);
+            }
         }
         if self.options.unique.is_some() {
             return Err(InvalidBatch::KeysMissing);

@@ -41,4 +41,4 @@ pub use retry::{Backoff, RetryPolicy};
 pub use rng::{Rng, SplitMix64};
 pub use state::JobState;
 pub use tag::{Tag, TagCondition, pack_tags};
-pub use unique::{KeyScope, KeyedBatch, OnDuplicate, Unique};
+pub use unique::{Debounce, DebouncedPayloads, KeyScope, KeyedBatch, OnDuplicate, Unique};

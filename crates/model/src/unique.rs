@@ -34,6 +34,31 @@ pub enum OnDuplicate {
     Reject,
 }
 
+/// Which payload a job has that stands for several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DebouncedPayloads {
+    /// The last one.
+    #[default]
+    Last,
+    /// All of them as one JSON array, in the order in which they were submitted; also where there is only one.
+    Merged,
+}
+
+/// Jobs with the same key become one that waits until no more of them have come for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Debounce {
+    /// The job can be claimed so long after the last one was submitted. Milliseconds.
+    pub delay_ms: u64,
+    /// It can be claimed so long after the first one was submitted, however many still come; for ever later, where
+    /// `None`. Milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms_max: Option<u64>,
+    /// Which payload it has.
+    #[serde(default)]
+    pub payloads: DebouncedPayloads,
+}
+
 /// How the keys of a batch's jobs are meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -45,6 +70,11 @@ pub struct Unique {
     /// A job keeps its key until it is over, and at least for so long from its submission. Milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub period_ms: Option<u64>,
+    /// A job whose key a job has that has not started becomes part of that one, and both wait; one that has started, or
+    /// has as many payloads as it may, leaves its key to the new one. Each job has a key then, `on_duplicate` is as by
+    /// default, and there is no period and no `run_at`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub debounce: Option<Debounce>,
 }
 
 /// A batch whose jobs have deduplication keys, each at most one. They cannot wait for others
@@ -81,6 +111,9 @@ impl KeyedBatch {
         if !self.batch.after.is_empty() {
             return Err(InvalidBatch::KeysAfter);
         }
+        if self.batch.options.cached_ms.is_some() {
+            return Err(InvalidBatch::CachedOptions);
+        }
         if self.keys.count() != self.batch.payloads.count() {
             return Err(InvalidBatch::KeyCount {
                 keys: self.keys.count(),
@@ -94,7 +127,40 @@ impl KeyedBatch {
             return Err(InvalidBatch::KeyPeriod);
         }
         let keys = self.keys.items().zip(0..);
-        keys.map(|(item, index)| read_key(item, index)).collect()
+        let keys: Vec<Option<String>> = keys
+            .map(|(item, index)| read_key(item, index))
+            .collect::<Result<_, _>>()?;
+        if let Some(debounce) = unique.debounce {
+            self.check_debounce(unique, debounce, &keys)?;
+        }
+        Ok(keys)
+    }
+
+    fn check_debounce(
+        &self,
+        unique: Unique,
+        debounce: Debounce,
+        keys: &[Option<String>],
+    ) -> Result<(), InvalidBatch> {
+        let wait_ms_max = debounce.wait_ms_max.unwrap_or(KEY_PERIOD_MS_MAX);
+        if debounce.delay_ms == 0 || debounce.delay_ms > wait_ms_max || wait_ms_max > KEY_PERIOD_MS_MAX {
+            return Err(InvalidBatch::DebounceDelay);
+        }
+        let is_plain = unique.on_duplicate == OnDuplicate::Skip
+            && unique.period_ms.is_none()
+            && self.batch.options.run_at.is_none();
+        if !is_plain {
+            return Err(InvalidBatch::DebounceOptions);
+        }
+        let is_rejected = |index: u32| {
+            let rejected = &self.batch.rejected;
+            rejected.iter().any(|rejected| rejected.position == index)
+        };
+        let keyless = keys.iter().zip(0..).find(|(key, _)| key.is_none());
+        match keyless {
+            Some((_, index)) if !is_rejected(index) => Err(InvalidBatch::DebounceKey(index)),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -148,6 +214,29 @@ mod tests {
             on_failure: crate::OnFailure::Cancel,
         }];
         assert_eq!(waiting.check(), Err(InvalidBatch::KeysAfter));
+        let debounced = |delay_ms, wait_ms_max| {
+            let mut batch = keyed(r#"["a","b"]"#);
+            batch.batch.options.unique = Some(Unique {
+                debounce: Some(Debounce {
+                    delay_ms,
+                    wait_ms_max,
+                    payloads: DebouncedPayloads::Last,
+                }),
+                ..Unique::default()
+            });
+            batch
+        };
+        assert!(debounced(5, Some(5)).check().is_ok());
+        for (delay_ms, wait_ms_max) in [(0, None), (5, Some(4)), (5, Some(KEY_PERIOD_MS_MAX + 1))] {
+            let refused = debounced(delay_ms, wait_ms_max).check();
+            assert_eq!(refused, Err(InvalidBatch::DebounceDelay));
+        }
+        let mut at = debounced(5, None);
+        at.batch.options.run_at = Some(crate::Timestamp(1));
+        assert_eq!(at.check(), Err(InvalidBatch::DebounceOptions));
+        let mut keyless = debounced(5, None);
+        keyless.keys = PackedArray::parse(r#"["a",null]"#).unwrap();
+        assert_eq!(keyless.check(), Err(InvalidBatch::DebounceKey(1)));
         assert_eq!(period.batch.check(), Err(InvalidBatch::KeysMissing));
     }
 }

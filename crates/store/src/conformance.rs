@@ -7,8 +7,10 @@
 //! gristmill_store::store_conformance!(TemporarySqlite::new(), sequences: 200);
 //! ```
 
+pub mod cache;
 pub mod changes;
 pub mod claims;
+pub mod debounce;
 pub mod dependencies;
 pub mod fixture;
 pub mod history;
@@ -101,6 +103,7 @@ macro_rules! store_conformance {
                 failures_are_kept_through_retries,
                 jobs_expire,
                 rescued_jobs_do_not_expire,
+                jobs_complete_in_time_or_never,
             ]
             priorities [
                 waiting_jobs_are_prioritised,
@@ -160,6 +163,18 @@ macro_rules! store_conformance {
                 keys_go_with_their_jobs,
                 retried_jobs_need_their_key,
                 concurrent_duplicates_meet,
+            ]
+            debounce [
+                the_last_payload_stays,
+                payloads_are_merged,
+                a_started_job_is_left_alone,
+                debounced_jobs_are_changed,
+                a_full_job_is_followed_by_another,
+            ]
+            cache [
+                known_payloads_do_not_run,
+                values_have_their_time,
+                others_see_values_as_completions,
             ]
             tags [
                 jobs_are_found_by_tags,

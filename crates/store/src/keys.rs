@@ -193,31 +193,10 @@ impl KeyPlan {
 
     /// What is stored; `None` where that is nothing. Of the keys, those that hold.
     pub fn stored(&self, batch: &KeyedBatch) -> Result<Option<KeyedBatch>, StoreError> {
-        if self.stored.is_empty() {
-            return Ok(None);
+        match self.stored.is_empty() {
+            true => Ok(None),
+            false => Ok(Some(part_of(batch, &self.stored)?)),
         }
-        let NewBatch {
-            payloads, rejected, ..
-        } = &batch.batch;
-        let kept = |rejected: &Rejected| Rejected {
-            position: place_of(&self.stored, rejected.position),
-            ..rejected.clone()
-        };
-        let rejected: Vec<Rejected> = rejected.iter().map(kept).collect();
-        let mut keys = batch.keys.select(&self.stored);
-        if !rejected.is_empty() {
-            let dead: Positions = rejected.iter().map(|rejected| rejected.position).collect();
-            keys = without(&keys, &dead)?;
-        }
-        Ok(Some(KeyedBatch {
-            batch: NewBatch {
-                payloads: payloads.select(&self.stored),
-                rejected,
-                tags: tags_of(&batch.batch.tags, &self.stored),
-                ..batch.batch.clone()
-            },
-            keys,
-        }))
     }
 
     /// What the caller is told, where those that were stored are in this batch.
@@ -252,6 +231,32 @@ impl KeyPlan {
             jobs,
         }
     }
+}
+
+/// Some jobs of a batch. Of their keys, those that hold: none of a job that is dead from the start.
+pub(crate) fn part_of(batch: &KeyedBatch, jobs: &Positions) -> Result<KeyedBatch, StoreError> {
+    let NewBatch {
+        payloads, rejected, ..
+    } = &batch.batch;
+    let kept = |rejected: &Rejected| Rejected {
+        position: place_of(jobs, rejected.position),
+        ..rejected.clone()
+    };
+    let rejected: Vec<Rejected> = rejected.iter().map(kept).collect();
+    let mut keys = batch.keys.select(jobs);
+    if !rejected.is_empty() {
+        let dead: Positions = rejected.iter().map(|rejected| rejected.position).collect();
+        keys = without(&keys, &dead)?;
+    }
+    Ok(KeyedBatch {
+        batch: NewBatch {
+            payloads: payloads.select(jobs),
+            rejected,
+            tags: tags_of(&batch.batch.tags, jobs),
+            ..batch.batch.clone()
+        },
+        keys,
+    })
 }
 
 /// The tags of the jobs that are left of a batch.

@@ -5,11 +5,14 @@
 //! or not at all, and when it has answered `Ok`, what it did is on disk.
 
 mod admission;
+mod cache;
 mod check;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod contents;
 mod controls;
+mod deadline;
+mod debounce;
 mod dependency;
 mod ending;
 pub mod error;
@@ -116,8 +119,8 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Jobs over [`RESCUES_MAX`](gristmill_model::limits::RESCUES_MAX) end as dead.
     async fn rescue(&self, silent_before: Timestamp, dead: Vec<WorkerId>) -> Result<Rescued, StoreError>;
 
-    /// Ends jobs that nobody started before their batch's `expires_at`, and pauses of jobs that are over. Returns how many
-    /// jobs expired. Claims leave such
+    /// Ends jobs that nobody started before their batch's `expires_at`, those that did not complete in time from their first
+    /// attempt on, and pauses of jobs that are over. Returns how many jobs ended. Claims leave such
     /// jobs alone whether this was called or not. A job that failed once, was rescued from a dead worker or
     /// was retried by hand does not expire any more.
     async fn expire(&self) -> Result<u64, StoreError>;
@@ -175,7 +178,7 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     async fn counts(&self, filter: &JobFilter) -> Result<JobCounts, StoreError>;
 
     /// The ids of the jobs that match, packed: by batch ascending, those of batches after `after` (of all, where `None`),
-    /// at most so many batches.
+    /// at most so many batches. Empty only where there are no more.
     async fn job_ids(
         &self,
         filter: &JobFilter,

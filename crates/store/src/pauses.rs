@@ -33,10 +33,11 @@ impl Pauses {
         }
     }
 
-    /// What is left without this one; nothing, without all of them.
-    pub fn without(&self, reason: Option<&str>) -> Option<Pauses> {
+    /// What is left without this one and those that are over; nothing, without all of them.
+    pub fn without(&self, reason: Option<&str>, now: Timestamp) -> Option<Pauses> {
         let mut left = self.clone();
         left.0.remove(reason?);
+        left.0.retain(|_, until| until.is_none_or(|until| until > now));
         (!left.0.is_empty()).then_some(left)
     }
 
@@ -115,10 +116,12 @@ mod tests {
         let both = Pauses::with(Some(&deploy), "quota", Some(Timestamp(5))).unwrap();
         assert_eq!((both.until(), both.are_over(Timestamp(9))), (None, false));
         assert!(both.has(Some("quota")) && both.has(None) && !both.has(Some("x")));
-        let quota = both.without(Some("deploy")).unwrap();
+        let quota = both.without(Some("deploy"), Timestamp(4)).unwrap();
+        assert_eq!(both.without(Some("deploy"), Timestamp(5)), None);
         assert_eq!(quota.until(), Some(Timestamp(5)));
         assert_eq!((quota.are_over(Timestamp(4)), quota.are_over(Timestamp(5))), (false, true));
-        assert_eq!((both.without(None), quota.without(Some("quota"))), (None, None));
+        let now = Timestamp(0);
+        assert_eq!((both.without(None, now), quota.without(Some("quota"), now)), (None, None));
         let text = serde_json::to_string(&both).unwrap();
         assert_eq!(text, r#"{"deploy":null,"quota":5}"#);
         assert_eq!(serde_json::from_str::<Pauses>(&text).unwrap(), both);

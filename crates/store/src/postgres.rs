@@ -6,6 +6,7 @@
 
 mod address;
 mod admitted_claim;
+mod cache;
 mod change;
 mod claim;
 mod clock;
@@ -13,6 +14,7 @@ mod commit;
 mod connection;
 mod control;
 mod database;
+mod debounce;
 mod dependency;
 mod exchange;
 mod failure;

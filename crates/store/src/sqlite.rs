@@ -4,10 +4,12 @@
 //! transaction. Queries run beside it on connections of their own (`readers`). Several processes may
 //! open the same file; each has its writer, and SQLite lets one of them write at a time.
 
+mod cache;
 mod change;
 mod claim;
 mod commit;
 mod control;
+mod debounce;
 mod dependency;
 mod failure;
 mod filter;

@@ -247,3 +247,50 @@ pub async fn rescued_jobs_do_not_expire(database: &dyn Database) {
     let second = worker(&*store).await;
     assert_eq!(held(&claim(&*store, second, 1).await), [format!("{id}:0")]);
 }
+
+/// A job that is tried again and again is dead once its time from the first attempt on is over.
+pub async fn jobs_complete_in_time_or_never(database: &dyn Database) {
+    let store = database.open().await;
+    let mut new = batch(2);
+    new.options.complete_within_ms = Some(1_000);
+    new.options.timeout_ms = Some(900);
+    new.options.expires_at = Some(database.clock().now().plus_ms(300));
+    new.options.retry = RetryPolicy {
+        attempts_max: 100,
+        delay_ms: 0,
+        delay_ms_max: 0,
+        ..RetryPolicy::default()
+    };
+    let id = submit(&*store, new).await;
+    let first = worker(&*store).await;
+    database.clock().advance_ms(200);
+    let lease = claim(&*store, first, 2).await.unwrap();
+    assert_eq!(lease.slices[0].timeout_ms, Some(900));
+    let failed = failed_at(&lease.slices[0], &positions("0-1"), &error());
+    let lease = exchange(&*store, first, vec![failed], Some(want(2))).await.lease.unwrap();
+    assert_eq!(lease.slices[0].attempt, 2);
+    database.clock().advance_ms(600);
+    // They were started before they would have expired.
+    assert_eq!(store.expire().await.unwrap(), 0);
+    let failed = failed_at(&lease.slices[0], &positions("0"), &error());
+    let lease = exchange(&*store, first, vec![failed], Some(want(2))).await.lease.unwrap();
+    assert_eq!((lease.slices[0].attempt, lease.slices[0].timeout_ms), (3, Some(400)));
+    store.rescue(Timestamp(0), vec![first]).await.unwrap();
+    database.clock().advance_ms(399);
+    assert_eq!(store.expire().await.unwrap(), 0);
+    database.clock().advance_ms(1);
+    let second = worker(&*store).await;
+    assert_eq!(claim(&*store, second, 9).await, None);
+    assert_eq!(store.expire().await.unwrap(), 2);
+    assert_eq!(state(&*store, job(id, 0)).await, (JobState::Dead, 2));
+    assert_eq!(state(&*store, job(id, 1)).await, (JobState::Dead, 1));
+    let details = store.job(job(id, 0)).await.unwrap().unwrap();
+    assert_eq!(details.failures.len(), 3);
+    assert!(details.row.error.unwrap().contains("within 1000 ms"));
+    // Who retries it means it: its time begins anew.
+    store.retry(Selection::Jobs(vec![job(id, 0)])).await.unwrap();
+    let lease = claim(&*store, second, 9).await.unwrap();
+    database.clock().advance_ms(5_000);
+    exchange(&*store, second, vec![completed(&lease.slices[0])], None).await;
+    assert_eq!(state(&*store, job(id, 0)).await, (JobState::Completed, 1));
+}

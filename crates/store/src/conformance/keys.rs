@@ -18,6 +18,7 @@ const fn on(on_duplicate: OnDuplicate) -> Unique {
         scope: KeyScope::Kind,
         on_duplicate,
         period_ms: None,
+        debounce: None,
     }
 }
 

@@ -252,7 +252,7 @@ pub async fn pauses_mind_states(database: &dyn Database) {
     assert_eq!(state(&*store, job(waiting, 0)).await, JobState::Cancelled);
     assert_eq!(pause(&*store, jobs(id, "0"), "deploy").await, 0);
     let refused = store.pause_jobs(all(), "", None).await.unwrap_err();
-    assert!(matches!(refused, StoreError::InvalidInput(_)), "{refused}");
+    assert!(matches!(refused, StoreError::InvalidBatch(_)), "{refused}");
     for number in 0..gristmill_model::limits::PAUSES_PER_JOB_MAX {
         pause(&*store, jobs(id, "1"), &number.to_string()).await;
     }

@@ -20,6 +20,7 @@ use super::multirange::Multirange;
 use super::slice::NewSlice;
 use super::transaction::Transaction;
 use crate::StoreError;
+use crate::deadline::began_at;
 use crate::ending::{Ending, Failed, is_simple};
 
 /// Takes the positions `$5` out of the leases `$2` of the batches `$3` on the attempts `$4`, as far as the worker `$1`
@@ -208,6 +209,8 @@ impl Transaction {
         for attempt in &failed.attempts {
             self.writes.insert_failure(self.now, held.batch, attempt)?;
         }
+        let durations = failed.attempts.iter().map(|attempt| attempt.duration_us);
+        let expires_at = held.standing().deadline(&head.options, began_at(self.now, durations));
         for (run_at, positions) in &failed.retried {
             self.writes.bring_back(
                 self.now,
@@ -219,7 +222,7 @@ impl Transaction {
                     run_at: *run_at,
                     attempt: held.attempt + 1,
                     rescues: held.rescues,
-                    expires_at: None,
+                    expires_at,
                     is_awaited: held.is_awaited,
                 },
             );

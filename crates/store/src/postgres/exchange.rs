@@ -13,12 +13,15 @@ use tokio_postgres::types::ToSql;
 use super::claim::{Claimed, Taken, next_run_at};
 use super::connection::{Param, Pending, drained};
 use super::database::Database;
+use super::debounce::{ADDED, read_added};
 use super::dependency::Ended;
 use super::failure::{Failure, Result};
 use super::memory::BatchHead;
 use super::multirange::Multirange;
 use super::transaction::{Durability, Transaction, read_head};
 use crate::contents::Content;
+use crate::deadline::Standing;
+use crate::debounce::{Added, with_added};
 use crate::ending::is_simple;
 use crate::pack::indexes_of;
 use crate::{Exchanged, StoreError, Want};
@@ -39,6 +42,7 @@ const BATCHES: &str = "SELECT b.id, b.lane_id, b.priority, b.submitted_at, b.run
 struct Outline {
     receipts: Vec<Receipt>,
     lease: LeaseId,
+    claimed_at: Timestamp,
     taken: Vec<Taken>,
     next_run_at: Option<Pending<Vec<Row>>>,
     next_at: Option<Timestamp>,
@@ -108,6 +112,7 @@ impl Database {
                     .map_err(|failure| failure.at(self.address.as_str()))?;
             }
         }
+        let added = self.added(&outline.contents).await?;
         let next_run_at = match outline.next_run_at.take() {
             // Where the connection was lost with it, the worker looks again when it likes.
             Some(pending) => pending.await.and_then(|rows| next_run_at(&rows)).ok().flatten(),
@@ -117,8 +122,8 @@ impl Database {
         let slices: Vec<LeasedSlice> = outline
             .taken
             .iter()
-            .filter_map(|part| self.leased(&outline, part))
-            .collect();
+            .filter_map(|part| self.leased(&outline, &added, part).transpose())
+            .collect::<std::result::Result<_, _>>()?;
         Ok(Exchanged {
             receipts: outline.receipts,
             lease: match slices.is_empty() {
@@ -150,14 +155,64 @@ impl Database {
         Ok(())
     }
 
-    fn leased(&self, outline: &Outline, part: &Taken) -> Option<LeasedSlice> {
-        let Claimable { content, only } = outline.contents.get(&part.slice.batch)?;
-        let payloads = match only {
-            None => content.select(&part.positions)?,
-            Some(only) => content.select(&indexes_of(&part.positions, only))?,
+    /// What was added to the jobs of the debounced batches among those that were claimed. It stays as it is now, since
+    /// they have started.
+    async fn added(
+        &self,
+        contents: &HashMap<BatchId, Claimable>,
+    ) -> std::result::Result<HashMap<BatchId, Added>, StoreError> {
+        let debounced = contents.iter().filter(|(_, claimable)| {
+            let unique = claimable.content.head.options.unique;
+            unique.is_some_and(|unique| unique.debounce.is_some())
+        });
+        let debounced: Vec<i64> = debounced.map(|(batch, _)| batch.0).collect();
+        if debounced.is_empty() {
+            return Ok(HashMap::new());
+        }
+        self.read(|snapshot| {
+            let debounced = &debounced;
+            async move { read_added(&snapshot.query(ADDED, &[debounced]).await?) }
+        })
+        .await
+    }
+
+    fn leased(
+        &self,
+        outline: &Outline,
+        added: &HashMap<BatchId, Added>,
+        part: &Taken,
+    ) -> std::result::Result<Option<LeasedSlice>, StoreError> {
+        let Some(Claimable { content, only }) = outline.contents.get(&part.slice.batch) else {
+            return Ok(None);
         };
-        let kind = self.memory.lanes().get(part.slice.lane_id)?.kind.clone();
-        Some(LeasedSlice {
+        let selected = match only {
+            None => content.select(&part.positions),
+            Some(only) => content.select(&indexes_of(&part.positions, only)),
+        };
+        let Some(mut payloads) = selected else {
+            return Ok(None);
+        };
+        let unique = content.head.options.unique;
+        if let (Some(debounce), Some(added)) = (
+            unique.and_then(|unique| unique.debounce),
+            added.get(&part.slice.batch),
+        ) {
+            payloads = with_added(&payloads, &part.positions, added, debounce)?;
+        }
+        let Some(kind) = self
+            .memory
+            .lanes()
+            .get(part.slice.lane_id)
+            .map(|lane| lane.kind.clone())
+        else {
+            return Ok(None);
+        };
+        let standing = Standing {
+            attempt: part.slice.attempt,
+            rescues: part.slice.rescues,
+            expires_at: part.slice.expires_at,
+        };
+        Ok(Some(LeasedSlice {
             lease: outline.lease,
             batch: part.slice.batch,
             kind,
@@ -165,9 +220,9 @@ impl Database {
             payloads,
             attempt: part.slice.attempt,
             rescues: part.slice.rescues,
-            timeout_ms: content.head.options.timeout_ms,
+            timeout_ms: standing.timeout_ms(&content.head.options, outline.claimed_at),
             submitted_at: content.head.submitted_at,
-        })
+        }))
     }
 }
 
@@ -313,6 +368,7 @@ impl Transaction {
         Ok(Outline {
             receipts,
             lease,
+            claimed_at: self.now,
             taken: claimed.taken,
             next_run_at: claimed.next_run_at,
             next_at: claimed.next_at,

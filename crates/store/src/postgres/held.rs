@@ -8,6 +8,7 @@ use super::multirange::Multirange;
 use super::pause::read_pauses;
 use super::transaction::Transaction;
 use crate::Revoked;
+use crate::deadline::Standing;
 use crate::pauses::Pauses;
 
 /// What a lease holds of one batch: one claimed slice. Its key is its lease, batch, attempt and first position.
@@ -43,6 +44,15 @@ macro_rules! select_held {
 }
 
 impl Held {
+    /// Where its jobs stand.
+    pub fn standing(&self) -> Standing {
+        Standing {
+            attempt: self.attempt,
+            rescues: self.rescues,
+            expires_at: self.expires_at,
+        }
+    }
+
     fn read(row: &Row) -> Result<Held> {
         let count = |column: usize| -> Result<u32> { Ok(row.try_get::<_, i32>(column)?.unsigned_abs()) };
         Ok(Held {

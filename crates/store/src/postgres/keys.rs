@@ -16,7 +16,7 @@ use super::lanes::NEWS;
 use super::limits::FORGOTTEN_KEYS_PER_TRANSACTION;
 use super::memory::BatchHead;
 use super::multirange::Multirange;
-use super::submit::Packed;
+use super::submit::{Circumstances, Packed};
 use super::transaction::{Durability, Transaction};
 use crate::contents::Content;
 use crate::keys::{KeyPlan, Owner, Wanted, reruns, scope_id};
@@ -25,15 +25,15 @@ use crate::{StoreError, SubmittedJobs};
 
 /// A batch whose jobs have keys, ready to be stored.
 #[derive(Debug)]
-struct Prepared {
-    batch: KeyedBatch,
-    keys: Vec<Option<String>>,
-    lane_id: i64,
-    scope: i32,
+pub(super) struct Prepared {
+    pub batch: KeyedBatch,
+    pub keys: Vec<Option<String>>,
+    pub lane_id: i64,
+    pub scope: i32,
 }
 
 /// A batch that was stored, to be kept at hand.
-type Stored = (BatchId, BatchHead, PackedArray);
+pub(super) type Stored = (BatchId, BatchHead, PackedArray);
 
 impl Database {
     /// Stores batches whose jobs have keys. `keys` are those of each batch, read.
@@ -100,6 +100,9 @@ impl Transaction {
         fresh: &BTreeSet<BatchId>,
     ) -> Result<(SubmittedJobs, Option<Stored>)> {
         let Prepared { batch, scope, .. } = prepared;
+        if let Some(debounce) = batch.unique().debounce {
+            return self.submit_debounced(prepared, debounce, fresh).await;
+        }
         let wanted = Wanted::new(batch, &prepared.keys)?;
         let owners = self.key_owners(*scope, &wanted).await?;
         let running = match batch.unique().on_duplicate {
@@ -133,7 +136,7 @@ impl Transaction {
     }
 
     /// Who has these keys, by place.
-    async fn key_owners(&self, scope: i32, wanted: &Wanted<'_>) -> Result<HashMap<u32, Owner>> {
+    pub async fn key_owners(&self, scope: i32, wanted: &Wanted<'_>) -> Result<HashMap<u32, Owner>> {
         let keys: Vec<&str> = wanted.last.keys().copied().collect();
         let rows = self
             .query(
@@ -203,7 +206,7 @@ impl Transaction {
     }
 
     /// Gives what waits of these jobs a higher priority, if it is one.
-    async fn raise(&mut self, jobs: &BTreeMap<BatchId, Positions>, priority: i16) -> Result<()> {
+    pub async fn raise(&mut self, jobs: &BTreeMap<BatchId, Positions>, priority: i16) -> Result<()> {
         let batches: Vec<BatchId> = jobs.keys().copied().collect();
         let heads = self.heads(&batches).await?;
         let lower: BTreeMap<BatchId, Positions> = jobs
@@ -251,7 +254,7 @@ impl Transaction {
     }
 
     /// Stores a batch whose keys nobody has.
-    async fn insert_keyed(
+    pub async fn insert_keyed(
         &mut self,
         id: BatchId,
         batch: &KeyedBatch,
@@ -288,11 +291,12 @@ impl Transaction {
             batch: batch.batch.clone(),
             lane_id,
         };
-        self.writes.submit(self.now, id, &packed, None, &[], false)
+        self.writes.submit(self.now, id, &packed, Circumstances::default())
     }
 
     /// Lets go of the keys of what ends with this transaction, as far as their periods are over; what waited for one of
-    /// them to complete is submitted. Nothing is asked where no batch has keys.
+    /// them to complete is submitted. Keeps the values that are to be. Nothing is asked where no batch has keys or keeps
+    /// values.
     pub async fn release_keys(&mut self) -> Result<()> {
         let ended: BTreeSet<BatchId> = self.writes.ended().map(|(batch, _, _)| batch).collect();
         if ended.is_empty() {
@@ -300,6 +304,7 @@ impl Transaction {
         }
         let ended: Vec<BatchId> = ended.into_iter().collect();
         let heads = self.heads(&ended).await?;
+        self.keep_values(&heads).await?;
         let is_keyed = |batch: &BatchId| {
             let head = heads.get(batch);
             head.is_some_and(|head| head.options.unique.is_some())

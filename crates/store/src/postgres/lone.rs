@@ -43,12 +43,14 @@ pub(super) fn is_lone(batch: &NewBatch) -> bool {
         run_at: _,
         expires_at: _,
         timeout_ms: _,
+        complete_within_ms: _,
+        cached_ms,
         retry: _,
         unique,
         // A part of the lane's name.
         group: _,
     } = options;
-    rejected.is_empty() && after.is_empty() && tags.is_empty() && unique.is_none()
+    rejected.is_empty() && after.is_empty() && tags.is_empty() && unique.is_none() && cached_ms.is_none()
 }
 
 impl Database {

@@ -106,7 +106,7 @@ impl Transaction {
 
     /// Deletes batches and what is stored of their ended jobs.
     pub async fn delete_batches(&mut self, batches: &[i64]) -> Result<Pruned> {
-        for table in ["report", "failure", "keyed", "tag"] {
+        for table in ["report", "failure", "keyed", "tag", "debounced"] {
             let sql = format!("DELETE FROM gristmill.{table} WHERE batch_id = ANY ($1)");
             self.execute(&sql, &[&batches]).await?;
         }

@@ -20,6 +20,7 @@ use super::memory::BatchHead;
 use super::slice::NewSlice;
 use super::transaction::{Durability, Transaction};
 use super::writes::{NewBatchRow, Writes};
+use crate::cache::Hits;
 use crate::contents::Content;
 use crate::dependency::{edges, stored_prerequisites};
 use crate::ending::{Ending, FailedAttempt};
@@ -280,6 +281,18 @@ fn lone(units: &[Arc<Unit>]) -> Option<&Packed> {
 
 type Stored = std::result::Result<Vec<(BatchId, BatchHead)>, StoreError>;
 
+/// What a batch is stored with, besides its own contents.
+#[derive(Debug, Default)]
+pub(super) struct Circumstances<'a> {
+    pub run: Option<i64>,
+    /// The ids of those that come before it in its submit.
+    pub earlier: &'a [BatchId],
+    /// Whether one that comes later waits for it.
+    pub is_awaited: bool,
+    /// The values that are known of its jobs.
+    pub hits: Hits,
+}
+
 impl Transaction {
     /// Stores units, and moves their runs on. A unit whose run is unknown is refused alone.
     async fn submit(&mut self, units: &[Arc<Unit>]) -> Result<Vec<Stored>> {
@@ -307,7 +320,7 @@ impl Transaction {
         for (unit, refusal) in units.iter().zip(refusals) {
             answers.push(match refusal {
                 Some(refusal) => Err(refusal),
-                None => Ok(self.insert_unit(unit, &mut ids, &mut ended)?),
+                None => Ok(self.insert_unit(unit, &mut ids, &mut ended).await?),
             });
         }
         if !stored.is_empty() {
@@ -359,10 +372,10 @@ impl Transaction {
         ids.collect()
     }
 
-    fn insert_unit(
+    async fn insert_unit(
         &mut self,
         unit: &Unit,
-        ids: &mut impl Iterator<Item = BatchId>,
+        ids: &mut (impl Iterator<Item = BatchId> + Send),
         ended: &mut Ended,
     ) -> Result<Vec<(BatchId, BatchHead)>> {
         let run = unit.advance.as_ref().map(|advance| advance.run.0);
@@ -374,12 +387,16 @@ impl Transaction {
                 .next()
                 .ok_or_else(|| Failure::Damaged("the sequence of batches gave too few ids".to_owned()))?;
             let is_awaited = awaited.contains(&place);
-            if is_awaited && !packed.batch.rejected.is_empty() {
+            if is_awaited && may_be_over(&packed.batch) {
                 ended.add_all(id);
             }
-            let head = self
-                .writes
-                .submit(self.now, id, packed, run, &earlier, is_awaited)?;
+            let circumstances = Circumstances {
+                run,
+                earlier: &earlier,
+                is_awaited,
+                hits: self.hits(&packed.batch).await?,
+            };
+            let head = self.writes.submit(self.now, id, packed, circumstances)?;
             earlier.push(id);
             stored.push((id, head));
         }
@@ -388,23 +405,27 @@ impl Transaction {
 
     /// Stores a batch that waits for nothing and that nothing waits for.
     pub fn insert_batch(&mut self, id: BatchId, packed: &Packed) -> Result<()> {
-        self.writes.submit(self.now, id, packed, None, &[], false)?;
+        self.writes
+            .submit(self.now, id, packed, Circumstances::default())?;
         Ok(())
     }
 }
 
 impl Writes {
-    /// Stores a batch. `earlier` are the ids of those that come before it in its submit; `is_awaited` says whether one
-    /// that comes later waits for it.
+    /// Stores a batch.
     pub fn submit(
         &mut self,
         now: Timestamp,
         id: BatchId,
         packed: &Packed,
-        run: Option<i64>,
-        earlier: &[BatchId],
-        is_awaited: bool,
+        circumstances: Circumstances<'_>,
     ) -> Result<BatchHead> {
+        let Circumstances {
+            run,
+            earlier,
+            is_awaited,
+            hits,
+        } = circumstances;
         let batch = &packed.batch;
         let head = head_of(batch, packed.lane_id, now);
         self.insert_batch(NewBatchRow {
@@ -419,6 +440,10 @@ impl Writes {
         let mut positions = Positions::all(count);
         if !batch.rejected.is_empty() {
             positions = positions.difference(&self.bury_rejected(now, id, batch)?);
+        }
+        if let Some((answered, ending)) = hits.ending(batch)? {
+            self.insert_report(now, id, &answered, ending);
+            positions = positions.difference(&answered);
         }
         if batch.after.is_empty() {
             self.insert_slice(
@@ -459,6 +484,11 @@ impl Writes {
         self.insert_report(now, id, &positions, ending);
         Ok(positions)
     }
+}
+
+/// Whether some jobs of a batch may be over as soon as it is stored.
+pub(super) fn may_be_over(batch: &NewBatch) -> bool {
+    !batch.rejected.is_empty() || batch.options.cached_ms.is_some()
 }
 
 /// What will hold for all jobs of a batch that is stored now.

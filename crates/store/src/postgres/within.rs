@@ -3,10 +3,11 @@
 use gristmill_model::{BatchId, NewBatch};
 
 use super::PostgresStore;
+use super::cache::{HITS, hits_params, read_hits};
 use super::dependency::{Ended, check_prerequisites};
 use super::failure::Result;
 use super::query::number;
-use super::submit::{Packed, awaited, check_texts};
+use super::submit::{Circumstances, Packed, awaited, check_texts, may_be_over};
 use super::writes::Writes;
 use crate::StoreError;
 use crate::check::check_batches;
@@ -82,10 +83,22 @@ impl PostgresStore {
                 batch,
             };
             let is_awaited = awaited.contains(&place);
-            if is_awaited && !packed.batch.rejected.is_empty() {
+            if is_awaited && may_be_over(&packed.batch) {
                 ended.add_all(id);
             }
-            writes.submit(now, id, &packed, None, &ids, is_awaited)?;
+            let mut circumstances = Circumstances {
+                earlier: &ids,
+                is_awaited,
+                ..Circumstances::default()
+            };
+            if let Some(params) = hits_params(&packed.batch, now) {
+                let params = params
+                    .iter()
+                    .map(|param| &**param as &(dyn tokio_postgres::types::ToSql + Sync));
+                let params: Vec<_> = params.collect();
+                circumstances.hits = read_hits(&transaction.query(HITS, &params).await?)?;
+            }
+            writes.submit(now, id, &packed, circumstances)?;
             ids.push(id);
         }
         for (sql, params) in writes.into_statements() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gristmill_batching::BatchStats;
 use gristmill_model::limits::RESCUES_MAX;
-use gristmill_model::{BatchId, JobState, Timestamp, WorkerId};
+use gristmill_model::{BatchId, BatchOptions, JobState, Timestamp, WorkerId};
 
 use super::dependency::Ended;
 use super::failure::{Failure, Result};
@@ -13,6 +13,7 @@ use super::held::Held;
 use super::limits::{EXPIRED_SLICES_PER_TRANSACTION, IDLE_IN_TRANSACTION};
 use super::memory::BatchHead;
 use super::transaction::Transaction;
+use crate::deadline::{Standing, too_late};
 use crate::ending::{Ending, FailedAttempt};
 use crate::{Heartbeat, NewWorker, Rescued};
 
@@ -156,8 +157,9 @@ impl Transaction {
         if held.rescues < RESCUES_MAX {
             rescued.jobs += jobs;
             // Somebody may have started them: they cannot expire any more.
+            let expires_at = held.standing().deadline(&head.options, self.now);
             self.writes
-                .give_back(self.now, held, head, &held.positions, held.rescues + 1, None);
+                .give_back(self.now, held, head, &held.positions, held.rescues + 1, expires_at);
             return Ok(());
         }
         rescued.dead += jobs;
@@ -185,6 +187,31 @@ impl Transaction {
         Ok(())
     }
 
+    /// Ends jobs that were not claimed in time.
+    async fn end_late(
+        &mut self,
+        batch: BatchId,
+        positions: &gristmill_model::Positions,
+        standing: Standing,
+    ) -> Result<()> {
+        if standing.has_begun() {
+            let heads = self.heads(&[batch]).await?;
+            let error = too_late(heads.get(&batch).map_or(&BatchOptions::default(), |head| &head.options));
+            // Behind all that the jobs had before.
+            let row = self
+                .query_opt("SELECT nextval('gristmill.lease_id')", &[])
+                .await?;
+            let lease: i64 = row.map_or(Ok(0), |row| row.try_get(0))?;
+            for position in positions.iter() {
+                let failed = standing.failure(position, lease, &error);
+                self.writes.insert_failure(self.now, batch, &failed)?;
+            }
+        }
+        self.writes
+            .insert_report(self.now, batch, positions, standing.ending());
+        Ok(())
+    }
+
     /// Ends some jobs that nobody started in time. Returns how many, and whether there may be more.
     pub async fn expire(&mut self) -> Result<(u64, bool)> {
         let slices = self.expired_slices(EXPIRED_SLICES_PER_TRANSACTION).await?;
@@ -192,9 +219,12 @@ impl Transaction {
         let mut ended = Ended::default();
         for slice in &slices {
             self.writes.shorten(slice, &gristmill_model::Positions::new());
-            let ending = Ending::of(JobState::Expired, slice.attempt - 1);
-            self.writes
-                .insert_report(self.now, slice.batch, &slice.positions, ending);
+            let standing = Standing {
+                attempt: slice.attempt,
+                rescues: slice.rescues,
+                expires_at: slice.expires_at,
+            };
+            self.end_late(slice.batch, &slice.positions, standing).await?;
             expired += u64::from(slice.positions.len());
             if slice.is_awaited {
                 ended.add(slice.batch, &slice.positions);
@@ -203,15 +233,19 @@ impl Transaction {
         let waiting = self.expired_blocked(EXPIRED_SLICES_PER_TRANSACTION).await?;
         for blocked in &waiting {
             self.writes.unblock(blocked);
-            let ending = Ending::of(JobState::Expired, blocked.attempt - 1);
-            self.writes
-                .insert_report(self.now, blocked.batch, &blocked.positions, ending);
+            let standing = Standing {
+                attempt: blocked.attempt,
+                rescues: blocked.rescues,
+                expires_at: blocked.expires_at,
+            };
+            self.end_late(blocked.batch, &blocked.positions, standing).await?;
             expired += u64::from(blocked.positions.len());
             ended.add(blocked.batch, &blocked.positions);
         }
         self.settle(ended).await?;
         self.end_pauses().await?;
         self.forget_keys().await?;
+        self.forget_values().await?;
         let most = slices.len().max(waiting.len());
         Ok((expired, most as i64 == EXPIRED_SLICES_PER_TRANSACTION))
     }

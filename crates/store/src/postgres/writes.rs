@@ -448,6 +448,24 @@ impl Writes {
             })
     }
 
+    /// What completes with this: the batch, the positions and the values.
+    pub fn completed(&self) -> impl Iterator<Item = (BatchId, &Positions, &PackedArray)> {
+        let Reports {
+            batch,
+            positions,
+            state,
+            values,
+            ..
+        } = &self.reports;
+        let completed = batch.iter().zip(positions).zip(state).zip(values);
+        completed
+            .filter(|(((batch, _), _), _)| !self.batches.id.contains(batch))
+            .filter(|((_, state), _)| **state == JobState::Completed.name())
+            .filter_map(|(((batch, positions), _), values)| {
+                Some((BatchId(*batch), &positions.0, &values.as_ref()?.0))
+            })
+    }
+
     /// Stores one failed attempt.
     pub fn insert_failure(
         &mut self,

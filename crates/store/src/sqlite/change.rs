@@ -12,6 +12,7 @@ use super::filter::BatchConditions;
 use super::slice::NewSlice;
 use super::tag::narrowed;
 use super::transaction::{Transaction, read_positions};
+use crate::deadline::{Standing, too_late};
 use crate::ending::Ending;
 use crate::{Changed, JobFilter, Selection};
 
@@ -94,26 +95,50 @@ impl Transaction<'_> {
         let mut ended = Vec::new();
         for slice in self.expired_slices()? {
             self.shorten(&slice, &Positions::new())?;
-            let ending = Ending::of(JobState::Expired, slice.attempt - 1);
-            self.end_jobs(slice.batch, &slice.positions, &ending)?;
+            let standing = Standing {
+                attempt: slice.attempt,
+                rescues: slice.rescues,
+                expires_at: slice.expires_at,
+            };
+            let state = self.end_late(slice.batch, &slice.positions, standing)?;
             expired += u64::from(slice.positions.len());
-            ended.push((slice.batch, slice.positions));
+            ended.push((slice.batch, state, slice.positions));
         }
         for blocked in self.expired_blocked()? {
             self.shorten_blocked(&blocked, &Positions::new())?;
-            let ending = Ending::of(JobState::Expired, blocked.attempt - 1);
-            self.end_jobs(blocked.batch, &blocked.positions, &ending)?;
+            let standing = Standing {
+                attempt: blocked.attempt,
+                rescues: blocked.rescues,
+                expires_at: blocked.expires_at,
+            };
+            let state = self.end_late(blocked.batch, &blocked.positions, standing)?;
             expired += u64::from(blocked.positions.len());
-            ended.push((blocked.batch, blocked.positions));
+            ended.push((blocked.batch, state, blocked.positions));
         }
-        let ended = ended.into_iter().map(|(batch, positions)| Ended {
+        let ended = ended.into_iter().map(|(batch, state, positions)| Ended {
             batch,
-            endings: vec![(JobState::Expired, positions)],
+            endings: vec![(state, positions)],
         });
         self.settle(ended.collect())?;
         self.end_pauses()?;
         self.forget_keys()?;
+        self.forget_values()?;
         Ok(expired)
+    }
+
+    /// Ends jobs that were not claimed in time. Returns how.
+    fn end_late(&mut self, batch: BatchId, positions: &Positions, standing: Standing) -> Result<JobState> {
+        if standing.has_begun() {
+            let error = too_late(&self.head(batch)?.options);
+            // Behind all that the jobs had before.
+            let lease = self.next_lease_id()?.0;
+            for position in positions.iter() {
+                self.insert_failure(batch, &standing.failure(position, lease, &error))?;
+            }
+        }
+        let ending = standing.ending();
+        self.end_jobs(batch, positions, &ending)?;
+        Ok(ending.state)
     }
 
     pub fn meant(&self, selection: &Selection, candidates: &str) -> Result<Meant> {

@@ -11,12 +11,14 @@ use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX, LEASE_SLICES_M
 use gristmill_model::{Lease, LeaseId, LeasedSlice, Timestamp, WorkerId};
 use rusqlite::params;
 
+use super::debounce::debounced_payloads;
 use super::failure::{Failure, Result};
 use super::lane_cursor::LaneCursor;
 use super::slice::Slice;
 use super::transaction::Transaction;
 use crate::Want;
 use crate::admission::{Admission, Line, Outlook, Place, Usage};
+use crate::deadline::Standing;
 use crate::lanes::Lane;
 
 /// Wanted lanes above which a claim first finds out which lanes have slices at all, by one seek each of those.
@@ -320,13 +322,23 @@ impl Claim {
         let positions = rest.take_first(self.jobs_left().min(jobs_by_bytes).min(jobs_max));
         transaction.shorten(&slice, &rest)?;
 
+        let standing = Standing {
+            attempt: slice.attempt,
+            rescues: slice.rescues,
+            expires_at: slice.expires_at,
+        };
         let lease = match self.lease {
             Some(lease) => lease,
             None => *self.lease.insert(transaction.next_lease_id()?),
         };
         let jobs = positions.len();
         self.jobs += jobs;
-        let payloads = content.select(&positions).ok_or_else(missing)?;
+        let mut payloads = content.select(&positions).ok_or_else(missing)?;
+        let unique = content.head.options.unique;
+        if let Some(debounce) = unique.and_then(|unique| unique.debounce) {
+            let connection = transaction.connection;
+            payloads = debounced_payloads(connection, slice.batch, &positions, payloads, debounce)?;
+        }
         self.bytes += payloads.as_str().len();
         self.taken.push(Taken {
             slice: LeasedSlice {
@@ -337,7 +349,7 @@ impl Claim {
                 payloads,
                 attempt: slice.attempt,
                 rescues: slice.rescues,
-                timeout_ms: content.head.options.timeout_ms,
+                timeout_ms: standing.timeout_ms(&content.head.options, transaction.now),
                 submitted_at: content.head.submitted_at,
             },
             lane_id: lane.id,

@@ -10,6 +10,7 @@ use super::failure::Result;
 use super::held::Held;
 use super::slice::NewSlice;
 use super::transaction::Transaction;
+use crate::deadline::began_at;
 use crate::ending::{Ending, Failed, FailedAttempt, is_simple};
 
 /// A report's id is its batch's, shifted left by so many bits, and its first position.
@@ -157,6 +158,8 @@ impl Transaction<'_> {
         for attempt in &failed.attempts {
             self.insert_failure(held.batch, attempt)?;
         }
+        let durations = failed.attempts.iter().map(|attempt| attempt.duration_us);
+        let expires_at = held.standing().deadline(&head.options, began_at(self.now, durations));
         for (run_at, positions) in &failed.retried {
             let slice = NewSlice {
                 positions,
@@ -164,7 +167,7 @@ impl Transaction<'_> {
                 run_at: *run_at,
                 attempt: held.attempt + 1,
                 rescues: held.rescues,
-                expires_at: None,
+                expires_at,
             };
             self.bring_back(held, &head, &slice)?;
         }
@@ -177,6 +180,7 @@ impl Transaction<'_> {
             return Ok(());
         }
         self.insert_report(batch, positions, ending)?;
+        self.keep_values(batch, positions, ending)?;
         self.release_keys(batch, positions, ending.state == JobState::Completed)
     }
 

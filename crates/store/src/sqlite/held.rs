@@ -11,6 +11,7 @@ use super::pause::read_pauses;
 use super::slice::NewSlice;
 use super::transaction::{Transaction, read_positions};
 use crate::Revoked;
+use crate::deadline::Standing;
 use crate::pauses::Pauses;
 
 /// What a lease holds of one batch: one claimed slice.
@@ -35,6 +36,15 @@ pub(super) struct Held {
 }
 
 impl Held {
+    /// Where its jobs stand.
+    pub fn standing(&self) -> Standing {
+        Standing {
+            attempt: self.attempt,
+            rescues: self.rescues,
+            expires_at: self.expires_at,
+        }
+    }
+
     /// Reads a row of lease, batch, attempt, first position, worker, rescues, moment, expiry, positions, rank and pauses, and
     /// whether the batch is awaited.
     fn read(row: &rusqlite::Row<'_>) -> Result<Held> {

@@ -35,6 +35,9 @@ impl Transaction<'_> {
     }
 
     fn submit_keyed_batch(&mut self, batch: &KeyedBatch, keys: &[Option<String>]) -> Result<SubmittedJobs> {
+        if let Some(debounce) = batch.unique().debounce {
+            return self.submit_debounced(batch, keys, debounce);
+        }
         let wanted = Wanted::new(batch, keys)?;
         let scope = self.scope_of(batch)?;
         let owners = self.key_owners(scope, &batch.keys)?;
@@ -66,7 +69,7 @@ impl Transaction<'_> {
         Ok(plan.answer(stored))
     }
 
-    fn scope_of(&mut self, batch: &KeyedBatch) -> Result<i64> {
+    pub fn scope_of(&mut self, batch: &KeyedBatch) -> Result<i64> {
         self.memory
             .intern_lane(self.connection, LaneName::of(&batch.batch))?;
         let scope = scope_id(&self.memory.lanes, batch.unique().scope, &batch.batch);
@@ -74,7 +77,7 @@ impl Transaction<'_> {
     }
 
     /// Who has these keys, by place.
-    fn key_owners(&self, scope: i64, keys: &PackedArray) -> Result<HashMap<u32, Owner>> {
+    pub fn key_owners(&self, scope: i64, keys: &PackedArray) -> Result<HashMap<u32, Owner>> {
         let owners = self.rows(
             "SELECT j.key, k.batch_id, k.position, k.open FROM json_each(?1) j \
              CROSS JOIN job_key k ON k.scope = ?2 AND k.key = j.value WHERE k.open = 1 OR k.until > ?3",
@@ -111,7 +114,7 @@ impl Transaction<'_> {
     }
 
     /// Stores a batch whose keys nobody has, or somebody had who made room.
-    fn insert_keyed(&mut self, batch: &KeyedBatch, scope: i64) -> Result<BatchId> {
+    pub fn insert_keyed(&mut self, batch: &KeyedBatch, scope: i64) -> Result<BatchId> {
         let id = self.insert_batch(&batch.batch, &batch.batch.payloads, None, &[])?;
         self.execute(
             "INSERT INTO keyed (batch_id, scope, keys) VALUES (?1, ?2, ?3)",

@@ -113,7 +113,7 @@ impl Transaction<'_> {
                 && is_meant(blocked.state(), &meant.states)
             {
                 let split = self.split_blocked(&blocked, &taken)?;
-                self.leave_paused(&split, pauses.without(reason))?;
+                self.leave_paused(&split, pauses.without(reason, self.now))?;
                 resumed += u64::from(taken.len());
             }
         }
@@ -125,7 +125,7 @@ impl Transaction<'_> {
                 && is_meant(JobState::Running, &meant.states)
             {
                 let split = self.split_held(&held, &taken)?;
-                self.pause_held(&split, pauses.without(reason).as_ref())?;
+                self.pause_held(&split, pauses.without(reason, self.now).as_ref())?;
                 resumed += u64::from(taken.len());
             }
         }

@@ -2,7 +2,7 @@
 
 use gristmill_model::{BatchId, JobState, Positions};
 
-use super::change::{Meant, OPEN, is_meant, meant_of};
+use super::change::{OPEN, is_meant, meant_of};
 use super::failure::Result;
 use super::transaction::Transaction;
 use crate::{Changed, Selection};

@@ -100,6 +100,7 @@ impl Transaction<'_> {
         self.execute("DELETE FROM failure WHERE batch_id = ?1", [batch.0])?;
         self.delete_tags(batch)?;
         self.execute("DELETE FROM keyed WHERE batch_id = ?1", [batch.0])?;
+        self.execute("DELETE FROM debounced WHERE batch_id = ?1", [batch.0])?;
         self.execute("DELETE FROM batch WHERE id = ?1", [batch.0])?;
         self.execute(
             "UPDATE sequence SET next_value = ?1 + 1 WHERE name = 'batch' AND next_value <= ?1",

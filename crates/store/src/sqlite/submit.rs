@@ -91,6 +91,9 @@ impl Transaction<'_> {
         if !batch.rejected.is_empty() {
             positions = positions.difference(&self.bury_rejected(id, batch)?);
         }
+        if options.cached_ms.is_some() {
+            positions = positions.difference(&self.answer_from_cache(id, batch, payloads)?);
+        }
         if batch.after.is_empty() {
             let slice = NewSlice {
                 positions: &positions,
@@ -119,17 +122,18 @@ impl Transaction<'_> {
         Ok(id)
     }
 
-    /// Settles edges that lead to what has ended already: stored batches, and rejected jobs of the same submit.
+    /// Settles edges that lead to what has ended already: stored batches, and jobs of the same submit that were
+    /// rejected or have their values from the cache.
     fn settle_submitted(&mut self, batches: &[NewBatch], ids: &[BatchId]) -> Result<()> {
         if batches.iter().all(|batch| batch.after.is_empty()) {
             return Ok(());
         }
         let stored = stored_prerequisites(batches).into_keys();
-        let rejected = batches.iter().zip(ids);
-        let rejected = rejected
-            .filter(|(batch, _)| !batch.rejected.is_empty())
+        let over = batches.iter().zip(ids);
+        let over = over
+            .filter(|(batch, _)| !batch.rejected.is_empty() || batch.options.cached_ms.is_some())
             .map(|(_, id)| *id);
-        let ended = stored.chain(rejected).map(|batch| Ended {
+        let ended = stored.chain(over).map(|batch| Ended {
             batch,
             endings: Vec::new(),
         });

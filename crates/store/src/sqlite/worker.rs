@@ -111,7 +111,9 @@ impl Transaction<'_> {
         if held.rescues < RESCUES_MAX {
             rescued.jobs += jobs;
             // Somebody may have started them: they cannot expire any more.
-            return self.give_back(held, &held.positions, held.rescues + 1, None);
+            let head = self.head(held.batch)?;
+            let expires_at = held.standing().deadline(&head.options, self.now);
+            return self.give_back(held, &held.positions, held.rescues + 1, expires_at);
         }
         rescued.dead += jobs;
         let error = too_many_rescues(held.rescues);

@@ -265,6 +265,15 @@ BEGIN ATOMIC
     SELECT CASE WHEN bool_and(value <> 'null'::jsonb) THEN max((value #>> '{}')::bigint) END FROM jsonb_each(pauses);
 END;
 
+-- What is left of some pauses without the one of that reason and those that are over; NULL where that is nothing, as
+-- without a reason, which means all.
+CREATE FUNCTION gristmill.pauses_left(pauses jsonb, reason text, now_ms bigint) RETURNS jsonb
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT jsonb_object_agg(key, value) FROM jsonb_each(pauses)
+    WHERE key <> reason AND (value = 'null'::jsonb OR (value #>> '{}')::bigint > now_ms);
+END;
+
 -- Keeps the open jobs among these positions of these batches that are in one of these states (in any, where there are
 -- none) from being claimed, for that reason and until that moment (NULL until they are resumed). Returns how many.
 CREATE FUNCTION gristmill.pause_jobs(
@@ -357,15 +366,15 @@ BEGIN
     WITH meant AS MATERIALIZED (
         SELECT m.batch_id, m.positions FROM unnest(batch_ids, meant) AS m (batch_id, positions)
     ), running AS (
-        UPDATE gristmill.held h SET pauses = nullif(CASE WHEN reason IS NULL THEN '{}' ELSE h.pauses - reason END, '{}')
+        UPDATE gristmill.held h SET pauses = gristmill.pauses_left(h.pauses, reason, now_ms)
         FROM meant m WHERE h.batch_id = m.batch_id AND m.positions @> h.positions
             AND (cardinality(states) = 0 OR 'running' = ANY (states))
             AND CASE WHEN reason IS NULL THEN h.pauses IS NOT NULL ELSE h.pauses ? reason END
         RETURNING h.count
     ), blocked AS (
         UPDATE gristmill.blocked w SET
-            pauses = nullif(CASE WHEN reason IS NULL THEN '{}' ELSE w.pauses - reason END, '{}'),
-            paused_until = gristmill.paused_until(nullif(CASE WHEN reason IS NULL THEN '{}' ELSE w.pauses - reason END, '{}'))
+            pauses = gristmill.pauses_left(w.pauses, reason, now_ms),
+            paused_until = gristmill.paused_until(gristmill.pauses_left(w.pauses, reason, now_ms))
         FROM meant m WHERE w.batch_id = m.batch_id AND m.positions @> w.positions
             AND (cardinality(states) = 0 OR 'paused' = ANY (states))
             AND CASE WHEN reason IS NULL THEN w.pauses IS NOT NULL ELSE w.pauses ? reason END

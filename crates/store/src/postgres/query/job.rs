@@ -9,11 +9,13 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::batches::{failures, number, read_state};
+use crate::debounce::joined;
 use crate::lanes::group;
 use crate::pack::indexes_of;
 use crate::pauses::pauses_of;
 use crate::piece::{Common, Piece, in_states, unpack};
 use crate::postgres::control::controls;
+use crate::postgres::debounce::{ADDED, read_added};
 use crate::postgres::failure::{Failure, Result};
 use crate::postgres::filter::{Candidates, LOOK_BATCHES_FIRST, LOOK_BATCHES_MAX};
 use crate::postgres::multirange::Multirange;
@@ -123,13 +125,19 @@ pub(in crate::postgres) async fn job(
     let last = failures.last();
     let batch = read_common(row)?;
     let options = batch.options(read_options(row.try_get(6)?)?);
+    let mut payload: String = row.try_get(7)?;
+    if let Some(debounce) = options.unique.and_then(|unique| unique.debounce) {
+        let added = read_added(&snapshot.query(ADDED, &[&vec![id.batch.0]]).await?)?;
+        let added = added.get(&id.batch).and_then(|added| added.get(&id.position));
+        payload = joined(&payload, added.map_or(&[], Vec::as_slice), debounce);
+    }
     let key = match options.unique {
         Some(_) => key_of(snapshot, id.batch, position).await?,
         None => None,
     };
     Ok(Some(JobDetails {
         row: batch.job(id.position, &piece, last.map(|last| last.error.message.clone())),
-        payload: RawValue::from_string(row.try_get(7)?)?,
+        payload: RawValue::from_string(payload)?,
         value: ended.value,
         options,
         key,
@@ -264,8 +272,29 @@ pub(in crate::postgres) async fn job_ids(
     batches_max: u32,
 ) -> Result<Vec<BatchPositions>> {
     let narrowed = narrowed(snapshot, filter).await?;
-    let after = after.unwrap_or(BatchId(0));
-    let batches = matching(snapshot, filter, narrowed.as_ref(), after, i64::from(batches_max)).await?;
+    let mut after = after.unwrap_or(BatchId(0));
+    // A page is empty only where there is no more: there may be many batches with no such jobs.
+    loop {
+        let batches = matching(snapshot, filter, narrowed.as_ref(), after, i64::from(batches_max)).await?;
+        let Some((last, _)) = batches.last() else {
+            return Ok(Vec::new());
+        };
+        after = *last;
+        let found = ids_in(snapshot, now, filter, narrowed.as_ref(), batches).await?;
+        if !found.is_empty() {
+            return Ok(found);
+        }
+    }
+}
+
+/// The jobs of these batches that match.
+async fn ids_in(
+    snapshot: &Snapshot,
+    now: Timestamp,
+    filter: &JobFilter,
+    narrowed: Option<&Narrowed>,
+    batches: Vec<(BatchId, u32)>,
+) -> Result<Vec<BatchPositions>> {
     let pieces = match filter.states.is_empty() {
         true => HashMap::new(),
         false => {
@@ -282,7 +311,7 @@ pub(in crate::postgres) async fn job_ids(
                 .map(|pieces| in_states(pieces, &filter.states))
                 .unwrap_or_default(),
         };
-        if let Some(only) = narrowed.as_ref().and_then(|narrowed| narrowed.get(&batch)) {
+        if let Some(only) = narrowed.and_then(|narrowed| narrowed.get(&batch)) {
             positions = positions.intersection(only);
         }
         if !positions.is_empty() {

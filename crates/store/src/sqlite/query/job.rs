@@ -16,6 +16,7 @@ use crate::query::Narrowed;
 use crate::sqlite::change::read_state;
 use crate::sqlite::commit::POSITION_BITS;
 use crate::sqlite::control::controls;
+use crate::sqlite::debounce::debounced_payloads;
 use crate::sqlite::failure::{Failure, Result};
 use crate::sqlite::filter::BatchConditions;
 use crate::sqlite::keys::keys_of;
@@ -122,6 +123,13 @@ pub(in crate::sqlite) fn job(
     let Some(payload) = payloads.get(id.position) else {
         return Ok(None);
     };
+    let mut payload = payload.to_owned();
+    if let Some(debounce) = options.unique.and_then(|unique| unique.debounce) {
+        let position = Positions::from(id.position..id.position + 1);
+        let one = payloads.select(&position);
+        let all = debounced_payloads(connection, id.batch, &position, one, debounce)?;
+        payload = all.get(0).unwrap_or_default().to_owned();
+    }
     let pieces = pieces(connection, now, id.batch)?;
     let piece = pieces
         .iter()
@@ -139,7 +147,7 @@ pub(in crate::sqlite) fn job(
     };
     Ok(Some(JobDetails {
         row: batch.job(id.position, piece, last.map(|last| last.error.message.clone())),
-        payload: RawValue::from_string(payload.to_owned())?,
+        payload: RawValue::from_string(payload)?,
         value: ended.value,
         options,
         key,
@@ -261,9 +269,28 @@ pub(in crate::sqlite) fn job_ids(
     batches_max: u32,
 ) -> Result<Vec<BatchPositions>> {
     let narrowed = narrowed(connection, filter)?;
-    let after = after.unwrap_or(BatchId(0));
+    let mut after = after.unwrap_or(BatchId(0));
     let mut found = Vec::new();
-    for batch in matching(connection, filter, narrowed.as_ref(), after, batches_max)? {
+    // A page is empty only where there is no more: there may be many batches with no such jobs.
+    while found.is_empty() {
+        let batches = matching(connection, filter, narrowed.as_ref(), after, batches_max)?;
+        let Some(last) = batches.last() else { break };
+        after = *last;
+        add_ids(connection, now, filter, narrowed.as_ref(), &batches, &mut found)?;
+    }
+    Ok(found)
+}
+
+/// Adds the jobs of these batches that match.
+fn add_ids(
+    connection: &Connection,
+    now: Timestamp,
+    filter: &JobFilter,
+    narrowed: Option<&Narrowed>,
+    batches: &[BatchId],
+    found: &mut Vec<BatchPositions>,
+) -> Result<()> {
+    for &batch in batches {
         let mut positions = match filter.states.as_slice() {
             [] => {
                 let mut statement = connection.prepare_cached("SELECT count FROM batch WHERE id = ?1")?;
@@ -271,14 +298,14 @@ pub(in crate::sqlite) fn job_ids(
             }
             states => in_states(&pieces(connection, now, batch)?, states),
         };
-        if let Some(only) = narrowed.as_ref().and_then(|narrowed| narrowed.get(&batch)) {
+        if let Some(only) = narrowed.and_then(|narrowed| narrowed.get(&batch)) {
             positions = positions.intersection(only);
         }
         if !positions.is_empty() {
             found.push(BatchPositions { batch, positions });
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 /// Narrows batches to those that may have jobs in the wanted states. Where a batch, a run, tags or keys are named, that
