@@ -67,6 +67,8 @@ pub enum Command {
     Token(TokenArguments),
     /// List jobs
     Jobs(JobsArguments),
+    /// List the values of a tag, with how many jobs have each
+    Tags(TagsArguments),
     /// Show everything about one job: payload, value, attempts, errors, log
     Show(ShowArguments),
     /// Make dead, cancelled or expired jobs claimable again
@@ -352,6 +354,12 @@ pub struct SubmitArguments {
     /// Given up as expired if nobody has started it after so long
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub expires: Option<Duration>,
+    /// Not to be tried again, and dead, if it has not completed so long after its first attempt began
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub complete_within: Option<Duration>,
+    /// Take the value of a job of the same kind and payload that was submitted so, too, and completed within so long
+    #[arg(long, value_name = "SPAN", conflicts_with_all = ["after", "keys", "key_field"], value_parser = parse_span)]
+    pub cached: Option<Duration>,
     /// Not to be run before this batch (42), this job (42:7) or these jobs (42:0-499) have ended; may be repeated
     #[arg(long, value_name = "JOBS")]
     pub after: Vec<After>,
@@ -364,6 +372,9 @@ pub struct SubmitArguments {
     /// A tag that the jobs are found again by; may be repeated
     #[arg(long = "tag", value_name = "NAME=VALUE", value_parser = parse_tag)]
     pub tags: Vec<Tag>,
+    /// Take a tag of this name for each job from the field of its payload; may be repeated
+    #[arg(long = "tag-field", value_name = "FIELD")]
+    pub tag_fields: Vec<String>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub key: KeyArguments,
@@ -457,7 +468,33 @@ const JOBS_HELP: &str = "\
 Examples:
   gristmill jobs --state dead
   gristmill jobs --run word_stats.py:items.jsonl --state running --state waiting
-  gristmill jobs --after 12:999 --limit 100 --json";
+  gristmill jobs --after 12:999 --limit 100 --json
+  gristmill jobs --tag customer=7 --ids";
+
+const TAGS_HELP: &str = "\
+Examples:
+  gristmill tags customer
+  gristmill tags customer --after 7 --json";
+
+/// `gristmill tags`.
+#[derive(Debug, Args)]
+#[command(after_help = TAGS_HELP)]
+pub struct TagsArguments {
+    /// The tag's name
+    pub name: String,
+    /// Only values after this one, to see the next page
+    #[arg(long, value_name = "VALUE")]
+    pub after: Option<String>,
+    /// Values to list
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..gristmill_model::limits::PAGE_ROWS_MAX as i64))]
+    pub limit: u32,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    /// Print one JSON object a value and line
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// `gristmill jobs`.
 #[derive(Debug, Args)]
@@ -469,6 +506,9 @@ pub struct JobsArguments {
     /// Only jobs after this one, to see the next page
     #[arg(long, value_name = "JOB")]
     pub after: Option<JobId>,
+    /// Print the ids of all jobs that match, packed by batch: 42:0-499,731
+    #[arg(long, conflicts_with_all = ["after", "limit", "json"])]
+    pub ids: bool,
     /// Jobs to list
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..gristmill_model::limits::PAGE_ROWS_MAX as i64))]
     pub limit: u32,

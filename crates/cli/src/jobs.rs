@@ -1,11 +1,14 @@
 //! `gristmill jobs`: lists jobs.
 
-use gristmill_store::{JobRow, Page};
+use gristmill_store::{JobFilter, JobRow, Page, Store};
 
 use crate::arguments::JobsArguments;
 use crate::exit::Exit;
 use crate::output::print_line;
 use crate::table::{Align, Table, cut};
+
+/// Batches that are looked at together for the ids of their jobs.
+const IDS_BATCHES_PER_PAGE: u32 = 1_000;
 
 /// Characters of an error that are shown.
 const ERROR_CHARS_MAX: usize = 80;
@@ -14,6 +17,9 @@ const ERROR_CHARS_MAX: usize = 80;
 pub async fn jobs(arguments: JobsArguments) -> anyhow::Result<Exit> {
     let store = arguments.store.open_existing().await?;
     let filter = arguments.filter.resolve(&store).await?;
+    if arguments.ids {
+        return print_ids(&*store, &filter).await;
+    }
     // One more than is shown says whether there is a next page.
     let page = Page {
         after: arguments.after,
@@ -35,6 +41,21 @@ pub async fn jobs(arguments: JobsArguments) -> anyhow::Result<Exit> {
         eprintln!("there are more: add --after {}", last.job);
     }
     Ok(Exit::Done)
+}
+
+/// Prints the ids of all jobs that match, a line a batch.
+async fn print_ids(store: &dyn Store, filter: &JobFilter) -> anyhow::Result<Exit> {
+    let mut after = None;
+    loop {
+        let page = store.job_ids(filter, after, IDS_BATCHES_PER_PAGE).await?;
+        let Some(last) = page.last() else {
+            return Ok(Exit::Done);
+        };
+        after = Some(last.batch);
+        for found in &page {
+            print_line(&format!("{}:{}", found.batch, found.positions))?;
+        }
+    }
 }
 
 fn table(rows: &[JobRow]) -> Table {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use gristmill_model::{KeyScope, OnDuplicate, Unique};
+use gristmill_model::{Debounce, DebouncedPayloads, KeyScope, OnDuplicate, Unique};
 
 use crate::arguments::milliseconds;
 use crate::span::parse_span;
@@ -26,6 +26,15 @@ pub struct KeyArguments {
     /// Jobs keep their keys at least for so long, over or not
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub key_period: Option<Duration>,
+    /// Jobs with the same key become one, with the last payload, that is run so long after the last of them
+    #[arg(long, value_name = "SPAN", conflicts_with_all = ["on_duplicate", "key_period", "delay"], value_parser = parse_span)]
+    pub debounce: Option<Duration>,
+    /// With --debounce: it is run so long after the first of them, however many still come
+    #[arg(long, value_name = "SPAN", requires = "debounce", value_parser = parse_span)]
+    pub debounce_max: Option<Duration>,
+    /// With --debounce: it has all their payloads, as a list
+    #[arg(long, requires = "debounce")]
+    pub debounce_merge: bool,
 }
 
 /// What becomes of a job whose key another job has.
@@ -68,6 +77,14 @@ impl KeyArguments {
                 OnDuplicateArgument::Reject => OnDuplicate::Reject,
             },
             period_ms: self.key_period.map(milliseconds),
+            debounce: self.debounce.map(|delay| Debounce {
+                delay_ms: milliseconds(delay),
+                wait_ms_max: self.debounce_max.map(milliseconds),
+                payloads: match self.debounce_merge {
+                    true => DebouncedPayloads::Merged,
+                    false => DebouncedPayloads::Last,
+                },
+            }),
         })
     }
 }

@@ -39,6 +39,7 @@ pub mod store_location;
 mod submit;
 mod summary;
 mod table;
+mod tags;
 mod token;
 mod worker;
 mod working;
@@ -107,6 +108,7 @@ async fn command(command: Command) -> anyhow::Result<Exit> {
         Command::Agent(arguments) => agent::agent(arguments).await,
         Command::Token(arguments) => token::token(arguments),
         Command::Jobs(arguments) => jobs::jobs(arguments).await,
+        Command::Tags(arguments) => tags::tags(arguments).await,
         Command::Show(arguments) => show::show(arguments).await,
         Command::Retry(arguments) => change::retry(arguments).await,
         Command::Cancel(arguments) => change::cancel(arguments).await,

@@ -1,5 +1,6 @@
 //! `gristmill submit`: puts jobs into a store for workers to run.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -7,7 +8,8 @@ use anyhow::{Context, bail};
 use gristmill_batching::BatchStats;
 use gristmill_model::batch::check_name;
 use gristmill_model::{
-    BatchId, BatchOptions, Clock, JobId, KeyedBatch, NewBatch, PackedBuilder, PackedError, SystemClock,
+    BatchId, BatchOptions, Clock, JobId, KeyedBatch, NewBatch, PackedArray, PackedBuilder, PackedError, SystemClock,
+    pack_tags,
 };
 use gristmill_store::Store;
 use serde_json::json;
@@ -62,7 +64,7 @@ impl Submitted {
     }
 }
 
-/// A payload's key: a text or a number in this field.
+/// A payload's key or tag: a text or a number in this field.
 fn key_in(payload: &str, field: &str) -> Option<String> {
     let payload: serde_json::Value = serde_json::from_str(payload).ok()?;
     match payload.get(field)? {
@@ -70,6 +72,17 @@ fn key_in(payload: &str, field: &str) -> Option<String> {
         serde_json::Value::Number(number) => Some(number.to_string()),
         _ => None,
     }
+}
+
+/// Each payload's tags: texts or numbers in these fields.
+fn tags_in(payloads: &PackedArray, fields: &[String]) -> Vec<BTreeMap<String, String>> {
+    let of_payload = |payload: &str| {
+        let tags = fields
+            .iter()
+            .filter_map(|field| Some((field.clone(), key_in(payload, field)?)));
+        tags.collect()
+    };
+    payloads.items().map(of_payload).collect()
 }
 
 /// Runs the command.
@@ -100,6 +113,8 @@ fn options(arguments: &SubmitArguments) -> BatchOptions {
         run_at: arguments.delay.map(after),
         expires_at: arguments.expires.map(after),
         timeout_ms: arguments.retry.timeout_ms(),
+        complete_within_ms: arguments.complete_within.map(milliseconds),
+        cached_ms: arguments.cached.map(milliseconds),
         retry: arguments.retry.policy(),
         unique: None,
         group: arguments.group.clone(),
@@ -109,15 +124,19 @@ fn options(arguments: &SubmitArguments) -> BatchOptions {
 fn new_batch(
     arguments: &SubmitArguments,
     options: &BatchOptions,
-    payloads: gristmill_model::PackedArray,
+    payloads: PackedArray,
 ) -> NewBatch {
+    let mut tags = arguments.tags.clone();
+    if !arguments.tag_fields.is_empty() {
+        tags.extend(pack_tags(&tags_in(&payloads, &arguments.tag_fields)));
+    }
     let after = arguments.after.iter().cloned();
     let after = after.map(|after| after.on_failure(arguments.after_failure));
     NewBatch {
         queue: arguments.queue.clone(),
         options: options.clone(),
         after: after.collect(),
-        tags: arguments.tags.clone(),
+        tags,
         ..NewBatch::new(arguments.kind.as_str(), payloads)
     }
 }

@@ -133,6 +133,15 @@ fn jobs_are_found_by_tags(new_workspace: fn() -> Workspace) {
         json_lines(&listed).len()
     };
     assert_eq!(listed("--tag customer"), 3);
+    let values = workspace.run("tags customer --json").expect(0);
+    assert_eq!(
+        json_lines(&values),
+        [json!({"value": "7", "jobs": 2}), json!({"value": "8", "jobs": 1})]
+    );
+    assert_eq!(
+        workspace.run("jobs --tag customer --ids").expect(0),
+        "1:0-1\n2:0\n"
+    );
     assert_eq!(listed("--tag customer=7 --tag si*"), 2);
     assert_eq!(listed("--key-prefix a/"), 1);
     let shown = workspace.run("show 1:0").expect(0);

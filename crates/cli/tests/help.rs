@@ -21,6 +21,7 @@ const COMMANDS: &[&str] = &[
     "agent",
     "token",
     "jobs",
+    "tags",
     "show",
     "retry",
     "cancel",

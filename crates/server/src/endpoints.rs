@@ -10,6 +10,7 @@ pub mod health;
 pub mod heartbeat;
 pub mod history;
 pub mod job;
+pub mod job_ids;
 pub mod jobs;
 pub mod leave;
 pub mod metrics;
@@ -29,6 +30,7 @@ pub mod stats;
 pub mod submit;
 pub mod submit_options;
 pub mod submit_stream;
+pub mod tags;
 pub mod unique;
 pub mod workers;
 

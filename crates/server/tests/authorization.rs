@@ -86,7 +86,7 @@ impl World {
                 String::new(),
                 json_body(&json!({"jobs": [job], "priority": "high"})),
             ),
-            "jobs" | "history" => ("?queue=default".to_owned(), None),
+            "jobs" | "job_ids" | "history" => ("?queue=default".to_owned(), None),
             "results" => (format!("?batches={}", self.batch), None),
             "register" => (
                 String::new(),
@@ -112,7 +112,7 @@ impl World {
             "schedule" | "schedules" | "delete_schedule" | "resume_schedule" | "trigger_schedule" => {
                 (String::new(), None)
             }
-            "controls" | "job" | "queues" | "workers" | "stats" | "events" | "metrics" | "health"
+            "controls" | "job" | "tag_values" | "queues" | "workers" | "stats" | "events" | "metrics" | "health"
             | "ready" | "openapi" | "leave" => (String::new(), None),
             new => panic!("the operation `{new}` is new: say what a right request of it is"),
         };
@@ -120,6 +120,7 @@ impl World {
             .path
             .replace("{job}", &job)
             .replace("{schedule}", "nightly")
+            .replace("{tag}", "customer")
             .replace("{worker}", &self.worker.to_string());
         let (content_type, body) = body.map_or((None, Bytes::new()), |(name, body)| (Some(name), body));
         request(

@@ -821,12 +821,47 @@ async fn jobs_are_found_by_tags_and_keys() {
         let page = api.get(&format!("/jobs?{query}")).await.json();
         assert_eq!(page["jobs"].as_array().unwrap().len(), count, "{query}");
     }
+    let each = json!({"kind": "a", "payloads": [1, 2, 3], "tags": [{"customer": "8"}, null, {"customer": "7"}]});
+    let batch = api.post("/jobs", &each).await.json()["batches"][0]["batch"].clone();
+    let lines = "{\"payload\":1}\n{\"payload\":2,\"tags\":{\"customer\":\"9\"}}\n";
+    let streamed = api
+        .send(request(
+            "POST",
+            "/jobs/stream?kind=a&wrapped=true",
+            Some(&api.admin),
+            Some("application/x-ndjson"),
+            lines.into(),
+        ))
+        .await;
+    assert_eq!(streamed.json()["jobs"], 2);
+    let values = api.get("/tags/customer?limit=2").await.json();
+    assert_eq!(
+        values,
+        json!({"values": [{"value": "7", "jobs": 3}, {"value": "8", "jobs": 1}], "next": "8"})
+    );
+    let values = api.get("/tags/customer?limit=2&after=8").await.json();
+    assert_eq!(values["values"], json!([{"value": "9", "jobs": 1}]));
+    let found = api.get("/jobs/ids?tags=customer%3D7&limit=1").await.json();
+    assert_eq!(found["batches"][0]["positions"], "0-1");
+    let next = found["next"].as_str().unwrap();
+    let found = api
+        .get(&format!("/jobs/ids?tags=customer%3D7&after={next}"))
+        .await
+        .json();
+    assert_eq!(
+        found["batches"],
+        json!([{"batch": batch, "positions": "2"}])
+    );
+    for wrong in [json!([{}]), json!([1, {}, {}]), json!(7)] {
+        let submit = json!({"kind": "a", "payloads": [1, 2, 3], "tags": wrong});
+        assert!(api.post("/jobs", &submit).await.refusal().contains("tags"));
+    }
     let filter = json!({"filter": {"tags": ["customer=7"], "key_prefix": "x"}});
     let changed = api.post("/jobs/cancel", &filter).await.json();
     assert_eq!(changed["changed"], 1);
     let wrong = json!({"kind": "a", "payload": 1, "tags": {"": "7"}});
     assert_eq!(api.post("/jobs", &wrong).await.status, StatusCode::BAD_REQUEST);
-    assert_eq!(jobs_stored(&api).await, 5);
+    assert_eq!(jobs_stored(&api).await, 10);
 }
 
 #[tokio::test]

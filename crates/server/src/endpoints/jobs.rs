@@ -57,11 +57,52 @@ pub struct JobsQuery {
     /// Only jobs after this one: `next` of the page before.
     #[serde(default)]
     #[param(example = "42:7")]
-    after: Option<String>,
-    /// Jobs on the page; 100 by default.
+    pub after: Option<String>,
+    /// Jobs (of ids: batches) on the page; 100 by default.
     #[serde(default)]
     #[param(minimum = 1, maximum = 10_000)]
     limit: Option<u32>,
+}
+
+impl JobsQuery {
+    /// Which jobs are meant, within the caller's queues.
+    pub async fn filter(self, app: &App, caller: &Caller) -> Result<JobFilter, ApiError> {
+        Ok(JobFilter {
+            states: self
+                .states
+                .as_deref()
+                .map(parse_states)
+                .transpose()?
+                .unwrap_or_default(),
+            kind: self.kind,
+            queue: caller.filter_queue(self.queue)?,
+            group: self.group,
+            run: match self.run {
+                Some(run) => Some(run_id(app, &run).await?),
+                None => None,
+            },
+            batch: self.batch.map(BatchId),
+            key: self.key,
+            key_prefix: self.key_prefix,
+            tags: self
+                .tags
+                .iter()
+                .flat_map(|tags| tags.split(','))
+                .map(TagCondition::parse)
+                .collect(),
+        })
+    }
+
+    /// How many rows are on the page.
+    pub fn rows(&self) -> Result<u32, ApiError> {
+        match self.limit.unwrap_or(PAGE_ROWS) {
+            limit if limit == 0 || limit > PAGE_ROWS_MAX => Err(ApiError::invalid(
+                format!("`limit` is {limit}"),
+                format!("give 1 to {PAGE_ROWS_MAX}"),
+            )),
+            limit => Ok(limit),
+        }
+    }
 }
 
 /// One job in a listing.
@@ -157,38 +198,9 @@ pub async fn jobs(
     Extension(caller): Extension<Caller>,
     Query(query): Query<JobsQuery>,
 ) -> Result<Json<JobsPage>, ApiError> {
-    let limit = query.limit.unwrap_or(PAGE_ROWS);
-    if limit == 0 || limit > PAGE_ROWS_MAX {
-        return Err(ApiError::invalid(
-            format!("`limit` is {limit}"),
-            format!("give 1 to {PAGE_ROWS_MAX}"),
-        ));
-    }
-    let filter = JobFilter {
-        states: query
-            .states
-            .as_deref()
-            .map(parse_states)
-            .transpose()?
-            .unwrap_or_default(),
-        kind: query.kind,
-        queue: caller.filter_queue(query.queue)?,
-        group: query.group,
-        run: match query.run {
-            Some(run) => Some(run_id(&app, &run).await?),
-            None => None,
-        },
-        batch: query.batch.map(BatchId),
-        key: query.key,
-        key_prefix: query.key_prefix,
-        tags: query
-            .tags
-            .iter()
-            .flat_map(|tags| tags.split(','))
-            .map(TagCondition::parse)
-            .collect(),
-    };
+    let limit = query.rows()?;
     let after = query.after.as_deref().map(parse_job).transpose()?;
+    let filter = query.filter(&app, &caller).await?;
     let rows = app.store().jobs(&filter, Page { after, limit }).await?;
     let next = rows
         .last()

@@ -8,7 +8,7 @@ use axum::{Extension, Json};
 use gristmill_model::batch::DEFAULT_QUEUE;
 use gristmill_model::limits::BATCH_BYTES_TARGET;
 use gristmill_model::{
-    After, BatchOptions, KeyedBatch, NewBatch, PackedBuilder, PackedError, Prerequisite, Tag, Unique,
+    After, BatchOptions, KeyedBatch, NewBatch, PackedBuilder, PackedError, Prerequisite, Tag, Unique, pack_tags,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -65,13 +65,22 @@ pub struct SubmitRequest<'a> {
     #[serde(default)]
     #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
     timeout_ms: Option<u64>,
+    /// A job that has not completed so many milliseconds after its first attempt began is not tried again, and is dead.
+    #[serde(default)]
+    #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
+    complete_within_ms: Option<u64>,
+    /// A job has the value with which another one of the same kind and payload, which has this option, too, completed at
+    /// most so many milliseconds ago, without running. Not with keys and `after`.
+    #[serde(default)]
+    #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
+    cached_ms: Option<u64>,
     /// When a failed job is tried again.
     #[serde(default)]
     retry: Option<RetryOptions>,
-    /// Names and values that the jobs are found again by, at most 32.
+    /// Names and values that the jobs are found again by, at most 32 a job: those of all jobs, or, with `payloads`, a list
+    /// with those of each.
     #[serde(default)]
-    #[schema(example = json!({"customer": "7"}))]
-    tags: Option<BTreeMap<String, String>>,
+    tags: Option<SubmitTags>,
     /// With `payload`: the job's deduplication key, which no other job may have at the same time.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 200)]
@@ -95,6 +104,17 @@ pub struct SubmitRequest<'a> {
     /// What becomes of the jobs if one of those ends without completing: `cancel` by default.
     #[serde(default)]
     after_failure: Option<AfterFailureName>,
+}
+
+/// The tags of the jobs.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(untagged, expecting = "tags are an object of names and texts, or a list of such objects, one a payload")]
+pub enum SubmitTags {
+    /// Of all jobs.
+    #[schema(example = json!({"customer": "7"}))]
+    All(BTreeMap<String, String>),
+    /// Of each, in the order of the payloads.
+    Each(Vec<Option<BTreeMap<String, String>>>),
 }
 
 /// One batch of a submit. Its jobs are `batch:0` to `batch:(count - 1)`, in the order of the payloads.
@@ -137,6 +157,8 @@ pub struct BatchCutter {
     jobs: usize,
     keys: Option<Keys>,
     tags: Vec<Tag>,
+    /// Of each job of the batch that is being packed, where some have tags of their own.
+    job_tags: Vec<BTreeMap<String, String>>,
 }
 
 /// The keys of a submit's jobs.
@@ -161,6 +183,7 @@ impl BatchCutter {
             jobs: 0,
             keys: None,
             tags: Vec::new(),
+            job_tags: Vec::new(),
         }
     }
 
@@ -170,6 +193,20 @@ impl BatchCutter {
             .into_iter()
             .map(|(name, value)| Tag::all(name, value))
             .collect();
+    }
+
+    /// Adds one payload with tags of its own.
+    pub fn push_tagged(
+        &mut self,
+        payload: &str,
+        tags: BTreeMap<String, String>,
+        place: impl Fn(usize) -> String,
+    ) -> Result<(), ApiError> {
+        self.push(payload, place)?;
+        let others = self.builder.count() as usize - 1;
+        self.job_tags.resize(others, BTreeMap::new());
+        self.job_tags.push(tags);
+        Ok(())
     }
 
     /// Gives the jobs keys, one each in their order.
@@ -218,11 +255,16 @@ impl BatchCutter {
             &mut self.builder,
             PackedBuilder::with_item_bytes_max(ITEM_BYTES_MAX),
         );
+        let mut tags = self.tags.clone();
+        if !self.job_tags.is_empty() {
+            self.job_tags.resize(full.count() as usize, BTreeMap::new());
+            tags.extend(pack_tags(&std::mem::take(&mut self.job_tags)));
+        }
         self.batches.push(NewBatch {
             queue: self.queue.clone(),
             options: self.options.clone(),
             after: self.after.clone(),
-            tags: self.tags.clone(),
+            tags,
             ..NewBatch::new(self.kind.clone(), full.finish())
         });
     }
@@ -345,11 +387,20 @@ pub async fn submit(
         delay_ms: request.delay_ms,
         expires_at: request.expires_at,
         timeout_ms: request.timeout_ms,
+        complete_within_ms: request.complete_within_ms,
+        cached_ms: request.cached_ms,
         retry: request.retry,
         group: request.group,
     };
     let mut cutter = BatchCutter::new(request.kind, queue, options.check(app.clock().now())?);
-    cutter.set_tags(request.tags.unwrap_or_default());
+    let each = match request.tags {
+        None => None,
+        Some(SubmitTags::All(tags)) => {
+            cutter.set_tags(tags);
+            None
+        }
+        Some(SubmitTags::Each(tags)) => Some(tags),
+    };
     let many = request.payloads.as_ref().map(Vec::len);
     if let Some(keys) = keys_of(request.key, request.keys, many)? {
         cutter.set_keys(keys, request.unique.unwrap_or_default().check(&caller)?);
@@ -370,11 +421,24 @@ pub async fn submit(
         }
     }
     cutter.wait(after);
+    if let Some(each) = &each
+        && many != Some(each.len())
+    {
+        return Err(ApiError::invalid(
+            format!("there is a list of {} `tags` for {} `payloads`", each.len(), many.unwrap_or(0)),
+            "give one object (or null) a payload, or one object for all",
+        ));
+    }
+    let mut each = each.into_iter().flatten();
     match (request.payload, request.payloads) {
         (Some(payload), None) => cutter.push(payload.get(), |_| "`payload`".to_owned())?,
         (None, Some(payloads)) => {
             for payload in payloads {
-                cutter.push(payload.get(), |index| format!("`payloads[{index}]`"))?;
+                let place = |index| format!("`payloads[{index}]`");
+                match each.next().flatten() {
+                    None => cutter.push(payload.get(), place)?,
+                    Some(tags) => cutter.push_tagged(payload.get(), tags, place)?,
+                }
             }
         }
         _ => {

@@ -85,6 +85,13 @@ pub struct SubmitOptions {
     /// How long one attempt may take. Milliseconds.
     #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
     pub timeout_ms: Option<u64>,
+    /// A job that has not completed so many milliseconds after its first attempt began is not tried again, and is dead.
+    #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
+    pub complete_within_ms: Option<u64>,
+    /// A job has the value with which another one of the same kind and payload, which has this option, too, completed at
+    /// most so many milliseconds ago, without running. Not with keys and `after`.
+    #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
+    pub cached_ms: Option<u64>,
     /// When a failed job is tried again.
     pub retry: Option<RetryOptions>,
     /// Whose jobs they are (a tenant, a customer): limits, pauses and shares may be set by group.
@@ -114,6 +121,8 @@ impl SubmitOptions {
         check_range("expires_at", self.expires_at, 0, TIMESTAMP_MS_MAX)?;
         check_range("delay_ms", self.delay_ms, 0, SPAN_MS_MAX)?;
         check_range("timeout_ms", self.timeout_ms, 1, SPAN_MS_MAX)?;
+        check_range("cached_ms", self.cached_ms, 1, SPAN_MS_MAX)?;
+        check_range("complete_within_ms", self.complete_within_ms, 1, SPAN_MS_MAX)?;
         if self.run_at.is_some() && self.delay_ms.is_some() {
             return Err(ApiError::invalid(
                 "both `run_at` and `delay_ms` are given",
@@ -133,6 +142,8 @@ impl SubmitOptions {
             run_at: self.run_at.map(Timestamp).or(delayed),
             expires_at: self.expires_at.map(Timestamp),
             timeout_ms: self.timeout_ms,
+            complete_within_ms: self.complete_within_ms,
+            cached_ms: self.cached_ms,
             retry: self.retry.unwrap_or_default().check()?,
             unique: None,
             group: self.group.clone(),
@@ -225,6 +236,7 @@ mod tests {
             (r#"{"delay_ms":18446744073709551615}"#, "delay_ms"),
             (r#"{"delay_ms":1,"run_at":1}"#, "both"),
             (r#"{"timeout_ms":0}"#, "timeout_ms"),
+            (r#"{"complete_within_ms":0}"#, "complete_within_ms"),
             (r#"{"retry":{"attempts_max":0}}"#, "attempts_max"),
             (r#"{"retry":{"attempts_max":1001}}"#, "attempts_max"),
             (r#"{"retry":{"backoff":"wild"}}"#, "wild"),

@@ -1,11 +1,14 @@
 //! `POST /jobs/stream`: one payload a line.
 
+use std::collections::BTreeMap;
+
 use axum::extract::FromRequest;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use gristmill_model::batch::DEFAULT_QUEUE;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use utoipa::IntoParams;
 
 use super::priority::PriorityName;
@@ -51,11 +54,24 @@ pub struct StreamQuery {
     #[serde(default)]
     #[param(minimum = 1, maximum = 1000)]
     attempts_max: Option<u32>,
+    /// Whether each line is an object with a job's `payload` and its `tags`, instead of the payload itself.
+    #[serde(default)]
+    wrapped: bool,
+}
+
+/// A line with a job and its tags.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrappedJob<'a> {
+    #[serde(borrow)]
+    payload: &'a RawValue,
+    #[serde(default)]
+    tags: BTreeMap<String, String>,
 }
 
 /// Submit one payload a line
 ///
-/// Each line is one payload, any JSON; empty lines are passed over. All or nothing: a line that is wrong is named,
+/// Each line is one payload, any JSON (or, `wrapped`, an object with it and its tags); empty lines are passed over. All or nothing: a line that is wrong is named,
 /// and nothing is submitted. More than one request holds is sent as several.
 #[utoipa::path(
     post,
@@ -100,7 +116,19 @@ pub async fn submit_stream(
             ApiError::invalid(format!("line {number} is not UTF-8: {error}"), "send UTF-8")
         })?;
         if !text.trim_ascii().is_empty() {
-            cutter.push(text, |_| format!("line {number}"))?;
+            let place = |_| format!("line {number}");
+            match query.wrapped {
+                false => cutter.push(text, place)?,
+                true => {
+                    let job: WrappedJob<'_> = serde_json::from_str(text).map_err(|error| {
+                        ApiError::invalid(
+                            format!("line {number}: {error}"),
+                            "send {\"payload\": …, \"tags\": {…}} on each line, or leave `wrapped` out",
+                        )
+                    })?;
+                    cutter.push_tagged(job.payload.get(), job.tags, place)?;
+                }
+            }
         }
     }
     Ok((StatusCode::CREATED, Json(cutter.submit(&app).await?)))

@@ -1,7 +1,7 @@
 //! How the deduplication keys of a submit are meant.
 
 use gristmill_model::limits::KEY_PERIOD_MS_MAX;
-use gristmill_model::{KeyScope, OnDuplicate, Unique};
+use gristmill_model::{Debounce, DebouncedPayloads, KeyScope, OnDuplicate, Unique};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -43,6 +43,49 @@ pub struct UniqueOptions {
     /// A job keeps its key until it is over, and at least for so many milliseconds from its submission.
     #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
     period_ms: Option<u64>,
+    /// Jobs with the same key become one that waits until no more of them come. Not with `on_duplicate`, `period_ms`,
+    /// `run_at` and `delay_ms`.
+    debounce: Option<DebounceOptions>,
+}
+
+/// Which payload a job has that stands for several.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DebouncedPayloadsName {
+    /// The last one.
+    #[default]
+    Last,
+    /// All of them as a list, in their order.
+    Merged,
+}
+
+/// How jobs with the same key become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DebounceOptions {
+    /// It can be claimed so many milliseconds after the last of them was submitted.
+    #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
+    delay_ms: u64,
+    /// It can be claimed so many milliseconds after the first of them was submitted, however many still come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
+    wait_ms_max: Option<u64>,
+    /// Which payload it has; `last` by default.
+    #[serde(default)]
+    payloads: DebouncedPayloadsName,
+}
+
+impl From<DebounceOptions> for Debounce {
+    fn from(options: DebounceOptions) -> Self {
+        Debounce {
+            delay_ms: options.delay_ms,
+            wait_ms_max: options.wait_ms_max,
+            payloads: match options.payloads {
+                DebouncedPayloadsName::Last => DebouncedPayloads::Last,
+                DebouncedPayloadsName::Merged => DebouncedPayloads::Merged,
+            },
+        }
+    }
 }
 
 impl UniqueOptions {
@@ -76,6 +119,7 @@ impl UniqueOptions {
                 Some(OnDuplicateName::Reject) => OnDuplicate::Reject,
             },
             period_ms: self.period_ms,
+            debounce: self.debounce.map(Debounce::from),
         })
     }
 }
