@@ -179,6 +179,21 @@ fn jobs_are_found_by_tags(new_workspace: fn() -> Workspace) {
         "1 jobs resumed\n"
     );
     assert_eq!(workspace.run("discard --all").expect(0), "0 jobs discarded\n");
+    let first = workspace
+        .run("submit note 1 --key n --debounce 1h --tag-field size")
+        .expect(0);
+    assert_eq!(
+        workspace.run("submit note 2 --key n --debounce 1h").expect(0),
+        first
+    );
+    let shown = workspace.run(&format!("show {}", first.trim())).expect(0);
+    assert!(
+        shown.contains("state      scheduled") && shown.contains("payload    2"),
+        "{shown}"
+    );
+    workspace
+        .run("submit note 3 --key n --debounce 1h --on-duplicate skip")
+        .error();
     assert_eq!(workspace.run("cancel --key b/1").expect(0), "1 jobs cancelled\n");
     assert_eq!(listed("--state waiting"), 1);
 }

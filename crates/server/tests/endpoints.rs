@@ -909,3 +909,35 @@ async fn controls_are_put_shown_and_lifted() {
         assert!(refused.refusal().contains(told), "{refused:?}");
     }
 }
+
+/// Jobs with one key become one, and those whose values are known do not run.
+#[tokio::test]
+async fn jobs_are_debounced_and_cached() {
+    let api = Api::new().await;
+    let debounced = |payload: i32, debounce: Value| {
+        json!({"kind": "a", "payload": payload, "key": "x", "unique": {"debounce": debounce}})
+    };
+    let merged = json!({"delay_ms": 60_000, "wait_ms_max": 120_000, "payloads": "merged"});
+    let first = api.post("/jobs", &debounced(1, merged.clone())).await.json();
+    let second = api.post("/jobs", &debounced(2, merged)).await.json();
+    assert_eq!(second["ids"], first["ids"]);
+    let id = first["ids"][0].as_str().unwrap();
+    let job = api.get(&format!("/jobs/{id}")).await.json();
+    assert_eq!((&job["payload"], &job["state"]), (&json!([1, 2]), &json!("scheduled")));
+    for wrong in [json!({"delay_ms": 0}), json!({"delay_ms": 5, "wait_ms_max": 4}), json!({})] {
+        let refused = api.post("/jobs", &debounced(3, wrong)).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+    }
+
+    let cached = json!({"kind": "double", "payloads": [7, 8], "cached_ms": 600_000, "complete_within_ms": 600_000});
+    api.post("/jobs", &cached).await;
+    work_off(&api).await;
+    let again = api.post("/jobs", &cached).await.json()["batches"][0]["batch"].clone();
+    let known = api.get(&format!("/jobs/{again}:0")).await.json();
+    assert_eq!((&known["state"], &known["attempt"]), (&json!("completed"), &json!(0)));
+    // The last one of the first batch failed.
+    let other = api.get(&format!("/jobs/{again}:1")).await.json();
+    assert_eq!(other["state"], "waiting");
+    let keyed = json!({"kind": "a", "payload": 1, "key": "y", "cached_ms": 5});
+    assert_eq!(api.post("/jobs", &keyed).await.status, StatusCode::BAD_REQUEST);
+}

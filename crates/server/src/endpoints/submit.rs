@@ -111,7 +111,6 @@ pub struct SubmitRequest<'a> {
 #[serde(untagged, expecting = "tags are an object of names and texts, or a list of such objects, one a payload")]
 pub enum SubmitTags {
     /// Of all jobs.
-    #[schema(example = json!({"customer": "7"}))]
     All(BTreeMap<String, String>),
     /// Of each, in the order of the payloads.
     Each(Vec<Option<BTreeMap<String, String>>>),
