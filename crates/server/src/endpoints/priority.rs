@@ -14,7 +14,7 @@ use crate::error::ApiError;
 )]
 pub enum PriorityName {
     /// As a number.
-    Number(i64),
+    Number(#[schema(value_type = i64)] serde_json::Number),
     /// By name.
     Level(String),
 }
