@@ -137,7 +137,9 @@ fn tell(changed: Changed, done: &str, rule: &str) -> anyhow::Result<Exit> {
 
 fn check_named(scope: &ScopeArguments) -> anyhow::Result<()> {
     if scope.is_empty() {
-        bail!("say which jobs are meant: --queue, --kind, --group, or --all (single ones by their ids, --batch or --tag)");
+        bail!(
+            "say which jobs are meant: --queue, --kind, --group, or --all (single ones by their ids, --batch or --tag)"
+        );
     }
     Ok(())
 }

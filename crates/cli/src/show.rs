@@ -56,7 +56,10 @@ fn describe(details: &JobDetails) -> String {
             Some(until) => format!("until {until}"),
             None => "until it is resumed".to_owned(),
         };
-        let whose = pause.scope.as_ref().map(|scope| format!(" ({})", show_scope(scope)));
+        let whose = pause
+            .scope
+            .as_ref()
+            .map(|scope| format!(" ({})", show_scope(scope)));
         add(
             "paused",
             Some(format!("{}, {until}{}", pause.reason, whose.unwrap_or_default())),

@@ -8,8 +8,8 @@ use anyhow::{Context, bail};
 use gristmill_batching::BatchStats;
 use gristmill_model::batch::check_name;
 use gristmill_model::{
-    BatchId, BatchOptions, Clock, JobId, KeyedBatch, NewBatch, PackedArray, PackedBuilder, PackedError, SystemClock,
-    pack_tags,
+    BatchId, BatchOptions, Clock, JobId, KeyedBatch, NewBatch, PackedArray, PackedBuilder, PackedError,
+    SystemClock, pack_tags,
 };
 use gristmill_store::Store;
 use serde_json::json;
@@ -121,11 +121,7 @@ fn options(arguments: &SubmitArguments) -> BatchOptions {
     }
 }
 
-fn new_batch(
-    arguments: &SubmitArguments,
-    options: &BatchOptions,
-    payloads: PackedArray,
-) -> NewBatch {
+fn new_batch(arguments: &SubmitArguments, options: &BatchOptions, payloads: PackedArray) -> NewBatch {
     let mut tags = arguments.tags.clone();
     if !arguments.tag_fields.is_empty() {
         tags.extend(pack_tags(&tags_in(&payloads, &arguments.tag_fields)));

@@ -102,7 +102,9 @@ pub enum InvalidBatch {
     #[error("a retry policy allows at least one attempt")]
     NoAttempts,
     /// A time to complete within that is none, or over its limit.
-    #[error("a job completes within 1 to {KEY_PERIOD_MS_MAX} ms of its first attempt; complete_within_ms is {0}")]
+    #[error(
+        "a job completes within 1 to {KEY_PERIOD_MS_MAX} ms of its first attempt; complete_within_ms is {0}"
+    )]
     CompleteWithin(u64),
     /// A time for which values are kept that is none, or over its limit.
     #[error("values are kept for 1 to {KEY_PERIOD_MS_MAX} ms; cached_ms is {0}")]
@@ -120,10 +122,14 @@ pub enum InvalidBatch {
     #[error("jobs with keys cannot wait for others: leave out one of the two")]
     KeysAfter,
     /// A delay that is none, or longer than the longest wait.
-    #[error("the delay of a debounce is 1 ms to its longest wait, and that is at most {KEY_PERIOD_MS_MAX} ms")]
+    #[error(
+        "the delay of a debounce is 1 ms to its longest wait, and that is at most {KEY_PERIOD_MS_MAX} ms"
+    )]
     DebounceDelay,
     /// Options that a debounce does not go with.
-    #[error("a debounce says itself what becomes of duplicates and when: leave out on_duplicate, period_ms and run_at")]
+    #[error(
+        "a debounce says itself what becomes of duplicates and when: leave out on_duplicate, period_ms and run_at"
+    )]
     DebounceOptions,
     /// A job without a key.
     #[error("each job of a debounce has a key, and job {0} has none")]

@@ -821,7 +821,8 @@ async fn jobs_are_found_by_tags_and_keys() {
         let page = api.get(&format!("/jobs?{query}")).await.json();
         assert_eq!(page["jobs"].as_array().unwrap().len(), count, "{query}");
     }
-    let each = json!({"kind": "a", "payloads": [1, 2, 3], "tags": [{"customer": "8"}, null, {"customer": "7"}]});
+    let each =
+        json!({"kind": "a", "payloads": [1, 2, 3], "tags": [{"customer": "8"}, null, {"customer": "7"}]});
     let batch = api.post("/jobs", &each).await.json()["batches"][0]["batch"].clone();
     let lines = "{\"payload\":1}\n{\"payload\":2,\"tags\":{\"customer\":\"9\"}}\n";
     let streamed = api
@@ -848,10 +849,7 @@ async fn jobs_are_found_by_tags_and_keys() {
         .get(&format!("/jobs/ids?tags=customer%3D7&after={next}"))
         .await
         .json();
-    assert_eq!(
-        found["batches"],
-        json!([{"batch": batch, "positions": "2"}])
-    );
+    assert_eq!(found["batches"], json!([{"batch": batch, "positions": "2"}]));
     for wrong in [json!([{}]), json!([1, {}, {}]), json!(7)] {
         let submit = json!({"kind": "a", "payloads": [1, 2, 3], "tags": wrong});
         assert!(api.post("/jobs", &submit).await.refusal().contains("tags"));
@@ -914,27 +912,36 @@ async fn controls_are_put_shown_and_lifted() {
 #[tokio::test]
 async fn jobs_are_debounced_and_cached() {
     let api = Api::new().await;
-    let debounced = |payload: i32, debounce: Value| {
-        json!({"kind": "a", "payload": payload, "key": "x", "unique": {"debounce": debounce}})
-    };
+    let debounced = |payload: i32, debounce: Value| json!({"kind": "a", "payload": payload, "key": "x", "unique": {"debounce": debounce}});
     let merged = json!({"delay_ms": 60_000, "wait_ms_max": 120_000, "payloads": "merged"});
     let first = api.post("/jobs", &debounced(1, merged.clone())).await.json();
     let second = api.post("/jobs", &debounced(2, merged)).await.json();
     assert_eq!(second["ids"], first["ids"]);
     let id = first["ids"][0].as_str().unwrap();
     let job = api.get(&format!("/jobs/{id}")).await.json();
-    assert_eq!((&job["payload"], &job["state"]), (&json!([1, 2]), &json!("scheduled")));
-    for wrong in [json!({"delay_ms": 0}), json!({"delay_ms": 5, "wait_ms_max": 4}), json!({})] {
+    assert_eq!(
+        (&job["payload"], &job["state"]),
+        (&json!([1, 2]), &json!("scheduled"))
+    );
+    for wrong in [
+        json!({"delay_ms": 0}),
+        json!({"delay_ms": 5, "wait_ms_max": 4}),
+        json!({}),
+    ] {
         let refused = api.post("/jobs", &debounced(3, wrong)).await;
         assert_eq!(refused.status, StatusCode::BAD_REQUEST);
     }
 
-    let cached = json!({"kind": "double", "payloads": [7, 8], "cached_ms": 600_000, "complete_within_ms": 600_000});
+    let cached =
+        json!({"kind": "double", "payloads": [7, 8], "cached_ms": 600_000, "complete_within_ms": 600_000});
     api.post("/jobs", &cached).await;
     work_off(&api).await;
     let again = api.post("/jobs", &cached).await.json()["batches"][0]["batch"].clone();
     let known = api.get(&format!("/jobs/{again}:0")).await.json();
-    assert_eq!((&known["state"], &known["attempt"]), (&json!("completed"), &json!(0)));
+    assert_eq!(
+        (&known["state"], &known["attempt"]),
+        (&json!("completed"), &json!(0))
+    );
     // The last one of the first batch failed.
     let other = api.get(&format!("/jobs/{again}:1")).await.json();
     assert_eq!(other["state"], "waiting");

@@ -62,7 +62,10 @@ impl Hits {
     pub fn ending(self, batch: &NewBatch) -> Result<Option<(Positions, Ending)>, StoreError> {
         let (mut positions, mut values) = (Positions::new(), PackedBuilder::new());
         for (position, value) in self.0 {
-            let is_rejected = batch.rejected.iter().any(|rejected| rejected.position == position);
+            let is_rejected = batch
+                .rejected
+                .iter()
+                .any(|rejected| rejected.position == position);
             if !is_rejected && values.bytes() + value.len() <= CACHED_BYTES_PER_BATCH_MAX {
                 values.push(&value)?;
                 positions.insert(position);

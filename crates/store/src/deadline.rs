@@ -92,7 +92,10 @@ mod tests {
         };
         assert_eq!(first.deadline(&options, Timestamp(10)), Some(Timestamp(110)));
         assert_eq!(first.timeout_ms(&options, Timestamp(10)), Some(70));
-        assert_eq!((first.ending().state, first.ending().attempt), (JobState::Expired, 0));
+        assert_eq!(
+            (first.ending().state, first.ending().attempt),
+            (JobState::Expired, 0)
+        );
         for (attempt, rescues) in [(2, 0), (1, 1)] {
             let later = Standing {
                 attempt,
@@ -101,10 +104,16 @@ mod tests {
             };
             assert_eq!(later.deadline(&options, Timestamp(50)), Some(Timestamp(110)));
             assert_eq!(later.timeout_ms(&options, Timestamp(80)), Some(30));
-            assert_eq!((later.ending().state, later.ending().attempt), (JobState::Dead, 1));
+            assert_eq!(
+                (later.ending().state, later.ending().attempt),
+                (JobState::Dead, 1)
+            );
         }
         assert_eq!(first.deadline(&BatchOptions::default(), Timestamp(10)), None);
         assert_eq!(first.timeout_ms(&BatchOptions::default(), Timestamp(10)), None);
-        assert_eq!(began_at(Timestamp(100), [9_000, 5_999].into_iter()), Timestamp(95));
+        assert_eq!(
+            began_at(Timestamp(100), [9_000, 5_999].into_iter()),
+            Timestamp(95)
+        );
     }
 }

@@ -162,7 +162,8 @@ pub(crate) type Additions = BTreeMap<BatchId, BTreeMap<u32, (u32, String)>>;
 
 /// Whether a stored batch takes what this one adds.
 pub(crate) fn is_alike(stored: Option<gristmill_model::Unique>, new: &NewBatch) -> bool {
-    let payloads = |unique: Option<gristmill_model::Unique>| unique?.debounce.map(|debounce| debounce.payloads);
+    let payloads =
+        |unique: Option<gristmill_model::Unique>| unique?.debounce.map(|debounce| debounce.payloads);
     payloads(stored).is_some() && payloads(stored) == payloads(new.options.unique)
 }
 
@@ -203,14 +204,23 @@ mod tests {
             merged.batch.batch.payloads,
             PackedArray::parse("[[1,3],[[2],4]]").unwrap()
         );
-        assert_eq!((merged.added.as_slice(), merged.counts.as_slice()), (["1,3", "[2],4"].map(str::to_owned).as_slice(), [2, 2].as_slice()));
+        assert_eq!(
+            (merged.added.as_slice(), merged.counts.as_slice()),
+            (["1,3", "[2],4"].map(str::to_owned).as_slice(), [2, 2].as_slice())
+        );
     }
 
     #[test]
     fn payloads_are_added_in_order() {
         let added = ["5".to_owned(), "[6],7".to_owned()];
-        assert_eq!(joined("[1]", &added, debounce(DebouncedPayloads::Merged)), "[1,5,[6],7]");
-        assert_eq!(joined("[[1]]", &added[..1], debounce(DebouncedPayloads::Merged)), "[[1],5]");
+        assert_eq!(
+            joined("[1]", &added, debounce(DebouncedPayloads::Merged)),
+            "[1,5,[6],7]"
+        );
+        assert_eq!(
+            joined("[[1]]", &added[..1], debounce(DebouncedPayloads::Merged)),
+            "[[1],5]"
+        );
         assert_eq!(joined("1", &added[..1], debounce(DebouncedPayloads::Last)), "5");
     }
 

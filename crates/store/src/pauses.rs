@@ -119,9 +119,15 @@ mod tests {
         let quota = both.without(Some("deploy"), Timestamp(4)).unwrap();
         assert_eq!(both.without(Some("deploy"), Timestamp(5)), None);
         assert_eq!(quota.until(), Some(Timestamp(5)));
-        assert_eq!((quota.are_over(Timestamp(4)), quota.are_over(Timestamp(5))), (false, true));
+        assert_eq!(
+            (quota.are_over(Timestamp(4)), quota.are_over(Timestamp(5))),
+            (false, true)
+        );
         let now = Timestamp(0);
-        assert_eq!((both.without(None, now), quota.without(Some("quota"), now)), (None, None));
+        assert_eq!(
+            (both.without(None, now), quota.without(Some("quota"), now)),
+            (None, None)
+        );
         let text = serde_json::to_string(&both).unwrap();
         assert_eq!(text, r#"{"deploy":null,"quota":5}"#);
         assert_eq!(serde_json::from_str::<Pauses>(&text).unwrap(), both);

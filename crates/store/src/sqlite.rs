@@ -369,8 +369,10 @@ impl Store for SqliteStore {
         check_selection(&selection)?;
         check_pause(reason, until)?;
         let reason = reason.to_owned();
-        self.write(0, move |transaction| transaction.pause_jobs(&selection, &reason, until))
-            .await
+        self.write(0, move |transaction| {
+            transaction.pause_jobs(&selection, &reason, until)
+        })
+        .await
     }
 
     async fn resume_jobs(&self, selection: Selection, reason: Option<&str>) -> Result<Changed, StoreError> {

@@ -74,7 +74,10 @@ pub async fn pause_jobs(
     let request: PauseJobsRequest = body.read()?;
     check_name("reason", &request.reason)
         .map_err(|error| ApiError::invalid(error.to_string(), "choose another reason"))?;
-    if let Some(until) = request.until.filter(|until| !(0..=TIMESTAMP_MS_MAX).contains(until)) {
+    if let Some(until) = request
+        .until
+        .filter(|until| !(0..=TIMESTAMP_MS_MAX).contains(until))
+    {
         return Err(ApiError::invalid(
             format!("`until` is {until}"),
             format!("give 0 to {TIMESTAMP_MS_MAX}"),

@@ -14,7 +14,8 @@ use crate::error::ApiError;
 )]
 pub enum PriorityName {
     /// As a number.
-    Number(#[schema(value_type = i64)] serde_json::Number),
+    #[schema(value_type = i64)]
+    Number(serde_json::Number),
     /// By name.
     Level(String),
 }

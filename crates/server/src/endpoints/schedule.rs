@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::schedules::ScheduleView;
 use super::priority::PriorityName;
+use super::schedules::ScheduleView;
 use super::submit_options::{RetryOptions, SubmitOptions};
 use crate::app::App;
 use crate::body::{JsonBody, NoQuery, PathText, Query};

@@ -8,7 +8,8 @@ use axum::{Extension, Json};
 use gristmill_model::batch::DEFAULT_QUEUE;
 use gristmill_model::limits::BATCH_BYTES_TARGET;
 use gristmill_model::{
-    After, BatchOptions, KeyedBatch, NewBatch, PackedBuilder, PackedError, Prerequisite, Tag, Unique, pack_tags,
+    After, BatchOptions, KeyedBatch, NewBatch, PackedBuilder, PackedError, Prerequisite, Tag, Unique,
+    pack_tags,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -108,7 +109,10 @@ pub struct SubmitRequest<'a> {
 
 /// The tags of the jobs.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "tags are an object of names and texts, or a list of such objects, one a payload")]
+#[serde(
+    untagged,
+    expecting = "tags are an object of names and texts, or a list of such objects, one a payload"
+)]
 pub enum SubmitTags {
     /// Of all jobs.
     All(BTreeMap<String, String>),
@@ -424,7 +428,11 @@ pub async fn submit(
         && many != Some(each.len())
     {
         return Err(ApiError::invalid(
-            format!("there is a list of {} `tags` for {} `payloads`", each.len(), many.unwrap_or(0)),
+            format!(
+                "there is a list of {} `tags` for {} `payloads`",
+                each.len(),
+                many.unwrap_or(0)
+            ),
             "give one object (or null) a payload, or one object for all",
         ));
     }

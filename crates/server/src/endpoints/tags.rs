@@ -72,7 +72,10 @@ pub async fn tag_values(
             format!("give 1 to {PAGE_ROWS_MAX}"),
         ));
     }
-    let values = app.store().tag_values(&tag, query.after.as_deref(), limit).await?;
+    let values = app
+        .store()
+        .tag_values(&tag, query.after.as_deref(), limit)
+        .await?;
     let next = values.last().filter(|_| values.len() == limit as usize);
     Ok(Json(TagValues {
         next: next.map(|last| last.value.clone()),

@@ -92,7 +92,10 @@ pub async fn values_have_their_time(database: &dyn Database) {
     assert_eq!(states(&*store, short, 1).await, [JobState::Waiting]);
     let long = submit(&*store, cached(KIND, "[1]", 101)).await;
     assert_eq!(states(&*store, long, 1).await, [JobState::Completed]);
-    store.cancel(crate::Selection::Jobs(vec![job(short, 0)])).await.unwrap();
+    store
+        .cancel(crate::Selection::Jobs(vec![job(short, 0)]))
+        .await
+        .unwrap();
     database.clock().advance_ms(400);
     store.expire().await.unwrap();
     let later = submit(&*store, cached(KIND, "[1]", 10_000)).await;

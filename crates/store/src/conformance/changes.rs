@@ -267,14 +267,23 @@ pub async fn jobs_complete_in_time_or_never(database: &dyn Database) {
     let lease = claim(&*store, first, 2).await.unwrap();
     assert_eq!(lease.slices[0].timeout_ms, Some(900));
     let failed = failed_at(&lease.slices[0], &positions("0-1"), &error());
-    let lease = exchange(&*store, first, vec![failed], Some(want(2))).await.lease.unwrap();
+    let lease = exchange(&*store, first, vec![failed], Some(want(2)))
+        .await
+        .lease
+        .unwrap();
     assert_eq!(lease.slices[0].attempt, 2);
     database.clock().advance_ms(600);
     // They were started before they would have expired.
     assert_eq!(store.expire().await.unwrap(), 0);
     let failed = failed_at(&lease.slices[0], &positions("0"), &error());
-    let lease = exchange(&*store, first, vec![failed], Some(want(2))).await.lease.unwrap();
-    assert_eq!((lease.slices[0].attempt, lease.slices[0].timeout_ms), (3, Some(400)));
+    let lease = exchange(&*store, first, vec![failed], Some(want(2)))
+        .await
+        .lease
+        .unwrap();
+    assert_eq!(
+        (lease.slices[0].attempt, lease.slices[0].timeout_ms),
+        (3, Some(400))
+    );
     store.rescue(Timestamp(0), vec![first]).await.unwrap();
     database.clock().advance_ms(399);
     assert_eq!(store.expire().await.unwrap(), 0);

@@ -82,7 +82,10 @@ pub async fn the_last_payload_stays(database: &dyn Database) {
     clock.advance_ms(69);
     assert_eq!(claim(&*store, worker, 9).await, None);
     let row = store.job(job(id, 0)).await.unwrap().unwrap().row;
-    assert_eq!((row.state, row.run_at), (JobState::Scheduled, Some(clock.now().plus_ms(1))));
+    assert_eq!(
+        (row.state, row.run_at),
+        (JobState::Scheduled, Some(clock.now().plus_ms(1)))
+    );
     clock.advance_ms(1);
     let lease = claim(&*second, worker, 9).await;
     assert_eq!(payloads_of(&lease), [(id, 0, "32".to_owned())]);
@@ -109,10 +112,15 @@ pub async fn payloads_are_merged(database: &dyn Database) {
     database.clock().advance_ms(100);
     let worker = worker(&*store).await;
     let lease = claim(&*store, worker, 9).await;
-    let all: Vec<String> = payloads_of(&lease).into_iter().map(|(_, _, payload)| payload).collect();
+    let all: Vec<String> = payloads_of(&lease)
+        .into_iter()
+        .map(|(_, _, payload)| payload)
+        .collect();
     assert_eq!(all, ["[2]", r#"[{"n":1},3,"x",[4],5]"#, "[6]"]);
     let slices = &lease.as_ref().unwrap().slices;
-    let of_first = slices.iter().find(|slice| slice.batch == id && slice.positions.contains(1));
+    let of_first = slices
+        .iter()
+        .find(|slice| slice.batch == id && slice.positions.contains(1));
     let failed = failed_at(of_first.unwrap(), &positions("1"), &error());
     let next = exchange(&*store, worker, vec![failed], Some(want(9))).await;
     assert_eq!(
@@ -164,7 +172,10 @@ pub async fn debounced_jobs_are_changed(database: &dyn Database) {
     store.cancel(one).await.unwrap();
     let again = submit_keyed(&*store, debounced("[5]", &["a"], last)).await;
     assert!(again.batch.is_some() && again.batch != first.batch);
-    store.cancel(Selection::Filter(JobFilter::default())).await.unwrap();
+    store
+        .cancel(Selection::Filter(JobFilter::default()))
+        .await
+        .unwrap();
     let options = PruneOptions {
         finished_before: gristmill_model::Timestamp(i64::MAX),
         keep_batches: 0,
@@ -175,14 +186,23 @@ pub async fn debounced_jobs_are_changed(database: &dyn Database) {
     assert!(store.job(job(id, 1)).await.unwrap().is_none());
     let wrong = Debounce { delay_ms: 0, ..last };
     let refused = store.submit_keyed(vec![debounced("[1]", &["a"], wrong)]).await;
-    assert!(matches!(refused, Err(StoreError::InvalidBatch(_) | StoreError::InvalidInput(_))), "{refused:?}");
+    assert!(
+        matches!(
+            refused,
+            Err(StoreError::InvalidBatch(_) | StoreError::InvalidInput(_))
+        ),
+        "{refused:?}"
+    );
 }
 
 /// One job stands for as many payloads as it may; the next one begins another.
 pub async fn a_full_job_is_followed_by_another(database: &dyn Database) {
     let store = database.open().await;
     let merged = debounce(DebouncedPayloads::Merged);
-    let large = format!("[\"{}\"]", "x".repeat(gristmill_model::limits::DEBOUNCED_BYTES_MAX / 2));
+    let large = format!(
+        "[\"{}\"]",
+        "x".repeat(gristmill_model::limits::DEBOUNCED_BYTES_MAX / 2)
+    );
     let first = submit_keyed(&*store, debounced("[0]", &["a"], merged)).await;
     let second = submit_keyed(&*store, debounced(&large, &["a"], merged)).await;
     assert_eq!(second.jobs, first.jobs);

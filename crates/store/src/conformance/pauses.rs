@@ -20,7 +20,12 @@ fn of(count: u32) -> NewBatch {
 }
 
 fn jobs(batch: BatchId, at: &str) -> Selection {
-    Selection::Jobs(positions(at).iter().map(|position| job(batch, position)).collect())
+    Selection::Jobs(
+        positions(at)
+            .iter()
+            .map(|position| job(batch, position))
+            .collect(),
+    )
 }
 
 fn all() -> Selection {
@@ -49,7 +54,10 @@ pub async fn paused_jobs_wait(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, of(6)).await;
     let later = submit(&*store, of(1)).await;
-    let changed = store.pause_jobs(jobs(id, "0,2-3,9"), "deploy", None).await.unwrap();
+    let changed = store
+        .pause_jobs(jobs(id, "0,2-3,9"), "deploy", None)
+        .await
+        .unwrap();
     assert_eq!((changed.changed, changed.unchanged), (3, 1));
     assert_eq!(pause(&*store, jobs(id, "3"), "quota").await, 1);
     assert_eq!(state(&*store, job(id, 2)).await, JobState::Paused);
@@ -219,10 +227,7 @@ pub async fn blocked_jobs_are_paused(database: &dyn Database) {
     assert_eq!(store.expire().await.unwrap(), 1);
     assert_eq!(state(&*store, job(short, 0)).await, JobState::Expired);
     assert_eq!(resume(&*store, all(), Some("deploy")).await, 1);
-    assert_eq!(
-        held(&claim(&*store, worker, 9).await),
-        [format!("{blocked}:1")]
-    );
+    assert_eq!(held(&claim(&*store, worker, 9).await), [format!("{blocked}:1")]);
 }
 
 /// What waits for a paused job waits on; a filter's states are minded; what is over is not paused.

@@ -20,7 +20,12 @@ fn of(priority: i16, count: u32) -> NewBatch {
 }
 
 fn jobs(batch: BatchId, at: &str) -> Selection {
-    Selection::Jobs(positions(at).iter().map(|position| job(batch, position)).collect())
+    Selection::Jobs(
+        positions(at)
+            .iter()
+            .map(|position| job(batch, position))
+            .collect(),
+    )
 }
 
 async fn prioritise(store: &dyn Store, selection: Selection, priority: i16) -> Changed {
@@ -56,7 +61,12 @@ pub async fn waiting_jobs_are_prioritised(database: &dyn Database) {
         kind: Some("other".to_owned()),
         ..JobFilter::default()
     };
-    assert_eq!(prioritise(&*store, Selection::Filter(kind), i16::MAX).await.changed, 1);
+    assert_eq!(
+        prioritise(&*store, Selection::Filter(kind), i16::MAX)
+            .await
+            .changed,
+        1
+    );
     assert_eq!(prioritise(&*store, jobs(second, "0"), i16::MIN).await.changed, 1);
     assert_eq!(stands(&*store, job(first, 2)).await, (JobState::Waiting, 10));
     assert_eq!(stands(&*store, job(first, 1)).await, (JobState::Waiting, 0));
@@ -206,7 +216,10 @@ pub async fn dead_jobs_are_discarded(database: &dyn Database) {
     let counts = store.counts(&JobFilter::default()).await.unwrap();
     assert_eq!((counts.dead, counts.cancelled, counts.completed), (3, 2, 1));
     let discarded = store.job(job(id, 1)).await.unwrap().unwrap();
-    assert_eq!((discarded.row.state, discarded.row.attempt), (JobState::Cancelled, 1));
+    assert_eq!(
+        (discarded.row.state, discarded.row.attempt),
+        (JobState::Cancelled, 1)
+    );
     assert_eq!(discarded.failures.len(), 1);
     assert_eq!(discarded.row.error.as_deref(), Some("no"));
     let dead = JobFilter {

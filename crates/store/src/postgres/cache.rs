@@ -47,13 +47,19 @@ impl Transaction {
         let completed: Vec<(BatchId, Positions, PackedArray)> = self
             .writes
             .completed()
-            .filter(|(batch, ..)| heads.get(batch).is_some_and(|head| head.options.cached_ms.is_some()))
+            .filter(|(batch, ..)| {
+                heads
+                    .get(batch)
+                    .is_some_and(|head| head.options.cached_ms.is_some())
+            })
             .map(|(batch, positions, values)| (batch, positions.clone(), values.clone()))
             .collect();
         if completed.is_empty() {
             return Ok(());
         }
-        let payloads = self.payloads_of(completed.iter().map(|(batch, ..)| *batch)).await?;
+        let payloads = self
+            .payloads_of(completed.iter().map(|(batch, ..)| *batch))
+            .await?;
         let (mut all, mut untils) = (Kept::new(), HashMap::new());
         for (batch, positions, values) in &completed {
             let head = &heads[batch];

@@ -49,10 +49,9 @@ impl Change<'_> {
         match self {
             Change::Cancel | Change::Retry | Change::Discard => Vec::new(),
             Change::Prioritise(rank) => vec![Box::new(rank)],
-            Change::Pause(reason, until) => vec![
-                Box::new(reason.to_owned()),
-                Box::new(until.map(|until| until.0)),
-            ],
+            Change::Pause(reason, until) => {
+                vec![Box::new(reason.to_owned()), Box::new(until.map(|until| until.0))]
+            }
             Change::Resume(reason) => vec![Box::new(reason.map(str::to_owned))],
         }
     }
@@ -126,14 +125,24 @@ impl Transaction {
         Ok(changed)
     }
 
-    async fn change(&mut self, change: Change<'_>, selection: &Selection, ended: &mut Ended) -> Result<Changed> {
+    async fn change(
+        &mut self,
+        change: Change<'_>,
+        selection: &Selection,
+        ended: &mut Ended,
+    ) -> Result<Changed> {
         match selection {
             Selection::Jobs(jobs) => self.change_named(change, jobs, ended).await,
             Selection::Filter(filter) => self.change_matching(change, filter, ended).await,
         }
     }
 
-    async fn change_named(&mut self, change: Change<'_>, jobs: &[JobId], ended: &mut Ended) -> Result<Changed> {
+    async fn change_named(
+        &mut self,
+        change: Change<'_>,
+        jobs: &[JobId],
+        ended: &mut Ended,
+    ) -> Result<Changed> {
         let mut meant: BTreeMap<BatchId, Positions> = BTreeMap::new();
         for job in jobs {
             meant.entry(job.batch).or_default().insert(job.position);

@@ -210,7 +210,9 @@ impl Transaction {
             self.writes.insert_failure(self.now, held.batch, attempt)?;
         }
         let durations = failed.attempts.iter().map(|attempt| attempt.duration_us);
-        let expires_at = held.standing().deadline(&head.options, began_at(self.now, durations));
+        let expires_at = held
+            .standing()
+            .deadline(&head.options, began_at(self.now, durations));
         for (run_at, positions) in &failed.retried {
             self.writes.bring_back(
                 self.now,

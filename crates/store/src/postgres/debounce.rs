@@ -80,13 +80,19 @@ impl Transaction {
         let sizes = self.added_sizes(&batches, debounce).await?;
         let mut meant: BTreeMap<BatchId, Positions> = BTreeMap::new();
         for (place, owner) in owners.iter().filter(|(_, owner)| owner.open) {
-            let (count, added) = (collapsed.counts[*place as usize], &collapsed.added[*place as usize]);
+            let (count, added) = (
+                collapsed.counts[*place as usize],
+                &collapsed.added[*place as usize],
+            );
             let head = heads.get(&owner.job.batch);
             let unique = head.and_then(|head| head.options.unique);
             if is_alike(unique, &collapsed.batch.batch)
                 && has_room(debounce, sizes.get(&owner.job), count, added)
             {
-                meant.entry(owner.job.batch).or_default().insert(owner.job.position);
+                meant
+                    .entry(owner.job.batch)
+                    .or_default()
+                    .insert(owner.job.position);
             }
         }
         let (mut ids, mut positions, mut run_ats) = (Vec::new(), Vec::new(), Vec::new());

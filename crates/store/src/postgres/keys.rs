@@ -291,7 +291,8 @@ impl Transaction {
             batch: batch.batch.clone(),
             lane_id,
         };
-        self.writes.submit(self.now, id, &packed, Circumstances::default())
+        self.writes
+            .submit(self.now, id, &packed, Circumstances::default())
     }
 
     /// Lets go of the keys of what ends with this transaction, as far as their periods are over; what waited for one of

@@ -70,8 +70,14 @@ impl Transaction {
         for held in &all {
             let head = head_of(&heads, held)?;
             self.writes.let_go(held, &held.positions);
-            self.writes
-                .give_back(self.now, held, head, &held.positions, held.rescues, held.expires_at);
+            self.writes.give_back(
+                self.now,
+                held,
+                head,
+                &held.positions,
+                held.rescues,
+                held.expires_at,
+            );
         }
         self.freed();
         self.forget_workers(&[worker]).await
@@ -158,8 +164,14 @@ impl Transaction {
             rescued.jobs += jobs;
             // Somebody may have started them: they cannot expire any more.
             let expires_at = held.standing().deadline(&head.options, self.now);
-            self.writes
-                .give_back(self.now, held, head, &held.positions, held.rescues + 1, expires_at);
+            self.writes.give_back(
+                self.now,
+                held,
+                head,
+                &held.positions,
+                held.rescues + 1,
+                expires_at,
+            );
             return Ok(());
         }
         rescued.dead += jobs;
@@ -196,7 +208,11 @@ impl Transaction {
     ) -> Result<()> {
         if standing.has_begun() {
             let heads = self.heads(&[batch]).await?;
-            let error = too_late(heads.get(&batch).map_or(&BatchOptions::default(), |head| &head.options));
+            let error = too_late(
+                heads
+                    .get(&batch)
+                    .map_or(&BatchOptions::default(), |head| &head.options),
+            );
             // Behind all that the jobs had before.
             let row = self
                 .query_opt("SELECT nextval('gristmill.lease_id')", &[])

@@ -303,10 +303,8 @@ impl Transaction<'_> {
         states: &[JobState],
     ) -> Result<u64> {
         // A job that was rejected (dead on attempt 0) cannot run, however often it is tried.
-        let reports = self.rows_of_reports(
-            batch,
-            "state <> 'completed' AND (state <> 'dead' OR attempt > 0)",
-        )?;
+        let reports =
+            self.rows_of_reports(batch, "state <> 'completed' AND (state <> 'dead' OR attempt > 0)")?;
         if reports.is_empty() {
             return Ok(0);
         }

@@ -159,7 +159,9 @@ impl Transaction<'_> {
             self.insert_failure(held.batch, attempt)?;
         }
         let durations = failed.attempts.iter().map(|attempt| attempt.duration_us);
-        let expires_at = held.standing().deadline(&head.options, began_at(self.now, durations));
+        let expires_at = held
+            .standing()
+            .deadline(&head.options, began_at(self.now, durations));
         for (run_at, positions) in &failed.retried {
             let slice = NewSlice {
                 positions,

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use gristmill_model::{BatchId, Debounce, DebouncedPayloads, JobId, KeyedBatch, PackedArray, Positions, Timestamp};
+use gristmill_model::{
+    BatchId, Debounce, DebouncedPayloads, JobId, KeyedBatch, PackedArray, Positions, Timestamp,
+};
 use rusqlite::{Connection, params};
 
 use super::failure::Result;
@@ -56,7 +58,10 @@ impl Transaction<'_> {
     ) -> Result<()> {
         let mut by_batch: BTreeMap<BatchId, Positions> = BTreeMap::new();
         for owner in owners.values().filter(|owner| owner.open) {
-            by_batch.entry(owner.job.batch).or_default().insert(owner.job.position);
+            by_batch
+                .entry(owner.job.batch)
+                .or_default()
+                .insert(owner.job.position);
         }
         let (mut sizes, mut unstarted) = (Sizes::new(), HashMap::new());
         for (of, positions) in by_batch {
@@ -68,7 +73,10 @@ impl Transaction<'_> {
             let full: Positions = owners
                 .iter()
                 .filter(|(place, owner)| {
-                    let (count, added) = (collapsed.counts[**place as usize], &collapsed.added[**place as usize]);
+                    let (count, added) = (
+                        collapsed.counts[**place as usize],
+                        &collapsed.added[**place as usize],
+                    );
                     owner.job.batch == of && !has_room(debounce, sizes.get(&owner.job), count, added)
                 })
                 .map(|(_, owner)| owner.job.position)

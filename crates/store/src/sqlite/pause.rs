@@ -210,6 +210,9 @@ impl Transaction<'_> {
 
 /// A column of pauses.
 pub(super) fn read_pauses(row: &rusqlite::Row<'_>, column: usize) -> Result<Option<Pauses>> {
-    let text = row.get_ref(column)?.as_str_or_null().map_err(rusqlite::Error::from)?;
+    let text = row
+        .get_ref(column)?
+        .as_str_or_null()
+        .map_err(rusqlite::Error::from)?;
     Ok(text.map(serde_json::from_str).transpose()?)
 }

@@ -137,7 +137,9 @@ async fn jobs_are_prioritised_and_discarded() {
     let mut new = batch(4);
     new.options.retry = RetryPolicy::NEVER;
     let id = submit(&case.store, new).await;
-    let ids: Vec<String> = ["1", "2", "9"].map(|position| format!("{id}:{position}")).to_vec();
+    let ids: Vec<String> = ["1", "2", "9"]
+        .map(|position| format!("{id}:{position}"))
+        .to_vec();
     let changed = row(
         &client,
         "SELECT gristmill.prioritise($1::text[], 5), gristmill.prioritise($2::text, -32768)",
@@ -159,7 +161,10 @@ async fn jobs_are_prioritised_and_discarded() {
         &[&ids, &format!("{id}:0")],
     )
     .await;
-    assert_eq!((discarded.get::<_, i64>(0), discarded.get::<_, bool>(1)), (2, false));
+    assert_eq!(
+        (discarded.get::<_, i64>(0), discarded.get::<_, bool>(1)),
+        (2, false)
+    );
     let error = refusal(&client, "SELECT gristmill.prioritise('1:1', 40000)").await;
     assert_eq!(error.code().code(), "22023", "{error}");
 }

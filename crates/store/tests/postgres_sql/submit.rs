@@ -346,7 +346,10 @@ async fn jobs_have_tags() {
     );
     assert_eq!(tags(&each[1]).await, [].into());
     let values = case.store.tag_values("customer", None, 9).await.unwrap();
-    let values: Vec<(&str, u64)> = values.iter().map(|value| (value.value.as_str(), value.jobs)).collect();
+    let values: Vec<(&str, u64)> = values
+        .iter()
+        .map(|value| (value.value.as_str(), value.jobs))
+        .collect();
     assert_eq!(values, [("7", 2), ("8", 1)]);
     for wrong in ["7", "[]", "[{\"a\": 1}]", "{\"a=b\": \"1\"}", "{\"\": \"1\"}"] {
         let sql = format!("SELECT gristmill.submit('work', '1', options => '{{\"tags\": {wrong}}}')");
@@ -421,10 +424,7 @@ async fn jobs_have_keys() {
     };
     let first = texts(&client, &keyed("{1,2,3,4}", r#"["a", "b", null, "a"]"#, ""), &[]).await;
     let batch = id_of(&first[0]).batch;
-    assert_eq!(
-        first,
-        [2, 0, 1, 2].map(|position| format!("{batch}:{position}"))
-    );
+    assert_eq!(first, [2, 0, 1, 2].map(|position| format!("{batch}:{position}")));
     let details = case.store.job(id_of(&first[0])).await.unwrap().unwrap();
     assert_eq!((details.key.as_deref(), details.payload.get()), (Some("a"), "4"));
     assert_eq!(details.options.unique, Some(Unique::default()));
@@ -444,7 +444,14 @@ async fn jobs_have_keys() {
         &[],
     )
     .await;
-    let state = case.store.job(submitted.jobs[1]).await.unwrap().unwrap().row.state;
+    let state = case
+        .store
+        .job(submitted.jobs[1])
+        .await
+        .unwrap()
+        .unwrap()
+        .row
+        .state;
     assert_eq!(state, JobState::Cancelled);
     assert_ne!(replaced[0], submitted.jobs[1].to_string());
     let reject = keyed("{8}", r#"["d"]"#, r#""on_duplicate": "reject""#);

@@ -67,13 +67,9 @@ pub(super) async fn pieces(
         let worker: Option<Arc<str>> = row.try_get::<_, Option<&str>>(5)?.map(Arc::from);
         let rank = row.try_get::<_, Option<i32>>(7)?.map(i64::from);
         let piece = match read_state(row, 3)? {
-            JobState::Waiting => {
-                Piece::claimable(positions, attempt, rank.unwrap_or(0), moment, now)
-            }
+            JobState::Waiting => Piece::claimable(positions, attempt, rank.unwrap_or(0), moment, now),
             JobState::Blocked => Piece::blocked(positions, attempt, rank, read_pauses(row, 8)?),
-            JobState::Running => {
-                Piece::running(positions, attempt, rank, worker, read_pauses(row, 8)?)
-            }
+            JobState::Running => Piece::running(positions, attempt, rank, worker, read_pauses(row, 8)?),
             state => Piece {
                 positions,
                 state,

@@ -89,8 +89,8 @@ pub(super) fn pieces(connection: &Connection, now: Timestamp, batch: BatchId) ->
             read_pauses(row, 4)?,
         ));
     }
-    let mut statement =
-        connection.prepare_cached("SELECT positions, attempt, rank, pauses FROM blocked WHERE batch_id = ?1")?;
+    let mut statement = connection
+        .prepare_cached("SELECT positions, attempt, rank, pauses FROM blocked WHERE batch_id = ?1")?;
     let mut rows = statement.query([batch.0])?;
     while let Some(row) = rows.next()? {
         all.push(Piece::blocked(
