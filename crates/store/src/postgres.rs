@@ -190,7 +190,7 @@ impl Store for PostgresStore {
     async fn submit_one(&self, job: NewBatch) -> Result<JobId, StoreError> {
         check_single(&job)?;
         let bytes = job.payloads.as_str().len();
-        match self.hand_over(Submit::Single(job), bytes).await? {
+        match self.hand_over(Submit::Single(Box::new(job)), bytes).await? {
             Submitted::Single(job) => Ok(job),
             Submitted::Batches(_) => Err(StoreError::Database("a single submit got no job".to_owned())),
         }

@@ -33,7 +33,7 @@ use crate::{RunAdvance, StoreError};
 #[derive(Debug)]
 pub(super) enum Submit {
     /// A single job, to be packed with others.
-    Single(NewBatch),
+    Single(Box<NewBatch>),
     /// Batches, all or none.
     Batches(Vec<NewBatch>, Option<RunAdvance>),
 }
@@ -111,7 +111,7 @@ fn units(group: Group<Submit, SubmitReply>) -> (Vec<Unit>, Vec<Waiting>) {
     let pack = |batch| Packed { batch, lane_id: 0 };
     for (submit, responder) in group {
         match submit {
-            Submit::Single(single) => merge(&mut merges, single, responder),
+            Submit::Single(single) => merge(&mut merges, *single, responder),
             Submit::Batches(batches, advance) => {
                 units.push(Unit {
                     batches: batches.into_iter().map(pack).collect(),

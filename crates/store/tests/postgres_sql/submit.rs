@@ -387,6 +387,7 @@ async fn jobs_wait_for_others() {
     let lease = claim(&case.store, worker, 3).await.unwrap();
     let done = completed_at(&lease.slices[0], &positions("0,2"));
     exchange(&case.store, worker, vec![done], None).await;
+    case.catch_up();
     assert_eq!(state(&part[0]).await, JobState::Waiting);
     assert_eq!(state(&both[0]).await, JobState::Blocked);
     let failed = failed_at(&lease.slices[0], &positions("1"), &error().permanent());
@@ -397,6 +398,7 @@ async fn jobs_wait_for_others() {
     exchange(&case.store, worker, vec![completed(&lease.slices[0])], None).await;
     assert_eq!(state(&both[0]).await, JobState::Dead);
     let over = texts(&client, &after(&format!("[\"{first}:0\"]"), "cancel"), &[]).await;
+    case.catch_up();
     assert_eq!(state(&over[0]).await, JobState::Waiting);
     for (wrong, policy) in [
         ("[\"999\"]".to_owned(), "cancel"),
