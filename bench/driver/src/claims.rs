@@ -82,6 +82,7 @@ async fn claim(store: &Arc<dyn Store>, worker: WorkerId) -> Result<(Lease, f64)>
         jobs_max: CLAIM_JOBS,
         queues: vec!["default".into()],
         kinds: vec!["noop".into()],
+        priority_min: None,
     };
     let began = Instant::now();
     let answer = store.exchange(worker, Vec::new(), Some(want)).await?;

@@ -64,6 +64,8 @@ mod tests {
             attempt: 1,
             rescues: 0,
             timeout_ms: None,
+            priority: 0,
+            retry: gristmill_model::RetryPolicy::default(),
             submitted_at: Timestamp(0),
         };
         let mut held = Held::default();
@@ -75,7 +77,7 @@ mod tests {
         let receipt = Receipt {
             accepted: "0-3,7".parse().unwrap(),
             refused: "4".parse().unwrap(),
-            dead: Positions::new(),
+            ..Receipt::default()
         };
         held.reported(&report, &receipt);
         assert!(!held.is_empty());

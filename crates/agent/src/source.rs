@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use gristmill_batching::BatchStats;
 use gristmill_model::limits::{LEASE_LOST_AFTER_MS_MAX, LEASE_LOST_AFTER_MS_MIN, heartbeat_every_ms};
-use gristmill_model::{Clock, Lease, Receipt, Report, Rng, Timestamp};
+use gristmill_model::{Clock, JobProgress, Lease, Receipt, Report, Rng, Timestamp};
 use gristmill_server::endpoints::heartbeat::{HeartbeatAnswer, HeartbeatRequest};
 use gristmill_server::endpoints::register::{RegisterRequest, Registered};
 use gristmill_server::protocol::{EXCHANGE_TYPE, ExchangeRequest, ExchangeResponse};
@@ -408,6 +408,7 @@ fn merged(receipts: Vec<Receipt>, origins: &[usize], count: usize) -> Vec<Receip
         whole.accepted = whole.accepted.union(&receipt.accepted);
         whole.refused = whole.refused.union(&receipt.refused);
         whole.dead = whole.dead.union(&receipt.dead);
+        whole.failed = whole.failed.union(&receipt.failed);
     }
     merged
 }
@@ -461,6 +462,14 @@ impl Source for HttpSource {
     }
 
     async fn exchange(&self, reports: Vec<Report>, want: Option<Want>) -> Result<Exchanged, SourceError> {
+        if reports.iter().any(|report| !report.writes.is_empty()) {
+            return Err(SourceError {
+                message: "a job writes in the transaction of its report, which only a worker on the store itself can: \
+                          run its kind there"
+                    .to_owned(),
+                kind: SourceErrorKind::Fatal,
+            });
+        }
         let begin_anew = {
             let state = self.shared.lock();
             state.renew && state.held.is_empty() && reports.is_empty()
@@ -477,7 +486,11 @@ impl Source for HttpSource {
         }
     }
 
-    async fn heartbeat(&self, stats: BatchStats) -> Result<Heartbeat, SourceError> {
+    async fn heartbeat(
+        &self,
+        stats: BatchStats,
+        progress: Vec<JobProgress>,
+    ) -> Result<Heartbeat, SourceError> {
         let shared = &self.shared;
         let Registration { worker, .. } = shared.registration()?;
         let number = {
@@ -492,7 +505,11 @@ impl Source for HttpSource {
             timeout: HEARTBEAT_TIMEOUT,
             insist: false,
         };
-        let body = HeartbeatRequest { number, hops: stats };
+        let body = HeartbeatRequest {
+            number,
+            hops: stats,
+            progress,
+        };
         match shared.send_json::<HeartbeatAnswer>(&request, &body).await {
             Ok(answer) => {
                 let mut state = shared.lock();
@@ -515,7 +532,7 @@ impl Source for HttpSource {
 
     async fn leave(&self, stats: BatchStats) -> Result<(), SourceError> {
         self.shared.stop_waiting();
-        if let Err(error) = self.heartbeat(stats).await {
+        if let Err(error) = self.heartbeat(stats, Vec::new()).await {
             tracing::debug!(%error, "the last statistics did not arrive");
         }
         let Some(registration) = self.shared.lock().registration.take() else {

@@ -66,6 +66,11 @@ fn halve(report: &mut Report) -> Option<Report> {
         .failed
         .extract_if(.., |failed| failed.position >= first_upper)
         .collect();
+    upper.repeats = report.repeats;
+    upper.earlier = report
+        .earlier
+        .extract_if(.., |earlier| earlier.position >= first_upper)
+        .collect();
     upper.logs = report
         .logs
         .extract_if(.., |log| log.position >= first_upper)

@@ -257,7 +257,7 @@ async fn a_cancel_revokes_once_and_refuses_the_report(fixture: Fixture) {
         position: 2,
     };
     fixture.store().cancel(Selection::Jobs(vec![job])).await.unwrap();
-    let heartbeat = source.heartbeat(BatchStats::default()).await.unwrap();
+    let heartbeat = source.heartbeat(BatchStats::default(), Vec::new()).await.unwrap();
     assert!(heartbeat.known);
     assert_eq!(
         (
@@ -268,7 +268,7 @@ async fn a_cancel_revokes_once_and_refuses_the_report(fixture: Fixture) {
     );
     assert!(
         source
-            .heartbeat(BatchStats::default())
+            .heartbeat(BatchStats::default(), Vec::new())
             .await
             .unwrap()
             .revoked
@@ -303,7 +303,13 @@ async fn a_lost_worker_registers_again_and_its_late_report_is_refused(fixture: F
         .rescue(rows[0].heartbeat_at.plus_ms(1), vec![])
         .await
         .unwrap();
-    assert!(!source.heartbeat(BatchStats::default()).await.unwrap().known);
+    assert!(
+        !source
+            .heartbeat(BatchStats::default(), Vec::new())
+            .await
+            .unwrap()
+            .known
+    );
     let error = source.exchange(vec![], want(2)).await.unwrap_err();
     assert_eq!(error.kind, SourceErrorKind::Unregistered);
     source.register().await.unwrap();

@@ -52,6 +52,7 @@ pub async fn agent(arguments: AgentArguments) -> anyhow::Result<Exit> {
     let handlers = handlers.with_extractions(extracting)?;
     let settings = WorkerSettings {
         until_empty: arguments.drain,
+        backpressure: arguments.pressure.backpressure(),
         ..handlers.settings()
     };
     let settings = agent_settings(settings, one_at_a_time);

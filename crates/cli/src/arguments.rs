@@ -9,6 +9,7 @@ use gristmill_model::limits::{
     ATTEMPTS_MAX, BATCH_JOBS_MAX, LEASE_LOST_AFTER_MS_MAX, LEASE_LOST_AFTER_MS_MIN,
 };
 use gristmill_model::{After, Backoff, JobId, JobState, OnFailure, RetryPolicy, Tag, parse_priority};
+use gristmill_store::EventCursor;
 
 use crate::container::CONTAINER_HELP;
 use crate::control_arguments::{LimitArguments, PauseArguments, PausesArguments, ResumeArguments};
@@ -21,6 +22,7 @@ use crate::memory_arguments::{
     AskArguments, IngestArguments, McpArguments, MemoryArguments, RecallArguments,
 };
 use crate::model_arguments::ExtractorArguments;
+use crate::pressure_arguments::PressureArguments;
 use crate::schedule_arguments::ScheduleArguments;
 use crate::span::parse_span;
 use crate::store_location::StoreLocation;
@@ -71,6 +73,8 @@ pub enum Command {
     Tags(TagsArguments),
     /// Show everything about one job: payload, value, attempts, errors, log
     Show(ShowArguments),
+    /// Print what happens to jobs, as it happens
+    Events(EventsArguments),
     /// Make dead, cancelled or expired jobs claimable again
     Retry(ChangeArguments),
     /// Cancel jobs that are not over
@@ -415,6 +419,9 @@ pub struct WorkerArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub extractor: ExtractorArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub pressure: PressureArguments,
     /// End when nothing is left to run
     #[arg(long)]
     pub drain: bool,
@@ -463,6 +470,17 @@ pub struct FilterArguments {
     #[arg(long, value_name = "TEXT")]
     pub key_prefix: Option<String>,
 }
+
+const EVENTS_HELP: &str = "\
+Prints one JSON object a line: submitted, completed, retried, dead, cancelled, expired, progress,
+in the order in which they were committed, by whatever process. Events are kept while somebody
+listens (--follow, an engine, a server's /events), and for an hour after that; `missed` says that
+others before it are not there.
+
+Examples:
+  gristmill events --follow
+  gristmill events --follow --after 0-1734 | jq 'select(.type == \"dead\")'
+  gristmill events";
 
 const JOBS_HELP: &str = "\
 Examples:
@@ -518,6 +536,21 @@ pub struct JobsArguments {
     /// Print one JSON object a job and line
     #[arg(long)]
     pub json: bool,
+}
+
+/// `gristmill events`.
+#[derive(Debug, Args)]
+#[command(after_help = EVENTS_HELP)]
+pub struct EventsArguments {
+    /// Go on with what happens from now on, or after --after, until Ctrl-C
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Only events after this one, by its cursor, to go on where a listener was
+    #[arg(long, value_name = "CURSOR")]
+    pub after: Option<EventCursor>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
 }
 
 /// `gristmill show`.

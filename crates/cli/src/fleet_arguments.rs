@@ -12,6 +12,7 @@ use gristmill_server::Role;
 use crate::arguments::{ConcurrencyArguments, LeaseArguments, StoreArguments};
 use crate::exit::EXIT_STATUS_HELP;
 use crate::model_arguments::ExtractorArguments;
+use crate::pressure_arguments::PressureArguments;
 use crate::span::parse_span;
 
 /// What a server does beside answering.
@@ -132,6 +133,9 @@ pub struct AgentArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub extractor: ExtractorArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub pressure: PressureArguments,
     /// End when nothing is left to run
     #[arg(long)]
     pub drain: bool,

@@ -5,6 +5,7 @@ use gristmill_store::{JobFilter, JobRow, Page, Store};
 use crate::arguments::JobsArguments;
 use crate::exit::Exit;
 use crate::output::print_line;
+use crate::show::percent;
 use crate::table::{Align, Table, cut};
 
 /// Batches that are looked at together for the ids of their jobs.
@@ -43,6 +44,15 @@ pub async fn jobs(arguments: JobsArguments) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// Where a job stands, and how far it is, while it says so.
+fn state(row: &JobRow) -> String {
+    let fraction = row.progress.as_ref().and_then(|shown| shown.progress.fraction);
+    match fraction {
+        Some(fraction) => format!("{}, {}", row.state, percent(fraction)),
+        None => row.state.to_string(),
+    }
+}
+
 /// Prints the ids of all jobs that match, a line a batch.
 async fn print_ids(store: &dyn Store, filter: &JobFilter) -> anyhow::Result<Exit> {
     let mut after = None;
@@ -74,7 +84,7 @@ fn table(rows: &[JobRow]) -> Table {
             row.job.to_string(),
             row.kind.to_string(),
             row.queue.to_string(),
-            row.state.to_string(),
+            state(row),
             row.attempt.to_string(),
             when.to_string(),
             row.error

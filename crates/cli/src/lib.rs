@@ -9,6 +9,7 @@ mod completions;
 mod container;
 mod control;
 pub mod control_arguments;
+mod events;
 mod exit;
 mod failure_groups;
 mod filter;
@@ -23,6 +24,7 @@ pub mod memory_arguments;
 pub mod model_arguments;
 mod open_store;
 mod output;
+pub mod pressure_arguments;
 mod progress;
 mod prune;
 mod results;
@@ -110,6 +112,7 @@ async fn command(command: Command) -> anyhow::Result<Exit> {
         Command::Jobs(arguments) => jobs::jobs(arguments).await,
         Command::Tags(arguments) => tags::tags(arguments).await,
         Command::Show(arguments) => show::show(arguments).await,
+        Command::Events(arguments) => events::events(arguments).await,
         Command::Retry(arguments) => change::retry(arguments).await,
         Command::Cancel(arguments) => change::cancel(arguments).await,
         Command::Discard(arguments) => change::discard(arguments).await,

@@ -1,5 +1,6 @@
 //! `gristmill show`: everything about one job.
 
+use gristmill_model::ShownProgress;
 use gristmill_store::{JobDetails, StoredFailure};
 
 use crate::arguments::ShowArguments;
@@ -45,6 +46,8 @@ fn describe(details: &JobDetails) -> String {
     };
     add("group", row.group.as_ref().map(ToString::to_string));
     add("runs at", row.run_at.map(|at| at.to_string()));
+    add("claimed", row.claimed_at.map(|at| at.to_string()));
+    add("progress", row.progress.as_ref().map(describe_progress));
     add("ended", row.finished_at.map(|at| at.to_string()));
     add(
         "took",
@@ -95,6 +98,41 @@ fn describe(details: &JobDetails) -> String {
     lines.join("\n")
 }
 
+/// How far a job is, in words: `42 % (420 of 1000), 12 a second, 48 s left: reading page 7`.
+fn describe_progress(shown: &ShownProgress) -> String {
+    let progress = &shown.progress;
+    let mut parts = Vec::new();
+    let amount = match (progress.done, progress.total) {
+        (Some(done), Some(total)) => Some(format!("{done} of {total}")),
+        (Some(done), None) => Some(format!("{done} done")),
+        _ => None,
+    };
+    match (progress.fraction, amount) {
+        (Some(fraction), Some(amount)) => parts.push(format!("{} ({amount})", percent(fraction))),
+        (Some(fraction), None) => parts.push(percent(fraction)),
+        (None, amount) => parts.extend(amount),
+    }
+    if let (Some(rate_per_s), Some(_)) = (shown.rate_per_s, progress.done) {
+        parts.push(format!("{rate_per_s:.1} a second"));
+    }
+    if let Some(left_ms) = shown.left_ms {
+        parts.push(format!("{} left", show_microseconds(left_ms as f64 * 1_000.0)));
+    }
+    if shown.estimated {
+        parts.push("as others of its kind".to_owned());
+    }
+    match (&progress.message, parts.is_empty()) {
+        (Some(message), true) => message.clone(),
+        (Some(message), false) => format!("{}: {message}", parts.join(", ")),
+        (None, _) => parts.join(", "),
+    }
+}
+
+/// A fraction as people read it.
+pub fn percent(fraction: f64) -> String {
+    format!("{:.0} %", fraction * 100.0)
+}
+
 fn add_failure(lines: &mut Vec<String>, failure: &StoredFailure) {
     let what = if failure.attempt == 0 {
         "rejected".to_owned()
@@ -131,4 +169,49 @@ fn add_indented(lines: &mut Vec<String>, text: &str) {
             .lines()
             .map(|line| format!("  {line}").trim_end().to_owned()),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use gristmill_model::{Progress, Timestamp};
+
+    use super::*;
+
+    fn shown(progress: Progress, rate_per_s: Option<f64>, left_ms: Option<u64>) -> ShownProgress {
+        ShownProgress {
+            progress,
+            rate_per_s,
+            left_ms,
+            at: Timestamp(0),
+            estimated: false,
+        }
+    }
+
+    #[test]
+    fn progress_is_told_in_words() {
+        let counted = Progress {
+            fraction: Some(0.42),
+            ..Progress::of(420, 1_000).message("page 7")
+        };
+        for (shown, expected) in [
+            (
+                shown(counted, Some(12.0), Some(48_000)),
+                "42 % (420 of 1000), 12.0 a second, 48.0 s left: page 7",
+            ),
+            (shown(Progress::fraction(0.5), Some(0.1), None), "50 %"),
+            (
+                shown(Progress::default().message("waiting"), None, None),
+                "waiting",
+            ),
+            (
+                ShownProgress {
+                    estimated: true,
+                    ..shown(Progress::fraction(0.25), None, Some(3_000))
+                },
+                "25 %, 3.00 s left, as others of its kind",
+            ),
+        ] {
+            assert_eq!(describe_progress(&shown), expected);
+        }
+    }
 }

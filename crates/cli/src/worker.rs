@@ -21,6 +21,7 @@ pub async fn worker(arguments: WorkerArguments) -> anyhow::Result<Exit> {
     let handlers = handlers.with_extractions(extracting)?;
     let settings = WorkerSettings {
         until_empty: arguments.drain,
+        backpressure: arguments.pressure.backpressure(),
         ..handlers.settings()
     };
     let store = match arguments.store.open_when_reachable(&mut interrupt).await? {

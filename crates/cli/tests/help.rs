@@ -23,6 +23,7 @@ const COMMANDS: &[&str] = &[
     "jobs",
     "tags",
     "show",
+    "events",
     "retry",
     "cancel",
     "discard",

@@ -11,11 +11,13 @@ use gristmill_model::{
     PackedBuilder, PackedError, SystemClock, Timestamp, Unique,
 };
 use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
-use gristmill_store::{Changed, JobDetails, Rescued, Selection, Store, StoreError, SubmittedJobs};
+use gristmill_store::{
+    Changed, EventCursor, JobDetails, Rescued, Selection, Store, StoreError, SubmittedJobs,
+};
 use gristmill_worker::HopRecorder;
 use tokio::task::JoinHandle;
 
-use crate::events::{Event, EventHub, Events};
+use crate::events::{EventHub, Events};
 use crate::housekeeping;
 use crate::kind::Kind;
 use crate::schedules;
@@ -202,10 +204,7 @@ impl Engine {
     /// Submits one untyped job: a batch of one.
     pub async fn submit_one(&self, job: NewBatch) -> Result<JobId, EngineError> {
         let id = self.shared.store.submit_one(job).await?;
-        self.shared.events.send(|| Event::Submitted {
-            batch: id.batch,
-            jobs: 1,
-        });
+        self.shared.events.wake();
         Ok(id)
     }
 
@@ -270,10 +269,10 @@ impl Engine {
             .map(|batch| (batch.payloads.count(), end_reason(&batch.payloads)))
             .collect();
         let ids = self.shared.store.submit(batches, None).await?;
-        for (&batch, &(jobs, end_reason)) in ids.iter().zip(&ends) {
+        for (jobs, end_reason) in ends {
             self.shared.hops.record("submit", u64::from(jobs), end_reason);
-            self.shared.events.send(|| Event::Submitted { batch, jobs });
         }
+        self.shared.events.wake();
         Ok(ids)
     }
 
@@ -303,12 +302,12 @@ impl Engine {
             .collect();
         let submitted = self.shared.store.submit_keyed(batches).await?;
         for (submitted, end_reason) in submitted.iter().zip(ends) {
-            if let Some(batch) = submitted.batch {
-                let jobs = submitted.count;
-                self.shared.hops.record("submit", u64::from(jobs), end_reason);
-                self.shared.events.send(|| Event::Submitted { batch, jobs });
+            if submitted.batch.is_some() {
+                let jobs = u64::from(submitted.count);
+                self.shared.hops.record("submit", jobs, end_reason);
             }
         }
+        self.shared.events.wake();
         Ok(submitted)
     }
 
@@ -328,7 +327,9 @@ impl Engine {
 
     /// Cancels jobs that are not over.
     pub async fn cancel(&self, selection: Selection) -> Result<Changed, EngineError> {
-        Ok(self.shared.store.cancel(selection).await?)
+        let changed = self.shared.store.cancel(selection).await?;
+        self.shared.events.wake();
+        Ok(changed)
     }
 
     /// Runs dead, cancelled or expired jobs again.
@@ -394,9 +395,16 @@ impl Engine {
         }
     }
 
-    /// What happens from now on, through this engine.
-    pub fn events(&self) -> Events {
-        self.shared.events.listen()
+    /// What happens after a place, or from now on: of all processes that use the store, in the order in which it was
+    /// committed. Events are kept for an hour after the last listener was heard of; who comes later with a place is told
+    /// that it has [missed](gristmill_store::Event::Missed) some.
+    pub async fn events(&self, after: Option<EventCursor>) -> Result<Events, EngineError> {
+        self.shared.events.listen(self.shared.store.clone(), after).await
+    }
+
+    /// Has those who listen for events look at once: the store was changed beside this engine.
+    pub fn wake_listeners(&self) {
+        self.shared.events.wake();
     }
 
     /// Makes the jobs of dead or silent workers claimable again now; the housekeeping does so by itself.

@@ -1,77 +1,100 @@
-//! What happens to jobs, as it happens.
+//! What happens to jobs, in order, from any place on.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use gristmill_model::limits::EVENTS_BUFFERED_MAX;
-use gristmill_model::{BatchId, Positions, Receipt, Report};
+use gristmill_model::limits::EVENTS_PAGE_MAX;
+use gristmill_model::{Receipt, Report};
+use gristmill_store::{EventCursor, RecordedEvent, Store};
 use gristmill_worker::Observer;
-use tokio::sync::broadcast;
+use tokio::sync::watch;
 
-/// Something that happened, through this engine, and is on disk.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// A batch was submitted.
-    Submitted {
-        /// Its id.
-        batch: BatchId,
-        /// How many jobs it has.
-        jobs: u32,
-    },
-    /// Outcomes of one batch were committed.
-    Committed {
-        /// The batch.
-        batch: BatchId,
-        /// Jobs that completed.
-        completed: Positions,
-        /// Attempts that failed and will be followed by another.
-        retried: Positions,
-        /// Jobs that are dead.
-        dead: Positions,
-    },
-    /// The listener was too slow; so many events were left out.
-    Missed {
-        /// How many.
-        events: u64,
-    },
+use crate::engine::EngineError;
+
+/// How often a listener looks for what other processes did. What this one does wakes it at once.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// How often it says that it still listens.
+const LISTEN_EVERY: Duration = Duration::from_secs(60);
+
+/// A stream of events, of all processes that use the store. It does not end by itself.
+#[derive(Debug)]
+pub struct Events {
+    store: Arc<dyn Store>,
+    came: watch::Receiver<u64>,
+    next: EventCursor,
+    ready: VecDeque<RecordedEvent>,
+    listened_at: Instant,
 }
 
-/// A stream of events from the moment on at which it was asked for.
-#[derive(Debug)]
-pub struct Events(broadcast::Receiver<Event>);
-
 impl Events {
-    /// The next event; `None` once the engine is closed.
-    pub async fn next(&mut self) -> Option<Event> {
-        match self.0.recv().await {
-            Ok(event) => Some(event),
-            Err(broadcast::error::RecvError::Lagged(events)) => Some(Event::Missed { events }),
-            Err(broadcast::error::RecvError::Closed) => None,
+    /// The next event. May be dropped and called again without a loss. Fails where the store does; calling it again goes
+    /// on.
+    pub async fn next(&mut self) -> Result<RecordedEvent, EngineError> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(event);
+            }
+            if self.listened_at.elapsed() >= LISTEN_EVERY {
+                self.store.listen().await?;
+                self.listened_at = Instant::now();
+            }
+            self.came.mark_unchanged();
+            let page = self.store.events(Some(self.next), EVENTS_PAGE_MAX).await?;
+            self.next = page.next;
+            self.ready.extend(page.events);
+            if self.ready.is_empty() {
+                // Without a sender nothing changes any more, but what others do.
+                let news = async {
+                    if self.came.changed().await.is_err() {
+                        std::future::pending::<()>().await;
+                    }
+                };
+                tokio::select! {
+                    () = news => {}
+                    () = tokio::time::sleep(LOOK_EVERY) => {}
+                }
+            }
         }
     }
 }
 
-/// Where events come together. Nothing is built while nobody listens.
+/// Wakes those who listen for events. Costs nothing while nobody does.
 #[derive(Debug, Clone)]
-pub(crate) struct EventHub(broadcast::Sender<Event>);
+pub(crate) struct EventHub(watch::Sender<u64>);
 
 impl EventHub {
     pub(crate) fn new() -> Self {
-        EventHub(broadcast::Sender::new(EVENTS_BUFFERED_MAX))
+        EventHub(watch::Sender::new(0))
     }
 
-    pub(crate) fn listen(&self) -> Events {
-        Events(self.0.subscribe())
+    /// Listens from `after` on; from now on, where that is `None`.
+    pub(crate) async fn listen(
+        &self,
+        store: Arc<dyn Store>,
+        after: Option<EventCursor>,
+    ) -> Result<Events, EngineError> {
+        let came = self.0.subscribe();
+        let now = store.listen().await?;
+        Ok(Events {
+            store,
+            came,
+            next: after.unwrap_or(now),
+            ready: VecDeque::new(),
+            listened_at: Instant::now(),
+        })
     }
 
-    pub(crate) fn send(&self, event: impl FnOnce() -> Event) {
+    /// Something has happened.
+    pub(crate) fn wake(&self) {
         if self.0.receiver_count() > 0 {
-            // An error says that the last listener has just left.
-            let _ = self.0.send(event());
+            self.0.send_modify(|count| *count += 1);
         }
     }
 }
 
-/// Turns what a worker commits into events, and passes it on.
+/// Wakes listeners when a worker has committed something, and passes it on.
 pub(crate) struct EventObserver {
     pub(crate) hub: EventHub,
     pub(crate) next: Option<Arc<dyn Observer>>,
@@ -85,19 +108,7 @@ impl Observer for EventObserver {
     }
 
     fn committed(&self, report: &Report, receipt: &Receipt) {
-        self.hub.send(|| {
-            let accepted = |positions: &Positions| positions.difference(&receipt.refused);
-            let failed: Positions = report.failed.iter().map(|failed| failed.position).collect();
-            Event::Committed {
-                batch: report.batch,
-                completed: report
-                    .completed
-                    .as_ref()
-                    .map_or_else(Positions::new, |completed| accepted(&completed.positions)),
-                retried: accepted(&failed).difference(&receipt.dead),
-                dead: receipt.dead.clone(),
-            }
-        });
+        self.hub.wake();
         if let Some(next) = &self.next {
             next.committed(report, receipt);
         }

@@ -39,13 +39,17 @@ pub mod testing;
 pub mod work;
 
 pub use engine::{Engine, EngineError, EngineSettings, Retention};
-pub use events::{Event, Events};
+pub use events::Events;
 pub use gristmill_model::{
-    After, JobError, JobId, KeyScope, KeyedBatch, OnDuplicate, OnFailure, Prerequisite, RecurrenceRule,
-    RetryPolicy, Unique,
+    After, JobError, JobId, KeyScope, KeyedBatch, OnDuplicate, OnFailure, Prerequisite, Progress,
+    RecurrenceRule, RetryPolicy, Unique,
 };
-pub use gristmill_store::SubmittedJobs;
-pub use gristmill_worker::{Handler, Job, Observer, SourceError, Stopper, WorkerSettings, WorkerSummary};
+pub use gristmill_store::{Event, EventCursor, EventJobs, RecordedEvent, SubmittedJobs};
+pub use gristmill_worker::pressure;
+pub use gristmill_worker::{
+    Admission, Backpressure, Handler, IoRate, Job, JobContext, Observer, PressureSource, SourceError,
+    Stopper, Threshold, WorkerSettings, WorkerSummary,
+};
 pub use kind::Kind;
 pub use schedules::ScheduleOptions;
 pub use work::{RunningWorker, WorkerBuilder};

@@ -10,7 +10,7 @@ use gristmill_store::{CatchUp, Fired, NewSchedule, Overlap, Store, StoreError};
 use gristmill_worker::HopRecorder;
 
 use crate::engine::{Engine, EngineError, push};
-use crate::events::{Event, EventHub};
+use crate::events::EventHub;
 use crate::kind::Kind;
 
 /// How long the schedules are left alone at most: another process may have put one that is due soon.
@@ -93,9 +93,7 @@ async fn fire(store: &dyn Store, events: &EventHub, hops: &HopRecorder) -> Resul
             fired.jobs,
             if full { EndReason::Full } else { EndReason::Drained },
         );
-        for &(batch, jobs) in &fired.batches {
-            events.send(|| Event::Submitted { batch, jobs });
-        }
+        events.wake();
     }
     Ok(fired)
 }

@@ -108,6 +108,18 @@ impl WorkerBuilder {
         self
     }
 
+    /// Lets jobs of this priority and above take the slots of lower ones that can be paused.
+    pub fn preempt_from(&mut self, priority: i16) -> &mut Self {
+        self.settings.preempt_from = Some(priority);
+        self
+    }
+
+    /// Says that jobs of a kind can be paused: they are asked to by their context, and go back uncharged.
+    pub fn pausable(&mut self, kind: impl Into<Arc<str>>) -> &mut Self {
+        self.settings.pausable.insert(kind.into());
+        self
+    }
+
     /// Tells `observer` what the worker claims and commits.
     pub fn observer(&mut self, observer: Arc<dyn Observer>) -> &mut Self {
         self.observer = Some(observer);

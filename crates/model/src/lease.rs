@@ -8,6 +8,7 @@ use crate::clock::Timestamp;
 use crate::id::{BatchId, LeaseId};
 use crate::packed::PackedArray;
 use crate::positions::Positions;
+use crate::retry::RetryPolicy;
 
 /// Jobs of one batch that a worker holds, all on the same attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +30,12 @@ pub struct LeasedSlice {
     /// How long one attempt may take. Milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+    /// Higher was claimed first.
+    #[serde(default)]
+    pub priority: i16,
+    /// When a failed job is tried again: at once, it may be in the same slot.
+    #[serde(default)]
+    pub retry: RetryPolicy,
     /// When they were submitted.
     pub submitted_at: Timestamp,
 }

@@ -16,6 +16,9 @@ pub const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 /// Bytes of one returned value at most, for the same reason.
 pub const VALUE_BYTES_MAX: usize = 16 << 20;
 
+/// Statements that one job writes with its report.
+pub const WRITES_PER_JOB_MAX: usize = 16;
+
 /// Bytes of one job's log that are kept; the rest is counted and dropped.
 pub const LOG_BYTES_MAX: usize = 64 << 10;
 
@@ -31,10 +34,20 @@ pub const NAME_BYTES_MAX: usize = 200;
 /// Attempts of one job at most, whatever its policy says.
 pub const ATTEMPTS_MAX: u32 = 1_000;
 
+/// How often a failed job runs again at once in the same slot of its worker; then it goes back in line, so that no job
+/// keeps a slot for good.
+pub const REPEATS_MAX: u32 = 15;
+
+/// Bytes of failures that a slot keeps of the jobs that it runs again; above, failed jobs go back in line.
+pub const EARLIER_FAILURES_BYTES_MAX: usize = 4 << 20;
+
 /// How often a job may be held by a worker that dies before the job is given up as dead. Not charged
 /// as attempts, since most of the jobs that a dying worker holds are innocent; bounded all the same,
 /// so that a job that kills its worker ends.
 pub const RESCUES_MAX: u32 = 20;
+
+/// How long a running job that was cancelled may go on after it was told, where nothing else is said. Milliseconds.
+pub const CANCEL_GRACE_MS: u64 = 10_000;
 
 /// Slices in one lease at most: bounds the lease's row and the claim's transaction.
 pub const LEASE_SLICES_MAX: u32 = 1_000;
@@ -63,8 +76,30 @@ pub const TRANSACTION_BYTES_MAX: usize = 8 << 20;
 /// Rows that one page of a listing returns at most.
 pub const PAGE_ROWS_MAX: u32 = 10_000;
 
-/// Events that a subscriber may fall behind before it is told that it missed some.
-pub const EVENTS_BUFFERED_MAX: usize = 4_096;
+/// How long events are kept, and go on being recorded after the last listener was heard of. Milliseconds: an hour.
+pub const EVENTS_KEPT_MS: i64 = 3_600_000;
+
+/// Events that are kept at most, about.
+pub const EVENTS_KEPT_MAX: i64 = 1_000_000;
+
+/// Old events that are deleted at once, so that others do not wait for long.
+pub const EVENTS_FORGOTTEN_PER_TRANSACTION: i64 = 100_000;
+
+/// Events that a listener reads at once.
+pub const EVENTS_PAGE_MAX: u32 = 1_000;
+
+/// Bytes of what a running job says that it is at.
+pub const PROGRESS_MESSAGE_BYTES_MAX: usize = 400;
+
+/// Jobs of one worker whose progress is told at once; that of others is not.
+pub const PROGRESS_JOBS_MAX: usize = 1_000;
+
+/// How often a worker tells of the progress of its jobs at most, all together. Milliseconds.
+pub const PROGRESS_EVERY_MS: u64 = 1_000;
+
+/// Batches that the mean duration of a kind is taken from, the latest ones of all kinds: bounds what showing one job
+/// reads.
+pub const ESTIMATE_BATCHES_MAX: i64 = 1_000;
 
 /// Milliseconds without a heartbeat after which a worker's leases are rescued, where nothing else is said.
 pub const LEASE_LOST_AFTER_MS: i64 = 15_000;

@@ -1,5 +1,7 @@
 //! What a worker hands back.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::JobError;
@@ -29,6 +31,22 @@ pub struct FailedJob {
     pub duration_us: u32,
 }
 
+/// A failed attempt after which the job ran again at once, in the same slot of its worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EarlierFailure {
+    /// Which job.
+    pub position: u32,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// Why.
+    pub error: JobError,
+    /// How long it took. Microseconds.
+    pub duration_us: u32,
+    /// What it printed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+}
+
 /// What one job printed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobLog {
@@ -38,6 +56,17 @@ pub struct JobLog {
     pub text: String,
 }
 
+/// Something that a completed job writes in the transaction of its report, into tables of its own program's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReportWrite {
+    /// Which job.
+    pub position: u32,
+    /// A statement with one parameter, which takes what all jobs of a report give it, as a JSON array.
+    pub sql: Arc<str>,
+    /// What this job gives it, as JSON.
+    pub item: String,
+}
+
 /// The outcomes of some positions of one leased slice: the unit of commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
@@ -45,8 +74,14 @@ pub struct Report {
     pub lease: LeaseId,
     /// Their batch.
     pub batch: BatchId,
-    /// The attempt that ran.
+    /// The attempt that they were claimed for.
     pub attempt: u32,
+    /// How often these jobs failed and ran again at once: what is reported is of attempt `attempt + repeats`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub repeats: u32,
+    /// The attempts before that one, as many for each job, by position and attempt ascending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<EarlierFailure>,
     /// Those that completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed: Option<Completed>,
@@ -59,6 +94,13 @@ pub struct Report {
     /// What jobs printed, by position ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logs: Vec<JobLog>,
+    /// What completed jobs write in the report's transaction. Only for a store of the program's own: it does not travel.
+    #[serde(skip)]
+    pub writes: Vec<ReportWrite>,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl Report {
@@ -68,11 +110,19 @@ impl Report {
             lease,
             batch,
             attempt,
+            repeats: 0,
+            earlier: Vec::new(),
             completed: None,
             failed: Vec::new(),
             released: Positions::new(),
             logs: Vec::new(),
+            writes: Vec::new(),
         }
+    }
+
+    /// The attempt that the outcomes are of.
+    pub fn last_attempt(&self) -> u32 {
+        self.attempt.saturating_add(self.repeats)
     }
 
     /// All positions that the report speaks of.
@@ -97,8 +147,25 @@ impl Report {
             .iter()
             .map(|failed| failed.error.message.len() + failed.error.traceback.as_ref().map_or(0, String::len))
             .sum();
+        let earlier: usize = self.earlier.iter().map(EarlierFailure::weight_bytes).sum();
         let logs: usize = self.logs.iter().map(|log| log.text.len()).sum();
-        100 + values + failed + logs
+        let writes: usize = self.writes.iter().map(ReportWrite::weight_bytes).sum();
+        100 + values + failed + earlier + logs + writes
+    }
+}
+
+impl ReportWrite {
+    /// How many bytes it weighs, roughly.
+    pub fn weight_bytes(&self) -> usize {
+        50 + self.item.len()
+    }
+}
+
+impl EarlierFailure {
+    /// How many bytes it weighs, roughly.
+    pub fn weight_bytes(&self) -> usize {
+        let traceback = self.error.traceback.as_ref().map_or(0, String::len);
+        100 + self.error.message.len() + traceback + self.log.as_ref().map_or(0, String::len)
     }
 }
 
@@ -114,4 +181,7 @@ pub struct Receipt {
     /// Failed jobs that are now dead.
     #[serde(default, skip_serializing_if = "Positions::is_empty")]
     pub dead: Positions,
+    /// Of what was reported as completed, and accepted: jobs whose own statements failed, and which have failed so.
+    #[serde(default, skip_serializing_if = "Positions::is_empty")]
+    pub failed: Positions,
 }

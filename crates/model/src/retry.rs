@@ -79,6 +79,16 @@ impl RetryPolicy {
         AfterFailure::Retry { delay_ms }
     }
 
+    /// Whether a job whose attempt number `attempt` failed with `error` may run again at once, without a delay that
+    /// somebody would have to draw.
+    pub fn repeats_at_once(&self, attempt: u32, error: &JobError) -> bool {
+        let no_delay = match error.retry_after_ms {
+            Some(retry_after_ms) => retry_after_ms == 0,
+            None => self.delay_ms.min(self.delay_ms_max) == 0,
+        };
+        no_delay && !error.permanent && attempt < self.attempts_max.min(ATTEMPTS_MAX)
+    }
+
     fn delay_ms(&self, attempt: u32, rng: &mut dyn Rng) -> u64 {
         let doubled = || {
             self.delay_ms
@@ -140,6 +150,22 @@ mod tests {
         let mut rng = SplitMix64::new(1);
         let drawn: std::collections::BTreeSet<u64> = (0..300).map(|_| policy.delay_ms(2, &mut rng)).collect();
         assert_eq!(drawn, (0..=6).collect());
+    }
+
+    #[test]
+    fn only_what_is_retried_without_a_delay_repeats_at_once() {
+        let error = JobError::new("Http", "503");
+        let at_once = RetryPolicy {
+            delay_ms: 0,
+            ..RetryPolicy::default()
+        };
+        assert!(at_once.repeats_at_once(1, &error) && at_once.repeats_at_once(2, &error));
+        assert!(!at_once.repeats_at_once(3, &error), "that was the last attempt");
+        assert!(!at_once.repeats_at_once(1, &error.clone().permanent()));
+        assert!(!at_once.repeats_at_once(1, &error.clone().retry_after_ms(1)));
+        let delayed = RetryPolicy::default();
+        assert!(!delayed.repeats_at_once(1, &error));
+        assert!(delayed.repeats_at_once(1, &error.retry_after_ms(0)));
     }
 
     #[test]

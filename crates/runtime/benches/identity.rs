@@ -136,6 +136,8 @@ fn micro_batch(payloads: &PackedArray) -> MicroBatch {
         attempt: 1,
         rescues: 0,
         timeout_ms: None,
+        priority: 0,
+        retry: gristmill_model::RetryPolicy::default(),
         submitted_at: Timestamp(0),
     }])
 }

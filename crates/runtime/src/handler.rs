@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use gristmill_model::limits::CANCEL_GRACE_MS;
 use gristmill_worker::{Handler, MicroBatch, OutcomeSink, Outcomes};
 use tokio::time::MissedTickBehavior;
 
@@ -14,7 +15,7 @@ use crate::interpreter::Runtime;
 use crate::limits::{
     ASYNC_JOBS_MAX_DEFAULT, MICRO_BATCHES_PER_PROCESS_MAX, PROCESSES_MAX, SIGNALS_EVERY_MS, START_MS_MAX,
 };
-use crate::pool::{Pool, Ticket};
+use crate::pool::{Pool, Ticket, Told};
 use crate::process::Recipe;
 use crate::program::ProgramSlot;
 use crate::script::Script;
@@ -29,6 +30,8 @@ pub struct RuntimeOptions {
     pub async_jobs_max: u32,
     /// How long a script may take to be imported. Milliseconds.
     pub start_ms_max: u64,
+    /// How long a job that was cancelled may go on before its process is killed. Milliseconds.
+    pub cancel_grace_ms: u64,
 }
 
 impl Default for RuntimeOptions {
@@ -38,6 +41,7 @@ impl Default for RuntimeOptions {
             processes: 1,
             async_jobs_max: ASYNC_JOBS_MAX_DEFAULT,
             start_ms_max: START_MS_MAX,
+            cancel_grace_ms: CANCEL_GRACE_MS,
         }
     }
 }
@@ -63,6 +67,7 @@ impl ScriptHandler {
             script,
             async_jobs_max: options.async_jobs_max.max(1),
             start_ms_max: options.start_ms_max,
+            cancel_grace: Duration::from_millis(options.cancel_grace_ms),
             guard: Guard::start().map_err(RuntimeError::Plumbing)?,
         });
         let handler = ScriptHandler {
@@ -117,8 +122,9 @@ impl Handler for ScriptHandler {
         loop {
             tokio::select! {
                 biased;
-                outcomes = ticket.events.recv() => match outcomes {
-                    Some(outcomes) => sink.answer(outcomes),
+                told = ticket.events.recv() => match told {
+                    Some(Told::Outcomes(outcomes)) => sink.answer(outcomes),
+                    Some(Told::Progress(progress)) => sink.progress(progress),
                     None => return,
                 },
                 _ = look.tick() => self.heed(&ticket, sink),

@@ -4,7 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
 use gristmill_model::limits::VALUE_BYTES_MAX;
-use gristmill_model::{Completed, FailedJob, JobError, JobLog, PackedArray, PackedBuilder, Positions};
+use gristmill_model::{
+    Completed, FailedJob, JobError, JobLog, PackedArray, PackedBuilder, Positions, Progress,
+};
 use gristmill_worker::Outcomes;
 
 use crate::capped::CappedLog;
@@ -90,6 +92,8 @@ pub(crate) struct InFlight {
     work: Work,
     waiting: VecDeque<Piece>,
     pub sent: Option<SentPiece>,
+    /// The job that runs, where it was cancelled, and when that was seen.
+    cancelled: Option<(u32, Instant)>,
 }
 
 impl InFlight {
@@ -101,7 +105,13 @@ impl InFlight {
             }]),
             work,
             sent: None,
+            cancelled: None,
         }
+    }
+
+    /// Whether nobody waits for its outcomes any more.
+    pub fn is_abandoned(&self) -> bool {
+        self.work.is_abandoned()
     }
 
     pub fn is_done(&self) -> bool {
@@ -121,6 +131,20 @@ impl InFlight {
     /// When the job that has run the longest began.
     pub fn running_since(&self) -> Option<Instant> {
         self.sent.as_ref().map(SentPiece::running_since)
+    }
+
+    /// Since when it has been known that the job that has run the longest was cancelled.
+    pub fn cancelled_since(&mut self, now: Instant) -> Option<Instant> {
+        let running = self
+            .sent
+            .as_ref()
+            .and_then(|sent| sent.positions.get(sent.first_unanswered).copied())
+            .filter(|position| self.work.signals.cancelled().contains(*position));
+        self.cancelled = running.map(|position| match self.cancelled {
+            Some((known, since)) if known == position => (known, since),
+            _ => (position, now),
+        });
+        self.cancelled.map(|(_, since)| since)
     }
 
     /// The process has got to this micro-batch.
@@ -208,7 +232,12 @@ impl InFlight {
         now: Instant,
     ) -> Result<(), ProtocolError> {
         let sent = self.sent.as_mut().ok_or(ProtocolError::UnknownJob)?;
-        let answers = Answers::read(&frame, sent)?;
+        let mut answers = Answers::read(&frame, sent)?;
+        let progress = std::mem::take(&mut answers.progress);
+        if !progress.is_empty() {
+            let positions = |(index, progress)| (sent.positions[index as usize], progress);
+            self.work.tell(progress.into_iter().map(positions).collect());
+        }
         sent.note_begun(frame.begun.min(sent.positions.len() as u32), now);
         for (index, log) in output.take_claimed(sent.sequence) {
             sent.logs.entry(index).or_default().append(log);
@@ -359,6 +388,8 @@ struct Answers {
     completed: Option<(Vec<u32>, Vec<u32>, PackedArray)>,
     failed: Vec<(u32, u32, JobError)>,
     logs: Vec<(u32, String, u64)>,
+    /// Of jobs that run.
+    progress: Vec<(u32, Progress)>,
     stopped: bool,
 }
 
@@ -368,6 +399,7 @@ impl Answers {
             completed: None,
             failed: Vec::new(),
             logs: Vec::new(),
+            progress: Vec::new(),
             stopped: false,
         };
         for note in &frame.notes {
@@ -415,6 +447,12 @@ impl Answers {
                 }
                 self.logs.push((*index, text.clone(), *dropped_bytes));
             }
+            Note::Progress { index, progress } => match sent.answered.get(*index as usize) {
+                Some(false) => self.progress.push((*index, progress.clone())),
+                // Said by what the job left running.
+                Some(true) => {}
+                None => return Err(ProtocolError::UnknownJob),
+            },
             Note::Stopped => self.stopped = true,
         }
         Ok(())

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use gristmill_model::Positions;
+use gristmill_model::{Positions, Progress};
 use gristmill_worker::{MicroBatch, Outcomes};
 use rustix::event::EventfdFlags;
 use tokio::sync::mpsc;
@@ -31,20 +31,34 @@ impl Signals {
     }
 }
 
+/// What comes of a micro-batch. Jobs are numbered by their places in it.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// What became of jobs.
+    Outcomes(Outcomes),
+    /// How far running jobs are.
+    Progress(Vec<(u32, Progress)>),
+}
+
 /// One micro-batch on its way through the pool. Dropping it tells the worker's task that nothing
 /// more will come.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub micro_batch: MicroBatch,
     pub signals: Arc<Signals>,
-    events: mpsc::Sender<Outcomes>,
+    events: mpsc::Sender<Told>,
 }
 
 impl Work {
     /// Hands outcomes to the worker's task, which never waits for long: where it falls behind, the
     /// process is slowed down rather than memory filled. A task that has gone away takes nothing.
     pub fn answer(&self, outcomes: Outcomes) {
-        let _ = self.events.blocking_send(outcomes);
+        let _ = self.events.blocking_send(Told::Outcomes(outcomes));
+    }
+
+    /// Tells how far jobs are, unless the worker's task is behind: there will be more to tell.
+    pub fn tell(&self, progress: Vec<(u32, Progress)>) {
+        let _ = self.events.try_send(Told::Progress(progress));
     }
 
     /// Whether nobody waits for outcomes any more.
@@ -56,8 +70,19 @@ impl Work {
 /// The worker's side of a micro-batch.
 #[derive(Debug)]
 pub(crate) struct Ticket {
-    pub events: mpsc::Receiver<Outcomes>,
+    pub events: mpsc::Receiver<Told>,
     signals: Arc<Signals>,
+    pool: Arc<Pool>,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        // Given up before its end: its process is to be told.
+        if !self.events.is_closed() {
+            self.events.close();
+            self.pool.wake_all();
+        }
+    }
 }
 
 /// How ready a slot is for more work, best first.
@@ -133,7 +158,7 @@ impl Pool {
     }
 
     /// Puts a micro-batch into the queue and wakes the slot that is the readiest for it.
-    pub fn push(&self, micro_batch: MicroBatch) -> Ticket {
+    pub fn push(self: &Arc<Self>, micro_batch: MicroBatch) -> Ticket {
         let (sender, events) = mpsc::channel(OUTCOMES_WAITING_MAX);
         let signals = Arc::new(Signals::default());
         let work = Work {
@@ -152,7 +177,11 @@ impl Pool {
                 self.wake(slot);
             }
         }
-        Ticket { events, signals }
+        Ticket {
+            events,
+            signals,
+            pool: self.clone(),
+        }
     }
 
     /// The next micro-batch for a slot. Where there is none, `readiness` is remembered, and the slot

@@ -44,6 +44,7 @@ pub(crate) struct Recipe {
     pub script: Script,
     pub async_jobs_max: u32,
     pub start_ms_max: u64,
+    pub cancel_grace: Duration,
     pub guard: Guard,
 }
 

@@ -103,7 +103,7 @@ impl ProgramSlot {
         };
         let deadline =
             timeout_ms.and_then(|timeout_ms| Instant::now().checked_add(Duration::from_millis(timeout_ms)));
-        let ended = running.converse(job.payload, deadline, &self.pool, self.number);
+        let ended = running.converse(self, work, job, deadline);
         *log = std::mem::take(&mut running.log);
         match ended {
             Ok(ended) => ended,
@@ -143,13 +143,24 @@ impl Running {
     /// Writes the payload and reads what comes until the program has ended.
     fn converse(
         &mut self,
-        payload: &str,
+        slot: &ProgramSlot,
+        work: &Work,
+        job: MicroBatchJob<'_>,
         deadline: Option<Instant>,
-        pool: &Pool,
-        slot: usize,
     ) -> io::Result<Ended> {
-        let mut payload = [payload.as_bytes(), b"\n"].concat();
+        let pool = &slot.pool;
+        let mut payload = [job.payload.as_bytes(), b"\n"].concat();
+        let mut grace_ends: Option<Instant> = None;
         loop {
+            if grace_ends.is_none() && work.signals.cancelled().contains(job.index) {
+                grace_ends = Instant::now().checked_add(slot.recipe.cancel_grace);
+            }
+            if work.is_abandoned() || grace_ends.is_some_and(|ends| Instant::now() >= ends) {
+                self.child.end();
+                self.read();
+                let message = "it went on after it was cancelled, and was killed";
+                return Ok(Ended::Failed(JobError::new("cancelled", message)));
+            }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
                 self.child.end();
@@ -160,9 +171,11 @@ impl Running {
                 self.child.end();
                 return Ok(Ended::Released);
             }
+            let grace_left = grace_ends.map(|ends| ends.saturating_duration_since(Instant::now()));
+            let left = left.into_iter().chain(grace_left).min();
             let left_ms = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX - 1) + 1);
-            let ended = self.wait(left_ms, pool.waker(slot))?;
-            pool.acknowledge(slot);
+            let ended = self.wait(left_ms, pool.waker(slot.number))?;
+            pool.acknowledge(slot.number);
             self.write(&mut payload);
             self.read();
             if self.value.len() > VALUE_BYTES_MAX {

@@ -20,7 +20,7 @@
 //! `outcomes`: sequence (4), jobs begun so far (4), number *n* of completed jobs (4), bytes of values
 //! (4), *n* indexes (4 each), *n* durations in microseconds (4 each), the values as a packed array
 //! (one JSON text a line, as in [`gristmill_model::packed`]), then notes, one JSON text a line: what
-//! stands out (`Note`). Indexes count the payloads of the `run` frame from 0.
+//! stands out (`Note`), among it how far a running job is. Indexes count the payloads of the `run` frame from 0.
 //!
 //! The process answers jobs in any order, at most [`FLUSH_EVERY_MS`](crate::limits::FLUSH_EVERY_MS)
 //! after each has ended; under the flag *careful* one at a time, each before the next one begins.
@@ -37,8 +37,8 @@
 //! Nothing that arrives is trusted: lengths, counts, indexes and JSON are checked, a job can be
 //! answered once, and a frame that does not hold ends the process.
 
-use gristmill_model::JobError;
 use gristmill_model::limits::BATCH_JOBS_MAX;
+use gristmill_model::{JobError, Progress};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::FRAME_BYTES_MAX;
@@ -123,6 +123,12 @@ pub(crate) enum Note {
         index: u32,
         text: String,
         dropped_bytes: u64,
+    },
+    /// How far a job is.
+    Progress {
+        index: u32,
+        #[serde(flatten)]
+        progress: Progress,
     },
     /// The process begins no more jobs of this sequence.
     Stopped,

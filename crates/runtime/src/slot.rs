@@ -49,6 +49,7 @@ impl Slot {
         while !self.pool.is_shutting_down() {
             self.take_work();
             self.heed_signals();
+            self.end_abandoned();
             self.feed();
             // What ended without the process, by a drain or a failed start, must not be waited for.
             if !self.forget_done()
@@ -104,6 +105,21 @@ impl Slot {
         }
     }
 
+    /// Ends the process where it runs what was given up: cancelled jobs whose grace is over.
+    fn end_abandoned(&mut self) {
+        if self
+            .head()
+            .is_some_and(|head| self.in_flight[head].is_abandoned())
+        {
+            self.end_cancelled();
+        }
+    }
+
+    fn end_cancelled(&mut self) {
+        let message = "it went on after it was cancelled; its process was killed";
+        self.replace(Culprit::Known(JobError::new("cancelled", message)));
+    }
+
     fn start_process(&mut self) -> bool {
         let pool = Arc::clone(&self.pool);
         let interrupted = || {
@@ -150,6 +166,13 @@ impl Slot {
         sequences.min().map(|(_, index)| index)
     }
 
+    /// When the grace of the running job is over, where it was cancelled.
+    fn grace_ends(&mut self) -> Option<Instant> {
+        let head = self.head()?;
+        let since = self.in_flight[head].cancelled_since(Instant::now())?;
+        since.checked_add(self.recipe.cancel_grace)
+    }
+
     /// When the running job's time is over.
     fn deadline(&self) -> Option<Instant> {
         let head = &self.in_flight[self.head()?];
@@ -158,7 +181,8 @@ impl Slot {
     }
 
     fn wait(&mut self) -> Result<(), RuntimeError> {
-        let deadline = self.deadline();
+        let grace_ends = self.grace_ends();
+        let deadline = self.deadline().into_iter().chain(grace_ends).min();
         let left_ms = deadline.map(|deadline| {
             let left = deadline.saturating_duration_since(Instant::now());
             u64::try_from(left.as_millis()).unwrap_or(u64::MAX - 1) + 1
@@ -176,7 +200,10 @@ impl Slot {
         let quiet = arrived.frames.is_empty();
         self.handle(arrived);
         if quiet && self.process.is_some() && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            self.time_out();
+            match grace_ends.is_some_and(|ends| Instant::now() >= ends) {
+                true => self.end_cancelled(),
+                false => self.time_out(),
+            }
         }
         Ok(())
     }

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use gristmill_engine::{Engine, Event};
-use gristmill_model::limits::EVENTS_BUFFERED_MAX;
-use gristmill_model::{Clock, Positions, Receipt, Report};
+use gristmill_engine::Engine;
+use gristmill_model::{Clock, Report};
 use gristmill_store::Store;
-use tokio::sync::{Semaphore, broadcast, watch};
+use tokio::sync::{Semaphore, watch};
 
 use crate::limits::{BODIES_KIBIBYTES_MAX, EVENT_STREAMS_MAX, LONG_POLLS_MAX};
 use crate::metrics::Metrics;
@@ -34,8 +33,8 @@ pub struct Shared {
     pub sessions: Sessions,
     /// Claims that wait.
     pub wake: Wake,
-    /// What agents committed through this server.
-    pub events: broadcast::Sender<Event>,
+    /// How many reports agents have committed through this server.
+    pub commits: watch::Sender<u64>,
     /// Counts.
     pub metrics: Metrics,
     /// Tells this server's run from any other.
@@ -71,7 +70,7 @@ impl App {
             rate,
             sessions: Sessions::default(),
             wake: Wake::default(),
-            events: broadcast::Sender::new(EVENTS_BUFFERED_MAX),
+            commits: watch::Sender::new(0),
             metrics: Metrics::new(),
             instance,
             openapi,
@@ -100,27 +99,13 @@ impl App {
         let _ = stopping.wait_for(|stopping| *stopping).await;
     }
 
-    /// Tells listeners what a report changed, and waiting claims where it made jobs claimable again.
-    pub fn committed(&self, report: &Report, receipt: &Receipt) {
+    /// Tells listeners that a report was committed, and waiting claims where it made jobs claimable again.
+    pub fn committed(&self, report: &Report) {
         if !report.released.is_empty() || !report.failed.is_empty() {
             self.wake.ring();
         }
-        if self.events.receiver_count() == 0 {
-            return;
-        }
-        let accepted = |positions: &Positions| positions.difference(&receipt.refused);
-        let failed: Positions = report.failed.iter().map(|failed| failed.position).collect();
-        let completed = report
-            .completed
-            .as_ref()
-            .map_or_else(Positions::new, |completed| accepted(&completed.positions));
-        // An error says that the last listener has just left.
-        let _ = self.events.send(Event::Committed {
-            batch: report.batch,
-            completed,
-            retried: accepted(&failed).difference(&receipt.dead),
-            dead: receipt.dead.clone(),
-        });
+        self.commits.send_modify(|count| *count += 1);
+        self.engine.wake_listeners();
     }
 
     /// Notes whether the store answers; says so in the log when that changes.

@@ -144,6 +144,7 @@ mod tests {
             jobs_max: 1,
             queues: vec![queue.into()],
             kinds: Vec::new(),
+            priority_min: None,
         }
     }
 
@@ -157,6 +158,8 @@ mod tests {
             attempt: 1,
             rescues: 0,
             timeout_ms: None,
+            priority: 0,
+            retry: gristmill_model::RetryPolicy::default(),
             submitted_at: Timestamp(0),
         };
         Exchanged {

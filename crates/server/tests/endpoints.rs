@@ -363,19 +363,50 @@ async fn events_tell_of_submits_and_commits() {
     work_off(&api).await;
     let mut body = response.into_body().into_data_stream();
     let mut text = String::new();
-    while !text.contains("event: committed") || !text.ends_with("\n\n") {
+    while !text.contains("event: dead") || !text.ends_with("\n\n") {
         text.push_str(std::str::from_utf8(&body.next().await.unwrap().unwrap()).unwrap());
     }
+    let events: Vec<(&str, serde_json::Value)> = text
+        .split("\n\n")
+        .filter(|event| event.contains("data: "))
+        .map(|event| {
+            let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            let data: serde_json::Value = serde_json::from_str(field("data: ")).unwrap();
+            assert_eq!(
+                (&data["cursor"], &data["batch"]),
+                (&json!(field("id: ")), &json!(batch))
+            );
+            (field("event: "), data)
+        })
+        .collect();
+    let names: Vec<&str> = events.iter().map(|event| event.0).collect();
+    assert_eq!(names, ["submitted", "completed", "dead"], "{text}");
+    let positions: Vec<&str> = events
+        .iter()
+        .map(|event| event.1["positions"].as_str().unwrap())
+        .collect();
+    assert_eq!(positions, ["0-1", "0", "1"], "{text}");
+
+    // Who comes again says what it has seen, and goes on behind it.
+    let mut again = request("GET", "/events", Some(&api.admin), None, Bytes::new());
+    let seen = events[1].1["cursor"].as_str().unwrap();
+    again.headers_mut().insert("last-event-id", seen.parse().unwrap());
+    let again = api.router.clone().oneshot(again).await.unwrap();
+    let first = again
+        .into_body()
+        .into_data_stream()
+        .next()
+        .await
+        .unwrap()
+        .unwrap();
     assert!(
-        text.contains(&format!(
-            "event: submitted\ndata: {{\"batch\":{batch},\"jobs\":2}}"
-        )),
-        "{text}"
+        first.starts_with(
+            format!("id: {}\nevent: dead\n", events[2].1["cursor"].as_str().unwrap()).as_bytes()
+        ),
+        "{first:?}"
     );
-    assert!(
-        text.contains("\"completed\":\"0\"") && text.contains("\"dead\":\"1\""),
-        "{text}"
-    );
+    let wrong = api.get("/events?after=yesterday").await;
+    assert!(wrong.refusal().contains("cursor"));
     api.app.stopping.send_replace(true);
     assert!(body.next().await.is_none(), "a stopping server ends the stream");
 }

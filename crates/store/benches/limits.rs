@@ -130,6 +130,7 @@ async fn measure(path: &Path, work: &Work, controls: &[Control]) -> f64 {
         jobs_max: work.claim_jobs,
         queues: vec![Arc::from("default")],
         kinds: vec![Arc::from(KIND)],
+        priority_min: None,
     };
     let (mut jobs, mut reports) = (0, Vec::new());
     let began = Instant::now();

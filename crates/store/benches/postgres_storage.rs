@@ -253,6 +253,7 @@ async fn work(store: &PostgresStore, worker: WorkerId, jobs_max: u32) {
         jobs_max,
         queues: vec!["default".into()],
         kinds: Vec::new(),
+        priority_min: None,
     };
     let mut reports = Vec::new();
     loop {

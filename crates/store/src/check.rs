@@ -1,7 +1,7 @@
 //! What can be checked of input without a store.
 
 use gristmill_model::dependency::check_after;
-use gristmill_model::limits::TAG_CONDITIONS_MAX;
+use gristmill_model::limits::{REPEATS_MAX, TAG_CONDITIONS_MAX};
 use gristmill_model::{KeyedBatch, NewBatch, Report, Timestamp};
 
 use crate::{JobFilter, Selection, StoreError};
@@ -115,8 +115,46 @@ pub(crate) fn check_report(report: &Report) -> Result<(), StoreError> {
     if report.positions().len() != answered {
         return refuse("speaks of a position twice".to_owned());
     }
+    if report.repeats > 0 || !report.earlier.is_empty() {
+        check_earlier(report).or_else(refuse)?;
+    }
+    let completed = report.completed.as_ref().map(|completed| &completed.positions);
+    let writes = |position| completed.is_some_and(|completed| completed.contains(position));
+    if !report.writes.iter().all(|write| writes(write.position)) {
+        return refuse("writes for jobs that it does not complete".to_owned());
+    }
     if !report.logs.is_sorted_by(|log, next| log.position < next.position) {
         return refuse("has logs that do not stand by position ascending".to_owned());
     }
     Ok(())
+}
+
+/// Checks the attempts before the last one: as many for each job, each once and in order.
+fn check_earlier(report: &Report) -> Result<(), String> {
+    if report.repeats > REPEATS_MAX {
+        return Err(format!(
+            "says that its jobs ran again {} times; the limit is {REPEATS_MAX}",
+            report.repeats
+        ));
+    }
+    if !report.released.is_empty() {
+        return Err("gives jobs back that have run: report them as failed".to_owned());
+    }
+    let attempts = report.attempt..report.last_attempt();
+    let expected = report
+        .positions()
+        .iter()
+        .flat_map(|position| attempts.clone().map(move |attempt| (position, attempt)))
+        .collect::<Vec<_>>();
+    let found = report
+        .earlier
+        .iter()
+        .map(|earlier| (earlier.position, earlier.attempt));
+    match found.eq(expected) {
+        true => Ok(()),
+        false => Err(format!(
+            "must tell, by position and attempt, of {} earlier failures of each job",
+            report.repeats
+        )),
+    }
 }

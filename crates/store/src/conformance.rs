@@ -12,6 +12,7 @@ pub mod changes;
 pub mod claims;
 pub mod debounce;
 pub mod dependencies;
+pub mod events;
 pub mod fixture;
 pub mod history;
 pub mod keys;
@@ -19,6 +20,7 @@ pub mod limits;
 pub mod machine;
 pub mod pauses;
 pub mod priorities;
+pub mod progress;
 pub mod queries;
 pub mod reports;
 pub mod schedules;
@@ -74,6 +76,7 @@ macro_rules! store_conformance {
                 a_lease_has_limits,
                 delayed_jobs_wait,
                 delayed_jobs_do_not_block,
+                only_what_is_urgent_is_claimed,
                 handles_claim_apart,
                 only_registered_workers_claim,
                 work_wakes_who_waits,
@@ -84,6 +87,7 @@ macro_rules! store_conformance {
                 a_refusal_does_not_spread,
                 failed_jobs_are_tried_again,
                 errors_have_the_last_word,
+                attempts_in_one_slot_are_told,
                 one_report_tells_all,
                 another_attempt_is_refused,
                 wrong_reports_are_refused,
@@ -146,6 +150,16 @@ macro_rules! store_conformance {
                 ended_batches_are_pruned,
                 ids_are_never_reused,
                 a_closed_store_says_so,
+            ]
+            events [
+                events_come_in_order_from_any_place,
+                all_that_ends_is_told,
+                events_are_kept_for_those_who_listen,
+                progress_is_an_event,
+            ]
+            progress [
+                progress_is_shown_while_a_job_runs,
+                others_of_the_kind_tell_what_to_expect,
             ]
             history [
                 ends_are_counted_by_kind,

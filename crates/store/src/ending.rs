@@ -13,7 +13,11 @@ use crate::pack::{indexes_of, pack_durations, pack_logs};
 
 /// Whether all that a report says is that jobs completed.
 pub(crate) fn is_simple(report: &Report) -> bool {
-    report.failed.is_empty() && report.released.is_empty() && report.completed.is_some()
+    report.failed.is_empty()
+        && report.released.is_empty()
+        && report.earlier.is_empty()
+        && report.writes.is_empty()
+        && report.completed.is_some()
 }
 
 /// How positions ended.
@@ -77,7 +81,7 @@ impl Ending {
         };
         let mut ending = Ending {
             worker: worker.cloned(),
-            ..Ending::of(JobState::Completed, report.attempt)
+            ..Ending::of(JobState::Completed, report.last_attempt())
         };
         if accepted.contains_all(&completed.positions) {
             ending.values = Some(completed.values.clone());
@@ -108,6 +112,8 @@ pub(crate) struct FailedAttempt<'a> {
     pub duration_us: u32,
     pub log: Option<&'a str>,
     pub worker: Option<&'a str>,
+    /// When the job is tried again, if it is.
+    pub retried_at: Option<Timestamp>,
 }
 
 impl<'a> FailedAttempt<'a> {
@@ -121,11 +127,12 @@ impl<'a> FailedAttempt<'a> {
             duration_us: 0,
             log: None,
             worker: None,
+            retried_at: None,
         }
     }
 }
 
-/// What becomes of the jobs that a report says have failed.
+/// What becomes of the jobs that a report says have failed, be it before their last attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Failed<'a> {
     pub attempts: Vec<FailedAttempt<'a>>,
@@ -146,6 +153,20 @@ impl<'a> Failed<'a> {
         rng: &mut dyn Rng,
     ) -> Self {
         let mut all = Failed::default();
+        let earlier = report.earlier.iter();
+        for failed in earlier.filter(|failed| accepted.contains(failed.position)) {
+            all.attempts.push(FailedAttempt {
+                position: failed.position,
+                lease: report.lease.0,
+                attempt: failed.attempt,
+                error: &failed.error,
+                duration_us: failed.duration_us,
+                log: failed.log.as_deref(),
+                worker,
+                retried_at: Some(now),
+            });
+        }
+        let attempt = report.last_attempt();
         for failed in &report.failed {
             if !accepted.contains(failed.position) {
                 continue;
@@ -153,22 +174,26 @@ impl<'a> Failed<'a> {
             let log = report
                 .logs
                 .binary_search_by_key(&failed.position, |log| log.position);
+            let retried_at = match policy.after_failure(attempt, &failed.error, rng) {
+                AfterFailure::Dead => None,
+                AfterFailure::Retry { delay_ms } => {
+                    Some(now.plus_ms(i64::try_from(delay_ms).unwrap_or(i64::MAX)))
+                }
+            };
+            match retried_at {
+                None => all.dead.insert(failed.position),
+                Some(run_at) => all.retried.entry(run_at).or_default().insert(failed.position),
+            }
             all.attempts.push(FailedAttempt {
                 position: failed.position,
                 lease: report.lease.0,
-                attempt: report.attempt,
+                attempt,
                 error: &failed.error,
                 duration_us: failed.duration_us,
                 log: log.ok().map(|index| report.logs[index].text.as_str()),
                 worker,
+                retried_at,
             });
-            match policy.after_failure(report.attempt, &failed.error, rng) {
-                AfterFailure::Dead => all.dead.insert(failed.position),
-                AfterFailure::Retry { delay_ms } => {
-                    let run_at = now.plus_ms(i64::try_from(delay_ms).unwrap_or(i64::MAX));
-                    all.retried.entry(run_at).or_default().insert(failed.position);
-                }
-            }
         }
         all
     }

@@ -16,6 +16,7 @@ mod debounce;
 mod dependency;
 mod ending;
 pub mod error;
+pub mod event;
 pub mod history;
 pub mod keys;
 mod lanes;
@@ -27,7 +28,9 @@ mod pack;
 mod pauses;
 mod piece;
 pub mod postgres;
+mod progress;
 pub mod query;
+mod report_write;
 pub mod run;
 pub mod schedule;
 pub mod sqlite;
@@ -39,10 +42,13 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use gristmill_batching::BatchStats;
-use gristmill_model::{BatchId, Control, JobId, KeyedBatch, NewBatch, Report, RunId, Timestamp, WorkerId};
+use gristmill_model::{
+    BatchId, Control, JobId, JobProgress, KeyedBatch, NewBatch, Report, RunId, Timestamp, WorkerId,
+};
 
 pub use controls::ControlFilter;
 pub use error::StoreError;
+pub use event::{Event, EventCursor, EventJobs, EventPage, RecordedEvent};
 pub use history::{HistoryFilter, HistoryPeriod, HistoryRow};
 pub use keys::SubmittedJobs;
 pub use open::{is_postgres, open};
@@ -101,6 +107,11 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Says that a worker lives, and learns what it no longer holds. `hops` are the batch statistics
     /// since the last call; the store adds them up.
     async fn heartbeat(&self, worker: WorkerId, hops: BatchStats) -> Result<Heartbeat, StoreError>;
+
+    /// Keeps how far the jobs of a worker are, packed, in the place of what it told last. Shown of those that it holds. At
+    /// most [`PROGRESS_JOBS_MAX`](gristmill_model::limits::PROGRESS_JOBS_MAX). Nothing where the worker is not registered
+    /// (any more).
+    async fn put_progress(&self, worker: WorkerId, jobs: Vec<JobProgress>) -> Result<(), StoreError>;
 
     /// Ends a worker: what it still holds goes back uncharged.
     async fn leave(&self, worker: WorkerId, hops: BatchStats) -> Result<(), StoreError>;
@@ -270,6 +281,17 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// All controls but for pauses that are over, by age: at most
     /// [`CONTROLS_MAX`](gristmill_model::limits::CONTROLS_MAX).
     async fn controls(&self) -> Result<Vec<Control>, StoreError>;
+
+    // --- events ---
+
+    /// Has what happens from now on kept, until [`EVENTS_KEPT_MS`](gristmill_model::limits::EVENTS_KEPT_MS) have passed
+    /// without a further call, and forgets what is older than that. Returns the place behind what has happened; what is
+    /// being committed at this very moment may be on either side of it. While nobody listens nothing is kept.
+    async fn listen(&self) -> Result<EventCursor, StoreError>;
+
+    /// The events after a place (all that are kept, where `None`), in the order in which they were committed, of at most
+    /// `limit` rows, but at most [`EVENTS_PAGE_MAX`](gristmill_model::limits::EVENTS_PAGE_MAX).
+    async fn events(&self, after: Option<EventCursor>, limit: u32) -> Result<EventPage, StoreError>;
 
     // --- time and waking up ---
 

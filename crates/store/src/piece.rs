@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gristmill_model::{BatchId, BatchOptions, JobId, JobState, Positions, Timestamp};
+use gristmill_model::{BatchId, BatchOptions, JobId, JobState, Positions, ShownProgress, Timestamp};
 
 use crate::pauses::Pauses;
 use crate::{JobCounts, JobRow};
@@ -20,6 +20,8 @@ pub(crate) struct Piece {
     /// What keeps them back by themselves, or will once they come back.
     pub pauses: Option<Pauses>,
     pub finished_at: Option<Timestamp>,
+    /// When a worker took them, while they run.
+    pub claimed_at: Option<Timestamp>,
     pub worker: Option<Arc<str>>,
     /// The report that ended them, by whatever the store finds it again.
     pub report: Option<i64>,
@@ -46,6 +48,7 @@ impl Piece {
             run_at: Some(run_at),
             pauses: None,
             finished_at: None,
+            claimed_at: None,
             worker: None,
             report: None,
         }
@@ -64,6 +67,7 @@ impl Piece {
             run_at: None,
             pauses,
             finished_at: None,
+            claimed_at: None,
             worker: None,
             report: None,
         }
@@ -74,6 +78,7 @@ impl Piece {
         positions: Positions,
         attempt: u32,
         rank: Option<i64>,
+        claimed_at: Option<Timestamp>,
         worker: Option<Arc<str>>,
         pauses: Option<Pauses>,
     ) -> Self {
@@ -85,6 +90,7 @@ impl Piece {
             run_at: None,
             pauses,
             finished_at: None,
+            claimed_at,
             worker,
             report: None,
         }
@@ -111,8 +117,14 @@ impl Common {
         }
     }
 
-    /// One of the jobs, with the message of its last failure.
-    pub fn job(&self, position: u32, piece: &Piece, error: Option<String>) -> JobRow {
+    /// One of the jobs, with the message of its last failure and what was told of its progress.
+    pub fn job(
+        &self,
+        position: u32,
+        piece: &Piece,
+        error: Option<String>,
+        progress: Option<ShownProgress>,
+    ) -> JobRow {
         JobRow {
             job: JobId {
                 batch: self.batch,
@@ -130,6 +142,8 @@ impl Common {
             submitted_at: self.submitted_at,
             run_at: piece.run_at,
             finished_at: piece.finished_at,
+            claimed_at: piece.claimed_at,
+            progress,
             error: error.filter(|_| piece.state != JobState::Completed),
         }
     }

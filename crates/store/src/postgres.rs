@@ -16,6 +16,7 @@ mod control;
 mod database;
 mod debounce;
 mod dependency;
+mod event;
 mod exchange;
 mod failure;
 mod filter;
@@ -54,20 +55,23 @@ use futures::FutureExt;
 use gristmill_batching::{BatchStats, GroupCommitError, GroupLimits, Submitter, group_commit};
 use gristmill_model::batch::check_name;
 use gristmill_model::limits::{
-    PAGE_ROWS_MAX, SCHEDULES_FIRED_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX, WRITER_BYTES_MAX,
-    WRITER_OPERATIONS_MAX,
+    EVENTS_PAGE_MAX, PAGE_ROWS_MAX, SCHEDULES_FIRED_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX,
+    WRITER_BYTES_MAX, WRITER_OPERATIONS_MAX,
 };
-use gristmill_model::{BatchId, Control, JobId, KeyedBatch, NewBatch, Report, RunId, Timestamp, WorkerId};
+use gristmill_model::{
+    BatchId, Control, JobId, JobProgress, KeyedBatch, NewBatch, Report, RunId, Timestamp, WorkerId,
+};
 use tokio::task::JoinHandle;
 
 use crate::check::{check_batches, check_filter, check_keyed, check_report, check_selection, check_single};
 use crate::controls::check_controls;
 use crate::pauses::check_pause;
 use crate::{
-    BatchOutcomes, BatchPositions, BatchRow, Changed, ControlFilter, Exchanged, Fired, Heartbeat,
-    HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, NewRun, NewSchedule, NewWorker,
-    Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection,
-    Store, StoreError, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
+    BatchOutcomes, BatchPositions, BatchRow, Changed, ControlFilter, EventCursor, EventPage, Exchanged,
+    Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, NewRun,
+    NewSchedule, NewWorker, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule,
+    ScheduleChange, Selection, Store, StoreError, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen,
+    WorkerRow,
 };
 pub use address::{Address, without_password};
 use clock::DatabaseClock;
@@ -229,6 +233,13 @@ impl Store for PostgresStore {
             self.database.compare_clocks(clock).await?;
         }
         Ok(heartbeat)
+    }
+
+    async fn put_progress(&self, worker: WorkerId, jobs: Vec<JobProgress>) -> Result<(), StoreError> {
+        let packed = crate::progress::pack(jobs)?;
+        operate!(self, Needless, |transaction, packed| transaction
+            .put_progress(worker, &packed))
+        .await
     }
 
     async fn leave(&self, worker: WorkerId, hops: BatchStats) -> Result<(), StoreError> {
@@ -527,6 +538,21 @@ impl Store for PostgresStore {
         let limit = limit.min(PAGE_ROWS_MAX);
         self.database
             .read(|snapshot| async move { schedule::schedules(&snapshot, after, limit).await })
+            .await
+    }
+
+    async fn listen(&self) -> Result<EventCursor, StoreError> {
+        self.database
+            .write(Durability::Promised, |transaction| {
+                async move { transaction.listen().await }.boxed()
+            })
+            .await
+    }
+
+    async fn events(&self, after: Option<EventCursor>, limit: u32) -> Result<EventPage, StoreError> {
+        let (now, limit) = (self.database.now(), limit.min(EVENTS_PAGE_MAX));
+        self.database
+            .read(|snapshot| async move { event::events(&snapshot, after, limit, now).await })
             .await
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gristmill_batching::BatchStats;
 use gristmill_model::{
-    BatchId, BatchOptions, JobId, JobState, Positions, RunId, Scope, TagCondition, Timestamp,
+    BatchId, BatchOptions, JobId, JobState, Positions, RunId, Scope, ShownProgress, TagCondition, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -91,7 +91,7 @@ pub struct Changed {
 }
 
 /// One job in a listing.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct JobRow {
     /// Its id.
     pub job: JobId,
@@ -114,6 +114,13 @@ pub struct JobRow {
     pub run_at: Option<Timestamp>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
+    /// When a worker took it, while it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claimed_at: Option<Timestamp>,
+    /// How far it is, while it runs: what its handler says, and in [`JobDetails`], where that is nothing, what can be
+    /// expected from others of its kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<ShownProgress>,
     /// The message of its last failure, unless it has completed since.
     pub error: Option<String>,
 }

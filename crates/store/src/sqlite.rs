@@ -11,6 +11,7 @@ mod commit;
 mod control;
 mod debounce;
 mod dependency;
+mod event;
 mod failure;
 mod filter;
 mod hand_over;
@@ -47,11 +48,11 @@ use async_trait::async_trait;
 use gristmill_batching::{BatchStats, GroupLimits, group_commit};
 use gristmill_model::batch::check_name;
 use gristmill_model::limits::{
-    PAGE_ROWS_MAX, SCHEDULES_FIRED_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX, WRITER_BYTES_MAX,
-    WRITER_OPERATIONS_MAX,
+    EVENTS_PAGE_MAX, PAGE_ROWS_MAX, SCHEDULES_FIRED_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX,
+    WRITER_BYTES_MAX, WRITER_OPERATIONS_MAX,
 };
 use gristmill_model::{
-    BatchId, Clock, Control, JobId, KeyedBatch, NewBatch, Report, RunId, Timestamp, WorkerId,
+    BatchId, Clock, Control, JobId, JobProgress, KeyedBatch, NewBatch, Report, RunId, Timestamp, WorkerId,
 };
 
 use crate::check::{check_batches, check_filter, check_keyed, check_report, check_selection, check_single};
@@ -59,10 +60,11 @@ use crate::controls::check_controls;
 use crate::pauses::check_pause;
 use crate::work::WorkCounter;
 use crate::{
-    BatchOutcomes, BatchPositions, BatchRow, Changed, ControlFilter, Exchanged, Fired, Heartbeat,
-    HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, NewRun, NewSchedule, NewWorker,
-    Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection,
-    Store, StoreError, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
+    BatchOutcomes, BatchPositions, BatchRow, Changed, ControlFilter, EventCursor, EventPage, Exchanged,
+    Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, NewRun,
+    NewSchedule, NewWorker, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule,
+    ScheduleChange, Selection, Store, StoreError, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen,
+    WorkerRow,
 };
 use failure::Failure;
 use hand_over::HandOver;
@@ -281,6 +283,14 @@ impl Store for SqliteStore {
     async fn heartbeat(&self, worker: WorkerId, hops: BatchStats) -> Result<Heartbeat, StoreError> {
         self.write_with(Durability::Needless, 0, move |transaction| {
             transaction.heartbeat(worker, &hops)
+        })
+        .await
+    }
+
+    async fn put_progress(&self, worker: WorkerId, jobs: Vec<JobProgress>) -> Result<(), StoreError> {
+        let packed = crate::progress::pack(jobs)?;
+        self.write_with(Durability::Needless, packed.len(), move |transaction| {
+            transaction.put_progress(worker, &packed)
         })
         .await
     }
@@ -554,6 +564,16 @@ impl Store for SqliteStore {
     async fn schedules(&self, after: Option<&str>, limit: u32) -> Result<Vec<Schedule>, StoreError> {
         let (after, limit) = (after.map(str::to_owned), limit.min(PAGE_ROWS_MAX));
         self.read(move |connection| schedule::schedules(connection, after.as_deref(), limit))
+            .await
+    }
+
+    async fn listen(&self) -> Result<EventCursor, StoreError> {
+        self.write(0, |transaction| transaction.listen()).await
+    }
+
+    async fn events(&self, after: Option<EventCursor>, limit: u32) -> Result<EventPage, StoreError> {
+        let (now, limit) = (self.clock.now(), limit.min(EVENTS_PAGE_MAX));
+        self.read(move |connection| event::events(connection, after, limit, now))
             .await
     }
 

@@ -45,6 +45,17 @@ pub struct Want {
     pub queues: Vec<Arc<str>>,
     /// Of these kinds; of all, where empty.
     pub kinds: Vec<Arc<str>>,
+    /// Only of this priority and above; of all, where `None`. (As they were submitted: aging does not count here.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority_min: Option<i16>,
+}
+
+impl Want {
+    /// The highest rank (the priority, negated) that is wanted.
+    pub(crate) fn rank_max(&self) -> i32 {
+        self.priority_min
+            .map_or(i32::MAX, |priority| -i32::from(priority))
+    }
 }
 
 /// What a heartbeat or an exchange tells the worker that it no longer holds.

@@ -41,6 +41,7 @@ fn want(jobs_max: u32) -> Want {
         jobs_max,
         queues: vec![Arc::from("default")],
         kinds: Vec::new(),
+        priority_min: None,
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gristmill_model::{After, BatchId, JobState, ManualClock, NewBatch, Timestamp};
 use gristmill_store::conformance::fixture::*;
-use gristmill_store::{JobFilter, SqliteOptions, SqliteStore, Store, StoreError, WorkSeen};
+use gristmill_store::{JobFilter, Selection, SqliteOptions, SqliteStore, Store, StoreError, WorkSeen};
 use rusqlite::{Connection, TransactionBehavior};
 
 fn open(folder: &tempfile::TempDir, name: &str) -> SqliteStore {
@@ -85,4 +85,43 @@ async fn wrong_connections_and_batches_are_refused() {
     let memory = Connection::open_in_memory().unwrap();
     memory.execute_batch("BEGIN").unwrap();
     assert!(says(store.submit_within(&memory, &[batch(1)])).contains("jobs.db"));
+}
+
+/// What jobs write with their report is there with their outcomes, once; what fails fails its own job alone.
+#[tokio::test]
+async fn handlers_write_with_their_reports() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder, "jobs.db");
+    let connection = Connection::open(store.path()).unwrap();
+    connection
+        .execute(
+            "CREATE TABLE picture (id INTEGER PRIMARY KEY, size INTEGER NOT NULL)",
+            [],
+        )
+        .unwrap();
+    let pictures = async || -> Vec<i64> {
+        let mut statement = connection.prepare("SELECT id FROM picture ORDER BY id").unwrap();
+        let rows = statement.query_map([], |row| row.get(0)).unwrap();
+        rows.map(Result::unwrap).collect()
+    };
+    let insert = "INSERT INTO picture (id, size) SELECT value ->> 'id', value ->> 'size' FROM json_each(?1)";
+    writes_go_with_their_reports(&store, insert, pictures).await;
+
+    // Nothing but what changes rows, and that with one parameter.
+    let worker = worker(&store).await;
+    for (sql, says) in [
+        ("COMMIT", "must be an INSERT"),
+        ("SELECT ?1", "must be an INSERT"),
+        ("DELETE FROM picture", "one parameter"),
+        ("DELETE FROM absent WHERE id = ?1", "no such table"),
+    ] {
+        let id = submit(&store, batch(1)).await;
+        let lease = claim(&store, worker, 1).await.unwrap();
+        let report = with_writes(completed(&lease.slices[0]), sql, |_| "1".to_owned());
+        let receipt = &exchange(&store, worker, vec![report], None).await.receipts[0];
+        assert_eq!(receipt.failed, positions("0"), "{sql}");
+        let shown = store.job(job(id, 0)).await.unwrap().unwrap();
+        assert!(shown.failures[0].error.message.contains(says), "{shown:?}");
+        store.cancel(Selection::Jobs(vec![job(id, 0)])).await.unwrap();
+    }
 }

@@ -13,6 +13,7 @@ use gristmill_model::{Completed, FailedJob, JobError, JobId, PackedBuilder, Posi
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::context::JobContext;
 use crate::handler::{Handler, OutcomeSink, Outcomes};
 use crate::micro_batch::{MicroBatch, MicroBatchJob};
 use crate::slot::{micros, panic_text};
@@ -21,7 +22,7 @@ use crate::slot::{micros, panic_text};
 const ANSWER_EVERY: Duration = Duration::from_millis(2);
 
 /// One job as its handler sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Job<P> {
     /// Its id.
     pub id: JobId,
@@ -29,6 +30,8 @@ pub struct Job<P> {
     pub attempt: u32,
     /// Its payload.
     pub payload: P,
+    /// What it can say to its worker.
+    pub context: JobContext,
 }
 
 /// A handler that runs one job after the other. A panic, an error or a timeout fails the one job.
@@ -83,14 +86,16 @@ where
     async fn run(&self, work: MicroBatch, sink: &dyn OutcomeSink) {
         let mut answers = Answers::new(sink);
         for one in work.jobs() {
-            if sink.is_draining() {
+            let context = sink.context(&one);
+            if sink.is_draining() || context.is_cancelled() {
                 answers.release(one.index);
                 continue;
             }
             let begun = Instant::now();
-            let outcome = match parsed(&one) {
+            let outcome = match parsed(&one, context.clone()) {
                 Ok(job) => {
-                    let mut running = std::pin::pin!(guarded(&work, || (self.function)(job)));
+                    let running = guarded(&work, Some(&context), || (self.function)(job));
+                    let mut running = std::pin::pin!(running);
                     let ended = match futures::poll!(running.as_mut()) {
                         Poll::Ready(ended) => ended,
                         Poll::Pending => {
@@ -103,7 +108,10 @@ where
                 }
                 Err(error) => Err(error),
             };
-            answers.push(one.index, outcome, begun);
+            match outcome.is_err() && context.take_given_back() {
+                true => answers.release(one.index),
+                false => answers.push(one.index, outcome, begun),
+            }
         }
         answers.send();
     }
@@ -120,21 +128,24 @@ where
     async fn run(&self, work: MicroBatch, sink: &dyn OutcomeSink) {
         let begun = Instant::now();
         let mut answers = Answers::new(sink);
-        let (mut jobs, mut indexes) = (Vec::new(), Vec::new());
+        let (mut jobs, mut indexes) = (Vec::<Job<P>>::new(), Vec::new());
         for one in work.jobs() {
-            match parsed(&one) {
+            match parsed(&one, sink.context(&one)) {
                 Ok(job) => {
+                    indexes.push((one.index, job.context.clone()));
                     jobs.push(job);
-                    indexes.push(one.index);
                 }
                 Err(error) => answers.push(one.index, Err::<V, _>(error), begun),
             }
         }
         if !jobs.is_empty() {
-            match guarded(&work, || (self.function)(jobs)).await {
+            match guarded(&work, None, || (self.function)(jobs)).await {
                 Ok(outcomes) if outcomes.len() == indexes.len() => {
-                    for (index, outcome) in indexes.into_iter().zip(outcomes) {
-                        answers.push(index, outcome, begun);
+                    for ((index, context), outcome) in indexes.into_iter().zip(outcomes) {
+                        match outcome.is_err() && context.take_given_back() {
+                            true => answers.release(index),
+                            false => answers.push(index, outcome, begun),
+                        }
                     }
                 }
                 failed => {
@@ -144,7 +155,7 @@ where
                             "the handler did not give one answer for each job of its batch",
                         )
                     });
-                    for index in indexes {
+                    for (index, _) in indexes {
                         answers.push(index, Err::<V, _>(error.clone()), begun);
                     }
                 }
@@ -154,12 +165,13 @@ where
     }
 }
 
-fn parsed<P: DeserializeOwned>(job: &MicroBatchJob<'_>) -> Result<Job<P>, JobError> {
+fn parsed<P: DeserializeOwned>(job: &MicroBatchJob<'_>, context: JobContext) -> Result<Job<P>, JobError> {
     match serde_json::from_str(job.payload) {
         Ok(payload) => Ok(Job {
             id: job.id,
             attempt: job.attempt,
             payload,
+            context,
         }),
         Err(error) => Err(JobError::new(
             "payload",
@@ -169,12 +181,24 @@ fn parsed<P: DeserializeOwned>(job: &MicroBatchJob<'_>) -> Result<Job<P>, JobErr
     }
 }
 
-/// Awaits `begin()` under the work's timeout; a panic becomes an error.
+/// Awaits `begin()` under the work's timeout, and until the grace of its job is over where that is cancelled; a panic
+/// becomes an error.
 async fn guarded<T, R: Future<Output = T>>(
     work: &MicroBatch,
+    context: Option<&JobContext>,
     begin: impl FnOnce() -> R,
 ) -> Result<T, JobError> {
     let guarded = std::panic::AssertUnwindSafe(async move { begin().await }).catch_unwind();
+    let guarded = async {
+        match context {
+            None => Some(guarded.await),
+            Some(context) => tokio::select! {
+                biased;
+                ended = guarded => Some(ended),
+                () = context.given_up() => None,
+            },
+        }
+    };
     let ended = match work.timeout_ms() {
         None => guarded.await,
         Some(timeout_ms) => match tokio::time::timeout(Duration::from_millis(timeout_ms), guarded).await {
@@ -186,6 +210,12 @@ async fn guarded<T, R: Future<Output = T>>(
                 ));
             }
         },
+    };
+    let Some(ended) = ended else {
+        return Err(JobError::new(
+            "cancelled",
+            "it went on after it was cancelled, and was given up",
+        ));
     };
     ended.map_err(|panic| JobError::new("panic", format!("the handler panicked: {}", panic_text(&*panic))))
 }
@@ -262,7 +292,7 @@ impl<'a> Answers<'a> {
             completed,
             failed: std::mem::take(&mut self.failed),
             released: std::mem::take(&mut self.released),
-            logs: Vec::new(),
+            ..Outcomes::default()
         });
     }
 }

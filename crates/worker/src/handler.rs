@@ -1,9 +1,12 @@
 //! What runs jobs: a [`Handler`] takes work in micro-batches and answers item by item.
 
 use async_trait::async_trait;
-use gristmill_model::{Completed, FailedJob, JobLog, Positions, Report};
+use gristmill_model::{
+    Completed, EarlierFailure, FailedJob, JobLog, Positions, Progress, Report, ReportWrite,
+};
 
-use crate::micro_batch::MicroBatch;
+use crate::context::JobContext;
+use crate::micro_batch::{MicroBatch, MicroBatchJob};
 
 /// Outcomes of some jobs, handed back as soon as they are known. A handler numbers the jobs by their places in
 /// its [`MicroBatch`]; a report, by their positions in the batch.
@@ -17,6 +20,12 @@ pub struct Outcomes {
     pub released: Positions,
     /// What jobs printed.
     pub logs: Vec<JobLog>,
+    /// Attempts before these, which failed and were followed by another at once. The worker sees to them; handlers leave
+    /// this empty.
+    pub earlier: Vec<EarlierFailure>,
+    /// What completed jobs write in the transaction of their report. The worker sees to this, too: jobs say it by their
+    /// [`JobContext`].
+    pub writes: Vec<ReportWrite>,
 }
 
 impl From<Report> for Outcomes {
@@ -26,6 +35,8 @@ impl From<Report> for Outcomes {
             failed: report.failed,
             released: report.released,
             logs: report.logs,
+            earlier: report.earlier,
+            writes: report.writes,
         }
     }
 }
@@ -64,6 +75,17 @@ pub trait OutcomeSink: Send + Sync {
     /// The places of the jobs that were cancelled while they were held: running them is of no
     /// use any more, and their outcomes will be refused.
     fn cancelled(&self) -> Positions;
+
+    /// Takes how far jobs are, by their places. For handlers whose jobs run elsewhere; others have a
+    /// [`context`](OutcomeSink::context).
+    fn progress(&self, progress: Vec<(u32, Progress)>) {
+        let _ = progress;
+    }
+
+    /// What a job of the micro-batch can say to the worker while it runs.
+    fn context(&self, job: &MicroBatchJob<'_>) -> JobContext {
+        JobContext::detached(job.id, job.attempt)
+    }
 }
 
 /// Runs jobs of one kind.
@@ -75,6 +97,12 @@ pub trait Handler: Send + Sync + 'static {
     /// How many micro-batches may run at once; the worker's own limit where `None`.
     fn concurrency(&self) -> Option<usize> {
         None
+    }
+
+    /// Whether what it runs can be paused for something more urgent: asked to, it ends what it has begun or gives it back,
+    /// and releases the rest, as under a drain.
+    fn is_pausable(&self) -> bool {
+        false
     }
 
     /// Ends whatever the handler keeps warm. Called once, after the last micro-batch.

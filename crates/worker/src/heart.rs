@@ -1,14 +1,16 @@
 //! Heartbeats: a task of their own, so that nothing in the loop can make a worker look dead.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gristmill_batching::BatchStats;
+use gristmill_model::limits::PROGRESS_EVERY_MS;
 use gristmill_store::Heartbeat;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::hops::HopRecorder;
+use crate::progress::ProgressBoard;
 use crate::source::Source;
 
 /// A beating heart.
@@ -17,23 +19,37 @@ pub struct Heart {
     task: JoinHandle<()>,
     answers: mpsc::Receiver<Heartbeat>,
     stats: HopRecorder,
+    board: ProgressBoard,
 }
 
 impl Heart {
-    /// Beats every so often until stopped.
+    /// Beats every so often until stopped, and where jobs say how far they are, about once a second.
     pub fn start(source: Arc<dyn Source>, every: Duration) -> Heart {
         let stats = HopRecorder::default();
         // One answer may wait; while the loop has not taken it, the heart waits with it, then goes on.
         let (sender, answers) = mpsc::channel(1);
         let recorder = stats.clone();
+        let board = ProgressBoard::default();
+        let said = board.clone();
         let task = tokio::spawn(async move {
             let mut ticks = tokio::time::interval(every);
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             ticks.tick().await;
+            let mut told_at: Option<Instant> = None;
             loop {
-                ticks.tick().await;
+                tokio::select! {
+                    _ = ticks.tick() => {}
+                    () = news(&said, told_at) => {}
+                }
                 let moved = recorder.take();
-                match source.heartbeat(moved.clone()).await {
+                let progress = said.take();
+                if progress.is_some() {
+                    told_at = Some(Instant::now());
+                }
+                match source
+                    .heartbeat(moved.clone(), progress.unwrap_or_default())
+                    .await
+                {
                     Ok(answer) if answer == ALL_IS_WELL => {}
                     Ok(answer) => {
                         if sender.send(answer).await.is_err() {
@@ -42,17 +58,30 @@ impl Heart {
                     }
                     Err(error) => {
                         recorder.give_back(&moved);
+                        if told_at.is_some() {
+                            said.give_back();
+                        }
                         tracing::warn!(%error, "a heartbeat was not answered");
                     }
                 }
             }
         });
-        Heart { task, answers, stats }
+        Heart {
+            task,
+            answers,
+            stats,
+            board,
+        }
     }
 
     /// Where the hops are counted.
     pub fn stats(&self) -> HopRecorder {
         self.stats.clone()
+    }
+
+    /// Where jobs say how far they are.
+    pub fn board(&self) -> ProgressBoard {
+        self.board.clone()
     }
 
     /// The next answer that says more than that all is well.
@@ -64,6 +93,14 @@ impl Heart {
     pub fn stop(self) -> BatchStats {
         self.task.abort();
         self.stats.take()
+    }
+}
+
+/// Resolves when there is something to be told of the jobs, and it has been a while since the last time.
+async fn news(said: &ProgressBoard, told_at: Option<Instant>) {
+    said.changed().await;
+    if let Some(told_at) = told_at {
+        tokio::time::sleep_until((told_at + Duration::from_millis(PROGRESS_EVERY_MS)).into()).await;
     }
 }
 

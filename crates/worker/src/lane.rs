@@ -9,6 +9,7 @@ use gristmill_model::{LeasedSlice, Positions};
 use gristmill_store::Revoked;
 
 use crate::handler::Handler;
+use crate::io::{IoCounter, IoOfKind, IoRate};
 use crate::micro_batch::MicroBatch;
 use crate::micro_batch_sizer::MicroBatchSizer;
 use crate::settings::WorkerSettings;
@@ -20,17 +21,21 @@ pub(crate) struct Lane {
     buffer: VecDeque<LeasedSlice>,
     buffered: u64,
     running: usize,
+    io: IoOfKind,
+    is_pausable: bool,
 }
 
 impl Lane {
-    pub(crate) fn new(handler: Arc<dyn Handler>, settings: &WorkerSettings) -> Self {
+    pub(crate) fn new(kind: &str, handler: Arc<dyn Handler>, settings: &WorkerSettings) -> Self {
         let sizer = MicroBatchSizer::new(settings.micro_batch_target, settings.micro_batch_jobs_max);
         Lane {
+            is_pausable: handler.is_pausable() || settings.pausable.contains(kind),
             handler,
             sizer,
             buffer: VecDeque::new(),
             buffered: 0,
             running: 0,
+            io: IoOfKind::declared(settings.io_rates.get(kind).copied().unwrap_or_default()),
         }
     }
 
@@ -39,9 +44,28 @@ impl Lane {
         self.buffered
     }
 
+    /// Keeps what was claimed: behind what is as urgent, before what is less.
     pub(crate) fn push(&mut self, slice: LeasedSlice) {
         self.buffered += u64::from(slice.len());
-        self.buffer.push_back(slice);
+        let before = self
+            .buffer
+            .iter()
+            .rposition(|other| other.priority >= slice.priority);
+        self.buffer.insert(before.map_or(0, |index| index + 1), slice);
+    }
+
+    /// Whether what runs can be paused.
+    pub(crate) fn is_pausable(&self) -> bool {
+        self.is_pausable
+    }
+
+    /// The priority of what waits and could begin if there were a slot.
+    pub(crate) fn urgency(&self) -> Option<i16> {
+        let has_room = self.handler.concurrency().is_none_or(|most| self.running < most);
+        self.buffer
+            .front()
+            .filter(|_| has_room)
+            .map(|slice| slice.priority)
     }
 
     /// The next micro-batch, if the handler has room for one more, and why it is no larger. Slices that are
@@ -88,9 +112,20 @@ impl Lane {
         (slices, end_reason)
     }
 
+    /// What its micro-batches that run move.
+    pub(crate) fn io_in_use(&self) -> IoRate {
+        self.io.of(self.running)
+    }
+
+    /// What one more would move.
+    pub(crate) fn io_rate(&self) -> IoRate {
+        self.io.rate()
+    }
+
     /// A micro-batch of `jobs` took `elapsed`.
-    pub(crate) fn ended(&mut self, jobs: u32, elapsed: Duration) {
+    pub(crate) fn ended(&mut self, jobs: u32, elapsed: Duration, io: &IoCounter) {
         self.running -= 1;
+        self.io.ended(io, elapsed);
         self.sizer.ran(jobs, elapsed);
     }
 

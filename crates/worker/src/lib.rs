@@ -4,26 +4,35 @@
 //! dry, cuts what it claimed into micro-batches that take about 10 ms each, and sends the outcomes
 //! with the next claim in one exchange.
 
+pub mod context;
 pub mod function;
 pub mod handler;
 mod heart;
 pub mod hops;
+pub mod io;
 mod lane;
 pub mod micro_batch;
 mod micro_batch_sizer;
 mod mill;
 pub mod observer;
+pub mod pressure;
+pub mod progress;
 pub mod report_buffer;
 pub mod settings;
+pub mod signals;
 pub mod slot;
 pub mod source;
 pub mod worker;
 
+pub use context::JobContext;
 pub use function::{Job, batch_handler, job_handler};
 pub use handler::{Handler, OutcomeSink, Outcomes};
 pub use hops::HopRecorder;
+pub use io::IoRate;
 pub use micro_batch::{MicroBatch, MicroBatchJob};
 pub use observer::{NoObserver, Observer};
+pub use pressure::{Admission, Backpressure, PressureSource, Threshold};
+pub use progress::ProgressBoard;
 pub use settings::WorkerSettings;
 pub use source::{Source, SourceError, SourceErrorKind, StoreSource};
 pub use worker::{Stopper, Worker, WorkerSummary};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gristmill_model::{BatchId, Completed, JobId, LeaseId, LeasedSlice, PackedArray, Positions};
+use gristmill_model::{BatchId, Completed, JobId, LeaseId, LeasedSlice, PackedArray, Positions, RetryPolicy};
 
 use crate::handler::Outcomes;
 
@@ -29,11 +29,16 @@ pub struct MicroBatchJob<'a> {
 }
 
 /// The share of one slice.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub lease: LeaseId,
     pub batch: BatchId,
+    /// The attempt that they were claimed for.
     pub attempt: u32,
+    /// How often they have failed and run again since.
+    pub repeats: u32,
+    pub retry: RetryPolicy,
+    pub priority: i16,
     positions: Positions,
     /// Where the first of its jobs stands in the micro-batch.
     first_index: u32,
@@ -57,6 +62,9 @@ impl MicroBatch {
                 lease: slice.lease,
                 batch: slice.batch,
                 attempt: slice.attempt,
+                repeats: 0,
+                retry: slice.retry,
+                priority: slice.priority,
                 positions: slice.positions,
                 first_index,
             };
@@ -85,6 +93,12 @@ impl MicroBatch {
         &self.payloads
     }
 
+    /// The priority of the most urgent of them.
+    pub fn priority(&self) -> i16 {
+        let priorities = self.parts.iter().map(|part| part.priority);
+        priorities.max().unwrap_or_default()
+    }
+
     /// How long one attempt may take. Milliseconds.
     pub fn timeout_ms(&self) -> Option<u64> {
         self.timeout_ms
@@ -99,7 +113,7 @@ impl MicroBatch {
             };
             part.positions
                 .iter()
-                .map(move |position| (id(position), part.attempt))
+                .map(move |position| (id(position), part.last_attempt()))
         });
         let numbered = (0..).zip(ids).zip(self.payloads.items());
         numbered.map(|((index, (id, attempt)), payload)| MicroBatchJob {
@@ -113,9 +127,43 @@ impl MicroBatch {
     pub(crate) fn parts(&self) -> Arc<[Part]> {
         self.parts.clone()
     }
+
+    /// These of its jobs, for one more attempt.
+    pub(crate) fn again(&self, indexes: &Positions) -> MicroBatch {
+        let mut first_index = 0;
+        let mut parts = Vec::new();
+        for part in self.parts.iter() {
+            let positions = part.positions_at(indexes);
+            if !positions.is_empty() {
+                let count = positions.len();
+                parts.push(Part {
+                    repeats: part.repeats + 1,
+                    positions,
+                    first_index,
+                    ..part.clone()
+                });
+                first_index += count;
+            }
+        }
+        MicroBatch {
+            parts: parts.into(),
+            payloads: self.payloads.select(indexes),
+            timeout_ms: self.timeout_ms,
+        }
+    }
+}
+
+/// The part that a job belongs to by its place.
+pub(crate) fn part_of(parts: &[Part], index: u32) -> usize {
+    parts.partition_point(|part| part.indexes().end <= index)
 }
 
 impl Part {
+    /// The attempt that runs.
+    pub fn last_attempt(&self) -> u32 {
+        self.attempt + self.repeats
+    }
+
     fn indexes(&self) -> std::ops::Range<u32> {
         self.first_index..self.first_index + self.positions.len()
     }
@@ -129,6 +177,14 @@ impl Part {
     fn positions_at(&self, indexes: &Positions) -> Positions {
         let own = indexes.intersection(&Positions::from(self.indexes()));
         self.positions.select(&own.shifted_down(self.first_index))
+    }
+
+    /// The job that stands in a place.
+    pub fn job_at(&self, index: u32) -> JobId {
+        JobId {
+            batch: self.batch,
+            position: self.position_at(index),
+        }
     }
 
     fn position_at(&self, index: u32) -> u32 {
@@ -148,6 +204,9 @@ impl Part {
         for log in &mut outcomes.logs {
             log.position = self.position_at(log.position);
         }
+        for earlier in &mut outcomes.earlier {
+            earlier.position = self.position_at(earlier.position);
+        }
         outcomes
     }
 }
@@ -161,7 +220,7 @@ pub(crate) fn share_out(parts: &[Part], outcomes: Outcomes) -> Vec<(&Part, Outco
     let (Some(first), Some(last)) = (answered.first(), answered.last()) else {
         return Vec::new();
     };
-    let part_of = |index: u32| parts.partition_point(|part| part.indexes().end <= index);
+    let part_of = |index: u32| part_of(parts, index);
     let first_part = part_of(first);
     let touched = &parts[first_part..=part_of(last)];
     let mut shares: Vec<Outcomes> = touched.iter().map(|_| Outcomes::default()).collect();
@@ -175,6 +234,11 @@ pub(crate) fn share_out(parts: &[Part], outcomes: Outcomes) -> Vec<(&Part, Outco
     }
     for log in outcomes.logs {
         shares[part_of(log.position) - first_part].logs.push(log);
+    }
+    for earlier in outcomes.earlier {
+        shares[part_of(earlier.position) - first_part]
+            .earlier
+            .push(earlier);
     }
     for (part, share) in touched.iter().zip(&mut shares) {
         share.released = outcomes.released.intersection(&Positions::from(part.indexes()));
@@ -221,6 +285,8 @@ mod tests {
             attempt: batch as u32,
             rescues: 0,
             timeout_ms: Some(9),
+            priority: 0,
+            retry: gristmill_model::RetryPolicy::default(),
             submitted_at: Timestamp(0),
         }
     }
@@ -268,6 +334,7 @@ mod tests {
             failed: vec![failure(3)],
             released: Positions::from(0..1),
             logs: vec![log(4), log(3)],
+            ..Outcomes::default()
         };
         let parts = micro_batch.parts();
         let shares = share_out(&parts, outcomes);
@@ -300,6 +367,29 @@ mod tests {
                 r#"2: completed ["2:0"] Some(("0", [2])), failed [], released , logs []"#,
                 r#"3: completed ["3:9"] Some(("9", [4])), failed [7], released , logs [9, 7]"#,
             ]
+        );
+    }
+
+    #[test]
+    fn some_of_the_jobs_run_again() {
+        let micro_batch = MicroBatch::new(vec![slice(1, "3-4"), slice(2, "0"), slice(3, "7,9")]);
+        let again = micro_batch.again(&"1,4".parse().unwrap());
+        let jobs: Vec<String> = again
+            .jobs()
+            .map(|job| {
+                format!(
+                    "{} {} on attempt {}: {}",
+                    job.index, job.id, job.attempt, job.payload
+                )
+            })
+            .collect();
+        assert_eq!(
+            jobs,
+            ["0 1:4 on attempt 2: \"1:4\"", "1 3:9 on attempt 4: \"3:9\""]
+        );
+        assert_eq!(
+            again.again(&"1".parse().unwrap()).jobs().next().unwrap().attempt,
+            5
         );
     }
 

@@ -1,5 +1,6 @@
 //! The loop: claim → run → commit. The next claim and the last commit travel, in one exchange, while handlers run.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,8 +16,11 @@ use tokio::sync::{mpsc, watch};
 use crate::handler::{Handler, Outcomes};
 use crate::heart::Heart;
 use crate::hops::HopRecorder;
+use crate::io::IoRate;
 use crate::lane::Lane;
 use crate::observer::Observer;
+use crate::pressure::{Admission, Gauge};
+use crate::progress::ProgressBoard;
 use crate::report_buffer::ReportBuffer;
 use crate::settings::{REPORTS_PENDING_BYTES_MAX, RETRY_PAUSE_MAX, WorkerSettings};
 use crate::slot::{Slot, SlotEvent, SlotId};
@@ -27,6 +31,8 @@ use crate::worker::WorkerSummary;
 struct Trip {
     reports: Vec<Report>,
     asked: u32,
+    /// Whether only what is urgent was asked for, beside what runs.
+    urgent: bool,
     answer: Result<Exchanged, SourceError>,
 }
 
@@ -52,6 +58,7 @@ pub(crate) struct Mill {
     observer: Arc<dyn Observer>,
     clock: Arc<dyn Clock>,
     hops: HopRecorder,
+    board: ProgressBoard,
     lanes: HashMap<Arc<str>, Lane>,
     slots: HashMap<SlotId, (Arc<Slot>, Arc<str>)>,
     slots_begun: u64,
@@ -61,6 +68,9 @@ pub(crate) struct Mill {
     ),
     draining: Arc<AtomicBool>,
     ramp_up: RampUp,
+    gauge: Gauge,
+    /// When it is looked again for jobs that do not wait for a slot.
+    look_for_urgent_at: Instant,
     /// Jobs that may still be claimed under the worker's limit.
     claims_left: u64,
     reports: ReportBuffer,
@@ -82,6 +92,7 @@ impl Mill {
         clock: Arc<dyn Clock>,
         handlers: HashMap<Arc<str>, Arc<dyn Handler>>,
         hops: HopRecorder,
+        board: ProgressBoard,
     ) -> Self {
         let ramp_up = RampUp::new(RampUpSettings {
             buffer_target: settings.buffer_target,
@@ -90,7 +101,10 @@ impl Mill {
         });
         let lanes = handlers
             .into_iter()
-            .map(|(kind, handler)| (kind, Lane::new(handler, &settings)))
+            .map(|(kind, handler)| {
+                let lane = Lane::new(&kind, handler, &settings);
+                (kind, lane)
+            })
             .collect();
         Mill {
             claims_left: settings.jobs_limit.unwrap_or(u64::MAX),
@@ -98,12 +112,15 @@ impl Mill {
             observer,
             clock,
             hops,
+            board,
             lanes,
             slots: HashMap::new(),
             slots_begun: 0,
             events: mpsc::unbounded_channel(),
             draining: Arc::default(),
             ramp_up,
+            gauge: Gauge::new(settings.backpressure.clone()),
+            look_for_urgent_at: Instant::now(),
             reports: ReportBuffer::default(),
             trip: None,
             supply: Supply::Likely,
@@ -124,6 +141,7 @@ impl Mill {
         let source = self.source.clone();
         loop {
             self.begin_micro_batches();
+            self.preempt();
             self.begin_trip();
             if self.is_done() {
                 break;
@@ -148,6 +166,10 @@ impl Mill {
                 Some(heartbeat) = heart.answer() => self.take_heartbeat(&heartbeat),
                 _ = stop.wait_for(|stop| *stop), if !draining => self.begin_drain(),
                 () = source.wait_for_work(), if waiting.is_some() => self.supply = Supply::Likely,
+                () = source.wait_for_work(), if waiting.is_none() && self.may_be_preempted() => {
+                    self.look_for_urgent_at = Instant::now();
+                }
+                () = sleep_until(Some(self.look_for_urgent_at)), if self.may_be_preempted() && self.trip.is_none() => {}
                 () = sleep_until(waiting), if waiting.is_some() => self.supply = Supply::Likely,
                 () = sleep_until(self.unreachable.map(|(_, again_at, _)| again_at)), if self.is_pausing() => {
                     if let Some((since, _, pause)) = self.unreachable {
@@ -199,19 +221,87 @@ impl Mill {
         // One micro-batch of each kind in turn, so that none waits for another's backlog.
         while free > 0 && begun {
             begun = false;
-            let kinds: Vec<Arc<str>> = self.lanes.keys().cloned().collect();
+            let mut kinds: Vec<Arc<str>> = self.lanes.keys().cloned().collect();
+            if self.settings.preempt_from.is_some() {
+                kinds.sort_by_key(|kind| Reverse(self.lanes[kind].urgency()));
+            }
             for kind in kinds {
                 if free > 0 && self.begin_micro_batch(&kind, free) {
                     (begun, free) = (true, free - 1);
                 }
             }
         }
-        if free > 0 && matches!(self.supply, Supply::Likely) {
+        let held_back = self
+            .lanes
+            .values()
+            .any(|lane| lane.buffered() > 0 && !self.has_io_for(lane));
+        if free > 0 && matches!(self.supply, Supply::Likely) && !held_back {
             self.ramp_up.ran_dry();
         }
     }
 
+    // --- making room for what is urgent ---
+
+    /// Whether something urgent could take the slot of something that runs.
+    fn may_be_preempted(&self) -> bool {
+        let Some(level) = self.settings.preempt_from else {
+            return false;
+        };
+        self.slots.len() >= self.settings.concurrency
+            && !self.is_draining()
+            && self.claims_left > 0
+            && self.urgent_lanes(level) == 0
+            && self.pausable(level).next().is_some()
+    }
+
+    /// How many kinds have something waiting that does not wait for a slot.
+    fn urgent_lanes(&self, level: i16) -> usize {
+        let urgencies = self.lanes.values().filter_map(Lane::urgency);
+        urgencies.filter(|priority| *priority >= level).count()
+    }
+
+    /// What runs, is less urgent, can be paused, and was not asked to make room yet.
+    fn pausable(&self, level: i16) -> impl Iterator<Item = &Arc<Slot>> {
+        let of_pausable = self.slots.values().filter(|(_, kind)| {
+            let lane = self.lanes.get(kind);
+            lane.is_some_and(Lane::is_pausable)
+        });
+        let slots = of_pausable.map(|(slot, _)| slot);
+        slots.filter(move |slot| slot.priority < level && !slot.is_pausing())
+    }
+
+    /// Asks what runs to make room, as much as urgent jobs need: the least urgent first, and of these what began last.
+    fn preempt(&mut self) {
+        let Some(level) = self.settings.preempt_from else {
+            return;
+        };
+        if self.slots.len() < self.settings.concurrency || self.is_draining() {
+            return;
+        }
+        let on_the_way = self.slots.values().filter(|(slot, _)| slot.is_pausing()).count();
+        let needed = self.urgent_lanes(level).saturating_sub(on_the_way);
+        let mut candidates: Vec<&Arc<Slot>> = self.pausable(level).collect();
+        candidates.sort_by_key(|slot| (slot.priority, Reverse(slot.id)));
+        for slot in candidates.into_iter().take(needed) {
+            tracing::debug!(slot = slot.id.0, "asked to make room for something urgent");
+            slot.pause();
+        }
+    }
+
+    /// Whether one more micro-batch of a kind stays within the budget of bytes. What moves nothing always does, and so
+    /// does what is alone.
+    fn has_io_for(&self, lane: &Lane) -> bool {
+        let Some(budget) = self.settings.io_budget.filter(|_| !lane.io_rate().is_zero()) else {
+            return true;
+        };
+        let in_use: IoRate = self.lanes.values().map(Lane::io_in_use).sum();
+        in_use.is_zero() || (in_use + lane.io_rate()).fits(budget)
+    }
+
     fn begin_micro_batch(&mut self, kind: &Arc<str>, free: usize) -> bool {
+        if !self.lanes.get(kind).is_some_and(|lane| self.has_io_for(lane)) {
+            return false;
+        }
         let Some(lane) = self.lanes.get_mut(kind) else {
             return false;
         };
@@ -224,6 +314,8 @@ impl Mill {
             SlotId(self.slots_begun),
             &work,
             self.draining.clone(),
+            self.board.clone(),
+            self.settings.cancel_grace,
             self.events.0.clone(),
         );
         self.slots.insert(slot.id, (slot.clone(), kind.clone()));
@@ -238,13 +330,14 @@ impl Mill {
                 lease,
                 batch,
                 attempt,
+                repeats,
                 outcomes,
             } => {
                 let jobs = outcomes.positions().len();
                 self.claims_left = self
                     .claims_left
                     .saturating_add(u64::from(outcomes.released.len()));
-                self.reports.add(lease, batch, attempt, outcomes);
+                self.reports.add(lease, batch, attempt, repeats, outcomes);
                 self.measure(jobs);
             }
             SlotEvent::Ended { slot, elapsed } => {
@@ -252,7 +345,7 @@ impl Mill {
                     return;
                 };
                 if let Some(lane) = self.lanes.get_mut(&kind) {
-                    lane.ended(slot.jobs, elapsed);
+                    lane.ended(slot.jobs, elapsed, slot.io());
                 }
                 if self.slots.is_empty() {
                     self.measured_at = None;
@@ -276,7 +369,15 @@ impl Mill {
         if self.trip.is_some() || self.is_pausing() || self.fatal.is_some() {
             return;
         }
-        let asked = self.wanted_jobs();
+        let mut asked = self.wanted_jobs();
+        let urgent = asked == 0 && self.may_be_preempted() && self.look_for_urgent_at <= Instant::now();
+        if urgent {
+            self.look_for_urgent_at = Instant::now() + self.settings.poll_every;
+            let slots = u32::try_from(self.settings.concurrency).unwrap_or(u32::MAX);
+            asked = slots
+                .min(LEASE_JOBS_MAX)
+                .min(u32::try_from(self.claims_left).unwrap_or(u32::MAX));
+        }
         if asked == 0 && self.reports.is_empty() {
             return;
         }
@@ -292,6 +393,11 @@ impl Mill {
             jobs_max: asked,
             queues: self.settings.queues.clone(),
             kinds: self.lanes.keys().cloned().collect(),
+            priority_min: match self.gauge.admits(Instant::now()) {
+                _ if urgent => self.settings.preempt_from,
+                Some(Admission::From(priority)) => Some(priority),
+                _ => None,
+            },
         });
         let source = self.source.clone();
         self.trip = Some(Box::pin(async move {
@@ -305,6 +411,7 @@ impl Mill {
             Trip {
                 reports,
                 asked,
+                urgent,
                 answer,
             }
         }));
@@ -316,6 +423,15 @@ impl Mill {
             Supply::Dry { hopeful, .. } => !hopeful || self.reports.is_empty(),
         };
         if self.is_draining() || self.claims_left == 0 || is_dry {
+            return 0;
+        }
+        if self.gauge.admits(Instant::now()) == Some(Admission::Nothing) {
+            self.supply = Supply::Dry {
+                look_again_at: Instant::now() + self.gauge.again_after(),
+                more_later: true,
+                limited: true,
+                hopeful: false,
+            };
             return 0;
         }
         if self
@@ -336,7 +452,8 @@ impl Mill {
                     self.count(report, receipt);
                     self.observer.committed(report, receipt);
                 }
-                if trip.asked > 0 {
+                let in_vain = trip.urgent && exchanged.lease.is_none();
+                if trip.asked > 0 && !in_vain {
                     let Exchanged {
                         lease,
                         next_run_at,
@@ -355,7 +472,10 @@ impl Mill {
     /// Whether something may be claimable after a report that was not before: what failed is tried again, at once or
     /// later, and what waited for a job may run. The latter matters to those only who end when there is nothing.
     fn may_bring_work(&self, report: &Report) -> bool {
-        !report.failed.is_empty() || self.settings.until_empty || self.settings.until_idle
+        !report.failed.is_empty()
+            || !report.writes.is_empty()
+            || self.settings.until_empty
+            || self.settings.until_idle
     }
 
     fn is_limited(&self) -> bool {
@@ -366,12 +486,15 @@ impl Mill {
         let refused = |position: u32| receipt.refused.contains(position);
         if let Some(completed) = &report.completed {
             let lost = completed.positions.intersection(&receipt.refused).len();
-            self.summary.completed += u64::from(completed.positions.len() - lost);
+            let failed = receipt.failed.len();
+            self.summary.completed += u64::from((completed.positions.len() - lost).saturating_sub(failed));
+            self.summary.failed += u64::from(failed);
         }
-        self.summary.failed += report
-            .failed
-            .iter()
-            .filter(|failed| !refused(failed.position))
+        let failed = report.failed.iter().map(|failed| failed.position);
+        let earlier = report.earlier.iter().map(|earlier| earlier.position);
+        self.summary.failed += failed
+            .chain(earlier)
+            .filter(|position| !refused(*position))
             .count() as u64;
         if !receipt.refused.is_empty() {
             self.summary.refused += u64::from(receipt.refused.len());
@@ -445,8 +568,13 @@ impl Mill {
         }
         tracing::warn!(%error, "the source did not answer; trying again");
         for report in reports {
-            self.reports
-                .add(report.lease, report.batch, report.attempt, Outcomes::from(report));
+            self.reports.add(
+                report.lease,
+                report.batch,
+                report.attempt,
+                report.repeats,
+                Outcomes::from(report),
+            );
         }
         self.unreachable = Some((since, now + pause, (pause * 2).min(RETRY_PAUSE_MAX)));
     }
@@ -489,7 +617,7 @@ impl Mill {
             ..Outcomes::default()
         };
         self.reports
-            .add(slice.lease, slice.batch, slice.attempt, outcomes);
+            .add(slice.lease, slice.batch, slice.attempt, 0, outcomes);
     }
 }
 

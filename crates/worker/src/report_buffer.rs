@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use gristmill_model::{BatchId, Completed, LeaseId, PackedArray, Report};
+use gristmill_model::{BatchId, Completed, EarlierFailure, LeaseId, PackedArray, Report, ReportWrite};
 
 use crate::handler::Outcomes;
 
-/// Gathers outcomes by lease, batch and attempt.
+/// Gathers outcomes by lease, batch, attempt and repeats of that.
 #[derive(Debug, Default)]
 pub struct ReportBuffer {
-    parts: BTreeMap<(LeaseId, BatchId, u32), Gathered>,
+    parts: BTreeMap<(LeaseId, BatchId, u32, u32), Gathered>,
     weight_bytes: usize,
 }
 
@@ -30,20 +30,25 @@ impl ReportBuffer {
         self.weight_bytes
     }
 
-    /// Adds outcomes of one lease, batch and attempt.
-    pub fn add(&mut self, lease: LeaseId, batch: BatchId, attempt: u32, outcomes: Outcomes) {
+    /// Adds outcomes of one lease, batch and attempt, which was repeated so often.
+    pub fn add(&mut self, lease: LeaseId, batch: BatchId, attempt: u32, repeats: u32, outcomes: Outcomes) {
         let gathered = self
             .parts
-            .entry((lease, batch, attempt))
+            .entry((lease, batch, attempt, repeats))
             .or_insert_with(|| Gathered {
                 completed: Vec::new(),
-                rest: Report::new(lease, batch, attempt),
+                rest: Report {
+                    repeats,
+                    ..Report::new(lease, batch, attempt)
+                },
             });
         let Outcomes {
             completed,
             failed,
             released,
             logs,
+            earlier,
+            writes,
         } = outcomes;
         if let Some(completed) = completed.filter(|completed| !completed.positions.is_empty()) {
             self.weight_bytes += completed.values.as_str().len() + 4 * completed.durations_us.len();
@@ -54,7 +59,11 @@ impl ReportBuffer {
             .map(|failed| 100 + failed.error.message.len())
             .sum::<usize>();
         self.weight_bytes += logs.iter().map(|log| log.text.len()).sum::<usize>();
+        self.weight_bytes += earlier.iter().map(EarlierFailure::weight_bytes).sum::<usize>();
         gathered.rest.failed.extend(failed);
+        self.weight_bytes += writes.iter().map(ReportWrite::weight_bytes).sum::<usize>();
+        gathered.rest.earlier.extend(earlier);
+        gathered.rest.writes.extend(writes);
         gathered.rest.released = gathered.rest.released.union(&released);
         gathered.rest.logs.extend(logs);
     }
@@ -89,19 +98,34 @@ impl Gathered {
             lease,
             batch,
             attempt,
+            repeats,
             ..
         } = self.rest;
         self.rest.failed.sort_by_key(|failed| failed.position);
+        self.rest
+            .earlier
+            .sort_by_key(|earlier| (earlier.position, earlier.attempt));
         self.rest.logs.sort_by_key(|log| log.position);
         let mut runs = runs.into_iter().map(joined);
         self.rest.completed = runs.next();
         let mut reports = vec![self.rest];
         for completed in runs {
-            let mut report = Report::new(lease, batch, attempt);
-            // Logs stay with the report that holds their jobs.
+            let mut report = Report {
+                repeats,
+                ..Report::new(lease, batch, attempt)
+            };
+            // Logs and earlier failures stay with the report that holds their jobs.
             report.logs = reports[0]
                 .logs
                 .extract_if(.., |log| completed.positions.contains(log.position))
+                .collect();
+            report.earlier = reports[0]
+                .earlier
+                .extract_if(.., |earlier| completed.positions.contains(earlier.position))
+                .collect();
+            report.writes = reports[0]
+                .writes
+                .extract_if(.., |write| completed.positions.contains(write.position))
                 .collect();
             report.completed = Some(completed);
             reports.push(report);
@@ -162,7 +186,7 @@ mod tests {
     fn parts_that_follow_one_another_become_one_report() {
         let mut buffer = ReportBuffer::default();
         for part in ["4-5", "0-1", "2,3", "9"] {
-            buffer.add(LeaseId(1), BatchId(2), 1, completed(part));
+            buffer.add(LeaseId(1), BatchId(2), 1, 0, completed(part));
         }
         assert!(buffer.weight_bytes() > 0);
         let reports = buffer.take();
@@ -185,9 +209,9 @@ mod tests {
             error: JobError::new("E", "no"),
             duration_us: 1,
         }];
-        buffer.add(LeaseId(1), BatchId(2), 1, odd);
-        buffer.add(LeaseId(1), BatchId(2), 1, completed("0,2,4"));
-        buffer.add(LeaseId(1), BatchId(3), 1, completed("0"));
+        buffer.add(LeaseId(1), BatchId(2), 1, 0, odd);
+        buffer.add(LeaseId(1), BatchId(2), 1, 0, completed("0,2,4"));
+        buffer.add(LeaseId(1), BatchId(3), 1, 0, completed("0"));
         let reports = buffer.take();
         assert_eq!(reports.len(), 3);
         check(&reports);

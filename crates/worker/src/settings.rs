@@ -1,9 +1,13 @@
 //! What a worker is told.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use gristmill_model::limits::HEARTBEAT_EVERY_MS;
+use gristmill_model::limits::{CANCEL_GRACE_MS, HEARTBEAT_EVERY_MS};
+
+use crate::io::IoRate;
+use crate::pressure::Backpressure;
 
 /// How a worker claims and runs.
 #[derive(Debug, Clone)]
@@ -30,6 +34,20 @@ pub struct WorkerSettings {
     pub until_empty: bool,
     /// Ends when nothing can be claimed now, whatever can be later.
     pub until_idle: bool,
+    /// How long a running job goes on after it was told that it was cancelled; then it is given up, and its slot is free.
+    pub cancel_grace: Duration,
+    /// What it still claims while its machine is busy.
+    pub backpressure: Backpressure,
+    /// What the jobs that run may move together. A micro-batch that would be over it waits until others have ended; one
+    /// alone may be over it.
+    pub io_budget: Option<IoRate>,
+    /// Jobs of this priority and above do not wait for a slot: lower ones that can be paused make room. None do, where
+    /// `None`.
+    pub preempt_from: Option<i16>,
+    /// Kinds whose jobs can be paused, whatever their handlers say.
+    pub pausable: BTreeSet<Arc<str>>,
+    /// What a micro-batch of a kind moves, until its jobs say so themselves.
+    pub io_rates: BTreeMap<Arc<str>, IoRate>,
 }
 
 /// Bytes of outcomes that wait for their commit, above which no further micro-batch is begun.
@@ -52,6 +70,12 @@ impl Default for WorkerSettings {
             give_up_after: Duration::from_secs(60),
             until_empty: false,
             until_idle: false,
+            cancel_grace: Duration::from_millis(CANCEL_GRACE_MS),
+            backpressure: Backpressure::default(),
+            io_budget: None,
+            preempt_from: None,
+            pausable: BTreeSet::new(),
+            io_rates: BTreeMap::new(),
         }
     }
 }

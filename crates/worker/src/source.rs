@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use gristmill_batching::BatchStats;
 use gristmill_model::limits::heartbeat_every_ms;
-use gristmill_model::{Report, WorkerId};
+use gristmill_model::{JobProgress, Report, WorkerId};
 use gristmill_store::{Exchanged, Heartbeat, NewWorker, Store, StoreError, Want, WorkSeen};
 use tokio::sync::RwLock;
 
@@ -58,8 +58,13 @@ pub trait Source: Send + Sync + 'static {
     /// Commits reports and claims leases, in one round trip and one transaction.
     async fn exchange(&self, reports: Vec<Report>, want: Option<Want>) -> Result<Exchanged, SourceError>;
 
-    /// Says that the worker lives; `stats` is what its hops moved since the last call.
-    async fn heartbeat(&self, stats: BatchStats) -> Result<Heartbeat, SourceError>;
+    /// Says that the worker lives; `stats` is what its hops moved since the last call, and `progress` how far its jobs
+    /// are, where there is something new to that.
+    async fn heartbeat(
+        &self,
+        stats: BatchStats,
+        progress: Vec<JobProgress>,
+    ) -> Result<Heartbeat, SourceError>;
 
     /// Ends the worker. What it still holds goes back uncharged.
     async fn leave(&self, stats: BatchStats) -> Result<(), SourceError>;
@@ -123,7 +128,14 @@ impl Source for StoreSource {
         Ok(self.store.exchange(self.id().await?, reports, want).await?)
     }
 
-    async fn heartbeat(&self, stats: BatchStats) -> Result<Heartbeat, SourceError> {
+    async fn heartbeat(
+        &self,
+        stats: BatchStats,
+        progress: Vec<JobProgress>,
+    ) -> Result<Heartbeat, SourceError> {
+        if !progress.is_empty() {
+            self.store.put_progress(self.id().await?, progress).await?;
+        }
         Ok(self.store.heartbeat(self.id().await?, stats).await?)
     }
 

@@ -94,6 +94,7 @@ impl Worker {
             clock,
             handlers.clone(),
             heart.stats(),
+            heart.board(),
         );
         let (heart, ended) = mill.turn(heart, stop.subscribe()).await;
         for handler in handlers.values() {

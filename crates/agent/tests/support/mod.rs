@@ -153,6 +153,7 @@ pub fn want(jobs_max: u32) -> Option<Want> {
         jobs_max,
         queues: vec!["default".into()],
         kinds: Vec::new(),
+        priority_min: None,
     })
 }
 

@@ -11,7 +11,9 @@ return (async () => {
 
   const RUN = 2, READY = 17, REFUSED = 18;
   const REQUESTS_FD = 3, OUTCOMES_FD = 4, CONTROL_FD = 5, SHIM_FD = 6;
-  const ERROR_MESSAGE_CHARACTERS_MAX = 4096;
+  const ERROR_MESSAGE_CHARACTERS_MAX = 4096, PROGRESS_MESSAGE_CHARACTERS_MAX = 400;
+  // A job's word on how far it is, at most this often.
+  const PROGRESS_EVERY_MS = 10;
   // A character of a JavaScript string has at most this many bytes in UTF-8.
   const UTF8_BYTES_MAX = 3;
   // A job that started a program ran at least this long.
@@ -245,6 +247,8 @@ return (async () => {
 
   class Log {
     constructor() {
+      this.index = 0;
+      this.saidAt = -Infinity;
       this.parts = [];
       this.room = hello.log_bytes_max;
       this.dropped = 0;
@@ -399,6 +403,24 @@ return (async () => {
     fail(index, begunAt, describe(error));
   };
 
+  // Says how far the running job is: so much is done of so much, in any unit, and what it is at; or, with an object,
+  // { done, total, fraction, message }. Some calls within milliseconds of others are left out, but never the first.
+  const progress = (done, total, message) => {
+    const current = contexts?.getStore() ?? log;
+    if (!current || now() - current.saidAt < PROGRESS_EVERY_MS) return;
+    const said = typeof done === 'object' && done !== null ? done : { done, total, message };
+    const body = { index: current.index };
+    for (const name of ['done', 'total']) {
+      if (Number.isFinite(said[name])) body[name] = Math.min(Math.max(Math.trunc(said[name]), 0), Number.MAX_SAFE_INTEGER);
+    }
+    if (Number.isFinite(said.fraction)) body.fraction = Math.min(Math.max(said.fraction, 0), 1);
+    if (said.message !== undefined && said.message !== null) {
+      body.message = clean(String(said.message).slice(0, PROGRESS_MESSAGE_CHARACTERS_MAX));
+    }
+    current.saidAt = now();
+    note({ progress: body });
+  };
+
   const isThenable = (value) => typeof value === 'object' && value !== null && typeof value.then === 'function';
 
   const becomeAsync = async () => {
@@ -428,6 +450,8 @@ return (async () => {
       const begunAt = now();
       Atomics.store(words, BEGUN, index + 1);
       const own = log = jobLog;
+      own.index = index;
+      own.saidAt = -Infinity;
       let value;
       let thrown = false;
       try {
@@ -525,6 +549,7 @@ return (async () => {
     return globalThis.Bun ? `Bun ${Bun.version}` : `Node ${process.versions.node}`;
   };
 
+  globalThis.gristmill ??= Object.freeze({ progress });
   captureOutput();
   startFlusher();
   closeInherited();

@@ -13,6 +13,8 @@ REQUESTS_FD, OUTCOMES_FD, CONTROL_FD, SHIM_FD = 3, 4, 5, 6
 HELLO, RUN, READY, REFUSED, OUTCOMES = 1, 2, 17, 18, 19
 SHIM_NAME = "<gristmill>"
 ERROR_MESSAGE_CHARACTERS_MAX = 4096
+PROGRESS_MESSAGE_CHARACTERS_MAX = 400
+PROGRESS_MAX = (1 << 63) - 1
 # Bytes of finished outcomes that are sent at once, however little time has passed.
 UNSENT_BYTES_MAX = 1 << 20
 DURATION_US_MAX = 0xFFFFFFFF
@@ -174,6 +176,8 @@ class Outbox:
         # Appended last: an entry here says that the lists above have theirs.
         self.indexes = []
         self.notes = []
+        # What jobs said last of how far they are, by index.
+        self.progress = {}
 
     def flush(self):
         with self.lock:
@@ -182,7 +186,8 @@ class Outbox:
             notes = self.notes[:]
             count = len(indexes)
             begun = self.begun
-            if count == 0 and not notes and begun == self.begun_sent:
+            progress = self.progress
+            if count == 0 and not notes and not progress and begun == self.begun_sent:
                 return
             if count:
                 values = b"[" + b"\n,".join(self.values[:count]) + b"]"
@@ -191,6 +196,9 @@ class Outbox:
             else:
                 values = numbers = b""
             notes_text = b"".join(notes)
+            if progress:
+                self.progress = {}
+                notes_text += b"".join([json.dumps({"progress": said}).encode() + b"\n" for said in progress.values()])
             del self.notes[: len(notes)]
             self.begun_sent = begun
             size = 16 + len(numbers) + len(values) + len(notes_text)
@@ -220,6 +228,7 @@ class Process:
         self.words = memoryview(mmap.mmap(CONTROL_FD, 64)).cast("I")
         self.log = None
         self.log_of_task = None
+        self.index_of_task = None
         self.main = None
         self.loop = None
         self.is_async = False
@@ -242,6 +251,38 @@ class Process:
             )
             setattr(sys, name, stream)
             setattr(sys, "__%s__" % name, stream)
+
+    # --- what jobs say of themselves ---
+
+    def progress(self, done=None, total=None, message=None, fraction=None):
+        """Says how far the running job is: so much is done of so much, in any unit, or a fraction from 0 to 1, and what
+        it is at. May be called often: what was said last is told about once a second."""
+        log = self.current_log()
+        if log is None:
+            return
+        said = {"index": self.index_of_task.get() if self.index_of_task is not None else self.words[3]}
+        for name, number in (("done", done), ("total", total)):
+            if number is not None:
+                said[name] = min(max(int(number), 0), PROGRESS_MAX)
+        if fraction is not None:
+            said["fraction"] = min(max(float(fraction), 0.0), 1.0)
+            if said["fraction"] != said["fraction"]:
+                raise ValueError("the fraction is not a number")
+        if message is not None:
+            said["message"] = clean(str(message)[:PROGRESS_MESSAGE_CHARACTERS_MAX])
+        with self.outbox.lock:
+            self.outbox.progress[said["index"]] = said
+
+    def offer_module(self):
+        """`import gristmill` in the script, unless it has a module of that name."""
+        import importlib.util
+        import types
+
+        if "gristmill" in sys.modules or importlib.util.find_spec("gristmill") is not None:
+            return
+        module = types.ModuleType("gristmill", "What a job can say to Gristmill while it runs.")
+        module.progress = self.progress
+        sys.modules["gristmill"] = module
 
     # --- outcomes ---
 
@@ -308,6 +349,7 @@ class Process:
         with outbox.lock:
             outbox.sequence = sequence
             outbox.begun = outbox.begun_sent = 0
+            outbox.progress = {}
         self.active.set()
         if self.is_async:
             stopped = self.loop.run_until_complete(self.run_async(sequence, careful, payloads, main))
@@ -415,6 +457,7 @@ class Process:
             outbox.begun = index + 1
             log = Log(self.log_bytes_max)
             self.log_of_task.set(log)
+            self.index_of_task.set(index)
             start = now_ns()
             try:
                 value = await main(payload)
@@ -450,6 +493,7 @@ class Process:
             sys.path[0] = folder
         else:
             sys.path.insert(0, folder)
+        self.offer_module()
         name = os.path.splitext(file_name)[0].replace("-", "_").replace(".", "_")
         if name in sys.modules:
             name = "script_" + name
@@ -467,6 +511,7 @@ class Process:
 
             self.is_async = True
             self.log_of_task = contextvars.ContextVar("gristmill_log", default=None)
+            self.index_of_task = contextvars.ContextVar("gristmill_index", default=0)
             self.event_loop()
 
     def leave_in_fork(self):

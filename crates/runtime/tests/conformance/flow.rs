@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gristmill_model::Positions;
+use gristmill_model::{Positions, Progress};
 use gristmill_runtime::{Runtime, RuntimeOptions, ScriptHandler};
 use gristmill_worker::Handler;
 use serde_json::json;
@@ -51,6 +51,25 @@ async fn outcomes_do_not_wait_for_a_job_that_blocks() {
         second.open("second").await;
         finish(running).await;
         assert_eq!(recorder.ended().len(), 5, "{}", subject.name);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_job_says_how_far_it_is() {
+    for subject in warm_subjects() {
+        let handler = Arc::new(subject.handler("actions"));
+        let gate = Gate::new();
+        let mut payload = gate.block();
+        payload["do"] = json!("progress");
+        let (recorder, running) = start(&handler, &[json!(1), payload, json!(2)]);
+        let expected = Progress::of(3, 12).message("at the gate");
+        let said = |recorder: &Recorder| recorder.progress_of(1) == Some(expected.clone());
+        recorder.until("its progress", said).await;
+        assert!(!recorder.ended().contains_key(&1), "{}", subject.name);
+        gate.open("ended").await;
+        finish(running).await;
+        assert_eq!(recorder.ended()[&1], Ended::Completed(json!("ended")));
+        assert_eq!(recorder.progress_of(0), None, "{}", subject.name);
     }
 }
 
@@ -110,6 +129,43 @@ async fn cancelled_jobs_are_skipped_before_and_while_their_micro_batch_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_job_is_killed_after_its_grace_and_others_go_on() {
+    for subject in subjects() {
+        let options = RuntimeOptions {
+            cancel_grace_ms: 50,
+            ..RuntimeOptions::default()
+        };
+        let handler = Arc::new(subject.handler_with("actions", &options));
+        let gate = Gate::new();
+        // Nobody opens the gate.
+        let (recorder, running) = start(&handler, &[json!(1), gate.block(), json!(2)]);
+        recorder.until_answered(1).await;
+        recorder.cancel(Positions::from(1..2));
+        finish(running).await;
+        let ended: Vec<Ended> = recorder.ended().into_values().collect();
+        assert_eq!(ended[0], Ended::Completed(json!(1)), "{}", subject.name);
+        assert_eq!(ended[2], Ended::Completed(json!(2)), "{}", subject.name);
+        // Where it had not begun when that was seen, it is not run at all.
+        if ended[1] != Ended::Released {
+            assert_eq!(ended[1].error().error_type, "cancelled", "{}", subject.name);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_micro_batch_that_is_given_up_frees_its_process() {
+    for subject in subjects() {
+        let handler = Arc::new(subject.handler("actions"));
+        let gate = Gate::new();
+        let (recorder, running) = start(&handler, &[json!(1), gate.block()]);
+        recorder.until_answered(1).await;
+        running.abort();
+        let (ended, _) = run(&handler, &[json!(2)], None).await;
+        assert_eq!(ended, [Ended::Completed(json!(2))], "{}", subject.name);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn asynchronous_jobs_run_at_once_and_keep_their_logs_apart() {
     for subject in warm_subjects() {
         let options = RuntimeOptions {
@@ -124,6 +180,9 @@ async fn asynchronous_jobs_run_at_once_and_keep_their_logs_apart() {
             assert_eq!(ended[index], Ended::Completed(json!(name)), "{}", subject.name);
             let log = recorder.log(index as u32);
             assert_eq!(log, format!("met {name}\nleft {name}\n"), "{}", subject.name);
+            let said = recorder.progress_of(index as u32);
+            let expected = Progress::fraction(0.5).message(*name);
+            assert_eq!(said, Some(expected), "{}", subject.name);
         }
         let (ended, _) = run(
             &handler,

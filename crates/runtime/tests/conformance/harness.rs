@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use gristmill_model::{
-    BatchId, JobError, LeaseId, LeasedSlice, PackedArray, PackedBuilder, Positions, Timestamp,
+    BatchId, JobError, LeaseId, LeasedSlice, PackedArray, PackedBuilder, Positions, Progress, Timestamp,
 };
 use gristmill_runtime::{DetectOptions, Runtime, RuntimeOptions, Script, ScriptHandler};
 use gristmill_worker::{Handler, MicroBatch, OutcomeSink, Outcomes};
@@ -146,6 +146,7 @@ impl Ended {
 pub struct Recorder {
     ended: Mutex<BTreeMap<u32, Ended>>,
     logs: Mutex<BTreeMap<u32, String>>,
+    progress: Mutex<BTreeMap<u32, Progress>>,
     changed: Notify,
     draining: AtomicBool,
     asked_while_draining: AtomicUsize,
@@ -156,6 +157,11 @@ pub struct Recorder {
 impl Recorder {
     pub fn ended(&self) -> BTreeMap<u32, Ended> {
         self.ended.lock().unwrap().clone()
+    }
+
+    /// What a job said last of how far it is.
+    pub fn progress_of(&self, position: u32) -> Option<Progress> {
+        self.progress.lock().unwrap().get(&position).cloned()
     }
 
     pub fn log(&self, position: u32) -> String {
@@ -258,6 +264,11 @@ impl OutcomeSink for Recorder {
         draining
     }
 
+    fn progress(&self, progress: Vec<(u32, Progress)>) {
+        self.progress.lock().unwrap().extend(progress);
+        self.changed.notify_waiters();
+    }
+
     fn cancelled(&self) -> Positions {
         self.asked_since_cancel.fetch_add(1, Ordering::SeqCst);
         self.changed.notify_waiters();
@@ -285,6 +296,8 @@ pub fn packed(payloads: PackedArray, timeout_ms: Option<u64>) -> MicroBatch {
         attempt: 1,
         rescues: 0,
         timeout_ms,
+        priority: 0,
+        retry: gristmill_model::RetryPolicy::default(),
         submitted_at: Timestamp(0),
     }])
 }

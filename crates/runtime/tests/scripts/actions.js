@@ -32,6 +32,10 @@ const actions = {
   segfault() { for (;;) process.kill(process.pid, 'SIGSEGV'); },
   hang() { for (;;); },
   hang_in_native_code() { return /^(a+)+$/.test('a'.repeat(60) + 'b'); },
+  progress({ fifo }) {
+    gristmill.progress(3, 12, 'at the gate');
+    return actions.block({ fifo });
+  },
   block({ fifo }) { return fs.readFileSync(fifo, 'utf8'); },
   print({ text }) {
     console.log(text);

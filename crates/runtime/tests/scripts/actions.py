@@ -55,6 +55,14 @@ def do_hang_in_native_code(payload):
     re.match(r"(a+)+$", "a" * 60 + "b")
 
 
+def do_progress(payload):
+    import gristmill
+
+    gristmill.progress(1, 12, "begun")
+    gristmill.progress(3, 12, message="at the gate")
+    return do_block(payload)
+
+
 def do_block(payload):
     # Returns once the test has written to the FIFO.
     with open(payload["fifo"]) as fifo:

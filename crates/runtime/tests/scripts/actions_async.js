@@ -13,6 +13,7 @@ class ValueError extends Error {}
 const actions = {
   async meet({ name, count }) {
     console.log('met', name);
+    gristmill.progress({ message: name, fraction: 0.5 });
     await new Promise((resolve) => {
       waiting.push(resolve);
       if (waiting.length === count) waiting.splice(0).forEach((other) => other());

@@ -2,6 +2,8 @@
 import asyncio
 import os
 
+import gristmill
+
 waiting = []
 
 
@@ -14,6 +16,7 @@ async def main(payload):
 async def do_meet(payload):
     # Ends once `count` jobs are here at the same time.
     print("met", payload["name"])
+    gristmill.progress(message=payload["name"], fraction=0.5)
     here = asyncio.get_running_loop().create_future()
     waiting.append(here)
     if len(waiting) == payload["count"]:

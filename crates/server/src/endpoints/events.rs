@@ -1,54 +1,74 @@
-//! `GET /events`: what happens, as it happens.
+//! `GET /events`: what happens, as it happens, from any place on.
 
 use std::convert::Infallible;
 
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use futures::{Stream, stream};
-use gristmill_engine::{Event, Events};
-use serde_json::json;
+use gristmill_engine::{EventCursor, Events, RecordedEvent};
+use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::sync::broadcast::{self, error::RecvError};
+use utoipa::IntoParams;
 
 use crate::app::App;
-use crate::body::{NoQuery, Query};
+use crate::body::Query;
 use crate::error::{ApiError, Refusal};
 use crate::limits::EVENT_STREAMS_MAX;
 
+/// Where the events begin.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct EventsQuery {
+    /// Only events after this one, by its `id`; from now on, where it is left out. The header `Last-Event-ID`, which
+    /// clients send by themselves when they connect again, comes first.
+    #[serde(default)]
+    #[param(example = "0-17", pattern = "^[0-9]{1,18}-[0-9]{1,18}$")]
+    after: Option<String>,
+}
+
 struct Listener {
     app: App,
-    engine: Events,
-    agents: broadcast::Receiver<Event>,
+    events: Events,
     _room: OwnedSemaphorePermit,
 }
 
 impl Listener {
-    /// The next event through this server; `None` once it stops.
-    async fn next(&mut self) -> Option<Event> {
-        tokio::select! {
-            // Submits first: they come before what is committed of them.
+    /// The next event; `None` once the server stops, or where the store fails: the client connects again, and goes on
+    /// where it was.
+    async fn next(&mut self) -> Option<SseEvent> {
+        let event = tokio::select! {
             biased;
-            event = self.engine.next() => event,
-            event = self.agents.recv() => match event {
-                Ok(event) => Some(event),
-                Err(RecvError::Lagged(events)) => Some(Event::Missed { events }),
-                Err(RecvError::Closed) => None,
-            },
-            () = self.app.stopped() => None,
-        }
+            () = self.app.stopped() => return None,
+            event = self.events.next() => event,
+        };
+        let written = match event {
+            Ok(event) => written(&event),
+            Err(error) => {
+                tracing::warn!(%error, "the events could not be read");
+                return None;
+            }
+        };
+        written.ok()
     }
 }
 
 /// Watch events
 ///
-/// Server-sent events of what is submitted and committed through this server, from now on: `submitted` (`batch`,
-/// `jobs`), `committed` (`batch`, and the positions `completed`, `retried`, `dead`), and `missed` (`events`) for a
-/// listener that is too slow. The stream ends when the server stops.
+/// Server-sent events, of all that happens in the store, in the order in which it was committed: `submitted`,
+/// `completed`, `retried` (an attempt failed and is followed by another at `run_at`), `dead`, `cancelled` and `expired`
+/// (each with `batch`, `positions`, `kind` and `queue`), `progress` (`worker`, and of its `running` jobs how far they
+/// are), and `missed` where events before it are not kept. The data of each is JSON with `cursor`, `at` and `type` beside
+/// these. The `id` of each is its place: asked for what comes after it, the server goes on behind it, also another server
+/// of the same store. Events are kept for an hour after the last listener was heard of. The stream ends when the server
+/// stops.
 #[utoipa::path(
     get,
     path = "/events",
     tag = "watching",
     operation_id = "events",
+    params(EventsQuery),
     responses(
         (status = 200, description = "Events", content_type = "text/event-stream", body = String),
         (status = "4XX", description = "Refused", body = Refusal),
@@ -56,8 +76,13 @@ impl Listener {
 )]
 pub async fn events(
     State(app): State<App>,
-    Query(NoQuery {}): Query<NoQuery>,
+    Query(query): Query<EventsQuery>,
+    headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, ApiError> {
+    let last = headers
+        .get("last-event-id")
+        .map(|value| value.to_str().unwrap_or("?"));
+    let after = last.or(query.after.as_deref()).map(parse_cursor).transpose()?;
     let room = app
         .event_streams
         .clone()
@@ -67,33 +92,36 @@ pub async fn events(
             limit: format!("{EVENT_STREAMS_MAX} at once"),
             retry_after_s: 10,
         })?;
-    let (engine, agents) = (app.engine.events(), app.events.subscribe());
+    let events = app.engine.events(after).await.map_err(store_error)?;
     let listener = Listener {
         app,
-        engine,
-        agents,
+        events,
         _room: room,
     };
     let events = stream::unfold(listener, |mut listener| async move {
         let event = listener.next().await?;
-        Some((Ok(written(&event)), listener))
+        Some((Ok(event), listener))
     });
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }
 
-fn written(event: &Event) -> SseEvent {
-    let (name, data) = match event {
-        Event::Submitted { batch, jobs } => ("submitted", json!({"batch": batch, "jobs": jobs})),
-        Event::Committed {
-            batch,
-            completed,
-            retried,
-            dead,
-        } => (
-            "committed",
-            json!({"batch": batch, "completed": completed, "retried": retried, "dead": dead}),
-        ),
-        Event::Missed { events } => ("missed", json!({"events": events})),
-    };
-    SseEvent::default().event(name).data(data.to_string())
+fn store_error(error: gristmill_engine::EngineError) -> ApiError {
+    match error {
+        gristmill_engine::EngineError::Store(error) => ApiError::Store(error),
+        other => ApiError::Store(gristmill_store::StoreError::Database(other.to_string())),
+    }
+}
+
+fn parse_cursor(text: &str) -> Result<EventCursor, ApiError> {
+    text.parse()
+        .map_err(|error: gristmill_store::event::ParseEventCursorError| {
+            ApiError::invalid(error.to_string(), "give the `id` of an event as it came")
+        })
+}
+
+fn written(event: &RecordedEvent) -> Result<SseEvent, axum::Error> {
+    SseEvent::default()
+        .id(event.cursor.to_string())
+        .event(event.event.name())
+        .json_data(event)
 }

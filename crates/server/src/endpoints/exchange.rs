@@ -29,7 +29,8 @@ use crate::protocol::{EXCHANGE_TYPE, ExchangeRequest, ExchangeResponse};
 /// length (4 bytes, little-endian). The head of a request has `number` (from 1 upwards for each worker), `attempt`
 /// (from 1; higher when it is sent again), `acknowledged` (no request up to this number will be sent again),
 /// `instance` (as the last answer named it), `reports` (each with `lease`, `batch`, `attempt`, and the positions
-/// `completed` and `released`, the lists `failed` and `logs`), `want` (`jobs_max`, `queues`, `kinds`) and `wait_ms`;
+/// `completed` and `released`, the lists `failed` and `logs`, and where the jobs failed and ran again at once in the same
+/// slot, how often as `repeats`, with those failures as `earlier`), `want` (`jobs_max`, `queues`, `kinds`) and `wait_ms`;
 /// each report with completed jobs has two segments, the values (a JSON array) and the durations (32-bit
 /// little-endian numbers, microseconds). The head of an answer has `instance`, `receipts` (each with the positions
 /// `accepted`, `refused`, `dead`), `lease` (`id` and `slices`), `next_run_at`, `now`, `claim_unknown` and
@@ -196,11 +197,12 @@ async fn recall(
         let earlier = outcomes
             .reports
             .iter()
-            .filter(|stored| stored.attempt <= report.attempt);
+            .filter(|stored| stored.attempt <= report.last_attempt());
         for stored in earlier {
             let known = stored.positions.intersection(&receipt.refused);
             ended = ended.union(&known);
-            if stored.attempt != report.attempt || stored.worker.as_deref() != Some(&*row.worker.name) {
+            if stored.attempt != report.last_attempt() || stored.worker.as_deref() != Some(&*row.worker.name)
+            {
                 continue;
             }
             match stored.state {
@@ -229,7 +231,7 @@ fn note(app: &App, reports: &[Report], exchanged: &Exchanged) {
     for (report, receipt) in reports.iter().zip(&exchanged.receipts) {
         app.metrics.exchanged("accepted", receipt.accepted.len());
         app.metrics.exchanged("refused", receipt.refused.len());
-        app.committed(report, receipt);
+        app.committed(report);
     }
 }
 

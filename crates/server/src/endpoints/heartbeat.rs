@@ -3,6 +3,8 @@
 use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_batching::BatchStats;
+use gristmill_model::JobProgress;
+use gristmill_model::limits::PROGRESS_JOBS_MAX;
 use gristmill_store::Revoked;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -25,6 +27,12 @@ pub struct HeartbeatRequest {
     #[serde(default)]
     #[schema(value_type = Object)]
     pub hops: BatchStats,
+    /// How far the worker's running jobs are, in the place of what was told last; left out where nothing is new. Of each
+    /// `job`, `attempt`, and what there is to say: `fraction` (from 0 to 1), `done` and `total` (in one unit, such as
+    /// bytes), `message`, `rate_per_s`. At most 1,000 jobs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<Object>)]
+    pub progress: Vec<JobProgress>,
 }
 
 /// What the worker no longer holds.
@@ -62,12 +70,21 @@ pub async fn heartbeat(
     let worker = worker_id(&worker)?;
     let request: HeartbeatRequest = body.read()?;
     check_hops(&request.hops)?;
+    if request.progress.len() > PROGRESS_JOBS_MAX {
+        return Err(ApiError::invalid(
+            format!("`progress` names {} jobs", request.progress.len()),
+            "tell of at most 1000 jobs at once",
+        ));
+    }
     let session = app.sessions.of_caller(&**app.store(), &caller, worker).await?;
     let hops = if session.is_new_heartbeat(request.number) {
         request.hops
     } else {
         BatchStats::default()
     };
+    if !request.progress.is_empty() {
+        app.store().put_progress(worker, request.progress).await?;
+    }
     let heartbeat = app.store().heartbeat(worker, hops).await?;
     if !heartbeat.known {
         app.sessions.end(worker);

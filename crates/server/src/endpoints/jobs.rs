@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_model::limits::PAGE_ROWS_MAX;
-use gristmill_model::{BatchId, JobState, TagCondition};
+use gristmill_model::{BatchId, JobState, ShownProgress, TagCondition};
 use gristmill_store::{JobFilter, JobRow, Page};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -62,6 +62,48 @@ pub struct JobsQuery {
     #[serde(default)]
     #[param(minimum = 1, maximum = 10_000)]
     limit: Option<u32>,
+}
+
+/// How far a running job is.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ProgressView {
+    /// From 0 to 1, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fraction: Option<f64>,
+    /// How much is done, in whatever unit its handler counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    done: Option<u64>,
+    /// How much there is to do, in the same unit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total: Option<u64>,
+    /// What the job is at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    /// How much is done a second, in the unit of `done`, or of the fraction where that alone is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate_per_s: Option<f64>,
+    /// How long it will take from now on, if it goes on like this. Milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_ms: Option<u64>,
+    /// When its worker told. Milliseconds since 1970.
+    at: i64,
+    /// Whether its handler said nothing, and this comes from how long others of its kind took.
+    estimated: bool,
+}
+
+impl From<ShownProgress> for ProgressView {
+    fn from(shown: ShownProgress) -> Self {
+        ProgressView {
+            fraction: shown.progress.fraction,
+            done: shown.progress.done,
+            total: shown.progress.total,
+            message: shown.progress.message,
+            rate_per_s: shown.rate_per_s,
+            left_ms: shown.left_ms,
+            at: shown.at.0,
+            estimated: shown.estimated,
+        }
+    }
 }
 
 impl JobsQuery {
@@ -133,6 +175,12 @@ pub struct JobSummary {
     /// When it ended. Milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     finished_at: Option<i64>,
+    /// When a worker took it, while it runs. Milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    claimed_at: Option<i64>,
+    /// How far it is, while it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    progress: Option<ProgressView>,
     /// The message of its last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -161,6 +209,8 @@ impl From<JobRow> for JobSummary {
             submitted_at: row.submitted_at.0,
             run_at: row.run_at.map(|at| at.0),
             finished_at: row.finished_at.map(|at| at.0),
+            claimed_at: row.claimed_at.map(|at| at.0),
+            progress: row.progress.map(Into::into),
             error: row.error,
         }
     }

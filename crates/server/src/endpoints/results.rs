@@ -152,13 +152,13 @@ async fn wait(app: &App, batches: &[BatchId], wait_ms: u64) -> Result<(), ApiErr
             format!("give 0 to {WAIT_MS_MAX}"),
         ));
     }
-    let mut committed = app.events.subscribe();
+    let mut commits = app.commits.subscribe();
     let finished = async {
         for batch in batches {
             while !app.store().is_finished(*batch).await? {
                 tokio::select! {
-                    // An error says that events were missed, which is as good as one.
-                    _ = committed.recv() => {}
+                    // An error says that nothing is committed through this server any more.
+                    Ok(()) = commits.changed() => {}
                     () = tokio::time::sleep(LOOK_EVERY) => {}
                 }
             }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use gristmill_model::limits::{ATTEMPTS_MAX, BATCH_JOBS_MAX, LOG_BYTES_MAX};
 use gristmill_model::{
-    BatchId, Completed, FailedJob, JobError, JobLog, Lease, LeaseId, LeasedSlice, PackedArray, Positions,
-    Receipt, Report, Timestamp,
+    BatchId, Completed, EarlierFailure, FailedJob, JobError, JobLog, Lease, LeaseId, LeasedSlice,
+    PackedArray, Positions, Receipt, Report, RetryPolicy, Timestamp,
 };
 use gristmill_store::{Exchanged, Want};
 use serde::{Deserialize, Serialize};
@@ -76,6 +76,10 @@ struct ReportHead {
     lease: LeaseId,
     batch: BatchId,
     attempt: u32,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    repeats: u32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    earlier: Vec<EarlierFailure>,
     #[serde(default, skip_serializing_if = "Positions::is_empty")]
     completed: Positions,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -84,6 +88,18 @@ struct ReportHead {
     released: Positions,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     logs: Vec<JobLog>,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+fn is_ordinary(priority: &i16) -> bool {
+    *priority == 0
+}
+
+fn is_default(retry: &RetryPolicy) -> bool {
+    *retry == RetryPolicy::default()
 }
 
 #[derive(Serialize, Deserialize)]
@@ -118,6 +134,10 @@ struct SliceHead {
     rescues: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     timeout_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "is_ordinary")]
+    priority: i16,
+    #[serde(default, skip_serializing_if = "is_default")]
+    retry: RetryPolicy,
     submitted_at: Timestamp,
 }
 
@@ -131,10 +151,13 @@ impl ExchangeRequest {
                 lease,
                 batch,
                 attempt,
+                repeats,
+                earlier,
                 completed,
                 failed,
                 released,
                 logs,
+                writes: _,
             } = report;
             let completed = completed.map_or_else(Positions::new, |completed| {
                 let durations = completed
@@ -150,6 +173,8 @@ impl ExchangeRequest {
                 lease,
                 batch,
                 attempt,
+                repeats,
+                earlier,
                 completed,
                 failed,
                 released,
@@ -268,8 +293,9 @@ fn checked(
             report.batch, report.lease
         ))
     };
-    if report.attempt > ATTEMPTS_MAX {
-        return Err(wrong(format!("speaks of attempt {}", report.attempt)));
+    let last_attempt = report.attempt.saturating_add(report.repeats);
+    if last_attempt > ATTEMPTS_MAX {
+        return Err(wrong(format!("speaks of attempt {last_attempt}")));
     }
     let mut spoken_of: BTreeSet<u32> = report.completed.iter().chain(report.released.iter()).collect();
     let mut listed = report.completed.len() as usize + report.released.len() as usize + report.failed.len();
@@ -300,39 +326,60 @@ fn checked(
     }
     let mut failed: Vec<FailedJob> = report.failed.into_iter().map(cut).collect();
     failed.sort_by_key(|failed| failed.position);
+    let mut earlier: Vec<EarlierFailure> = Vec::with_capacity(report.earlier.len());
+    for failure in report.earlier {
+        let log = failure.log.map(|log| clean(log, LOG_BYTES_MAX));
+        let log_bytes = log.as_ref().map_or(0, String::len);
+        *log_bytes_left = log_bytes_left.checked_sub(log_bytes).ok_or_else(|| {
+            FrameError::Head(format!("the logs are over {LOG_BYTES_PER_EXCHANGE_MAX} bytes"))
+        })?;
+        earlier.push(EarlierFailure {
+            error: cut_error(failure.error),
+            log,
+            ..failure
+        });
+    }
     Ok(Report {
         lease: report.lease,
         batch: report.batch,
         attempt: report.attempt,
+        repeats: report.repeats,
+        earlier,
         completed,
         failed,
         released: report.released,
         logs,
+        writes: Vec::new(),
     })
 }
 
-/// The same failure with its texts cut at the house's limits, and without NUL characters, which PostgreSQL keeps in
-/// no text.
+/// The same failure with its texts cut.
 fn cut(failed: FailedJob) -> FailedJob {
+    FailedJob {
+        error: cut_error(failed.error),
+        ..failed
+    }
+}
+
+/// The same error with its texts cut at the house's limits, and without NUL characters, which PostgreSQL keeps in no
+/// text.
+fn cut_error(error: JobError) -> JobError {
     let JobError {
         error_type,
         message,
         traceback,
         permanent,
         retry_after_ms,
-    } = failed.error;
+    } = error;
     let clean = |text: String| text.replace('\0', "\u{fffd}");
     let mut error = JobError::new(clean(error_type), clean(message));
     if let Some(traceback) = traceback {
         error = error.with_traceback(clean(traceback));
     }
-    FailedJob {
-        error: JobError {
-            permanent,
-            retry_after_ms,
-            ..error
-        },
-        ..failed
+    JobError {
+        permanent,
+        retry_after_ms,
+        ..error
     }
 }
 
@@ -365,6 +412,8 @@ impl ExchangeResponse {
                         attempt: slice.attempt,
                         rescues: slice.rescues,
                         timeout_ms: slice.timeout_ms,
+                        priority: slice.priority,
+                        retry: slice.retry,
                         submitted_at: slice.submitted_at,
                     }
                 })
@@ -430,6 +479,8 @@ fn read_lease(lease: LeaseHead, segments: &[&[u8]]) -> Result<Lease, FrameError>
             attempt: slice.attempt,
             rescues: slice.rescues,
             timeout_ms: slice.timeout_ms,
+            priority: slice.priority,
+            retry: slice.retry,
             submitted_at: slice.submitted_at,
         });
     }

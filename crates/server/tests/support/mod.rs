@@ -203,6 +203,7 @@ impl Api {
                 jobs_max,
                 queues: vec!["default".into()],
                 kinds: Vec::new(),
+                priority_min: None,
             }),
             wait_ms: 0,
         }

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gristmill_model::limits::{LEASE_JOBS_MAX, LEASE_SLICES_MAX};
-use gristmill_model::{Clock, JobState, LeaseId, NewBatch, PackedArray, WorkerId};
+use gristmill_model::{Clock, Control, Effect, JobState, LeaseId, NewBatch, PackedArray, WorkerId};
 
 use super::Database;
 use super::fixture::*;
-use crate::{JobFilter, Page, Selection, Store, StoreError, WorkSeen};
+use crate::{JobFilter, Page, Selection, Store, StoreError, Want, WorkSeen};
 
 /// Submit, claim, report, read.
 pub async fn a_batch_goes_through(database: &dyn Database) {
@@ -210,6 +210,51 @@ pub async fn delayed_jobs_do_not_block(database: &dyn Database) {
     let ready = submit(&*store, batch(1)).await;
     let worker = worker(&*store).await;
     assert_eq!(held(&claim(&*store, worker, 10).await), [format!("{ready}:0")]);
+}
+
+/// A worker that is busy asks for urgent jobs alone, and learns that there are others.
+pub async fn only_what_is_urgent_is_claimed(database: &dyn Database) {
+    let store = database.open().await;
+    let with_priority = |priority| {
+        let mut new = batch(2);
+        new.options.priority = priority;
+        new
+    };
+    let mut ids = Vec::new();
+    for priority in [-5, 0, 10, 20] {
+        ids.push(submit(&*store, with_priority(priority)).await);
+    }
+    let urgent = |priority_min| {
+        Some(Want {
+            priority_min: Some(priority_min),
+            ..want(3)
+        })
+    };
+    let worker = worker(&*store).await;
+    let first = exchange(&*store, worker, Vec::new(), urgent(10)).await;
+    assert_eq!(
+        held(&first.lease),
+        [format!("{}:0-1", ids[3]), format!("{}:0", ids[2])]
+    );
+    let second = exchange(&*store, worker, Vec::new(), urgent(10)).await;
+    assert_eq!(held(&second.lease), [format!("{}:1", ids[2])]);
+    assert!(second.limited, "others wait");
+    let none = exchange(&*store, worker, Vec::new(), urgent(10)).await;
+    assert_eq!((none.lease, none.limited), (None, true));
+
+    // Where controls are looked at, too.
+    let limit = Control {
+        scope: Default::default(),
+        effect: Effect::Concurrency { jobs_max: 100 },
+    };
+    store.put_controls(vec![limit]).await.unwrap();
+    let none = exchange(&*store, worker, Vec::new(), urgent(1)).await;
+    assert_eq!((none.lease, none.limited), (None, true));
+    let third = exchange(&*store, worker, Vec::new(), urgent(0)).await;
+    assert_eq!(held(&third.lease), [format!("{}:0-1", ids[1])]);
+    let last = exchange(&*store, worker, Vec::new(), urgent(-5)).await;
+    assert_eq!(held(&last.lease), [format!("{}:0-1", ids[0])]);
+    assert!(!last.limited, "nothing is left");
 }
 
 /// Two handles of one database never hold the same job.

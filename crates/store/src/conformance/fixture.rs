@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use gristmill_model::{
-    BatchId, Completed, FailedJob, JobError, JobId, Lease, LeasedSlice, NewBatch, PackedArray, PackedBuilder,
-    Positions, Report, WorkerId,
+    BatchId, Completed, EarlierFailure, FailedJob, JobError, JobId, Lease, LeasedSlice, NewBatch,
+    PackedArray, PackedBuilder, Positions, Report, ReportWrite, WorkerId,
 };
 
 use crate::{Exchanged, NewWorker, Store, Want};
@@ -63,6 +63,7 @@ pub fn want(jobs_max: u32) -> Want {
         jobs_max,
         queues: vec![Arc::from("default")],
         kinds: Vec::new(),
+        priority_min: None,
     }
 }
 
@@ -131,6 +132,98 @@ pub fn failed_at(slice: &LeasedSlice, positions: &Positions, error: &JobError) -
             .collect(),
         ..report(slice)
     }
+}
+
+/// A report of an attempt that came so many repeats after the one that was claimed.
+pub fn repeated(report: Report, repeats: u32) -> Report {
+    let attempts = report.attempt..report.attempt + repeats;
+    let positions = report.positions();
+    let earlier = positions.iter().flat_map(|position| {
+        attempts.clone().map(move |attempt| EarlierFailure {
+            position,
+            attempt,
+            error: JobError::new("Earlier", format!("attempt {attempt}")),
+            duration_us: attempt,
+            log: Some(format!("tried {attempt}")),
+        })
+    });
+    Report {
+        repeats,
+        earlier: earlier.collect(),
+        ..report
+    }
+}
+
+/// The same report, in which each completed job gives a statement something.
+pub fn with_writes(report: Report, sql: &str, item: impl Fn(u32) -> String) -> Report {
+    let sql: Arc<str> = sql.into();
+    let completed = report
+        .completed
+        .iter()
+        .flat_map(|completed| completed.positions.iter());
+    let writes = completed.map(|position| ReportWrite {
+        position,
+        sql: sql.clone(),
+        item: item(position),
+    });
+    Report {
+        writes: writes.collect(),
+        ..report
+    }
+}
+
+/// Whether what jobs write goes with their reports: `insert` takes objects with an `id` and a `size` that must not be
+/// null, `ids` tells which ids are there. For stores' own tests, which make the table.
+pub async fn writes_go_with_their_reports(store: &dyn Store, insert: &str, ids: impl AsyncFn() -> Vec<i64>) {
+    let id = submit(store, batch(6)).await;
+    let worker = worker(store).await;
+    let lease = claim(store, worker, 6).await.unwrap();
+    let slice = &lease.slices[0];
+    store
+        .cancel(crate::Selection::Jobs(vec![job(id, 1)]))
+        .await
+        .unwrap();
+    let sized = |position: u32| match position {
+        3 => format!("{{\"id\":{position}}}"),
+        _ => format!("{{\"id\":{position},\"size\":1}}"),
+    };
+    let reports = vec![
+        with_writes(completed_at(slice, &positions("0-1")), insert, sized),
+        with_writes(completed_at(slice, &positions("2-4")), insert, sized),
+        completed_at(slice, &positions("5")),
+    ];
+    let receipts = exchange(store, worker, reports.clone(), None).await.receipts;
+    assert_eq!(
+        (&receipts[0].accepted, &receipts[0].refused),
+        (&positions("0"), &positions("1"))
+    );
+    assert!(receipts[0].failed.is_empty());
+    assert_eq!(receipts[1].accepted, positions("2-4"));
+    assert_eq!(receipts[1].failed, positions("3"), "its size is missing");
+    assert_eq!(
+        ids().await,
+        [0, 2, 4],
+        "what was cancelled or failed is not there"
+    );
+    // The same reports again change nothing.
+    let again = exchange(store, worker, reports, None).await.receipts;
+    assert!(
+        again
+            .iter()
+            .all(|receipt| receipt.accepted.is_empty() && receipt.failed.is_empty())
+    );
+    assert_eq!(ids().await, [0, 2, 4]);
+    let shown = store.job(job(id, 3)).await.unwrap().unwrap();
+    assert_eq!(
+        (shown.row.state.is_final(), shown.failures.len()),
+        (false, 1),
+        "it is tried again"
+    );
+    assert_eq!(store.outcomes(id).await.unwrap().unwrap().ended(), 5);
+    store
+        .cancel(crate::Selection::Jobs(vec![job(id, 3)]))
+        .await
+        .unwrap();
 }
 
 /// A report that gives these jobs of a slice back.

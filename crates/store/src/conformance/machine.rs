@@ -329,6 +329,7 @@ impl<'a> Machine<'a> {
             jobs_max,
             queues: vec!["default".into()],
             kinds: kind.map(|kind| KINDS[kind].into()).into_iter().collect(),
+            priority_min: None,
         };
         let want = self.reference.workers.contains(&worker).then_some(want);
         let answer = exchange(&*self.store, worker, reports.clone(), want.clone()).await;

@@ -152,6 +152,67 @@ pub async fn errors_have_the_last_word(database: &dyn Database) {
     assert_eq!(held(&claim(&*store, worker, 3).await), [format!("{id}:1")]);
 }
 
+/// Where retries have no delay a job may fail and run again under one lease: all of its attempts are told by one report.
+pub async fn attempts_in_one_slot_are_told(database: &dyn Database) {
+    let store = database.open().await;
+    let id = submit(&*store, with_policy(6, 4, 0)).await;
+    let worker = worker(&*store).await;
+    let lease = claim(&*store, worker, 6).await.unwrap();
+    let slice = &lease.slices[0];
+    assert_eq!(slice.retry.attempts_max, 4, "the worker knows the policy");
+    let attempts = |details: &crate::JobDetails| -> Vec<(u32, String)> {
+        let failures = details.failures.iter();
+        failures
+            .map(|failure| (failure.attempt, failure.error.message.clone()))
+            .collect()
+    };
+    let reports = vec![
+        completed_at(slice, &positions("0")),
+        repeated(completed_at(slice, &positions("1-2")), 2),
+        repeated(failed_at(slice, &positions("3"), &error()), 3),
+        repeated(failed_at(slice, &positions("4"), &error()), 1),
+    ];
+    store.cancel(Selection::Jobs(vec![job(id, 2)])).await.unwrap();
+    let exchanged = exchange(&*store, worker, reports, None).await;
+    assert_eq!(exchanged.receipts[1].accepted, positions("1"));
+    assert_eq!(exchanged.receipts[1].refused, positions("2"));
+    assert_eq!(exchanged.receipts[2].dead, positions("3"));
+    assert!(exchanged.receipts[3].dead.is_empty());
+    assert_eq!(state(&*store, id, 0).await, (JobState::Completed, 1));
+    assert_eq!(state(&*store, id, 1).await, (JobState::Completed, 3));
+    let details = store.job(job(id, 1)).await.unwrap().unwrap();
+    assert_eq!(
+        attempts(&details),
+        [(1, "attempt 1".to_owned()), (2, "attempt 2".to_owned())]
+    );
+    let failure = &details.failures[1];
+    assert_eq!(
+        (
+            failure.duration_us,
+            failure.log.as_deref(),
+            failure.worker.as_deref()
+        ),
+        (2, Some("tried 2"), Some("tester"))
+    );
+    let cancelled = store.job(job(id, 2)).await.unwrap().unwrap();
+    assert!(cancelled.failures.is_empty(), "what is refused leaves nothing");
+    assert_eq!(state(&*store, id, 3).await, (JobState::Dead, 4));
+    let dead = store.job(job(id, 3)).await.unwrap().unwrap();
+    assert_eq!(dead.failures.len(), 4);
+    assert_eq!(dead.row.error.as_deref(), Some("no"), "the last failure counts");
+    let outcomes = store.outcomes(id).await.unwrap().unwrap();
+    assert_eq!((outcomes.errors.len(), outcomes.errors[0].attempt), (1, 4));
+    assert_eq!(state(&*store, id, 4).await, (JobState::Waiting, 3));
+
+    // What is lost before it is told counts as a rescue, on the attempt that was claimed.
+    let rescued = store.rescue(Timestamp(0), vec![worker]).await.unwrap();
+    assert_eq!((rescued.jobs, rescued.dead), (1, 0));
+    assert_eq!(state(&*store, id, 5).await, (JobState::Waiting, 1));
+    let late = repeated(completed_at(slice, &positions("5")), 1);
+    let late = exchange(&*store, worker, vec![late], None).await;
+    assert_eq!(late.receipts[0].refused, positions("5"));
+}
+
 /// One report may complete, fail, bury and give back.
 pub async fn one_report_tells_all(database: &dyn Database) {
     let store = database.open().await;
@@ -259,7 +320,24 @@ pub async fn wrong_reports_are_refused(database: &dyn Database) {
         released: positions("1"),
         ..failed_at(slice, &positions("1"), &error())
     };
-    for wrong in [few_values, few_durations, twice] {
+    let unexplained = Report {
+        repeats: 2,
+        ..repeated(right.clone(), 1)
+    };
+    let too_often = repeated(right.clone(), gristmill_model::limits::REPEATS_MAX + 1);
+    let given_back = Report {
+        completed: None,
+        released: right.positions(),
+        ..repeated(right.clone(), 1)
+    };
+    for wrong in [
+        few_values,
+        few_durations,
+        twice,
+        unexplained,
+        too_often,
+        given_back,
+    ] {
         let refused = store.exchange(worker, vec![right.clone(), wrong], None).await;
         assert!(matches!(refused, Err(StoreError::InvalidInput(_))), "{refused:?}");
     }

@@ -34,16 +34,16 @@ const BUSY: &str = "WITH RECURSIVE busy (id) AS ( \
      SELECT id FROM busy WHERE id IS NOT NULL";
 
 /// Due slices at `$5` of the lanes `$1`, of each as many as hold `$2` jobs, by the rank that counts: jobs of a lane age
-/// after `$3` milliseconds, a rank each `$4`. Of each rank the first `$6` but for those with the ids `$7`; of all the
+/// after `$3` milliseconds, a rank each `$4`. Of each rank, up to the rank `$10`, the first `$6` but for those with the ids `$7`; of all the
 /// first `$8`, one of each lane after the other where `$9`. Each row also says whether its rank may have more.
 const LOOK: &str = "WITH RECURSIVE lane AS MATERIALIZED ( \
      SELECT * FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[]) l (id, jobs, grace, step)), \
      head (lane_id, jobs, grace, step, rank) AS ( \
      SELECT l.id, l.jobs, l.grace, l.step, \
-     (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = l.id ORDER BY s.rank LIMIT 1) FROM lane l \
+     (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = l.id AND s.rank <= $10::integer ORDER BY s.rank LIMIT 1) FROM lane l \
      UNION ALL \
      SELECT h.lane_id, h.jobs, h.grace, h.step, (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = h.lane_id \
-     AND s.rank > h.rank ORDER BY s.rank LIMIT 1) FROM head h WHERE h.rank IS NOT NULL) \
+     AND s.rank > h.rank AND s.rank <= $10::integer ORDER BY s.rank LIMIT 1) FROM head h WHERE h.rank IS NOT NULL) \
      SELECT batch_id, id, lane_id, counting, run_at, first, count, job_bytes, found = $6 FROM ( \
      SELECT s.*, h.lane_id, h.jobs, r.counting, count(*) OVER (PARTITION BY h.lane_id, h.rank) AS found, \
      row_number() OVER line AS number, sum(s.count) OVER line - s.count AS jobs_before \
@@ -165,7 +165,9 @@ impl Transaction {
         let mut slices_max = self.memory.slices_for(line.jobs_left).max(4);
         let (mut seen, mut taken) = (Vec::new(), Vec::new());
         for _ in 0..LOOKS_MAX {
-            let exhausted = self.look_at(&admission, &mut line, slices_max, &seen).await?;
+            let exhausted = self
+                .look_at(want, &admission, &mut line, slices_max, &seen)
+                .await?;
             let cursors: Vec<usize> = (0..line.lanes.len()).collect();
             let Ok(()) = admission.take_from(&mut line, &cursors);
             let missed = self
@@ -188,6 +190,8 @@ impl Transaction {
         let mut claimed = Claimed::default();
         if line.jobs_left() > 0 {
             self.look_ahead(&admission, &mut claimed).await?;
+            let lanes: Vec<Lane> = admission.lanes().cloned().collect();
+            claimed.limited |= self.is_beyond(want, &lanes).await?;
         }
         self.hold(worker, lease, &taken);
         claimed.taken = taken;
@@ -211,6 +215,7 @@ impl Transaction {
     /// Looks at the heads of the lanes that have room. Whether there is no more to be found.
     async fn look_at(
         &self,
+        want: &Want,
         admission: &Admission,
         line: &mut Candidates,
         slices_max: u32,
@@ -245,6 +250,7 @@ impl Transaction {
             Box::new(seen.to_vec()),
             Box::new(i64::from(LEASE_SLICES_MAX)),
             Box::new(admission.is_shared()),
+            Box::new(want.rank_max()),
         ];
         let rows = self.send(LOOK, params).await?.await?;
         let mut exhausted = rows.len() < LEASE_SLICES_MAX as usize;

@@ -24,23 +24,23 @@ use crate::lanes::Lane;
 /// Slices that a claim looks at at least.
 const LOOK_SLICES_MIN: u32 = 4;
 
-/// The ranks of the lanes `$1`, each found by one seek, however many slices lie between.
+/// The ranks of the lanes `$1` up to `$3`, each found by one seek, however many slices lie between.
 macro_rules! heads {
     ($rest:literal) => {
         concat!(
             "WITH RECURSIVE head (lane_id, rank) AS ( \
-             SELECT l.id, (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = l.id ORDER BY s.rank LIMIT 1) \
+             SELECT l.id, (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = l.id AND s.rank <= $3::integer ORDER BY s.rank LIMIT 1) \
              FROM unnest($1::integer[]) l (id) \
              UNION ALL \
              SELECT h.lane_id, (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = h.lane_id AND s.rank > h.rank \
-             ORDER BY s.rank LIMIT 1) FROM head h WHERE h.rank IS NOT NULL) ",
+             AND s.rank <= $3::integer ORDER BY s.rank LIMIT 1) FROM head h WHERE h.rank IS NOT NULL) ",
             $rest
         )
     };
 }
 
-/// Due slices of the lanes `$1` at `$2`, in the order of claims, as many as hold `$3` jobs of `$4` bytes, of the first
-/// `$5` but for those with the ids `$6`. Those that others hold are told by their id alone. Each row also says how many
+/// Due slices of the lanes `$1` at `$2`, of ranks up to `$3`, in the order of claims, as many as hold `$7` jobs of `$4`
+/// bytes, of the first `$5` but for those with the ids `$6`. Those that others hold are told by their id alone. Each row also says how many
 /// slices were looked at.
 const LOOK: &str = heads!(
     ", line AS MATERIALIZED ( \
@@ -56,16 +56,16 @@ const LOOK: &str = heads!(
      SELECT l.id, t.batch_id, t.id, t.lane_id, t.rank, t.run_at, t.expires_at, t.attempt, t.rescues, t.job_bytes, t.positions, \
      t.awaited, (SELECT count(*) FROM line) FROM line l LEFT JOIN LATERAL (SELECT * FROM gristmill.slice s WHERE s.batch_id = l.batch_id AND s.id = l.id \
      FOR UPDATE SKIP LOCKED) t ON true \
-     WHERE l.jobs_before < $3 AND l.bytes_before < $4"
+     WHERE l.jobs_before < $7 AND l.bytes_before < $4"
 );
 
-/// The same of lanes whose jobs age after `$7` milliseconds, a rank each `$8`: in the order of the ranks that count.
+/// The same of lanes whose jobs age after `$8` milliseconds, a rank each `$9`: in the order of the ranks that count.
 const LOOK_AGING: &str = heads!(
     ", line AS MATERIALIZED ( \
      SELECT s.*, coalesce(sum(s.count) OVER before, 0) AS jobs_before, \
      coalesce(sum(s.count::bigint * s.job_bytes) OVER before, 0)::bigint AS bytes_before FROM ( \
      SELECT s.*, h.rank::bigint - CASE WHEN l.step IS NULL THEN 0 ELSE greatest($2 - s.run_at - l.grace, 0) / l.step END \
-     AS counting FROM head h JOIN unnest($1::integer[], $7::bigint[], $8::bigint[]) l (id, grace, step) ON l.id = h.lane_id \
+     AS counting FROM head h JOIN unnest($1::integer[], $8::bigint[], $9::bigint[]) l (id, grace, step) ON l.id = h.lane_id \
      CROSS JOIN LATERAL ( \
      SELECT s.run_at, s.batch_id, s.id, lower(s.positions) AS first, s.count, s.job_bytes FROM gristmill.slice s \
      WHERE s.lane_id = h.lane_id AND s.rank = h.rank AND s.run_at <= $2 AND (s.expires_at IS NULL OR s.expires_at > $2) \
@@ -76,15 +76,19 @@ const LOOK_AGING: &str = heads!(
      SELECT l.id, t.batch_id, t.id, t.lane_id, t.rank, t.run_at, t.expires_at, t.attempt, t.rescues, t.job_bytes, t.positions, \
      t.awaited, (SELECT count(*) FROM line) FROM line l LEFT JOIN LATERAL (SELECT * FROM gristmill.slice s WHERE s.batch_id = l.batch_id AND s.id = l.id \
      FOR UPDATE SKIP LOCKED) t ON true \
-     WHERE l.jobs_before < $3 AND l.bytes_before < $4"
+     WHERE l.jobs_before < $7 AND l.bytes_before < $4"
 );
 
-/// When the next slice of the lanes `$1` is due after `$2`.
+/// When the next slice of the lanes `$1`, of ranks up to `$3`, is due after `$2`.
 const NEXT: &str = heads!(
     "SELECT min(s.run_at) FROM head h CROSS JOIN LATERAL (SELECT s.run_at FROM gristmill.slice s \
      WHERE s.lane_id = h.lane_id AND s.rank = h.rank AND s.run_at > $2 ORDER BY s.run_at LIMIT 1) s \
      WHERE h.rank IS NOT NULL"
 );
+
+/// Whether slices of the lanes `$1` have ranks above `$2`.
+const BEYOND: &str = "SELECT EXISTS (SELECT FROM unnest($1::integer[]) l (id) CROSS JOIN LATERAL ( \
+     SELECT FROM gristmill.slice s WHERE s.lane_id = l.id AND s.rank > $2 LIMIT 1) s)";
 
 /// How the jobs of lanes age; `None` where other controls are for one of them.
 type Agings = Option<Vec<Option<Aging>>>;
@@ -166,7 +170,7 @@ impl Transaction {
             Some(agings) => {
                 let bytes = LEASE_BYTES_TARGET as u64;
                 Some(
-                    self.look(&lanes, agings, jobs_max, bytes, slices_max, &[])
+                    self.look(want, &lanes, agings, (jobs_max, bytes), slices_max, &[])
                         .await?,
                 )
             }
@@ -182,20 +186,21 @@ impl Transaction {
 
     async fn look(
         &self,
+        want: &Want,
         lanes: &[Lane],
         agings: &[Option<Aging>],
-        jobs: u32,
-        bytes: u64,
+        (jobs, bytes): (u32, u64),
         slices_max: u32,
         seen: &[i64],
     ) -> Result<Pending<Vec<Row>>> {
         let mut params: Vec<Param> = vec![
             Box::new(lane_ids(lanes)),
             Box::new(self.now.0),
-            Box::new(i64::from(jobs)),
+            Box::new(want.rank_max()),
             Box::new(i64::try_from(bytes).unwrap_or(i64::MAX)),
             Box::new(i64::from(slices_max)),
             Box::new(seen.to_vec()),
+            Box::new(i64::from(jobs)),
         ];
         if agings.iter().all(Option::is_none) {
             return self.send(LOOK, params).await;
@@ -248,24 +253,41 @@ impl Transaction {
                 LEASE_BYTES_TARGET as u64 - claim.bytes,
             );
             let rows = self
-                .look(&lanes, &agings, jobs, bytes, slices_max, &claim.seen)
+                .look(want, &lanes, &agings, (jobs, bytes), slices_max, &claim.seen)
                 .await?;
             exhausted = claim.add(&rows.await?, slices_max)?;
         }
         let next_run_at = match claim.has_room() && !lanes.is_empty() {
             true => {
-                let params: Vec<Param> = vec![Box::new(lane_ids(&lanes)), Box::new(self.now.0)];
+                let params: Vec<Param> = vec![
+                    Box::new(lane_ids(&lanes)),
+                    Box::new(self.now.0),
+                    Box::new(want.rank_max()),
+                ];
                 Some(self.send(NEXT, params).await?)
             }
             false => None,
         };
+        let limited = claim.has_room() && self.is_beyond(want, &lanes).await?;
         let taken = claim.take();
         self.hold(worker, lease, &taken);
         Ok(Claimed {
             taken,
             next_run_at,
+            limited,
             ..Claimed::default()
         })
+    }
+
+    /// Whether there is something that is not wanted now, and may be later.
+    pub async fn is_beyond(&self, want: &Want, lanes: &[Lane]) -> Result<bool> {
+        if want.priority_min.is_none() {
+            return Ok(false);
+        }
+        let row = self
+            .query_opt(BEYOND, &[&lane_ids(lanes), &want.rank_max()])
+            .await?;
+        Ok(row.map_or(Ok(false), |row| row.try_get(0))?)
     }
 
     /// Puts what was taken under the lease.
@@ -274,7 +296,8 @@ impl Transaction {
         for part in taken {
             self.writes
                 .shorten(&part.slice, &part.slice.positions.difference(&part.positions));
-            self.writes.hold(&part.held(worker, lease), part.slice.lane_id);
+            self.writes
+                .hold(self.now, &part.held(worker, lease), part.slice.lane_id);
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 
 use super::connection::{Param, Pending, drained};
 use super::dependency::Ended;
-use super::failure::{Failure, Result};
+use super::failure::{Failure, Remedy, Result};
 use super::held::Held;
 use super::limits::TEXT_BYTES_MAX;
 use super::memory::BatchHead;
@@ -22,6 +22,7 @@ use super::transaction::Transaction;
 use crate::StoreError;
 use crate::deadline::began_at;
 use crate::ending::{Ending, Failed, is_simple};
+use crate::report_write::{FailedWrites, packed, with_failures, writing};
 
 /// Takes the positions `$5` out of the leases `$2` of the batches `$3` on the attempts `$4`, as far as the worker `$1`
 /// holds all of a report's by one row. Says which reports those were, counted from 1, and whether others wait for them.
@@ -121,13 +122,54 @@ impl Transaction {
         let mut rows = HeldRows::new(self.held_under(worker, &keys).await?);
         let mut receipts = Vec::with_capacity(reports.len());
         for report in reports {
-            receipts.push(self.commit_one(&mut rows, &heads, worker_name, report, ended)?);
+            let failed_writes = match report.writes.is_empty() {
+                true => FailedWrites::new(),
+                false => self.carry_out_writes(report, &rows.left_of(report)).await?,
+            };
+            let report = with_failures(report, &failed_writes);
+            let mut receipt = self.commit_one(&mut rows, &heads, worker_name, &report, ended)?;
+            receipt.failed = failed_writes.into_keys().collect();
+            receipts.push(receipt);
         }
         for (held, rest) in rows.changed() {
             self.writes.let_go(held, &held.positions.difference(rest));
         }
         self.freed();
         Ok(receipts)
+    }
+
+    /// Carries out what the jobs of a report write with it, as far as its lease still holds them. Where that fails, those
+    /// are found with whom it does; nothing of theirs is written.
+    async fn carry_out_writes(&self, report: &Report, held: &Positions) -> Result<FailedWrites> {
+        let mut failed = FailedWrites::new();
+        let jobs = writing(report, held);
+        if !jobs.is_empty() && self.write_of(report, &jobs).await?.is_some() {
+            for position in jobs.iter() {
+                let one = Positions::from(position..position + 1);
+                if let Some(reason) = self.write_of(report, &one).await? {
+                    failed.insert(position, reason);
+                }
+            }
+        }
+        Ok(failed)
+    }
+
+    /// Carries out what these jobs write, all or nothing. Why it failed, where it did.
+    async fn write_of(&self, report: &Report, jobs: &Positions) -> Result<Option<String>> {
+        self.execute("SAVEPOINT handler", &[]).await?;
+        for (sql, items) in packed(report, jobs) {
+            match self.write_with_json(&sql, &items).await {
+                Ok(()) => {}
+                // Where the connection is lost or another was in the way, all of it is tried again.
+                Err(failure) if failure.remedy() != Remedy::None => return Err(failure),
+                Err(failure) => {
+                    self.execute("ROLLBACK TO handler", &[]).await?;
+                    return Ok(Some(failure.reason()));
+                }
+            }
+        }
+        self.execute("RELEASE handler", &[]).await?;
+        Ok(None)
     }
 
     fn commit_one(
@@ -159,7 +201,7 @@ impl Transaction {
                 self.writes
                     .give_back(self.now, held, head()?, &released, held.rescues, held.expires_at);
             }
-            if !report.failed.is_empty() {
+            if !(report.failed.is_empty() && report.earlier.is_empty()) {
                 let dead = self.commit_failures(held, head()?, &accepted, worker_name, report)?;
                 receipt.dead = receipt.dead.union(&dead);
             }
@@ -167,7 +209,7 @@ impl Transaction {
         self.insert_completed(&receipt.accepted, worker_name, report)?;
         let ending = Ending {
             worker: worker_name.cloned(),
-            ..Ending::of(JobState::Dead, report.attempt)
+            ..Ending::of(JobState::Dead, report.last_attempt())
         };
         self.writes
             .insert_report(self.now, report.batch, &receipt.dead, ending);
@@ -222,7 +264,7 @@ impl Transaction {
                     positions,
                     rank: held.rank.unwrap_or(head.rank()),
                     run_at: *run_at,
-                    attempt: held.attempt + 1,
+                    attempt: report.last_attempt() + 1,
                     rescues: held.rescues,
                     expires_at,
                     is_awaited: held.is_awaited,
@@ -255,6 +297,16 @@ impl HeldRows {
             .iter_mut()
             .filter(move |(held, _)| (held.lease, held.batch, held.attempt) == key)
             .map(|(held, rest)| (&*held, rest))
+    }
+
+    /// What is left of what a report's lease holds.
+    fn left_of(&self, report: &Report) -> Positions {
+        let key = (report.lease.0, report.batch, report.attempt);
+        let own = self
+            .0
+            .iter()
+            .filter(|(held, _)| (held.lease, held.batch, held.attempt) == key);
+        own.fold(Positions::new(), |all, (_, rest)| all.union(rest))
     }
 
     /// Those of which something was taken, with what is left.

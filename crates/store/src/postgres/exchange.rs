@@ -221,6 +221,8 @@ impl Database {
             attempt: part.slice.attempt,
             rescues: part.slice.rescues,
             timeout_ms: standing.timeout_ms(&content.head.options, outline.claimed_at),
+            priority: i16::try_from(-part.slice.rank).unwrap_or(i16::MIN),
+            retry: content.head.options.retry,
             submitted_at: content.head.submitted_at,
         }))
     }

@@ -14,7 +14,9 @@ use super::connection::{Mark, Param, Pending, Pooled, Writer};
 use super::failure::{Failure, Remedy, Result};
 use super::memory::{BatchHead, Memory};
 use super::writes::Writes;
+use crate::StoreError;
 use crate::contents::Content;
+use crate::report_write::ONE_PARAMETER;
 
 /// Whether an operation's answer has to wait for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +101,16 @@ impl Transaction {
     /// Runs a statement; gives back how many rows it changed.
     pub async fn execute(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<u64> {
         self.connection.execute_prepared(sql, params).await
+    }
+
+    /// Runs a statement of a handler's, whose only parameter takes JSON.
+    pub async fn write_with_json(&self, sql: &str, items: &str) -> Result<()> {
+        let statement = self.connection.prepare_cached(sql).await?;
+        if statement.params().len() != 1 {
+            return Err(StoreError::InvalidInput(ONE_PARAMETER.to_owned()).into());
+        }
+        self.connection.execute(&statement, &[&JsonText(items)]).await?;
+        Ok(())
     }
 
     /// Sends a query and leaves its answer for later.
@@ -210,6 +222,32 @@ pub(super) enum NotCommitted {
 
 fn taken<T>(pending: &mut Mutex<Option<T>>) -> Option<T> {
     pending.get_mut().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// JSON as a parameter of whatever type holds it.
+#[derive(Debug)]
+struct JsonText<'a>(&'a str);
+
+impl ToSql for JsonText<'_> {
+    fn to_sql(
+        &self,
+        ty: &tokio_postgres::types::Type,
+        out: &mut tokio_postgres::types::private::BytesMut,
+    ) -> std::result::Result<tokio_postgres::types::IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        if *ty == tokio_postgres::types::Type::JSONB {
+            // The version of its format.
+            out.extend_from_slice(&[1]);
+        }
+        out.extend_from_slice(self.0.as_bytes());
+        Ok(tokio_postgres::types::IsNull::No)
+    }
+
+    fn accepts(ty: &tokio_postgres::types::Type) -> bool {
+        use tokio_postgres::types::Type;
+        [Type::JSON, Type::JSONB, Type::TEXT, Type::VARCHAR].contains(ty)
+    }
+
+    tokio_postgres::types::to_sql_checked!();
 }
 
 /// Takes a connection out of its pool and closes it.

@@ -53,6 +53,17 @@ impl Transaction {
         })
     }
 
+    /// Keeps what a worker tells of its jobs.
+    pub async fn put_progress(&self, worker: WorkerId, packed: &str) -> Result<()> {
+        self.execute(
+            "INSERT INTO gristmill.progress (worker_id, at, jobs) SELECT id, $2, $3 FROM gristmill.worker WHERE id = $1 \
+             ON CONFLICT (worker_id) DO UPDATE SET at = excluded.at, jobs = excluded.jobs",
+            &[&worker.0, &self.now.0, &packed],
+        )
+        .await?;
+        Ok(())
+    }
+
     /// Adds what a caller has counted since its last call.
     pub fn add_hops(&mut self, hops: &BatchStats) {
         self.writes.hops.merge(hops);
@@ -192,6 +203,11 @@ impl Transaction {
         self.execute("DELETE FROM gristmill.worker WHERE id = ANY ($1)", &[&ids])
             .await?;
         self.execute(
+            "DELETE FROM gristmill.progress WHERE worker_id = ANY ($1)",
+            &[&ids],
+        )
+        .await?;
+        self.execute(
             "DELETE FROM gristmill.revoked r WHERE NOT EXISTS (SELECT FROM gristmill.worker w WHERE w.id = r.worker_id)",
             &[],
         )
@@ -262,6 +278,7 @@ impl Transaction {
         self.end_pauses().await?;
         self.forget_keys().await?;
         self.forget_values().await?;
+        self.stop_listening().await?;
         let most = slices.len().max(waiting.len());
         Ok((expired, most as i64 == EXPIRED_SLICES_PER_TRANSACTION))
     }

@@ -119,10 +119,11 @@ columns! {
     HeldRows {
         lease: i64, batch: i64, attempt: i32, first_position: i32, worker: i64, run_at: i64, expires_at: Option<i64>,
         rescues: i32, count: i32, lane_id: i32, positions: Multirange, awaited: bool, rank: Option<i32>,
+        claimed_at: i64,
     }
-    "INSERT INTO gristmill.held (lease_id, batch_id, attempt, first_position, worker_id, run_at, expires_at, rescues, count, lane_id, positions, awaited, rank) \
+    "INSERT INTO gristmill.held (lease_id, batch_id, attempt, first_position, worker_id, run_at, expires_at, rescues, count, lane_id, positions, awaited, rank, claimed_at) \
      SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::integer[]), unnest($4::integer[]), unnest($5::bigint[]), \
-     unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::integer[]), unnest($9::integer[]), unnest($10::integer[]), unnest($11::int4multirange[]), unnest($12::boolean[]), unnest($13::integer[])"
+     unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::integer[]), unnest($9::integer[]), unnest($10::integer[]), unnest($11::int4multirange[]), unnest($12::boolean[]), unnest($13::integer[]), unnest($14::bigint[])"
 }
 
 columns! {
@@ -177,11 +178,11 @@ columns! {
 columns! {
     Failures {
         batch: i64, lease: i64, duration_us: i64, failed_at: i64, position: i32, attempt: i32, worker: Option<String>,
-        error: String, log: Option<String>,
+        error: String, log: Option<String>, retried_at: Option<i64>,
     }
-    "INSERT INTO gristmill.failure (batch_id, lease_id, duration_us, failed_at, position, attempt, worker, error, log) \
+    "INSERT INTO gristmill.failure (batch_id, lease_id, duration_us, failed_at, position, attempt, worker, error, log, retried_at) \
      SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::integer[]), \
-     unnest($6::integer[]), unnest($7::text[]), unnest($8::text[]), unnest($9::text[])"
+     unnest($6::integer[]), unnest($7::text[]), unnest($8::text[]), unnest($9::text[]), unnest($10::bigint[])"
 }
 
 columns! {
@@ -320,7 +321,7 @@ impl Writes {
     }
 
     /// Puts positions under a lease.
-    pub fn hold(&mut self, held: &Held, lane_id: i64) {
+    pub fn hold(&mut self, now: Timestamp, held: &Held, lane_id: i64) {
         self.held.push(
             held.lease,
             held.batch.0,
@@ -335,6 +336,7 @@ impl Writes {
             Multirange(held.positions.clone()),
             held.is_awaited,
             held.rank,
+            now.0,
         );
     }
 
@@ -483,6 +485,7 @@ impl Writes {
             failed.worker.map(without_nul),
             error_text(failed.error)?,
             failed.log.map(without_nul),
+            failed.retried_at.map(|moment| moment.0),
         );
         Ok(())
     }

@@ -123,6 +123,7 @@ impl Transaction<'_> {
         self.end_pauses()?;
         self.forget_keys()?;
         self.forget_values()?;
+        self.stop_listening()?;
         Ok(expired)
     }
 

@@ -13,7 +13,7 @@ use rusqlite::params;
 
 use super::debounce::debounced_payloads;
 use super::failure::{Failure, Result};
-use super::lane_cursor::LaneCursor;
+use super::lane_cursor::{LaneCursor, next_rank};
 use super::slice::Slice;
 use super::transaction::Transaction;
 use crate::Want;
@@ -54,7 +54,8 @@ impl Transaction<'_> {
         let lanes = self.memory.wanted_lanes(self.connection, want)?;
         let (lanes, first_ranks) = self.with_slices(lanes)?;
         let mut admission = self.admit(lanes)?;
-        let (cursors, lane_of) = self.cursors(&admission, &first_ranks)?;
+        let rank_max = i64::from(want.rank_max());
+        let (cursors, lane_of) = self.cursors(&admission, &first_ranks, rank_max)?;
         let mut line = ClaimLine {
             cursors,
             claim: Claim::new(worker, jobs_max),
@@ -72,6 +73,12 @@ impl Transaction<'_> {
         let mut claimed = Claimed::default();
         if claim.has_room() {
             self.look_ahead(&admission, &mut claimed)?;
+            if want.priority_min.is_some() {
+                // What is not wanted now may be wanted later.
+                for lane in admission.lanes() {
+                    claimed.limited = claimed.limited || next_rank(self, lane, Some(rank_max))?.is_some();
+                }
+            }
         }
         if let Some(id) = claim.lease {
             self.insert_held(&claim)?;
@@ -119,14 +126,15 @@ impl Transaction<'_> {
         &mut self,
         admission: &Admission,
         first_ranks: &HashMap<i64, i64>,
+        rank_max: i64,
     ) -> Result<(Vec<LaneCursor>, Vec<usize>)> {
         let (mut cursors, mut lane_of) = (Vec::new(), Vec::new());
         for (index, lane) in admission.lanes().enumerate() {
             if admission.room(index) > 0 {
                 let first_rank = first_ranks.get(&lane.id).copied();
                 cursors.push(match admission.aging(index) {
-                    Some(aging) => LaneCursor::aging(self, lane.clone(), aging)?,
-                    None => LaneCursor::by_rank(lane.clone(), first_rank),
+                    Some(aging) => LaneCursor::aging(self, lane.clone(), aging, rank_max)?,
+                    None => LaneCursor::by_rank(lane.clone(), first_rank, rank_max),
                 });
                 lane_of.push(index);
             }
@@ -200,7 +208,8 @@ impl Transaction<'_> {
         for taken in &claim.taken {
             self.execute(
                 "INSERT INTO held (lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, count, \
-                 expires_at, positions, lane_id, rank) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+                 expires_at, positions, lane_id, rank, claimed_at) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
                 params![
                     taken.slice.lease.0,
                     taken.slice.batch.0,
@@ -214,6 +223,7 @@ impl Transaction<'_> {
                     taken.slice.positions.to_string(),
                     taken.lane_id,
                     taken.rank,
+                    self.now.0,
                 ],
             )?;
         }
@@ -350,6 +360,8 @@ impl Claim {
                 attempt: slice.attempt,
                 rescues: slice.rescues,
                 timeout_ms: standing.timeout_ms(&content.head.options, transaction.now),
+                priority: i16::try_from(-slice.rank).unwrap_or(i16::MIN),
+                retry: content.head.options.retry,
                 submitted_at: content.head.submitted_at,
             },
             lane_id: lane.id,

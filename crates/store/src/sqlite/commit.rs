@@ -12,6 +12,7 @@ use super::slice::NewSlice;
 use super::transaction::Transaction;
 use crate::deadline::began_at;
 use crate::ending::{Ending, Failed, FailedAttempt, is_simple};
+use crate::report_write::{FailedWrites, ONE_PARAMETER, packed, with_failures, writing};
 
 /// A report's id is its batch's, shifted left by so many bits, and its first position.
 pub(super) const POSITION_BITS: u32 = 14;
@@ -48,6 +49,12 @@ impl Transaction<'_> {
         report: &Report,
     ) -> Result<Receipt> {
         let reported = report.positions();
+        let failed_writes = match report.writes.is_empty() {
+            true => FailedWrites::new(),
+            false => self.carry_out_writes(worker, report)?,
+        };
+        let report = with_failures(report, &failed_writes);
+        let report = &*report;
         let (mut receipt, is_awaited) = match self.let_go_whole(worker, report, &reported)? {
             Some(is_awaited) => (
                 Receipt {
@@ -58,13 +65,14 @@ impl Transaction<'_> {
             ),
             None => self.commit_parts(worker, worker_name, report, &reported)?,
         };
+        receipt.failed = failed_writes.into_keys().collect();
         if let Some((positions, ending)) = Ending::completed(report, &receipt.accepted, worker_name)? {
             self.end_jobs(report.batch, &positions, &ending)?;
         }
         if !receipt.dead.is_empty() {
             let ending = Ending {
                 worker: worker_name.cloned(),
-                ..Ending::of(JobState::Dead, report.attempt)
+                ..Ending::of(JobState::Dead, report.last_attempt())
             };
             self.end_jobs(report.batch, &receipt.dead, &ending)?;
         }
@@ -128,12 +136,57 @@ impl Transaction<'_> {
                 self.give_back(held, &released, held.rescues, held.expires_at)?;
             }
             is_awaited |= held.is_awaited;
-            if !report.failed.is_empty() {
+            if !(report.failed.is_empty() && report.earlier.is_empty()) {
                 let dead = self.commit_failures(held, &accepted, worker_name, report)?;
                 receipt.dead = receipt.dead.union(&dead);
             }
         }
         Ok((receipt, is_awaited))
+    }
+
+    /// Carries out what the jobs of a report write with it, as far as its lease still holds them. Where that fails, those
+    /// are found with whom it does; nothing of theirs is written.
+    fn carry_out_writes(&self, worker: WorkerId, report: &Report) -> Result<FailedWrites> {
+        let mut failed = FailedWrites::new();
+        let rows = self.held_under(worker, report.lease, report.batch, report.attempt)?;
+        let held = rows
+            .iter()
+            .fold(Positions::new(), |all, held| all.union(&held.positions));
+        let jobs = writing(report, &held);
+        if !jobs.is_empty() && self.write_of(report, &jobs)?.is_some() {
+            for position in jobs.iter() {
+                if let Some(reason) = self.write_of(report, &Positions::from(position..position + 1))? {
+                    failed.insert(position, reason);
+                }
+            }
+        }
+        Ok(failed)
+    }
+
+    /// Carries out what these jobs write, all or nothing. Why it failed, where it did.
+    fn write_of(&self, report: &Report, jobs: &Positions) -> Result<Option<String>> {
+        self.execute("SAVEPOINT handler", [])?;
+        let written = packed(report, jobs)
+            .iter()
+            .try_for_each(|(sql, items)| self.write_one(sql, items));
+        if written.is_err() {
+            self.execute("ROLLBACK TO handler", [])?;
+        }
+        self.execute("RELEASE handler", [])?;
+        Ok(written.err())
+    }
+
+    fn write_one(&self, sql: &str, items: &str) -> std::result::Result<(), String> {
+        let told = |error: rusqlite::Error| error.to_string();
+        let mut statement = self.connection.prepare_cached(sql).map_err(told)?;
+        // Transactions are not its business, and what only reads is of no use here.
+        if statement.readonly() {
+            return Err("it must be an INSERT, an UPDATE or a DELETE".to_owned());
+        }
+        if statement.parameter_count() != 1 {
+            return Err(ONE_PARAMETER.to_owned());
+        }
+        statement.execute([items]).map(drop).map_err(told)
     }
 
     /// Stores the failed attempts of one claimed slice, makes those claimable that are to be tried again,
@@ -167,7 +220,7 @@ impl Transaction<'_> {
                 positions,
                 rank: held.rank.unwrap_or(head.rank()),
                 run_at: *run_at,
-                attempt: held.attempt + 1,
+                attempt: report.last_attempt() + 1,
                 rescues: held.rescues,
                 expires_at,
             };
@@ -222,8 +275,8 @@ impl Transaction<'_> {
     /// Stores one failed attempt.
     pub fn insert_failure(&self, batch: BatchId, failed: &FailedAttempt<'_>) -> Result<()> {
         self.execute(
-            "INSERT INTO failure (batch_id, position, lease_id, attempt, duration_us, failed_at, worker, error, log) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            "INSERT INTO failure (batch_id, position, lease_id, attempt, duration_us, failed_at, worker, error, log, retried_at) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             params![
                 batch.0,
                 failed.position,
@@ -234,6 +287,7 @@ impl Transaction<'_> {
                 failed.worker,
                 serde_json::to_string(failed.error)?,
                 failed.log,
+                failed.retried_at.map(|moment| moment.0),
             ],
         )?;
         Ok(())

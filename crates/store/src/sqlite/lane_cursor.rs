@@ -27,6 +27,8 @@ const RANKS: &str = "WITH RECURSIVE head (rank) AS ( \
 #[derive(Debug)]
 pub(super) struct LaneCursor {
     lane: Lane,
+    /// No rank above is wanted.
+    rank_max: i64,
     order: Order,
 }
 
@@ -46,18 +48,23 @@ enum Order {
 }
 
 impl LaneCursor {
-    /// Goes through a lane rank by rank, from the first one, if that is known.
-    pub fn by_rank(lane: Lane, first_rank: Option<i64>) -> Self {
+    /// Goes through a lane rank by rank, from the first one, if that is known, up to `rank_max`.
+    pub fn by_rank(lane: Lane, first_rank: Option<i64>, rank_max: i64) -> Self {
+        let first_rank = first_rank.filter(|rank| *rank <= rank_max);
         let current = first_rank.map(|rank| RankCursor::new(rank, Timestamp(i64::MIN)));
         let order = Order::Ranks {
             current,
             exhausted: false,
         };
-        LaneCursor { lane, order }
+        LaneCursor {
+            lane,
+            rank_max,
+            order,
+        }
     }
 
-    /// Goes through a lane whose jobs age.
-    pub fn aging(transaction: &mut Transaction<'_>, lane: Lane, aging: Aging) -> Result<Self> {
+    /// Goes through the ranks up to `rank_max` of a lane whose jobs age.
+    pub fn aging(transaction: &mut Transaction<'_>, lane: Lane, aging: Aging, rank_max: i64) -> Result<Self> {
         if !transaction.memory.ranks.contains_key(&lane.id) {
             let ranks = transaction.rows(RANKS, [lane.id], |row| Ok((row.get(0)?, row.get(1)?)))?;
             transaction
@@ -70,14 +77,18 @@ impl LaneCursor {
             .into_iter()
             .flatten()
             .map(|(rank, run_at)| RankCursor::new(*rank, Timestamp(*run_at)))
-            .filter(|rank| rank.from <= transaction.now)
+            .filter(|rank| rank.from <= transaction.now && rank.rank <= rank_max)
             .collect();
         let order = Order::Aging {
             aging,
             ranks,
             first: 0,
         };
-        Ok(LaneCursor { lane, order })
+        Ok(LaneCursor {
+            lane,
+            rank_max,
+            order,
+        })
     }
 
     pub fn lane(&self) -> &Lane {
@@ -86,7 +97,7 @@ impl LaneCursor {
 
     /// Sees to it that the next due slice of the lane is at hand, if there is one.
     pub fn look(&mut self, transaction: &mut Transaction<'_>, jobs_wanted: u32) -> Result<()> {
-        let lane = &self.lane;
+        let (lane, rank_max) = (&self.lane, self.rank_max);
         match &mut self.order {
             Order::Ranks { current, exhausted } => {
                 while !*exhausted {
@@ -96,6 +107,7 @@ impl LaneCursor {
                         return Ok(());
                     }
                     let next = next_rank(transaction, lane, current.as_ref().map(|rank| rank.rank))?;
+                    let next = next.filter(|rank| *rank <= rank_max);
                     *current = next.map(|rank| RankCursor::new(rank, Timestamp(i64::MIN)));
                     *exhausted = current.is_none();
                 }
@@ -250,7 +262,11 @@ fn first_run_at(transaction: &Transaction<'_>, lane: &Lane, rank: i64) -> Result
 }
 
 /// The next rank of a lane after `previous`: found by one seek, however many slices lie between.
-fn next_rank(transaction: &Transaction<'_>, lane: &Lane, previous: Option<i64>) -> Result<Option<i64>> {
+pub(super) fn next_rank(
+    transaction: &Transaction<'_>,
+    lane: &Lane,
+    previous: Option<i64>,
+) -> Result<Option<i64>> {
     transaction.row(
         "SELECT rank FROM slice WHERE lane_id = ?1 AND rank > ?2 ORDER BY rank LIMIT 1",
         params![lane.id, previous.unwrap_or(i64::MIN)],

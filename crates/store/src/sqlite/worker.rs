@@ -74,6 +74,16 @@ impl Transaction<'_> {
         })
     }
 
+    /// Keeps what a worker tells of its jobs.
+    pub fn put_progress(&self, worker: WorkerId, packed: &str) -> Result<()> {
+        self.execute(
+            "INSERT INTO progress (worker_id, at, jobs) SELECT id, ?2, ?3 FROM worker WHERE id = ?1 \
+             ON CONFLICT (worker_id) DO UPDATE SET at = excluded.at, jobs = excluded.jobs",
+            params![worker.0, self.now.0, packed],
+        )?;
+        Ok(())
+    }
+
     /// Ends a worker; what it holds goes back uncharged.
     pub fn leave(&mut self, worker: WorkerId, hops: &BatchStats) -> Result<()> {
         self.add_hops(hops)?;
@@ -136,6 +146,7 @@ impl Transaction<'_> {
 
     fn forget_worker(&self, worker: WorkerId) -> Result<()> {
         self.execute("DELETE FROM revoked WHERE worker_id = ?1", [worker.0])?;
+        self.execute("DELETE FROM progress WHERE worker_id = ?1", [worker.0])?;
         self.execute("DELETE FROM worker WHERE id = ?1", [worker.0])?;
         Ok(())
     }

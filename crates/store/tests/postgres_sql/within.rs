@@ -2,7 +2,7 @@
 
 use gristmill_model::{After, BatchId, NewBatch, Rejected};
 use gristmill_store::conformance::fixture::*;
-use gristmill_store::{JobFilter, Store, StoreError};
+use gristmill_store::{JobFilter, Selection, Store, StoreError};
 
 use crate::case::{Case, texts};
 
@@ -85,4 +85,45 @@ async fn what_there_is_not_is_refused() {
     transaction.commit().await.unwrap();
     let counts = case.store.counts(&JobFilter::default()).await.unwrap();
     assert_eq!(counts.total(), 0);
+}
+
+/// What jobs write with their report is there with their outcomes, once; what fails fails its own job alone.
+#[tokio::test]
+async fn handlers_write_with_their_reports() {
+    let case = Case::new().await;
+    let client = case.client().await;
+    client
+        .batch_execute("CREATE TABLE public.picture (id integer PRIMARY KEY, size integer NOT NULL)")
+        .await
+        .unwrap();
+    let pictures = async || -> Vec<i64> {
+        let rows = client
+            .query("SELECT id::bigint FROM picture ORDER BY id", &[])
+            .await;
+        rows.unwrap().iter().map(|row| row.get(0)).collect()
+    };
+    let insert = "INSERT INTO public.picture SELECT id, size FROM jsonb_to_recordset($1) AS p (id integer, size integer)";
+    writes_go_with_their_reports(&case.store, insert, pictures).await;
+
+    let worker = worker(&case.store).await;
+    for (sql, says) in [
+        ("DELETE FROM public.picture", "one parameter"),
+        (
+            "DELETE FROM public.nothing WHERE id = ($1::json ->> 0)::integer",
+            "does not exist",
+        ),
+        ("INSERT INTO public.picture", "syntax error"),
+    ] {
+        let id = submit(&case.store, batch(1)).await;
+        let lease = claim(&case.store, worker, 1).await.unwrap();
+        let report = with_writes(completed(&lease.slices[0]), sql, |_| "1".to_owned());
+        let receipt = &exchange(&case.store, worker, vec![report], None).await.receipts[0];
+        assert_eq!(receipt.failed, positions("0"), "{sql}");
+        let shown = case.store.job(job(id, 0)).await.unwrap().unwrap();
+        assert!(shown.failures[0].error.message.contains(says), "{shown:?}");
+        case.store
+            .cancel(Selection::Jobs(vec![job(id, 0)]))
+            .await
+            .unwrap();
+    }
 }

@@ -33,6 +33,7 @@ fn request(reports: Vec<Report>) -> ExchangeRequest {
             jobs_max: 10,
             queues: vec!["default".into()],
             kinds: vec![],
+            priority_min: None,
         }),
         wait_ms: 5,
     }
@@ -79,6 +80,8 @@ fn an_answer_reads_back_as_written() {
         attempt: 1,
         rescues: 0,
         timeout_ms: Some(100),
+        priority: 0,
+        retry: gristmill_model::RetryPolicy::default(),
         submitted_at: Timestamp(5),
     };
     let response = ExchangeResponse {

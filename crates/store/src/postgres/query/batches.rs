@@ -179,7 +179,7 @@ pub(super) async fn failures(
     position: i32,
 ) -> Result<Vec<StoredFailure>> {
     let sql = format!(
-        "SELECT {FAILURE_COLUMNS} FROM gristmill.failure f WHERE f.batch_id = $1 AND f.position = $2 ORDER BY f.lease_id"
+        "SELECT {FAILURE_COLUMNS} FROM gristmill.failure f WHERE f.batch_id = $1 AND f.position = $2 ORDER BY f.lease_id, f.attempt"
     );
     let rows = snapshot.query(&sql, &[&batch.0, &position]).await?;
     rows.iter().map(read_failure).collect()
@@ -190,7 +190,7 @@ async fn last_failures(snapshot: &Snapshot, batch: BatchId) -> Result<Vec<Stored
     let sql = format!(
         "SELECT DISTINCT ON (f.position) {FAILURE_COLUMNS} FROM gristmill.failure f WHERE f.batch_id = $1 \
          AND EXISTS (SELECT FROM gristmill.report r WHERE r.batch_id = f.batch_id AND r.state = 'dead' \
-         AND f.position <@ r.positions) ORDER BY f.position, f.lease_id DESC"
+         AND f.position <@ r.positions) ORDER BY f.position, f.lease_id DESC, f.attempt DESC"
     );
     let rows = snapshot.query(&sql, &[&batch.0]).await?;
     rows.iter().map(read_failure).collect()

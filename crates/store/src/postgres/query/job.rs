@@ -1,9 +1,10 @@
 //! Single jobs, unpacked from their batches.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use gristmill_model::{BatchId, JobId, JobState, Positions, Timestamp};
+use gristmill_model::limits::ESTIMATE_BATCHES_MAX;
+use gristmill_model::{BatchId, JobId, JobState, Positions, ShownProgress, Timestamp};
 use serde_json::value::RawValue;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -23,6 +24,7 @@ use crate::postgres::pause::read_pauses;
 use crate::postgres::snapshot::Snapshot;
 use crate::postgres::tag::{narrowed, tags_of};
 use crate::postgres::transaction::read_options;
+use crate::progress::Told;
 use crate::query::Narrowed;
 use crate::{BatchPositions, JobDetails, JobFilter, JobRow};
 
@@ -48,13 +50,13 @@ pub(super) async fn pieces(
 ) -> Result<HashMap<BatchId, Vec<Piece>>> {
     let rows = snapshot
         .query(
-            "SELECT batch_id, positions, attempt, state, finished_at, worker, first_position, 0, NULL \
+            "SELECT batch_id, positions, attempt, state, finished_at, worker, first_position, 0, NULL, NULL::bigint \
              FROM gristmill.report WHERE batch_id = ANY ($1) \
-             UNION ALL SELECT batch_id, positions, attempt, 'waiting', run_at, NULL, 0, rank, NULL \
+             UNION ALL SELECT batch_id, positions, attempt, 'waiting', run_at, NULL, 0, rank, NULL, NULL \
              FROM gristmill.slice WHERE batch_id = ANY ($1) \
-             UNION ALL SELECT batch_id, positions, attempt, 'blocked', 0, NULL, 0, rank, pauses::text \
+             UNION ALL SELECT batch_id, positions, attempt, 'blocked', 0, NULL, 0, rank, pauses::text, NULL \
              FROM gristmill.blocked WHERE batch_id = ANY ($1) \
-             UNION ALL SELECT h.batch_id, h.positions, h.attempt, 'running', 0, w.name, 0, h.rank, h.pauses::text \
+             UNION ALL SELECT h.batch_id, h.positions, h.attempt, 'running', 0, w.name, 0, h.rank, h.pauses::text, h.claimed_at \
              FROM gristmill.held h LEFT JOIN gristmill.worker w ON w.id = h.worker_id WHERE h.batch_id = ANY ($1)",
             &[&batches],
         )
@@ -69,7 +71,10 @@ pub(super) async fn pieces(
         let piece = match read_state(row, 3)? {
             JobState::Waiting => Piece::claimable(positions, attempt, rank.unwrap_or(0), moment, now),
             JobState::Blocked => Piece::blocked(positions, attempt, rank, read_pauses(row, 8)?),
-            JobState::Running => Piece::running(positions, attempt, rank, worker, read_pauses(row, 8)?),
+            JobState::Running => {
+                let claimed_at = row.try_get::<_, Option<i64>>(9)?.map(Timestamp);
+                Piece::running(positions, attempt, rank, claimed_at, worker, read_pauses(row, 8)?)
+            }
             state => Piece {
                 positions,
                 state,
@@ -78,6 +83,7 @@ pub(super) async fn pieces(
                 run_at: None,
                 pauses: None,
                 finished_at: Some(moment),
+                claimed_at: None,
                 worker,
                 report: Some(i64::from(row.try_get::<_, i32>(6)?)),
             },
@@ -131,8 +137,18 @@ pub(in crate::postgres) async fn job(
         Some(_) => key_of(snapshot, id.batch, position).await?,
         None => None,
     };
+    let progress = match piece.claimed_at {
+        Some(claimed_at) => match told(snapshot, &[id.batch]).await?.of(id, &piece, now) {
+            Some(told) => Some(told),
+            None => mean_duration_us(snapshot, id.batch)
+                .await?
+                .map(|mean_us| ShownProgress::estimated(claimed_at, mean_us, now)),
+        },
+        None => None,
+    };
+    let error = last.map(|last| last.error.message.clone());
     Ok(Some(JobDetails {
-        row: batch.job(id.position, &piece, last.map(|last| last.error.message.clone())),
+        row: batch.job(id.position, &piece, error, progress),
         payload: RawValue::from_string(payload)?,
         value: ended.value,
         options,
@@ -144,6 +160,44 @@ pub(in crate::postgres) async fn job(
         log: ended.log,
         failures,
     }))
+}
+
+/// What workers told of the running jobs of batches.
+async fn told(snapshot: &Snapshot, batches: &[BatchId]) -> Result<Told> {
+    let mut told = Told::default();
+    if batches.is_empty() {
+        return Ok(told);
+    }
+    let ids: Vec<i64> = batches.iter().map(|batch| batch.0).collect();
+    let rows = snapshot
+        .query(
+            "SELECT at, jobs FROM gristmill.progress WHERE worker_id IN \
+             (SELECT worker_id FROM gristmill.held WHERE batch_id = ANY ($1))",
+            &[&ids],
+        )
+        .await?;
+    for row in &rows {
+        told.add(Timestamp(row.try_get(0)?), row.try_get(1)?, batches)?;
+    }
+    Ok(told)
+}
+
+/// How long jobs of a batch's kind, queue and group took in the mean, of late. Microseconds.
+async fn mean_duration_us(snapshot: &Snapshot, batch: BatchId) -> Result<Option<u64>> {
+    let row = snapshot
+        .query_opt(
+            "SELECT (sum(r.durations_sum_us) / sum(r.count))::bigint FROM gristmill.batch b \
+             JOIN gristmill.report r ON r.batch_id = b.id AND r.durations_sum_us IS NOT NULL \
+             WHERE b.id > (SELECT max(id) FROM gristmill.batch) - $2 \
+             AND b.lane_id = (SELECT lane_id FROM gristmill.batch WHERE id = $1)",
+            &[&batch.0, &ESTIMATE_BATCHES_MAX],
+        )
+        .await?;
+    let mean: Option<i64> = match row {
+        Some(row) => row.try_get(0)?,
+        None => None,
+    };
+    Ok(mean.map(i64::unsigned_abs))
 }
 
 /// The deduplication key of a job.
@@ -351,9 +405,20 @@ async fn add_jobs(
         .map(|(batch, ..)| batch.batch)
         .collect();
     let mut messages = failure_messages(snapshot, failed).await?;
+    let running: BTreeSet<BatchId> = found
+        .iter()
+        .filter(|(.., piece)| piece.claimed_at.is_some())
+        .map(|(batch, ..)| batch.batch)
+        .collect();
+    let running: Vec<BatchId> = running.into_iter().collect();
+    let told = told(snapshot, &running).await?;
     page.extend(found.into_iter().map(|(batch, position, piece)| {
         let message = messages.remove(&(batch.batch, position));
-        batch.job(position, piece, message)
+        let job = JobId {
+            batch: batch.batch,
+            position,
+        };
+        batch.job(position, piece, message, told.of(job, piece, now))
     }));
     Ok(())
 }
@@ -370,7 +435,7 @@ async fn failure_messages(
     let rows = snapshot
         .query(
             "SELECT DISTINCT ON (batch_id, position) batch_id, position, error::json ->> 'message' \
-             FROM gristmill.failure WHERE batch_id = ANY ($1) ORDER BY batch_id, position, lease_id DESC",
+             FROM gristmill.failure WHERE batch_id = ANY ($1) ORDER BY batch_id, position, lease_id DESC, attempt DESC",
             &[&batches],
         )
         .await?;

@@ -141,7 +141,7 @@ pub(in crate::sqlite) fn failures(
 ) -> Result<Vec<StoredFailure>> {
     let mut statement = connection.prepare_cached(
         "SELECT position, attempt, error, duration_us, log, worker, failed_at FROM failure \
-         WHERE batch_id = ?1 AND position BETWEEN ?2 AND ?3 ORDER BY position, failed_at, attempt",
+         WHERE batch_id = ?1 AND position BETWEEN ?2 AND ?3 ORDER BY position, failed_at, lease_id, attempt",
     )?;
     let mut rows = statement.query(params![
         batch.0,

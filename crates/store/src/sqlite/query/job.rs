@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use gristmill_model::{BatchId, JobId, JobState, PackedArray, Positions, Timestamp};
+use gristmill_model::limits::ESTIMATE_BATCHES_MAX;
+use gristmill_model::{BatchId, JobId, JobState, PackedArray, Positions, ShownProgress, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params, params_from_iter};
 use serde_json::value::RawValue;
@@ -12,6 +13,7 @@ use crate::lanes::group;
 use crate::pack::indexes_of;
 use crate::pauses::pauses_of;
 use crate::piece::{Common, Piece, in_states, unpack};
+use crate::progress::Told;
 use crate::query::Narrowed;
 use crate::sqlite::change::read_state;
 use crate::sqlite::commit::POSITION_BITS;
@@ -55,6 +57,7 @@ pub(super) fn pieces(connection: &Connection, now: Timestamp, batch: BatchId) ->
             run_at: None,
             pauses: None,
             finished_at: Some(Timestamp(row.get(3)?)),
+            claimed_at: None,
             worker: row.get(4)?,
             report: Some(row.get(5)?),
         });
@@ -76,15 +79,17 @@ pub(super) fn pieces(connection: &Connection, now: Timestamp, batch: BatchId) ->
         ));
     }
     let mut statement = connection.prepare_cached(
-        "SELECT h.positions, h.attempt, h.rank, w.name, h.pauses FROM held h LEFT JOIN worker w ON w.id = h.worker_id \
+        "SELECT h.positions, h.attempt, h.rank, w.name, h.pauses, h.claimed_at FROM held h LEFT JOIN worker w ON w.id = h.worker_id \
          WHERE h.batch_id = ?1",
     )?;
     let mut rows = statement.query([batch.0])?;
     while let Some(row) = rows.next()? {
+        let claimed_at: Option<i64> = row.get(5)?;
         all.push(Piece::running(
             read_positions(row, 0)?,
             row.get(1)?,
             row.get(2)?,
+            claimed_at.map(Timestamp),
             row.get(3)?,
             read_pauses(row, 4)?,
         ));
@@ -145,8 +150,17 @@ pub(in crate::sqlite) fn job(
         Some(_) => key_of(connection, id)?,
         None => None,
     };
+    let progress = match piece.claimed_at {
+        Some(claimed_at) => match told(connection, id.batch)?.of(id, piece, now) {
+            Some(told) => Some(told),
+            None => mean_duration_us(connection, id.batch)?
+                .map(|mean_us| ShownProgress::estimated(claimed_at, mean_us, now)),
+        },
+        None => None,
+    };
+    let error = last.map(|last| last.error.message.clone());
     Ok(Some(JobDetails {
-        row: batch.job(id.position, piece, last.map(|last| last.error.message.clone())),
+        row: batch.job(id.position, piece, error, progress),
         payload: RawValue::from_string(payload)?,
         value: ended.value,
         options,
@@ -158,6 +172,32 @@ pub(in crate::sqlite) fn job(
         log: ended.log,
         failures,
     }))
+}
+
+/// What workers told of the running jobs of a batch.
+fn told(connection: &Connection, batch: BatchId) -> Result<Told> {
+    let mut statement = connection.prepare_cached(
+        "SELECT at, jobs FROM progress WHERE worker_id IN (SELECT worker_id FROM held WHERE batch_id = ?1)",
+    )?;
+    let mut rows = statement.query([batch.0])?;
+    let mut told = Told::default();
+    while let Some(row) = rows.next()? {
+        let packed = row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?;
+        told.add(Timestamp(row.get(0)?), packed, &[batch])?;
+    }
+    Ok(told)
+}
+
+/// How long jobs of a batch's kind, queue and group took in the mean, of late. Microseconds.
+fn mean_duration_us(connection: &Connection, batch: BatchId) -> Result<Option<u64>> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT sum(coalesce(d.sum_us, (SELECT sum(value) FROM json_each(r.durations)))) / sum(r.count) FROM report r \
+         CROSS JOIN batch b ON b.id = r.id >> {POSITION_BITS} LEFT JOIN report_durations d ON d.id = r.id \
+         WHERE r.id > ((SELECT max(id) FROM batch) - ?2) << {POSITION_BITS} AND r.durations IS NOT NULL \
+         AND b.lane_id = (SELECT lane_id FROM batch WHERE id = ?1)"
+    ))?;
+    let mean: Option<i64> = statement.query_row([batch.0, ESTIMATE_BATCHES_MAX], |row| row.get(0))?;
+    Ok(mean.map(i64::unsigned_abs))
 }
 
 /// The deduplication key of a job.
@@ -232,7 +272,7 @@ pub(in crate::sqlite) fn jobs(
         let only = narrowed.as_ref().and_then(|narrowed| narrowed.get(&batch.batch));
         let pieces = pieces(connection, now, batch.batch)?;
         let found = unpack(&pieces, &filter.states, only, from);
-        add_jobs(connection, &batch, found, limit as usize, &mut page)?;
+        add_jobs(connection, now, &batch, found, limit as usize, &mut page)?;
     }
     Ok(page)
 }
@@ -336,6 +376,7 @@ fn candidates(filter: &JobFilter) -> String {
 /// Adds jobs of one batch, until the page is full.
 fn add_jobs(
     connection: &Connection,
+    now: Timestamp,
     batch: &Common,
     found: BTreeMap<u32, &Piece>,
     limit: usize,
@@ -345,8 +386,18 @@ fn add_jobs(
         return Ok(());
     }
     let mut messages = failure_messages(connection, batch.batch)?;
+    let running = found.values().any(|piece| piece.claimed_at.is_some());
+    let told = match running {
+        true => told(connection, batch.batch)?,
+        false => Told::default(),
+    };
     for (position, piece) in found.into_iter().take(limit - page.len()) {
-        page.push(batch.job(position, piece, messages.remove(&position)));
+        let job = JobId {
+            batch: batch.batch,
+            position,
+        };
+        let progress = told.of(job, piece, now);
+        page.push(batch.job(position, piece, messages.remove(&position), progress));
     }
     Ok(())
 }
@@ -354,7 +405,7 @@ fn add_jobs(
 /// The message of each job's last failure.
 fn failure_messages(connection: &Connection, batch: BatchId) -> Result<HashMap<u32, String>> {
     let mut statement = connection.prepare_cached(
-        "SELECT position, error ->> '$.message' FROM failure WHERE batch_id = ?1 ORDER BY position, failed_at, attempt",
+        "SELECT position, error ->> '$.message' FROM failure WHERE batch_id = ?1 ORDER BY position, failed_at, lease_id, attempt",
     )?;
     let rows = statement.query_map(params![batch.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)

@@ -1,0 +1,319 @@
+//! What is known of jobs while they run.
+#![cfg(feature = "testing")]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use gristmill_engine::testing::TestEngine;
+use gristmill_engine::{
+    Admission, Backpressure, Engine, EngineSettings, IoRate, Job, JobError, Kind, PressureSource, Progress,
+    Threshold, WorkerSettings,
+};
+use gristmill_model::{BatchOptions, JobState, ManualClock, Timestamp};
+use gristmill_store::Selection;
+use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
+use tokio::sync::Semaphore;
+
+struct Copy;
+
+impl Kind for Copy {
+    const NAME: &'static str = "copy";
+    type Payload = u64;
+    type Value = u64;
+}
+
+#[tokio::test]
+async fn a_handler_says_how_far_its_job_is() {
+    let engine = TestEngine::new().await;
+    let job = engine.submit::<Copy>(&200).await.unwrap();
+    let gate = Arc::new(Semaphore::new(0));
+    let mut worker = engine.worker();
+    let closed = gate.clone();
+    let running = worker
+        .handle::<Copy, _, _>(move |job: Job<u64>| {
+            let gate = closed.clone();
+            async move {
+                for done in 0..=50 {
+                    job.context
+                        .progress(Progress::of(done, job.payload).message("copying"));
+                }
+                let _open = gate.acquire().await;
+                Ok::<_, JobError>(job.payload)
+            }
+        })
+        .start();
+    let shown = loop {
+        let details = engine.job(job).await.unwrap().unwrap();
+        if let Some(shown) = details.row.progress {
+            break shown;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(shown.progress.fraction, Some(0.25));
+    assert_eq!(shown.progress.message.as_deref(), Some("copying"));
+    gate.add_permits(1);
+    while engine.value::<Copy>(job).await.unwrap().is_none() {
+        tokio::task::yield_now().await;
+    }
+    let details = engine.job(job).await.unwrap().unwrap();
+    assert_eq!(
+        (details.row.state, details.row.progress),
+        (JobState::Completed, None)
+    );
+    running.stop().await.unwrap();
+}
+
+#[derive(Debug)]
+struct Set(Mutex<f64>);
+
+impl PressureSource for Set {
+    fn name(&self) -> &str {
+        "set"
+    }
+
+    fn pressure(&self) -> f64 {
+        *self.0.lock().unwrap()
+    }
+}
+
+#[tokio::test]
+async fn under_pressure_only_what_is_urgent_is_claimed() {
+    let engine = TestEngine::new().await;
+    for priority in [0i16, 10, 20] {
+        let options = BatchOptions {
+            priority,
+            ..BatchOptions::default()
+        };
+        engine
+            .submit_with::<Copy>(&priority.unsigned_abs().into(), options)
+            .await
+            .unwrap();
+    }
+    let pressure = Arc::new(Set(Mutex::new(0.0)));
+    let threshold = |pressure, admits| Threshold { pressure, admits };
+    for (set, expected) in [
+        (1.0, vec![]),
+        (0.7, vec![20]),
+        (0.5, vec![10, 20]),
+        (0.1, vec![0, 10, 20]),
+    ] {
+        *pressure.0.lock().unwrap() = set;
+        let mut worker = engine.worker();
+        worker.settings(WorkerSettings {
+            backpressure: Backpressure {
+                sources: vec![pressure.clone()],
+                thresholds: vec![
+                    threshold(0.5, Admission::From(10)),
+                    threshold(0.7, Admission::From(20)),
+                    threshold(0.9, Admission::Nothing),
+                ],
+            },
+            ..WorkerSettings::default()
+        });
+        worker.handle::<Copy, _, _>(|job: Job<u64>| async move { Ok::<_, JobError>(job.payload) });
+        engine.drain(&mut worker).await;
+        let mut values = engine.values::<Copy>().await;
+        values.sort_unstable();
+        assert_eq!(values, expected, "under a pressure of {set}");
+    }
+}
+
+#[tokio::test]
+async fn no_more_runs_than_the_budget_of_bytes_allows() {
+    for (budget, at_once) in [(100, 1), (130, 2), (1_000, 4)] {
+        let engine = TestEngine::new().await;
+        engine
+            .submit_many::<Copy>(&[1, 2, 3, 4, 5, 6, 7, 8])
+            .await
+            .unwrap();
+        let read = |read_bytes_per_s| IoRate {
+            read_bytes_per_s,
+            written_bytes_per_s: 0,
+        };
+        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let mut worker = engine.worker();
+        worker.settings(WorkerSettings {
+            concurrency: 4,
+            micro_batch_jobs_max: 1,
+            io_budget: Some(read(budget)),
+            io_rates: [("copy".into(), read(60))].into(),
+            ..WorkerSettings::default()
+        });
+        let (counted, seen) = (running.clone(), most.clone());
+        worker.handle::<Copy, _, _>(move |job: Job<u64>| {
+            let (running, most) = (counted.clone(), seen.clone());
+            async move {
+                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                // Until as many run as may, and then long enough for one too many to begin.
+                while most.load(Ordering::SeqCst) < at_once {
+                    tokio::task::yield_now().await;
+                }
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+                running.fetch_sub(1, Ordering::SeqCst);
+                Ok::<_, JobError>(job.payload)
+            }
+        });
+        assert_eq!(engine.drain(&mut worker).await.completed, 8);
+        assert_eq!(most.load(Ordering::SeqCst), at_once, "with a budget of {budget}");
+    }
+}
+
+/// An engine whose workers hear within milliseconds that jobs of theirs were cancelled, and its folder.
+async fn quick_engine() -> (Engine, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let options = SqliteOptions {
+        clock: Arc::new(ManualClock::new(Timestamp(1_000_000))),
+        ..SqliteOptions::default()
+    };
+    let settings = EngineSettings {
+        clock: options.clock.clone(),
+        housekeeping: false,
+        lease_lost_after_ms: 15,
+        ..EngineSettings::default()
+    };
+    let store = SqliteStore::open(folder.path().join("jobs.db"), options).unwrap();
+    (Engine::new(Arc::new(store), settings).await.unwrap(), folder)
+}
+
+#[tokio::test]
+async fn a_cancelled_job_is_told_and_given_up_after_its_grace() {
+    let (engine, _folder) = quick_engine().await;
+    let polite = engine.submit::<Copy>(&1).await.unwrap();
+    let deaf = engine.submit::<Copy>(&2).await.unwrap();
+    let (heard, begun) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (hears, begins) = (heard.clone(), begun.clone());
+    let mut worker = engine.worker();
+    worker.settings(WorkerSettings {
+        concurrency: 2,
+        micro_batch_jobs_max: 1,
+        cancel_grace: Duration::from_millis(1),
+        ..WorkerSettings::default()
+    });
+    let running = worker
+        .handle::<Copy, _, _>(move |job: Job<u64>| {
+            let (heard, begun) = (hears.clone(), begins.clone());
+            async move {
+                begun.fetch_add(1, Ordering::SeqCst);
+                match job.payload {
+                    1 => job.context.cancelled().await,
+                    2 => std::future::pending().await,
+                    _ => return Ok(job.payload),
+                }
+                assert!(job.context.is_cancelled());
+                heard.fetch_add(1, Ordering::SeqCst);
+                Err::<u64, _>(JobError::new("Stopped", "as asked"))
+            }
+        })
+        .start();
+    while begun.load(Ordering::SeqCst) < 2 {
+        tokio::task::yield_now().await;
+    }
+    let both = Selection::Jobs(vec![polite, deaf]);
+    assert_eq!(engine.cancel(both).await.unwrap().changed, 2);
+    // Both slots are free again for others.
+    let others = engine.submit_many::<Copy>(&[3, 4, 5]).await.unwrap();
+    for job in others {
+        while engine.value::<Copy>(job).await.unwrap().is_none() {
+            tokio::task::yield_now().await;
+        }
+    }
+    let summary = running.stop().await.unwrap();
+    assert_eq!(heard.load(Ordering::SeqCst), 1);
+    assert_eq!((summary.completed, summary.refused), (3, 2));
+    for job in [polite, deaf] {
+        let details = engine.job(job).await.unwrap().unwrap();
+        assert_eq!(
+            (details.row.state, details.failures.len()),
+            (JobState::Cancelled, 0)
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_a_job_writes_is_there_with_its_outcome() {
+    let (engine, folder) = quick_engine().await;
+    let connection = rusqlite::Connection::open(folder.path().join("jobs.db")).unwrap();
+    connection
+        .execute("CREATE TABLE copied (number INTEGER PRIMARY KEY)", [])
+        .unwrap();
+    let mut options = BatchOptions::default();
+    options.retry.delay_ms = 0;
+    for number in 1..=20 {
+        engine
+            .submit_with::<Copy>(&number, options.clone())
+            .await
+            .unwrap();
+    }
+    let mut worker = engine.worker();
+    worker.handle::<Copy, _, _>(|job: Job<u64>| async move {
+        let sql = "INSERT INTO copied SELECT value FROM json_each(?1)";
+        job.context.write_with_report(sql, &job.payload)?;
+        // What an attempt asked for that failed is not written, or it would be there twice.
+        match job.attempt == 1 && job.payload.is_multiple_of(3) {
+            true => Err(JobError::new("Again", "not yet")),
+            false => Ok(job.payload),
+        }
+    });
+    let summary = worker.until_empty().run().await.unwrap();
+    assert_eq!((summary.completed, summary.failed), (20, 6));
+    let (count, sum): (i64, i64) = connection
+        .query_row("SELECT count(*), sum(number) FROM copied", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .unwrap();
+    assert_eq!((count, sum), (20, 210));
+}
+
+#[tokio::test]
+async fn what_is_urgent_takes_the_slot_of_what_can_be_paused() {
+    let engine = TestEngine::new().await;
+    let low = engine.submit::<Copy>(&1).await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let seen = order.clone();
+    let mut worker = engine.worker();
+    worker.concurrency(1).preempt_from(50).pausable(Copy::NAME);
+    let running = worker
+        .handle::<Copy, _, _>(move |job: Job<u64>| {
+            let order = seen.clone();
+            async move {
+                let first = {
+                    let mut order = order.lock().unwrap();
+                    order.push(job.payload);
+                    order.len() == 1
+                };
+                if first {
+                    job.context.pausing().await;
+                    return Err(job.context.give_back());
+                }
+                Ok::<_, JobError>(job.payload)
+            }
+        })
+        .start();
+    while order.lock().unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    // Not urgent enough, and then urgent.
+    for (payload, priority) in [(2, 49), (3, 50)] {
+        let options = BatchOptions {
+            priority,
+            ..BatchOptions::default()
+        };
+        engine.submit_with::<Copy>(&payload, options).await.unwrap();
+    }
+    while engine.values::<Copy>().await.len() < 3 {
+        tokio::task::yield_now().await;
+    }
+    running.stop().await.unwrap();
+    let order = order.lock().unwrap().clone();
+    assert_eq!(order[..2], [1, 3], "{order:?}");
+    assert_eq!(order.iter().filter(|payload| **payload == 1).count(), 2);
+    let details = engine.job(low).await.unwrap().unwrap();
+    assert_eq!(
+        (details.row.attempt, details.failures.len()),
+        (1, 0),
+        "it was not charged"
+    );
+}

@@ -1,0 +1,284 @@
+//! How far running jobs are.
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Timestamp;
+use crate::id::JobId;
+use crate::limits::PROGRESS_MESSAGE_BYTES_MAX;
+
+/// How fast a rate forgets what was before: after so long, half of it is new. Seconds.
+const HALF_LIFE_S: f64 = 10.0;
+
+/// How far a job is estimated to be at most, when it has run for as long as its kind does in the mean, or longer.
+const ESTIMATE_MAX: f64 = 0.99;
+
+/// How far a job is, as its handler says. Everything may be left out.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Progress {
+    /// From 0 to 1. Where it is left out, it is `done` of `total`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fraction: Option<f64>,
+    /// How much is done: bytes, rows, whatever the job counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub done: Option<u64>,
+    /// How much there is to do, in the same unit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+    /// What the job is at, in words; cut at [`PROGRESS_MESSAGE_BYTES_MAX`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+impl Progress {
+    /// So much is done of so much.
+    pub fn of(done: u64, total: u64) -> Self {
+        Progress {
+            done: Some(done),
+            total: Some(total),
+            ..Progress::default()
+        }
+    }
+
+    /// This part is done, from 0 to 1.
+    pub fn fraction(fraction: f64) -> Self {
+        Progress {
+            fraction: Some(fraction),
+            ..Progress::default()
+        }
+    }
+
+    /// The same, with what the job is at.
+    pub fn message(mut self, message: impl Into<String>) -> Self {
+        self.message = Some(message.into());
+        self
+    }
+
+    /// The same within its bounds, whoever said it.
+    pub fn cleaned(mut self) -> Self {
+        self.fraction = self
+            .fraction
+            .filter(|fraction| fraction.is_finite())
+            .map(|fraction| fraction.clamp(0.0, 1.0));
+        if let Some(message) = &mut self.message {
+            message.truncate(message.floor_char_boundary(PROGRESS_MESSAGE_BYTES_MAX));
+            if message.contains('\0') {
+                *message = message.replace('\0', "\u{fffd}");
+            }
+        }
+        self
+    }
+
+    /// The part that is done, as far as it is known.
+    pub fn known_fraction(&self) -> Option<f64> {
+        self.fraction.or(match (self.done, self.total) {
+            (Some(done), Some(total)) if total > 0 => Some((done as f64 / total as f64).min(1.0)),
+            _ => None,
+        })
+    }
+
+    /// What a rate is measured of: what is done, or the fraction.
+    pub fn amount(&self) -> Option<f64> {
+        self.done.map(|done| done as f64).or(self.fraction)
+    }
+}
+
+/// How far one job is, as its worker tells.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobProgress {
+    /// Which job.
+    pub job: JobId,
+    /// The attempt that runs.
+    pub attempt: u32,
+    /// What its handler said last.
+    #[serde(flatten)]
+    pub progress: Progress,
+    /// How much is done a second, in the unit of `done`, or of the fraction where that alone is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_per_s: Option<f64>,
+}
+
+/// How far a job is, as it is shown.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShownProgress {
+    /// What its handler said; where that is nothing, a fraction from how long jobs of its kind take in the mean.
+    #[serde(flatten)]
+    pub progress: Progress,
+    /// How much is done a second, in the unit of `done`, or of the fraction where that alone is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_per_s: Option<f64>,
+    /// How long it will take from now on, if it goes on like this. Milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_ms: Option<u64>,
+    /// When its worker told, or the moment of the question where this is an estimate.
+    pub at: Timestamp,
+    /// Whether its handler said nothing, and this comes from others of its kind.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub estimated: bool,
+}
+
+impl ShownProgress {
+    /// What was told at `at`, as it looks at `now`.
+    pub fn told(told: JobProgress, at: Timestamp, now: Timestamp) -> Self {
+        let JobProgress {
+            progress, rate_per_s, ..
+        } = told;
+        let fraction = progress.known_fraction();
+        // In parts of the whole a second.
+        let speed = match (rate_per_s, progress.done, progress.total) {
+            (Some(rate_per_s), Some(_), Some(total)) if total > 0 => Some(rate_per_s / total as f64),
+            (Some(rate_per_s), None, _) => Some(rate_per_s),
+            _ => None,
+        };
+        let left_ms = match (fraction, speed) {
+            (Some(fraction), Some(speed)) if speed > 0.0 => {
+                let passed_ms = now.since_ms(at).max(0) as f64;
+                Some(((1.0 - fraction) / speed * 1_000.0 - passed_ms).max(0.0) as u64)
+            }
+            _ => None,
+        };
+        ShownProgress {
+            progress: Progress { fraction, ..progress },
+            rate_per_s,
+            left_ms,
+            at,
+            estimated: false,
+        }
+    }
+
+    /// A job that has run since `since`, where others of its kind take so long in the mean. Microseconds.
+    pub fn estimated(since: Timestamp, mean_us: u64, now: Timestamp) -> Self {
+        let (passed_ms, mean_ms) = (now.since_ms(since).max(0) as f64, mean_us as f64 / 1_000.0);
+        let fraction = match mean_ms > 0.0 {
+            true => (passed_ms / mean_ms).min(ESTIMATE_MAX),
+            false => ESTIMATE_MAX,
+        };
+        ShownProgress {
+            progress: Progress::fraction(fraction),
+            rate_per_s: None,
+            // Once it has taken longer than others, nobody knows.
+            left_ms: (passed_ms < mean_ms).then_some((mean_ms - passed_ms) as u64),
+            at: now,
+            estimated: true,
+        }
+    }
+}
+
+/// How fast an amount grows: the mean over the last while, by exponential weights.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RateMeter {
+    last: Option<(f64, f64)>,
+    per_s: Option<f64>,
+}
+
+impl RateMeter {
+    /// The amount at a moment, in seconds since whenever. Returns what is added a second; nothing before the second
+    /// call, nor after the amount has shrunk (the job began again).
+    pub fn measure(&mut self, amount: f64, at_s: f64) -> Option<f64> {
+        match self.last {
+            Some((before, _)) if amount < before => *self = RateMeter::default(),
+            Some((before, before_s)) if at_s > before_s => {
+                let passed_s = at_s - before_s;
+                let now_per_s = (amount - before) / passed_s;
+                let weight = match self.per_s {
+                    None => 1.0,
+                    Some(_) => 1.0 - 0.5_f64.powf(passed_s / HALF_LIFE_S),
+                };
+                let per_s = self.per_s.unwrap_or_default();
+                self.per_s = Some(per_s + weight * (now_per_s - per_s));
+            }
+            // Twice at one moment: the next measurement counts both.
+            Some(_) => return self.per_s,
+            None => {}
+        }
+        self.last = Some((amount, at_s));
+        self.per_s
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::BatchId;
+
+    fn told(progress: Progress, rate_per_s: Option<f64>) -> JobProgress {
+        JobProgress {
+            job: JobId {
+                batch: BatchId(1),
+                position: 2,
+            },
+            attempt: 1,
+            progress,
+            rate_per_s,
+        }
+    }
+
+    #[test]
+    fn what_is_left_follows_from_the_rate_and_the_time_since() {
+        let (at, now) = (Timestamp(10_000), Timestamp(12_000));
+        let shown = ShownProgress::told(told(Progress::of(250, 1_000), Some(50.0)), at, now);
+        assert_eq!(shown.progress.fraction, Some(0.25));
+        assert_eq!(
+            shown.left_ms,
+            Some(13_000),
+            "750 at 50 a second, and 2 s have passed"
+        );
+        let shown = ShownProgress::told(told(Progress::fraction(0.5), Some(0.1)), at, at);
+        assert_eq!(shown.left_ms, Some(5_000));
+        let late = ShownProgress::told(told(Progress::fraction(0.5), Some(0.1)), at, Timestamp(99_000));
+        assert_eq!(late.left_ms, Some(0));
+        for unknown in [
+            told(Progress::of(5, 0), Some(1.0)),
+            told(Progress::of(5, 10), None),
+            told(Progress::default().message("at it"), None),
+        ] {
+            assert_eq!(ShownProgress::told(unknown, at, now).left_ms, None);
+        }
+    }
+
+    #[test]
+    fn where_nothing_is_said_others_of_the_kind_tell() {
+        let since = Timestamp(0);
+        let half = ShownProgress::estimated(since, 10_000_000, Timestamp(5_000));
+        assert_eq!((half.progress.fraction, half.left_ms), (Some(0.5), Some(5_000)));
+        assert!(half.estimated);
+        let over = ShownProgress::estimated(since, 10_000_000, Timestamp(50_000));
+        assert_eq!((over.progress.fraction, over.left_ms), (Some(ESTIMATE_MAX), None));
+    }
+
+    #[test]
+    fn rates_follow_what_happens_and_begin_anew() {
+        let mut meter = RateMeter::default();
+        assert_eq!(meter.measure(0.0, 0.0), None);
+        assert_eq!(meter.measure(100.0, 1.0), Some(100.0));
+        assert_eq!(meter.measure(150.0, 1.0), Some(100.0), "no time has passed");
+        assert_eq!(meter.measure(200.0, 2.0), Some(100.0));
+        let slower = meter.measure(200.0, 12.0).unwrap();
+        assert!(
+            (slower - 50.0).abs() < 1e-9,
+            "half of it after the half-life: {slower}"
+        );
+        assert_eq!(meter.measure(3.0, 13.0), None, "it began again");
+        assert_eq!(meter.measure(5.0, 14.0), Some(2.0));
+    }
+
+    #[test]
+    fn what_is_said_stays_within_bounds() {
+        let said = Progress {
+            fraction: Some(f64::NAN),
+            message: Some("é".repeat(PROGRESS_MESSAGE_BYTES_MAX)),
+            ..Progress::default()
+        };
+        let cleaned = said.cleaned();
+        assert_eq!(cleaned.fraction, None);
+        assert_eq!(cleaned.message.unwrap().len(), PROGRESS_MESSAGE_BYTES_MAX);
+        assert_eq!(Progress::fraction(7.0).cleaned().fraction, Some(1.0));
+        let text = serde_json::to_string(&told(Progress::of(1, 2).message("x"), Some(0.5))).unwrap();
+        assert_eq!(
+            text,
+            r#"{"job":"1:2","attempt":1,"done":1,"total":2,"message":"x","rate_per_s":0.5}"#
+        );
+        let read: JobProgress = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, told(Progress::of(1, 2).message("x"), Some(0.5)));
+    }
+}

@@ -1,0 +1,266 @@
+//! What happens to jobs, in order, as it is kept for those who listen.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use gristmill_model::{BatchId, JobProgress, JobState, Positions, Timestamp, WorkerId};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A place in the order of events: an event's own, from which on others are asked for. Only the store that gave it
+/// understands it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct EventCursor {
+    /// The transaction, where the store numbers those.
+    pub(crate) transaction: i64,
+    pub(crate) id: i64,
+}
+
+impl fmt::Display for EventCursor {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}-{}", self.transaction, self.id)
+    }
+}
+
+/// What was wrong with the text of a cursor.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not the cursor of an event: give one as it came with an event, such as 0-17")]
+pub struct ParseEventCursorError(String);
+
+impl FromStr for EventCursor {
+    type Err = ParseEventCursorError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let number = |part: &str| part.parse().ok().filter(|number: &i64| *number >= 0);
+        text.split_once('-')
+            .and_then(|(transaction, id)| {
+                Some(EventCursor {
+                    transaction: number(transaction)?,
+                    id: number(id)?,
+                })
+            })
+            .ok_or_else(|| ParseEventCursorError(text.chars().take(60).collect()))
+    }
+}
+
+impl Serialize for EventCursor {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for EventCursor {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Jobs of one batch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventJobs {
+    /// Their batch.
+    pub batch: BatchId,
+    /// Which of its jobs.
+    pub positions: Positions,
+    /// Their kind; `None` where the batch was deleted since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Arc<str>>,
+    /// Their queue; `None` where the batch was deleted since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<Arc<str>>,
+}
+
+/// Something that happened and is on disk.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub enum Event {
+    /// A batch was submitted.
+    Submitted {
+        /// All of its jobs.
+        #[serde(flatten)]
+        jobs: EventJobs,
+    },
+    /// Jobs completed.
+    Completed {
+        /// Which.
+        #[serde(flatten)]
+        jobs: EventJobs,
+        /// On which attempt.
+        attempt: u32,
+    },
+    /// Attempts failed and are followed by another.
+    Retried {
+        /// Of which jobs.
+        #[serde(flatten)]
+        jobs: EventJobs,
+        /// Which attempt failed.
+        attempt: u32,
+        /// From when on the next can be made.
+        run_at: Timestamp,
+    },
+    /// Jobs are dead.
+    Dead {
+        /// Which.
+        #[serde(flatten)]
+        jobs: EventJobs,
+        /// On which attempt; 0 where none was made.
+        attempt: u32,
+    },
+    /// Jobs were cancelled.
+    Cancelled {
+        /// Which.
+        #[serde(flatten)]
+        jobs: EventJobs,
+        /// On which attempt; 0 where none was made.
+        attempt: u32,
+    },
+    /// Jobs expired.
+    Expired {
+        /// Which.
+        #[serde(flatten)]
+        jobs: EventJobs,
+        /// The attempts that were made.
+        attempt: u32,
+    },
+    /// A worker told how far its jobs are.
+    Progress {
+        /// Which worker.
+        worker: WorkerId,
+        /// Of which jobs.
+        running: Vec<JobProgress>,
+    },
+    /// Events before this are not kept: nobody listened for over an hour, or too many came.
+    Missed,
+}
+
+impl Event {
+    /// Its type's name, as it is written.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Event::Submitted { .. } => "submitted",
+            Event::Completed { .. } => "completed",
+            Event::Retried { .. } => "retried",
+            Event::Dead { .. } => "dead",
+            Event::Cancelled { .. } => "cancelled",
+            Event::Expired { .. } => "expired",
+            Event::Progress { .. } => "progress",
+            Event::Missed => "missed",
+        }
+    }
+}
+
+/// An event in its place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RecordedEvent {
+    /// Its place. Asked for the events after it, the store goes on behind it.
+    pub cursor: EventCursor,
+    /// When it happened.
+    pub at: Timestamp,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// A row of the table of events.
+#[derive(Debug)]
+pub(crate) struct EventRow<'r> {
+    pub cursor: EventCursor,
+    pub at: Timestamp,
+    pub name: &'r str,
+    pub batch: Option<BatchId>,
+    pub attempt: u32,
+    pub run_at: Option<Timestamp>,
+    pub worker: WorkerId,
+    pub positions: Positions,
+    pub detail: Option<&'r str>,
+    pub kind: Option<Arc<str>>,
+    pub queue: Option<Arc<str>>,
+}
+
+impl EventRow<'_> {
+    /// Puts the row behind events that were read before it. Failures of one batch and attempt that follow one another are
+    /// one event. What a newer program wrote is left out.
+    pub fn add_to(self, events: &mut Vec<RecordedEvent>) -> serde_json::Result<()> {
+        let (attempt, cursor, at) = (self.attempt, self.cursor, self.at);
+        let mut jobs = EventJobs {
+            batch: self.batch.unwrap_or(BatchId(0)),
+            positions: self.positions,
+            kind: self.kind,
+            queue: self.queue,
+        };
+        let state = self.name.parse();
+        let event = match (self.name, state) {
+            ("submitted", _) => Event::Submitted { jobs },
+            ("progress", _) => Event::Progress {
+                worker: self.worker,
+                running: serde_json::from_str(self.detail.unwrap_or("[]"))?,
+            },
+            ("retried", _) => {
+                let run_at = self.run_at.unwrap_or(at);
+                if let Some(last) = events.last_mut()
+                    && last.at == at
+                    && let Event::Retried {
+                        jobs: others,
+                        attempt: same,
+                        run_at: then,
+                    } = &mut last.event
+                    && (others.batch, *same, *then) == (jobs.batch, attempt, run_at)
+                {
+                    jobs.positions = others.positions.union(&jobs.positions);
+                    *others = jobs;
+                    last.cursor = cursor;
+                    return Ok(());
+                }
+                Event::Retried {
+                    jobs,
+                    attempt,
+                    run_at,
+                }
+            }
+            (_, Ok(JobState::Completed)) => Event::Completed { jobs, attempt },
+            (_, Ok(JobState::Dead)) => Event::Dead { jobs, attempt },
+            (_, Ok(JobState::Cancelled)) => Event::Cancelled { jobs, attempt },
+            (_, Ok(JobState::Expired)) => Event::Expired { jobs, attempt },
+            _ => return Ok(()),
+        };
+        events.push(RecordedEvent { cursor, at, event });
+        Ok(())
+    }
+}
+
+/// What came after a cursor.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EventPage {
+    /// In order; [`Event::Missed`] first, where others before them are not kept.
+    pub events: Vec<RecordedEvent>,
+    /// Where to go on.
+    pub next: EventCursor,
+}
+
+impl EventPage {
+    /// Where nobody listens, nothing is known: who listens again is told what is missed.
+    pub(crate) fn nothing(after: Option<EventCursor>) -> Self {
+        EventPage {
+            events: Vec::new(),
+            next: after.unwrap_or_default(),
+        }
+    }
+
+    /// The beginning of a page of what comes after `after`, where all after `kept_after` is kept.
+    pub(crate) fn begin(after: Option<EventCursor>, kept_after: EventCursor, now: Timestamp) -> Self {
+        let after = after.unwrap_or(kept_after);
+        let mut events = Vec::new();
+        if after < kept_after {
+            events.push(RecordedEvent {
+                cursor: kept_after,
+                at: now,
+                event: Event::Missed,
+            });
+        }
+        EventPage {
+            events,
+            next: after.max(kept_after),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What a running job can say to its worker, and hear from it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use gristmill_model::limits::{VALUE_BYTES_MAX, WRITES_PER_JOB_MAX};
+use gristmill_model::{BatchId, JobError, JobId, Positions, Progress, ReportWrite};
+use serde::Serialize;
+
+use crate::io::IoCounter;
+use crate::progress::ProgressBoard;
+use crate::signals::Signals;
+
+/// What the jobs of one running micro-batch share with their worker.
+#[derive(Debug)]
+pub(crate) struct SlotContext {
+    pub board: ProgressBoard,
+    pub io: IoCounter,
+    pub signals: Signals,
+    pub writes: Writes,
+}
+
+/// A statement, and what a job gives it.
+type Write = (Arc<str>, String);
+
+/// What running jobs want to be written with their reports.
+#[derive(Debug, Default)]
+pub(crate) struct Writes {
+    used: AtomicBool,
+    by_job: Mutex<BTreeMap<JobId, Vec<Write>>>,
+}
+
+impl Writes {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, Vec<Write>>> {
+        self.by_job.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether any job ever wanted anything.
+    pub fn is_used(&self) -> bool {
+        self.used.load(Ordering::Acquire)
+    }
+
+    fn add(&self, job: JobId, write: Write) -> Result<(), JobError> {
+        self.used.store(true, Ordering::Release);
+        let mut by_job = self.lock();
+        let writes = by_job.entry(job).or_default();
+        if writes.len() >= WRITES_PER_JOB_MAX {
+            let message = format!("a job writes at most {WRITES_PER_JOB_MAX} statements with its report");
+            return Err(JobError::new("write", message).permanent());
+        }
+        writes.push(write);
+        Ok(())
+    }
+
+    /// Forgets what a job wanted that has failed.
+    pub fn forget(&self, job: JobId) {
+        self.lock().remove(&job);
+    }
+
+    /// Takes what these jobs of a batch want that have completed.
+    pub fn take(&self, batch: BatchId, completed: &Positions) -> Vec<ReportWrite> {
+        let mut by_job = self.lock();
+        let mut taken = Vec::new();
+        for position in completed.iter() {
+            for (sql, item) in by_job.remove(&JobId { batch, position }).into_iter().flatten() {
+                taken.push(ReportWrite { position, sql, item });
+            }
+        }
+        taken
+    }
+}
+
+/// A running job's way to its worker. Cheap to clone; it may be kept and used by other tasks while the job runs.
+#[derive(Debug, Clone)]
+pub struct JobContext {
+    job: JobId,
+    attempt: u32,
+    slot: Option<Arc<SlotContext>>,
+}
+
+impl JobContext {
+    pub(crate) fn new(job: JobId, attempt: u32, slot: Arc<SlotContext>) -> Self {
+        JobContext {
+            job,
+            attempt,
+            slot: Some(slot),
+        }
+    }
+
+    /// A context that nobody listens to, for handlers that are called without a worker.
+    pub fn detached(job: JobId, attempt: u32) -> Self {
+        JobContext {
+            job,
+            attempt,
+            slot: None,
+        }
+    }
+
+    /// Says how far the job is. May be called as often as one likes: it is told about once a second, together with that
+    /// of all jobs of the worker.
+    pub fn progress(&self, progress: Progress) {
+        if let Some(slot) = &self.slot {
+            slot.board.say(self.job, self.attempt, progress);
+        }
+    }
+
+    /// Says how many bytes the job has read and written since it said so last. A worker with a budget starts no more of
+    /// its kind than fit into that.
+    pub fn moved(&self, read_bytes: u64, written_bytes: u64) {
+        if let Some(slot) = &self.slot {
+            slot.io.add(read_bytes, written_bytes);
+        }
+    }
+
+    /// Has something written in the transaction of the job's report, into tables of the program's own in the store's
+    /// database: once, if and when the job is stored as completed, and not at all otherwise. What a later attempt does not
+    /// ask for again is not written.
+    ///
+    /// `sql` is an INSERT, UPDATE or DELETE with one parameter. It is carried out once for all jobs of a report that give it
+    /// something, and takes a JSON array of what they give, as with `INSERT INTO seen (id) SELECT value ->> 'id' FROM
+    /// json_each(?1)` on SQLite, or `… FROM jsonb_to_recordset($1) AS t (id int)` on PostgreSQL. Where it fails, the job has
+    /// failed with what the database says, and is tried again by its policy. Only workers on the store itself can do this.
+    ///
+    /// # Errors
+    ///
+    /// For what cannot be JSON, or is over a limit.
+    pub fn write_with_report<T: Serialize + ?Sized>(
+        &self,
+        sql: impl Into<Arc<str>>,
+        item: &T,
+    ) -> Result<(), JobError> {
+        let refused = |reason: String| JobError::new("write", reason).permanent();
+        let item = serde_json::to_string(item).map_err(|error| refused(error.to_string()))?;
+        if item.len() > VALUE_BYTES_MAX {
+            let bytes = item.len();
+            return Err(refused(format!(
+                "{bytes} bytes for one statement; the limit is {VALUE_BYTES_MAX}"
+            )));
+        }
+        match &self.slot {
+            Some(slot) => slot.writes.add(self.job, (sql.into(), item)),
+            None => Err(refused("the handler was called without a worker".to_owned())),
+        }
+    }
+
+    /// Whether the job was cancelled while it runs: its outcome will be refused, so it should end soon. It is given up
+    /// after the worker's `cancel_grace`.
+    pub fn is_cancelled(&self) -> bool {
+        self.slot
+            .as_ref()
+            .is_some_and(|slot| slot.signals.is_cancelled(self.job))
+    }
+
+    /// Resolves when the job is cancelled. To be awaited beside what it does.
+    pub async fn cancelled(&self) {
+        match &self.slot {
+            Some(slot) => slot.signals.until(|signals| signals.is_cancelled(self.job)).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Whether something more urgent needs the slot, and the job may [give itself back](JobContext::give_back).
+    pub fn is_pausing(&self) -> bool {
+        self.slot.as_ref().is_some_and(|slot| slot.signals.is_pausing())
+    }
+
+    /// Resolves when something more urgent needs the slot. To be awaited beside what the job does.
+    pub async fn pausing(&self) {
+        match &self.slot {
+            Some(slot) => slot.signals.until(Signals::is_pausing).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Gives the job back uncharged, to be run again from its beginning, in its old place in line: the handler returns the
+    /// error that this returns.
+    pub fn give_back(&self) -> JobError {
+        if let Some(slot) = &self.slot {
+            slot.signals.give_back(self.job);
+        }
+        JobError::new("paused", "it made room for something more urgent")
+    }
+
+    /// Whether it was given back.
+    pub(crate) fn take_given_back(&self) -> bool {
+        self.slot
+            .as_ref()
+            .is_some_and(|slot| slot.signals.take_given_back(self.job))
+    }
+
+    /// Resolves when the job was cancelled and its grace is over.
+    pub(crate) async fn given_up(&self) {
+        self.cancelled().await;
+        if let Some(slot) = &self.slot {
+            slot.signals.grace().await;
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! How many bytes jobs move, and how many they may.
+
+use std::iter::Sum;
+use std::ops::Add;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How much a new measurement counts against those before.
+const WEIGHT: f64 = 0.3;
+
+/// Bytes a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct IoRate {
+    /// Read.
+    pub read_bytes_per_s: u64,
+    /// Written.
+    pub written_bytes_per_s: u64,
+}
+
+impl IoRate {
+    /// Whether nothing moves.
+    pub fn is_zero(self) -> bool {
+        self == IoRate::default()
+    }
+
+    /// Whether it stays within a budget.
+    pub fn fits(self, budget: IoRate) -> bool {
+        self.read_bytes_per_s <= budget.read_bytes_per_s
+            && self.written_bytes_per_s <= budget.written_bytes_per_s
+    }
+
+    fn times(self, count: usize) -> IoRate {
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        IoRate {
+            read_bytes_per_s: self.read_bytes_per_s.saturating_mul(count),
+            written_bytes_per_s: self.written_bytes_per_s.saturating_mul(count),
+        }
+    }
+}
+
+impl Add for IoRate {
+    type Output = IoRate;
+
+    fn add(self, other: IoRate) -> IoRate {
+        IoRate {
+            read_bytes_per_s: self.read_bytes_per_s.saturating_add(other.read_bytes_per_s),
+            written_bytes_per_s: self.written_bytes_per_s.saturating_add(other.written_bytes_per_s),
+        }
+    }
+}
+
+impl Sum for IoRate {
+    fn sum<I: Iterator<Item = IoRate>>(rates: I) -> IoRate {
+        rates.fold(IoRate::default(), Add::add)
+    }
+}
+
+/// Bytes that the jobs of one micro-batch say that they moved.
+#[derive(Debug, Default)]
+pub struct IoCounter {
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+}
+
+impl IoCounter {
+    /// Counts more.
+    pub fn add(&self, read_bytes: u64, written_bytes: u64) {
+        self.read_bytes.fetch_add(read_bytes, Ordering::Relaxed);
+        self.written_bytes.fetch_add(written_bytes, Ordering::Relaxed);
+    }
+
+    /// What was counted over so long, as a rate. Nothing where nothing was counted.
+    fn over(&self, elapsed: Duration) -> Option<IoRate> {
+        let per_s = |bytes: &AtomicU64| {
+            let bytes = bytes.load(Ordering::Relaxed) as f64;
+            (bytes / elapsed.as_secs_f64().max(1e-6)) as u64
+        };
+        let rate = IoRate {
+            read_bytes_per_s: per_s(&self.read_bytes),
+            written_bytes_per_s: per_s(&self.written_bytes),
+        };
+        (!rate.is_zero()).then_some(rate)
+    }
+}
+
+/// What the micro-batches of one kind move: as was declared, until it is measured.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct IoOfKind {
+    declared: IoRate,
+    measured: Option<IoRate>,
+}
+
+impl IoOfKind {
+    pub fn declared(rate: IoRate) -> Self {
+        IoOfKind {
+            declared: rate,
+            measured: None,
+        }
+    }
+
+    /// What one micro-batch moves while it runs.
+    pub fn rate(&self) -> IoRate {
+        self.measured.unwrap_or(self.declared)
+    }
+
+    /// What so many micro-batches move together.
+    pub fn of(&self, running: usize) -> IoRate {
+        self.rate().times(running)
+    }
+
+    /// Learns from one that has ended. One that counted nothing says nothing.
+    pub fn ended(&mut self, counter: &IoCounter, elapsed: Duration) {
+        let Some(new) = counter.over(elapsed) else { return };
+        let mixed = |old: u64, new: u64| (old as f64 + WEIGHT * (new as f64 - old as f64)) as u64;
+        self.measured = Some(match self.measured {
+            None => new,
+            Some(old) => IoRate {
+                read_bytes_per_s: mixed(old.read_bytes_per_s, new.read_bytes_per_s),
+                written_bytes_per_s: mixed(old.written_bytes_per_s, new.written_bytes_per_s),
+            },
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(read_bytes_per_s: u64, written_bytes_per_s: u64) -> IoRate {
+        IoRate {
+            read_bytes_per_s,
+            written_bytes_per_s,
+        }
+    }
+
+    #[test]
+    fn what_is_measured_takes_the_place_of_what_was_declared() {
+        let mut io = IoOfKind::declared(rate(100, 0));
+        assert_eq!(io.of(3), rate(300, 0));
+        io.ended(&IoCounter::default(), Duration::from_secs(1));
+        assert_eq!(io.rate(), rate(100, 0), "nothing was counted");
+        let counter = IoCounter::default();
+        counter.add(1_000, 500);
+        counter.add(1_000, 500);
+        io.ended(&counter, Duration::from_secs(2));
+        assert_eq!(io.rate(), rate(1_000, 500));
+        io.ended(&counter, Duration::from_secs(1));
+        assert_eq!(io.rate(), rate(1_300, 650));
+        assert!(io.rate().fits(rate(1_300, 650)) && !io.rate().fits(rate(2_000, 600)));
+    }
+}

@@ -1,0 +1,166 @@
+//! What handlers say of how far their jobs are, until the worker tells its source.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use gristmill_model::limits::PROGRESS_JOBS_MAX;
+use gristmill_model::{BatchId, JobId, JobProgress, Positions, Progress, RateMeter};
+use tokio::sync::Notify;
+
+/// What the running jobs of one worker said last. Costs nothing where they say nothing. Cheap to clone; all clones are
+/// one.
+#[derive(Debug, Clone, Default)]
+pub struct ProgressBoard(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Whether anything was ever said.
+    used: AtomicBool,
+    jobs: Mutex<Jobs>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Jobs {
+    said: HashMap<JobId, Said>,
+    /// Whether something was said since it was last taken.
+    changed: bool,
+}
+
+#[derive(Debug)]
+struct Said {
+    attempt: u32,
+    progress: Progress,
+    at: Instant,
+    begun: Instant,
+    meter: RateMeter,
+}
+
+impl ProgressBoard {
+    fn jobs(&self) -> MutexGuard<'_, Jobs> {
+        self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes how far a job is. Of more than [`PROGRESS_JOBS_MAX`] jobs at once, the later ones are not noted.
+    pub fn say(&self, job: JobId, attempt: u32, progress: Progress) {
+        self.0.used.store(true, Ordering::Relaxed);
+        let mut jobs = self.jobs();
+        let is_full = jobs.said.len() >= PROGRESS_JOBS_MAX;
+        let now = Instant::now();
+        match jobs.said.get_mut(&job) {
+            Some(said) if said.attempt == attempt => {
+                said.progress = progress.cleaned();
+                said.at = now;
+            }
+            None if is_full => return,
+            _ => {
+                let said = Said {
+                    attempt,
+                    progress: progress.cleaned(),
+                    at: now,
+                    begun: now,
+                    meter: RateMeter::default(),
+                };
+                jobs.said.insert(job, said);
+            }
+        }
+        jobs.changed = true;
+        drop(jobs);
+        self.0.changed.notify_one();
+    }
+
+    /// Whether anything was ever said.
+    pub fn is_used(&self) -> bool {
+        self.0.used.load(Ordering::Relaxed)
+    }
+
+    /// Forgets jobs that run no longer.
+    pub fn forget(&self, batch: BatchId, positions: &Positions) {
+        let mut jobs = self.jobs();
+        if !jobs.said.is_empty() {
+            jobs.said
+                .retain(|job, _| job.batch != batch || !positions.contains(job.position));
+        }
+    }
+
+    /// Resolves when something was said since it was last taken.
+    pub async fn changed(&self) {
+        while !self.jobs().changed {
+            self.0.changed.notified().await;
+        }
+    }
+
+    /// What is to be told of all jobs; nothing where nothing was said since the last time.
+    pub fn take(&self) -> Option<Vec<JobProgress>> {
+        if !self.is_used() {
+            return None;
+        }
+        let mut jobs = self.jobs();
+        if !std::mem::take(&mut jobs.changed) {
+            return None;
+        }
+        let told = jobs.said.iter_mut().map(|(job, said)| {
+            let at_s = (said.at - said.begun).as_secs_f64();
+            let amount = said.progress.amount();
+            JobProgress {
+                job: *job,
+                attempt: said.attempt,
+                progress: said.progress.clone(),
+                rate_per_s: amount.and_then(|amount| said.meter.measure(amount, at_s)),
+            }
+        });
+        Some(told.collect())
+    }
+
+    /// Has what was taken told again: it did not arrive.
+    pub fn give_back(&self) {
+        self.jobs().changed = true;
+        self.0.changed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(position: u32) -> JobId {
+        JobId {
+            batch: BatchId(1),
+            position,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_said_last_is_told_once_for_all_jobs() {
+        let board = ProgressBoard::default();
+        assert_eq!(board.take(), None);
+        board.say(job(1), 1, Progress::of(1, 10));
+        board.say(job(1), 1, Progress::of(2, 10));
+        board.say(job(2), 1, Progress::fraction(0.5).message("half"));
+        board.changed().await;
+        let mut told = board.take().unwrap();
+        told.sort_by_key(|told| told.job);
+        assert_eq!(told.len(), 2);
+        assert_eq!(told[0].progress, Progress::of(2, 10));
+        assert_eq!(told[1].progress.message.as_deref(), Some("half"));
+        assert_eq!(board.take(), None, "nothing is new");
+        board.give_back();
+        assert_eq!(board.take().map(|told| told.len()), Some(2));
+        board.say(job(1), 1, Progress::of(3, 10));
+        board.forget(BatchId(1), &"2-5".parse().unwrap());
+        let told = board.take().unwrap();
+        assert_eq!((told.len(), told[0].job), (1, job(1)));
+        assert!(told[0].rate_per_s.is_some_and(|rate| rate > 0.0));
+    }
+
+    #[test]
+    fn there_is_a_limit() {
+        let board = ProgressBoard::default();
+        for position in 0..PROGRESS_JOBS_MAX as u32 + 5 {
+            board.say(job(position), 1, Progress::of(1, 2));
+        }
+        assert_eq!(board.take().unwrap().len(), PROGRESS_JOBS_MAX);
+    }
+}
