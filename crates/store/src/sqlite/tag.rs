@@ -42,9 +42,9 @@ impl Transaction<'_> {
     /// Deletes the tags of a batch.
     pub fn delete_tags(&self, batch: BatchId) -> Result<()> {
         self.execute(
-            "DELETE FROM tag WHERE (name, value, batch_id) IN ( \
-             SELECT j.value ->> 0, j.value ->> 1, t.batch_id FROM tagged t CROSS JOIN json_each(t.tags) j \
-             WHERE t.batch_id = ?1)",
+            // Each by its whole key: in a list of all three columns SQLite seeks by two, through all batches with the tag.
+            "DELETE FROM tag WHERE batch_id = ?1 AND (name, value) IN ( \
+             SELECT j.value ->> 0, j.value ->> 1 FROM tagged t CROSS JOIN json_each(t.tags) j WHERE t.batch_id = ?1)",
             [batch.0],
         )?;
         self.execute("DELETE FROM tagged WHERE batch_id = ?1", [batch.0])?;
