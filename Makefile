@@ -83,6 +83,11 @@ test-extension: ## The PostgreSQL extension's own suite, on a private PostgreSQL
 chaos: build runtimes ## kill -9 of `gristmill run` at random moments, 200 cycles
 	CYCLES=200 $(CARGO) test --release --locked --package gristmill --test chaos -- --nocapture
 
+.PHONY: test-machine
+test-machine: postgres ## 10,000 random sequences of operations on both stores, beside the reference
+	PROPTEST_CASES=10000 $(CARGO) test --release --locked --package gristmill-store --all-features --test sqlite_conformance \
+	  --test postgres_conformance -- agrees_with_the_reference --nocapture
+
 include bench/targets.mk
 include crates/cli/targets.mk
 include crates/server/targets.mk

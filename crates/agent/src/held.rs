@@ -67,6 +67,7 @@ mod tests {
             priority: 0,
             retry: gristmill_model::RetryPolicy::default(),
             submitted_at: Timestamp(0),
+            memos: None,
         };
         let mut held = Held::default();
         held.claimed(&Lease {

@@ -8,12 +8,17 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use gristmill_batching::BatchStats;
-use gristmill_model::limits::{LEASE_LOST_AFTER_MS_MAX, LEASE_LOST_AFTER_MS_MIN, heartbeat_every_ms};
-use gristmill_model::{Clock, JobProgress, Lease, Receipt, Report, Rng, Timestamp};
+use gristmill_model::limits::{
+    FINALIZED_JOBS_MAX, LEASE_LOST_AFTER_MS_MAX, LEASE_LOST_AFTER_MS_MIN, heartbeat_every_ms,
+};
+use gristmill_model::{
+    BatchId, Clock, JobProgress, Lease, LeaseId, Positions, Receipt, Report, Rng, Timestamp,
+};
+use gristmill_server::endpoints::children::{ChildrenAnswer, ChildrenRequest};
 use gristmill_server::endpoints::heartbeat::{HeartbeatAnswer, HeartbeatRequest};
 use gristmill_server::endpoints::register::{RegisterRequest, Registered};
 use gristmill_server::protocol::{EXCHANGE_TYPE, ExchangeRequest, ExchangeResponse};
-use gristmill_store::{Exchanged, Heartbeat, Want};
+use gristmill_store::{ChildOutcome, Exchanged, Heartbeat, Want};
 use gristmill_worker::{Source, SourceError, SourceErrorKind};
 use reqwest::Method;
 use serde::de::DeserializeOwned;
@@ -546,6 +551,34 @@ impl Source for HttpSource {
             }
             _ => Ok(()),
         }
+    }
+
+    async fn children(
+        &self,
+        _: LeaseId,
+        batch: BatchId,
+        parents: &Positions,
+    ) -> Result<Vec<Vec<ChildOutcome>>, SourceError> {
+        let shared = &self.shared;
+        let Registration { worker, .. } = shared.registration()?;
+        let request = Request {
+            method: Method::POST,
+            path: format!("/workers/{worker}/children"),
+            content_type: "application/json",
+            timeout: shared.options.request_timeout,
+            insist: true,
+        };
+        let mut all = Vec::with_capacity(parents.len() as usize);
+        let mut left = parents.clone();
+        while !left.is_empty() {
+            let body = ChildrenRequest {
+                batch: batch.0,
+                positions: left.take_first(FINALIZED_JOBS_MAX),
+            };
+            let answer: ChildrenAnswer = shared.send_json(&request, &body).await?;
+            all.extend(answer.children);
+        }
+        Ok(all)
     }
 
     async fn wait_for_work(&self) {

@@ -75,6 +75,10 @@ fn halve(report: &mut Report) -> Option<Report> {
         .logs
         .extract_if(.., |log| log.position >= first_upper)
         .collect();
+    for suspended in std::mem::take(&mut report.suspended) {
+        upper.suspended.extend(suspended.select(&upper_positions));
+        report.suspended.extend(suspended.select(&lower_positions));
+    }
     upper.released = report.released.difference(&lower_positions);
     report.released = report.released.intersection(&lower_positions);
     Some(upper)

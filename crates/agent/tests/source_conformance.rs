@@ -9,10 +9,12 @@ use gristmill_batching::BatchStats;
 use gristmill_engine::Engine;
 use gristmill_engine::process::this_worker;
 use gristmill_model::{
-    Completed, FailedJob, JobError, JobLog, JobState, Lease, PackedBuilder, Positions, Report,
+    Completed, FailedJob, JobError, JobLog, JobState, Lease, PackedBuilder, Positions, Report, Spawn,
 };
 use gristmill_store::{Selection, Store};
-use gristmill_worker::{Job, Source, SourceErrorKind, StoreSource, WorkerSettings, job_handler};
+use gristmill_worker::{
+    Finalizing, Job, Source, SourceErrorKind, Step, StoreSource, WorkerSettings, job_handler, parent_handler,
+};
 use support::worker::doubling;
 use support::{PATIENCE, Server, batch, engine_on, rows, states, submit, values, want};
 
@@ -119,6 +121,7 @@ suite!(
     waiting_ends_when_there_is_work,
     waiting_may_be_left_and_taken_up_again,
     delayed_jobs_are_announced,
+    parents_and_children_go_through,
     large_reports_are_committed_whole,
     a_worker_drains_everything_once,
     a_worker_that_is_stopped_gives_the_rest_back,
@@ -446,6 +449,35 @@ async fn a_worker_drains_everything_once(fixture: Fixture) {
         );
     }
     assert!(fixture.store().workers().await.unwrap().is_empty());
+}
+
+async fn parents_and_children_go_through(fixture: Fixture) {
+    let id = submit(&fixture.engine, batch("family", 20)).await;
+    let settings = WorkerSettings {
+        until_empty: true,
+        ..WorkerSettings::default()
+    };
+    let mut worker = doubling(fixture.source(), settings);
+    let run = |job: Job<u32>| async move {
+        let numbers = (0..3).map(|child| 10 * job.payload + child);
+        let spawn = Spawn::new().children("double", numbers).unwrap();
+        Ok::<_, JobError>(Step::Wait(spawn.memo(&job.payload).unwrap()))
+    };
+    let finalize = |finalizing: Finalizing<u32, u32>| async move {
+        let doubled: Vec<u32> = finalizing.values()?;
+        Ok(Step::Done(doubled.iter().sum::<u32>() + finalizing.memo))
+    };
+    worker.handle("family", parent_handler(run, finalize));
+    tokio::time::timeout(PATIENCE, worker.run())
+        .await
+        .unwrap()
+        .unwrap();
+    let mut values = values(fixture.store(), id).await;
+    values.sort_unstable();
+    let expected: Vec<(u32, String)> = (0..20)
+        .map(|parent| (parent, (61 * parent + 6).to_string()))
+        .collect();
+    assert_eq!(values, expected);
 }
 
 async fn a_worker_that_is_stopped_gives_the_rest_back(fixture: Fixture) {

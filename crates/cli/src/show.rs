@@ -1,11 +1,11 @@
 //! `gristmill show`: everything about one job.
 
-use gristmill_model::ShownProgress;
-use gristmill_store::{JobDetails, StoredFailure};
+use gristmill_model::{JobState, ShownProgress};
+use gristmill_store::{JobCounts, JobDetails, StoredFailure};
 
-use crate::arguments::ShowArguments;
 use crate::control::show_scope;
 use crate::exit::Exit;
+use crate::arguments::ShowArguments;
 use crate::output::print_line;
 use crate::span::show_microseconds;
 
@@ -35,7 +35,7 @@ fn describe(details: &JobDetails) -> String {
         format!("job        {}", row.job),
         format!("kind       {}", row.kind),
         format!("queue      {}", row.queue),
-        format!("state      {}", row.state),
+        format!("state      {}", described_state(details)),
         format!("attempt    {} of {}", row.attempt, policy.attempts_max),
         format!("submitted  {}", row.submitted_at),
     ];
@@ -75,6 +75,8 @@ fn describe(details: &JobDetails) -> String {
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
     add("tags", (!tags.is_empty()).then(|| tags.join(" ")));
+    add("parent", details.parent.map(|parent| parent.to_string()));
+    add("children", details.children.map(counted));
     add("priority", (row.priority != 0).then(|| row.priority.to_string()));
     add(
         "timeout",
@@ -131,6 +133,27 @@ fn describe_progress(shown: &ShownProgress) -> String {
 /// A fraction as people read it.
 pub fn percent(fraction: f64) -> String {
     format!("{:.0} %", fraction * 100.0)
+}
+
+fn described_state(details: &JobDetails) -> String {
+    match (details.row.state, &details.children) {
+        (JobState::Blocked, Some(_)) => "blocked: waits for its children".to_owned(),
+        (state, _) => state.to_string(),
+    }
+}
+
+/// Jobs by state: `10: 3 waiting, 7 completed`.
+fn counted(counts: JobCounts) -> String {
+    let mut left = counts;
+    let parts = JobState::ALL.into_iter().filter_map(|state| {
+        let count = *left.get_mut(state);
+        (count > 0).then(|| format!("{count} {state}"))
+    });
+    let parts: Vec<String> = parts.collect();
+    match parts.is_empty() {
+        true => "0".to_owned(),
+        false => format!("{}: {}", counts.total(), parts.join(", ")),
+    }
 }
 
 fn add_failure(lines: &mut Vec<String>, failure: &StoredFailure) {

@@ -41,14 +41,14 @@ pub mod work;
 pub use engine::{Engine, EngineError, EngineSettings, Retention};
 pub use events::Events;
 pub use gristmill_model::{
-    After, JobError, JobId, KeyScope, KeyedBatch, OnDuplicate, OnFailure, Prerequisite, Progress,
-    RecurrenceRule, RetryPolicy, Unique,
+    After, ChildAfter, ChildBatch, JobError, JobId, KeyScope, KeyedBatch, OnChildFailure, OnDuplicate,
+    OnFailure, Prerequisite, Progress, RecurrenceRule, RetryPolicy, Spawn, Unique,
 };
-pub use gristmill_store::{Event, EventCursor, EventJobs, RecordedEvent, SubmittedJobs};
+pub use gristmill_store::{ChildOutcome, Event, EventCursor, EventJobs, RecordedEvent, SubmittedJobs};
 pub use gristmill_worker::pressure;
 pub use gristmill_worker::{
-    Admission, Backpressure, Handler, IoRate, Job, JobContext, Observer, PressureSource, SourceError,
-    Stopper, Threshold, WorkerSettings, WorkerSummary,
+    Admission, Backpressure, Finalizing, Handler, IoRate, Job, JobContext, Observer, PressureSource,
+    SourceError, Step, Stopper, Threshold, WorkerSettings, WorkerSummary,
 };
 pub use kind::Kind;
 pub use schedules::ScheduleOptions;

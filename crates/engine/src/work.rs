@@ -6,9 +6,10 @@ use std::sync::Arc;
 use gristmill_model::{Clock, JobError};
 use gristmill_store::Store;
 use gristmill_worker::{
-    Handler, Job, Observer, SourceError, Stopper, StoreSource, Worker, WorkerSettings, WorkerSummary,
-    batch_handler, job_handler,
+    Finalizing, Handler, Job, Observer, SourceError, Step, Stopper, StoreSource, Worker, WorkerSettings,
+    WorkerSummary, batch_handler, job_handler, parent_handler,
 };
+use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
 use crate::events::{EventHub, EventObserver};
@@ -64,6 +65,20 @@ impl WorkerBuilder {
         R: Future<Output = Vec<Result<K::Value, JobError>>> + Send + 'static,
     {
         self.handler(K::NAME, batch_handler(function))
+    }
+
+    /// Runs jobs of `K` that may spawn children and wait for them: `run` begins them, and `finalize` ends those that have
+    /// waited, with what they remembered and their children's outcomes.
+    pub fn handle_parent<K, M, F, R, G, S>(&mut self, run: F, finalize: G) -> &mut Self
+    where
+        K: Kind,
+        M: DeserializeOwned + Send + 'static,
+        F: Fn(Job<K::Payload>) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Step<K::Value>, JobError>> + Send + 'static,
+        G: Fn(Finalizing<K::Payload, M>) -> S + Send + Sync + 'static,
+        S: Future<Output = Result<Step<K::Value>, JobError>> + Send + 'static,
+    {
+        self.handler(K::NAME, parent_handler(run, finalize))
     }
 
     /// Runs jobs of `kind` with any handler, such as a script's.

@@ -118,9 +118,6 @@ pub enum InvalidBatch {
     /// Keys, without options that say what they are for.
     #[error("the jobs have keys, and the options do not say how they are meant")]
     KeysUnexpected,
-    /// Keys of jobs that wait for others.
-    #[error("jobs with keys cannot wait for others: leave out one of the two")]
-    KeysAfter,
     /// A delay that is none, or longer than the longest wait.
     #[error(
         "the delay of a debounce is 1 ms to its longest wait, and that is at most {KEY_PERIOD_MS_MAX} ms"
@@ -134,6 +131,11 @@ pub enum InvalidBatch {
     /// A job without a key.
     #[error("each job of a debounce has a key, and job {0} has none")]
     DebounceKey(u32),
+    /// Jobs with keys that wait for others, and would run once more or later.
+    #[error(
+        "jobs that are debounced, or run once more after one that has their key, cannot wait for others, too: skip, replace or reject duplicates"
+    )]
+    KeysAfter,
     /// More or fewer keys than jobs.
     #[error("a batch has one key a job, or null; this one has {keys} keys for {jobs} jobs")]
     KeyCount {
@@ -236,6 +238,12 @@ pub fn check_name(what: &'static str, name: &str) -> Result<(), InvalidBatch> {
         });
     }
     Ok(())
+}
+
+impl AsRef<NewBatch> for NewBatch {
+    fn as_ref(&self) -> &NewBatch {
+        self
+    }
 }
 
 impl NewBatch {

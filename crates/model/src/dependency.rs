@@ -146,8 +146,8 @@ impl FromStr for After {
 }
 
 /// Checks what the batches of one submit wait for, as far as that can be done without a store.
-pub fn check_after(batches: &[NewBatch]) -> Result<(), InvalidBatch> {
-    for (place, batch) in batches.iter().enumerate() {
+pub fn check_after<B: AsRef<NewBatch>>(batches: &[B]) -> Result<(), InvalidBatch> {
+    for (place, batch) in batches.iter().map(AsRef::as_ref).enumerate() {
         if batch.after.len() > PREREQUISITES_MAX {
             return Err(InvalidBatch::TooManyPrerequisites(batch.after.len()));
         }
@@ -158,7 +158,7 @@ pub fn check_after(batches: &[NewBatch]) -> Result<(), InvalidBatch> {
             let Prerequisite::Earlier(earlier) = after.prerequisite else {
                 continue;
             };
-            let Some(prerequisite) = batches.get(earlier) else {
+            let Some(prerequisite) = batches.get(earlier).map(AsRef::as_ref) else {
                 return Err(InvalidBatch::UnknownPlace { place, earlier });
             };
             if earlier >= place {
@@ -183,7 +183,7 @@ pub fn check_after(batches: &[NewBatch]) -> Result<(), InvalidBatch> {
 
 /// The way from `place` over `next` back to `place`, in words, if there is one. Without recursion, since a chain may
 /// be long.
-fn cycle(batches: &[NewBatch], place: usize, next: usize) -> Option<String> {
+fn cycle<B: AsRef<NewBatch>>(batches: &[B], place: usize, next: usize) -> Option<String> {
     let mut came_from: Vec<Option<usize>> = vec![None; batches.len()];
     let mut open = vec![next];
     came_from[next] = Some(place);
@@ -201,7 +201,7 @@ fn cycle(batches: &[NewBatch], place: usize, next: usize) -> Option<String> {
             way.reverse();
             return Some(in_words(&way));
         }
-        for after in &batches[current].after {
+        for after in &batches[current].as_ref().after {
             if let Prerequisite::Earlier(earlier) = after.prerequisite
                 && earlier < batches.len()
                 && came_from[earlier].is_none()

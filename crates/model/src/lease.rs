@@ -38,6 +38,10 @@ pub struct LeasedSlice {
     pub retry: RetryPolicy,
     /// When they were submitted.
     pub submitted_at: Timestamp,
+    /// Where they finalize, since all of their children have ended: what each remembered, in the order of the
+    /// positions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memos: Option<PackedArray>,
 }
 
 impl LeasedSlice {
@@ -57,8 +61,13 @@ impl LeasedSlice {
         let mut taken = self.clone();
         taken.positions = self.positions.take_first(count);
         if count < whole {
-            taken.payloads = self.payloads.select(&Positions::from(0..count));
-            self.payloads = self.payloads.select(&Positions::from(count..whole));
+            let (first, rest) = (Positions::from(0..count), Positions::from(count..whole));
+            taken.payloads = self.payloads.select(&first);
+            self.payloads = self.payloads.select(&rest);
+            if let Some(memos) = &mut self.memos {
+                taken.memos = Some(memos.select(&first));
+                *memos = memos.select(&rest);
+            }
         }
         taken
     }

@@ -61,6 +61,15 @@ pub const LEASE_BYTES_TARGET: usize = 4 << 20;
 /// Jobs or batches that one batch waits for at most: whole batches count once, however many jobs they have.
 pub const PREREQUISITES_MAX: usize = 100_000;
 
+/// Batches of children that one job spawns at most.
+pub const CHILD_BATCHES_MAX: usize = 1_000;
+
+/// Bytes of what a job remembers while it waits for its children.
+pub const MEMO_BYTES_MAX: usize = 1 << 20;
+
+/// Jobs that finalize together at most: the outcomes of their children are read at once.
+pub const FINALIZED_JOBS_MAX: u32 = 64;
+
 /// Operations that may wait for a store's writer; more wait for room.
 pub const WRITER_OPERATIONS_MAX: usize = 8_192;
 

@@ -8,6 +8,7 @@ use crate::error::JobError;
 use crate::id::{BatchId, LeaseId};
 use crate::packed::PackedArray;
 use crate::positions::Positions;
+use crate::spawn::Suspended;
 
 /// Jobs that completed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,6 +92,9 @@ pub struct Report {
     /// Those that were not run and go back uncharged.
     #[serde(default, skip_serializing_if = "Positions::is_empty")]
     pub released: Positions,
+    /// Those that wait for children, which are stored with the report.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub suspended: Vec<Suspended>,
     /// What jobs printed, by position ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logs: Vec<JobLog>,
@@ -115,6 +119,7 @@ impl Report {
             completed: None,
             failed: Vec::new(),
             released: Positions::new(),
+            suspended: Vec::new(),
             logs: Vec::new(),
             writes: Vec::new(),
         }
@@ -134,6 +139,9 @@ impl Report {
         for failed in &self.failed {
             positions.insert(failed.position);
         }
+        for suspended in &self.suspended {
+            positions = positions.union(&suspended.positions);
+        }
         positions
     }
 
@@ -150,7 +158,8 @@ impl Report {
         let earlier: usize = self.earlier.iter().map(EarlierFailure::weight_bytes).sum();
         let logs: usize = self.logs.iter().map(|log| log.text.len()).sum();
         let writes: usize = self.writes.iter().map(ReportWrite::weight_bytes).sum();
-        100 + values + failed + earlier + logs + writes
+        let suspended: usize = self.suspended.iter().map(Suspended::weight_bytes).sum();
+        100 + values + failed + earlier + suspended + logs + writes
     }
 }
 

@@ -77,15 +77,22 @@ pub struct Unique {
     pub debounce: Option<Debounce>,
 }
 
-/// A batch whose jobs have deduplication keys, each at most one. They cannot wait for others
-/// ([`after`](NewBatch::after)). Of jobs of one batch with the same key, the last one
-/// stays (or the batch is refused, where duplicates are).
+/// A batch whose jobs have deduplication keys, each at most one. Of jobs of one batch with the same key, the last one
+/// stays (or the batch is refused, where duplicates are). A job that takes the place of one that waits for others
+/// ([`after`](NewBatch::after)) waits for these, too. Jobs that run once more ([`Rerun`](OnDuplicate::Rerun)) or are
+/// debounced cannot wait for others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyedBatch {
     /// The jobs; [`BatchOptions::unique`](crate::BatchOptions::unique) says how their keys are meant.
     pub batch: NewBatch,
     /// One string a job, or `null` for a job without a key.
     pub keys: PackedArray,
+}
+
+impl AsRef<NewBatch> for KeyedBatch {
+    fn as_ref(&self) -> &NewBatch {
+        &self.batch
+    }
 }
 
 impl KeyedBatch {
@@ -108,7 +115,8 @@ impl KeyedBatch {
         let mut jobs = self.batch.clone();
         jobs.options.unique = None;
         jobs.check()?;
-        if !self.batch.after.is_empty() {
+        let comes_later = unique.on_duplicate == OnDuplicate::Rerun || unique.debounce.is_some();
+        if !self.batch.after.is_empty() && comes_later {
             return Err(InvalidBatch::KeysAfter);
         }
         if self.batch.options.cached_ms.is_some() {
@@ -213,6 +221,11 @@ mod tests {
             positions: None,
             on_failure: crate::OnFailure::Cancel,
         }];
+        assert!(waiting.check().is_ok());
+        waiting.batch.options.unique = Some(Unique {
+            on_duplicate: OnDuplicate::Rerun,
+            ..Unique::default()
+        });
         assert_eq!(waiting.check(), Err(InvalidBatch::KeysAfter));
         let debounced = |delay_ms, wait_ms_max| {
             let mut batch = keyed(r#"["a","b"]"#);

@@ -139,6 +139,7 @@ fn micro_batch(payloads: &PackedArray) -> MicroBatch {
         priority: 0,
         retry: gristmill_model::RetryPolicy::default(),
         submitted_at: Timestamp(0),
+        memos: None,
     }])
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use gristmill_model::limits::CANCEL_GRACE_MS;
+use gristmill_model::{FailedJob, JobError};
 use gristmill_worker::{Handler, MicroBatch, OutcomeSink, Outcomes};
 use tokio::time::MissedTickBehavior;
 
@@ -55,6 +56,7 @@ pub struct ScriptHandler {
     pool: Arc<Pool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     concurrency: usize,
+    is_program: bool,
 }
 
 impl ScriptHandler {
@@ -73,6 +75,7 @@ impl ScriptHandler {
         let handler = ScriptHandler {
             pool: Arc::clone(&pool),
             threads: Mutex::new(Vec::new()),
+            is_program,
             concurrency: if is_program {
                 processes
             } else {
@@ -113,9 +116,25 @@ impl ScriptHandler {
     }
 }
 
+fn no_finalize(position: u32) -> FailedJob {
+    let reason = "the children of this job have ended, and a program cannot finalize: use a script";
+    FailedJob {
+        position,
+        error: JobError::new("children", reason),
+        duration_us: 0,
+    }
+}
+
 #[async_trait]
 impl Handler for ScriptHandler {
     async fn run(&self, work: MicroBatch, sink: &dyn OutcomeSink) {
+        if self.is_program && work.is_finalizing() {
+            sink.answer(Outcomes {
+                failed: work.indexes().iter().map(no_finalize).collect(),
+                ..Outcomes::default()
+            });
+            return;
+        }
         let mut ticket = self.pool.push(work);
         let mut look = tokio::time::interval(Duration::from_millis(SIGNALS_EVERY_MS));
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);

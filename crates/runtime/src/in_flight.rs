@@ -5,11 +5,13 @@ use std::time::Instant;
 
 use gristmill_model::limits::VALUE_BYTES_MAX;
 use gristmill_model::{
-    Completed, FailedJob, JobError, JobLog, PackedArray, PackedBuilder, Positions, Progress,
+    Completed, FailedJob, JobError, JobLog, PackedArray, PackedBuilder, PackedError, Positions, Progress,
+    Spawn, Suspended,
 };
 use gristmill_worker::Outcomes;
 
 use crate::capped::CappedLog;
+use crate::limits::FINALIZING_BYTES_MAX;
 use crate::output::Output;
 use crate::pool::Work;
 use crate::protocol::{Note, OutcomesFrame, ProtocolError};
@@ -118,6 +120,10 @@ impl InFlight {
         self.waiting.is_empty() && self.sent.is_none()
     }
 
+    pub fn is_finalizing(&self) -> bool {
+        self.work.micro_batch.is_finalizing()
+    }
+
     pub fn timeout_ms(&self) -> Option<u64> {
         self.work.micro_batch.timeout_ms()
     }
@@ -188,6 +194,22 @@ impl InFlight {
         }
     }
 
+    /// Fails a job that cannot be told what it finalizes with.
+    fn refuse(&self, position: u32, error: &PackedError) {
+        let error = JobError::new(
+            "children",
+            format!("the outcomes of its children are too much: {error}"),
+        );
+        self.work.answer(Outcomes {
+            failed: vec![FailedJob {
+                position,
+                error: error.permanent(),
+                duration_us: 0,
+            }],
+            ..Outcomes::default()
+        });
+    }
+
     /// The next piece to send, if the process has none: its payloads and whether it is careful.
     /// Jobs that were cancelled meanwhile are released instead. [`InFlight::mark_sent`] follows.
     pub fn next_piece(&mut self) -> Option<(PackedArray, bool, Positions)> {
@@ -196,9 +218,21 @@ impl InFlight {
             let cancelled = piece.positions.intersection(&self.work.signals.cancelled());
             let positions = piece.positions.difference(&cancelled);
             self.release(cancelled);
-            if !positions.is_empty() {
-                let payloads = self.work.micro_batch.payloads().select(&positions);
-                return Some((payloads, piece.careful, positions));
+            if positions.is_empty() {
+                continue;
+            }
+            let micro_batch = &self.work.micro_batch;
+            match micro_batch.finalizing_items(&positions, FINALIZING_BYTES_MAX) {
+                None => {
+                    let payloads = micro_batch.payloads().select(&positions);
+                    return Some((payloads, piece.careful, positions));
+                }
+                Some(Ok(items)) => return Some((items, piece.careful, positions)),
+                Some(Err((place, error))) => {
+                    self.refuse(place, &error);
+                    let positions = positions.difference(&Positions::from(place..place + 1));
+                    self.waiting.push_front(Piece { positions, ..piece });
+                }
             }
         }
         None
@@ -232,7 +266,7 @@ impl InFlight {
         now: Instant,
     ) -> Result<(), ProtocolError> {
         let sent = self.sent.as_mut().ok_or(ProtocolError::UnknownJob)?;
-        let mut answers = Answers::read(&frame, sent)?;
+        let mut answers = Answers::read(&frame, sent, self.work.micro_batch.kind())?;
         let progress = std::mem::take(&mut answers.progress);
         if !progress.is_empty() {
             let positions = |(index, progress)| (sent.positions[index as usize], progress);
@@ -387,6 +421,7 @@ struct Answers {
     /// Indexes, ascending, with their durations and values.
     completed: Option<(Vec<u32>, Vec<u32>, PackedArray)>,
     failed: Vec<(u32, u32, JobError)>,
+    spawned: Vec<(u32, u32, Spawn)>,
     logs: Vec<(u32, String, u64)>,
     /// Of jobs that run.
     progress: Vec<(u32, Progress)>,
@@ -394,22 +429,24 @@ struct Answers {
 }
 
 impl Answers {
-    fn read(frame: &OutcomesFrame, sent: &SentPiece) -> Result<Answers, ProtocolError> {
+    fn read(frame: &OutcomesFrame, sent: &SentPiece, kind: &str) -> Result<Answers, ProtocolError> {
         let mut answers = Answers {
             completed: None,
             failed: Vec::new(),
+            spawned: Vec::new(),
             logs: Vec::new(),
             progress: Vec::new(),
             stopped: false,
         };
         for note in &frame.notes {
-            answers.read_note(note, sent)?;
+            answers.read_note(note, sent, kind)?;
         }
         if !frame.indexes.is_empty() {
             answers.read_completed(frame)?;
         }
         let mut seen = std::collections::HashSet::new();
         let failed = answers.failed.iter().map(|(index, ..)| *index);
+        let failed = failed.chain(answers.spawned.iter().map(|(index, ..)| *index));
         let completed = answers
             .completed
             .iter()
@@ -430,13 +467,27 @@ impl Answers {
         Ok(answers)
     }
 
-    fn read_note(&mut self, note: &Note, sent: &SentPiece) -> Result<(), ProtocolError> {
+    fn read_note(&mut self, note: &Note, sent: &SentPiece, kind: &str) -> Result<(), ProtocolError> {
         match note {
             Note::Failed {
                 index,
                 duration_us,
                 error,
             } => self.failed.push((*index, *duration_us, error.clone().into())),
+            Note::Spawned {
+                index,
+                duration_us,
+                spawn,
+            } => {
+                let spawn = spawn.clone().into_spawn(kind);
+                match Suspended::one(0, spawn.clone()).check() {
+                    Ok(()) => self.spawned.push((*index, *duration_us, spawn)),
+                    Err(error) => {
+                        let error = JobError::new("children", error.to_string()).permanent();
+                        self.failed.push((*index, *duration_us, error));
+                    }
+                }
+            }
             Note::Log {
                 index,
                 text,
@@ -535,6 +586,14 @@ impl Answers {
                 duration_us,
             })
             .collect();
+        outcomes.suspended = self
+            .spawned
+            .into_iter()
+            .map(|(index, _, spawn)| {
+                answered.push(index);
+                Suspended::one(sent.positions[index as usize], spawn)
+            })
+            .collect();
         for index in &answered {
             sent.answered[*index as usize] = true;
         }
@@ -555,7 +614,9 @@ impl Answers {
     }
 
     fn count(&self) -> usize {
-        self.failed.len() + self.completed.as_ref().map_or(0, |(indexes, ..)| indexes.len())
+        self.failed.len()
+            + self.spawned.len()
+            + self.completed.as_ref().map_or(0, |(indexes, ..)| indexes.len())
     }
 
     fn longest(&self) -> Option<u32> {
@@ -567,7 +628,15 @@ impl Answers {
             .completed
             .iter()
             .flat_map(|(indexes, durations_us, _)| durations_us.iter().copied().zip(indexes.iter().copied()));
-        failed.chain(completed).max().map(|(_, index)| index)
+        let spawned = self
+            .spawned
+            .iter()
+            .map(|(index, duration_us, _)| (*duration_us, *index));
+        failed
+            .chain(completed)
+            .chain(spawned)
+            .max()
+            .map(|(_, index)| index)
     }
 }
 

@@ -16,6 +16,9 @@ pub const TIMEOUT_SLACK_MS: u64 = 3 * FLUSH_EVERY_MS;
 /// gathered before a flush.
 pub const FRAME_BYTES_MAX: usize = VALUE_BYTES_MAX + (8 << 20);
 
+/// Bytes of all that one job is told when it finalizes: its payload, its memo and the outcomes of its children.
+pub const FINALIZING_BYTES_MAX: usize = 64 << 20;
+
 /// Asynchronous jobs that run at once in one process, by default. High enough to hide the latency of
 /// remote calls, low enough for the usual rate limits and file descriptor limits.
 pub const ASYNC_JOBS_MAX_DEFAULT: u32 = 32;

@@ -21,7 +21,7 @@ use crate::guard::Guard;
 use crate::limits::{CRASH_OUTPUT_BYTES_MAX, FLUSH_EVERY_MS, SHUT_DOWN_MS_MAX};
 use crate::output::Output;
 use crate::protocol::{
-    self, Frame, Hello, OutcomesFrame, ProtocolError, hello_frame, read_frame, run_frame_head,
+    self, Frame, Hello, OutcomesFrame, ProtocolError, RunFlags, hello_frame, read_frame, run_frame_head,
 };
 use crate::script::Script;
 
@@ -220,10 +220,10 @@ impl WarmProcess {
 
     /// Has the process run `payloads`, and returns the sequence number under which it answers. A
     /// careful run goes one job at a time and answers each before it begins the next one.
-    pub fn run(&mut self, payloads: &PackedArray, careful: bool) -> u32 {
+    pub fn run(&mut self, payloads: &PackedArray, flags: RunFlags) -> u32 {
         let sequence = self.next_sequence;
         self.next_sequence = self.next_sequence.wrapping_add(1).max(1);
-        let head = run_frame_head(self.nonce, sequence, careful, payloads.as_str().len());
+        let head = run_frame_head(self.nonce, sequence, flags, payloads.as_str().len());
         let text = Arc::clone(payloads.text());
         for bytes in [OutgoingBytes::Head(head), OutgoingBytes::Payloads(text)] {
             self.outgoing.push_back(Outgoing { bytes, written: 0 });

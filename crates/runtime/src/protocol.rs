@@ -12,7 +12,7 @@
 //! | kind | from | body |
 //! | --- | --- | --- |
 //! | 1 `hello` | Gristmill | JSON: `Hello` |
-//! | 2 `run` | Gristmill | sequence (4), flags (4; bit 0: careful), then the packed payloads as they are stored |
+//! | 2 `run` | Gristmill | sequence (4), flags (4; bit 0: careful; bit 1: finalizing), then the packed payloads as they are stored; of jobs that finalize, arrays of payload, memo and outcomes of children |
 //! | 17 `ready` | process | JSON: `Ready` |
 //! | 18 `refused` | process | JSON: `Note::Failed`'s error, for a script that cannot be imported |
 //! | 19 `outcomes` | process | see below |
@@ -37,8 +37,10 @@
 //! Nothing that arrives is trusted: lengths, counts, indexes and JSON are checked, a job can be
 //! answered once, and a frame that does not hold ends the process.
 
+use std::collections::BTreeMap;
+
 use gristmill_model::limits::BATCH_JOBS_MAX;
-use gristmill_model::{JobError, Progress};
+use gristmill_model::{BatchOptions, ChildBatch, JobError, OnChildFailure, PackedArray, Progress, Spawn};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::FRAME_BYTES_MAX;
@@ -108,6 +110,58 @@ impl From<Failure> for JobError {
     }
 }
 
+/// What a job spawns, as the shims say it.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct ScriptSpawn {
+    pub children: Vec<ScriptChildren>,
+    /// A packed array of one.
+    pub memo: PackedArray,
+    #[serde(default)]
+    pub on_failure: OnChildFailure,
+}
+
+/// Children of one kind.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ScriptChildren {
+    /// That of the parent, where `None`.
+    #[serde(default)]
+    pub kind: Option<String>,
+    #[serde(default)]
+    pub queue: Option<String>,
+    pub payloads: PackedArray,
+    #[serde(default)]
+    pub options: BatchOptions,
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+}
+
+impl ScriptSpawn {
+    /// What a job of this kind spawns.
+    pub fn into_spawn(self, kind: &str) -> Spawn {
+        let children = self.children.into_iter().map(|children| ChildBatch {
+            queue: children.queue,
+            options: children.options,
+            tags: children.tags,
+            ..ChildBatch::new(children.kind.as_deref().unwrap_or(kind), children.payloads)
+        });
+        Spawn {
+            children: children.collect(),
+            on_failure: self.on_failure,
+            memo: Some(self.memo),
+        }
+    }
+}
+
+/// How a piece of a micro-batch is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct RunFlags {
+    /// One job at a time, each answered before the next one begins.
+    pub careful: bool,
+    /// The jobs finalize.
+    pub finalizing: bool,
+}
+
 /// What stands out among the outcomes.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -117,6 +171,12 @@ pub(crate) enum Note {
         index: u32,
         duration_us: u32,
         error: Failure,
+    },
+    /// A job waits for children.
+    Spawned {
+        index: u32,
+        duration_us: u32,
+        spawn: ScriptSpawn,
     },
     /// A job printed; `dropped_bytes` more than `text` holds.
     Log {
@@ -188,11 +248,12 @@ pub(crate) fn hello_frame(hello: &Hello<'_>, nonce: u64) -> Vec<u8> {
 }
 
 /// The bytes of a `run` frame before its packed payloads.
-pub(crate) fn run_frame_head(nonce: u64, sequence: u32, careful: bool, payload_bytes: usize) -> Vec<u8> {
+pub(crate) fn run_frame_head(nonce: u64, sequence: u32, flags: RunFlags, payload_bytes: usize) -> Vec<u8> {
     let mut frame = Vec::with_capacity(HEADER_BYTES + RUN_BYTES);
     put_header(&mut frame, RUN_BYTES + payload_bytes, KIND_RUN, nonce);
     frame.extend_from_slice(&sequence.to_le_bytes());
-    frame.extend_from_slice(&u32::from(careful).to_le_bytes());
+    let flags = u32::from(flags.careful) | u32::from(flags.finalizing) << 1;
+    frame.extend_from_slice(&flags.to_le_bytes());
     frame
 }
 

@@ -14,7 +14,7 @@ use crate::limits::{
 };
 use crate::pool::{Pool, Readiness};
 use crate::process::{Arrived, Recipe, WarmProcess};
-use crate::protocol::{OutcomesFrame, ProtocolError};
+use crate::protocol::{OutcomesFrame, ProtocolError, RunFlags};
 
 /// A slot of the pool, with at most one process.
 pub(crate) struct Slot {
@@ -149,7 +149,11 @@ impl Slot {
         let now = Instant::now();
         for micro_batch in &mut self.in_flight {
             if let Some((payloads, careful, positions)) = micro_batch.next_piece() {
-                let sequence = process.run(&payloads, careful);
+                let flags = RunFlags {
+                    careful,
+                    finalizing: micro_batch.is_finalizing(),
+                };
+                let sequence = process.run(&payloads, flags);
                 micro_batch.mark_sent(sequence, careful, &positions, now);
             }
         }

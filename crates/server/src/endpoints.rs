@@ -2,6 +2,7 @@
 //! [`rules`](crate::rules).
 
 pub mod cancel;
+pub mod children;
 pub mod controls;
 pub mod discard;
 pub mod events;

@@ -88,6 +88,7 @@ pub fn router() -> (axum::Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(endpoints::openapi::openapi))
         .routes(routes!(endpoints::exchange::exchange))
         .routes(routes!(endpoints::heartbeat::heartbeat))
+        .routes(routes!(endpoints::children::children))
         .routes(routes!(endpoints::leave::leave));
     let (router, mut description) = OpenApiRouter::with_openapi(Description::openapi())
         .nest(BASE, operations)

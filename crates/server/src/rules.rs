@@ -100,6 +100,7 @@ pub const RULES: &[Rule] = &[
     rule("POST", "/workers", AGENT, QueueRule::None),
     rule("POST", "/workers/{worker}/exchange", AGENT, QueueRule::Worker),
     rule("POST", "/workers/{worker}/heartbeat", AGENT, QueueRule::Worker),
+    rule("POST", "/workers/{worker}/children", AGENT, QueueRule::Worker),
     rule("DELETE", "/workers/{worker}", AGENT, QueueRule::Worker),
 ];
 

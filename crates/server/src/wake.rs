@@ -161,6 +161,7 @@ mod tests {
             priority: 0,
             retry: gristmill_model::RetryPolicy::default(),
             submitted_at: Timestamp(0),
+            memos: None,
         };
         Exchanged {
             lease: Some(Lease {

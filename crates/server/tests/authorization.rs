@@ -97,6 +97,10 @@ impl World {
                 Some((EXCHANGE_TYPE, self.api.wanting(1, 1).encode())),
             ),
             "heartbeat" => (String::new(), json_body(&json!({"number": 1}))),
+            "children" => (
+                String::new(),
+                json_body(&json!({"batch": self.batch, "positions": "0-1"})),
+            ),
             "put_schedule" => (
                 String::new(),
                 json_body(&json!({"kind": "double", "rule": {"every": {"interval_ms": 60_000}}})),

@@ -25,14 +25,11 @@ pub(crate) fn check_keyed(batches: &[KeyedBatch]) -> Result<Vec<Vec<Option<Strin
     let keys = batches.iter().map(|batch| {
         let keys = batch.check()?;
         check_rest(&batch.batch)?;
-        if !batch.batch.after.is_empty() {
-            return Err(StoreError::InvalidInput(
-                "jobs with keys cannot wait for others: leave out the keys, or what they wait for".to_owned(),
-            ));
-        }
         Ok(keys)
     });
-    keys.collect()
+    let keys = keys.collect::<Result<_, StoreError>>()?;
+    check_after(batches)?;
+    Ok(keys)
 }
 
 fn check_rest(batch: &NewBatch) -> Result<(), StoreError> {
@@ -112,6 +109,12 @@ pub(crate) fn check_report(report: &Report) -> Result<(), StoreError> {
         }
     }
     answered += report.failed.len() as u32;
+    for suspended in &report.suspended {
+        answered += suspended.positions.len();
+        if let Err(error) = suspended.check() {
+            return refuse(format!("suspends jobs that cannot be: {error}"));
+        }
+    }
     if report.positions().len() != answered {
         return refuse("speaks of a position twice".to_owned());
     }

@@ -13,6 +13,7 @@ pub mod claims;
 pub mod debounce;
 pub mod dependencies;
 pub mod events;
+pub mod families;
 pub mod fixture;
 pub mod history;
 pub mod keys;
@@ -140,6 +141,27 @@ macro_rules! store_conformance {
                 ends_that_meet_fire_once,
                 deleted_batches_are_not_waited_for,
             ]
+            families [
+                parents_wait_and_finalize,
+                children_of_many_parents_share_batches,
+                a_failed_child_ends_its_parent,
+                failures_are_collected,
+                families_nest,
+                a_failure_ends_all_generations,
+                late_reports_spawn_nothing,
+                cancelled_parents_take_their_children,
+                finalizing_jobs_are_rescued,
+                failed_finalizers_are_tried_again,
+                a_finalizer_may_spawn_again,
+                dead_parents_begin_anew,
+                children_are_kept_for_their_parents,
+                children_inherit,
+                children_that_cannot_be_stored_fail_their_parents,
+                children_come_in_stages,
+                a_retried_child_is_waited_for,
+                children_that_end_together_free_their_parents_once,
+                a_deleted_run_takes_its_children,
+            ]
             queries [
                 jobs_are_listed_in_pages,
                 jobs_are_counted,
@@ -160,6 +182,7 @@ macro_rules! store_conformance {
             progress [
                 progress_is_shown_while_a_job_runs,
                 others_of_the_kind_tell_what_to_expect,
+                running_jobs_stay_claimed_since_the_same_moment,
             ]
             history [
                 ends_are_counted_by_kind,
@@ -177,6 +200,9 @@ macro_rules! store_conformance {
                 keys_go_with_their_jobs,
                 retried_jobs_need_their_key,
                 concurrent_duplicates_meet,
+                jobs_with_keys_wait_for_others,
+                what_replaces_a_blocked_job_waits_too,
+                what_waits_in_vain_lets_go_of_its_key,
             ]
             debounce [
                 the_last_payload_stays,

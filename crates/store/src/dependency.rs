@@ -16,20 +16,36 @@ pub(crate) struct Edge {
     pub positions: Option<Positions>,
 }
 
+/// Jobs of a batch that wait for more than the batch says: for what those waited for that they have replaced.
+#[derive(Debug, Clone)]
+pub(crate) struct WaitingJobs {
+    pub positions: Positions,
+    pub edges: Vec<Edge>,
+}
+
 /// What a batch waits for, an edge a prerequisite and policy. `ids` are those of the earlier batches of its submit.
 pub(crate) fn edges(batch: &NewBatch, ids: &[BatchId]) -> Vec<Edge> {
-    let mut merged: BTreeMap<(BatchId, OnFailure), Option<Positions>> = BTreeMap::new();
-    for after in &batch.after {
-        let prerequisite = match after.prerequisite {
+    let edges = batch.after.iter().map(|after| Edge {
+        prerequisite: match after.prerequisite {
             Prerequisite::Batch(batch) => batch,
             Prerequisite::Earlier(place) => ids[place],
-        };
-        let key = (prerequisite, after.on_failure);
-        match (merged.get_mut(&key), &after.positions) {
-            (Some(Some(positions)), Some(more)) => *positions = positions.union(more),
+        },
+        on_failure: after.on_failure,
+        positions: after.positions.clone(),
+    });
+    merged(edges)
+}
+
+/// An edge a prerequisite and policy.
+pub(crate) fn merged(edges: impl IntoIterator<Item = Edge>) -> Vec<Edge> {
+    let mut merged: BTreeMap<(BatchId, OnFailure), Option<Positions>> = BTreeMap::new();
+    for edge in edges {
+        let key = (edge.prerequisite, edge.on_failure);
+        match (merged.get_mut(&key), edge.positions) {
+            (Some(Some(positions)), Some(more)) => *positions = positions.union(&more),
             (Some(whole), _) => *whole = None,
             (None, positions) => {
-                merged.insert(key, positions.clone());
+                merged.insert(key, positions);
             }
         }
     }

@@ -17,6 +17,7 @@ pub(crate) fn is_simple(report: &Report) -> bool {
         && report.released.is_empty()
         && report.earlier.is_empty()
         && report.writes.is_empty()
+        && report.suspended.is_empty()
         && report.completed.is_some()
 }
 

@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, HashMap};
 
 use gristmill_model::{
-    BatchId, BatchOptions, JobId, KeyScope, KeyedBatch, NewBatch, OnDuplicate, PackedArray, PackedBuilder,
-    PackedError, Positions, Rejected, Tag,
+    After, BatchId, BatchOptions, JobId, KeyScope, KeyedBatch, NewBatch, OnDuplicate, PackedArray,
+    PackedBuilder, PackedError, Positions, Prerequisite, Rejected, Tag,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
+use crate::dependency::WaitingJobs;
 use crate::lanes::Lanes;
 use crate::pack::indexes_of;
 
@@ -71,6 +72,8 @@ pub(crate) struct KeyPlan {
     pub replaced: BTreeMap<BatchId, Positions>,
     /// The keys of those.
     pub replaced_keys: Vec<String>,
+    /// Whose place each new job takes, by its place in the batch.
+    replacements: Vec<(u32, JobId)>,
     /// Who stands for others.
     pub skipped: BTreeMap<BatchId, Positions>,
     pub reruns: Vec<PlannedRerun>,
@@ -128,6 +131,7 @@ impl KeyPlan {
             stored: Positions::new(),
             replaced: BTreeMap::new(),
             replaced_keys: Vec::new(),
+            replacements: Vec::new(),
             skipped: BTreeMap::new(),
             reruns: Vec::new(),
         };
@@ -167,6 +171,7 @@ impl KeyPlan {
             OnDuplicate::Replace if owner.open => {
                 self.replaced.entry(of).or_default().insert(position);
                 self.replaced_keys.push(key.to_owned());
+                self.replacements.push((index, owner.job));
                 return Ok(Target::Stored);
             }
             OnDuplicate::Rerun if running.get(&of).is_some_and(|running| running.contains(position)) => {
@@ -197,6 +202,21 @@ impl KeyPlan {
             true => Ok(None),
             false => Ok(Some(part_of(batch, &self.stored)?)),
         }
+    }
+
+    /// The new jobs that wait for what others waited for whose places they take. `waiting` are those, by their batch.
+    pub fn inherited(&self, waiting: &[(BatchId, WaitingJobs)]) -> Vec<WaitingJobs> {
+        let inherited = waiting.iter().map(|(batch, waiting)| {
+            let heirs = self.replacements.iter();
+            let heirs = heirs.filter(|(_, of)| of.batch == *batch && waiting.positions.contains(of.position));
+            WaitingJobs {
+                positions: heirs.map(|(index, _)| place_of(&self.stored, *index)).collect(),
+                edges: waiting.edges.clone(),
+            }
+        });
+        inherited
+            .filter(|waiting| !waiting.positions.is_empty())
+            .collect()
     }
 
     /// What the caller is told, where those that were stored are in this batch.
@@ -231,6 +251,33 @@ impl KeyPlan {
             jobs,
         }
     }
+}
+
+/// What a batch of a submit waits for, with all of it stored: where it names a batch that came before it in the submit, it
+/// waits for what the jobs of that became. `submitted` are those.
+pub(crate) fn stored_after(batch: &NewBatch, submitted: &[&SubmittedJobs]) -> Vec<After> {
+    let mut stored = Vec::with_capacity(batch.after.len());
+    for after in &batch.after {
+        let Prerequisite::Earlier(place) = after.prerequisite else {
+            stored.push(after.clone());
+            continue;
+        };
+        let mut became: BTreeMap<BatchId, Positions> = BTreeMap::new();
+        for (job, index) in submitted[place].jobs.iter().zip(0..) {
+            if after
+                .positions
+                .as_ref()
+                .is_none_or(|positions| positions.contains(index))
+            {
+                became.entry(job.batch).or_default().insert(job.position);
+            }
+        }
+        stored.extend(became.into_iter().map(|(batch, positions)| After {
+            positions: Some(positions),
+            ..After::batch(batch).on_failure(after.on_failure)
+        }));
+    }
+    stored
 }
 
 /// Some jobs of a batch. Of their keys, those that hold: none of a job that is dead from the start.

@@ -17,6 +17,7 @@ mod dependency;
 mod ending;
 pub mod error;
 pub mod event;
+pub mod family;
 pub mod history;
 pub mod keys;
 mod lanes;
@@ -43,12 +44,13 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 use gristmill_batching::BatchStats;
 use gristmill_model::{
-    BatchId, Control, JobId, JobProgress, KeyedBatch, NewBatch, Report, RunId, Timestamp, WorkerId,
+    BatchId, Control, JobId, JobProgress, KeyedBatch, NewBatch, Positions, Report, RunId, Timestamp, WorkerId,
 };
 
 pub use controls::ControlFilter;
 pub use error::StoreError;
 pub use event::{Event, EventCursor, EventJobs, EventPage, RecordedEvent};
+pub use family::{ChildOutcome, Children};
 pub use history::{HistoryFilter, HistoryPeriod, HistoryRow};
 pub use keys::SubmittedJobs;
 pub use open::{is_postgres, open};
@@ -94,7 +96,9 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// Commits reports and claims leases in one transaction. One receipt a report, in the same order.
     /// A report that is refused, in whole or in part, does not keep the others from being committed.
-    /// Failed jobs are retried or end as dead by their batch's policy, on the attempt that the lease says.
+    /// Failed jobs are retried or end as dead by their batch's policy, on the attempt that the lease says. Jobs that the
+    /// report suspends wait for the children that are stored with it; once all have ended, they can be claimed once more,
+    /// to finalize, on the same attempt. Where children cannot be stored, their parents are dead.
     /// Fails with [`StoreError::WorkerUnknown`] only where something is wanted and the worker is not
     /// registered (any more); reports are then refused by their leases.
     async fn exchange(
@@ -137,19 +141,21 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     async fn expire(&self) -> Result<u64, StoreError>;
 
     /// Deletes whole batches that have ended. Ids are never given again. Batches of a run that is not
-    /// finished are kept: its output is yet to be written. Works in portions of whole batches, so that others
+    /// finished are kept: its output is yet to be written. So are those of children, while jobs of their parents' batch
+    /// are open. Works in portions of whole batches, so that others
     /// do not wait for long; after an error, what was deleted up to then stays deleted.
     async fn prune(&self, options: PruneOptions) -> Result<Pruned, StoreError>;
 
     // --- changing jobs ---
 
     /// Cancels jobs that are not over. Those that run end as cancelled at once: their lease loses
-    /// them, their worker is told by its next heartbeat, and its reports of them are refused.
+    /// them, their worker is told by its next heartbeat, and its reports of them are refused. With a job that waits for
+    /// its children, these are cancelled, and theirs; they are not counted.
     async fn cancel(&self, selection: Selection) -> Result<Changed, StoreError>;
 
     /// Makes dead, cancelled or expired jobs claimable again, with all their attempts before them: they begin
-    /// again with attempt 1, and their earlier failures are kept. A job that was rejected cannot run and stays
-    /// dead.
+    /// again with attempt 1, and their earlier failures are kept; one that had spawned children begins from the start and
+    /// spawns others. A job that was rejected cannot run and stays dead.
     async fn retry(&self, selection: Selection) -> Result<Changed, StoreError>;
 
     /// Ends dead jobs as cancelled: they no longer count as dead, and do not keep their batch from being pruned. Their
@@ -215,6 +221,10 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// The ended jobs of one batch, packed as they are stored. `None` where there is no such batch.
     async fn outcomes(&self, batch: BatchId) -> Result<Option<BatchOutcomes>, StoreError>;
+
+    /// The children that these jobs of a batch spawned last, by position ascending. Jobs without any are left out.
+    /// [`child_outcomes`](family::child_outcomes) tells how they ended.
+    async fn children(&self, batch: BatchId, parents: &Positions) -> Result<Vec<Children>, StoreError>;
 
     /// Whether all jobs of a batch have ended. `true` where there is no such batch.
     async fn is_finished(&self, batch: BatchId) -> Result<bool, StoreError>;

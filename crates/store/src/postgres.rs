@@ -19,6 +19,7 @@ mod dependency;
 mod event;
 mod exchange;
 mod failure;
+mod family;
 mod filter;
 mod held;
 mod keys;
@@ -59,7 +60,7 @@ use gristmill_model::limits::{
     WRITER_BYTES_MAX, WRITER_OPERATIONS_MAX,
 };
 use gristmill_model::{
-    BatchId, Control, JobId, JobProgress, KeyedBatch, NewBatch, Report, RunId, Timestamp, WorkerId,
+    BatchId, Control, JobId, JobProgress, KeyedBatch, NewBatch, Positions, Report, RunId, Timestamp, WorkerId,
 };
 use tokio::task::JoinHandle;
 
@@ -67,8 +68,8 @@ use crate::check::{check_batches, check_filter, check_keyed, check_report, check
 use crate::controls::check_controls;
 use crate::pauses::check_pause;
 use crate::{
-    BatchOutcomes, BatchPositions, BatchRow, Changed, ControlFilter, EventCursor, EventPage, Exchanged,
-    Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, NewRun,
+    BatchOutcomes, BatchPositions, BatchRow, Changed, Children, ControlFilter, EventCursor, EventPage,
+    Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, NewRun,
     NewSchedule, NewWorker, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule,
     ScheduleChange, Selection, Store, StoreError, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen,
     WorkerRow,
@@ -423,6 +424,12 @@ impl Store for PostgresStore {
     async fn outcomes(&self, batch: BatchId) -> Result<Option<BatchOutcomes>, StoreError> {
         self.database
             .read(|snapshot| async move { query::outcomes(&snapshot, batch).await })
+            .await
+    }
+
+    async fn children(&self, batch: BatchId, parents: &Positions) -> Result<Vec<Children>, StoreError> {
+        self.database
+            .read(|snapshot| async move { family::children(&snapshot, batch, parents).await })
             .await
     }
 

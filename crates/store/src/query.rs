@@ -146,6 +146,12 @@ pub struct JobDetails {
     /// Its tags.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
+    /// The job that spawned it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<JobId>,
+    /// The children that it spawned last, by state. While it is blocked, it waits for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub children: Option<JobCounts>,
     /// How long its last attempt took. Microseconds.
     pub duration_us: Option<u32>,
     /// The worker that holds it or ended it.

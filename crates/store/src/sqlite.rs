@@ -13,6 +13,7 @@ mod debounce;
 mod dependency;
 mod event;
 mod failure;
+mod family;
 mod filter;
 mod hand_over;
 mod held;
@@ -52,7 +53,8 @@ use gristmill_model::limits::{
     WRITER_BYTES_MAX, WRITER_OPERATIONS_MAX,
 };
 use gristmill_model::{
-    BatchId, Clock, Control, JobId, JobProgress, KeyedBatch, NewBatch, Report, RunId, Timestamp, WorkerId,
+    BatchId, Clock, Control, JobId, JobProgress, KeyedBatch, NewBatch, Positions, Report, RunId, Timestamp,
+    WorkerId,
 };
 
 use crate::check::{check_batches, check_filter, check_keyed, check_report, check_selection, check_single};
@@ -60,8 +62,8 @@ use crate::controls::check_controls;
 use crate::pauses::check_pause;
 use crate::work::WorkCounter;
 use crate::{
-    BatchOutcomes, BatchPositions, BatchRow, Changed, ControlFilter, EventCursor, EventPage, Exchanged,
-    Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, NewRun,
+    BatchOutcomes, BatchPositions, BatchRow, Changed, Children, ControlFilter, EventCursor, EventPage,
+    Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, NewRun,
     NewSchedule, NewWorker, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule,
     ScheduleChange, Selection, Store, StoreError, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen,
     WorkerRow,
@@ -453,6 +455,12 @@ impl Store for SqliteStore {
 
     async fn outcomes(&self, batch: BatchId) -> Result<Option<BatchOutcomes>, StoreError> {
         self.read(move |connection| query::outcomes(connection, batch))
+            .await
+    }
+
+    async fn children(&self, batch: BatchId, parents: &Positions) -> Result<Vec<Children>, StoreError> {
+        let parents = parents.clone();
+        self.read(move |connection| family::children(connection, batch, &parents))
             .await
     }
 

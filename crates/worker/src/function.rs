@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use futures::FutureExt;
 use gristmill_model::limits::VALUE_BYTES_MAX;
-use gristmill_model::{Completed, FailedJob, JobError, JobId, PackedBuilder, Positions};
+use gristmill_model::{Completed, FailedJob, JobError, JobId, PackedBuilder, Positions, Spawn, Suspended};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -92,18 +92,10 @@ where
                 continue;
             }
             let begun = Instant::now();
-            let outcome = match parsed(&one, context.clone()) {
+            let outcome = match beginning(&work, &one, context.clone()) {
                 Ok(job) => {
                     let running = guarded(&work, Some(&context), || (self.function)(job));
-                    let mut running = std::pin::pin!(running);
-                    let ended = match futures::poll!(running.as_mut()) {
-                        Poll::Ready(ended) => ended,
-                        Poll::Pending => {
-                            // What is done does not wait for what takes longer.
-                            answers.send();
-                            running.await
-                        }
-                    };
+                    let ended = answers.awaiting(running).await;
                     ended.and_then(|answer| answer)
                 }
                 Err(error) => Err(error),
@@ -130,7 +122,7 @@ where
         let mut answers = Answers::new(sink);
         let (mut jobs, mut indexes) = (Vec::<Job<P>>::new(), Vec::new());
         for one in work.jobs() {
-            match parsed(&one, sink.context(&one)) {
+            match beginning(&work, &one, sink.context(&one)) {
                 Ok(job) => {
                     indexes.push((one.index, job.context.clone()));
                     jobs.push(job);
@@ -165,7 +157,25 @@ where
     }
 }
 
-fn parsed<P: DeserializeOwned>(job: &MicroBatchJob<'_>, context: JobContext) -> Result<Job<P>, JobError> {
+/// The job, unless its children have ended: a handler without children cannot finalize.
+fn beginning<P: DeserializeOwned>(
+    work: &MicroBatch,
+    job: &MicroBatchJob<'_>,
+    context: JobContext,
+) -> Result<Job<P>, JobError> {
+    match work.is_finalizing() {
+        false => parsed(job, context),
+        true => Err(JobError::new(
+            "children",
+            "the children of this job have ended, and its handler on this worker does not finalize",
+        )),
+    }
+}
+
+pub(crate) fn parsed<P: DeserializeOwned>(
+    job: &MicroBatchJob<'_>,
+    context: JobContext,
+) -> Result<Job<P>, JobError> {
     match serde_json::from_str(job.payload) {
         Ok(payload) => Ok(Job {
             id: job.id,
@@ -183,7 +193,7 @@ fn parsed<P: DeserializeOwned>(job: &MicroBatchJob<'_>, context: JobContext) -> 
 
 /// Awaits `begin()` under the work's timeout, and until the grace of its job is over where that is cancelled; a panic
 /// becomes an error.
-async fn guarded<T, R: Future<Output = T>>(
+pub(crate) async fn guarded<T, R: Future<Output = T>>(
     work: &MicroBatch,
     context: Option<&JobContext>,
     begin: impl FnOnce() -> R,
@@ -221,7 +231,7 @@ async fn guarded<T, R: Future<Output = T>>(
 }
 
 /// Gathers outcomes and answers them together, often enough.
-struct Answers<'a> {
+pub(crate) struct Answers<'a> {
     sink: &'a dyn OutcomeSink,
     sent_at: Instant,
     indexes: Positions,
@@ -229,10 +239,11 @@ struct Answers<'a> {
     durations_us: Vec<u32>,
     failed: Vec<FailedJob>,
     released: Positions,
+    suspended: Vec<Suspended>,
 }
 
 impl<'a> Answers<'a> {
-    fn new(sink: &'a dyn OutcomeSink) -> Self {
+    pub(crate) fn new(sink: &'a dyn OutcomeSink) -> Self {
         Answers {
             sink,
             sent_at: Instant::now(),
@@ -241,10 +252,11 @@ impl<'a> Answers<'a> {
             durations_us: Vec::new(),
             failed: Vec::new(),
             released: Positions::new(),
+            suspended: Vec::new(),
         }
     }
 
-    fn push<V: Serialize>(&mut self, index: u32, outcome: Result<V, JobError>, begun: Instant) {
+    pub(crate) fn push<V: Serialize>(&mut self, index: u32, outcome: Result<V, JobError>, begun: Instant) {
         let now = Instant::now();
         let duration_us = micros(now - begun);
         let stored = outcome.and_then(|value| {
@@ -269,12 +281,40 @@ impl<'a> Answers<'a> {
         }
     }
 
-    fn release(&mut self, index: u32) {
+    /// Awaits one more: what is done does not wait for what takes longer.
+    pub(crate) async fn awaiting<T>(&mut self, running: impl Future<Output = T>) -> T {
+        let mut running = std::pin::pin!(running);
+        match futures::poll!(running.as_mut()) {
+            Poll::Ready(ended) => ended,
+            Poll::Pending => {
+                self.send();
+                running.await
+            }
+        }
+    }
+
+    pub(crate) fn release(&mut self, index: u32) {
         self.released.insert(index);
     }
 
-    fn send(&mut self) {
-        if self.indexes.is_empty() && self.failed.is_empty() && self.released.is_empty() {
+    /// The job waits for children, if they can be.
+    pub(crate) fn suspend(&mut self, index: u32, spawn: Spawn, begun: Instant) {
+        let suspended = Suspended::one(index, spawn);
+        match suspended.check() {
+            Ok(()) => self.suspended.push(suspended),
+            Err(error) => {
+                let error = JobError::new("children", error.to_string()).permanent();
+                self.push(index, Err::<(), _>(error), begun);
+            }
+        }
+    }
+
+    pub(crate) fn send(&mut self) {
+        if self.indexes.is_empty()
+            && self.failed.is_empty()
+            && self.released.is_empty()
+            && self.suspended.is_empty()
+        {
             return;
         }
         let values = std::mem::replace(
@@ -292,6 +332,7 @@ impl<'a> Answers<'a> {
             completed,
             failed: std::mem::take(&mut self.failed),
             released: std::mem::take(&mut self.released),
+            suspended: std::mem::take(&mut self.suspended),
             ..Outcomes::default()
         });
     }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use gristmill_model::{
-    Completed, EarlierFailure, FailedJob, JobLog, Positions, Progress, Report, ReportWrite,
+    Completed, EarlierFailure, FailedJob, JobLog, Positions, Progress, Report, ReportWrite, Suspended,
 };
 
 use crate::context::JobContext;
@@ -18,6 +18,8 @@ pub struct Outcomes {
     pub failed: Vec<FailedJob>,
     /// Jobs that were not run. They go back uncharged.
     pub released: Positions,
+    /// Jobs that wait for children, which they spawned.
+    pub suspended: Vec<Suspended>,
     /// What jobs printed.
     pub logs: Vec<JobLog>,
     /// Attempts before these, which failed and were followed by another at once. The worker sees to them; handlers leave
@@ -34,6 +36,7 @@ impl From<Report> for Outcomes {
             completed: report.completed,
             failed: report.failed,
             released: report.released,
+            suspended: report.suspended,
             logs: report.logs,
             earlier: report.earlier,
             writes: report.writes,
@@ -44,7 +47,10 @@ impl From<Report> for Outcomes {
 impl Outcomes {
     /// Whether no job is answered.
     pub fn is_empty(&self) -> bool {
-        self.completed.is_none() && self.failed.is_empty() && self.released.is_empty()
+        self.completed.is_none()
+            && self.failed.is_empty()
+            && self.released.is_empty()
+            && self.suspended.is_empty()
     }
 
     /// All positions that are answered.
@@ -55,6 +61,9 @@ impl Outcomes {
         }
         for failed in &self.failed {
             positions.insert(failed.position);
+        }
+        for suspended in &self.suspended {
+            positions = positions.union(&suspended.positions);
         }
         positions
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gristmill_batching::EndReason;
+use gristmill_model::limits::FINALIZED_JOBS_MAX;
 use gristmill_model::{LeasedSlice, Positions};
 use gristmill_store::Revoked;
 
@@ -80,7 +81,10 @@ impl Lane {
             return None;
         }
         let front = self.buffer.front_mut()?;
-        let size = self.sizer.next(self.buffered, free);
+        let mut size = self.sizer.next(self.buffered, free);
+        if front.memos.is_some() {
+            size = size.min(FINALIZED_JOBS_MAX);
+        }
         let (slices, end_reason) = if front.len() > size {
             (vec![front.take_first(size)], EndReason::Full)
         } else {
@@ -92,14 +96,15 @@ impl Lane {
         Some((micro_batch, end_reason))
     }
 
-    /// The first slice, and those after it that fit and have its timeout.
+    /// The first slice, and those after it that fit, have its timeout, and finalize if it does.
     fn take_whole_slices(&mut self, size: u32) -> (Vec<LeasedSlice>, EndReason) {
         let mut slices: Vec<LeasedSlice> = self.buffer.pop_front().into_iter().collect();
         let mut jobs: u32 = slices.iter().map(LeasedSlice::len).sum();
-        let timeout_ms = slices.first().and_then(|slice| slice.timeout_ms);
+        let like = |slice: &LeasedSlice| (slice.timeout_ms, slice.memos.is_some());
+        let first = slices.first().map(like);
         while let Some(next) = self
             .buffer
-            .pop_front_if(|next| next.timeout_ms == timeout_ms && jobs + next.len() <= size)
+            .pop_front_if(|next| Some(like(next)) == first && jobs + next.len() <= size)
         {
             jobs += next.len();
             slices.push(next);
@@ -156,7 +161,9 @@ impl Lane {
 fn remove(slice: &mut LeasedSlice, positions: &Positions) {
     let kept = slice.positions.difference(positions);
     if !kept.is_empty() {
-        slice.payloads = slice.payloads.select(&slice.positions.indexes_of(&kept));
+        let places = slice.positions.indexes_of(&kept);
+        slice.payloads = slice.payloads.select(&places);
+        slice.memos = slice.memos.as_ref().map(|memos| memos.select(&places));
     }
     slice.positions = kept;
 }

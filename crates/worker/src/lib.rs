@@ -5,6 +5,7 @@
 //! with the next claim in one exchange.
 
 pub mod context;
+pub mod family;
 pub mod function;
 pub mod handler;
 mod heart;
@@ -25,7 +26,9 @@ pub mod source;
 pub mod worker;
 
 pub use context::JobContext;
+pub use family::{Finalizing, Step, parent_handler};
 pub use function::{Job, batch_handler, job_handler};
+pub use gristmill_store::ChildOutcome;
 pub use handler::{Handler, OutcomeSink, Outcomes};
 pub use hops::HopRecorder;
 pub use io::IoRate;

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use gristmill_model::{BatchId, Completed, JobId, LeaseId, LeasedSlice, PackedArray, Positions, RetryPolicy};
+use gristmill_model::{
+    BatchId, Completed, JobId, LeaseId, LeasedSlice, PackedArray, PackedBuilder, PackedError, Positions,
+    RetryPolicy,
+};
+use gristmill_store::ChildOutcome;
 
 use crate::handler::Outcomes;
 
@@ -10,9 +14,14 @@ use crate::handler::Outcomes;
 /// leases, so the handler, and the [`Outcomes`] that it answers, number them by their place here, from 0.
 #[derive(Debug, Clone)]
 pub struct MicroBatch {
+    kind: Arc<str>,
     parts: Arc<[Part]>,
     payloads: PackedArray,
     timeout_ms: Option<u64>,
+    /// Where its jobs finalize: one memo a job.
+    memos: Option<PackedArray>,
+    /// And how their children ended, by the jobs' places.
+    children: Arc<[Vec<ChildOutcome>]>,
 }
 
 /// One job of a micro-batch.
@@ -26,6 +35,8 @@ pub struct MicroBatchJob<'a> {
     pub attempt: u32,
     /// Its payload, as JSON.
     pub payload: &'a str,
+    /// What it remembers, as JSON, where it finalizes.
+    pub memo: Option<&'a str>,
 }
 
 /// The share of one slice.
@@ -39,23 +50,25 @@ pub(crate) struct Part {
     pub repeats: u32,
     pub retry: RetryPolicy,
     pub priority: i16,
-    positions: Positions,
+    pub positions: Positions,
     /// Where the first of its jobs stands in the micro-batch.
     first_index: u32,
 }
 
 impl MicroBatch {
-    /// A micro-batch of slices that have a kind and a timeout in common.
+    /// A micro-batch of slices that have a kind and a timeout in common, and of which either all finalize or none.
     ///
     /// # Panics
     ///
     /// Where there is no slice.
     pub fn new(slices: Vec<LeasedSlice>) -> MicroBatch {
-        let timeout_ms = slices[0].timeout_ms;
+        let (kind, timeout_ms) = (slices[0].kind.clone(), slices[0].timeout_ms);
         let payloads = match slices.as_slice() {
             [slice] => slice.payloads.clone(),
             slices => PackedArray::concat(slices.iter().map(|slice| &slice.payloads)),
         };
+        let memos: Option<Vec<&PackedArray>> = slices.iter().map(|slice| slice.memos.as_ref()).collect();
+        let memos = memos.map(PackedArray::concat);
         let mut first_index = 0;
         let parts = slices.into_iter().map(|slice| {
             let part = Part {
@@ -72,10 +85,34 @@ impl MicroBatch {
             part
         });
         MicroBatch {
+            kind,
             parts: parts.collect(),
             payloads,
             timeout_ms,
+            memos,
+            children: Arc::default(),
         }
+    }
+
+    /// Whether its jobs finalize: their children have ended.
+    pub fn is_finalizing(&self) -> bool {
+        self.memos.is_some()
+    }
+
+    /// The same, with how the children of each job ended.
+    pub fn with_children(mut self, children: Vec<Vec<ChildOutcome>>) -> Self {
+        self.children = children.into();
+        self
+    }
+
+    /// How the children ended of the job in this place, where it finalizes.
+    pub fn children_of(&self, index: u32) -> &[ChildOutcome] {
+        self.children.get(index as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// The kind of the jobs.
+    pub fn kind(&self) -> &Arc<str> {
+        &self.kind
     }
 
     /// How many jobs there are.
@@ -86,6 +123,29 @@ impl MicroBatch {
     /// Their places: all from 0.
     pub fn indexes(&self) -> Positions {
         Positions::all(self.jobs_count())
+    }
+
+    /// Of jobs that finalize, all that they are told: a JSON array of payload, memo and outcomes of children for each of
+    /// these places. `None` where they do not finalize.
+    ///
+    /// # Errors
+    ///
+    /// The place of a job whose children's outcomes are too much for one JSON text, and why.
+    pub fn finalizing_items(
+        &self,
+        places: &Positions,
+        item_bytes_max: usize,
+    ) -> Option<Result<PackedArray, (u32, PackedError)>> {
+        let memos = self.memos.as_ref()?;
+        let mut builder = PackedBuilder::with_item_bytes_max(item_bytes_max);
+        let (payloads, memos) = (self.payloads.select(places), memos.select(places));
+        for ((place, payload), memo) in places.iter().zip(payloads.items()).zip(memos.items()) {
+            let outcomes = serde_json::to_string(self.children_of(place)).unwrap_or_default();
+            if let Err(error) = builder.push(&format!("[{payload},{memo},{outcomes}]")) {
+                return Some(Err((place, error)));
+            }
+        }
+        Some(Ok(builder.finish()))
     }
 
     /// One payload a job, in the order of their places.
@@ -115,12 +175,15 @@ impl MicroBatch {
                 .iter()
                 .map(move |position| (id(position), part.last_attempt()))
         });
-        let numbered = (0..).zip(ids).zip(self.payloads.items());
-        numbered.map(|((index, (id, attempt)), payload)| MicroBatchJob {
+        let memos = self.memos.iter().flat_map(PackedArray::items);
+        let memos = memos.map(Some).chain(std::iter::repeat(None));
+        let numbered = (0..).zip(ids).zip(self.payloads.items()).zip(memos);
+        numbered.map(|(((index, (id, attempt)), payload), memo)| MicroBatchJob {
             index,
             id,
             attempt,
             payload,
+            memo,
         })
     }
 
@@ -145,10 +208,17 @@ impl MicroBatch {
                 first_index += count;
             }
         }
+        let children = indexes.iter().map(|index| self.children_of(index).to_vec());
         MicroBatch {
+            kind: self.kind.clone(),
             parts: parts.into(),
             payloads: self.payloads.select(indexes),
             timeout_ms: self.timeout_ms,
+            memos: self.memos.as_ref().map(|memos| memos.select(indexes)),
+            children: match self.is_finalizing() {
+                true => children.collect(),
+                false => Arc::default(),
+            },
         }
     }
 }
@@ -201,6 +271,9 @@ impl Part {
             failed.position = self.position_at(failed.position);
         }
         outcomes.released = self.positions_at(&outcomes.released);
+        for suspended in &mut outcomes.suspended {
+            suspended.positions = self.positions_at(&suspended.positions);
+        }
         for log in &mut outcomes.logs {
             log.position = self.position_at(log.position);
         }
@@ -241,7 +314,10 @@ pub(crate) fn share_out(parts: &[Part], outcomes: Outcomes) -> Vec<(&Part, Outco
             .push(earlier);
     }
     for (part, share) in touched.iter().zip(&mut shares) {
-        share.released = outcomes.released.intersection(&Positions::from(part.indexes()));
+        let own = Positions::from(part.indexes());
+        share.released = outcomes.released.intersection(&own);
+        let suspended = outcomes.suspended.iter();
+        share.suspended = suspended.filter_map(|suspended| suspended.select(&own)).collect();
     }
     let shares = touched.iter().zip(shares).filter(|(_, share)| !share.is_empty());
     shares.map(|(part, share)| (part, part.place(share))).collect()
@@ -266,7 +342,7 @@ fn cut(parts: &[Part], completed: Completed) -> Vec<Completed> {
 
 #[cfg(test)]
 mod tests {
-    use gristmill_model::{FailedJob, JobError, JobLog, Timestamp};
+    use gristmill_model::{FailedJob, JobError, JobLog, Spawn, Suspended, Timestamp};
 
     use super::*;
 
@@ -288,6 +364,7 @@ mod tests {
             priority: 0,
             retry: gristmill_model::RetryPolicy::default(),
             submitted_at: Timestamp(0),
+            memos: None,
         }
     }
 
@@ -333,6 +410,7 @@ mod tests {
             completed: Some(completed(&micro_batch, "1-2,4")),
             failed: vec![failure(3)],
             released: Positions::from(0..1),
+            suspended: Vec::new(),
             logs: vec![log(4), log(3)],
             ..Outcomes::default()
         };
@@ -391,6 +469,43 @@ mod tests {
             again.again(&"1".parse().unwrap()).jobs().next().unwrap().attempt,
             5
         );
+    }
+
+    #[test]
+    fn jobs_that_wait_come_to_their_batches() {
+        let micro_batch = MicroBatch::new(vec![slice(1, "3-4"), slice(2, "0"), slice(3, "7,9")]);
+        let suspended = |index| {
+            let spawn = Spawn::new().children("child", [index]).unwrap();
+            Suspended::one(index, spawn)
+        };
+        let outcomes = Outcomes {
+            suspended: Suspended::pack([4, 0, 1].map(suspended).into()),
+            ..Outcomes::default()
+        };
+        let parts = micro_batch.parts();
+        let described: Vec<String> = share_out(&parts, outcomes)
+            .iter()
+            .map(|(part, share)| {
+                let suspended = &share.suspended[0];
+                let payloads = suspended.children[0].payloads.as_str();
+                format!("{}: {} {payloads}", part.batch, suspended.positions)
+            })
+            .collect();
+        assert_eq!(described, ["1: 3-4 [0\n,1]", "3: 9 [4]"]);
+    }
+
+    #[test]
+    fn who_finalizes_has_a_memo() {
+        let finalizing = |batch, positions, memos: &str| LeasedSlice {
+            memos: Some(PackedArray::parse(memos).unwrap()),
+            ..slice(batch, positions)
+        };
+        let micro_batch = MicroBatch::new(vec![finalizing(1, "3-4", "[3,4]"), finalizing(2, "0", "[null]")]);
+        assert!(micro_batch.is_finalizing());
+        let memos: Vec<&str> = micro_batch.jobs().filter_map(|job| job.memo).collect();
+        assert_eq!(memos, ["3", "4", "null"]);
+        assert!(micro_batch.children_of(2).is_empty());
+        assert!(!MicroBatch::new(vec![slice(1, "0")]).is_finalizing());
     }
 
     #[test]

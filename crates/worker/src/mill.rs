@@ -320,7 +320,7 @@ impl Mill {
         );
         self.slots.insert(slot.id, (slot.clone(), kind.clone()));
         self.measured_at.get_or_insert_with(Instant::now);
-        tokio::spawn(slot.run(lane.handler.clone(), work));
+        tokio::spawn(slot.run(lane.handler.clone(), work, self.source.clone()));
         true
     }
 
@@ -337,7 +337,7 @@ impl Mill {
                 self.claims_left = self
                     .claims_left
                     .saturating_add(u64::from(outcomes.released.len()));
-                self.reports.add(lease, batch, attempt, repeats, outcomes);
+                self.reports.add(lease, batch, attempt, repeats, *outcomes);
                 self.measure(jobs);
             }
             SlotEvent::Ended { slot, elapsed } => {
@@ -470,10 +470,11 @@ impl Mill {
     }
 
     /// Whether something may be claimable after a report that was not before: what failed is tried again, at once or
-    /// later, and what waited for a job may run. The latter matters to those only who end when there is nothing.
+    /// later, what was spawned is there, and what waited for a job may run. The latter matters to those only who end when there is nothing.
     fn may_bring_work(&self, report: &Report) -> bool {
         !report.failed.is_empty()
             || !report.writes.is_empty()
+            || !report.suspended.is_empty()
             || self.settings.until_empty
             || self.settings.until_idle
     }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use gristmill_model::{BatchId, Completed, EarlierFailure, LeaseId, PackedArray, Report, ReportWrite};
+use gristmill_model::{
+    BatchId, Completed, EarlierFailure, LeaseId, PackedArray, Report, ReportWrite, Suspended,
+};
 
 use crate::handler::Outcomes;
 
@@ -46,6 +48,7 @@ impl ReportBuffer {
             completed,
             failed,
             released,
+            suspended,
             logs,
             earlier,
             writes,
@@ -65,6 +68,8 @@ impl ReportBuffer {
         gathered.rest.earlier.extend(earlier);
         gathered.rest.writes.extend(writes);
         gathered.rest.released = gathered.rest.released.union(&released);
+        self.weight_bytes += suspended.iter().map(Suspended::weight_bytes).sum::<usize>();
+        gathered.rest.suspended.extend(suspended);
         gathered.rest.logs.extend(logs);
     }
 
@@ -101,6 +106,7 @@ impl Gathered {
             repeats,
             ..
         } = self.rest;
+        self.rest.suspended = Suspended::pack(std::mem::take(&mut self.rest.suspended));
         self.rest.failed.sort_by_key(|failed| failed.position);
         self.rest
             .earlier

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use gristmill_model::limits::{EARLIER_FAILURES_BYTES_MAX, REPEATS_MAX};
 use gristmill_model::{BatchId, EarlierFailure, FailedJob, JobError, JobLog, LeaseId, Positions, Progress};
-use gristmill_store::Revoked;
+use gristmill_store::{ChildOutcome, Revoked};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::context::{JobContext, SlotContext};
@@ -17,6 +17,7 @@ use crate::io::IoCounter;
 use crate::micro_batch::{MicroBatch, MicroBatchJob, Part, part_of, share_out};
 use crate::progress::ProgressBoard;
 use crate::signals::Signals;
+use crate::source::{Source, SourceError};
 
 /// Tells one running micro-batch from another, within one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,7 +38,7 @@ pub enum SlotEvent {
         /// How often they failed and ran again since.
         repeats: u32,
         /// What became of them, by their positions in the batch.
-        outcomes: Outcomes,
+        outcomes: Box<Outcomes>,
     },
     /// The handler returned; all jobs are answered.
     Ended {
@@ -253,18 +254,52 @@ impl Slot {
     }
 
     /// Runs `work` with `handler`, whatever the handler does: a panic fails what it left unanswered. What failed and is
-    /// tried again without a delay runs again here, until it has gone through or the worker stops.
-    pub async fn run(self: Arc<Self>, handler: Arc<dyn Handler>, work: MicroBatch) {
+    /// tried again without a delay runs again here, until it has gone through or the worker stops. Of jobs that finalize,
+    /// `source` is asked first how their children ended; where it does not answer, they go back.
+    pub async fn run(
+        self: Arc<Self>,
+        handler: Arc<dyn Handler>,
+        mut work: MicroBatch,
+        source: Arc<dyn Source>,
+    ) {
         let begun = Instant::now();
+        if work.is_finalizing() {
+            match self.children(&*source).await {
+                Ok(children) => work = work.with_children(children),
+                Err(error) => {
+                    tracing::warn!(%error, "the outcomes of children cannot be read; their parents go back");
+                    self.answer(Outcomes {
+                        released: work.indexes(),
+                        ..Outcomes::default()
+                    });
+                    self.end(begun.elapsed());
+                    return;
+                }
+            }
+        }
         let mut next = Some(work);
         while let Some(work) = next {
             self.run_once(&*handler, work.clone()).await;
             next = self.advance(&work);
         }
+        self.end(begun.elapsed());
+    }
+
+    fn end(&self, elapsed: Duration) {
         let _ = self.events.send(SlotEvent::Ended {
             slot: self.id,
-            elapsed: begun.elapsed(),
+            elapsed,
         });
+    }
+
+    /// How the children of its jobs ended, by the jobs' places.
+    async fn children(&self, source: &dyn Source) -> Result<Vec<Vec<ChildOutcome>>, SourceError> {
+        let parts = self.round().parts.clone();
+        let mut all = Vec::with_capacity(self.jobs as usize);
+        for part in &*parts {
+            all.extend(source.children(part.lease, part.batch, &part.positions).await?);
+        }
+        Ok(all)
     }
 
     async fn run_once(&self, handler: &dyn Handler, work: MicroBatch) {
@@ -345,7 +380,7 @@ impl Slot {
                 batch: part.batch,
                 attempt: part.attempt,
                 repeats: part.repeats,
-                outcomes,
+                outcomes: Box::new(outcomes),
             });
         }
     }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use gristmill_batching::BatchStats;
 use gristmill_model::limits::heartbeat_every_ms;
-use gristmill_model::{JobProgress, Report, WorkerId};
-use gristmill_store::{Exchanged, Heartbeat, NewWorker, Store, StoreError, Want, WorkSeen};
+use gristmill_model::{BatchId, JobProgress, LeaseId, Positions, Report, WorkerId};
+use gristmill_store::family::child_outcomes;
+use gristmill_store::{ChildOutcome, Exchanged, Heartbeat, NewWorker, Store, StoreError, Want, WorkSeen};
 use tokio::sync::RwLock;
 
 /// What helps against a source's error.
@@ -68,6 +69,14 @@ pub trait Source: Send + Sync + 'static {
 
     /// Ends the worker. What it still holds goes back uncharged.
     async fn leave(&self, stats: BatchStats) -> Result<(), SourceError>;
+
+    /// How the children ended of jobs that this worker holds to finalize: those of each job, in the order of the positions.
+    async fn children(
+        &self,
+        lease: LeaseId,
+        batch: BatchId,
+        parents: &Positions,
+    ) -> Result<Vec<Vec<ChildOutcome>>, SourceError>;
 
     /// Resolves when there may be something new to claim.
     async fn wait_for_work(&self);
@@ -141,6 +150,15 @@ impl Source for StoreSource {
 
     async fn leave(&self, stats: BatchStats) -> Result<(), SourceError> {
         Ok(self.store.leave(self.id().await?, stats).await?)
+    }
+
+    async fn children(
+        &self,
+        _: LeaseId,
+        batch: BatchId,
+        parents: &Positions,
+    ) -> Result<Vec<Vec<ChildOutcome>>, SourceError> {
+        Ok(child_outcomes(&*self.store, batch, parents).await?)
     }
 
     async fn wait_for_work(&self) {

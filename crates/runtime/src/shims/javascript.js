@@ -212,6 +212,27 @@ return (async () => {
 
   class NotJson extends Error {}
 
+  // Children in one batch.
+  const CHILDREN_MAX = 10000;
+
+  // What a job spawns; made by gristmill.spawn.
+  class Spawn {
+    constructor(body) { this.body = body; }
+  }
+
+  // Returned by main (or finalize): the job waits for these children, and then `finalize(payload, memo, outcomes)` is
+  // called. `children` are payloads, of the job's own kind where none is named; `batches` are more of them, each with
+  // `payloads` and perhaps `kind`, `queue`, `tags` and `options`. `on_failure` is 'fail' or 'collect'.
+  const spawn = ({ children = [], memo = null, batches = [], on_failure = 'fail', ...named } = {}) => {
+    const packed = [];
+    for (const { payloads, ...rest } of [{ ...named, payloads: children }, ...batches]) {
+      for (let first = 0; first < payloads.length; first += CHILDREN_MAX) {
+        packed.push({ ...rest, payloads: payloads.slice(first, first + CHILDREN_MAX) });
+      }
+    }
+    return new Spawn({ children: packed, memo: [memo], on_failure });
+  };
+
   const hasNonFinite = (value) => {
     if (typeof value === 'number') return !Number.isFinite(value);
     if (typeof value !== 'object' || value === null || typeof value.toJSON === 'function') return false;
@@ -306,6 +327,7 @@ return (async () => {
   const values = Buffer.from(memory.values.buffer);
   const notes = Buffer.from(memory.notes.buffer);
   let main = null;
+  let finalize = null;
   let valuesEnd = 0;
   let flushedAt = 0;
 
@@ -385,10 +407,23 @@ return (async () => {
     fs.writeSync(output, marker);
   };
 
+  const settleSpawn = (index, begunAt, text) => {
+    if (text.length * UTF8_BYTES_MAX > NOTES_BYTES / 2) {
+      const message = `main spawned children and a memo of ${text.length} characters: spawn fewer at once`;
+      fail(index, begunAt, { type: 'SpawnTooLarge', message });
+      return;
+    }
+    note({ spawned: { index, duration_us: durationUs(begunAt), spawn: JSON.parse(text) } });
+  };
+
   const settle = (index, begunAt, value, log) => {
     markOutput(index, begunAt);
     if (!log.isEmpty) noteLog(index, log);
     try {
+      if (value instanceof Spawn) {
+        settleSpawn(index, begunAt, serialise(value.body));
+        return;
+      }
       const text = serialise(value);
       if (text.length * UTF8_BYTES_MAX + 2 > VALUES_BYTES) appendLarge(index, begunAt, text);
       else append(index, durationUs(begunAt), text);
@@ -430,7 +465,7 @@ return (async () => {
   };
 
   // Runs the jobs in order. Whether it was stopped before the last one.
-  const run = async (sequence, careful, payloads) => {
+  const run = async (sequence, careful, main, payloads) => {
     let running = 0;
     let wake = null;
     const settled = () => {
@@ -483,17 +518,28 @@ return (async () => {
     return stopped;
   };
 
+  // Calls the script's finalize with payload, memo and the outcomes of the children.
+  const finalizeOne = ([payload, memo, outcomes]) => {
+    if (finalize) return finalize(payload, memo, outcomes);
+    const failed = outcomes.find((outcome) => outcome.state !== 'completed');
+    if (!failed) return null;
+    const error = new Error(`job ${failed.job}, a child of it, ended as ${failed.state}`);
+    error.name = 'ChildFailed';
+    error.permanent = true;
+    throw error;
+  };
+
   const serve = async () => {
     let yieldedAt = now();
     for (let frame; (frame = await readFrame()) !== null;) {
       if (frame.kind !== RUN) continue;
-      const sequence = input.readUInt32LE(0), careful = (input.readUInt32LE(4) & 1) === 1;
+      const sequence = input.readUInt32LE(0), flags = input.readUInt32LE(4), careful = (flags & 1) === 1;
       const payloads = JSON.parse(input.toString('utf8', 8, frame.length));
       words[SEQUENCE] = sequence;
       words[BEGUN] = words[BEGUN_SENT] = 0;
       Atomics.store(words, ACTIVE, 1);
       if (Atomics.load(words, PARKED) === 1) Atomics.notify(words, PARKED);
-      const stopped = await run(sequence, careful, payloads);
+      const stopped = await run(sequence, careful, (flags & 2) === 2 ? finalizeOne : main, payloads);
       Atomics.store(words, ACTIVE, 0);
       if (stopped) note('stopped');
       flushAll();
@@ -517,6 +563,8 @@ return (async () => {
       error.stack = '';
       throw error;
     }
+    const own = script.finalize ?? script.default?.finalize;
+    if (typeof own === 'function') finalize = own;
     if (types.isAsyncFunction(main)) await becomeAsync();
   };
 
@@ -549,7 +597,7 @@ return (async () => {
     return globalThis.Bun ? `Bun ${Bun.version}` : `Node ${process.versions.node}`;
   };
 
-  globalThis.gristmill ??= Object.freeze({ progress });
+  globalThis.gristmill ??= Object.freeze({ progress, spawn });
   captureOutput();
   startFlusher();
   closeInherited();

@@ -18,6 +18,8 @@ PROGRESS_MAX = (1 << 63) - 1
 # Bytes of finished outcomes that are sent at once, however little time has passed.
 UNSENT_BYTES_MAX = 1 << 20
 DURATION_US_MAX = 0xFFFFFFFF
+# Children in one batch.
+CHILDREN_MAX = 10000
 # A job that started a program ran at least this long.
 MARK_AFTER_NS = 1000000
 
@@ -46,6 +48,39 @@ class Log:
             if self.room:
                 self.parts.append(bytes(data[: self.room]))
                 self.room = 0
+
+
+class Spawn:
+    """What a job spawns; made by gristmill.spawn."""
+
+    def __init__(self, body):
+        self.body = body
+
+
+class Spawned(dict):
+    """The note that says so."""
+
+
+def spawn(children=(), memo=None, kind=None, queue=None, tags=None, options=None, batches=(), on_failure="fail"):
+    """Returned by main (or finalize): the job waits for these children, and then `finalize(payload, memo, outcomes)` is
+    called. `children` are payloads, of the job's own kind where none is named; `batches` are more of them, each a dict with
+    `payloads` and perhaps `kind`, `queue`, `tags` and `options`. `on_failure` is "fail" (the first child that fails ends the
+    job) or "collect" (finalize gets all outcomes)."""
+    named = {"kind": kind, "queue": queue, "tags": tags, "options": options}
+    every = [dict(named, payloads=list(children))] + [dict(batch) for batch in batches]
+    packed = []
+    for batch in every:
+        payloads = list(batch["payloads"])
+        rest = {name: value for name, value in batch.items() if name != "payloads" and value is not None}
+        for first in range(0, len(payloads), CHILDREN_MAX):
+            packed.append(dict(rest, payloads=payloads[first : first + CHILDREN_MAX]))
+    return Spawn({"children": packed, "memo": [memo], "on_failure": on_failure})
+
+
+class ChildFailed(Exception):
+    """A child did not complete, and the script has no finalize to decide what that means."""
+
+    permanent = True
 
 
 class LogStream(io.RawIOBase):
@@ -230,6 +265,7 @@ class Process:
         self.log_of_task = None
         self.index_of_task = None
         self.main = None
+        self.finalize = None
         self.loop = None
         self.is_async = False
         self.encode = make_encoder()
@@ -280,8 +316,9 @@ class Process:
 
         if "gristmill" in sys.modules or importlib.util.find_spec("gristmill") is not None:
             return
-        module = types.ModuleType("gristmill", "What a job can say to Gristmill while it runs.")
+        module = types.ModuleType("gristmill", "What a job can say to Gristmill.")
         module.progress = self.progress
+        module.spawn = spawn
         sys.modules["gristmill"] = module
 
     # --- outcomes ---
@@ -297,6 +334,19 @@ class Process:
         reason = "main returned a value of %d bytes; the limit is %d (VALUE_BYTES_MAX): return a reference to it"
         return {"type": "ValueTooLarge", "message": reason % (len(data), self.value_bytes_max)}
 
+    def conclude(self, value):
+        """The same for what may be a spawn."""
+        if type(value) is not Spawn:
+            return self.serialise(value)
+        try:
+            size = len(json.dumps(value.body, allow_nan=False))
+        except Exception as error:
+            return {"type": "NotJson", "message": not_json(error)}
+        if size > self.value_bytes_max:
+            reason = "main spawned children and a memo of %d bytes; the limit is %d (VALUE_BYTES_MAX): spawn fewer at once"
+            return {"type": "SpawnTooLarge", "message": reason % (size, self.value_bytes_max)}
+        return Spawned(value.body)
+
     def settle(self, value):
         """The same for what a plain function returned, which may be an awaitable."""
         if hasattr(value, "__await__"):
@@ -304,7 +354,7 @@ class Process:
                 value = self.event_loop().run_until_complete(wait_for(value))
             except BaseException as error:
                 return self.describe(error)
-        return self.serialise(value)
+        return self.conclude(value)
 
     def mark_output(self, sequence, index):
         """Claims for this job what was written to descriptors 1 and 2 so far."""
@@ -328,6 +378,9 @@ class Process:
             outbox.values.append(outcome)
             outbox.durations.append(duration_us)
             outbox.indexes.append(index)
+        elif type(outcome) is Spawned:
+            note = {"spawned": {"index": index, "duration_us": duration_us, "spawn": outcome}}
+            outbox.notes.append(json.dumps(note).encode() + b"\n")
         else:
             note = {"failed": {"index": index, "duration_us": duration_us, "error": outcome}}
             outbox.notes.append(json.dumps(note).encode() + b"\n")
@@ -337,15 +390,17 @@ class Process:
 
     # --- running ---
 
-    def run(self, sequence, careful, body):
+    def run(self, sequence, careful, finalizing, body):
         outbox = self.outbox
         text = str(memoryview(body)[8:], "utf-8")
         main = self.main
+        if finalizing:
+            main = self.finalize_async if self.is_async else self.finalize_one
         try:
             payloads = json.loads(text)
         except (ValueError, RecursionError):
             payloads = self.parse_each(text)
-            main = self.refuse_unreadable
+            main = self.refusing(main)
         with outbox.lock:
             outbox.sequence = sequence
             outbox.begun = outbox.begun_sent = 0
@@ -371,11 +426,29 @@ class Process:
                 payloads.append(Unreadable(error))
         return payloads
 
-    def refuse_unreadable(self, payload):
-        """Stands for main where payloads were read one by one. Its awaitable, if any, passes through."""
-        if type(payload) is Unreadable:
-            raise payload.error
-        return self.main(payload)
+    def refusing(self, main):
+        """What stands for main where payloads were read one by one. Its awaitable, if any, passes through."""
+
+        def refuse_unreadable(payload):
+            if type(payload) is Unreadable:
+                raise payload.error
+            return main(payload)
+
+        return refuse_unreadable
+
+    def finalize_one(self, item):
+        """Calls the script's finalize with payload, memo and the outcomes of the children."""
+        payload, memo, outcomes = item
+        if self.finalize is not None:
+            return self.finalize(payload, memo, outcomes)
+        for outcome in outcomes:
+            if outcome["state"] != "completed":
+                raise ChildFailed("job %s, a child of it, ended as %s" % (outcome["job"], outcome["state"]))
+        return None
+
+    async def finalize_async(self, item):
+        value = self.finalize_one(item)
+        return await value if hasattr(value, "__await__") else value
 
     def run_sync(self, sequence, careful, payloads, main):
         """Runs one job after the other; whether it was stopped before the last one."""
@@ -464,7 +537,7 @@ class Process:
             except BaseException as error:
                 outcome = self.describe(error)
             else:
-                outcome = self.serialise(value)
+                outcome = self.conclude(value)
             end = now_ns()
             if end - start >= MARK_AFTER_NS:
                 self.mark_output(sequence, index)
@@ -503,6 +576,8 @@ class Process:
         sys.modules[name] = module
         loader.exec_module(module)
         self.main = getattr(module, "main", None)
+        finalize = getattr(module, "finalize", None)
+        self.finalize = finalize if callable(finalize) else None
         if not callable(self.main):
             raise NoMain("%s has no function main; write `def main(payload):` and return the result" % file_name)
         call = getattr(self.main, "__call__", None)
@@ -541,7 +616,7 @@ class Process:
                 return
             if kind == RUN:
                 sequence, flags = struct.unpack_from("<II", body)
-                self.run(sequence, bool(flags & 1), body)
+                self.run(sequence, bool(flags & 1), bool(flags & 2), body)
 
 
 class NoMain(Exception):

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use gristmill_model::{
-    BatchId, JobError, LeaseId, LeasedSlice, PackedArray, PackedBuilder, Positions, Progress, Timestamp,
+    BatchId, JobError, LeaseId, LeasedSlice, PackedArray, PackedBuilder, Positions, Progress, Suspended,
+    Timestamp,
 };
 use gristmill_runtime::{DetectOptions, Runtime, RuntimeOptions, Script, ScriptHandler};
 use gristmill_worker::{Handler, MicroBatch, OutcomeSink, Outcomes};
@@ -123,6 +124,7 @@ pub enum Ended {
     Completed(Value),
     Failed(JobError),
     Released,
+    Suspended,
 }
 
 impl Ended {
@@ -147,6 +149,7 @@ pub struct Recorder {
     ended: Mutex<BTreeMap<u32, Ended>>,
     logs: Mutex<BTreeMap<u32, String>>,
     progress: Mutex<BTreeMap<u32, Progress>>,
+    spawned: Mutex<Vec<Suspended>>,
     changed: Notify,
     draining: AtomicBool,
     asked_while_draining: AtomicUsize,
@@ -155,6 +158,11 @@ pub struct Recorder {
 }
 
 impl Recorder {
+    /// What jobs spawned, in the order in which they said so.
+    pub fn spawned(&self) -> Vec<Suspended> {
+        self.spawned.lock().unwrap().clone()
+    }
+
     pub fn ended(&self) -> BTreeMap<u32, Ended> {
         self.ended.lock().unwrap().clone()
     }
@@ -246,6 +254,13 @@ impl OutcomeSink for Recorder {
                 );
             }
         }
+        for suspended in outcomes.suspended {
+            suspended.check().unwrap();
+            self.spawned.lock().unwrap().push(suspended.clone());
+            for position in suspended.positions.iter() {
+                self.end(position, Ended::Suspended);
+            }
+        }
         for failed in outcomes.failed {
             self.end(failed.position, Ended::Failed(failed.error));
         }
@@ -299,6 +314,7 @@ pub fn packed(payloads: PackedArray, timeout_ms: Option<u64>) -> MicroBatch {
         priority: 0,
         retry: gristmill_model::RetryPolicy::default(),
         submitted_at: Timestamp(0),
+        memos: None,
     }])
 }
 
@@ -308,8 +324,14 @@ pub async fn run(
     payloads: &[Value],
     timeout_ms: Option<u64>,
 ) -> (Vec<Ended>, Arc<Recorder>) {
+    run_work(handler, micro_batch(payloads, timeout_ms)).await
+}
+
+/// The same, of any micro-batch.
+pub async fn run_work(handler: &ScriptHandler, work: MicroBatch) -> (Vec<Ended>, Arc<Recorder>) {
     let recorder = Arc::new(Recorder::default());
-    let running = handler.run(micro_batch(payloads, timeout_ms), &*recorder);
+    let jobs = work.jobs_count();
+    let running = handler.run(work, &*recorder);
     if tokio::time::timeout(PATIENCE, running).await.is_err() {
         panic!(
             "the micro-batch did not end; ended so far: {:?}",
@@ -319,7 +341,7 @@ pub async fn run(
     let ended = recorder.ended();
     assert_eq!(
         ended.keys().copied().collect::<Vec<_>>(),
-        (0..payloads.len() as u32).collect::<Vec<_>>()
+        (0..jobs).collect::<Vec<_>>()
     );
     (ended.into_values().collect(), recorder)
 }

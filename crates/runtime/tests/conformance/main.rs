@@ -2,6 +2,7 @@
 //! asynchronous, and Bash. `scripts/install-runtimes.sh` installs what is not there.
 
 mod examples;
+mod family;
 mod flow;
 mod harness;
 mod isolation;

@@ -29,12 +29,15 @@ use crate::protocol::{EXCHANGE_TYPE, ExchangeRequest, ExchangeResponse};
 /// length (4 bytes, little-endian). The head of a request has `number` (from 1 upwards for each worker), `attempt`
 /// (from 1; higher when it is sent again), `acknowledged` (no request up to this number will be sent again),
 /// `instance` (as the last answer named it), `reports` (each with `lease`, `batch`, `attempt`, and the positions
-/// `completed` and `released`, the lists `failed` and `logs`, and where the jobs failed and ran again at once in the same
+/// `completed` and `released`, the lists `failed`, `suspended` and `logs`, and where the jobs failed and ran again at once in the same
 /// slot, how often as `repeats`, with those failures as `earlier`), `want` (`jobs_max`, `queues`, `kinds`) and `wait_ms`;
 /// each report with completed jobs has two segments, the values (a JSON array) and the durations (32-bit
 /// little-endian numbers, microseconds). The head of an answer has `instance`, `receipts` (each with the positions
 /// `accepted`, `refused`, `dead`), `lease` (`id` and `slices`), `next_run_at`, `now`, `claim_unknown` and
-/// `not_claimed`; each slice has one segment, its payloads (a JSON array with one item a line). A request that is
+/// `not_claimed`; each slice has one segment, its payloads (a JSON array with one item a line), and `memos` where its
+/// jobs finalize: their children have ended. Jobs that are `suspended` wait for children that are stored with the
+/// report: `positions`, `memos`, `on_failure` (`fail` or `collect`) and `children` (each `kind`, `payloads` and
+/// `shares`: how many are each job's; perhaps `queue`, `options`, `tags` and `after`). A request that is
 /// sent again with its number is answered as the first time and claims nothing more.
 #[utoipa::path(
     post,
@@ -97,6 +100,13 @@ fn check(exchange: &ExchangeRequest, caller: &Caller) -> Result<(), ApiError> {
     }
     if exchange.wait_ms > WAIT_MS_MAX {
         return invalid(format!("`wait_ms` is {}", exchange.wait_ms), "give at most 30000");
+    }
+    // Children go where their parents are, unless they say another queue.
+    let suspended = exchange.reports.iter().flat_map(|report| &report.suspended);
+    let queues =
+        suspended.flat_map(|suspended| suspended.children.iter().filter_map(|child| child.queue.as_ref()));
+    for queue in queues {
+        caller.check_queue(queue)?;
     }
     let Some(want) = &exchange.want else { return Ok(()) };
     if want.jobs_max == 0 || want.jobs_max > LEASE_JOBS_MAX {
@@ -212,6 +222,16 @@ async fn recall(
                     receipt.dead = receipt.dead.union(&known);
                 }
                 _ => {}
+            }
+        }
+        // What waits for its children, or has waited, did so by this report.
+        let mut waiting = Positions::new();
+        for suspended in &report.suspended {
+            waiting = waiting.union(&suspended.positions.intersection(&receipt.refused));
+        }
+        if !waiting.is_empty() {
+            for family in app.store().children(report.batch, &waiting).await? {
+                receipt.accepted.insert(family.parent);
             }
         }
         // What failed and is tried again, and what was given back, has no outcome yet.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_model::JobId;
-use gristmill_store::{JobDetails, JobPause, StoredFailure};
+use gristmill_store::{JobCounts, JobDetails, JobPause, StoredFailure};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -86,6 +86,14 @@ pub struct JobView {
     /// Its tags.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     tags: BTreeMap<String, String>,
+    /// The job that spawned it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    parent: Option<JobId>,
+    /// The children that it spawned last, by state. While it is blocked, it waits for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    children: Option<JobCounts>,
     /// How long its last attempt took. Microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     duration_us: Option<u32>,
@@ -123,6 +131,8 @@ impl From<JobDetails> for JobView {
             key: details.key,
             pauses: details.pauses.into_iter().map(Into::into).collect(),
             tags: details.tags,
+            parent: details.parent,
+            children: details.children,
             duration_us: details.duration_us,
             worker: details.worker.map(|worker| worker.to_string()),
             log: details.log,

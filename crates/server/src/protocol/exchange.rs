@@ -7,7 +7,7 @@ use bytes::Bytes;
 use gristmill_model::limits::{ATTEMPTS_MAX, BATCH_JOBS_MAX, LOG_BYTES_MAX};
 use gristmill_model::{
     BatchId, Completed, EarlierFailure, FailedJob, JobError, JobLog, Lease, LeaseId, LeasedSlice,
-    PackedArray, Positions, Receipt, Report, RetryPolicy, Timestamp,
+    PackedArray, Positions, Receipt, Report, RetryPolicy, Suspended, Timestamp,
 };
 use gristmill_store::{Exchanged, Want};
 use serde::{Deserialize, Serialize};
@@ -87,6 +87,8 @@ struct ReportHead {
     #[serde(default, skip_serializing_if = "Positions::is_empty")]
     released: Positions,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    suspended: Vec<Suspended>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     logs: Vec<JobLog>,
 }
 
@@ -139,6 +141,8 @@ struct SliceHead {
     #[serde(default, skip_serializing_if = "is_default")]
     retry: RetryPolicy,
     submitted_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    memos: Option<PackedArray>,
 }
 
 impl ExchangeRequest {
@@ -156,6 +160,7 @@ impl ExchangeRequest {
                 completed,
                 failed,
                 released,
+                suspended,
                 logs,
                 writes: _,
             } = report;
@@ -178,6 +183,7 @@ impl ExchangeRequest {
                 completed,
                 failed,
                 released,
+                suspended,
                 logs,
             });
         }
@@ -305,6 +311,13 @@ fn checked(
         }
         spoken_of.insert(failed.position);
     }
+    for suspended in &report.suspended {
+        if let Err(error) = suspended.check() {
+            return Err(wrong(format!("suspends jobs that cannot be: {error}")));
+        }
+        listed += suspended.positions.len() as usize;
+        spoken_of.extend(suspended.positions.iter());
+    }
     listed -= spoken_of.len();
     if listed > 0 {
         return Err(wrong("speaks of a position twice".to_owned()));
@@ -348,6 +361,7 @@ fn checked(
         completed,
         failed,
         released: report.released,
+        suspended: report.suspended,
         logs,
         writes: Vec::new(),
     })
@@ -415,6 +429,7 @@ impl ExchangeResponse {
                         priority: slice.priority,
                         retry: slice.retry,
                         submitted_at: slice.submitted_at,
+                        memos: slice.memos,
                     }
                 })
                 .collect(),
@@ -470,6 +485,13 @@ fn read_lease(lease: LeaseHead, segments: &[&[u8]]) -> Result<Lease, FrameError>
         if payloads.count() != slice.positions.len() {
             return Err(wrong("are not one for each position"));
         }
+        if slice
+            .memos
+            .as_ref()
+            .is_some_and(|memos| memos.count() != slice.positions.len())
+        {
+            return Err(wrong("are not as many as their memos"));
+        }
         slices.push(LeasedSlice {
             lease: lease.id,
             batch: slice.batch,
@@ -482,6 +504,7 @@ fn read_lease(lease: LeaseHead, segments: &[&[u8]]) -> Result<Lease, FrameError>
             priority: slice.priority,
             retry: slice.retry,
             submitted_at: slice.submitted_at,
+            memos: slice.memos,
         });
     }
     Ok(Lease { id: lease.id, slices })

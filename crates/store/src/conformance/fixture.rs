@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gristmill_model::{
     BatchId, Completed, EarlierFailure, FailedJob, JobError, JobId, Lease, LeasedSlice, NewBatch,
-    PackedArray, PackedBuilder, Positions, Report, ReportWrite, WorkerId,
+    PackedArray, PackedBuilder, Positions, Report, ReportWrite, Spawn, Suspended, WorkerId,
 };
 
 use crate::{Exchanged, NewWorker, Store, Want};
@@ -232,6 +232,25 @@ pub fn released_at(slice: &LeasedSlice, positions: &Positions) -> Report {
         released: positions.clone(),
         ..report(slice)
     }
+}
+
+/// A report that these jobs of a slice wait for children, each for what `spawn` gives.
+pub fn suspended_at(slice: &LeasedSlice, positions: &Positions, spawn: impl Fn(u32) -> Spawn) -> Report {
+    let all = positions.iter();
+    Report {
+        suspended: Suspended::pack(
+            all.map(|position| Suspended::one(position, spawn(position)))
+                .collect(),
+        ),
+        ..report(slice)
+    }
+}
+
+/// The only slice of a lease.
+pub fn only(lease: Option<Lease>) -> LeasedSlice {
+    let mut lease = lease.expect("something was claimed");
+    assert_eq!(lease.slices.len(), 1, "{lease:?}");
+    lease.slices.remove(0)
 }
 
 /// An error of no importance.

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use gristmill_model::{
-    Clock, JobId, JobState, KeyScope, KeyedBatch, NewBatch, OnDuplicate, PackedArray, RetryPolicy, Unique,
+    After, BatchId, Clock, JobId, JobState, KeyScope, KeyedBatch, NewBatch, OnDuplicate, OnFailure,
+    PackedArray, RetryPolicy, Unique,
 };
 
 use super::Database;
@@ -355,4 +356,166 @@ pub async fn concurrent_duplicates_meet(database: &dyn Database) {
         assert_eq!(ran.len(), KEYS, "{on_duplicate:?}");
         assert_eq!(ran.into_iter().collect::<BTreeSet<_>>().len(), KEYS);
     }
+}
+
+/// Jobs with keys that wait for all jobs of a batch.
+fn waiting(keys: &[&str], tag: &str, unique: Unique, after: impl IntoIterator<Item = After>) -> KeyedBatch {
+    let mut waiting = keyed(keys, tag, unique);
+    waiting.batch.after = after.into_iter().collect();
+    waiting
+}
+
+async fn plain(store: &dyn Store) -> BatchId {
+    submit(store, batch_of("plain", 1)).await
+}
+
+/// Claims one job of the kind `plain` and reports that it completed.
+async fn complete_plain(store: &dyn Store) {
+    let worker = worker(store).await;
+    let plain = crate::Want {
+        kinds: vec!["plain".into()],
+        ..want(1)
+    };
+    let slice = only(exchange(store, worker, Vec::new(), Some(plain)).await.lease);
+    exchange(store, worker, vec![completed(&slice)], None).await;
+}
+
+/// Jobs with keys may wait for stored batches and for earlier ones of their submit; for jobs of these that others stand
+/// for, they wait for those.
+pub async fn jobs_with_keys_wait_for_others(database: &dyn Database) {
+    let store = database.open().await;
+    let first = plain(&*store).await;
+    let standing = submit_keyed(&*store, waiting(&["a"], "1", SKIP, [After::batch(first)])).await;
+    assert_eq!(state(&*store, standing.jobs[0]).await, JobState::Blocked);
+    let both = store
+        .submit_keyed(vec![
+            keyed(&["a", "b"], "2", SKIP),
+            waiting(&["c"], "2", SKIP, [After::earlier(0)]),
+        ])
+        .await
+        .unwrap();
+    assert_eq!(both[0].jobs[0], standing.jobs[0]);
+    let next = both[1].jobs[0];
+    assert_eq!(state(&*store, next).await, JobState::Blocked);
+    assert_eq!(run_all_of(&*store, KIND).await, ["b2"]);
+    assert_eq!(state(&*store, next).await, JobState::Blocked);
+    complete_plain(&*store).await;
+    assert_eq!(run_all_of(&*store, KIND).await, ["a1", "c2"]);
+    // What has ended already is not waited for.
+    let late = submit_keyed(&*store, waiting(&["d"], "3", SKIP, [After::batch(first)])).await;
+    assert_eq!(state(&*store, late.jobs[0]).await, JobState::Waiting);
+    let rerun = waiting(&["e"], "", on(OnDuplicate::Rerun), [After::batch(first)]);
+    let refused = store.submit_keyed(vec![rerun]).await;
+    assert!(matches!(refused, Err(StoreError::InvalidBatch(_))), "{refused:?}");
+    let unknown = waiting(&["e"], "", SKIP, [After::batch(BatchId(1_000))]);
+    let refused = store.submit_keyed(vec![unknown]).await;
+    assert!(
+        matches!(refused, Err(StoreError::PrerequisiteUnknown(_))),
+        "{refused:?}"
+    );
+}
+
+/// As [`run_all`], of one kind.
+async fn run_all_of(store: &dyn Store, kind: &str) -> Vec<String> {
+    let worker = worker(store).await;
+    let of_kind = || crate::Want {
+        kinds: vec![kind.into()],
+        ..want(1_000)
+    };
+    let mut payloads = Vec::new();
+    let mut reports = Vec::new();
+    while let Some(lease) = exchange(store, worker, std::mem::take(&mut reports), Some(of_kind()))
+        .await
+        .lease
+    {
+        for slice in &lease.slices {
+            let items = slice.payloads.items();
+            payloads.extend(items.map(|item| item.trim_matches('"').to_owned()));
+        }
+        reports = lease.slices.iter().map(completed).collect();
+    }
+    payloads
+}
+
+/// Whoever takes the place of a job that waits for others waits for these, and for what it names itself; it is not ready
+/// before.
+pub async fn what_replaces_a_blocked_job_waits_too(database: &dyn Database) {
+    let store = database.open().await;
+    let (first, second) = (plain(&*store).await, plain(&*store).await);
+    let replace = on(OnDuplicate::Replace);
+    let old = submit_keyed(
+        &*store,
+        waiting(&["a", "b", "c"], "1", replace, [After::batch(first)]),
+    )
+    .await;
+    let new = submit_keyed(&*store, keyed(&["d", "b"], "2", replace)).await;
+    assert_eq!(state(&*store, old.jobs[1]).await, JobState::Cancelled);
+    assert_eq!(state(&*store, new.jobs[0]).await, JobState::Waiting);
+    assert_eq!(state(&*store, new.jobs[1]).await, JobState::Blocked);
+    // Once more, by one that waits for something else, too.
+    let newer = waiting(
+        &["b", "e"],
+        "3",
+        replace,
+        [After::batch(second).on_failure(OnFailure::Ignore)],
+    );
+    let newer = submit_keyed(&*store, newer).await;
+    assert_eq!(state(&*store, new.jobs[1]).await, JobState::Cancelled);
+    assert_eq!(run_all_of(&*store, KIND).await, ["d2"]);
+    complete_plain(&*store).await;
+    assert_eq!(run_all_of(&*store, KIND).await, ["a1", "c1"]);
+    assert_eq!(state(&*store, newer.jobs[0]).await, JobState::Blocked);
+    complete_plain(&*store).await;
+    assert_eq!(run_all_of(&*store, KIND).await, ["b3", "e3"]);
+}
+
+/// Jobs that wait in vain let go of their keys, however they end, and through a chain; so do those whose parents end.
+pub async fn what_waits_in_vain_lets_go_of_its_key(database: &dyn Database) {
+    let store = database.open().await;
+    for on_failure in [OnFailure::Cancel, OnFailure::Fail] {
+        let first = plain(&*store).await;
+        let after = |batch: BatchId| [After::batch(batch).on_failure(on_failure)];
+        let blocked = submit_keyed(&*store, waiting(&["a"], "", SKIP, after(first))).await;
+        let next = submit_keyed(&*store, waiting(&["b"], "", SKIP, after(blocked.batch.unwrap()))).await;
+        let skipped = submit_keyed(&*store, keyed(&["a", "b"], "", SKIP)).await;
+        assert_eq!(
+            (skipped.batch, skipped.jobs),
+            (None, vec![blocked.jobs[0], next.jobs[0]])
+        );
+        store.cancel(Selection::Jobs(vec![job(first, 0)])).await.unwrap();
+        let ended = match on_failure {
+            OnFailure::Fail => JobState::Dead,
+            _ => JobState::Cancelled,
+        };
+        assert_eq!(state(&*store, next.jobs[0]).await, ended);
+        let fresh = submit_keyed(&*store, keyed(&["a", "b"], "new", SKIP)).await;
+        assert_eq!(fresh.count, 2);
+        // Who asks for the old ones has no key for them.
+        let retried = store
+            .retry(Selection::Jobs(vec![blocked.jobs[0], next.jobs[0]]))
+            .await
+            .unwrap();
+        assert_eq!(retried.changed, 0);
+        assert_eq!(run_all(&*store).await, ["anew", "bnew"]);
+    }
+    let worker = worker(&*store).await;
+    let parent = submit_keyed(&*store, keyed(&["parent"], "", SKIP)).await;
+    let slice = only(claim(&*store, worker, 1).await);
+    let spawn = |_| gristmill_model::Spawn::new().children("child", [1]).unwrap();
+    exchange(
+        &*store,
+        worker,
+        vec![suspended_at(&slice, &slice.positions, spawn)],
+        None,
+    )
+    .await;
+    assert_eq!(
+        submit_keyed(&*store, keyed(&["parent"], "", SKIP)).await.jobs,
+        parent.jobs
+    );
+    let child = only(claim(&*store, worker, 1).await);
+    let failed = failed_at(&child, &child.positions, &error().permanent());
+    exchange(&*store, worker, vec![failed], None).await;
+    assert_eq!(state(&*store, parent.jobs[0]).await, JobState::Dead);
+    assert_eq!(submit_keyed(&*store, keyed(&["parent"], "", SKIP)).await.count, 1);
 }

@@ -5,8 +5,8 @@ mod reference;
 use std::collections::BTreeMap;
 
 use gristmill_model::{
-    After, Backoff, BatchId, Clock, JobId, JobState, LeasedSlice, NewBatch, OnFailure, Positions, Report,
-    RetryPolicy, WorkerId,
+    After, Backoff, BatchId, Clock, Control, Effect, JobId, JobState, KeyedBatch, LeasedSlice, NewBatch,
+    OnDuplicate, OnFailure, PackedArray, Positions, Report, RetryPolicy, Scope, Unique, WorkerId,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -14,7 +14,7 @@ use proptest::test_runner::{Config, TestRunner};
 use self::reference::Reference;
 use super::Database;
 use super::fixture::*;
-use crate::{JobFilter, Page, PruneOptions, Selection, Store, Want};
+use crate::{ControlFilter, JobFilter, Page, PruneOptions, Selection, Store, Want};
 
 const KINDS: [&str; 2] = ["left", "right"];
 
@@ -47,6 +47,18 @@ enum Step {
     Die(usize),
     Cancel(Vec<(usize, u32)>),
     CancelKind(usize),
+    /// Submits jobs with keys, all of them `None` or one of a few.
+    SubmitKeyed {
+        kind: usize,
+        keys: Vec<Option<u8>>,
+        on_duplicate: OnDuplicate,
+        period_ms: Option<u64>,
+        after: Vec<(usize, Option<u32>)>,
+    },
+    Pause(usize),
+    Resume(usize),
+    /// How many jobs of a kind may run at once.
+    Limit(usize, Option<u32>),
     Retry(Vec<(usize, u32)>),
     RetryAll,
     Expire,
@@ -63,6 +75,12 @@ fn step() -> impl Strategy<Value = Step> {
                 kind, count, priority, delay_ms, expires_ms, attempts_max, after, on_failure
             }
         ),
+        3 => (0usize..2, keys(), on_duplicate(), proptest::option::weighted(0.3, 1u64..40), after()).prop_map(
+            |(kind, keys, on_duplicate, period_ms, after)| Step::SubmitKeyed { kind, keys, on_duplicate, period_ms, after }
+        ),
+        1 => (0usize..2).prop_map(Step::Pause),
+        2 => (0usize..2).prop_map(Step::Resume),
+        2 => (0usize..2, proptest::option::of(1u32..6)).prop_map(|(kind, jobs_max)| Step::Limit(kind, jobs_max)),
         1 => Just(Step::Register),
         10 => (any::<usize>(), any::<usize>(), proptest::collection::vec(0u8..6, 8), 0u32..12, proptest::option::weighted(0.3, 0usize..2))
             .prop_map(|(worker, slice, fates, jobs_max, kind)| Step::Exchange { worker, slice, fates, jobs_max, kind }),
@@ -94,6 +112,19 @@ fn on_failure() -> impl Strategy<Value = OnFailure> {
         Just(OnFailure::Cancel),
         Just(OnFailure::Fail),
         Just(OnFailure::Ignore),
+    ]
+}
+
+/// Few different ones, so that they meet.
+fn keys() -> impl Strategy<Value = Vec<Option<u8>>> {
+    proptest::collection::vec(proptest::option::weighted(0.8, 0u8..5), 1..6)
+}
+
+fn on_duplicate() -> impl Strategy<Value = OnDuplicate> {
+    prop_oneof![
+        2 => Just(OnDuplicate::Skip),
+        2 => Just(OnDuplicate::Replace),
+        1 => Just(OnDuplicate::Reject),
     ]
 }
 
@@ -135,7 +166,11 @@ pub fn agrees_with_the_reference<D: Database>(sequences: u32, database: impl Fn(
         });
         Ok(())
     });
-    println!("{cases} sequences with {} operations were tried", steps.get());
+    let failed = u32::from(result.is_err());
+    println!(
+        "{cases} sequences with {} operations were tried, and {failed} failed",
+        steps.get()
+    );
     if let Err(error) = result {
         panic!("{error}");
     }
@@ -183,22 +218,46 @@ impl<'a> Machine<'a> {
                 new.options.priority = priority;
                 new.options.run_at = delay_ms.map(|delay| now.plus_ms(delay));
                 new.options.expires_at = expires_ms.map(|delay| now.plus_ms(delay));
-                new.options.retry = RetryPolicy {
-                    attempts_max,
-                    backoff: Backoff::Linear,
-                    delay_ms: 7,
-                    delay_ms_max: 100,
-                };
-                if !self.batches.is_empty() {
-                    let after = after.into_iter().map(|(batch, position)| {
-                        let batch = self.batches[batch % self.batches.len()];
-                        let after =
-                            position.map_or(After::batch(batch), |position| After::job(job(batch, position)));
-                        after.on_failure(on_failure)
-                    });
-                    new.after = after.collect();
-                }
+                new.options.retry = policy(attempts_max);
+                new.after = self.after(after, on_failure);
                 self.submit(new).await;
+            }
+            Step::SubmitKeyed {
+                kind,
+                keys,
+                on_duplicate,
+                period_ms,
+                after,
+            } => {
+                let unique = Unique {
+                    on_duplicate,
+                    period_ms,
+                    ..Unique::default()
+                };
+                // One policy, so that it does not matter which of several that fail at once has the say.
+                let mut new = batch_of(KINDS[kind], keys.len() as u32);
+                new.after = self.after(after, OnFailure::Cancel);
+                new.options.retry = policy(2);
+                self.submit_keyed(new, keys, unique).await;
+            }
+            Step::Pause(kind) => {
+                let effect = Effect::Pause {
+                    reason: "machine".to_owned(),
+                    until: None,
+                };
+                self.put_control(kind, effect).await;
+                self.reference.pause(KINDS[kind]);
+            }
+            Step::Resume(kind) => {
+                let resumed = self.lift(kind, "pause").await;
+                assert_eq!(resumed, self.reference.resume(KINDS[kind]));
+            }
+            Step::Limit(kind, jobs_max) => {
+                match jobs_max {
+                    Some(jobs_max) => self.put_control(kind, Effect::Concurrency { jobs_max }).await,
+                    None => drop(self.lift(kind, "concurrency").await),
+                }
+                self.reference.limit(KINDS[kind], jobs_max);
             }
             Step::Register => {
                 let id = worker(&*self.store).await;
@@ -296,6 +355,67 @@ impl<'a> Machine<'a> {
         self.reference.submit(id, &new, self.database.clock().now());
     }
 
+    /// What a step names to wait for.
+    fn after(&self, named: Vec<(usize, Option<u32>)>, on_failure: OnFailure) -> Vec<After> {
+        if self.batches.is_empty() {
+            return Vec::new();
+        }
+        let after = named.into_iter().map(|(batch, position)| {
+            let batch = self.batches[batch % self.batches.len()];
+            let after = position.map_or(After::batch(batch), |position| After::job(job(batch, position)));
+            after.on_failure(on_failure)
+        });
+        after.collect()
+    }
+
+    async fn submit_keyed(&mut self, new: NewBatch, keys: Vec<Option<u8>>, unique: Unique) {
+        let now = self.database.clock().now();
+        let keys: Vec<Option<String>> = keys
+            .iter()
+            .map(|key| key.map(|key| format!("key{key}")))
+            .collect();
+        let packed = PackedArray::parse(&serde_json::to_string(&keys).unwrap()).unwrap();
+        let new = KeyedBatch::new(new, packed, unique);
+        let plan = self.reference.plan(&new, &keys, now);
+        let plan = plan.filter(|_| self.reference.has_all(&new.batch.after));
+        let answer = self.store.submit_keyed(vec![new.clone()]).await;
+        let Some(plan) = plan else {
+            assert!(answer.is_err(), "a key or what was waited for did not let it be");
+            return;
+        };
+        let answer = answer.unwrap().remove(0);
+        assert_eq!(answer.count, plan.stored.len());
+        assert_eq!(answer.batch.is_some(), !plan.stored.is_empty());
+        let jobs: Vec<JobId> = plan
+            .jobs
+            .iter()
+            .map(|target| match target {
+                Ok(position) => job(answer.batch.unwrap(), *position),
+                Err(owner) => *owner,
+            })
+            .collect();
+        assert_eq!(answer.jobs, jobs);
+        self.batches.extend(answer.batch);
+        self.reference.submit_keyed(answer.batch, &new, &keys, &plan, now);
+    }
+
+    async fn put_control(&self, kind: usize, effect: Effect) {
+        let scope = of_kind(kind);
+        self.store
+            .put_controls(vec![Control { scope, effect }])
+            .await
+            .unwrap();
+    }
+
+    async fn lift(&self, kind: usize, effect: &'static str) -> u64 {
+        let filter = ControlFilter {
+            effects: vec![effect],
+            scope: Some(of_kind(kind)),
+            ..ControlFilter::default()
+        };
+        self.store.delete_controls(filter).await.unwrap()
+    }
+
     fn named(&self, jobs: Vec<(usize, u32)>) -> Vec<JobId> {
         let of = |(batch, position): (usize, u32)| {
             let batch = self.batches.get(batch % self.batches.len().max(1));
@@ -345,12 +465,15 @@ impl<'a> Machine<'a> {
             let wanted = expected.iter().take(want.jobs_max as usize);
             let wanted: Vec<_> = wanted.map(|job| self.reference.claim_key(*job)).collect();
             assert_eq!(keys, wanted, "claimed in order");
-            if claimed.len() < want.jobs_max as usize {
-                assert_eq!(answer.next_run_at, self.reference.next_run_at(&kinds, now));
-            }
+            let is_short = claimed.len() < want.jobs_max as usize;
             for slice in answer.lease.iter().flat_map(|lease| &lease.slices) {
                 self.reference.claim(worker, slice, now);
                 self.slices.push((worker, slice.clone()));
+            }
+            if is_short {
+                assert_eq!(answer.next_run_at, self.reference.next_run_at(&kinds, now));
+                // It may be said once more of jobs that this claim took itself.
+                assert!(answer.limited || !self.reference.is_limited(&kinds));
             }
         }
     }
@@ -381,6 +504,23 @@ impl<'a> Machine<'a> {
             }
         }
         assert_eq!(values, self.reference.values());
+    }
+}
+
+/// Without chance in it, so that the reference comes to the same.
+fn policy(attempts_max: u32) -> RetryPolicy {
+    RetryPolicy {
+        attempts_max,
+        backoff: Backoff::Linear,
+        delay_ms: 7,
+        delay_ms_max: 100,
+    }
+}
+
+fn of_kind(kind: usize) -> Scope {
+    Scope {
+        kind: Some(KINDS[kind].to_owned()),
+        ..Scope::default()
     }
 }
 

@@ -5,7 +5,7 @@ use gristmill_model::{Clock, JobId, JobProgress, Progress, ShownProgress};
 
 use super::Database;
 use super::fixture::*;
-use crate::{JobFilter, Page, Store, StoreError};
+use crate::{JobFilter, Page, Selection, Store, StoreError};
 
 fn told(job: JobId, attempt: u32, progress: Progress, rate_per_s: Option<f64>) -> JobProgress {
     JobProgress {
@@ -30,6 +30,24 @@ async fn listed(store: &dyn Store) -> Vec<Option<f64>> {
     rows.into_iter()
         .map(|row| row.progress.and_then(fraction))
         .collect()
+}
+
+/// Jobs that are told apart from others of their slice (here by a priority) are known to run since the same moment.
+pub async fn running_jobs_stay_claimed_since_the_same_moment(database: &dyn Database) {
+    let store = database.open().await;
+    let id = submit(&*store, batch(3)).await;
+    let worker = worker(&*store).await;
+    let claimed_at = database.clock().now();
+    claim(&*store, worker, 3).await.unwrap();
+    database.clock().advance_ms(10);
+    for position in [0, 1] {
+        let one = Selection::Jobs(vec![job(id, position)]);
+        store.prioritise(one, 5).await.unwrap();
+    }
+    for position in 0..3 {
+        let details = store.job(job(id, position)).await.unwrap().unwrap();
+        assert_eq!(details.row.claimed_at, Some(claimed_at), "job {position}");
+    }
 }
 
 /// What a worker tells of its jobs is shown while it holds them, and only then.

@@ -61,7 +61,7 @@ const LOOK: &str = "WITH RECURSIVE lane AS MATERIALIZED ( \
 
 /// Locks these slices, but for those that others are claiming.
 const LOCK: &str = "SELECT s.batch_id, s.id, s.lane_id, s.rank, s.run_at, s.expires_at, s.attempt, s.rescues, s.job_bytes, \
-     s.positions, s.awaited FROM unnest($1::bigint[], $2::bigint[]) k (batch_id, id) \
+     s.positions, s.awaited, s.family FROM unnest($1::bigint[], $2::bigint[]) k (batch_id, id) \
      JOIN gristmill.slice s ON s.batch_id = k.batch_id AND s.id = k.id FOR UPDATE OF s SKIP LOCKED";
 
 /// The first moments of the lanes `$1`: of all slices, and of those that are not due at `$2`.

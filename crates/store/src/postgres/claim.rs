@@ -54,7 +54,7 @@ const LOOK: &str = heads!(
      WHERE h.rank IS NOT NULL ORDER BY s.rank, s.run_at, s.batch_id, s.first LIMIT $5) s \
      WINDOW before AS (ORDER BY s.rank, s.run_at, s.batch_id, s.first ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) \
      SELECT l.id, t.batch_id, t.id, t.lane_id, t.rank, t.run_at, t.expires_at, t.attempt, t.rescues, t.job_bytes, t.positions, \
-     t.awaited, (SELECT count(*) FROM line) FROM line l LEFT JOIN LATERAL (SELECT * FROM gristmill.slice s WHERE s.batch_id = l.batch_id AND s.id = l.id \
+     t.awaited, t.family, (SELECT count(*) FROM line) FROM line l LEFT JOIN LATERAL (SELECT * FROM gristmill.slice s WHERE s.batch_id = l.batch_id AND s.id = l.id \
      FOR UPDATE SKIP LOCKED) t ON true \
      WHERE l.jobs_before < $7 AND l.bytes_before < $4"
 );
@@ -74,7 +74,7 @@ const LOOK_AGING: &str = heads!(
      WHERE h.rank IS NOT NULL ORDER BY counting, s.run_at, s.batch_id, s.first LIMIT $5) s \
      WINDOW before AS (ORDER BY s.counting, s.run_at, s.batch_id, s.first ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) \
      SELECT l.id, t.batch_id, t.id, t.lane_id, t.rank, t.run_at, t.expires_at, t.attempt, t.rescues, t.job_bytes, t.positions, \
-     t.awaited, (SELECT count(*) FROM line) FROM line l LEFT JOIN LATERAL (SELECT * FROM gristmill.slice s WHERE s.batch_id = l.batch_id AND s.id = l.id \
+     t.awaited, t.family, (SELECT count(*) FROM line) FROM line l LEFT JOIN LATERAL (SELECT * FROM gristmill.slice s WHERE s.batch_id = l.batch_id AND s.id = l.id \
      FOR UPDATE SKIP LOCKED) t ON true \
      WHERE l.jobs_before < $7 AND l.bytes_before < $4"
 );
@@ -336,7 +336,7 @@ impl Claim {
         let mut looked_at = 0;
         for row in rows {
             self.seen.push(row.try_get(0)?);
-            looked_at = row.try_get(12)?;
+            looked_at = row.try_get(13)?;
             if row.try_get::<_, Option<i64>>(1)?.is_none() {
                 continue;
             }
@@ -389,6 +389,7 @@ impl Taken {
             rank: Some(self.slice.rank),
             pauses: None,
             is_awaited: self.slice.is_awaited,
+            family: self.slice.family,
         }
     }
 }

@@ -7,12 +7,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use gristmill_model::{BatchId, JobState, LeaseId, Positions, Receipt, Report, WorkerId};
+use gristmill_model::{BatchId, JobState, LeaseId, Positions, Receipt, Report, Suspended, WorkerId};
 use tokio_postgres::Row;
 
 use super::connection::{Param, Pending, drained};
 use super::dependency::Ended;
 use super::failure::{Failure, Remedy, Result};
+use super::family::{Inheritances, Spawning};
 use super::held::Held;
 use super::limits::TEXT_BYTES_MAX;
 use super::memory::BatchHead;
@@ -38,6 +39,14 @@ const TAKE: &str = "WITH reported AS MATERIALIZED ( \
 
 /// Refuses what PostgreSQL cannot hold.
 pub(super) fn check_texts(report: &Report) -> std::result::Result<(), StoreError> {
+    for suspended in &report.suspended {
+        if suspended.memos.as_str().contains('\0') {
+            return Err(StoreError::InvalidInput(format!(
+                "a report of batch {} under lease {} has a memo with a NUL character in it, which JSON writes as \\u0000",
+                report.batch, report.lease
+            )));
+        }
+    }
     let Some(completed) = &report.completed else {
         return Ok(());
     };
@@ -100,6 +109,7 @@ impl Transaction {
         worker: WorkerId,
         worker_name: Option<&Arc<str>>,
         reports: &[&Report],
+        inheritances: &Inheritances,
         ended: &mut Ended,
     ) -> Result<Vec<Receipt>> {
         if reports.is_empty() {
@@ -121,19 +131,27 @@ impl Transaction {
             .collect();
         let mut rows = HeldRows::new(self.held_under(worker, &keys).await?);
         let mut receipts = Vec::with_capacity(reports.len());
+        let mut commit = Commit {
+            heads: &heads,
+            inheritances,
+            worker_name,
+            spawning: Vec::new(),
+        };
         for report in reports {
             let failed_writes = match report.writes.is_empty() {
                 true => FailedWrites::new(),
                 false => self.carry_out_writes(report, &rows.left_of(report)).await?,
             };
             let report = with_failures(report, &failed_writes);
-            let mut receipt = self.commit_one(&mut rows, &heads, worker_name, &report, ended)?;
+            let mut receipt = self.commit_one(&mut rows, &mut commit, &report, ended)?;
             receipt.failed = failed_writes.into_keys().collect();
             receipts.push(receipt);
         }
+        let spawning = commit.spawning;
         for (held, rest) in rows.changed() {
             self.writes.let_go(held, &held.positions.difference(rest));
         }
+        self.suspend(spawning, ended).await?;
         self.freed();
         Ok(receipts)
     }
@@ -175,8 +193,7 @@ impl Transaction {
     fn commit_one(
         &mut self,
         rows: &mut HeldRows,
-        heads: &HashMap<BatchId, Arc<BatchHead>>,
-        worker_name: Option<&Arc<str>>,
+        commit: &mut Commit<'_>,
         report: &Report,
         ended: &mut Ended,
     ) -> Result<Receipt> {
@@ -192,6 +209,7 @@ impl Transaction {
                 ended.add(held.batch, &accepted);
             }
             receipt.accepted = receipt.accepted.union(&accepted);
+            let (heads, worker_name) = (commit.heads, commit.worker_name);
             let head = || {
                 let head = heads.get(&held.batch);
                 head.ok_or_else(|| Failure::Damaged(format!("batch {} has leases and no row", held.batch)))
@@ -205,7 +223,18 @@ impl Transaction {
                 let dead = self.commit_failures(held, head()?, &accepted, worker_name, report)?;
                 receipt.dead = receipt.dead.union(&dead);
             }
+            for suspended in &report.suspended {
+                if let Some(suspended) = suspended.select(&accepted) {
+                    let last = Held {
+                        attempt: report.last_attempt(),
+                        ..held.clone()
+                    };
+                    let dead = self.commit_suspended(&last, head()?, suspended, commit)?;
+                    receipt.dead = receipt.dead.union(&dead);
+                }
+            }
         }
+        let worker_name = commit.worker_name;
         self.insert_completed(&receipt.accepted, worker_name, report)?;
         let ending = Ending {
             worker: worker_name.cloned(),
@@ -215,6 +244,28 @@ impl Transaction {
             .insert_report(self.now, report.batch, &receipt.dead, ending);
         receipt.refused = reported.difference(&receipt.accepted);
         Ok(receipt)
+    }
+
+    /// Lets accepted jobs of one claimed slice wait for children. Gives back those that are dead, since their children
+    /// cannot be stored.
+    fn commit_suspended(
+        &mut self,
+        held: &Held,
+        head: &Arc<BatchHead>,
+        suspended: Suspended,
+        commit: &mut Commit<'_>,
+    ) -> Result<Positions> {
+        match self.spawning(held, head, suspended, commit.inheritances)? {
+            Ok(spawning) => {
+                commit.spawning.push(spawning);
+                Ok(Positions::new())
+            }
+            Err((dead, error)) => {
+                let worker = commit.worker_name.map(|name| &**name);
+                self.fail_spawning(held, &dead, &error, worker)?;
+                Ok(dead)
+            }
+        }
     }
 
     fn insert_completed(
@@ -268,11 +319,21 @@ impl Transaction {
                     rescues: held.rescues,
                     expires_at,
                     is_awaited: held.is_awaited,
+                    family: held.family,
                 },
             );
         }
         Ok(failed.dead)
     }
+}
+
+/// What reports are committed with.
+struct Commit<'c> {
+    heads: &'c HashMap<BatchId, Arc<BatchHead>>,
+    inheritances: &'c Inheritances,
+    worker_name: Option<&'c Arc<str>>,
+    /// What is to be stored of children.
+    spawning: Vec<Spawning>,
 }
 
 /// Rows of what is held, and what is left of each.

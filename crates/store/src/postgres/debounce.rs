@@ -58,7 +58,9 @@ impl Transaction {
         let id = *ids
             .first()
             .ok_or_else(|| Failure::Damaged("the sequence of batches gave no id".to_owned()))?;
-        let head = self.insert_keyed(id, &stored, prepared.lane_id, scope).await?;
+        let head = self
+            .insert_keyed(id, &stored, prepared.lane_id, scope, &[])
+            .await?;
         let answer = collapsed.answer(plan.answer(Some(id)));
         Ok((answer, Some((id, head, stored.batch.payloads))))
     }

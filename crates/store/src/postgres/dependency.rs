@@ -5,15 +5,17 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use gristmill_model::limits::BATCH_JOBS_MAX;
 use gristmill_model::{BatchId, NewBatch, Positions, Timestamp};
 use tokio_postgres::Row;
 
-use super::failure::Result;
+use super::failure::{Failure, Result};
 use super::multirange::Multirange;
 use super::query::{number, sum};
 use super::transaction::Transaction;
 use crate::StoreError;
-use crate::dependency::{check_stored, stored_prerequisites};
+use crate::dependency::{Edge, WaitingJobs, check_stored, stored_prerequisites};
+use crate::pauses::Pauses;
 
 /// The part of a batch that waits to begin: all of it.
 pub(super) const WHOLE: u32 = 0;
@@ -27,6 +29,12 @@ pub(super) struct Blocked {
     pub attempt: u32,
     pub rescues: u32,
     pub expires_at: Option<Timestamp>,
+    /// The priority, negated; that of the batch, where `None`.
+    pub rank: Option<i32>,
+    /// What keeps them back beside what they wait for. Not read.
+    pub pauses: Option<Pauses>,
+    /// The family that they are the parents of, if they wait for children.
+    pub family: Option<i64>,
     pub positions: Positions,
 }
 
@@ -39,24 +47,27 @@ impl Blocked {
             rescues: number(row, 3)?,
             expires_at: row.try_get::<_, Option<i64>>(4)?.map(Timestamp),
             positions: row.try_get::<_, Multirange>(5)?.0,
+            rank: row.try_get(6)?,
+            pauses: None,
+            family: row.try_get(7)?,
         })
     }
 }
 
-/// Batches of which jobs have ended, each with the last position that may have.
+/// Batches of which jobs have ended, each with the positions that may have.
 #[derive(Debug, Default)]
-pub(super) struct Ended(BTreeMap<BatchId, u32>);
+pub(super) struct Ended(BTreeMap<BatchId, Positions>);
 
 impl Ended {
     pub fn add(&mut self, batch: BatchId, positions: &Positions) {
-        if let Some(last) = positions.last() {
+        if !positions.is_empty() {
             let known = self.0.entry(batch).or_default();
-            *known = (*known).max(last);
+            *known = known.union(positions);
         }
     }
 
     pub fn add_all(&mut self, batch: BatchId) {
-        self.0.insert(batch, i32::MAX.cast_unsigned());
+        self.0.insert(batch, Positions::all(BATCH_JOBS_MAX));
     }
 
     pub fn is_empty(&self) -> bool {
@@ -64,9 +75,10 @@ impl Ended {
     }
 
     /// As `gristmill.settle` takes them.
-    pub fn into_params(self) -> (Vec<i64>, Vec<i32>) {
+    pub fn into_params(self) -> (Vec<i64>, Vec<Multirange>) {
         let all = self.0.into_iter();
-        all.map(|(batch, last)| (batch.0, last.cast_signed())).unzip()
+        all.map(|(batch, positions)| (batch.0, Multirange(positions)))
+            .unzip()
     }
 }
 
@@ -99,11 +111,11 @@ impl Transaction {
             return Ok(false);
         }
         self.flush().await?;
-        let (batches, lasts) = ended.into_params();
+        let (batches, meant) = ended.into_params();
         let row = self
             .query_opt(
-                "SELECT gristmill.settle($1, $2, $3)",
-                &[&batches, &lasts, &self.now.0],
+                "SELECT gristmill.settle($1, $2::int4multirange[], $3)",
+                &[&batches, &meant, &self.now.0],
             )
             .await?;
         let claimable = row.map_or(Ok(0), |row| sum(&row, 0))?;
@@ -111,11 +123,68 @@ impl Transaction {
         Ok(claimable > 0)
     }
 
+    /// The stored batches that jobs of these batches wait for, before they begin.
+    pub async fn prerequisites_of(&self, batches: &[i64]) -> Result<Vec<i64>> {
+        let rows = self
+            .query(
+                "SELECT DISTINCT prerequisite_id FROM gristmill.edge WHERE batch_id = ANY ($1) AND on_failure <> 'children'",
+                &[&batches],
+            )
+            .await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// What these jobs wait for that have not begun, by those who wait together. Their batches must be locked, and what
+    /// they wait for.
+    pub async fn waiting_of(
+        &self,
+        jobs: &BTreeMap<BatchId, Positions>,
+    ) -> Result<Vec<(BatchId, WaitingJobs)>> {
+        let (batches, positions): (Vec<i64>, Vec<Multirange>) = jobs
+            .iter()
+            .map(|(batch, positions)| (batch.0, Multirange(positions.clone())))
+            .unzip();
+        let rows = self
+            .query(
+                "SELECT w.batch_id, w.part, w.positions * m.positions, e.prerequisite_id, e.on_failure, e.positions \
+                 FROM unnest($1::bigint[], $2::int4multirange[]) m (batch_id, positions) \
+                 JOIN gristmill.blocked w ON w.batch_id = m.batch_id AND w.positions && m.positions \
+                 JOIN gristmill.edge e ON e.batch_id = w.batch_id AND e.part = w.part AND e.on_failure <> 'children' \
+                 ORDER BY w.batch_id, w.part",
+                &[&batches, &positions],
+            )
+            .await?;
+        let mut all: Vec<(BatchId, WaitingJobs)> = Vec::new();
+        let mut last = None;
+        for row in &rows {
+            let part: (i64, i32) = (row.try_get(0)?, row.try_get(1)?);
+            if last != Some(part) {
+                let positions = row.try_get::<_, Multirange>(2)?.0;
+                let edges = Vec::new();
+                all.push((BatchId(part.0), WaitingJobs { positions, edges }));
+                last = Some(part);
+            }
+            let on_failure: &str = row.try_get(4)?;
+            let edge = Edge {
+                prerequisite: BatchId(row.try_get(3)?),
+                on_failure: on_failure
+                    .parse()
+                    .map_err(|error| Failure::Damaged(format!("an edge: {error}")))?,
+                positions: row.try_get::<_, Option<Multirange>>(5)?.map(|only| only.0),
+            };
+            all.iter_mut()
+                .last()
+                .into_iter()
+                .for_each(|(_, waiting)| waiting.edges.push(edge.clone()));
+        }
+        Ok(all)
+    }
+
     /// What waited for longer than it may, locked; but for what others are at.
     pub async fn expired_blocked(&self, rows_max: i64) -> Result<Vec<Blocked>> {
         let rows = self
             .query(
-                "SELECT batch_id, part, attempt, rescues, expires_at, positions FROM gristmill.blocked \
+                "SELECT batch_id, part, attempt, rescues, expires_at, positions, rank, family FROM gristmill.blocked \
                  WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED",
                 &[&self.now.0, &rows_max],
             )

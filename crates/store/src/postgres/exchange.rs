@@ -16,6 +16,7 @@ use super::database::Database;
 use super::debounce::{ADDED, read_added};
 use super::dependency::Ended;
 use super::failure::{Failure, Result};
+use super::family::Inheritances;
 use super::memory::BatchHead;
 use super::multirange::Multirange;
 use super::transaction::{Durability, Transaction, read_head};
@@ -44,6 +45,8 @@ struct Outline {
     lease: LeaseId,
     claimed_at: Timestamp,
     taken: Vec<Taken>,
+    /// What those of them remember that finalize, by their place.
+    memos: HashMap<usize, PackedArray>,
     next_run_at: Option<Pending<Vec<Row>>>,
     next_at: Option<Timestamp>,
     limited: bool,
@@ -73,13 +76,17 @@ impl Database {
             true => Durability::Needless,
             false => Durability::Promised,
         };
+        let inheritances = self.inheritances(&reports).await?;
+        self.prepare_children(&reports, &inheritances).await?;
+        let inheritances = Arc::new(inheritances);
         let (reports, want) = (Arc::new(reports), Arc::new(want));
         let outline = self
             .write(durability, move |transaction| {
                 let (reports, want) = (reports.clone(), want.clone());
+                let inheritances = inheritances.clone();
                 async move {
                     transaction
-                        .exchange(worker, &reports, want.as_ref().as_ref())
+                        .exchange(worker, &reports, want.as_ref().as_ref(), &inheritances)
                         .await
                 }
                 .boxed()
@@ -122,7 +129,8 @@ impl Database {
         let slices: Vec<LeasedSlice> = outline
             .taken
             .iter()
-            .filter_map(|part| self.leased(&outline, &added, part).transpose())
+            .enumerate()
+            .filter_map(|(number, part)| self.leased(&outline, &added, number, part).transpose())
             .collect::<std::result::Result<_, _>>()?;
         Ok(Exchanged {
             receipts: outline.receipts,
@@ -180,6 +188,7 @@ impl Database {
         &self,
         outline: &Outline,
         added: &HashMap<BatchId, Added>,
+        number: usize,
         part: &Taken,
     ) -> std::result::Result<Option<LeasedSlice>, StoreError> {
         let Some(Claimable { content, only }) = outline.contents.get(&part.slice.batch) else {
@@ -224,6 +233,7 @@ impl Database {
             priority: i16::try_from(-part.slice.rank).unwrap_or(i16::MIN),
             retry: content.head.options.retry,
             submitted_at: content.head.submitted_at,
+            memos: outline.memos.get(&number).cloned(),
         }))
     }
 }
@@ -244,6 +254,7 @@ impl Transaction {
         worker: WorkerId,
         reports: &[Report],
         want: Option<&Want>,
+        inheritances: &Inheritances,
     ) -> Result<Outline> {
         let params: Vec<Param> = vec![Box::new(worker.0), Box::new(want.is_some())];
         let registered = self.send(WORKER, params).await?;
@@ -278,11 +289,11 @@ impl Transaction {
         let mut ended = Ended::default();
         let receipts = match accepted {
             Some(accepted) => {
-                self.receive(worker, name.as_ref(), &all, &accepted, &mut ended)
+                self.receive(worker, name.as_ref(), &all, &accepted, inheritances, &mut ended)
                     .await?
             }
             None => {
-                self.commit_reports(worker, name.as_ref(), &all, &mut ended)
+                self.commit_reports(worker, name.as_ref(), &all, inheritances, &mut ended)
                     .await?
             }
         };
@@ -312,6 +323,7 @@ impl Transaction {
         name: Option<&Arc<str>>,
         reports: &[&Report],
         accepted: &[Row],
+        inheritances: &Inheritances,
         ended: &mut Ended,
     ) -> Result<Vec<Receipt>> {
         let mut receipts: Vec<Option<Receipt>> = vec![None; reports.len()];
@@ -334,7 +346,10 @@ impl Transaction {
         }
         let mut others = match rest.is_empty() {
             true => Vec::new(),
-            false => self.commit_reports(worker, name, &rest, ended).await?,
+            false => {
+                self.commit_reports(worker, name, &rest, inheritances, ended)
+                    .await?
+            }
         }
         .into_iter();
         let receipts = receipts
@@ -367,10 +382,12 @@ impl Transaction {
             true => None,
             false => Some(drained(self.send(BATCHES, params(&missing)).await?)),
         };
+        let memos = self.memos_of(&claimed.taken).await?;
         Ok(Outline {
             receipts,
             lease,
             claimed_at: self.now,
+            memos,
             taken: claimed.taken,
             next_run_at: claimed.next_run_at,
             next_at: claimed.next_at,

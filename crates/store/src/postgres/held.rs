@@ -30,6 +30,8 @@ pub(super) struct Held {
     pub pauses: Option<Pauses>,
     /// Whether others wait for jobs of the batch.
     pub is_awaited: bool,
+    /// The family whose parents it finalizes, if it does.
+    pub family: Option<i64>,
 }
 
 /// The columns that [`Held::read`] reads.
@@ -37,7 +39,7 @@ macro_rules! select_held {
     ($rest:literal) => {
         concat!(
             "SELECT h.lease_id, h.batch_id, h.attempt, h.first_position, h.worker_id, h.rescues, h.run_at, \
-             h.expires_at, h.positions, h.rank, h.pauses::text, h.awaited FROM gristmill.held h ",
+             h.expires_at, h.positions, h.rank, h.pauses::text, h.awaited, h.family FROM gristmill.held h ",
             $rest
         )
     };
@@ -68,6 +70,7 @@ impl Held {
             rank: row.try_get(9)?,
             pauses: read_pauses(row, 10)?,
             is_awaited: row.try_get(11)?,
+            family: row.try_get(12)?,
         })
     }
 }

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use futures::FutureExt;
-use gristmill_model::{BatchId, JobId, KeyedBatch, OnDuplicate, PackedArray, Positions};
+use gristmill_model::{After, BatchId, JobId, KeyedBatch, NewBatch, OnDuplicate, PackedArray, Positions};
 
 use super::database::Database;
-use super::dependency::Ended;
+use super::dependency::{Ended, check_prerequisites};
 use super::failure::{Failure, Result};
 use super::lanes::NEWS;
 use super::limits::FORGOTTEN_KEYS_PER_TRANSACTION;
@@ -19,7 +19,8 @@ use super::multirange::Multirange;
 use super::submit::{Circumstances, Packed};
 use super::transaction::{Durability, Transaction};
 use crate::contents::Content;
-use crate::keys::{KeyPlan, Owner, Wanted, reruns, scope_id};
+use crate::dependency::{WaitingJobs, stored_prerequisites};
+use crate::keys::{KeyPlan, Owner, Wanted, reruns, scope_id, stored_after};
 use crate::lanes::LaneName;
 use crate::{StoreError, SubmittedJobs};
 
@@ -84,19 +85,23 @@ impl Transaction {
         )
         .await?;
         let mut fresh = BTreeSet::new();
-        let mut submitted = Vec::with_capacity(batches.len());
+        let mut submitted: Vec<(SubmittedJobs, Option<Stored>)> = Vec::with_capacity(batches.len());
         for batch in batches {
-            let (answer, stored) = self.submit_keyed_batch(batch, &fresh).await?;
+            let earlier: Vec<&SubmittedJobs> = submitted.iter().map(|(answer, _)| answer).collect();
+            let after = stored_after(&batch.batch.batch, &earlier);
+            let (answer, stored) = self.submit_keyed_batch(batch, after, &fresh).await?;
             fresh.extend(answer.batch);
             submitted.push((answer, stored));
         }
         Ok(submitted)
     }
 
-    /// `fresh` are batches of this transaction, which may not be written yet.
+    /// `after` is what the batch waits for, all of it stored. `fresh` are batches of this transaction, which may not be
+    /// written yet.
     async fn submit_keyed_batch(
         &mut self,
         prepared: &Prepared,
+        after: Vec<After>,
         fresh: &BTreeSet<BatchId>,
     ) -> Result<(SubmittedJobs, Option<Stored>)> {
         let Prepared { batch, scope, .. } = prepared;
@@ -118,21 +123,73 @@ impl Transaction {
             .keys()
             .chain(plan.skipped.keys())
             .any(|batch| fresh.contains(batch))
+            || !after.is_empty()
         {
             self.flush().await?;
         }
+        let batch_after = NewBatch {
+            after,
+            ..batch.batch.clone()
+        };
+        let (prerequisites, waiting) = self.lock_awaited(&batch_after, &plan).await?;
         self.make_room(*scope, &plan).await?;
         self.raise(&plan.skipped, batch.batch.options.priority).await?;
         self.keep_reruns(*scope, &plan).await?;
-        let Some(stored) = plan.stored(batch)? else {
+        let Some(mut stored) = plan.stored(batch)? else {
             return Ok((plan.answer(None), None));
         };
+        stored.batch.after = batch_after.after;
         let ids = self.next_batch_ids(1).await?;
         let id = *ids
             .first()
             .ok_or_else(|| Failure::Damaged("the sequence of batches gave no id".to_owned()))?;
-        let head = self.insert_keyed(id, &stored, prepared.lane_id, *scope).await?;
+        let head = self
+            .insert_keyed(id, &stored, prepared.lane_id, *scope, &plan.inherited(&waiting))
+            .await?;
+        if !prerequisites.is_empty() {
+            self.flush().await?;
+            self.await_batches(&prerequisites).await?;
+            let mut ended = Ended::default();
+            prerequisites
+                .iter()
+                .for_each(|batch| ended.add_all(BatchId(*batch)));
+            self.settle(ended).await?;
+        }
         Ok((plan.answer(Some(id)), Some((id, head, stored.batch.payloads))))
+    }
+
+    /// Locks what a batch waits for, and what those wait for whose places its jobs take. Returns these batches, and what
+    /// those wait for.
+    async fn lock_awaited(
+        &self,
+        batch: &NewBatch,
+        plan: &KeyPlan,
+    ) -> Result<(Vec<i64>, Vec<(BatchId, WaitingJobs)>)> {
+        let mut prerequisites: BTreeSet<i64> = stored_prerequisites([batch])
+            .into_keys()
+            .map(|batch| batch.0)
+            .collect();
+        let mut locked = prerequisites.clone();
+        if !plan.replaced.is_empty() {
+            let replaced: Vec<i64> = plan.replaced.keys().map(|batch| batch.0).collect();
+            let inherited = self.prerequisites_of(&replaced).await?;
+            if !inherited.is_empty() {
+                locked.extend(&inherited);
+                locked.extend(replaced);
+            }
+            prerequisites.extend(inherited);
+        }
+        if locked.is_empty() {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        let locked: Vec<i64> = locked.into_iter().collect();
+        let counts = self.lock_prerequisites(&locked).await?;
+        check_prerequisites([batch].into_iter(), &counts)?;
+        // By now they may wait for less.
+        let waiting = self.waiting_of(&plan.replaced).await?;
+        let prerequisites = prerequisites.into_iter();
+        let prerequisites = prerequisites.filter(|batch| counts.contains_key(&BatchId(*batch)));
+        Ok((prerequisites.collect(), waiting))
     }
 
     /// Who has these keys, by place.
@@ -260,6 +317,7 @@ impl Transaction {
         batch: &KeyedBatch,
         lane_id: i64,
         scope: i32,
+        waiting: &[WaitingJobs],
     ) -> Result<BatchHead> {
         let until = batch.unique().period_ms.map(|period_ms| {
             let period_ms = i64::try_from(period_ms).unwrap_or(i64::MAX);
@@ -291,8 +349,11 @@ impl Transaction {
             batch: batch.batch.clone(),
             lane_id,
         };
-        self.writes
-            .submit(self.now, id, &packed, Circumstances::default())
+        let circumstances = Circumstances {
+            waiting,
+            ..Circumstances::default()
+        };
+        self.writes.submit(self.now, id, &packed, circumstances)
     }
 
     /// Lets go of the keys of what ends with this transaction, as far as their periods are over; what waited for one of
@@ -336,7 +397,7 @@ impl Transaction {
             let (lane_id, scope) = self.lane_and_scope(&batch).await?;
             let ids = self.next_batch_ids(1).await?;
             for id in ids {
-                self.insert_keyed(id, &batch, lane_id, scope).await?;
+                self.insert_keyed(id, &batch, lane_id, scope, &[]).await?;
             }
         }
         Ok(())

@@ -10,12 +10,17 @@ use super::transaction::Transaction;
 use crate::{PruneOptions, Pruned};
 
 /// Ended batches from `$1` on: their ids, numbers of jobs, when they ended, and whether jobs of them are dead.
-/// Batches of a run that is not finished are not among them: its output is yet to be written.
+/// Batches of a run that is not finished are not among them: its output is yet to be written. Nor are children
+/// of batches that are open: their parents look at them yet.
 const ENDED: &str = "SELECT b.id, b.count, e.ended_at, e.has_dead FROM gristmill.batch b CROSS JOIN LATERAL \
      (SELECT max(r.finished_at) AS ended_at, bool_or(r.state = 'dead') AS has_dead, sum(r.count) AS jobs \
      FROM gristmill.report r WHERE r.batch_id = b.id) e \
      WHERE b.id >= $1 AND e.jobs = b.count AND (b.run_id IS NULL OR NOT EXISTS \
-     (SELECT FROM gristmill.run WHERE run.id = b.run_id AND run.state <> 'finished'))";
+     (SELECT FROM gristmill.run WHERE run.id = b.run_id AND run.state <> 'finished')) \
+     AND NOT EXISTS (SELECT FROM gristmill.child_batch c WHERE c.batch_id = b.id AND ( \
+     EXISTS (SELECT FROM gristmill.slice s WHERE s.batch_id = c.parent_id) \
+     OR EXISTS (SELECT FROM gristmill.held h WHERE h.batch_id = c.parent_id) \
+     OR EXISTS (SELECT FROM gristmill.blocked w WHERE w.batch_id = c.parent_id)))";
 
 /// Finds the batches that a prune deletes, a portion at a time.
 #[derive(Debug, Clone, Copy)]
@@ -106,7 +111,15 @@ impl Transaction {
 
     /// Deletes batches and what is stored of their ended jobs.
     pub async fn delete_batches(&mut self, batches: &[i64]) -> Result<Pruned> {
-        for table in ["report", "failure", "keyed", "tag", "debounced"] {
+        for table in [
+            "report",
+            "failure",
+            "keyed",
+            "tag",
+            "debounced",
+            "suspension",
+            "child_batch",
+        ] {
             let sql = format!("DELETE FROM gristmill.{table} WHERE batch_id = ANY ($1)");
             self.execute(&sql, &[&batches]).await?;
         }

@@ -121,7 +121,7 @@ impl Transaction {
         let all = vec![Multirange(Positions::all(BATCH_JOBS_MAX)); batches.len()];
         let no_states: [&str; 0] = [];
         self.query(
-            "SELECT gristmill.cancel_jobs($1, $2, $3, $4)",
+            "SELECT gristmill.cancel_with_keys($1, $2, $3, $4)",
             &[&batches, &all, &&no_states[..], &self.now.0],
         )
         .await?;

@@ -25,6 +25,8 @@ pub(super) struct Slice {
     pub positions: Positions,
     /// Whether others wait for jobs of the batch.
     pub is_awaited: bool,
+    /// The family whose parents it finalizes, if it does.
+    pub family: Option<i64>,
 }
 
 impl Slice {
@@ -44,6 +46,7 @@ impl Slice {
             job_bytes: count(8)?,
             positions: row.try_get::<_, Multirange>(first + 9)?.0,
             is_awaited: row.try_get(first + 10)?,
+            family: row.try_get(first + 11)?,
         })
     }
 }
@@ -60,6 +63,8 @@ pub(super) struct NewSlice<'a> {
     pub expires_at: Option<Timestamp>,
     /// Whether others wait for jobs of the batch.
     pub is_awaited: bool,
+    /// The family whose parents finalize, if they do.
+    pub family: Option<i64>,
 }
 
 impl Transaction {
@@ -68,7 +73,7 @@ impl Transaction {
         let rows = self
             .query(
                 "SELECT batch_id, id, lane_id, rank, run_at, expires_at, attempt, rescues, job_bytes, positions, \
-                 awaited FROM gristmill.slice WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED",
+                 awaited, family FROM gristmill.slice WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED",
                 &[&self.now.0, &slices_max],
             )
             .await?;

@@ -22,7 +22,7 @@ use super::transaction::{Durability, Transaction};
 use super::writes::{NewBatchRow, Writes};
 use crate::cache::Hits;
 use crate::contents::Content;
-use crate::dependency::{edges, stored_prerequisites};
+use crate::dependency::{WaitingJobs, edges, merged, stored_prerequisites};
 use crate::ending::{Ending, FailedAttempt};
 use crate::lanes::LaneName;
 use crate::merge::{Merge, merge, packed};
@@ -289,6 +289,8 @@ pub(super) struct Circumstances<'a> {
     pub earlier: &'a [BatchId],
     /// Whether one that comes later waits for it.
     pub is_awaited: bool,
+    /// Jobs of it that wait for more than it says.
+    pub waiting: &'a [WaitingJobs],
     /// The values that are known of its jobs.
     pub hits: Hits,
 }
@@ -394,6 +396,7 @@ impl Transaction {
                 run,
                 earlier: &earlier,
                 is_awaited,
+                waiting: &[],
                 hits: self.hits(&packed.batch).await?,
             };
             let head = self.writes.submit(self.now, id, packed, circumstances)?;
@@ -424,6 +427,7 @@ impl Writes {
             run,
             earlier,
             is_awaited,
+            waiting,
             hits,
         } = circumstances;
         let batch = &packed.batch;
@@ -445,7 +449,25 @@ impl Writes {
             self.insert_report(now, id, &answered, ending);
             positions = positions.difference(&answered);
         }
-        if batch.after.is_empty() {
+        let own = edges(batch, earlier);
+        let blocked = |part, positions: &Positions| Blocked {
+            batch: id,
+            part,
+            attempt: 1,
+            rescues: 0,
+            expires_at: batch.options.expires_at,
+            rank: None,
+            pauses: None,
+            family: None,
+            positions: positions.clone(),
+        };
+        for (part, waiting) in (WHOLE + 1..).zip(waiting) {
+            let here = positions.intersection(&waiting.positions);
+            positions = positions.difference(&here);
+            let edges = own.iter().chain(&waiting.edges).cloned();
+            self.block(&blocked(part, &here), &merged(edges));
+        }
+        if own.is_empty() {
             self.insert_slice(
                 id,
                 &head,
@@ -457,18 +479,11 @@ impl Writes {
                     rescues: 0,
                     expires_at: batch.options.expires_at,
                     is_awaited,
+                    family: None,
                 },
             );
         } else {
-            let blocked = Blocked {
-                batch: id,
-                part: WHOLE,
-                attempt: 1,
-                rescues: 0,
-                expires_at: batch.options.expires_at,
-                positions,
-            };
-            self.block(&blocked, &edges(batch, earlier));
+            self.block(&blocked(WHOLE, &positions), &own);
         }
         Ok(head)
     }

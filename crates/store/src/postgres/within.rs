@@ -114,9 +114,12 @@ impl PostgresStore {
             stored.iter().for_each(|batch| ended.add_all(BatchId(*batch)));
         }
         if !ended.is_empty() {
-            let (batches, lasts) = ended.into_params();
+            let (batches, meant) = ended.into_params();
             transaction
-                .execute("SELECT gristmill.settle($1, $2, $3)", &[&batches, &lasts, &now.0])
+                .execute(
+                    "SELECT gristmill.settle($1, $2::int4multirange[], $3)",
+                    &[&batches, &meant, &now.0],
+                )
                 .await?;
         }
         transaction.execute("SELECT gristmill.wake()", &[]).await?;

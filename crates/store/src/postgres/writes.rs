@@ -1,7 +1,8 @@
 //! What a transaction writes, gathered: a statement a table, whatever the number of rows.
 
 use gristmill_batching::{BatchStats, EndReason};
-use gristmill_model::{BatchId, JobError, JobState, PackedArray, Positions, Tag, Timestamp};
+use gristmill_model::spawn::ranges;
+use gristmill_model::{BatchId, JobError, JobState, PackedArray, Positions, Suspended, Tag, Timestamp};
 use tokio_postgres::Row;
 
 use super::connection::{Connection, Param, Pending};
@@ -14,6 +15,8 @@ use super::slice::{NewSlice, Slice};
 use crate::admission::BucketKey;
 use crate::dependency::Edge;
 use crate::ending::{Ending, FailedAttempt};
+use crate::family::CHILDREN;
+use crate::pauses::Pauses;
 
 /// A statement and its parameters.
 pub(super) type Statement = (&'static str, Vec<Param>);
@@ -38,6 +41,8 @@ pub(super) struct Writes {
     blocked: BlockedRows,
     kept_back: KeptBack,
     edges: Edges,
+    suspensions: Suspensions,
+    child_batches: ChildBatches,
     reports: Reports,
     failures: Failures,
     tags: Tags,
@@ -93,11 +98,11 @@ columns! {
 columns! {
     Slices {
         batch: i64, run_at: i64, expires_at: Option<i64>, lane_id: i32, attempt: i32, rescues: i32, count: i32,
-        job_bytes: i32, rank: i32, positions: Multirange, awaited: bool,
+        job_bytes: i32, rank: i32, positions: Multirange, awaited: bool, family: Option<i64>,
     }
-    "INSERT INTO gristmill.slice (batch_id, run_at, expires_at, lane_id, attempt, rescues, count, job_bytes, rank, positions, awaited) \
+    "INSERT INTO gristmill.slice (batch_id, run_at, expires_at, lane_id, attempt, rescues, count, job_bytes, rank, positions, awaited, family) \
      SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::integer[]), unnest($5::integer[]), \
-     unnest($6::integer[]), unnest($7::integer[]), unnest($8::integer[]), unnest($9::integer[]), unnest($10::int4multirange[]), unnest($11::boolean[])"
+     unnest($6::integer[]), unnest($7::integer[]), unnest($8::integer[]), unnest($9::integer[]), unnest($10::int4multirange[]), unnest($11::boolean[]), unnest($12::bigint[])"
 }
 
 columns! {
@@ -119,11 +124,11 @@ columns! {
     HeldRows {
         lease: i64, batch: i64, attempt: i32, first_position: i32, worker: i64, run_at: i64, expires_at: Option<i64>,
         rescues: i32, count: i32, lane_id: i32, positions: Multirange, awaited: bool, rank: Option<i32>,
-        claimed_at: i64,
+        claimed_at: i64, family: Option<i64>,
     }
-    "INSERT INTO gristmill.held (lease_id, batch_id, attempt, first_position, worker_id, run_at, expires_at, rescues, count, lane_id, positions, awaited, rank, claimed_at) \
+    "INSERT INTO gristmill.held (lease_id, batch_id, attempt, first_position, worker_id, run_at, expires_at, rescues, count, lane_id, positions, awaited, rank, claimed_at, family) \
      SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::integer[]), unnest($4::integer[]), unnest($5::bigint[]), \
-     unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::integer[]), unnest($9::integer[]), unnest($10::integer[]), unnest($11::int4multirange[]), unnest($12::boolean[]), unnest($13::integer[]), unnest($14::bigint[])"
+     unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::integer[]), unnest($9::integer[]), unnest($10::integer[]), unnest($11::int4multirange[]), unnest($12::boolean[]), unnest($13::integer[]), unnest($14::bigint[]), unnest($15::bigint[])"
 }
 
 columns! {
@@ -135,22 +140,24 @@ columns! {
 columns! {
     BlockedRows {
         batch: i64, part: i32, attempt: i32, rescues: i32, count: i32, expires_at: Option<i64>, positions: Multirange,
+        rank: Option<i32>, pauses: Option<String>, paused_until: Option<i64>, family: Option<i64>,
     }
-    "INSERT INTO gristmill.blocked (batch_id, part, attempt, rescues, count, expires_at, positions) \
+    "INSERT INTO gristmill.blocked (batch_id, part, attempt, rescues, count, expires_at, positions, rank, pauses, paused_until, family) \
      SELECT unnest($1::bigint[]), unnest($2::integer[]), unnest($3::integer[]), unnest($4::integer[]), unnest($5::integer[]), \
-     unnest($6::bigint[]), unnest($7::int4multirange[])"
+     unnest($6::bigint[]), unnest($7::int4multirange[]), unnest($8::integer[]), unnest($9::text[])::jsonb, unnest($10::bigint[]), \
+     unnest($11::bigint[])"
 }
 
 columns! {
     KeptBack {
         batch: i64, attempt: i32, rescues: i32, count: i32, expires_at: Option<i64>, positions: Multirange, rank: i32,
-        run_at: i64, pauses: String, paused_until: Option<i64>,
+        run_at: i64, pauses: String, paused_until: Option<i64>, family: Option<i64>,
     }
-    "INSERT INTO gristmill.blocked (batch_id, part, attempt, rescues, count, expires_at, positions, rank, run_at, pauses, paused_until) \
+    "INSERT INTO gristmill.blocked (batch_id, part, attempt, rescues, count, expires_at, positions, rank, run_at, pauses, paused_until, family) \
      SELECT k.batch_id, nextval('gristmill.blocked_part'), k.attempt, k.rescues, k.count, k.expires_at, k.positions, k.rank, \
-     k.run_at, k.pauses::jsonb, k.paused_until FROM unnest($1::bigint[], $2::integer[], $3::integer[], $4::integer[], \
-     $5::bigint[], $6::int4multirange[], $7::integer[], $8::bigint[], $9::text[], $10::bigint[]) \
-     k (batch_id, attempt, rescues, count, expires_at, positions, rank, run_at, pauses, paused_until)"
+     k.run_at, k.pauses::jsonb, k.paused_until, k.family FROM unnest($1::bigint[], $2::integer[], $3::integer[], $4::integer[], \
+     $5::bigint[], $6::int4multirange[], $7::integer[], $8::bigint[], $9::text[], $10::bigint[], $11::bigint[]) \
+     k (batch_id, attempt, rescues, count, expires_at, positions, rank, run_at, pauses, paused_until, family)"
 }
 
 columns! {
@@ -160,6 +167,18 @@ columns! {
     "INSERT INTO gristmill.edge (prerequisite_id, first_position, batch_id, part, on_failure, positions) \
      SELECT unnest($1::bigint[]), unnest($2::integer[]), unnest($3::bigint[]), unnest($4::integer[]), unnest($5::text[]), \
      unnest($6::int4multirange[])"
+}
+
+columns! {
+    Suspensions { batch: i64, family: i64, on_failure: &'static str, parents: String, memos: PackedText }
+    "INSERT INTO gristmill.suspension (batch_id, family, on_failure, parents, memos) \
+     SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::text[]), unnest($4::text[])::integer[], unnest($5::text[])"
+}
+
+columns! {
+    ChildBatches { batch: i64, parent: i64, family: i64, bounds: String }
+    "INSERT INTO gristmill.child_batch (batch_id, parent_id, family, bounds) \
+     SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::text[])::integer[]"
 }
 
 columns! {
@@ -269,6 +288,7 @@ impl Writes {
             slice.rank,
             Multirange(slice.positions.clone()),
             slice.is_awaited,
+            slice.family,
         );
         self.woke = true;
     }
@@ -300,6 +320,14 @@ impl Writes {
             blocked.positions.len().cast_signed(),
             blocked.expires_at.map(|moment| moment.0),
             Multirange(blocked.positions.clone()),
+            blocked.rank,
+            blocked.pauses.as_ref().map(Pauses::text),
+            blocked
+                .pauses
+                .as_ref()
+                .and_then(Pauses::until)
+                .map(|until| until.0),
+            blocked.family,
         );
         for edge in edges {
             let first = edge.positions.as_ref().and_then(Positions::first).unwrap_or(0);
@@ -320,6 +348,32 @@ impl Writes {
             .push(blocked.batch.0, blocked.part.cast_signed());
     }
 
+    /// Remembers jobs that are suspended together.
+    pub fn insert_suspension(&mut self, batch: BatchId, family: i64, suspended: &Suspended) {
+        self.suspensions.push(
+            batch.0,
+            family,
+            suspended.on_failure.name(),
+            array(suspended.positions.iter()),
+            PackedText(suspended.memos.clone()),
+        );
+    }
+
+    /// Remembers whose children a batch holds, and lets those wait for it.
+    pub fn insert_child_batch(&mut self, batch: BatchId, parents: &Blocked, family: i64, shares: &[u32]) {
+        let ends = ranges(shares).map(|range| range.end);
+        self.child_batches.push(
+            batch.0,
+            parents.batch.0,
+            family,
+            array(std::iter::once(0).chain(ends)),
+        );
+        if !parents.positions.is_empty() {
+            let part = parents.part.cast_signed();
+            self.edges.push(batch.0, 0, parents.batch.0, part, CHILDREN, None);
+        }
+    }
+
     /// Puts positions under a lease.
     pub fn hold(&mut self, now: Timestamp, held: &Held, lane_id: i64) {
         self.held.push(
@@ -337,6 +391,7 @@ impl Writes {
             held.is_awaited,
             held.rank,
             now.0,
+            held.family,
         );
     }
 
@@ -371,6 +426,7 @@ impl Writes {
                 slice.run_at.0,
                 pauses.text(),
                 pauses.until().map(|until| until.0),
+                slice.family,
             ),
             _ => self.insert_slice(held.batch, head, slice),
         }
@@ -398,6 +454,7 @@ impl Writes {
                 rescues,
                 expires_at,
                 is_awaited: held.is_awaited,
+                family: held.family,
             },
         );
     }
@@ -507,6 +564,8 @@ impl Writes {
         self.blocked.add_to(&mut statements);
         self.kept_back.add_to(&mut statements);
         self.edges.add_to(&mut statements);
+        self.suspensions.add_to(&mut statements);
+        self.child_batches.add_to(&mut statements);
         self.slices.add_to(&mut statements);
         self.held.add_to(&mut statements);
         self.reports.add_to(&mut statements);
@@ -546,6 +605,12 @@ fn rows_of(stats: &BatchStats) -> Hops {
         );
     }
     rows
+}
+
+/// Numbers as PostgreSQL writes an array of them.
+fn array(numbers: impl Iterator<Item = u32>) -> String {
+    let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
+    format!("{{{}}}", numbers.join(","))
 }
 
 /// The number of a lane is an `integer`: there are at most [`LANES_MAX`](crate::lanes::LANES_MAX).

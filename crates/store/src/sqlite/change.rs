@@ -14,7 +14,7 @@ use super::tag::narrowed;
 use super::transaction::{Transaction, read_positions};
 use crate::deadline::{Standing, too_late};
 use crate::ending::Ending;
-use crate::{Changed, JobFilter, Selection};
+use crate::{BatchPositions, Changed, JobFilter, Selection};
 
 /// Which jobs of which batches are meant.
 pub(super) struct Meant {
@@ -40,22 +40,34 @@ struct EndedRow {
 pub(super) const OPEN: &str =
     "b.id IN (SELECT batch_id FROM slice UNION SELECT batch_id FROM held UNION SELECT batch_id FROM blocked)";
 
+/// What was cancelled of a batch.
+#[derive(Debug)]
+pub(super) struct Cancelled {
+    pub endings: Vec<(JobState, Positions)>,
+    /// The children that some of it waited for.
+    pub children: Vec<BatchPositions>,
+}
+
 impl Transaction<'_> {
     /// Cancels jobs that are not over.
     pub fn cancel(&mut self, selection: &Selection) -> Result<Changed> {
         let meant = self.meant(selection, OPEN)?;
         let mut changed = 0;
-        let mut ended = Vec::new();
+        let (mut ended, mut children) = (Vec::new(), Vec::new());
         for (batch, positions) in &meant.batches {
-            let endings = self.cancel_in(*batch, positions.as_ref(), &meant.states)?;
-            let cancelled = endings.iter().map(|(_, positions)| u64::from(positions.len()));
-            changed += cancelled.sum::<u64>();
+            let cancelled = self.cancel_in(*batch, positions.as_ref(), &meant.states)?;
+            let counts = cancelled.endings.iter();
+            changed += counts
+                .map(|(_, positions)| u64::from(positions.len()))
+                .sum::<u64>();
+            children.extend(cancelled.children);
             ended.push(Ended {
                 batch: *batch,
-                endings,
+                endings: cancelled.endings,
             });
         }
         ended.retain(|ended| !ended.endings.is_empty());
+        ended.extend(self.cancel_descendants(children)?);
         self.settle(ended)?;
         Ok(meant.changed(changed))
     }
@@ -175,13 +187,14 @@ impl Transaction<'_> {
     }
 
     /// Cancels what is open of these positions of a batch (of all, where `None`), in one of these states. Returns what that
-    /// was; what waits for it is left to the caller to settle.
+    /// was; its children are left to the caller to cancel, and what waits for it to settle.
     pub fn cancel_in(
         &mut self,
         batch: BatchId,
         positions: Option<&Positions>,
         states: &[JobState],
-    ) -> Result<Vec<(JobState, Positions)>> {
+    ) -> Result<Cancelled> {
+        let mut children = Vec::new();
         let mut cancelled: BTreeMap<u32, Positions> = BTreeMap::new();
         let mut add = |attempt: u32, positions: &Positions| {
             let all = cancelled.entry(attempt).or_default();
@@ -199,6 +212,7 @@ impl Transaction<'_> {
             let taken = meant_of(&blocked.positions, positions);
             if !taken.is_empty() && is_meant(blocked.state(), states) {
                 self.shorten_blocked(&blocked, &blocked.positions.difference(&taken))?;
+                children.extend(self.children_of_blocked(&blocked, &taken)?);
                 add(blocked.attempt - 1, &taken);
             }
         }
@@ -214,9 +228,12 @@ impl Transaction<'_> {
             self.end_jobs(batch, positions, &Ending::of(JobState::Cancelled, *attempt))?;
         }
         let endings = cancelled.into_values();
-        Ok(endings
-            .map(|positions| (JobState::Cancelled, positions))
-            .collect())
+        Ok(Cancelled {
+            endings: endings
+                .map(|positions| (JobState::Cancelled, positions))
+                .collect(),
+            children,
+        })
     }
 
     /// Makes cancelled ones of the dead jobs among these positions of a batch (of all, where `None`). Returns how many.
@@ -332,6 +349,7 @@ impl Transaction<'_> {
                 rescues: 0,
                 // Who asks for it now does not want it to expire at once.
                 expires_at: None,
+                family: None,
             };
             self.insert_slice(batch, &head, &slice)?;
             self.take_keys_again(batch, &retried)?;

@@ -208,8 +208,8 @@ impl Transaction<'_> {
         for taken in &claim.taken {
             self.execute(
                 "INSERT INTO held (lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, count, \
-                 expires_at, positions, lane_id, rank, claimed_at) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+                 expires_at, positions, lane_id, rank, claimed_at, family) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
                 params![
                     taken.slice.lease.0,
                     taken.slice.batch.0,
@@ -224,6 +224,7 @@ impl Transaction<'_> {
                     taken.lane_id,
                     taken.rank,
                     self.now.0,
+                    taken.family,
                 ],
             )?;
         }
@@ -290,6 +291,7 @@ struct Taken {
     rank: i64,
     run_at: Timestamp,
     expires_at: Option<Timestamp>,
+    family: Option<i64>,
 }
 
 impl Claim {
@@ -350,6 +352,10 @@ impl Claim {
             payloads = debounced_payloads(connection, slice.batch, &positions, payloads, debounce)?;
         }
         self.bytes += payloads.as_str().len();
+        let memos = match slice.family {
+            Some(family) => Some(transaction.memos_of(slice.batch, family, &positions)?),
+            None => None,
+        };
         self.taken.push(Taken {
             slice: LeasedSlice {
                 lease,
@@ -363,11 +369,13 @@ impl Claim {
                 priority: i16::try_from(-slice.rank).unwrap_or(i16::MIN),
                 retry: content.head.options.retry,
                 submitted_at: content.head.submitted_at,
+                memos,
             },
             lane_id: lane.id,
             rank: slice.rank,
             run_at: slice.run_at,
             expires_at: slice.expires_at,
+            family: slice.family,
         });
         let left = rest.first().map(|first| {
             slice.first_position = first;

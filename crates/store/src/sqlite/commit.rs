@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gristmill_model::{BatchId, JobState, PackedArray, Positions, Receipt, Report, WorkerId};
+use gristmill_model::{BatchId, JobState, PackedArray, Positions, Receipt, Report, Suspended, WorkerId};
 use rusqlite::params;
 
 use super::dependency::Ended;
@@ -136,6 +136,14 @@ impl Transaction<'_> {
                 self.give_back(held, &released, held.rescues, held.expires_at)?;
             }
             is_awaited |= held.is_awaited;
+            for suspended in &report.suspended {
+                let last = Held {
+                    attempt: report.last_attempt(),
+                    ..held.clone()
+                };
+                let dead = self.commit_suspended(&last, &accepted, suspended, worker_name)?;
+                receipt.dead = receipt.dead.union(&dead);
+            }
             if !(report.failed.is_empty() && report.earlier.is_empty()) {
                 let dead = self.commit_failures(held, &accepted, worker_name, report)?;
                 receipt.dead = receipt.dead.union(&dead);
@@ -223,10 +231,36 @@ impl Transaction<'_> {
                 attempt: report.last_attempt() + 1,
                 rescues: held.rescues,
                 expires_at,
+                family: held.family,
             };
             self.bring_back(held, &head, &slice)?;
         }
         Ok(failed.dead)
+    }
+
+    /// Lets accepted jobs of one claimed slice wait for children. Gives back those that are dead, since their children
+    /// cannot be stored.
+    fn commit_suspended(
+        &mut self,
+        held: &Held,
+        accepted: &Positions,
+        suspended: &Suspended,
+        worker_name: Option<&Arc<str>>,
+    ) -> Result<Positions> {
+        let Some(suspended) = suspended.select(accepted) else {
+            return Ok(Positions::new());
+        };
+        let Err(error) = self.suspend(held, &suspended)? else {
+            return Ok(Positions::new());
+        };
+        for position in suspended.positions.iter() {
+            let failed = FailedAttempt {
+                worker: worker_name.map(|name| &**name),
+                ..FailedAttempt::unreported(position, held.lease, held.attempt, &error)
+            };
+            self.insert_failure(held.batch, &failed)?;
+        }
+        Ok(suspended.positions)
     }
 
     /// Ends positions of a batch: what others waited for is theirs. Nothing where there are none.

@@ -43,7 +43,7 @@ impl Transaction<'_> {
             self.raise(*of, positions, batch.batch.options.priority)?;
         }
         let stored = match plan.stored(&collapsed.batch)? {
-            Some(stored) => Some(self.insert_keyed(&stored, scope)?),
+            Some(stored) => Some(self.insert_keyed(&stored, scope, &[])?),
             None => None,
         };
         Ok(collapsed.answer(plan.answer(stored)))
@@ -109,6 +109,7 @@ impl Transaction<'_> {
                     attempt: slice.attempt,
                     rescues: slice.rescues,
                     expires_at: slice.expires_at,
+                    family: slice.family,
                 };
                 self.insert_slice(batch, &head, &moved)?;
             }

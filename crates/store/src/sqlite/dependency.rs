@@ -14,8 +14,9 @@ use super::failure::{Failure, Result};
 use super::pause::read_pauses;
 use super::slice::NewSlice;
 use super::transaction::{Transaction, read_positions};
-use crate::dependency::{Edge, check_stored, prerequisite_failed, stored_prerequisites};
+use crate::dependency::{Edge, WaitingJobs, check_stored, prerequisite_failed, stored_prerequisites};
 use crate::ending::{Ending, FailedAttempt};
+use crate::family::CHILDREN;
 use crate::pauses::Pauses;
 
 /// The part of a batch that waits to begin: all of it.
@@ -39,6 +40,8 @@ pub(super) struct Blocked {
     pub run_at: Option<Timestamp>,
     /// What keeps it back, beside what it waits for.
     pub pauses: Option<Pauses>,
+    /// The family that they are the parents of, if they have spawned children.
+    pub family: Option<i64>,
     pub positions: Positions,
 }
 
@@ -52,13 +55,14 @@ pub(super) struct Ended {
 
 /// A stored edge.
 #[derive(Debug)]
-struct StoredEdge {
+pub(super) struct StoredEdge {
     prerequisite: BatchId,
     first_position: u32,
     /// Who waits.
-    batch: BatchId,
-    part: u32,
-    on_failure: OnFailure,
+    pub batch: BatchId,
+    pub part: u32,
+    /// `None` where it leads from parents to their children.
+    on_failure: Option<OnFailure>,
     positions: Option<Positions>,
 }
 
@@ -82,7 +86,7 @@ impl Blocked {
 
 impl Transaction<'_> {
     /// Refuses batches that wait for what there is not.
-    pub fn check_prerequisites(&self, batches: &[NewBatch]) -> Result<()> {
+    pub fn check_prerequisites<'b>(&self, batches: impl IntoIterator<Item = &'b NewBatch>) -> Result<()> {
         for (batch, last) in stored_prerequisites(batches) {
             let count = self.row("SELECT count FROM batch WHERE id = ?1", [batch.0], |row| {
                 row.get(0)
@@ -99,7 +103,7 @@ impl Transaction<'_> {
         }
         self.execute(
             "INSERT INTO blocked (batch_id, part, attempt, rescues, count, expires_at, positions, rank, run_at, \
-             pauses, paused_until) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+             pauses, paused_until, family) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
             params![
                 blocked.batch.0,
                 blocked.part,
@@ -112,6 +116,7 @@ impl Transaction<'_> {
                 blocked.run_at.map(|moment| moment.0),
                 blocked.pauses.as_ref().map(serde_json::to_string).transpose()?,
                 blocked.pauses.as_ref().and_then(Pauses::until).map(|until| until.0),
+                blocked.family,
             ],
         )?;
         for edge in edges {
@@ -135,16 +140,50 @@ impl Transaction<'_> {
     /// What waits of a batch.
     pub fn blocked_of(&self, batch: BatchId) -> Result<Vec<Blocked>> {
         self.all_blocked(
-            "SELECT batch_id, part, attempt, rescues, expires_at, positions, rank, run_at, pauses FROM blocked \
+            "SELECT batch_id, part, attempt, rescues, expires_at, positions, rank, run_at, pauses, family FROM blocked \
              WHERE batch_id = ?1",
             batch.0,
         )
     }
 
+    /// What jobs of a batch wait for that have not begun, by those who wait together.
+    pub fn waiting_of(&self, batch: BatchId, positions: &Positions) -> Result<Vec<WaitingJobs>> {
+        let mut all = Vec::new();
+        for blocked in self.blocked_of(batch)? {
+            let positions = blocked.positions.intersection(positions);
+            if positions.is_empty() {
+                continue;
+            }
+            let rows = self.rows(
+                "SELECT prerequisite_id, on_failure, positions FROM edge WHERE batch_id = ?1 AND part = ?2",
+                params![batch.0, blocked.part],
+                |row| {
+                    let texts: (String, Option<String>) = (row.get(1)?, row.get(2)?);
+                    Ok((BatchId(row.get(0)?), texts))
+                },
+            )?;
+            let mut edges = Vec::with_capacity(rows.len());
+            for (prerequisite, (policy, only)) in rows {
+                // Those who wait for their children have begun.
+                if let Some(on_failure) = read_policy(&policy)? {
+                    edges.push(Edge {
+                        prerequisite,
+                        on_failure,
+                        positions: only.map(|text| text.parse()).transpose()?,
+                    });
+                }
+            }
+            if !edges.is_empty() {
+                all.push(WaitingJobs { positions, edges });
+            }
+        }
+        Ok(all)
+    }
+
     /// What waited for longer than it may.
     pub fn expired_blocked(&self) -> Result<Vec<Blocked>> {
         self.all_blocked(
-            "SELECT batch_id, part, attempt, rescues, expires_at, positions, rank, run_at, pauses FROM blocked \
+            "SELECT batch_id, part, attempt, rescues, expires_at, positions, rank, run_at, pauses, family FROM blocked \
              WHERE expires_at <= ?1",
             self.now.0,
         )
@@ -165,6 +204,7 @@ impl Transaction<'_> {
                 rank: row.get(6)?,
                 run_at: row.get::<_, Option<i64>>(7)?.map(Timestamp),
                 pauses: read_pauses(row, 8)?,
+                family: row.get(9)?,
             });
         }
         Ok(all)
@@ -239,16 +279,20 @@ impl Transaction<'_> {
             let edges = self.edges_to(&ended)?;
             let mut looked = None;
             for edge in edges {
+                let Some(on_failure) = edge.on_failure else {
+                    left.extend(self.settle_children(&edge, &ended)?);
+                    continue;
+                };
                 let Some(met) = self.is_met(&edge, &ended.endings, &mut looked)? else {
                     continue;
                 };
                 // What waited may have ended by another edge of the same list.
-                if !self.delete_edge(&edge)? {
+                if !self.delete_edge(&edge, on_failure)? {
                     continue;
                 }
                 match met {
-                    Met::Not(job, state) if edge.on_failure != OnFailure::Ignore => {
-                        left.extend(self.end_blocked(&edge, job, state)?);
+                    Met::Not(job, state) if on_failure != OnFailure::Ignore => {
+                        left.extend(self.end_blocked(&edge, on_failure, job, state)?);
                     }
                     _ => self.unblock(&edge)?,
                 }
@@ -275,16 +319,14 @@ impl Transaction<'_> {
                 first_position: row.get(1)?,
                 batch: BatchId(row.get(2)?),
                 part: row.get(3)?,
-                on_failure: on_failure
-                    .parse()
-                    .map_err(|error| Failure::Damaged(format!("an edge: {error}")))?,
+                on_failure: read_policy(&on_failure)?,
                 positions: positions.map(|text| text.parse()).transpose()?,
             });
         }
         Ok(edges)
     }
 
-    fn delete_edge(&self, edge: &StoredEdge) -> Result<bool> {
+    fn delete_edge(&self, edge: &StoredEdge, on_failure: OnFailure) -> Result<bool> {
         let deleted = self.execute(
             "DELETE FROM edge WHERE prerequisite_id = ?1 AND first_position = ?2 AND batch_id = ?3 AND part = ?4 \
              AND on_failure = ?5",
@@ -293,7 +335,7 @@ impl Transaction<'_> {
                 edge.first_position,
                 edge.batch.0,
                 edge.part,
-                edge.on_failure.name()
+                on_failure.name()
             ],
         )?;
         Ok(deleted > 0)
@@ -324,7 +366,7 @@ impl Transaction<'_> {
     }
 
     /// How the jobs of a batch have ended so far.
-    fn endings_of(&self, batch: BatchId) -> Result<Endings> {
+    pub fn endings_of(&self, batch: BatchId) -> Result<Endings> {
         let count = self.row("SELECT count FROM batch WHERE id = ?1", [batch.0], |row| {
             row.get(0)
         })?;
@@ -376,18 +418,25 @@ impl Transaction<'_> {
             attempt: blocked.attempt,
             rescues: blocked.rescues,
             expires_at: blocked.expires_at,
+            family: blocked.family,
         };
         self.insert_slice(blocked.batch, &head, &slice)
     }
 
     /// Ends what waits in vain.
-    fn end_blocked(&mut self, edge: &StoredEdge, job: JobId, state: JobState) -> Result<Option<Ended>> {
+    fn end_blocked(
+        &mut self,
+        edge: &StoredEdge,
+        on_failure: OnFailure,
+        job: JobId,
+        state: JobState,
+    ) -> Result<Option<Ended>> {
         let Some(blocked) = self.blocked_part(edge)? else {
             return Ok(None);
         };
         self.shorten_blocked(&blocked, &Positions::new())?;
         // Dead on the attempt that it waited for, and not on attempt 0: unlike a job that was rejected, it can be retried.
-        let ending = match edge.on_failure {
+        let ending = match on_failure {
             OnFailure::Fail => Ending::of(JobState::Dead, blocked.attempt),
             OnFailure::Cancel | OnFailure::Ignore => Ending::of(JobState::Cancelled, blocked.attempt - 1),
         };
@@ -397,29 +446,41 @@ impl Transaction<'_> {
                 self.insert_failure(blocked.batch, &FailedAttempt::unreported(position, 0, 0, &error))?;
             }
         }
-        self.insert_report(blocked.batch, &blocked.positions, &ending)?;
+        self.end_jobs(blocked.batch, &blocked.positions, &ending)?;
         Ok(Some(Ended {
             batch: blocked.batch,
             endings: vec![(ending.state, blocked.positions)],
         }))
     }
 
-    fn blocked_part(&self, edge: &StoredEdge) -> Result<Option<Blocked>> {
+    pub fn blocked_part(&self, edge: &StoredEdge) -> Result<Option<Blocked>> {
         let all = self.blocked_of(edge.batch)?;
         Ok(all.into_iter().find(|blocked| blocked.part == edge.part))
     }
 }
 
+/// What a failure means by an edge; `None` where it leads from parents to their children.
+fn read_policy(text: &str) -> Result<Option<OnFailure>> {
+    match text {
+        CHILDREN => Ok(None),
+        policy => match policy.parse() {
+            Ok(policy) => Ok(Some(policy)),
+            Err(error) => Err(Failure::Damaged(format!("an edge: {error}"))),
+        },
+    }
+}
+
 /// How the jobs of a batch have ended.
 #[derive(Debug)]
-struct Endings {
-    by_state: Vec<(JobState, Positions)>,
+pub(super) struct Endings {
+    pub by_state: Vec<(JobState, Positions)>,
     ended: Positions,
     /// How many jobs the batch has.
     count: u32,
 }
 
-fn union(endings: &[(JobState, Positions)]) -> Positions {
+/// All of these positions.
+pub(super) fn union(endings: &[(JobState, Positions)]) -> Positions {
     let mut all = Positions::new();
     for (_, positions) in endings {
         all = all.union(positions);

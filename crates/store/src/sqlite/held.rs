@@ -33,6 +33,8 @@ pub(super) struct Held {
     pub pauses: Option<Pauses>,
     /// Whether others wait for jobs of the batch.
     pub is_awaited: bool,
+    /// The family whose parents it finalizes, if it does.
+    pub family: Option<i64>,
 }
 
 impl Held {
@@ -45,8 +47,8 @@ impl Held {
         }
     }
 
-    /// Reads a row of lease, batch, attempt, first position, worker, rescues, moment, expiry, positions, rank and pauses, and
-    /// whether the batch is awaited.
+    /// Reads a row of lease, batch, attempt, first position, worker, rescues, moment, expiry, positions, rank and pauses, whether
+    /// the batch is awaited, and the family.
     fn read(row: &rusqlite::Row<'_>) -> Result<Held> {
         Ok(Held {
             lease: row.get(0)?,
@@ -61,6 +63,7 @@ impl Held {
             rank: row.get(9)?,
             pauses: read_pauses(row, 10)?,
             is_awaited: row.get(11)?,
+            family: row.get(12)?,
         })
     }
 }
@@ -76,7 +79,7 @@ impl Transaction<'_> {
     ) -> Result<Vec<Held>> {
         self.held(
             "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, rank, pauses, \
-             EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id) FROM held WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND worker_id = ?4",
+             EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id), family FROM held WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND worker_id = ?4",
             params![lease.0, batch.0, attempt, worker.0],
         )
     }
@@ -85,7 +88,7 @@ impl Transaction<'_> {
     pub fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>> {
         self.held(
             "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, rank, pauses, \
-             EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id) FROM held WHERE worker_id = ?1",
+             EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id), family FROM held WHERE worker_id = ?1",
             [worker.0],
         )
     }
@@ -94,7 +97,7 @@ impl Transaction<'_> {
     pub fn held_of(&self, batch: BatchId) -> Result<Vec<Held>> {
         self.held(
             "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, rank, pauses, \
-             EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id) FROM held WHERE batch_id = ?1",
+             EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id), family FROM held WHERE batch_id = ?1",
             [batch.0],
         )
     }
@@ -159,8 +162,8 @@ impl Transaction<'_> {
         };
         self.execute(
             "INSERT INTO held (lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, count, expires_at, \
-             positions, lane_id, rank, pauses) SELECT lease_id, batch_id, attempt, ?5, worker_id, rescues, run_at, ?6, expires_at, \
-             ?7, lane_id, rank, pauses FROM held WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND first_position = ?4",
+             positions, lane_id, rank, pauses, family, claimed_at) SELECT lease_id, batch_id, attempt, ?5, worker_id, rescues, run_at, \
+             ?6, expires_at, ?7, lane_id, rank, pauses, family, claimed_at FROM held WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND first_position = ?4",
             params![
                 held.lease,
                 held.batch.0,
@@ -215,6 +218,7 @@ impl Transaction<'_> {
             attempt: held.attempt,
             rescues,
             expires_at,
+            family: held.family,
         };
         self.bring_back(held, &head, &slice)
     }

@@ -2,16 +2,18 @@
 
 use std::collections::HashMap;
 
-use gristmill_model::{BatchId, JobId, KeyedBatch, OnDuplicate, PackedArray, Positions, Unique};
+use gristmill_model::{
+    After, BatchId, JobId, KeyedBatch, NewBatch, OnDuplicate, PackedArray, Positions, Unique,
+};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::dependency::Ended;
 use super::failure::{Failure, Result};
 use super::limits::FORGOTTEN_KEYS_PER_TRANSACTION;
 use super::transaction::{Transaction, read_positions};
-use crate::SubmittedJobs;
-use crate::keys::{KeyPlan, Owner, Wanted, reruns, scope_id};
+use crate::dependency::WaitingJobs;
+use crate::keys::{KeyPlan, Owner, Wanted, reruns, scope_id, stored_after};
 use crate::lanes::LaneName;
+use crate::{BatchPositions, SubmittedJobs};
 
 /// The keys of a batch's jobs, and what they belong to.
 #[derive(Debug)]
@@ -27,14 +29,30 @@ impl Transaction<'_> {
         batches: &[KeyedBatch],
         keys: &[Vec<Option<String>>],
     ) -> Result<Vec<SubmittedJobs>> {
-        let mut submitted = Vec::with_capacity(batches.len());
+        self.check_prerequisites(batches.iter().map(|batch| &batch.batch))?;
+        let mut submitted: Vec<SubmittedJobs> = Vec::with_capacity(batches.len());
         for (batch, keys) in batches.iter().zip(keys) {
-            submitted.push(self.submit_keyed_batch(batch, keys)?);
+            let after = stored_after(&batch.batch, &submitted.iter().collect::<Vec<_>>());
+            if !after.is_empty() {
+                // Who stands for an earlier job may have been deleted.
+                let waiting = NewBatch {
+                    after: after.clone(),
+                    ..batch.batch.clone()
+                };
+                self.check_prerequisites([&waiting])?;
+            }
+            submitted.push(self.submit_keyed_batch(batch, keys, after)?);
         }
         Ok(submitted)
     }
 
-    fn submit_keyed_batch(&mut self, batch: &KeyedBatch, keys: &[Option<String>]) -> Result<SubmittedJobs> {
+    /// `after` is what the batch waits for, all of it stored.
+    fn submit_keyed_batch(
+        &mut self,
+        batch: &KeyedBatch,
+        keys: &[Option<String>],
+        after: Vec<After>,
+    ) -> Result<SubmittedJobs> {
         if let Some(debounce) = batch.unique().debounce {
             return self.submit_debounced(batch, keys, debounce);
         }
@@ -46,12 +64,19 @@ impl Transaction<'_> {
             _ => HashMap::new(),
         };
         let plan = KeyPlan::of(batch, &wanted, &owners, &running)?;
-        let mut ended = Vec::new();
+        let (mut waiting, mut replaced) = (Vec::new(), Vec::new());
         for (of, positions) in &plan.replaced {
-            let endings = self.cancel_in(*of, Some(positions), &[])?;
-            ended.push(Ended { batch: *of, endings });
+            waiting.extend(
+                self.waiting_of(*of, positions)?
+                    .into_iter()
+                    .map(|waiting| (*of, waiting)),
+            );
+            replaced.push(BatchPositions {
+                batch: *of,
+                positions: positions.clone(),
+            });
         }
-        ended.retain(|ended| !ended.endings.is_empty());
+        let ended = self.cancel_descendants(replaced)?;
         self.settle(ended)?;
         for (of, positions) in &plan.skipped {
             self.raise(*of, positions, batch.batch.options.priority)?;
@@ -63,7 +88,10 @@ impl Transaction<'_> {
             )?;
         }
         let stored = match plan.stored(batch)? {
-            Some(stored) => Some(self.insert_keyed(&stored, scope)?),
+            Some(mut stored) => {
+                stored.batch.after = after;
+                Some(self.insert_keyed(&stored, scope, &plan.inherited(&waiting))?)
+            }
             None => None,
         };
         Ok(plan.answer(stored))
@@ -114,8 +142,13 @@ impl Transaction<'_> {
     }
 
     /// Stores a batch whose keys nobody has, or somebody had who made room.
-    pub fn insert_keyed(&mut self, batch: &KeyedBatch, scope: i64) -> Result<BatchId> {
-        let id = self.insert_batch(&batch.batch, &batch.batch.payloads, None, &[])?;
+    pub fn insert_keyed(
+        &mut self,
+        batch: &KeyedBatch,
+        scope: i64,
+        waiting: &[WaitingJobs],
+    ) -> Result<BatchId> {
+        let id = self.insert_batch(&batch.batch, &batch.batch.payloads, None, &[], waiting)?;
         self.execute(
             "INSERT INTO keyed (batch_id, scope, keys) VALUES (?1, ?2, ?3)",
             params![id.0, scope, batch.keys.as_str()],
@@ -128,6 +161,7 @@ impl Transaction<'_> {
         let head = self.head(id)?;
         let keys = batch.keys.clone();
         head.keys.get_or_init(|| BatchKeys { scope, keys });
+        self.settle_submitted(std::slice::from_ref(&batch.batch), &[id])?;
         Ok(id)
     }
 
@@ -174,7 +208,7 @@ impl Transaction<'_> {
         if completed && !again.is_empty() {
             for batch in reruns(&again)? {
                 let scope = self.scope_of(&batch)?;
-                self.insert_keyed(&batch, scope)?;
+                self.insert_keyed(&batch, scope, &[])?;
             }
         }
         Ok(())

@@ -222,7 +222,7 @@ impl RankCursor {
             return Ok(true);
         }
         let mut statement = transaction.connection.prepare_cached(
-            "SELECT lane_id, rank, run_at, batch_id, first_position, attempt, rescues, expires_at, positions FROM slice \
+            "SELECT lane_id, rank, run_at, batch_id, first_position, attempt, rescues, expires_at, positions, family FROM slice \
              WHERE lane_id = ?1 AND rank = ?2 AND run_at <= ?3 \
              AND (run_at, batch_id, first_position) > (?4, ?5, ?6) \
              AND (expires_at IS NULL OR expires_at > ?3) \

@@ -41,7 +41,7 @@ impl Memory {
     }
 
     /// Reads the lanes that were added since the last look: as a rule none, at the cost of one seek.
-    fn refresh_lanes(&mut self, connection: &Connection) -> Result<()> {
+    pub fn refresh_lanes(&mut self, connection: &Connection) -> Result<()> {
         let mut statement = connection
             .prepare_cached("SELECT id, queue, kind, job_group FROM lane WHERE id > ?1 ORDER BY id")?;
         let mut rows = statement.query([self.lanes.id_max()])?;

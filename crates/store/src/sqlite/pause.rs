@@ -68,6 +68,7 @@ impl Transaction<'_> {
                     attempt: slice.attempt,
                     rescues: slice.rescues,
                     expires_at: slice.expires_at,
+                    family: slice.family,
                 };
                 self.keep_back(batch, &slice, Pauses::with(None, reason, until)?)?;
                 paused += u64::from(taken.len());
@@ -135,7 +136,7 @@ impl Transaction<'_> {
     /// Ends the pauses of what stands in `blocked` that are over.
     pub fn end_pauses(&mut self) -> Result<()> {
         let over = self.all_blocked(
-            "SELECT batch_id, part, attempt, rescues, expires_at, positions, rank, run_at, pauses FROM blocked \
+            "SELECT batch_id, part, attempt, rescues, expires_at, positions, rank, run_at, pauses, family FROM blocked \
              WHERE paused_until <= ?1",
             self.now.0,
         )?;
@@ -165,6 +166,7 @@ impl Transaction<'_> {
             rank: Some(slice.rank),
             run_at: Some(slice.run_at),
             pauses: Some(pauses),
+            family: slice.family,
             positions: slice.positions.clone(),
         };
         self.block(&blocked, &[])

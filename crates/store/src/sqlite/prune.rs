@@ -13,11 +13,14 @@ use super::transaction::Transaction;
 use crate::{PruneOptions, Pruned};
 
 /// Ended batches after `?1`, by id: when they ended, whether jobs of them are dead, and how many they
-/// have. Batches of a run that is not finished are not among them: its output is yet to be written.
+/// have. Batches of a run that is not finished are not among them: its output is yet to be written. Nor are children of
+/// batches that are open: their parents look at them yet.
 const ENDED: &str = "SELECT b.id, max(r.finished_at), max(r.state = 'dead'), b.count \
      FROM batch b CROSS JOIN report r ON r.id BETWEEN b.id << 14 AND (b.id << 14) + 16383 \
      WHERE b.id > ?1 AND (b.run_id IS NULL OR NOT EXISTS \
      (SELECT 1 FROM run WHERE run.id = b.run_id AND run.state <> 'finished')) \
+     AND NOT EXISTS (SELECT 1 FROM child_batch c JOIN batch p ON p.id = c.parent_id WHERE c.batch_id = b.id AND p.count > \
+     (SELECT coalesce(sum(o.count), 0) FROM report o WHERE o.id BETWEEN p.id << 14 AND (p.id << 14) + 16383)) \
      GROUP BY b.id HAVING sum(r.count) = b.count";
 const _: () = assert!(POSITION_BITS == 14);
 
@@ -98,6 +101,8 @@ impl Transaction<'_> {
         self.execute("DELETE FROM report WHERE id BETWEEN ?1 AND ?2", reports)?;
         self.execute("DELETE FROM report_durations WHERE id BETWEEN ?1 AND ?2", reports)?;
         self.execute("DELETE FROM failure WHERE batch_id = ?1", [batch.0])?;
+        self.execute("DELETE FROM suspension WHERE batch_id = ?1", [batch.0])?;
+        self.execute("DELETE FROM child_batch WHERE batch_id = ?1", [batch.0])?;
         self.delete_tags(batch)?;
         self.execute("DELETE FROM keyed WHERE batch_id = ?1", [batch.0])?;
         self.execute("DELETE FROM debounced WHERE batch_id = ?1", [batch.0])?;

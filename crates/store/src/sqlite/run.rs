@@ -1,13 +1,13 @@
 //! Runs.
 
-use gristmill_model::{BatchId, RunId, Timestamp};
+use gristmill_model::limits::BATCH_JOBS_MAX;
+use gristmill_model::{BatchId, Positions, RunId, Timestamp};
 use rusqlite::{Connection, params};
 
-use super::dependency::Ended;
 use super::failure::{Failure, Result};
 use super::transaction::Transaction;
 use crate::run::RunProgress;
-use crate::{NewRun, Run, RunAdvance, RunState, StoreError};
+use crate::{BatchPositions, NewRun, Run, RunAdvance, RunState, StoreError};
 
 const COLUMNS: &str = "id, name, description, state, jobs, bytes, lines, crc32, created_at";
 
@@ -105,15 +105,11 @@ impl Transaction<'_> {
         let batches: Vec<BatchId> = self.rows("SELECT id FROM batch WHERE run_id = ?1", [run.0], |row| {
             Ok(BatchId(row.get(0)?))
         })?;
-        let mut ended = Vec::new();
-        for batch in &batches {
-            let endings = self.cancel_in(*batch, None, &[])?;
-            ended.push(Ended {
-                batch: *batch,
-                endings,
-            });
-        }
-        ended.retain(|ended| !ended.endings.is_empty());
+        let all = batches.iter().map(|batch| BatchPositions {
+            batch: *batch,
+            positions: Positions::all(BATCH_JOBS_MAX),
+        });
+        let ended = self.cancel_descendants(all.collect())?;
         self.settle(ended)?;
         for batch in batches {
             self.delete_batch(batch)?;

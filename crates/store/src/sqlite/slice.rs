@@ -20,10 +20,12 @@ pub(super) struct Slice {
     pub rescues: u32,
     pub expires_at: Option<Timestamp>,
     pub positions: Positions,
+    /// The family whose parents it finalizes, if it does.
+    pub family: Option<i64>,
 }
 
 impl Slice {
-    /// Reads a row of lane, rank, moment, batch, first position, attempt, rescues, expiry and positions.
+    /// Reads a row of lane, rank, moment, batch, first position, attempt, rescues, expiry, positions and family.
     pub fn read(row: &rusqlite::Row<'_>) -> Result<Slice> {
         Ok(Slice {
             lane_id: row.get(0)?,
@@ -35,6 +37,7 @@ impl Slice {
             rescues: row.get(6)?,
             expires_at: row.get::<_, Option<i64>>(7)?.map(Timestamp),
             positions: read_positions(row, 8)?,
+            family: row.get(9)?,
         })
     }
 }
@@ -59,6 +62,8 @@ pub(super) struct NewSlice<'a> {
     pub attempt: u32,
     pub rescues: u32,
     pub expires_at: Option<Timestamp>,
+    /// The family whose parents finalize, if they do.
+    pub family: Option<i64>,
 }
 
 impl Transaction<'_> {
@@ -69,7 +74,7 @@ impl Transaction<'_> {
         };
         self.execute(
             "INSERT INTO slice (lane_id, rank, run_at, batch_id, first_position, attempt, rescues, count, expires_at, \
-             positions, strayed) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+             positions, strayed, family) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
             params![
                 head.lane_id,
                 slice.rank,
@@ -82,6 +87,7 @@ impl Transaction<'_> {
                 slice.expires_at.map(|moment| moment.0),
                 slice.positions.to_string(),
                 (slice.run_at != head.run_at || slice.rank != head.rank()).then_some(1),
+                slice.family,
             ],
         )?;
         self.memory.add_rank(head.lane_id, slice.rank, slice.run_at.0);
@@ -99,6 +105,7 @@ impl Transaction<'_> {
             attempt: of.attempt,
             rescues: of.rescues,
             expires_at: of.expires_at,
+            family: of.family,
         };
         self.insert_slice(of.batch, &head, &slice)
     }
@@ -107,10 +114,10 @@ impl Transaction<'_> {
     pub fn slices_of(&self, batch: BatchId) -> Result<Vec<Slice>> {
         self.slices(
             "SELECT s.lane_id, s.rank, s.run_at, s.batch_id, s.first_position, s.attempt, s.rescues, s.expires_at, \
-             s.positions FROM batch b CROSS JOIN slice s ON s.lane_id = b.lane_id AND s.rank = -b.priority \
+             s.positions, s.family FROM batch b CROSS JOIN slice s ON s.lane_id = b.lane_id AND s.rank = -b.priority \
              AND s.run_at = b.run_at AND s.batch_id = b.id WHERE b.id = ?1 \
-             UNION ALL SELECT lane_id, rank, run_at, batch_id, first_position, attempt, rescues, expires_at, positions \
-             FROM slice WHERE strayed = 1 AND batch_id = ?1",
+             UNION ALL SELECT lane_id, rank, run_at, batch_id, first_position, attempt, rescues, expires_at, positions, \
+             family FROM slice WHERE strayed = 1 AND batch_id = ?1",
             batch.0,
         )
     }
@@ -118,8 +125,8 @@ impl Transaction<'_> {
     /// The slices that nobody started in time.
     pub fn expired_slices(&self) -> Result<Vec<Slice>> {
         self.slices(
-            "SELECT lane_id, rank, run_at, batch_id, first_position, attempt, rescues, expires_at, positions FROM slice \
-             WHERE expires_at <= ?1",
+            "SELECT lane_id, rank, run_at, batch_id, first_position, attempt, rescues, expires_at, positions, family \
+             FROM slice WHERE expires_at <= ?1",
             self.now.0,
         )
     }

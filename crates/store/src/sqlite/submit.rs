@@ -11,7 +11,7 @@ use super::failure::{Failure, Result};
 use super::slice::NewSlice;
 use super::transaction::{BatchHead, Transaction};
 use crate::RunAdvance;
-use crate::dependency::{edges, stored_prerequisites};
+use crate::dependency::{WaitingJobs, edges, merged, stored_prerequisites};
 use crate::ending::{Ending, FailedAttempt};
 use crate::lanes::LaneName;
 use crate::merge::packed;
@@ -27,7 +27,7 @@ impl Transaction<'_> {
         let run = advance.map(|advance| advance.run);
         let mut ids = Vec::with_capacity(batches.len());
         for batch in batches {
-            ids.push(self.insert_batch(batch, &batch.payloads, run, &ids)?);
+            ids.push(self.insert_batch(batch, &batch.payloads, run, &ids, &[])?);
         }
         self.settle_submitted(batches, &ids)?;
         Ok(ids)
@@ -39,7 +39,7 @@ impl Transaction<'_> {
             return Ok(Vec::new());
         };
         self.check_prerequisites(std::slice::from_ref(first))?;
-        let batch = self.insert_batch(first, &packed(singles), None, &[])?;
+        let batch = self.insert_batch(first, &packed(singles), None, &[], &[])?;
         self.settle_submitted(std::slice::from_ref(first), &[batch])?;
         // A single submit is packed with whatever has gathered: there was no more.
         self.memory
@@ -49,12 +49,15 @@ impl Transaction<'_> {
         Ok(positions.map(|position| JobId { batch, position }).collect())
     }
 
+    /// Stores a batch. `earlier` are the ids of those that come before it in its submit; `waiting` are jobs of it that wait
+    /// for more than it says.
     pub fn insert_batch(
         &mut self,
         batch: &NewBatch,
         payloads: &PackedArray,
         run: Option<RunId>,
         earlier: &[BatchId],
+        waiting: &[WaitingJobs],
     ) -> Result<BatchId> {
         let lane_id = self.memory.intern_lane(self.connection, LaneName::of(batch))?;
         let options = &batch.options;
@@ -94,7 +97,26 @@ impl Transaction<'_> {
         if options.cached_ms.is_some() {
             positions = positions.difference(&self.answer_from_cache(id, batch, payloads)?);
         }
-        if batch.after.is_empty() {
+        let own = edges(batch, earlier);
+        let blocked = |part, positions: &Positions| Blocked {
+            batch: id,
+            part,
+            attempt: 1,
+            rescues: 0,
+            expires_at: options.expires_at,
+            rank: None,
+            run_at: None,
+            pauses: None,
+            family: None,
+            positions: positions.clone(),
+        };
+        for (part, waiting) in (WHOLE + 1..).zip(waiting) {
+            let here = positions.intersection(&waiting.positions);
+            positions = positions.difference(&here);
+            let edges = own.iter().chain(&waiting.edges).cloned();
+            self.block(&blocked(part, &here), &merged(edges))?;
+        }
+        if own.is_empty() {
             let slice = NewSlice {
                 positions: &positions,
                 rank: head.rank(),
@@ -102,21 +124,11 @@ impl Transaction<'_> {
                 attempt: 1,
                 rescues: 0,
                 expires_at: options.expires_at,
+                family: None,
             };
             self.insert_slice(id, &head, &slice)?;
         } else {
-            let blocked = Blocked {
-                batch: id,
-                part: WHOLE,
-                attempt: 1,
-                rescues: 0,
-                expires_at: options.expires_at,
-                rank: None,
-                run_at: None,
-                pauses: None,
-                positions,
-            };
-            self.block(&blocked, &edges(batch, earlier))?;
+            self.block(&blocked(WHOLE, &positions), &own)?;
         }
         self.keep(id, head, payloads);
         Ok(id)
@@ -124,7 +136,7 @@ impl Transaction<'_> {
 
     /// Settles edges that lead to what has ended already: stored batches, and jobs of the same submit that were
     /// rejected or have their values from the cache.
-    fn settle_submitted(&mut self, batches: &[NewBatch], ids: &[BatchId]) -> Result<()> {
+    pub fn settle_submitted(&mut self, batches: &[NewBatch], ids: &[BatchId]) -> Result<()> {
         if batches.iter().all(|batch| batch.after.is_empty()) {
             return Ok(());
         }

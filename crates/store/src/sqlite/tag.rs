@@ -148,20 +148,24 @@ pub(super) fn tags_of(
     batch: BatchId,
     position: u32,
 ) -> Result<BTreeMap<String, String>> {
+    let tags = tags_of_batch(connection, batch)?.into_iter();
+    let has = |tag: &Tag| (tag.positions.as_ref()).is_none_or(|positions| positions.contains(position));
+    Ok(tags.filter(has).map(|tag| (tag.name, tag.value)).collect())
+}
+
+/// The tags of a batch.
+pub(super) fn tags_of_batch(connection: &Connection, batch: BatchId) -> Result<Vec<Tag>> {
     let mut statement = connection.prepare_cached("SELECT tags FROM tagged WHERE batch_id = ?1")?;
     let mut rows = statement.query([batch.0])?;
-    let mut tags = BTreeMap::new();
+    let mut tags = Vec::new();
     if let Some(row) = rows.next()? {
         let packed = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
         let packed: Vec<StoredTag<'_>> = serde_json::from_str(packed)?;
         for (name, value, positions) in packed {
-            let has = match positions {
-                Some(positions) => positions.parse::<Positions>()?.contains(position),
-                None => true,
-            };
-            if has {
-                tags.insert(name.into_owned(), value.into_owned());
-            }
+            tags.push(Tag {
+                positions: positions.map(|positions| positions.parse()).transpose()?,
+                ..Tag::all(name.into_owned(), value.into_owned())
+            });
         }
     }
     Ok(tags)

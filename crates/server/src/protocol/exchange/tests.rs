@@ -83,6 +83,7 @@ fn an_answer_reads_back_as_written() {
         priority: 0,
         retry: gristmill_model::RetryPolicy::default(),
         submitted_at: Timestamp(5),
+        memos: None,
     };
     let response = ExchangeResponse {
         instance: "abc".to_owned(),

@@ -1,5 +1,7 @@
 //! The reference: a row a job, in memory, as plain as can be.
 
+mod keys;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use gristmill_model::limits::RESCUES_MAX;
@@ -21,6 +23,7 @@ pub struct Job {
     expires_at: Option<Timestamp>,
     attempt: u32,
     rescues: u32,
+    key: Option<String>,
     place: Place,
 }
 
@@ -48,8 +51,21 @@ pub struct Reference {
     pub jobs: BTreeMap<JobId, Job>,
     pub workers: BTreeSet<WorkerId>,
     revoked: Vec<(WorkerId, LeaseId, JobId)>,
-    /// What batches wait for still, by the batch that waits.
-    after: BTreeMap<BatchId, Vec<After>>,
+    /// Who waits for what still. The jobs of a group wait for the same.
+    waiting: Vec<Waiting>,
+    /// Who has which key, by kind and key.
+    keys: BTreeMap<(String, String), keys::Owner>,
+    /// Kinds of which nothing is claimed.
+    paused: BTreeSet<String>,
+    /// How many jobs of a kind may run at once.
+    limits: BTreeMap<String, usize>,
+}
+
+/// Jobs that wait together.
+#[derive(Debug)]
+struct Waiting {
+    jobs: BTreeSet<JobId>,
+    after: Vec<After>,
 }
 
 impl Reference {
@@ -58,12 +74,32 @@ impl Reference {
             jobs: BTreeMap::new(),
             workers: BTreeSet::from([worker]),
             revoked: Vec::new(),
-            after: BTreeMap::new(),
+            waiting: Vec::new(),
+            keys: BTreeMap::new(),
+            paused: BTreeSet::new(),
+            limits: BTreeMap::new(),
         }
     }
 
     pub fn submit(&mut self, batch: BatchId, new: &NewBatch, now: Timestamp) {
-        for (position, payload) in (0..).zip(new.payloads.items()) {
+        let none = vec![None; new.payloads.count() as usize];
+        self.insert(batch, new, none, Vec::new(), now);
+        self.settle(now);
+    }
+
+    /// Adds the jobs of a batch. `inherited` are positions that wait for more than the batch says.
+    fn insert(
+        &mut self,
+        batch: BatchId,
+        new: &NewBatch,
+        keys: Vec<Option<String>>,
+        inherited: Vec<(u32, Vec<After>)>,
+        now: Timestamp,
+    ) {
+        for ((position, payload), key) in (0..).zip(new.payloads.items()).zip(keys) {
+            let waits = inherited.iter().find(|(of, _)| *of == position);
+            let after = merged(new.after.iter().chain(waits.iter().flat_map(|(_, after)| after)));
+            let id = JobId { batch, position };
             let job = Job {
                 kind: new.kind.clone(),
                 rank: -new.options.priority,
@@ -73,30 +109,29 @@ impl Reference {
                 expires_at: new.options.expires_at,
                 attempt: 1,
                 rescues: 0,
-                place: match new.after.is_empty() {
+                key,
+                place: match after.is_empty() {
                     true => Place::Ready,
                     false => Place::Blocked,
                 },
             };
-            self.jobs.insert(JobId { batch, position }, job);
-        }
-        if !new.after.is_empty() {
-            // What is waited for of one batch counts together.
-            let mut merged: Vec<After> = Vec::new();
-            for after in &new.after {
-                let known = merged
-                    .iter_mut()
-                    .find(|known| known.prerequisite == after.prerequisite);
-                match known {
-                    Some(known) => {
-                        let both = known.positions.take().zip(after.positions.as_ref());
-                        known.positions = both.map(|(positions, more)| positions.union(more));
-                    }
-                    None => merged.push(after.clone()),
-                }
+            self.jobs.insert(id, job);
+            if after.is_empty() {
+                continue;
             }
-            self.after.insert(batch, merged);
-            self.settle(now);
+            match self
+                .waiting
+                .iter_mut()
+                .find(|waiting| waiting.is_of(batch) && waiting.after == after)
+            {
+                Some(waiting) => {
+                    waiting.jobs.insert(id);
+                }
+                None => self.waiting.push(Waiting {
+                    jobs: BTreeSet::from([id]),
+                    after,
+                }),
+            }
         }
     }
 
@@ -128,34 +163,41 @@ impl Reference {
 
     /// Lets go on, or ends, what waits for jobs that have all ended.
     fn settle(&mut self, now: Timestamp) {
+        self.release_keys(now);
         loop {
-            let ended = self.after.iter().find_map(|(batch, all)| {
+            let ended = self.waiting.iter().enumerate().find_map(|(group, waiting)| {
                 let met = |after: &After| self.meant(after).all(|(_, job)| job.ended_at().is_some());
-                Some((*batch, all.iter().position(met)?))
+                Some((group, waiting.after.iter().position(met)?))
             });
-            let Some((batch, index)) = ended else { return };
-            let all = self.after.get_mut(&batch).unwrap();
-            let after = all.remove(index);
-            let is_last = all.is_empty();
+            let Some((group, index)) = ended else { return };
+            let after = self.waiting[group].after.remove(index);
+            let is_last = self.waiting[group].after.is_empty();
             let in_vain = after.on_failure != OnFailure::Ignore
                 && self.meant(&after).any(|(_, job)| !job.has_completed());
-            if in_vain || is_last {
-                self.after.remove(&batch);
+            if !in_vain && !is_last {
+                continue;
             }
-            let waiting = self.jobs.iter_mut().filter(|(id, _)| id.batch == batch);
-            for job in waiting.map(|(_, job)| job) {
-                match job.place {
-                    Place::Blocked if !in_vain && is_last => job.place = Place::Ready,
-                    Place::Blocked if in_vain && after.on_failure == OnFailure::Fail => {
-                        job.end(JobState::Dead, now);
+            for id in self.waiting.remove(group).jobs {
+                let Some(job) = self
+                    .jobs
+                    .get_mut(&id)
+                    .filter(|job| matches!(job.place, Place::Blocked))
+                else {
+                    continue;
+                };
+                match in_vain {
+                    false => {
+                        job.place = Place::Ready;
+                        continue;
                     }
-                    Place::Blocked if in_vain => {
+                    true if after.on_failure == OnFailure::Fail => job.end(JobState::Dead, now),
+                    true => {
                         job.attempt -= 1;
                         job.end(JobState::Cancelled, now);
                     }
-                    _ => {}
                 }
             }
+            self.release_keys(now);
         }
     }
 
@@ -172,12 +214,52 @@ impl Reference {
             .map(|(id, _)| *id)
             .collect();
         due.sort_by_key(|id| self.claim_key(*id));
+        let mut rooms: BTreeMap<&str, usize> = BTreeMap::new();
+        due.retain(|id| {
+            let kind = self.jobs[id].kind.as_str();
+            let room = rooms.entry(kind).or_insert_with(|| self.room(kind));
+            let is_admitted = *room > 0;
+            *room = room.saturating_sub(1);
+            is_admitted
+        });
         due
     }
 
+    /// How many jobs of a kind may be claimed.
+    fn room(&self, kind: &str) -> usize {
+        let is_held = |job: &&Job| job.kind == kind && matches!(job.place, Place::Held { .. });
+        match self.limits.get(kind) {
+            _ if self.paused.contains(kind) => 0,
+            Some(limit) => limit.saturating_sub(self.jobs.values().filter(is_held).count()),
+            None => usize::MAX,
+        }
+    }
+
+    /// Whether jobs wait for others to be over, for a limit's sake.
+    pub fn is_limited(&self, kinds: &[&str]) -> bool {
+        let waiting = self.ready(kinds).map(|(_, job)| job.kind.as_str());
+        let mut waiting = waiting.filter(|kind| !self.paused.contains(*kind));
+        waiting.any(|kind| self.room(kind) == 0)
+    }
+
+    pub fn pause(&mut self, kind: &str) {
+        self.paused.insert(kind.to_owned());
+    }
+
+    pub fn resume(&mut self, kind: &str) -> u64 {
+        u64::from(self.paused.remove(kind))
+    }
+
+    pub fn limit(&mut self, kind: &str, jobs_max: Option<u32>) {
+        match jobs_max {
+            Some(jobs_max) => self.limits.insert(kind.to_owned(), jobs_max as usize),
+            None => self.limits.remove(kind),
+        };
+    }
+
     pub fn next_run_at(&self, kinds: &[&str], now: Timestamp) -> Option<Timestamp> {
-        self.ready(kinds)
-            .map(|(_, job)| job.run_at)
+        let open = self.ready(kinds).filter(|(_, job)| self.room(&job.kind) > 0);
+        open.map(|(_, job)| job.run_at)
             .filter(|run_at| *run_at > now)
             .min()
     }
@@ -309,16 +391,20 @@ impl Reference {
         changed
     }
 
-    pub fn retry(&mut self, jobs: Vec<JobId>, now: Timestamp) -> u64 {
+    /// Of several jobs with one key, the first one is retried.
+    pub fn retry(&mut self, mut jobs: Vec<JobId>, now: Timestamp) -> u64 {
+        jobs.sort_unstable();
         let mut changed = 0;
         for id in jobs {
-            let Some(job) = self.jobs.get_mut(&id) else {
+            let has_key = self.may_retry(id, now);
+            let Some(job) = self.jobs.get_mut(&id).filter(|_| has_key) else {
                 continue;
             };
             if matches!(job.place, Place::Ended { state, .. } if state != JobState::Completed) {
                 (job.attempt, job.rescues, job.run_at, job.expires_at) = (1, 0, now, None);
                 job.place = Place::Ready;
                 changed += 1;
+                self.take_key_again(id);
             }
         }
         changed
@@ -397,6 +483,30 @@ impl Reference {
         });
         values.collect()
     }
+}
+
+impl Waiting {
+    fn is_of(&self, batch: BatchId) -> bool {
+        self.jobs.first().is_some_and(|job| job.batch == batch)
+    }
+}
+
+/// What is waited for of one batch with one policy counts together.
+fn merged<'a>(all: impl Iterator<Item = &'a After>) -> Vec<After> {
+    let mut merged: Vec<After> = Vec::new();
+    for after in all {
+        let known = merged
+            .iter_mut()
+            .find(|known| (known.prerequisite, known.on_failure) == (after.prerequisite, after.on_failure));
+        match known {
+            Some(known) => {
+                let both = known.positions.take().zip(after.positions.as_ref());
+                known.positions = both.map(|(positions, more)| positions.union(more));
+            }
+            None => merged.push(after.clone()),
+        }
+    }
+    merged
 }
 
 impl Job {

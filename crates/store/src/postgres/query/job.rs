@@ -14,10 +14,11 @@ use crate::debounce::joined;
 use crate::lanes::group;
 use crate::pack::indexes_of;
 use crate::pauses::pauses_of;
-use crate::piece::{Common, Piece, in_states, unpack};
+use crate::piece::{Common, Piece, count, in_states, unpack};
 use crate::postgres::control::controls;
 use crate::postgres::debounce::{ADDED, read_added};
 use crate::postgres::failure::{Failure, Result};
+use crate::postgres::family::{children, parent_of};
 use crate::postgres::filter::{Candidates, LOOK_BATCHES_FIRST, LOOK_BATCHES_MAX};
 use crate::postgres::multirange::Multirange;
 use crate::postgres::pause::read_pauses;
@@ -26,7 +27,7 @@ use crate::postgres::tag::{narrowed, tags_of};
 use crate::postgres::transaction::read_options;
 use crate::progress::Told;
 use crate::query::Narrowed;
-use crate::{BatchPositions, JobDetails, JobFilter, JobRow};
+use crate::{BatchPositions, JobCounts, JobDetails, JobFilter, JobRow};
 
 const COMMON_COLUMNS: &str = "b.id, l.kind, l.queue, b.priority, b.submitted_at, l.job_group";
 
@@ -155,6 +156,8 @@ pub(in crate::postgres) async fn job(
         key,
         pauses: pauses_of(&piece, &batch, &controls(snapshot, now).await?, now),
         tags: tags_of(snapshot, id.batch, position).await?,
+        parent: parent_of(snapshot, id).await?,
+        children: children_of(snapshot, now, id).await?,
         duration_us: ended.duration_us.or(last.map(|last| last.duration_us)),
         worker: piece.worker,
         log: ended.log,
@@ -198,6 +201,24 @@ async fn mean_duration_us(snapshot: &Snapshot, batch: BatchId) -> Result<Option<
         None => None,
     };
     Ok(mean.map(i64::unsigned_abs))
+}
+
+/// How many children a job spawned last, by state.
+async fn children_of(snapshot: &Snapshot, now: Timestamp, id: JobId) -> Result<Option<JobCounts>> {
+    let own = Positions::from(id.position..id.position + 1);
+    let all = children(snapshot, id.batch, &own).await?;
+    let Some(own) = all.first() else {
+        return Ok(None);
+    };
+    let batches: Vec<i64> = own.jobs.iter().map(|jobs| jobs.batch.0).collect();
+    let pieces = pieces(snapshot, now, &batches).await?;
+    let mut counts = JobCounts::default();
+    for jobs in &own.jobs {
+        if let Some(pieces) = pieces.get(&jobs.batch) {
+            count(pieces, &[], &jobs.positions, &mut counts);
+        }
+    }
+    Ok(Some(counts))
 }
 
 /// The deduplication key of a job.

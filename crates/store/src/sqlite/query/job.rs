@@ -12,7 +12,7 @@ use super::batches::{failures, read_durations, report_ids};
 use crate::lanes::group;
 use crate::pack::indexes_of;
 use crate::pauses::pauses_of;
-use crate::piece::{Common, Piece, in_states, unpack};
+use crate::piece::{Common, Piece, count, in_states, unpack};
 use crate::progress::Told;
 use crate::query::Narrowed;
 use crate::sqlite::change::read_state;
@@ -20,12 +20,13 @@ use crate::sqlite::commit::POSITION_BITS;
 use crate::sqlite::control::controls;
 use crate::sqlite::debounce::debounced_payloads;
 use crate::sqlite::failure::{Failure, Result};
+use crate::sqlite::family::{children, parent_of};
 use crate::sqlite::filter::BatchConditions;
 use crate::sqlite::keys::keys_of;
 use crate::sqlite::pause::read_pauses;
 use crate::sqlite::tag::{narrowed, tags_of};
 use crate::sqlite::transaction::{read_options, read_positions};
-use crate::{BatchPositions, JobDetails, JobFilter, JobRow};
+use crate::{BatchPositions, JobCounts, JobDetails, JobFilter, JobRow};
 
 const COMMON_COLUMNS: &str = "b.id, l.kind, l.queue, b.priority, b.submitted_at, l.job_group";
 
@@ -167,6 +168,8 @@ pub(in crate::sqlite) fn job(
         key,
         pauses: pauses_of(piece, &batch, &controls(connection, now)?, now),
         tags: tags_of(connection, id.batch, id.position)?,
+        parent: parent_of(connection, id)?,
+        children: children_of(connection, now, id)?,
         duration_us: ended.duration_us.or(last.map(|last| last.duration_us)),
         worker: piece.worker.clone(),
         log: ended.log,
@@ -198,6 +201,24 @@ fn mean_duration_us(connection: &Connection, batch: BatchId) -> Result<Option<u6
     ))?;
     let mean: Option<i64> = statement.query_row([batch.0, ESTIMATE_BATCHES_MAX], |row| row.get(0))?;
     Ok(mean.map(i64::unsigned_abs))
+}
+
+/// How many children a job spawned last, by state.
+fn children_of(connection: &Connection, now: Timestamp, id: JobId) -> Result<Option<JobCounts>> {
+    let all = children(
+        connection,
+        id.batch,
+        &Positions::from(id.position..id.position + 1),
+    )?;
+    let Some(own) = all.first() else {
+        return Ok(None);
+    };
+    let mut counts = JobCounts::default();
+    for jobs in &own.jobs {
+        let pieces = pieces(connection, now, jobs.batch)?;
+        count(&pieces, &[], &jobs.positions, &mut counts);
+    }
+    Ok(Some(counts))
 }
 
 /// The deduplication key of a job.

@@ -1,0 +1,618 @@
+//! Jobs that a running job spawns: its children, which it waits for without holding a slot.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::batch::{BatchOptions, InvalidBatch, NewBatch};
+use crate::dependency::{After, OnFailure, check_after};
+use crate::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX, CHILD_BATCHES_MAX, MEMO_BYTES_MAX};
+use crate::packed::{PackedArray, PackedBuilder, PackedError};
+use crate::positions::Positions;
+use crate::tag::Tag;
+
+/// What becomes of a parent when a child of it ends without completing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnChildFailure {
+    /// The other children are cancelled, and the parent is dead, with an error that names the child.
+    #[default]
+    Fail,
+    /// The parent waits for the others all the same, and decides when it finalizes.
+    Collect,
+}
+
+impl OnChildFailure {
+    /// The policy's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            OnChildFailure::Fail => "fail",
+            OnChildFailure::Collect => "collect",
+        }
+    }
+}
+
+impl fmt::Display for OnChildFailure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+/// What was wrong with the text of a policy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` does not say what a child's failure means: one of fail, collect")]
+pub struct ParseOnChildFailureError(String);
+
+impl FromStr for OnChildFailure {
+    type Err = ParseOnChildFailureError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        [OnChildFailure::Fail, OnChildFailure::Collect]
+            .into_iter()
+            .find(|policy| policy.name() == text)
+            .ok_or_else(|| ParseOnChildFailureError(text.to_owned()))
+    }
+}
+
+/// Earlier children of the same parent that children wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildAfter {
+    /// Their place among the parent's batches of children, from 0. It comes before the batch that waits.
+    pub place: usize,
+    /// What becomes of those that wait if one of them does not complete.
+    #[serde(default)]
+    pub on_failure: OnFailure,
+}
+
+/// Children of one kind. They have the tags of their parent, but for those that they have another value of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildBatch {
+    /// Which handler runs them.
+    pub kind: String,
+    /// Which workers may take them: those of their parent, where `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// One payload a child.
+    pub payloads: PackedArray,
+    /// What holds for all of them. Their group is their parent's, where they name none.
+    #[serde(default)]
+    pub options: BatchOptions,
+    /// Tags of all of them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+    /// What they wait for before they can be claimed. Only where all are children of one parent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<ChildAfter>,
+    /// How many of them are each parent's, in the order of the parents: first those of the first one, and so on.
+    pub shares: Vec<u32>,
+}
+
+impl ChildBatch {
+    /// Children of one parent, with default options.
+    pub fn new(kind: impl Into<String>, payloads: PackedArray) -> Self {
+        ChildBatch {
+            kind: kind.into(),
+            queue: None,
+            shares: vec![payloads.count()],
+            payloads,
+            options: BatchOptions::default(),
+            tags: BTreeMap::new(),
+            after: Vec::new(),
+        }
+    }
+
+    /// The batch that is stored. `queue` and `group` are the parents', and `inherited` their tags, each with the places
+    /// of the parents that have it (all, where it has none).
+    pub fn to_batch(&self, queue: &str, group: Option<&str>, inherited: &[Tag]) -> NewBatch {
+        let mut options = self.options.clone();
+        options.group = options.group.or_else(|| group.map(str::to_owned));
+        let own = self.tags.iter().map(|(name, value)| Tag::all(name, value));
+        let others = inherited.iter().filter(|tag| !self.tags.contains_key(&tag.name));
+        let passed_on = others.filter_map(|tag| self.passed_on(tag));
+        NewBatch {
+            queue: self.queue.clone().unwrap_or_else(|| queue.to_owned()),
+            options,
+            after: self
+                .after
+                .iter()
+                .map(|after| After::earlier(after.place).on_failure(after.on_failure))
+                .collect(),
+            tags: own.chain(passed_on).collect(),
+            ..NewBatch::new(&self.kind, self.payloads.clone())
+        }
+    }
+
+    fn passed_on(&self, tag: &Tag) -> Option<Tag> {
+        let positions = match &tag.positions {
+            None => None,
+            Some(parents) => {
+                let mut positions = Positions::new();
+                for (place, range) in (0..).zip(ranges(&self.shares)) {
+                    if parents.contains(place) && !range.is_empty() {
+                        positions.insert_range(range);
+                    }
+                }
+                Some(positions)
+            }
+        };
+        if positions.as_ref().is_some_and(Positions::is_empty) {
+            return None;
+        }
+        Some(Tag {
+            positions: positions.filter(|positions| positions.len() < self.payloads.count()),
+            ..tag.clone()
+        })
+    }
+
+    fn is_like(&self, other: &ChildBatch) -> bool {
+        self.kind == other.kind
+            && self.queue == other.queue
+            && self.options == other.options
+            && self.tags == other.tags
+            && self.after.is_empty()
+            && other.after.is_empty()
+    }
+
+    /// The children of some parents alone.
+    fn select(&self, parents: &Positions) -> ChildBatch {
+        let mut positions = Positions::new();
+        let mut shares = Vec::with_capacity(parents.len() as usize);
+        for (place, range) in (0..).zip(ranges(&self.shares)) {
+            if parents.contains(place) {
+                shares.push(range.end - range.start);
+                if !range.is_empty() {
+                    positions.insert_range(range);
+                }
+            }
+        }
+        ChildBatch {
+            payloads: self.payloads.select(&positions),
+            shares,
+            ..self.clone()
+        }
+    }
+}
+
+/// The positions of each parent's children, in the order of the parents.
+pub fn ranges(shares: &[u32]) -> impl Iterator<Item = Range<u32>> + '_ {
+    let mut end = 0;
+    shares.iter().map(move |share| {
+        let start = end;
+        end += share;
+        start..end
+    })
+}
+
+/// What a handler spawns for the job that it runs, which then waits for these children. Once all have ended, it runs
+/// once more to finalize, with its memo and their outcomes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Spawn {
+    /// The children, each batch with one share.
+    pub children: Vec<ChildBatch>,
+    /// What a child's failure means.
+    pub on_failure: OnChildFailure,
+    /// What the job wants to remember until it finalizes, as JSON; `null`, where `None`.
+    pub memo: Option<PackedArray>,
+}
+
+impl Spawn {
+    /// No children yet.
+    pub fn new() -> Self {
+        Spawn::default()
+    }
+
+    /// Adds children of a kind, one a payload.
+    ///
+    /// # Errors
+    ///
+    /// Where a payload is no JSON, or over its limit.
+    pub fn children<P: Serialize>(
+        mut self,
+        kind: &str,
+        payloads: impl IntoIterator<Item = P>,
+    ) -> Result<Self, PackedError> {
+        let mut builder = PackedBuilder::new();
+        for payload in payloads {
+            builder.push_value(&payload)?;
+            if builder.count() == BATCH_JOBS_MAX || builder.bytes() >= BATCH_BYTES_TARGET {
+                let full = std::mem::take(&mut builder);
+                self.children.push(ChildBatch::new(kind, full.finish()));
+            }
+        }
+        if builder.count() > 0 {
+            self.children.push(ChildBatch::new(kind, builder.finish()));
+        }
+        Ok(self)
+    }
+
+    /// Adds children with options of their own.
+    pub fn batch(mut self, children: ChildBatch) -> Self {
+        self.children.push(children);
+        self
+    }
+
+    /// Remembers something until the job finalizes.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be written as JSON, or is over its limit.
+    pub fn memo<M: Serialize + ?Sized>(mut self, memo: &M) -> Result<Self, PackedError> {
+        let mut builder = PackedBuilder::with_item_bytes_max(MEMO_BYTES_MAX);
+        builder.push_value(memo)?;
+        self.memo = Some(builder.finish());
+        Ok(self)
+    }
+
+    /// Says what a child's failure means.
+    pub fn on_failure(mut self, on_failure: OnChildFailure) -> Self {
+        self.on_failure = on_failure;
+        self
+    }
+}
+
+/// Jobs of a report that wait for new children. Positions are ascending, and so are all things that are given one a
+/// position.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suspended {
+    /// Which.
+    pub positions: Positions,
+    /// One memo a position.
+    pub memos: PackedArray,
+    /// What a child's failure means to its parent.
+    #[serde(default)]
+    pub on_failure: OnChildFailure,
+    /// Their children.
+    #[serde(default)]
+    pub children: Vec<ChildBatch>,
+}
+
+/// Why jobs cannot be suspended.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidSpawn {
+    /// More or fewer memos, or shares of a batch, than jobs.
+    #[error("there are {found} {what} for {parents} jobs that wait for children")]
+    Count {
+        /// `memos` or `shares of children`.
+        what: &'static str,
+        /// How many.
+        found: usize,
+        /// The jobs.
+        parents: u32,
+    },
+    /// A memo that is too long.
+    #[error("the memo has {0} bytes; the limit is {MEMO_BYTES_MAX}: keep a reference to what it says")]
+    Memo(usize),
+    /// More batches than a job may spawn.
+    #[error(
+        "a job spawns at most {CHILD_BATCHES_MAX} batches of children; this one has {0}: put more jobs into one"
+    )]
+    TooManyBatches(usize),
+    /// Shares that are not all of the children.
+    #[error("batch {place} of the children has {jobs} jobs, of which {shared} are somebody's")]
+    Shares {
+        /// The batch's place.
+        place: usize,
+        /// Its jobs.
+        jobs: u32,
+        /// The sum of the shares.
+        shared: u64,
+    },
+    /// Children that wait for others, of several parents.
+    #[error("batch {0} of the children waits for others, so all must be of one parent")]
+    AfterShared(usize),
+    /// Children that cannot be.
+    #[error("batch {place} of the children: {reason}")]
+    Batch {
+        /// The batch's place.
+        place: usize,
+        /// What is wrong with it.
+        reason: InvalidBatch,
+    },
+    /// Batches that wait for what does not come before them.
+    #[error("the children: {0}")]
+    After(InvalidBatch),
+}
+
+impl Suspended {
+    /// One job that waits for what it spawned.
+    pub fn one(position: u32, spawn: Spawn) -> Self {
+        let null = || PackedArray::from_stored("[null]");
+        Suspended {
+            positions: Positions::from(position..position + 1),
+            memos: spawn.memo.unwrap_or_else(null),
+            on_failure: spawn.on_failure,
+            children: spawn.children,
+        }
+    }
+
+    /// Checks what can be checked without a store.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong first.
+    pub fn check(&self) -> Result<(), InvalidSpawn> {
+        let parents = self.positions.len();
+        let count = |what, found: usize| match found == parents as usize {
+            true => Ok(()),
+            false => Err(InvalidSpawn::Count { what, found, parents }),
+        };
+        count("memos", self.memos.count() as usize)?;
+        if let Some(memo) = self.memos.items().find(|memo| memo.len() > MEMO_BYTES_MAX) {
+            return Err(InvalidSpawn::Memo(memo.len()));
+        }
+        if self.children.len() > CHILD_BATCHES_MAX {
+            return Err(InvalidSpawn::TooManyBatches(self.children.len()));
+        }
+        let mut batches = Vec::with_capacity(self.children.len());
+        for (place, children) in self.children.iter().enumerate() {
+            count("shares of children", children.shares.len())?;
+            let shared = children.shares.iter().map(|share| u64::from(*share)).sum();
+            let jobs = children.payloads.count();
+            if shared != u64::from(jobs) {
+                return Err(InvalidSpawn::Shares { place, jobs, shared });
+            }
+            if parents > 1 && !children.after.is_empty() {
+                return Err(InvalidSpawn::AfterShared(place));
+            }
+            let batch = children.to_batch(crate::batch::DEFAULT_QUEUE, None, &[]);
+            batch
+                .check()
+                .map_err(|reason| InvalidSpawn::Batch { place, reason })?;
+            batches.push(batch);
+        }
+        check_after(&batches).map_err(InvalidSpawn::After)
+    }
+
+    /// Those of these positions alone; `None` where there are none.
+    pub fn select(&self, positions: &Positions) -> Option<Suspended> {
+        let positions = self.positions.intersection(positions);
+        if positions.is_empty() {
+            return None;
+        }
+        if positions == self.positions {
+            return Some(self.clone());
+        }
+        let places = self.positions.indexes_of(&positions);
+        let children = self.children.iter().map(|children| children.select(&places));
+        Some(Suspended {
+            memos: self.memos.select(&places),
+            on_failure: self.on_failure,
+            children: children
+                .filter(|children| children.payloads.count() > 0)
+                .collect(),
+            positions,
+        })
+    }
+
+    /// The places of the parents that have children, from 0.
+    pub fn with_children(&self) -> Positions {
+        let mut places = Positions::new();
+        for children in &self.children {
+            for (place, share) in (0..).zip(&children.shares) {
+                if *share > 0 {
+                    places.insert(place);
+                }
+            }
+        }
+        places
+    }
+
+    /// How many bytes it weighs, roughly.
+    pub fn weight_bytes(&self) -> usize {
+        let children = self.children.iter();
+        let children =
+            children.map(|children| children.payloads.as_str().len() + 4 * children.shares.len() + 200);
+        self.memos.as_str().len() + children.sum::<usize>()
+    }
+
+    /// Packs what jobs of one batch spawned: children of many parents that are alike share batches.
+    pub fn pack(mut all: Vec<Suspended>) -> Vec<Suspended> {
+        all.sort_by_key(|suspended| suspended.positions.first());
+        let mut packs: Vec<Pack> = Vec::new();
+        for suspended in all {
+            // Only the latest are looked at, so that many different ones do not make this quadratic.
+            let open = packs.iter_mut().rev().take(OPEN_PACKS_MAX);
+            match open.into_iter().find(|pack| pack.admits(&suspended)) {
+                Some(pack) => pack.push(suspended),
+                None => packs.push(Pack::new(suspended)),
+            }
+        }
+        packs.into_iter().map(Pack::finish).collect()
+    }
+}
+
+/// Different spawns that are packed at the same time.
+const OPEN_PACKS_MAX: usize = 32;
+
+/// Jobs that spawned alike, by position ascending. At least one.
+struct Pack {
+    parts: Vec<Suspended>,
+    /// How many children there are, of each batch.
+    jobs: Vec<u32>,
+    bytes: usize,
+}
+
+impl Pack {
+    fn new(first: Suspended) -> Self {
+        Pack {
+            jobs: first
+                .children
+                .iter()
+                .map(|children| children.payloads.count())
+                .collect(),
+            bytes: first.weight_bytes(),
+            parts: vec![first],
+        }
+    }
+
+    fn admits(&self, next: &Suspended) -> bool {
+        let first = &self.parts[0];
+        let last = self.parts[self.parts.len() - 1].positions.last();
+        let jobs = self.jobs.iter().zip(&next.children);
+        first.on_failure == next.on_failure
+            && last < next.positions.first()
+            && first.children.len() == next.children.len()
+            && first
+                .children
+                .iter()
+                .zip(&next.children)
+                .all(|(children, others)| children.is_like(others))
+            && jobs
+                .into_iter()
+                .all(|(jobs, more)| jobs + more.payloads.count() <= BATCH_JOBS_MAX)
+            && self.bytes + next.weight_bytes() <= BATCH_BYTES_TARGET
+    }
+
+    fn push(&mut self, next: Suspended) {
+        for (jobs, children) in self.jobs.iter_mut().zip(&next.children) {
+            *jobs += children.payloads.count();
+        }
+        self.bytes += next.weight_bytes();
+        self.parts.push(next);
+    }
+
+    fn finish(mut self) -> Suspended {
+        if self.parts.len() == 1 {
+            return self.parts.remove(0);
+        }
+        let parts = &self.parts;
+        let first = &parts[0];
+        let packed = |place: usize, like: &ChildBatch| ChildBatch {
+            payloads: PackedArray::concat(parts.iter().map(|part| &part.children[place].payloads)),
+            shares: parts
+                .iter()
+                .flat_map(|part| part.children[place].shares.iter().copied())
+                .collect(),
+            ..like.clone()
+        };
+        Suspended {
+            positions: parts
+                .iter()
+                .fold(Positions::new(), |all, part| all.union(&part.positions)),
+            memos: PackedArray::concat(parts.iter().map(|part| &part.memos)),
+            on_failure: first.on_failure,
+            children: first
+                .children
+                .iter()
+                .enumerate()
+                .map(|(place, like)| packed(place, like))
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(position: u32, payloads: &[u32]) -> Suspended {
+        let spawn = Spawn::new().children("part", payloads).unwrap();
+        Suspended::one(position, spawn.memo(&position).unwrap())
+    }
+
+    #[test]
+    fn children_of_many_parents_share_batches() {
+        let packed = Suspended::pack(vec![one(5, &[50]), one(2, &[20, 21]), one(9, &[90, 91, 92])]);
+        assert_eq!(packed.len(), 1);
+        let all = &packed[0];
+        all.check().unwrap();
+        assert_eq!(all.positions.to_string(), "2,5,9");
+        assert_eq!(all.memos.as_str(), "[2\n,5\n,9]");
+        assert_eq!(all.children.len(), 1);
+        assert_eq!(all.children[0].shares, [2, 1, 3]);
+        assert_eq!(all.children[0].payloads.as_str(), "[20\n,21\n,50\n,90\n,91\n,92]");
+        let some = all.select(&"5-8".parse().unwrap()).unwrap();
+        assert_eq!(some, one(5, &[50]));
+        assert_eq!(all.select(&"0-1".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn what_differs_or_is_too_much_stays_apart() {
+        let mut collecting = one(1, &[1]);
+        collecting.on_failure = OnChildFailure::Collect;
+        let mut other = one(2, &[2]);
+        other.children[0].kind = "other".to_owned();
+        let many: Vec<u32> = (0..BATCH_JOBS_MAX).collect();
+        let packed = Suspended::pack(vec![
+            one(0, &[0]),
+            collecting,
+            other,
+            one(3, &many),
+            one(4, &[4]),
+            one(5, &[]),
+        ]);
+        let positions: Vec<String> = packed.iter().map(|packed| packed.positions.to_string()).collect();
+        assert_eq!(positions, ["0,4", "1", "2", "3", "5"]);
+        packed.iter().for_each(|packed| packed.check().unwrap());
+        assert_eq!(packed[4].with_children().to_string(), "");
+    }
+
+    #[test]
+    fn children_in_stages_have_one_parent() {
+        let staged = |position| {
+            let mut last = ChildBatch::new("last", PackedArray::parse("[0]").unwrap());
+            last.after = vec![ChildAfter {
+                place: 0,
+                on_failure: OnFailure::Ignore,
+            }];
+            let spawn = Spawn::new().children("first", [1, 2]).unwrap().batch(last);
+            Suspended::one(position, spawn)
+        };
+        let packed = Suspended::pack(vec![staged(0), staged(1)]);
+        assert_eq!(packed.len(), 2);
+        packed[0].check().unwrap();
+        let mut wrong = staged(0);
+        wrong.children.swap(0, 1);
+        assert!(matches!(wrong.check(), Err(InvalidSpawn::After(_))));
+    }
+
+    #[test]
+    fn wrong_spawns_are_refused_by_name() {
+        let check = |change: &dyn Fn(&mut Suspended)| {
+            let mut wrong = one(0, &[1, 2]);
+            change(&mut wrong);
+            wrong.check().unwrap_err().to_string()
+        };
+        assert!(check(&|wrong| wrong.children[0].shares = vec![1]).contains("2 jobs, of which 1"));
+        assert!(
+            check(&|wrong| wrong.children[0].shares = vec![1, 1]).contains("2 shares of children for 1 jobs")
+        );
+        assert!(check(&|wrong| wrong.children[0].kind.clear()).contains("batch 0 of the children"));
+        let two = PackedArray::parse("[1,2]").unwrap();
+        assert!(check(&|wrong| wrong.memos = two.clone()).contains("2 memos for 1 jobs"));
+        let long = format!("[\"{}\"]", "x".repeat(MEMO_BYTES_MAX));
+        let long = PackedArray::from_stored(long);
+        assert!(check(&|wrong| wrong.memos = long.clone()).contains("the limit is"));
+    }
+
+    #[test]
+    fn children_have_the_tags_of_their_parents() {
+        let mut packed = Suspended::pack(vec![one(0, &[1, 2]), one(1, &[3]), one(2, &[4])]).remove(0);
+        packed.children[0].tags = [("own".to_owned(), "child".to_owned())].into();
+        let tag = |name: &str, value: &str, positions: Option<&str>| Tag {
+            positions: positions.map(|positions| positions.parse().unwrap()),
+            ..Tag::all(name, value)
+        };
+        let inherited = [
+            tag("all", "a", None),
+            tag("some", "b", Some("0,2")),
+            tag("own", "parent", None),
+            tag("none", "c", Some("7")),
+        ];
+        let batch = packed.children[0].to_batch("fast", Some("tenant"), &inherited);
+        batch.check().unwrap();
+        assert_eq!(
+            (batch.queue.as_str(), batch.options.group.as_deref()),
+            ("fast", Some("tenant"))
+        );
+        let tags = [
+            tag("own", "child", None),
+            tag("all", "a", None),
+            tag("some", "b", Some("0-1,3")),
+        ];
+        assert_eq!(batch.tags, tags);
+    }
+}

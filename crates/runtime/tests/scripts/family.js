@@ -1,0 +1,15 @@
+// Spawns children and finalizes. `family.py` does the same.
+
+export function main(payload) {
+  if (payload === 'wrong') return gristmill.spawn({ children: [1n] });
+  if (typeof payload === 'object') {
+    const children = [...Array(payload.count).keys()];
+    return gristmill.spawn({ children, memo: payload, kind: payload.kind, on_failure: 'collect' });
+  }
+  return payload;
+}
+
+export function finalize(payload, memo, outcomes) {
+  if (payload === 'again') return gristmill.spawn({ children: ['more'] });
+  return [payload, memo, outcomes.map((outcome) => outcome.value ?? outcome.state)];
+}

@@ -1,0 +1,16 @@
+"""Spawns children and finalizes. `family.js` does the same."""
+import gristmill
+
+
+def main(payload):
+    if payload == "wrong":
+        return gristmill.spawn(children=[object()])
+    if isinstance(payload, dict):
+        return gristmill.spawn(range(payload["count"]), memo=payload, kind=payload.get("kind"), on_failure="collect")
+    return payload
+
+
+def finalize(payload, memo, outcomes):
+    if payload == "again":
+        return gristmill.spawn(children=["more"])
+    return [payload, memo, [outcome.get("value", outcome["state"]) for outcome in outcomes]]

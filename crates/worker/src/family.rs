@@ -1,0 +1,161 @@
+//! Handlers of jobs that spawn children, wait for them and finalize.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Instant;
+
+use async_trait::async_trait;
+use gristmill_model::{JobError, JobState, Spawn};
+use gristmill_store::ChildOutcome;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::context::JobContext;
+use crate::function::{Answers, Job, guarded, parsed};
+use crate::handler::{Handler, OutcomeSink};
+use crate::micro_batch::{MicroBatch, MicroBatchJob};
+
+/// What a job has come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step<V> {
+    /// It is done, with this value.
+    Done(V),
+    /// It waits for these children, without holding a slot. Once they have ended, it finalizes.
+    Wait(Spawn),
+}
+
+/// A job all of whose children have ended.
+#[derive(Debug)]
+pub struct Finalizing<P, M> {
+    /// The job, as it was before.
+    pub job: Job<P>,
+    /// What it wanted to remember.
+    pub memo: M,
+    /// How its children ended, in the order in which it spawned them.
+    pub children: Vec<ChildOutcome>,
+}
+
+impl<P, M> Finalizing<P, M> {
+    /// The values of all children.
+    ///
+    /// # Errors
+    ///
+    /// Where a child has not completed: a dead child is no success. Or where its value is no `T`.
+    pub fn values<T: DeserializeOwned>(&self) -> Result<Vec<T>, JobError> {
+        self.children.iter().map(value_of).collect()
+    }
+}
+
+fn value_of<T: DeserializeOwned>(child: &ChildOutcome) -> Result<T, JobError> {
+    let ChildOutcome { job, state, .. } = child;
+    let value = child.value.as_ref().filter(|_| *state == JobState::Completed);
+    let value = value.ok_or_else(|| {
+        JobError::new("children", format!("job {job}, a child of it, ended as {state}")).permanent()
+    })?;
+    serde_json::from_str(value.get()).map_err(|error| {
+        JobError::new(
+            "children",
+            format!("the value of job {job} does not fit: {error}"),
+        )
+        .permanent()
+    })
+}
+
+/// A handler of jobs that may spawn children: `run` begins them, and `finalize` ends those that have waited, with what they
+/// remembered and their children's outcomes. Both run one job after the other; a panic, an error or a timeout fails the one
+/// job. A job that fails to finalize is tried again by its policy, and finalizes again.
+///
+/// Payloads, memos and values that do not fit fail their job for good.
+pub fn parent_handler<P, M, V, F, R, G, S>(run: F, finalize: G) -> Arc<dyn Handler>
+where
+    P: DeserializeOwned + Send + 'static,
+    M: DeserializeOwned + Send + 'static,
+    V: Serialize + Send + 'static,
+    F: Fn(Job<P>) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<Step<V>, JobError>> + Send + 'static,
+    G: Fn(Finalizing<P, M>) -> S + Send + Sync + 'static,
+    S: Future<Output = Result<Step<V>, JobError>> + Send + 'static,
+{
+    Arc::new(ParentHandler {
+        run,
+        finalize,
+        types: PhantomData,
+    })
+}
+
+type Types<P, M, V> = PhantomData<fn(P, M) -> V>;
+
+struct ParentHandler<P, M, V, F, G> {
+    run: F,
+    finalize: G,
+    types: Types<P, M, V>,
+}
+
+#[async_trait]
+impl<P, M, V, F, R, G, S> Handler for ParentHandler<P, M, V, F, G>
+where
+    P: DeserializeOwned + Send + 'static,
+    M: DeserializeOwned + Send + 'static,
+    V: Serialize + Send + 'static,
+    F: Fn(Job<P>) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<Step<V>, JobError>> + Send + 'static,
+    G: Fn(Finalizing<P, M>) -> S + Send + Sync + 'static,
+    S: Future<Output = Result<Step<V>, JobError>> + Send + 'static,
+{
+    async fn run(&self, work: MicroBatch, sink: &dyn OutcomeSink) {
+        let mut answers = Answers::new(sink);
+        for one in work.jobs() {
+            let context = sink.context(&one);
+            if sink.is_draining() || context.is_cancelled() {
+                answers.release(one.index);
+                continue;
+            }
+            let begun = Instant::now();
+            let ended = match work.is_finalizing() {
+                false => match parsed(&one, context.clone()) {
+                    Ok(job) => {
+                        answers
+                            .awaiting(guarded(&work, Some(&context), || (self.run)(job)))
+                            .await
+                    }
+                    Err(error) => Err(error),
+                },
+                true => match finalizing(&work, &one, context.clone()) {
+                    Ok(finalizing) => {
+                        answers
+                            .awaiting(guarded(&work, Some(&context), || (self.finalize)(finalizing)))
+                            .await
+                    }
+                    Err(error) => Err(error),
+                },
+            };
+            match ended.and_then(|step| step) {
+                Err(_) if context.take_given_back() => answers.release(one.index),
+                Ok(Step::Done(value)) => answers.push(one.index, Ok(value), begun),
+                Ok(Step::Wait(spawn)) => answers.suspend(one.index, spawn, begun),
+                Err(error) => answers.push(one.index, Err::<V, _>(error), begun),
+            }
+        }
+        answers.send();
+    }
+}
+
+fn finalizing<P: DeserializeOwned, M: DeserializeOwned>(
+    work: &MicroBatch,
+    one: &MicroBatchJob<'_>,
+    context: JobContext,
+) -> Result<Finalizing<P, M>, JobError> {
+    let memo = serde_json::from_str(one.memo.unwrap_or("null")).map_err(|error| {
+        JobError::new(
+            "memo",
+            format!("what job {} remembers does not fit: {error}", one.id),
+        )
+        .permanent()
+    })?;
+    Ok(Finalizing {
+        job: parsed(one, context)?,
+        memo,
+        children: work.children_of(one.index).to_vec(),
+    })
+}
