@@ -5,8 +5,8 @@ use std::sync::Arc;
 use anyhow::bail;
 use gristmill_store::{Changed, Selection, Store};
 
-use crate::arguments::{ChangeArguments, PriorityArguments};
 use crate::exit::Exit;
+use crate::job_arguments::{ChangeArguments, PriorityArguments};
 use crate::output::print_line;
 use crate::span::show_count;
 

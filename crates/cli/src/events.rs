@@ -6,9 +6,9 @@ use gristmill_engine::{Engine, EngineSettings};
 use gristmill_model::limits::EVENTS_PAGE_MAX;
 use gristmill_store::{EventCursor, RecordedEvent, Store};
 
-use crate::arguments::EventsArguments;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
+use crate::job_arguments::EventsArguments;
 use crate::output::print_line;
 
 /// Runs the command.

@@ -6,7 +6,7 @@ use anyhow::bail;
 use gristmill_model::{BatchId, TagCondition};
 use gristmill_store::{JobFilter, Run, Store};
 
-use crate::arguments::FilterArguments;
+use crate::job_arguments::FilterArguments;
 
 impl FilterArguments {
     /// Whether no condition is given.

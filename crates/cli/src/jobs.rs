@@ -2,8 +2,8 @@
 
 use gristmill_store::{JobFilter, JobRow, Page, Store};
 
-use crate::arguments::JobsArguments;
 use crate::exit::Exit;
+use crate::job_arguments::JobsArguments;
 use crate::output::print_line;
 use crate::show::percent;
 use crate::table::{Align, Table, cut};

@@ -17,6 +17,7 @@ pub mod fleet_arguments;
 mod history;
 pub mod input;
 mod interrupt;
+pub mod job_arguments;
 mod jobs;
 mod key_arguments;
 mod memory;

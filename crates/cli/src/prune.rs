@@ -3,8 +3,9 @@
 use gristmill_model::{Clock, SystemClock};
 use gristmill_store::PruneOptions;
 
-use crate::arguments::{PruneArguments, milliseconds};
+use crate::arguments::milliseconds;
 use crate::exit::Exit;
+use crate::job_arguments::PruneArguments;
 use crate::output::print_line;
 use crate::span::show_count;
 

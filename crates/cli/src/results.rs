@@ -6,9 +6,9 @@ use anyhow::bail;
 use gristmill_model::BatchId;
 use gristmill_store::Store;
 
-use crate::arguments::ResultsArguments;
 use crate::exit::Exit;
 use crate::filter::find_run;
+use crate::job_arguments::ResultsArguments;
 use crate::output::{LineForm, Output, is_same_file};
 use crate::span::show_count;
 

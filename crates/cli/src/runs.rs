@@ -3,8 +3,8 @@
 use gristmill_store::{JobFilter, RunState};
 use serde_json::json;
 
-use crate::arguments::RunsArguments;
 use crate::exit::Exit;
+use crate::job_arguments::RunsArguments;
 use crate::output::print_line;
 use crate::span::show_count;
 use crate::table::{Align, Table};

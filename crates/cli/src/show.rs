@@ -5,7 +5,7 @@ use gristmill_store::{JobCounts, JobDetails, StoredFailure};
 
 use crate::control::show_scope;
 use crate::exit::Exit;
-use crate::arguments::ShowArguments;
+use crate::job_arguments::ShowArguments;
 use crate::output::print_line;
 use crate::span::show_microseconds;
 

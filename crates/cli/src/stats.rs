@@ -3,8 +3,8 @@
 use gristmill_batching::EndReason;
 use gristmill_store::StoreStats;
 
-use crate::arguments::StatsArguments;
 use crate::exit::Exit;
+use crate::job_arguments::StatsArguments;
 use crate::output::print_line;
 use crate::progress::show_rate;
 use crate::span::{show_bytes, show_count};

@@ -1,7 +1,7 @@
 //! `gristmill tags`: the values of a tag.
 
-use crate::arguments::TagsArguments;
 use crate::exit::Exit;
+use crate::job_arguments::TagsArguments;
 use crate::output::print_line;
 use crate::span::show_count;
 use crate::table::{Align, Table};

@@ -1,0 +1,274 @@
+//! What the commands over stored jobs take: to list, show, change, and delete them, and to read what they did.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use gristmill_model::{JobId, JobState, parse_priority};
+use gristmill_store::EventCursor;
+
+use crate::arguments::StoreArguments;
+use crate::span::parse_span;
+
+/// Which jobs are meant.
+#[derive(Debug, Args)]
+pub struct FilterArguments {
+    /// Only jobs in this state: blocked, waiting, scheduled, paused, running, completed, dead, cancelled or expired; may be repeated
+    #[arg(long = "state", value_name = "STATE")]
+    pub states: Vec<JobState>,
+    /// Only jobs of this kind
+    #[arg(long)]
+    pub kind: Option<String>,
+    /// Only jobs on this queue
+    #[arg(long)]
+    pub queue: Option<String>,
+    /// Only jobs of this group
+    #[arg(long)]
+    pub group: Option<String>,
+    /// Only jobs of the run of this name
+    #[arg(long, value_name = "NAME")]
+    pub run: Option<String>,
+    /// Only jobs of this batch
+    #[arg(long, value_name = "N")]
+    pub batch: Option<i64>,
+    /// Only jobs with this tag: name=value, name, or name* (begins so); may be repeated, and all must hold
+    #[arg(long = "tag", value_name = "TAG")]
+    pub tags: Vec<String>,
+    /// Only jobs with this deduplication key
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
+    /// Only jobs with a deduplication key that begins so
+    #[arg(long, value_name = "TEXT")]
+    pub key_prefix: Option<String>,
+}
+
+const EVENTS_HELP: &str = "\
+Prints one JSON object a line: submitted, completed, retried, dead, cancelled, expired, progress,
+in the order in which they were committed, by whatever process. Events are kept while somebody
+listens (--follow, an engine, a server's /events), and for an hour after that; `missed` says that
+others before it are not there.
+
+Examples:
+  gristmill events --follow
+  gristmill events --follow --after 0-1734 | jq 'select(.type == \"dead\")'
+  gristmill events";
+
+const JOBS_HELP: &str = "\
+Examples:
+  gristmill jobs --state dead
+  gristmill jobs --run word_stats.py:items.jsonl --state running --state waiting
+  gristmill jobs --after 12:999 --limit 100 --json
+  gristmill jobs --tag customer=7 --ids";
+
+const TAGS_HELP: &str = "\
+Examples:
+  gristmill tags customer
+  gristmill tags customer --after 7 --json";
+
+/// `gristmill tags`.
+#[derive(Debug, Args)]
+#[command(after_help = TAGS_HELP)]
+pub struct TagsArguments {
+    /// The tag's name
+    pub name: String,
+    /// Only values after this one, to see the next page
+    #[arg(long, value_name = "VALUE")]
+    pub after: Option<String>,
+    /// Values to list
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..gristmill_model::limits::PAGE_ROWS_MAX as i64))]
+    pub limit: u32,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    /// Print one JSON object a value and line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gristmill jobs`.
+#[derive(Debug, Args)]
+#[command(after_help = JOBS_HELP)]
+pub struct JobsArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub filter: FilterArguments,
+    /// Only jobs after this one, to see the next page
+    #[arg(long, value_name = "JOB")]
+    pub after: Option<JobId>,
+    /// Print the ids of all jobs that match, packed by batch: 42:0-499,731
+    #[arg(long, conflicts_with_all = ["after", "limit", "json"])]
+    pub ids: bool,
+    /// Jobs to list
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..gristmill_model::limits::PAGE_ROWS_MAX as i64))]
+    pub limit: u32,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    /// Print one JSON object a job and line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gristmill events`.
+#[derive(Debug, Args)]
+#[command(after_help = EVENTS_HELP)]
+pub struct EventsArguments {
+    /// Go on with what happens from now on, or after --after, until Ctrl-C
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Only events after this one, by its cursor, to go on where a listener was
+    #[arg(long, value_name = "CURSOR")]
+    pub after: Option<EventCursor>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+}
+
+/// `gristmill show`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  gristmill show 42:7\n  gristmill show 42:7 --json | jq .payload")]
+pub struct ShowArguments {
+    /// The job, as in 42:7
+    pub job: JobId,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+const CHANGE_HELP: &str = "\
+Examples:
+  gristmill retry 42:7 42:9
+  gristmill retry --state dead --kind resize
+  gristmill cancel --queue slow
+  gristmill cancel --tag customer=7
+  gristmill cancel --all
+  gristmill discard --kind resize";
+
+/// `gristmill retry`, `gristmill cancel` and `gristmill discard`.
+#[derive(Debug, Args)]
+#[command(after_help = CHANGE_HELP)]
+pub struct ChangeArguments {
+    /// The jobs, as in 42:7
+    #[arg(value_name = "JOB", conflicts_with_all = ["states", "kind", "queue", "group", "run", "batch", "tags", "key", "key_prefix", "all"])]
+    pub ids: Vec<JobId>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub filter: FilterArguments,
+    /// All jobs of the store that can be
+    #[arg(long)]
+    pub all: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    /// Print the counts as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+const PRIORITY_HELP: &str = "\
+Examples:
+  gristmill priority urgent 42:7 42:9
+  gristmill priority 25 --tag customer=7
+  gristmill priority background --kind resize --state waiting
+
+It holds from the jobs' next claim on. Those that run keep it for when they are tried again.";
+
+/// `gristmill priority`.
+#[derive(Debug, Args)]
+#[command(after_help = PRIORITY_HELP)]
+pub struct PriorityArguments {
+    /// Higher is run first: a number, or background (-100), low (-10), normal (0), high (10) or urgent (100)
+    #[arg(allow_negative_numbers = true, value_parser = parse_priority)]
+    pub priority: i16,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub change: ChangeArguments,
+}
+
+const RESULTS_HELP: &str = "\
+Examples:
+  gristmill results word_stats.py:items.jsonl --output again.jsonl
+  gristmill results --batch 42 --values
+
+Jobs that have not ended have no line. Exit status 0 only when every job completed.";
+
+/// `gristmill results`.
+#[derive(Debug, Args)]
+#[command(after_help = RESULTS_HELP)]
+pub struct ResultsArguments {
+    /// The run's name
+    #[arg(required_unless_present = "batch", conflicts_with = "batch")]
+    pub run: Option<String>,
+    /// One batch instead of a run
+    #[arg(long, value_name = "N")]
+    pub batch: Option<i64>,
+    /// Where the results go; - is standard output
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    pub output: PathBuf,
+    /// Write bare values, null for a job that failed
+    #[arg(long)]
+    pub values: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+}
+
+/// `gristmill runs`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  gristmill runs\n  gristmill runs --json | jq .name")]
+pub struct RunsArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    /// Print one JSON object a run and line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gristmill stats`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  gristmill stats\n  gristmill stats --json | jq .hops")]
+pub struct StatsArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+const PRUNE_HELP: &str = "\
+A batch is deleted as a whole, once all of its jobs have ended. Those with dead jobs are kept for
+someone to look at, unless --dead-too is said. The results of a run cannot be written again without
+its batches.
+
+Examples:
+  gristmill prune --older-than 7d --dry-run
+  gristmill prune --older-than 30d --keep 1000";
+
+/// `gristmill prune`.
+#[derive(Debug, Args)]
+#[command(after_help = PRUNE_HELP)]
+pub struct PruneArguments {
+    /// Only batches whose last job ended so long ago
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub older_than: Duration,
+    /// Keep the latest N batches, whatever their age
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub keep: u32,
+    /// Delete batches with dead jobs too
+    #[arg(long)]
+    pub dead_too: bool,
+    /// Only say what would be deleted
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    /// Print the counts as JSON
+    #[arg(long)]
+    pub json: bool,
+}
