@@ -1,0 +1,257 @@
+//! What is refused, by what is wrong with it; nothing is stored or claimed then.
+
+use axum::http::StatusCode;
+use bytes::Bytes;
+use gristmill_server::Role;
+use gristmill_server::limits::{JOBS_PER_REQUEST_MAX, REQUEST_BYTES_MAX, WAIT_MS_MAX};
+use gristmill_server::protocol::EXCHANGE_TYPE;
+use serde_json::json;
+use tower::ServiceExt;
+
+use crate::jobs_stored;
+use crate::support::{Api, request};
+
+#[tokio::test]
+async fn wrong_bodies_are_refused_by_what_is_wrong_and_nothing_is_stored() {
+    let api = Api::new().await;
+    let long_name = "x".repeat(201);
+    for (body, says) in [
+        (String::new(), "cannot be read"),
+        ("{".to_owned(), "line 1 column 1"),
+        ("[]".to_owned(), "cannot be read"),
+        ("null".to_owned(), "cannot be read"),
+        ("\u{0}".to_owned(), "cannot be read"),
+        ("[".repeat(100_000), "cannot be read"),
+        (r#"{"kind":"a","payload":1"#.to_owned(), "EOF"),
+        (r#"{"kind":"a","payload":1} x"#.to_owned(), "trailing"),
+        (
+            r#"{"kind":"a","payload":"\ud800"}"#.to_owned(),
+            "`payload` is not JSON",
+        ),
+        (r#"{"payload":1}"#.to_owned(), "kind"),
+        (r#"{"kind":1,"payload":1}"#.to_owned(), "string"),
+        (r#"{"kind":"","payload":1}"#.to_owned(), "kind"),
+        (r#"{"kind":"a\u0000b","payload":1}"#.to_owned(), "control"),
+        (
+            r#"{"kind":"a","queue":"\u0000","payload":1}"#.to_owned(),
+            "control",
+        ),
+        (format!(r#"{{"kind":"{long_name}","payload":1}}"#), "200 bytes"),
+        (r#"{"kind":"a"}"#.to_owned(), "either `payload` or `payloads`"),
+        (r#"{"kind":"a","payload":1,"payloads":[1]}"#.to_owned(), "either"),
+        (r#"{"kind":"a","payloads":[]}"#.to_owned(), "no jobs"),
+        (r#"{"kind":"a","payloads":{"0":1}}"#.to_owned(), "sequence"),
+        (
+            r#"{"kind":"a","payload":1,"prioritty":1}"#.to_owned(),
+            "prioritty",
+        ),
+        (r#"{"kind":"a","payload":1,"priority":1.5}"#.to_owned(), "1.5"),
+        (r#"{"kind":"a","payload":1,"run_at":-5}"#.to_owned(), "run_at"),
+        (
+            r#"{"kind":"a","payload":1,"retry":{"attempts_max":0}}"#.to_owned(),
+            "attempts_max",
+        ),
+        (r#"{"kind":"a","kind":"b","payload":1}"#.to_owned(), "duplicate"),
+    ] {
+        let refusal = api.post_text("/jobs", &body).await.refusal();
+        assert!(
+            refusal.contains(says),
+            "{refusal} does not say {says}, of {}",
+            &body[..body.len().min(80)]
+        );
+    }
+    let many = format!(
+        r#"{{"kind":"a","payloads":[1{}]}}"#,
+        ",1".repeat(JOBS_PER_REQUEST_MAX)
+    );
+    let answer = api.post_text("/jobs", &many).await;
+    assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert!(answer.refusal().contains("100000 jobs"));
+    let large = format!(r#"{{"kind":"a","payload":"{}"}}"#, "x".repeat(16 << 20));
+    let answer = api.post_text("/jobs", &large).await;
+    assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert!(answer.refusal().contains("16777216 bytes"));
+    let answer = api.post_text("/jobs", &" ".repeat(REQUEST_BYTES_MAX + 1)).await;
+    assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(jobs_stored(&api).await, 0);
+}
+
+#[tokio::test]
+async fn wrong_types_and_encodings_are_refused() {
+    let api = Api::new().await;
+    let body = r#"{"kind":"a","payload":1}"#;
+    for content_type in [
+        None,
+        Some("text/plain"),
+        Some("application/x-www-form-urlencoded"),
+    ] {
+        let answer = api
+            .send(request(
+                "POST",
+                "/jobs",
+                Some(&api.admin),
+                content_type,
+                body.into(),
+            ))
+            .await;
+        assert_eq!(answer.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+        assert!(answer.refusal().contains("application/json"));
+    }
+    let encoded = async |encoding: &'static str, body: Vec<u8>| {
+        let mut request = request(
+            "POST",
+            "/jobs",
+            Some(&api.admin),
+            Some("application/json"),
+            body.into(),
+        );
+        request
+            .headers_mut()
+            .insert("content-encoding", encoding.parse().unwrap());
+        api.send(request).await
+    };
+    assert!(encoded("gzip", body.into()).await.refusal().contains("zstd"));
+    assert!(encoded("zstd", body.into()).await.refusal().contains("not zstd"));
+    let packed = zstd::encode_all(body.as_bytes(), 1).unwrap();
+    assert_eq!(encoded("zstd", packed).await.status, StatusCode::CREATED);
+    let bomb = zstd::encode_all(&vec![b' '; 65 << 20][..], 1).unwrap();
+    let answer = encoded("zstd", bomb).await;
+    assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert!(answer.refusal().contains("decompressed"));
+    assert_eq!(jobs_stored(&api).await, 1);
+}
+
+#[tokio::test]
+async fn wrong_paths_and_queries_are_refused() {
+    let api = Api::new().await;
+    for (path, status) in [
+        ("/jobs/1:0", 404),
+        ("/jobs/x", 400),
+        ("/jobs/1", 400),
+        ("/jobs/%00", 400),
+        ("/jobs/%ff", 400),
+        ("/jobs/9223372036854775807:4294967295", 404),
+        ("/jobs/99999999999999999999:0", 400),
+        ("/jobs/1:0?x=1", 400),
+        ("/jobs?limit=0", 400),
+        ("/jobs?limit=10001", 400),
+        ("/jobs?limit=x", 400),
+        ("/jobs?states=gone", 400),
+        ("/jobs?after=1", 400),
+        ("/jobs?run=none", 404),
+        ("/jobs?limt=1", 400),
+        ("/results", 400),
+        ("/results?batches=1", 404),
+        ("/results?batches=x", 400),
+        ("/results?batches=", 400),
+        ("/results?run=%00", 404),
+        ("/results?run=none&wait_ms=1", 400),
+        ("/queues?x", 400),
+        ("/nothing", 404),
+    ] {
+        let answer = api.get(path).await;
+        assert_eq!(answer.status.as_u16(), status, "{path}");
+        answer.refusal();
+    }
+    let batch = api.submit("a", json!([1])).await;
+    let answer = api
+        .get(&format!("/results?batches={batch}&wait_ms={}", WAIT_MS_MAX + 1))
+        .await;
+    assert_eq!(answer.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn wrong_exchanges_are_refused_and_claim_nothing() {
+    let api = Api::new().await;
+    api.submit("a", json!([1, 2])).await;
+    let token = api.token("group", Role::Agent, &["default"]);
+    let worker = api.register(&token).await;
+    let path = format!("/workers/{worker}/exchange");
+    for body in [
+        &b""[..],
+        b"GMX1",
+        b"GMX2\0\0\0\0",
+        b"GMX1\x02\0\0\0{}",
+        b"GMX1\xff\xff\xff\x7f",
+        b"{}",
+    ] {
+        let request = request(
+            "POST",
+            &path,
+            Some(&token),
+            Some(EXCHANGE_TYPE),
+            Bytes::from_static(body),
+        );
+        let answer = api.send(request).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST);
+        answer.refusal();
+    }
+    let mut wrong = Vec::new();
+    let mut push = |change: &dyn Fn(&mut gristmill_server::protocol::ExchangeRequest)| {
+        let mut exchange = api.wanting(5, 1);
+        change(&mut exchange);
+        wrong.push(exchange);
+    };
+    push(&|exchange| exchange.number = 0);
+    push(&|exchange| exchange.acknowledged = 5);
+    push(&|exchange| exchange.wait_ms = WAIT_MS_MAX + 1);
+    push(&|exchange| exchange.want.as_mut().unwrap().jobs_max = 0);
+    push(&|exchange| exchange.want.as_mut().unwrap().jobs_max = 10_001);
+    push(&|exchange| exchange.want.as_mut().unwrap().queues.clear());
+    push(&|exchange| exchange.want.as_mut().unwrap().queues = vec!["default".into(); 101]);
+    push(&|exchange| exchange.want.as_mut().unwrap().kinds = vec!["\0".into()]);
+    for exchange in wrong {
+        let answer = api.exchange(&token, worker, exchange).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST);
+        answer.refusal();
+    }
+    for (path, status) in [
+        ("/workers/x/heartbeat", 400),
+        ("/workers/999/heartbeat", 409),
+        ("/workers/-1/heartbeat", 409),
+    ] {
+        let body = Bytes::from_static(br#"{"number":1}"#);
+        let answer = api
+            .send(request(
+                "POST",
+                path,
+                Some(&token),
+                Some("application/json"),
+                body,
+            ))
+            .await;
+        assert_eq!(answer.status.as_u16(), status, "{path}");
+        answer.refusal();
+    }
+    let body = json!({"number": 1, "hops": {"invented": {"batches": 1, "items": 1, "items_max": 1, "end_reasons": {}}}});
+    let heartbeat = request(
+        "POST",
+        &format!("/workers/{worker}/heartbeat"),
+        Some(&token),
+        Some("application/json"),
+        body.to_string().into(),
+    );
+    assert!(api.send(heartbeat).await.refusal().contains("invented"));
+    assert_eq!(api.get("/queues").await.json()["queues"][0]["waiting"], 2);
+}
+
+#[tokio::test]
+async fn too_many_requests_of_one_token_are_refused_for_a_while() {
+    let api = Api::new().await;
+    let trust = gristmill_server::trust::Trust::Loopback;
+    let rate = gristmill_server::rate::RateLimiter::new(api.engine.clock().clone(), 1, 2);
+    let (_, router) = gristmill_server::serve::routes(api.engine.clone(), trust, rate).unwrap();
+    let mut statuses = Vec::new();
+    for _ in 0..3 {
+        let response = router
+            .clone()
+            .oneshot(request("GET", "/health", None, None, Bytes::new()))
+            .await
+            .unwrap();
+        statuses.push(response.status().as_u16());
+        if response.status() == StatusCode::TOO_MANY_REQUESTS {
+            assert_eq!(response.headers()["retry-after"], "1");
+        }
+    }
+    assert_eq!(statuses, [200, 200, 429]);
+}
