@@ -9,6 +9,7 @@ mod admitted_claim;
 mod cache;
 mod change;
 mod claim;
+mod claim_all;
 mod clock;
 mod commit;
 mod connection;

@@ -95,17 +95,16 @@ async fn submit(load: Arc<Load>, store: Arc<PostgresStore>, jobs: u64) -> BTreeM
     acknowledged
 }
 
-/// Claims and reports until everything has ended. Returns what was accepted, each time it was.
-async fn work(load: Arc<Load>, store: Arc<PostgresStore>, jobs_max: u32) -> Vec<JobId> {
+/// Claims and reports until everything has ended, at once or, where `apart`, one after the other. Returns what was accepted,
+/// each time it was.
+async fn work(load: Arc<Load>, store: Arc<PostgresStore>, jobs_max: u32, apart: bool) -> Vec<JobId> {
     let worker = register(&*store).await;
     let mut accepted = Vec::new();
     let mut reports: Vec<Report> = Vec::new();
     loop {
         let sent = std::mem::take(&mut reports);
-        let exchanged = store
-            .exchange(worker, sent.clone(), Some(want(jobs_max)))
-            .await
-            .unwrap();
+        let wanted = Some(want(jobs_max)).filter(|_| !apart || sent.is_empty());
+        let exchanged = store.exchange(worker, sent.clone(), wanted).await.unwrap();
         for (report, receipt) in sent.iter().zip(&exchanged.receipts) {
             let batch = report.batch;
             accepted.extend(receipt.accepted.iter().map(|position| JobId { batch, position }));
@@ -135,8 +134,13 @@ async fn survive(url: &str, fault: impl Fn() + Send + Sync + 'static) {
     let (left, right) = (open(url).await, open(url).await);
     let submits = [(&left, 1), (&left, 1), (&right, 1), (&right, 50), (&left, 7)]
         .map(|(store, jobs)| tokio::spawn(submit(load.clone(), store.clone(), jobs)));
-    let works = [(&left, 100), (&right, 30), (&right, 500)]
-        .map(|(store, jobs)| tokio::spawn(work(load.clone(), store.clone(), jobs)));
+    let works = [
+        (&left, 100, false),
+        (&right, 30, false),
+        (&right, 500, true),
+        (&left, 50, true),
+    ]
+    .map(|(store, jobs, apart)| tokio::spawn(work(load.clone(), store.clone(), jobs, apart)));
 
     let fault = Arc::new(fault);
     let mut answers = load.answers.subscribe();

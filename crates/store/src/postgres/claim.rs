@@ -39,6 +39,8 @@ macro_rules! heads {
     };
 }
 
+pub(super) use heads;
+
 /// Due slices of the lanes `$1` at `$2`, of ranks up to `$3`, in the order of claims, as many as hold `$7` jobs of `$4`
 /// bytes, of the first `$5` but for those with the ids `$6`. Those that others hold are told by their id alone. Each row also says how many
 /// slices were looked at.
@@ -269,6 +271,7 @@ impl Transaction {
             false => None,
         };
         let limited = claim.has_room() && self.is_beyond(want, &lanes).await?;
+        self.memory.remember_keeping_up(claim.has_room());
         let taken = claim.take();
         self.hold(worker, lease, &taken);
         Ok(Claimed {

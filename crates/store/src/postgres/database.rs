@@ -167,14 +167,7 @@ impl Database {
         work: impl for<'t> Fn(&'t mut Transaction) -> BoxFuture<'t, Result<T>> + Send + Sync + 'static,
     ) -> std::result::Result<T, StoreError> {
         let database = self.clone();
-        let task = tokio::spawn(async move { database.write_until_known(durability, work).await });
-        match task.await {
-            Ok(answer) => answer,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => Err(StoreError::Panicked(crate::panic_text(&*panic))),
-                Err(_) => Err(StoreError::Closed),
-            },
-        }
+        to_the_end(async move { database.write_until_known(durability, work).await }).await
     }
 
     async fn write_until_known<T>(
@@ -454,5 +447,18 @@ impl Database {
                 );
             }
         }
+    }
+}
+
+/// Goes on with an operation where the caller goes away.
+pub(super) async fn to_the_end<T: Send + 'static>(
+    operation: impl Future<Output = std::result::Result<T, StoreError>> + Send + 'static,
+) -> std::result::Result<T, StoreError> {
+    match tokio::spawn(operation).await {
+        Ok(answer) => answer,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => Err(StoreError::Panicked(crate::panic_text(&*panic))),
+            Err(_) => Err(StoreError::Closed),
+        },
     }
 }

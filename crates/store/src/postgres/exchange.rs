@@ -1,5 +1,6 @@
 //! Exchanges: reports are committed and jobs claimed, in one transaction of two trips.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use super::debounce::{ADDED, read_added};
 use super::dependency::Ended;
 use super::failure::{Failure, Result};
 use super::family::Inheritances;
-use super::memory::BatchHead;
+use super::memory::{BatchHead, Memory};
 use super::multirange::Multirange;
 use super::transaction::{Durability, Transaction, read_head};
 use crate::contents::Content;
@@ -40,28 +41,64 @@ const BATCHES: &str = "SELECT b.id, b.lane_id, b.priority, b.submitted_at, b.run
      AND octet_length(b.payloads) > 1048576) w (few)";
 
 /// An exchange that was committed, but for the payloads, which may still be on their way.
-struct Outline {
+pub(super) struct Outline {
     receipts: Vec<Receipt>,
     lease: LeaseId,
     claimed_at: Timestamp,
-    taken: Vec<Taken>,
+    pub taken: Vec<Taken>,
     /// What those of them remember that finalize, by their place.
     memos: HashMap<usize, PackedArray>,
     next_run_at: Option<Pending<Vec<Row>>>,
-    next_at: Option<Timestamp>,
+    pub next_at: Option<Timestamp>,
     limited: bool,
     /// The batches that are at hand.
-    contents: HashMap<BatchId, Claimable>,
+    pub contents: HashMap<BatchId, Claimable>,
     /// What is wanted of those that are not.
     missing: BTreeMap<BatchId, Positions>,
     payloads: Option<Pending<Vec<Row>>>,
 }
 
 /// A batch of which jobs were claimed.
-struct Claimable {
-    content: Content<BatchHead>,
+pub(super) struct Claimable {
+    pub content: Content<BatchHead>,
     /// Which jobs' payloads are in it, where that is not all.
-    only: Option<Positions>,
+    pub only: Option<Positions>,
+}
+
+impl Outline {
+    /// Of an exchange that has claimed nothing yet.
+    pub fn new(lease: LeaseId, claimed_at: Timestamp) -> Self {
+        Outline {
+            receipts: Vec::new(),
+            lease,
+            claimed_at,
+            taken: Vec::new(),
+            memos: HashMap::new(),
+            next_run_at: None,
+            next_at: None,
+            limited: false,
+            contents: HashMap::new(),
+            missing: BTreeMap::new(),
+            payloads: None,
+        }
+    }
+
+    /// Adds what was claimed of a slice.
+    pub fn add(&mut self, memory: &Memory, part: Taken) {
+        let batch = part.slice.batch;
+        if let Entry::Vacant(entry) = self.contents.entry(batch) {
+            match memory.content(batch).filter(|content| content.payloads.is_some()) {
+                Some(content) => {
+                    entry.insert(Claimable { content, only: None });
+                }
+                None => {
+                    let wanted = self.missing.entry(batch).or_default();
+                    *wanted = wanted.union(&part.positions);
+                }
+            }
+        }
+        self.taken.push(part);
+    }
 }
 
 impl Database {
@@ -72,6 +109,12 @@ impl Database {
         reports: Vec<Report>,
         want: Option<Want>,
     ) -> std::result::Result<Exchanged, StoreError> {
+        if reports.is_empty()
+            && let Some(want) = &want
+            && let Some(outline) = self.claim_all(worker, want).await?
+        {
+            return self.fill_in(outline).await;
+        }
         let durability = match reports.is_empty() {
             true => Durability::Needless,
             false => Durability::Promised,
@@ -97,11 +140,15 @@ impl Database {
 
     /// Adds the payloads.
     async fn fill_in(&self, mut outline: Outline) -> std::result::Result<Exchanged, StoreError> {
-        if let Some(payloads) = outline.payloads.take() {
-            let rows = match payloads.await {
-                Ok(rows) => rows,
-                // The connection was lost with them.
-                Err(_) => {
+        if !outline.missing.is_empty() {
+            let sent = match outline.payloads.take() {
+                Some(payloads) => payloads.await.ok(),
+                None => None,
+            };
+            let rows = match sent {
+                Some(rows) => rows,
+                // The connection was lost with them, or nobody has asked yet.
+                None => {
                     let wanted = params(&outline.missing);
                     let wanted: Vec<&(dyn ToSql + Sync)> = wanted
                         .iter()
@@ -147,7 +194,7 @@ impl Database {
     }
 
     fn add_row(&self, outline: &mut Outline, row: &Row) -> Result<()> {
-        let (batch, head) = read_head(row)?;
+        let (batch, head) = read_head(row, 0)?;
         let only = match row.try_get(8)? {
             true => outline.missing.get(&batch).cloned(),
             false => None,
@@ -360,41 +407,20 @@ impl Transaction {
 
     /// Asks for the payloads that are not at hand; they come with COMMIT.
     async fn outline(&self, receipts: Vec<Receipt>, lease: LeaseId, claimed: Claimed) -> Result<Outline> {
-        let mut contents = HashMap::new();
-        let mut missing: BTreeMap<BatchId, Positions> = BTreeMap::new();
-        for part in &claimed.taken {
-            let batch = part.slice.batch;
-            match self
-                .memory
-                .content(batch)
-                .filter(|content| content.payloads.is_some())
-            {
-                Some(content) => {
-                    contents.insert(batch, Claimable { content, only: None });
-                }
-                None => {
-                    let wanted = missing.entry(batch).or_default();
-                    *wanted = wanted.union(&part.positions);
-                }
-            }
+        let mut outline = Outline::new(lease, self.now);
+        for part in claimed.taken {
+            outline.add(&self.memory, part);
         }
-        let payloads = match missing.is_empty() {
-            true => None,
-            false => Some(drained(self.send(BATCHES, params(&missing)).await?)),
-        };
-        let memos = self.memos_of(&claimed.taken).await?;
+        if !outline.missing.is_empty() {
+            outline.payloads = Some(drained(self.send(BATCHES, params(&outline.missing)).await?));
+        }
+        outline.memos = self.memos_of(&outline.taken).await?;
         Ok(Outline {
             receipts,
-            lease,
-            claimed_at: self.now,
-            memos,
-            taken: claimed.taken,
             next_run_at: claimed.next_run_at,
             next_at: claimed.next_at,
             limited: claimed.limited,
-            contents,
-            missing,
-            payloads,
+            ..outline
         })
     }
 }

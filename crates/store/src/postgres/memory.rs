@@ -1,6 +1,6 @@
 //! What a handle remembers between transactions: what never changes in the database.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gristmill_batching::BatchStats;
@@ -45,6 +45,10 @@ pub(super) struct Memory {
     hops: Mutex<BatchStats>,
     /// How many jobs the slices had, in the mean, that were claimed last.
     jobs_per_slice: AtomicU32,
+    /// Whether the last claim took all that was due.
+    keeps_up: AtomicBool,
+    /// The id of a lease that there never was; 0 for none.
+    spare_lease: AtomicI64,
 }
 
 impl Memory {
@@ -56,6 +60,8 @@ impl Memory {
             rng: Mutex::new(rng),
             hops: Mutex::default(),
             jobs_per_slice: AtomicU32::new(1),
+            keeps_up: AtomicBool::new(false),
+            spare_lease: AtomicI64::new(0),
         }
     }
 
@@ -73,6 +79,26 @@ impl Memory {
         if let Some(mean) = jobs.checked_div(u32::try_from(taken.len()).unwrap_or(u32::MAX)) {
             self.jobs_per_slice.store(mean, Ordering::Relaxed);
         }
+    }
+
+    /// Whether the last claim took all that was due, so that the next one may as well.
+    pub fn keeps_up(&self) -> bool {
+        self.keeps_up.load(Ordering::Relaxed)
+    }
+
+    /// Learns from a claim whether it took all that was due.
+    pub fn remember_keeping_up(&self, keeps_up: bool) {
+        self.keeps_up.store(keeps_up, Ordering::Relaxed);
+    }
+
+    /// The id of a lease that there never was, if one is at hand.
+    pub fn take_spare_lease(&self) -> Option<i64> {
+        Some(self.spare_lease.swap(0, Ordering::Relaxed)).filter(|lease| *lease != 0)
+    }
+
+    /// Keeps the id of a lease that did not come to be.
+    pub fn keep_spare_lease(&self, lease: i64) {
+        self.spare_lease.store(lease, Ordering::Relaxed);
     }
 
     /// The lanes that are known.

@@ -141,7 +141,7 @@ impl Transaction {
             )
             .await?;
         for row in &rows {
-            let (batch, head) = read_head(row)?;
+            let (batch, head) = read_head(row, 0)?;
             let head = Arc::new(head);
             self.memory.keep(batch, Content::new(head.clone(), None));
             heads.insert(batch, head);
@@ -270,20 +270,20 @@ fn first_cause(answers: Vec<Result<Vec<Row>>>) -> Result<()> {
     aftermath.map_or(Ok(()), Err)
 }
 
-/// Reads a row of id, lane, priority, submission, moment, options, bytes and count.
-pub(super) fn read_head(row: &Row) -> Result<(BatchId, BatchHead)> {
-    let lane: i32 = row.try_get(1)?;
-    let priority: i16 = row.try_get(2)?;
-    let (bytes, count): (i32, i32) = (row.try_get(6)?, row.try_get(7)?);
+/// Reads id, lane, priority, submission, moment, options, bytes and count, from this column on.
+pub(super) fn read_head(row: &Row, first: usize) -> Result<(BatchId, BatchHead)> {
+    let lane: i32 = row.try_get(first + 1)?;
+    let priority: i16 = row.try_get(first + 2)?;
+    let (bytes, count): (i32, i32) = (row.try_get(first + 6)?, row.try_get(first + 7)?);
     let head = BatchHead {
         lane_id: i64::from(lane),
         priority,
-        submitted_at: Timestamp(row.try_get(3)?),
-        run_at: Timestamp(row.try_get(4)?),
-        options: read_options(row.try_get(5)?)?,
+        submitted_at: Timestamp(row.try_get(first + 3)?),
+        run_at: Timestamp(row.try_get(first + 4)?),
+        options: read_options(row.try_get(first + 5)?)?,
         job_bytes: (bytes / count.max(1)).max(1).unsigned_abs(),
     };
-    Ok((BatchId(row.try_get(0)?), head))
+    Ok((BatchId(row.try_get(first)?), head))
 }
 
 /// A batch's options: `NULL` where all are default.
