@@ -79,6 +79,10 @@ fn halve(report: &mut Report) -> Option<Report> {
         upper.suspended.extend(suspended.select(&upper_positions));
         report.suspended.extend(suspended.select(&lower_positions));
     }
+    for siblings in std::mem::take(&mut report.siblings) {
+        upper.siblings.extend(siblings.select(&upper_positions));
+        report.siblings.extend(siblings.select(&lower_positions));
+    }
     upper.released = report.released.difference(&lower_positions);
     report.released = report.released.intersection(&lower_positions);
     Some(upper)

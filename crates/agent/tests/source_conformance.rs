@@ -122,6 +122,7 @@ suite!(
     waiting_may_be_left_and_taken_up_again,
     delayed_jobs_are_announced,
     parents_and_children_go_through,
+    siblings_go_through,
     large_reports_are_committed_whole,
     a_worker_drains_everything_once,
     a_worker_that_is_stopped_gives_the_rest_back,
@@ -476,6 +477,45 @@ async fn parents_and_children_go_through(fixture: Fixture) {
     values.sort_unstable();
     let expected: Vec<(u32, String)> = (0..20)
         .map(|parent| (parent, (61 * parent + 6).to_string()))
+        .collect();
+    assert_eq!(values, expected);
+}
+
+async fn siblings_go_through(fixture: Fixture) {
+    let id = submit(&fixture.engine, batch("family", 20)).await;
+    let settings = WorkerSettings {
+        until_empty: true,
+        ..WorkerSettings::default()
+    };
+    let mut worker = doubling(fixture.source(), settings);
+    let run = |job: Job<u32>| async move {
+        let spawn = Spawn::new().children("countdown", [4, job.payload % 4]).unwrap();
+        Ok::<_, JobError>(Step::Wait(spawn))
+    };
+    let finalize = |finalizing: Finalizing<u32, ()>| async move {
+        let numbers: Vec<u32> = finalizing.values()?;
+        Ok(Step::Done(numbers.iter().sum::<u32>()))
+    };
+    worker.handle("family", parent_handler(run, finalize));
+    // Every child but the last spawns the next one beside itself.
+    worker.handle(
+        "countdown",
+        job_handler(|job: Job<u32>| async move {
+            if job.payload > 0 {
+                job.context.spawn_siblings("countdown", [job.payload - 1])?;
+            }
+            Ok::<_, JobError>(job.payload)
+        }),
+    );
+    tokio::time::timeout(PATIENCE, worker.run())
+        .await
+        .unwrap()
+        .unwrap();
+    let mut values = values(fixture.store(), id).await;
+    values.sort_unstable();
+    let sum = |from: u32| (0..=from).sum::<u32>();
+    let expected: Vec<(u32, String)> = (0..20)
+        .map(|parent| (parent, (sum(4) + sum(parent % 4)).to_string()))
         .collect();
     assert_eq!(values, expected);
 }

@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use gristmill_engine::{
-    After, Engine, EngineError, EngineSettings, Event, Finalizing, Job, JobError, JobId, Kind,
-    OnChildFailure, OnDuplicate, OnFailure, RecurrenceRule, RetryPolicy, ScheduleOptions, Spawn, Step,
-    Unique, WorkerSettings,
+    After, Engine, EngineError, EngineSettings, Event, Job, JobError, JobId, Kind, OnDuplicate, OnFailure,
+    RecurrenceRule, RetryPolicy, ScheduleOptions, Unique, WorkerSettings,
 };
 use gristmill_model::limits::{LEASE_LOST_AFTER_MS, RESCUES_MAX};
 use gristmill_model::{BatchOptions, JobState, ManualClock, Timestamp};
@@ -665,98 +664,5 @@ async fn jobs_with_the_same_key_are_one() {
     assert_ne!(
         engine.submit_unique::<Square>(&3, "three", skip).await.unwrap(),
         first
-    );
-}
-
-/// The sum of the squares below a number: each of them is a child.
-struct SumOfSquares;
-
-impl Kind for SumOfSquares {
-    const NAME: &'static str = "sum";
-    type Payload = i64;
-    type Value = i64;
-}
-
-async fn spread(job: Job<i64>) -> Result<Step<i64>, JobError> {
-    let children = Spawn::new()
-        .children(Square::NAME, 0..job.payload)
-        .and_then(|spawn| spawn.memo(&format!("below {}", job.payload)));
-    let children = children.map_err(|error| JobError::new("spawn", error.to_string()))?;
-    Ok(Step::Wait(children))
-}
-
-async fn add_up(finalizing: Finalizing<i64, String>) -> Result<Step<i64>, JobError> {
-    assert_eq!(finalizing.memo, format!("below {}", finalizing.job.payload));
-    let squares: Vec<i64> = finalizing.values()?;
-    Ok(Step::Done(squares.iter().sum()))
-}
-
-#[tokio::test]
-async fn parents_wait_for_their_children_and_finalize() {
-    let (engine, _clock, _folder) = fixture().await;
-    let numbers: Vec<i64> = (0..50).collect();
-    let parents = engine.submit_many::<SumOfSquares>(&numbers).await.unwrap();
-    let mut worker = engine.worker();
-    worker.handle_parent::<SumOfSquares, String, _, _, _, _>(spread, add_up);
-    worker.handle::<Square, _, _>(square);
-    let summary = worker.until_empty().run().await.unwrap();
-    let children: i64 = numbers.iter().sum();
-    assert_eq!((summary.completed, summary.failed), (50 + children as u64, 0));
-    for (number, parent) in numbers.iter().zip(&parents) {
-        let sum = (0..*number).map(|child| child * child).sum();
-        assert_eq!(engine.value::<SumOfSquares>(*parent).await.unwrap(), Some(sum));
-    }
-    let details = engine.store().job(parents[7]).await.unwrap().unwrap();
-    assert_eq!(details.children.map(|children| children.completed), Some(7));
-}
-
-#[tokio::test]
-async fn a_dead_child_is_no_success() {
-    let (engine, _clock, _folder) = fixture().await;
-    let parents = engine.submit_many::<SumOfSquares>(&[3, 5]).await.unwrap();
-    let mut worker = engine.worker();
-    let collecting = |job: Job<i64>| async move {
-        let policy = match job.payload {
-            3 => OnChildFailure::Collect,
-            _ => OnChildFailure::Fail,
-        };
-        let Step::Wait(spawn) = spread(job).await? else {
-            panic!("it spawns")
-        };
-        Ok(Step::Wait(spawn.on_failure(policy)))
-    };
-    worker.handle_parent::<SumOfSquares, String, _, _, _, _>(collecting, add_up);
-    worker.handle::<Square, _, _>(|job: Job<i64>| async move {
-        match job.payload {
-            1 => Err(JobError::new("One", "no ones").permanent()),
-            _ => square(job).await,
-        }
-    });
-    worker.until_empty().run().await.unwrap();
-    for parent in parents {
-        let details = engine.store().job(parent).await.unwrap().unwrap();
-        assert_eq!(details.row.state, JobState::Dead);
-        let error = &details.failures[0].error;
-        assert_eq!(error.error_type, "children");
-        assert!(
-            error.message.contains("a child of it, ended as dead"),
-            "{error:?}"
-        );
-    }
-}
-
-#[tokio::test]
-async fn children_that_cannot_be_fail_their_parent() {
-    let (engine, _clock, _folder) = fixture().await;
-    let parent = engine.submit::<SumOfSquares>(&1).await.unwrap();
-    let mut worker = engine.worker();
-    let nameless = |_: Job<i64>| async { Ok(Step::Wait(Spawn::new().children("", [1]).unwrap())) };
-    worker.handle_parent::<SumOfSquares, String, _, _, _, _>(nameless, add_up);
-    worker.until_empty().run().await.unwrap();
-    let details = engine.store().job(parent).await.unwrap().unwrap();
-    assert_eq!(details.row.state, JobState::Dead);
-    assert!(
-        details.failures[0].error.message.contains("the name of a kind"),
-        "{details:?}"
     );
 }

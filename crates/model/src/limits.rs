@@ -64,6 +64,10 @@ pub const PREREQUISITES_MAX: usize = 100_000;
 /// Batches of children that one job spawns at most.
 pub const CHILD_BATCHES_MAX: usize = 1_000;
 
+/// Batches of children that parents which were suspended together have at most, with what their children spawn beside
+/// themselves: each child that ends looks through them.
+pub const FAMILY_BATCHES_MAX: usize = 10_000;
+
 /// Bytes of what a job remembers while it waits for its children.
 pub const MEMO_BYTES_MAX: usize = 1 << 20;
 

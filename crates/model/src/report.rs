@@ -8,6 +8,7 @@ use crate::error::JobError;
 use crate::id::{BatchId, LeaseId};
 use crate::packed::PackedArray;
 use crate::positions::Positions;
+use crate::siblings::Siblings;
 use crate::spawn::Suspended;
 
 /// Jobs that completed.
@@ -95,6 +96,9 @@ pub struct Report {
     /// Those that wait for children, which are stored with the report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub suspended: Vec<Suspended>,
+    /// What completed jobs spawned for their parents, which is stored with the report.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub siblings: Vec<Siblings>,
     /// What jobs printed, by position ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logs: Vec<JobLog>,
@@ -120,6 +124,7 @@ impl Report {
             failed: Vec::new(),
             released: Positions::new(),
             suspended: Vec::new(),
+            siblings: Vec::new(),
             logs: Vec::new(),
             writes: Vec::new(),
         }
@@ -159,7 +164,8 @@ impl Report {
         let logs: usize = self.logs.iter().map(|log| log.text.len()).sum();
         let writes: usize = self.writes.iter().map(ReportWrite::weight_bytes).sum();
         let suspended: usize = self.suspended.iter().map(Suspended::weight_bytes).sum();
-        100 + values + failed + earlier + suspended + logs + writes
+        let siblings: usize = self.siblings.iter().map(Siblings::weight_bytes).sum();
+        100 + values + failed + earlier + suspended + siblings + logs + writes
     }
 }
 
@@ -190,7 +196,8 @@ pub struct Receipt {
     /// Failed jobs that are now dead.
     #[serde(default, skip_serializing_if = "Positions::is_empty")]
     pub dead: Positions,
-    /// Of what was reported as completed, and accepted: jobs whose own statements failed, and which have failed so.
+    /// Of what was reported as completed, and accepted: jobs whose own statements failed, or that spawned siblings that
+    /// cannot be, and which have failed so.
     #[serde(default, skip_serializing_if = "Positions::is_empty")]
     pub failed: Positions,
 }

@@ -104,6 +104,30 @@ impl ChildBatch {
         }
     }
 
+    /// Children of a kind of one parent, one a payload, in as many batches as they need.
+    ///
+    /// # Errors
+    ///
+    /// Where a payload is no JSON, or over its limit.
+    pub fn of<P: Serialize>(
+        kind: &str,
+        payloads: impl IntoIterator<Item = P>,
+    ) -> Result<Vec<Self>, PackedError> {
+        let mut batches = Vec::new();
+        let mut builder = PackedBuilder::new();
+        for payload in payloads {
+            builder.push_value(&payload)?;
+            if builder.count() == BATCH_JOBS_MAX || builder.bytes() >= BATCH_BYTES_TARGET {
+                let full = std::mem::take(&mut builder);
+                batches.push(ChildBatch::new(kind, full.finish()));
+            }
+        }
+        if builder.count() > 0 {
+            batches.push(ChildBatch::new(kind, builder.finish()));
+        }
+        Ok(batches)
+    }
+
     /// The batch that is stored. `queue` and `group` are the parents', and `inherited` their tags, each with the places
     /// of the parents that have it (all, where it has none).
     pub fn to_batch(&self, queue: &str, group: Option<&str>, inherited: &[Tag]) -> NewBatch {
@@ -145,6 +169,11 @@ impl ChildBatch {
             positions: positions.filter(|positions| positions.len() < self.payloads.count()),
             ..tag.clone()
         })
+    }
+
+    /// How many bytes it weighs, roughly.
+    pub(crate) fn weight_bytes(&self) -> usize {
+        self.payloads.as_str().len() + 4 * self.shares.len() + 200
     }
 
     fn is_like(&self, other: &ChildBatch) -> bool {
@@ -214,17 +243,7 @@ impl Spawn {
         kind: &str,
         payloads: impl IntoIterator<Item = P>,
     ) -> Result<Self, PackedError> {
-        let mut builder = PackedBuilder::new();
-        for payload in payloads {
-            builder.push_value(&payload)?;
-            if builder.count() == BATCH_JOBS_MAX || builder.bytes() >= BATCH_BYTES_TARGET {
-                let full = std::mem::take(&mut builder);
-                self.children.push(ChildBatch::new(kind, full.finish()));
-            }
-        }
-        if builder.count() > 0 {
-            self.children.push(ChildBatch::new(kind, builder.finish()));
-        }
+        self.children.extend(ChildBatch::of(kind, payloads)?);
         Ok(self)
     }
 
@@ -402,9 +421,7 @@ impl Suspended {
 
     /// How many bytes it weighs, roughly.
     pub fn weight_bytes(&self) -> usize {
-        let children = self.children.iter();
-        let children =
-            children.map(|children| children.payloads.as_str().len() + 4 * children.shares.len() + 200);
+        let children = self.children.iter().map(ChildBatch::weight_bytes);
         self.memos.as_str().len() + children.sum::<usize>()
     }
 

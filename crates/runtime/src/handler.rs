@@ -142,7 +142,7 @@ impl Handler for ScriptHandler {
             tokio::select! {
                 biased;
                 told = ticket.events.recv() => match told {
-                    Some(Told::Outcomes(outcomes)) => sink.answer(outcomes),
+                    Some(Told::Outcomes(outcomes)) => sink.answer(*outcomes),
                     Some(Told::Progress(progress)) => sink.progress(progress),
                     None => return,
                 },

@@ -36,6 +36,7 @@
 //!   [`limits::FLUSH_EVERY_MS`] or at the end of the running job. Then no job begins; those that have
 //!   are ended and answered.
 
+mod answers;
 mod capped;
 mod child;
 mod error;

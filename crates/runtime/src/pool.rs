@@ -35,7 +35,7 @@ impl Signals {
 #[derive(Debug)]
 pub(crate) enum Told {
     /// What became of jobs.
-    Outcomes(Outcomes),
+    Outcomes(Box<Outcomes>),
     /// How far running jobs are.
     Progress(Vec<(u32, Progress)>),
 }
@@ -53,7 +53,7 @@ impl Work {
     /// Hands outcomes to the worker's task, which never waits for long: where it falls behind, the
     /// process is slowed down rather than memory filled. A task that has gone away takes nothing.
     pub fn answer(&self, outcomes: Outcomes) {
-        let _ = self.events.blocking_send(Told::Outcomes(outcomes));
+        let _ = self.events.blocking_send(Told::Outcomes(Box::new(outcomes)));
     }
 
     /// Tells how far jobs are, unless the worker's task is behind: there will be more to tell.

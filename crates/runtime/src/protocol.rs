@@ -136,15 +136,23 @@ pub(crate) struct ScriptChildren {
     pub tags: BTreeMap<String, String>,
 }
 
+impl ScriptChildren {
+    /// What a job of this kind spawns.
+    pub fn into_batch(self, kind: &str) -> ChildBatch {
+        ChildBatch {
+            queue: self.queue,
+            options: self.options,
+            tags: self.tags,
+            ..ChildBatch::new(self.kind.as_deref().unwrap_or(kind), self.payloads)
+        }
+    }
+}
+
 impl ScriptSpawn {
     /// What a job of this kind spawns.
     pub fn into_spawn(self, kind: &str) -> Spawn {
-        let children = self.children.into_iter().map(|children| ChildBatch {
-            queue: children.queue,
-            options: children.options,
-            tags: children.tags,
-            ..ChildBatch::new(children.kind.as_deref().unwrap_or(kind), children.payloads)
-        });
+        let children = self.children.into_iter();
+        let children = children.map(|children| children.into_batch(kind));
         Spawn {
             children: children.collect(),
             on_failure: self.on_failure,
@@ -177,6 +185,14 @@ pub(crate) enum Note {
         index: u32,
         duration_us: u32,
         spawn: ScriptSpawn,
+    },
+    /// A job completed, and spawned siblings.
+    Done {
+        index: u32,
+        duration_us: u32,
+        /// A packed array of one.
+        value: PackedArray,
+        siblings: Vec<ScriptChildren>,
     },
     /// A job printed; `dropped_bytes` more than `text` holds.
     Log {

@@ -126,6 +126,14 @@ pub(crate) fn check_report(report: &Report) -> Result<(), StoreError> {
     if !report.writes.iter().all(|write| writes(write.position)) {
         return refuse("writes for jobs that it does not complete".to_owned());
     }
+    for siblings in &report.siblings {
+        if !completed.is_some_and(|completed| completed.contains_all(&siblings.positions)) {
+            return refuse("spawns siblings of jobs that it does not complete".to_owned());
+        }
+        if let Err(error) = siblings.check() {
+            return refuse(format!("spawns siblings that cannot be: {error}"));
+        }
+    }
     if !report.logs.is_sorted_by(|log, next| log.position < next.position) {
         return refuse("has logs that do not stand by position ascending".to_owned());
     }

@@ -25,6 +25,7 @@ pub mod progress;
 pub mod queries;
 pub mod reports;
 pub mod schedules;
+pub mod siblings;
 pub mod submits;
 pub mod tags;
 
@@ -161,6 +162,19 @@ macro_rules! store_conformance {
                 a_retried_child_is_waited_for,
                 children_that_end_together_free_their_parents_once,
                 a_deleted_run_takes_its_children,
+            ]
+            siblings [
+                parents_wait_for_siblings_too,
+                siblings_of_many_jobs_share_batches,
+                siblings_spawn_siblings,
+                siblings_may_have_ended_already,
+                jobs_without_parents_spawn_no_siblings,
+                siblings_that_cannot_be_stored_fail_their_spawner,
+                a_failed_sibling_ends_its_parent,
+                dead_parents_get_no_siblings,
+                siblings_of_parents_that_went_on_are_left_out,
+                paused_parents_wait_for_siblings,
+                siblings_and_failures_that_meet_leave_nothing_behind,
             ]
             queries [
                 jobs_are_listed_in_pages,

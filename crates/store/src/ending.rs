@@ -18,6 +18,7 @@ pub(crate) fn is_simple(report: &Report) -> bool {
         && report.earlier.is_empty()
         && report.writes.is_empty()
         && report.suspended.is_empty()
+        && report.siblings.is_empty()
         && report.completed.is_some()
 }
 

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gristmill_model::{
-    BatchId, JobError, JobId, JobState, OnChildFailure, PackedArray, Positions, spawn::ranges,
-};
+use gristmill_model::limits::FAMILY_BATCHES_MAX;
+use gristmill_model::spawn::ranges;
+use gristmill_model::{BatchId, JobError, JobId, JobState, OnChildFailure, PackedArray, Positions, Siblings};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -127,49 +127,60 @@ pub(crate) struct Family {
 #[derive(Debug)]
 pub(crate) struct Brood {
     pub batch: BatchId,
+    /// The positions of their parents, ascending.
+    parents: Positions,
     /// Where the children of each parent begin, and where the last one's end.
     bounds: Vec<u32>,
 }
 
 impl Brood {
     /// From what each parent has of it.
-    pub fn of_shares(batch: BatchId, shares: &[u32]) -> Self {
-        let mut bounds = vec![0];
-        bounds.extend(ranges(shares).map(|range| range.end));
-        Brood { batch, bounds }
+    pub fn of_shares(batch: BatchId, parents: Positions, shares: &[u32]) -> Self {
+        Brood::of_bounds(batch, parents, bounds_of(shares))
     }
 
     /// From where the children of each parent begin, and where the last one's end.
-    pub fn of_bounds(batch: BatchId, bounds: Vec<u32>) -> Self {
-        Brood { batch, bounds }
-    }
-
-    /// The children of the parent in this place.
-    pub fn of_parent(&self, place: u32) -> Positions {
-        let bounds = self
-            .bounds
-            .get(place as usize)
-            .zip(self.bounds.get(place as usize + 1));
-        match bounds {
-            Some((start, end)) if start < end => Positions::from(*start..*end),
-            _ => Positions::new(),
+    pub fn of_bounds(batch: BatchId, parents: Positions, bounds: Vec<u32>) -> Self {
+        Brood {
+            batch,
+            parents,
+            bounds,
         }
     }
 
-    /// The place of a child's parent.
-    pub fn parent_of(&self, child: u32) -> u32 {
-        let before = self.bounds.partition_point(|bound| *bound <= child);
-        u32::try_from(before.saturating_sub(1)).unwrap_or(u32::MAX)
+    /// The children of these parents.
+    pub fn of_parents(&self, parents: &Positions) -> Positions {
+        let places = self.parents.indexes_of(&self.parents.intersection(parents));
+        let mut children = Positions::new();
+        for places in places.ranges() {
+            let bounds = self.bounds.get(places.start as usize);
+            let bounds = bounds.zip(self.bounds.get(places.end as usize));
+            if let Some((first, end)) = bounds.filter(|(first, end)| first < end) {
+                children.insert_range(*first..*end);
+            }
+        }
+        children
     }
 
-    /// The places of the parents of children.
+    /// A child's parent.
+    pub fn parent_of(&self, child: u32) -> Option<u32> {
+        let place = self.place_of(child);
+        self.parents.select(&Positions::from(place..place + 1)).first()
+    }
+
+    fn place_of(&self, child: u32) -> u32 {
+        let before = self.bounds.partition_point(|bound| *bound <= child);
+        u32::try_from(before.saturating_sub(1)).unwrap_or(u32::MAX - 1)
+    }
+
+    /// The parents of children.
     pub fn parents_of(&self, children: &Positions) -> Positions {
         let mut places = Positions::new();
         for range in children.ranges() {
-            let (first, last) = (self.parent_of(range.start), self.parent_of(range.end - 1));
+            let (first, last) = (self.place_of(range.start), self.place_of(range.end - 1));
             places.insert_range(first..last + 1);
         }
-        places
+        self.parents.select(&places)
     }
 
     /// All children.
@@ -178,40 +189,28 @@ impl Brood {
     }
 }
 
-impl Family {
-    /// The position of the parent in this place.
-    pub fn position_of(&self, place: u32) -> Option<u32> {
-        self.parents.select(&Positions::from(place..place + 1)).first()
-    }
+/// Where the children of each parent begin, and where the last one's end.
+pub(crate) fn bounds_of(shares: &[u32]) -> Vec<u32> {
+    let ends = ranges(shares).map(|range| range.end);
+    std::iter::once(0).chain(ends).collect()
+}
 
+impl Family {
     /// The children of these parents, which are given by position.
     pub fn children_of(&self, parents: &Positions) -> Vec<BatchPositions> {
-        let places = self.parents.indexes_of(&self.parents.intersection(parents));
         let broods = self.broods.iter().map(|brood| BatchPositions {
             batch: brood.batch,
-            positions: places
-                .iter()
-                .fold(Positions::new(), |all, place| all.union(&brood.of_parent(place))),
+            positions: brood.of_parents(parents),
         });
         broods.filter(|jobs| !jobs.positions.is_empty()).collect()
     }
 
     /// The children of each of these parents.
     pub fn children_of_each(&self, parents: &Positions) -> impl Iterator<Item = Children> + '_ {
-        let places: Vec<u32> = self
-            .parents
-            .indexes_of(&self.parents.intersection(parents))
-            .iter()
-            .collect();
-        places.into_iter().filter_map(|place| {
-            let jobs = self.broods.iter().map(|brood| BatchPositions {
-                batch: brood.batch,
-                positions: brood.of_parent(place),
-            });
-            Some(Children {
-                parent: self.position_of(place)?,
-                jobs: jobs.filter(|jobs| !jobs.positions.is_empty()).collect(),
-            })
+        let parents: Vec<u32> = self.parents.intersection(parents).iter().collect();
+        parents.into_iter().map(|parent| Children {
+            parent,
+            jobs: self.children_of(&Positions::from(parent..parent + 1)),
         })
     }
 }
@@ -257,10 +256,11 @@ pub(crate) struct Inheritance {
 }
 
 impl Inheritance {
-    /// The batches of children that are stored for jobs of the batch.
+    /// The batches that are stored of children of these jobs of the batch.
     pub fn batches(
         &self,
-        suspended: &gristmill_model::Suspended,
+        parents: &Positions,
+        children: &[gristmill_model::ChildBatch],
     ) -> Result<Vec<gristmill_model::NewBatch>, StoreError> {
         // Tags that name parents name them by their places.
         let inherited: Vec<gristmill_model::Tag> = self
@@ -270,17 +270,60 @@ impl Inheritance {
                 positions: tag
                     .positions
                     .as_ref()
-                    .map(|positions| suspended.positions.indexes_of(positions)),
+                    .map(|positions| parents.indexes_of(positions)),
                 ..tag.clone()
             })
             .collect();
-        let batches = suspended.children.iter();
-        let batches: Vec<gristmill_model::NewBatch> = batches
+        let batches: Vec<gristmill_model::NewBatch> = children
+            .iter()
             .map(|children| children.to_batch(&self.queue, self.group.as_deref(), &inherited))
             .collect();
         crate::check::check_batches(&batches)?;
         Ok(batches)
     }
+}
+
+/// Whose children a batch holds.
+#[derive(Debug)]
+pub(crate) struct Parentage {
+    /// The batch of their parents.
+    pub batch: BatchId,
+    pub family: i64,
+    /// How many batches of children the family has.
+    pub broods_count: usize,
+    /// The children.
+    pub brood: Brood,
+}
+
+impl Parentage {
+    /// What these jobs spawned for their parents, by those.
+    pub fn by_parent(&self, siblings: &Siblings) -> Option<Siblings> {
+        siblings.by_parent(|child| self.brood.parent_of(child))
+    }
+}
+
+/// The error of a job that spawned siblings, where they cannot be for what is known of its parents.
+pub(crate) fn check_siblings(
+    batch: BatchId,
+    siblings: &Siblings,
+    parentage: Option<&Parentage>,
+) -> Result<(), JobError> {
+    let refuse = |message: String| Err(JobError::new("siblings", message).permanent());
+    let Some(parentage) = parentage else {
+        let position = siblings.positions.first().unwrap_or(0);
+        return refuse(format!(
+            "job {} has no parent, so it cannot spawn siblings: spawn children, or submit other jobs",
+            JobId { batch, position }
+        ));
+    };
+    if parentage.broods_count + siblings.children.len() > FAMILY_BATCHES_MAX {
+        return refuse(format!(
+            "its parent, of batch {}, has {} batches of children, and the limit is {FAMILY_BATCHES_MAX}: spawn more \
+             siblings at once, or children",
+            parentage.batch, parentage.broods_count
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -289,24 +332,25 @@ mod tests {
 
     #[test]
     fn children_and_parents_find_each_other() {
+        let parents: Positions = "3,5-7".parse().unwrap();
         let family = Family {
-            parents: "3,5-7".parse().unwrap(),
             on_failure: OnChildFailure::Fail,
             broods: vec![
-                Brood::of_shares(BatchId(8), &[2, 0, 1, 3]),
-                Brood::of_bounds(BatchId(9), vec![0, 0, 4, 4, 4]),
+                Brood::of_shares(BatchId(8), parents.clone(), &[2, 0, 1, 3]),
+                Brood::of_bounds(BatchId(9), parents.clone(), vec![0, 0, 4, 4, 4]),
+                Brood::of_shares(BatchId(10), "3,7".parse().unwrap(), &[1, 2]),
             ],
+            parents,
         };
-        let places: Vec<u32> = (0..6).map(|child| family.broods[0].parent_of(child)).collect();
-        assert_eq!(places, [0, 0, 2, 3, 3, 3]);
-        assert_eq!(
-            family.broods[1].parents_of(&"1-3".parse().unwrap()).to_string(),
-            "1"
-        );
-        assert_eq!(
-            family.broods[0].parents_of(&"1,4".parse().unwrap()).to_string(),
-            "0,3"
-        );
+        let found: Vec<Option<u32>> = (0..6).map(|child| family.broods[0].parent_of(child)).collect();
+        assert_eq!(found, [3, 3, 6, 7, 7, 7].map(Some));
+        let parents_of = |brood: usize, children: &str| {
+            let parents = family.broods[brood].parents_of(&children.parse().unwrap());
+            parents.to_string()
+        };
+        assert_eq!(parents_of(1, "1-3"), "5");
+        assert_eq!(parents_of(0, "1,4"), "3,7");
+        assert_eq!(parents_of(2, "2"), "7");
         let described = |parents: &str| -> Vec<String> {
             let children = family.children_of(&parents.parse().unwrap());
             children
@@ -314,13 +358,33 @@ mod tests {
                 .map(|jobs| format!("{}:{}", jobs.batch, jobs.positions))
                 .collect()
         };
-        assert_eq!(described("3-7"), ["8:0-5", "9:0-3"]);
+        assert_eq!(described("3-7"), ["8:0-5", "9:0-3", "10:0-2"]);
         assert_eq!(described("5"), ["9:0-3"]);
         assert_eq!(described("6"), ["8:2"]);
+        assert_eq!(described("7"), ["8:3-5", "10:1-2"]);
         let each: Vec<u32> = family
             .children_of_each(&"4-6".parse().unwrap())
             .map(|children| children.parent)
             .collect();
         assert_eq!(each, [5, 6]);
+    }
+
+    #[test]
+    fn siblings_need_a_parent_with_room() {
+        let children = gristmill_model::ChildBatch::of("child", [1]).unwrap();
+        let siblings = Siblings::one(3, children);
+        let with_broods = |broods_count| Parentage {
+            batch: BatchId(1),
+            family: 1,
+            broods_count,
+            brood: Brood::of_shares(BatchId(2), Positions::all(1), &[4]),
+        };
+        let check = |parentage: Option<&Parentage>| {
+            check_siblings(BatchId(2), &siblings, parentage).map_err(|error| error.message)
+        };
+        assert_eq!(check(Some(&with_broods(FAMILY_BATCHES_MAX - 1))), Ok(()));
+        let full = check(Some(&with_broods(FAMILY_BATCHES_MAX))).unwrap_err();
+        assert!(full.contains("10000 batches of children"), "{full}");
+        assert!(check(None).unwrap_err().contains("job 2:3 has no parent"));
     }
 }

@@ -38,6 +38,7 @@ mod prune;
 mod query;
 mod run;
 mod schedule;
+mod siblings;
 mod slice;
 mod snapshot;
 mod submit;

@@ -8,8 +8,16 @@ use gristmill_model::{Completed, FailedJob, JobError, Positions, Report};
 
 use crate::pack::indexes_of;
 
-/// Why the statements of jobs failed, by position.
-pub(crate) type FailedWrites = BTreeMap<u32, String>;
+/// Why completed jobs have failed for what goes with their report, by position.
+pub(crate) type FailedExtras = BTreeMap<u32, JobError>;
+
+/// The error of a job whose statements failed.
+pub(crate) fn write_failed(reason: &str) -> JobError {
+    JobError::new(
+        "write",
+        format!("what it writes with its report failed: {reason}"),
+    )
+}
 
 /// The jobs among `accepted` that write something with a report.
 pub(crate) fn writing(report: &Report, accepted: &Positions) -> Positions {
@@ -34,8 +42,8 @@ pub(crate) fn packed(report: &Report, jobs: &Positions) -> Vec<(Arc<str>, String
     statements
 }
 
-/// The same report, in which the jobs have failed whose statements did.
-pub(crate) fn with_failures<'r>(report: &'r Report, failed: &FailedWrites) -> Cow<'r, Report> {
+/// The same report, in which these jobs have failed.
+pub(crate) fn with_failures<'r>(report: &'r Report, failed: &FailedExtras) -> Cow<'r, Report> {
     let Some(completed) = report.completed.as_ref().filter(|_| !failed.is_empty()) else {
         return Cow::Borrowed(report);
     };
@@ -50,12 +58,9 @@ pub(crate) fn with_failures<'r>(report: &'r Report, failed: &FailedWrites) -> Co
     let mut changed = report.clone();
     changed
         .failed
-        .extend(failed.iter().map(|(position, reason)| FailedJob {
+        .extend(failed.iter().map(|(position, error)| FailedJob {
             position: *position,
-            error: JobError::new(
-                "write",
-                format!("what it writes with its report failed: {reason}"),
-            ),
+            error: error.clone(),
             duration_us: duration_us.get(position).copied().unwrap_or(0),
         }));
     changed.failed.sort_by_key(|failed| failed.position);
@@ -64,7 +69,11 @@ pub(crate) fn with_failures<'r>(report: &'r Report, failed: &FailedWrites) -> Co
         durations_us: kept.iter().map(|position| duration_us[&position]).collect(),
         positions: kept,
     });
-    changed.writes.clear();
+    changed.writes.retain(|write| !gone.contains(write.position));
+    let siblings = report.siblings.iter();
+    changed.siblings = siblings
+        .filter_map(|siblings| siblings.select(&siblings.positions.difference(&gone)))
+        .collect();
     Cow::Owned(changed)
 }
 
@@ -106,10 +115,10 @@ mod tests {
         assert_eq!(statements[0], ("a".into(), "[1,2]".to_owned()));
         assert_eq!(statements[1], ("b".into(), "[{\"x\":1}]".to_owned()));
         assert!(matches!(
-            with_failures(&report, &FailedWrites::new()),
+            with_failures(&report, &FailedExtras::new()),
             Cow::Borrowed(_)
         ));
-        let changed = with_failures(&report, &FailedWrites::from([(4, "no".to_owned())]));
+        let changed = with_failures(&report, &FailedExtras::from([(4, write_failed("no"))]));
         let completed = changed.completed.as_ref().unwrap();
         assert_eq!(completed.positions.to_string(), "3,5");
         assert_eq!(

@@ -32,6 +32,7 @@ mod query;
 mod readers;
 mod run;
 mod schedule;
+mod siblings;
 mod slice;
 mod submit;
 mod tag;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gristmill_model::limits::{VALUE_BYTES_MAX, WRITES_PER_JOB_MAX};
-use gristmill_model::{BatchId, JobError, JobId, Positions, Progress, ReportWrite};
+use gristmill_model::{BatchId, ChildBatch, JobError, JobId, Positions, Progress, ReportWrite, Siblings};
 use serde::Serialize;
 
 use crate::io::IoCounter;
@@ -19,6 +19,7 @@ pub(crate) struct SlotContext {
     pub io: IoCounter,
     pub signals: Signals,
     pub writes: Writes,
+    pub siblings: SpawnedSiblings,
 }
 
 /// A statement, and what a job gives it.
@@ -68,6 +69,51 @@ impl Writes {
             }
         }
         taken
+    }
+}
+
+/// What running jobs spawned for their parents.
+#[derive(Debug, Default)]
+pub(crate) struct SpawnedSiblings {
+    used: AtomicBool,
+    by_job: Mutex<BTreeMap<JobId, Vec<ChildBatch>>>,
+}
+
+impl SpawnedSiblings {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, Vec<ChildBatch>>> {
+        self.by_job.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether any job ever spawned any.
+    pub fn is_used(&self) -> bool {
+        self.used.load(Ordering::Acquire)
+    }
+
+    fn add(&self, job: JobId, batches: Vec<ChildBatch>) -> Result<(), JobError> {
+        self.used.store(true, Ordering::Release);
+        let mut by_job = self.lock();
+        let all = by_job.entry(job).or_default();
+        let before = all.len();
+        all.extend(batches);
+        Siblings::one(job.position, all.clone()).check().map_err(|error| {
+            all.truncate(before);
+            JobError::new("siblings", error.to_string()).permanent()
+        })
+    }
+
+    /// Forgets what a job spawned that has not completed. Whether it was anything.
+    pub fn forget(&self, job: JobId) -> bool {
+        self.lock().remove(&job).is_some()
+    }
+
+    /// Takes what these jobs of a batch spawned, which have completed.
+    pub fn take(&self, batch: BatchId, completed: &Positions) -> Vec<Siblings> {
+        let mut by_job = self.lock();
+        let spawned = completed.iter().filter_map(|position| {
+            let children = by_job.remove(&JobId { batch, position })?;
+            Some(Siblings::one(position, children))
+        });
+        spawned.collect()
     }
 }
 
@@ -142,6 +188,51 @@ impl JobContext {
             Some(slot) => slot.writes.add(self.job, (sql.into(), item)),
             None => Err(refused("the handler was called without a worker".to_owned())),
         }
+    }
+
+    /// Spawns siblings: further children of the job's own parent, one a payload, which the parent waits for too. They are
+    /// stored with the job's report if and when it completes, so that the parent never finalizes without them, and not at
+    /// all otherwise; what a later attempt does not spawn again is not there. Where the parent does not wait any more,
+    /// since it is over or this job was retried by hand, they are left out. May be called several times.
+    ///
+    /// A job that was not spawned by another one has failed for good when it completes with siblings, and so has one that
+    /// [waits](crate::family::Step::Wait) for children of its own: it may spawn siblings when it finalizes.
+    ///
+    /// # Errors
+    ///
+    /// For what cannot be a payload, and what is over a limit.
+    pub fn spawn_siblings<P: Serialize>(
+        &self,
+        kind: &str,
+        payloads: impl IntoIterator<Item = P>,
+    ) -> Result<(), JobError> {
+        let batches = ChildBatch::of(kind, payloads);
+        let refused = |error| JobError::new("siblings", format!("a payload: {error}")).permanent();
+        self.add_siblings(batches.map_err(refused)?)
+    }
+
+    /// The same, with options of their own.
+    ///
+    /// # Errors
+    ///
+    /// For what cannot be stored.
+    pub fn spawn_sibling_batch(&self, siblings: ChildBatch) -> Result<(), JobError> {
+        self.add_siblings(vec![siblings])
+    }
+
+    fn add_siblings(&self, batches: Vec<ChildBatch>) -> Result<(), JobError> {
+        match &self.slot {
+            Some(slot) => slot.siblings.add(self.job, batches),
+            None => Err(
+                JobError::new("siblings", "the handler was called without a worker".to_owned()).permanent(),
+            ),
+        }
+    }
+
+    /// Forgets the siblings of a job that does not complete. Whether there were any.
+    pub(crate) fn forget_siblings(&self) -> bool {
+        let used = self.slot.as_ref().filter(|slot| slot.siblings.is_used());
+        used.is_some_and(|slot| slot.siblings.forget(self.job))
     }
 
     /// Whether the job was cancelled while it runs: its outcome will be refused, so it should end soon. It is given up

@@ -130,7 +130,8 @@ where
                     Err(error) => Err(error),
                 },
             };
-            match ended.and_then(|step| step) {
+            let ended = ended.and_then(|step| step);
+            match ended.and_then(|step| without_siblings(step, &context)) {
                 Err(_) if context.take_given_back() => answers.release(one.index),
                 Ok(Step::Done(value)) => answers.push(one.index, Ok(value), begun),
                 Ok(Step::Wait(spawn)) => answers.suspend(one.index, spawn, begun),
@@ -138,6 +139,18 @@ where
             }
         }
         answers.send();
+    }
+}
+
+/// Refuses to wait where siblings were spawned: they are stored when the job completes.
+fn without_siblings<V>(step: Step<V>, context: &JobContext) -> Result<Step<V>, JobError> {
+    match step {
+        Step::Wait(_) if context.forget_siblings() => Err(JobError::new(
+            "siblings",
+            "it spawned siblings and waits for children: spawn the siblings when it finalizes",
+        )
+        .permanent()),
+        step => Ok(step),
     }
 }
 

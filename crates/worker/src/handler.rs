@@ -2,7 +2,8 @@
 
 use async_trait::async_trait;
 use gristmill_model::{
-    Completed, EarlierFailure, FailedJob, JobLog, Positions, Progress, Report, ReportWrite, Suspended,
+    Completed, EarlierFailure, FailedJob, JobLog, Positions, Progress, Report, ReportWrite, Siblings,
+    Suspended,
 };
 
 use crate::context::JobContext;
@@ -20,6 +21,8 @@ pub struct Outcomes {
     pub released: Positions,
     /// Jobs that wait for children, which they spawned.
     pub suspended: Vec<Suspended>,
+    /// What completed jobs spawned for their parents. Jobs of functions say it by their [`JobContext`].
+    pub siblings: Vec<Siblings>,
     /// What jobs printed.
     pub logs: Vec<JobLog>,
     /// Attempts before these, which failed and were followed by another at once. The worker sees to them; handlers leave
@@ -37,6 +40,7 @@ impl From<Report> for Outcomes {
             failed: report.failed,
             released: report.released,
             suspended: report.suspended,
+            siblings: report.siblings,
             logs: report.logs,
             earlier: report.earlier,
             writes: report.writes,

@@ -274,6 +274,9 @@ impl Part {
         for suspended in &mut outcomes.suspended {
             suspended.positions = self.positions_at(&suspended.positions);
         }
+        for siblings in &mut outcomes.siblings {
+            siblings.positions = self.positions_at(&siblings.positions);
+        }
         for log in &mut outcomes.logs {
             log.position = self.position_at(log.position);
         }
@@ -318,6 +321,8 @@ pub(crate) fn share_out(parts: &[Part], outcomes: Outcomes) -> Vec<(&Part, Outco
         share.released = outcomes.released.intersection(&own);
         let suspended = outcomes.suspended.iter();
         share.suspended = suspended.filter_map(|suspended| suspended.select(&own)).collect();
+        let siblings = outcomes.siblings.iter();
+        share.siblings = siblings.filter_map(|siblings| siblings.select(&own)).collect();
     }
     let shares = touched.iter().zip(shares).filter(|(_, share)| !share.is_empty());
     shares.map(|(part, share)| (part, part.place(share))).collect()

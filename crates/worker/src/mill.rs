@@ -475,6 +475,7 @@ impl Mill {
         !report.failed.is_empty()
             || !report.writes.is_empty()
             || !report.suspended.is_empty()
+            || !report.siblings.is_empty()
             || self.settings.until_empty
             || self.settings.until_idle
     }

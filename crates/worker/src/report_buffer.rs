@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gristmill_model::{
-    BatchId, Completed, EarlierFailure, LeaseId, PackedArray, Report, ReportWrite, Suspended,
+    BatchId, Completed, EarlierFailure, LeaseId, PackedArray, Report, ReportWrite, Siblings, Suspended,
 };
 
 use crate::handler::Outcomes;
@@ -49,6 +49,7 @@ impl ReportBuffer {
             failed,
             released,
             suspended,
+            siblings,
             logs,
             earlier,
             writes,
@@ -70,6 +71,8 @@ impl ReportBuffer {
         gathered.rest.released = gathered.rest.released.union(&released);
         self.weight_bytes += suspended.iter().map(Suspended::weight_bytes).sum::<usize>();
         gathered.rest.suspended.extend(suspended);
+        self.weight_bytes += siblings.iter().map(Siblings::weight_bytes).sum::<usize>();
+        gathered.rest.siblings.extend(siblings);
         gathered.rest.logs.extend(logs);
     }
 
@@ -112,8 +115,12 @@ impl Gathered {
             .earlier
             .sort_by_key(|earlier| (earlier.position, earlier.attempt));
         self.rest.logs.sort_by_key(|log| log.position);
+        let siblings = Siblings::pack(std::mem::take(&mut self.rest.siblings));
         let mut runs = runs.into_iter().map(joined);
         self.rest.completed = runs.next();
+        if let Some(completed) = &self.rest.completed {
+            self.rest.siblings = siblings_of(&siblings, completed);
+        }
         let mut reports = vec![self.rest];
         for completed in runs {
             let mut report = Report {
@@ -133,11 +140,19 @@ impl Gathered {
                 .writes
                 .extract_if(.., |write| completed.positions.contains(write.position))
                 .collect();
+            report.siblings = siblings_of(&siblings, &completed);
             report.completed = Some(completed);
             reports.push(report);
         }
         reports
     }
+}
+
+fn siblings_of(all: &[Siblings], completed: &Completed) -> Vec<Siblings> {
+    let own = all
+        .iter()
+        .filter_map(|siblings| siblings.select(&completed.positions));
+    own.collect()
 }
 
 fn joined(mut parts: Vec<Completed>) -> Completed {

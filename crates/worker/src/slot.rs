@@ -199,6 +199,7 @@ impl Slot {
                 io: IoCounter::default(),
                 signals: Signals::new(cancel_grace),
                 writes: Default::default(),
+                siblings: Default::default(),
             }),
             round: Mutex::new(Round::new(work)),
             draining,
@@ -372,6 +373,12 @@ impl Slot {
             {
                 outcomes.writes = self.context.writes.take(part.batch, &completed.positions);
             }
+            if self.context.siblings.is_used()
+                && let Some(completed) = &outcomes.completed
+            {
+                let spawned = self.context.siblings.take(part.batch, &completed.positions);
+                outcomes.siblings.extend(spawned);
+            }
             if self.context.board.is_used() {
                 self.context.board.forget(part.batch, &outcomes.positions());
             }
@@ -401,6 +408,12 @@ impl OutcomeSink for Slot {
             for failed in &outcomes.failed {
                 let part = &round.parts[part_of(&round.parts, failed.position)];
                 self.context.writes.forget(part.job_at(failed.position));
+            }
+        }
+        if self.context.siblings.is_used() {
+            for failed in &outcomes.failed {
+                let part = &round.parts[part_of(&round.parts, failed.position)];
+                self.context.siblings.forget(part.job_at(failed.position));
             }
         }
         // What is left may have been cancelled.

@@ -220,18 +220,34 @@ return (async () => {
     constructor(body) { this.body = body; }
   }
 
-  // Returned by main (or finalize): the job waits for these children, and then `finalize(payload, memo, outcomes)` is
-  // called. `children` are payloads, of the job's own kind where none is named; `batches` are more of them, each with
-  // `payloads` and perhaps `kind`, `queue`, `tags` and `options`. `on_failure` is 'fail' or 'collect'.
-  const spawn = ({ children = [], memo = null, batches = [], on_failure = 'fail', ...named } = {}) => {
+  // A value with siblings; made by gristmill.done.
+  class Done {
+    constructor(value, siblings) { Object.assign(this, { value, siblings }); }
+  }
+
+  // Batches of children as the protocol has them.
+  const pack = (named, children, batches) => {
     const packed = [];
     for (const { payloads, ...rest } of [{ ...named, payloads: children }, ...batches]) {
       for (let first = 0; first < payloads.length; first += CHILDREN_MAX) {
         packed.push({ ...rest, payloads: payloads.slice(first, first + CHILDREN_MAX) });
       }
     }
-    return new Spawn({ children: packed, memo: [memo], on_failure });
+    return packed;
   };
+
+  // Returned by main (or finalize): the job waits for these children, and then `finalize(payload, memo, outcomes)` is
+  // called. `children` are payloads, of the job's own kind where none is named; `batches` are more of them, each with
+  // `payloads` and perhaps `kind`, `queue`, `tags` and `options`. `on_failure` is 'fail' or 'collect'.
+  const spawn = ({ children = [], memo = null, batches = [], on_failure = 'fail', ...named } = {}) => (
+    new Spawn({ children: pack(named, children, batches), memo: [memo], on_failure })
+  );
+
+  // Returned by main (or finalize) of a child: it completes with the value, and its parent waits for these siblings, too.
+  // They are as the children of `spawn`.
+  const done = (value = null, { siblings = [], batches = [], ...named } = {}) => (
+    new Done(value, pack(named, siblings, batches))
+  );
 
   const hasNonFinite = (value) => {
     if (typeof value === 'number') return !Number.isFinite(value);
@@ -416,6 +432,17 @@ return (async () => {
     note({ spawned: { index, duration_us: durationUs(begunAt), spawn: JSON.parse(text) } });
   };
 
+  const settleDone = (index, begunAt, value, siblings) => {
+    const length = value.length + siblings.length;
+    if (length * UTF8_BYTES_MAX > NOTES_BYTES / 2) {
+      const message = `main returned a value and siblings of ${length} characters: spawn fewer at once`;
+      fail(index, begunAt, { type: 'SpawnTooLarge', message });
+      return;
+    }
+    const spawned = { value: [JSON.parse(value)], siblings: JSON.parse(siblings) };
+    note({ done: { index, duration_us: durationUs(begunAt), ...spawned } });
+  };
+
   const settle = (index, begunAt, value, log) => {
     markOutput(index, begunAt);
     if (!log.isEmpty) noteLog(index, log);
@@ -423,6 +450,13 @@ return (async () => {
       if (value instanceof Spawn) {
         settleSpawn(index, begunAt, serialise(value.body));
         return;
+      }
+      if (value instanceof Done) {
+        if (value.siblings.length > 0) {
+          settleDone(index, begunAt, serialise(value.value), serialise(value.siblings));
+          return;
+        }
+        value = value.value;
       }
       const text = serialise(value);
       if (text.length * UTF8_BYTES_MAX + 2 > VALUES_BYTES) appendLarge(index, begunAt, text);
@@ -597,7 +631,7 @@ return (async () => {
     return globalThis.Bun ? `Bun ${Bun.version}` : `Node ${process.versions.node}`;
   };
 
-  globalThis.gristmill ??= Object.freeze({ progress, spawn });
+  globalThis.gristmill ??= Object.freeze({ progress, spawn, done });
   captureOutput();
   startFlusher();
   closeInherited();

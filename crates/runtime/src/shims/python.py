@@ -61,12 +61,20 @@ class Spawned(dict):
     """The note that says so."""
 
 
-def spawn(children=(), memo=None, kind=None, queue=None, tags=None, options=None, batches=(), on_failure="fail"):
-    """Returned by main (or finalize): the job waits for these children, and then `finalize(payload, memo, outcomes)` is
-    called. `children` are payloads, of the job's own kind where none is named; `batches` are more of them, each a dict with
-    `payloads` and perhaps `kind`, `queue`, `tags` and `options`. `on_failure` is "fail" (the first child that fails ends the
-    job) or "collect" (finalize gets all outcomes)."""
-    named = {"kind": kind, "queue": queue, "tags": tags, "options": options}
+class Done:
+    """A value with siblings; made by gristmill.done."""
+
+    def __init__(self, value, siblings):
+        self.value = value
+        self.siblings = siblings
+
+
+class DoneNote(dict):
+    """The note that says so."""
+
+
+def pack(children, batches, named):
+    """Batches of children as the protocol has them."""
     every = [dict(named, payloads=list(children))] + [dict(batch) for batch in batches]
     packed = []
     for batch in every:
@@ -74,7 +82,23 @@ def spawn(children=(), memo=None, kind=None, queue=None, tags=None, options=None
         rest = {name: value for name, value in batch.items() if name != "payloads" and value is not None}
         for first in range(0, len(payloads), CHILDREN_MAX):
             packed.append(dict(rest, payloads=payloads[first : first + CHILDREN_MAX]))
-    return Spawn({"children": packed, "memo": [memo], "on_failure": on_failure})
+    return packed
+
+
+def spawn(children=(), memo=None, kind=None, queue=None, tags=None, options=None, batches=(), on_failure="fail"):
+    """Returned by main (or finalize): the job waits for these children, and then `finalize(payload, memo, outcomes)` is
+    called. `children` are payloads, of the job's own kind where none is named; `batches` are more of them, each a dict with
+    `payloads` and perhaps `kind`, `queue`, `tags` and `options`. `on_failure` is "fail" (the first child that fails ends the
+    job) or "collect" (finalize gets all outcomes)."""
+    named = {"kind": kind, "queue": queue, "tags": tags, "options": options}
+    return Spawn({"children": pack(children, batches, named), "memo": [memo], "on_failure": on_failure})
+
+
+def done(value=None, siblings=(), kind=None, queue=None, tags=None, options=None, batches=()):
+    """Returned by main (or finalize) of a child: it completes with the value, and its parent waits for these siblings, too.
+    `siblings` and `batches` are as the children of `spawn`."""
+    named = {"kind": kind, "queue": queue, "tags": tags, "options": options}
+    return Done(value, pack(siblings, batches, named))
 
 
 class ChildFailed(Exception):
@@ -319,6 +343,7 @@ class Process:
         module = types.ModuleType("gristmill", "What a job can say to Gristmill.")
         module.progress = self.progress
         module.spawn = spawn
+        module.done = done
         sys.modules["gristmill"] = module
 
     # --- outcomes ---
@@ -335,17 +360,27 @@ class Process:
         return {"type": "ValueTooLarge", "message": reason % (len(data), self.value_bytes_max)}
 
     def conclude(self, value):
-        """The same for what may be a spawn."""
-        if type(value) is not Spawn:
+        """The same for what may be a spawn, or come with siblings."""
+        if type(value) is Spawn:
+            return self.spawned(Spawned(value.body), value.body, "children and a memo")
+        if type(value) is not Done:
             return self.serialise(value)
+        data = self.serialise(value.value)
+        if type(data) is not bytes or not value.siblings:
+            return data
+        note = DoneNote(value=[json.loads(data)], siblings=value.siblings)
+        return self.spawned(note, value.siblings, "siblings")
+
+    def spawned(self, note, body, what):
+        """The note, if what it spawns can be sent; or its failure."""
         try:
-            size = len(json.dumps(value.body, allow_nan=False))
+            size = len(json.dumps(body, allow_nan=False))
         except Exception as error:
             return {"type": "NotJson", "message": not_json(error)}
         if size > self.value_bytes_max:
-            reason = "main spawned children and a memo of %d bytes; the limit is %d (VALUE_BYTES_MAX): spawn fewer at once"
-            return {"type": "SpawnTooLarge", "message": reason % (size, self.value_bytes_max)}
-        return Spawned(value.body)
+            reason = "main spawned %s of %d bytes; the limit is %d (VALUE_BYTES_MAX): spawn fewer at once"
+            return {"type": "SpawnTooLarge", "message": reason % (what, size, self.value_bytes_max)}
+        return note
 
     def settle(self, value):
         """The same for what a plain function returned, which may be an awaitable."""
@@ -380,6 +415,9 @@ class Process:
             outbox.indexes.append(index)
         elif type(outcome) is Spawned:
             note = {"spawned": {"index": index, "duration_us": duration_us, "spawn": outcome}}
+            outbox.notes.append(json.dumps(note).encode() + b"\n")
+        elif type(outcome) is DoneNote:
+            note = {"done": dict(outcome, index=index, duration_us=duration_us)}
             outbox.notes.append(json.dumps(note).encode() + b"\n")
         else:
             note = {"failed": {"index": index, "duration_us": duration_us, "error": outcome}}

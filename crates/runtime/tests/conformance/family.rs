@@ -1,6 +1,8 @@
 //! Scripts that spawn children and finalize.
 
-use gristmill_model::{BatchId, LeaseId, LeasedSlice, OnChildFailure, PackedArray, Positions, Timestamp};
+use gristmill_model::{
+    BatchId, LeaseId, LeasedSlice, OnChildFailure, PackedArray, Positions, Siblings, Timestamp,
+};
 use gristmill_worker::{ChildOutcome, MicroBatch};
 use serde_json::json;
 
@@ -70,6 +72,47 @@ async fn jobs_spawn_children() {
         assert_eq!(described, ["0: script:actions 3", "2: other 1", "4: "], "{name}");
         let memo: serde_json::Value = serde_json::from_str(spawned[0].memos.as_str()).unwrap();
         assert_eq!(memo, json!([{"count": 3}]), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn children_spawn_siblings() {
+    for subject in warm_subjects() {
+        let handler = subject.handler("family");
+        let payloads = [
+            json!(1),
+            json!("sibling"),
+            json!("single"),
+            json!("wrong sibling"),
+            json!("sibling"),
+            json!(5),
+        ];
+        let (ended, recorder) = run(&handler, &payloads, None).await;
+        let name = subject.name;
+        assert_eq!(ended[0], Ended::Completed(json!(1)), "{name}");
+        assert_eq!(ended[1], Ended::Completed(json!({"n": 1})), "{name}");
+        assert_eq!(ended[2], Ended::Completed(json!(7)), "{name}");
+        assert!(
+            matches!(&ended[3], Ended::Failed(error) if error.error_type == "NotJson"),
+            "{name}: {ended:?}"
+        );
+        assert_eq!(ended[4], ended[1], "{name}");
+        assert_eq!(ended[5], Ended::Completed(json!(5)), "{name}");
+        let packed = Siblings::pack(recorder.siblings());
+        assert_eq!(packed.len(), 1, "{name}");
+        assert_eq!(packed[0].positions.to_string(), "1,4", "{name}");
+        let batch = &packed[0].children[0];
+        assert_eq!(
+            (batch.kind.as_str(), &*batch.shares),
+            ("script:actions", &[2, 2][..]),
+            "{name}"
+        );
+        assert_eq!(
+            batch.payloads.as_str(),
+            "[\"more\"\n,\"most\"\n,\"more\"\n,\"most\"]",
+            "{name}"
+        );
+        assert_eq!(batch.tags["by"], "sibling", "{name}");
     }
 }
 

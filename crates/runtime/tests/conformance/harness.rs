@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use gristmill_model::{
-    BatchId, JobError, LeaseId, LeasedSlice, PackedArray, PackedBuilder, Positions, Progress, Suspended,
-    Timestamp,
+    BatchId, JobError, LeaseId, LeasedSlice, PackedArray, PackedBuilder, Positions, Progress, Siblings,
+    Suspended, Timestamp,
 };
 use gristmill_runtime::{DetectOptions, Runtime, RuntimeOptions, Script, ScriptHandler};
 use gristmill_worker::{Handler, MicroBatch, OutcomeSink, Outcomes};
@@ -150,6 +150,7 @@ pub struct Recorder {
     logs: Mutex<BTreeMap<u32, String>>,
     progress: Mutex<BTreeMap<u32, Progress>>,
     spawned: Mutex<Vec<Suspended>>,
+    siblings: Mutex<Vec<Siblings>>,
     changed: Notify,
     draining: AtomicBool,
     asked_while_draining: AtomicUsize,
@@ -161,6 +162,11 @@ impl Recorder {
     /// What jobs spawned, in the order in which they said so.
     pub fn spawned(&self) -> Vec<Suspended> {
         self.spawned.lock().unwrap().clone()
+    }
+
+    /// What jobs spawned for their parents.
+    pub fn siblings(&self) -> Vec<Siblings> {
+        self.siblings.lock().unwrap().clone()
     }
 
     pub fn ended(&self) -> BTreeMap<u32, Ended> {
@@ -254,6 +260,7 @@ impl OutcomeSink for Recorder {
                 );
             }
         }
+        self.siblings.lock().unwrap().extend(outcomes.siblings);
         for suspended in outcomes.suspended {
             suspended.check().unwrap();
             self.spawned.lock().unwrap().push(suspended.clone());

@@ -1,6 +1,9 @@
 // Spawns children and finalizes. `family.py` does the same.
 
 export function main(payload) {
+  if (payload === 'sibling') return gristmill.done({ n: 1 }, { siblings: ['more', 'most'], tags: { by: 'sibling' } });
+  if (payload === 'single') return gristmill.done(7);
+  if (payload === 'wrong sibling') return gristmill.done(1, { siblings: [1n] });
   if (payload === 'wrong') return gristmill.spawn({ children: [1n] });
   if (typeof payload === 'object') {
     const children = [...Array(payload.count).keys()];

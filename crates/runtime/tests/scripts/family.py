@@ -3,6 +3,12 @@ import gristmill
 
 
 def main(payload):
+    if payload == "sibling":
+        return gristmill.done({"n": 1}, siblings=["more", "most"], tags={"by": "sibling"})
+    if payload == "single":
+        return gristmill.done(7)
+    if payload == "wrong sibling":
+        return gristmill.done(1, siblings=[object()])
     if payload == "wrong":
         return gristmill.spawn(children=[object()])
     if isinstance(payload, dict):

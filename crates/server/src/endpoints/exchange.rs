@@ -29,7 +29,7 @@ use crate::protocol::{EXCHANGE_TYPE, ExchangeRequest, ExchangeResponse};
 /// length (4 bytes, little-endian). The head of a request has `number` (from 1 upwards for each worker), `attempt`
 /// (from 1; higher when it is sent again), `acknowledged` (no request up to this number will be sent again),
 /// `instance` (as the last answer named it), `reports` (each with `lease`, `batch`, `attempt`, and the positions
-/// `completed` and `released`, the lists `failed`, `suspended` and `logs`, and where the jobs failed and ran again at once in the same
+/// `completed` and `released`, the lists `failed`, `suspended`, `siblings` and `logs`, and where the jobs failed and ran again at once in the same
 /// slot, how often as `repeats`, with those failures as `earlier`), `want` (`jobs_max`, `queues`, `kinds`) and `wait_ms`;
 /// each report with completed jobs has two segments, the values (a JSON array) and the durations (32-bit
 /// little-endian numbers, microseconds). The head of an answer has `instance`, `receipts` (each with the positions
@@ -37,7 +37,8 @@ use crate::protocol::{EXCHANGE_TYPE, ExchangeRequest, ExchangeResponse};
 /// `not_claimed`; each slice has one segment, its payloads (a JSON array with one item a line), and `memos` where its
 /// jobs finalize: their children have ended. Jobs that are `suspended` wait for children that are stored with the
 /// report: `positions`, `memos`, `on_failure` (`fail` or `collect`) and `children` (each `kind`, `payloads` and
-/// `shares`: how many are each job's; perhaps `queue`, `options`, `tags` and `after`). A request that is
+/// `shares`: how many are each job's; perhaps `queue`, `options`, `tags` and `after`). What completed jobs spawned for
+/// their parents are `siblings`: `positions`, and `children` of the same form. A request that is
 /// sent again with its number is answered as the first time and claims nothing more.
 #[utoipa::path(
     post,
@@ -102,10 +103,11 @@ fn check(exchange: &ExchangeRequest, caller: &Caller) -> Result<(), ApiError> {
         return invalid(format!("`wait_ms` is {}", exchange.wait_ms), "give at most 30000");
     }
     // Children go where their parents are, unless they say another queue.
-    let suspended = exchange.reports.iter().flat_map(|report| &report.suspended);
-    let queues =
-        suspended.flat_map(|suspended| suspended.children.iter().filter_map(|child| child.queue.as_ref()));
-    for queue in queues {
+    let children = exchange.reports.iter().flat_map(|report| {
+        let suspended = report.suspended.iter().flat_map(|suspended| &suspended.children);
+        suspended.chain(report.siblings.iter().flat_map(|siblings| &siblings.children))
+    });
+    for queue in children.filter_map(|children| children.queue.as_ref()) {
         caller.check_queue(queue)?;
     }
     let Some(want) = &exchange.want else { return Ok(()) };

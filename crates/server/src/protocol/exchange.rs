@@ -7,7 +7,7 @@ use bytes::Bytes;
 use gristmill_model::limits::{ATTEMPTS_MAX, BATCH_JOBS_MAX, LOG_BYTES_MAX};
 use gristmill_model::{
     BatchId, Completed, EarlierFailure, FailedJob, JobError, JobLog, Lease, LeaseId, LeasedSlice,
-    PackedArray, Positions, Receipt, Report, RetryPolicy, Suspended, Timestamp,
+    PackedArray, Positions, Receipt, Report, RetryPolicy, Siblings, Suspended, Timestamp,
 };
 use gristmill_store::{Exchanged, Want};
 use serde::{Deserialize, Serialize};
@@ -89,6 +89,8 @@ struct ReportHead {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     suspended: Vec<Suspended>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    siblings: Vec<Siblings>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     logs: Vec<JobLog>,
 }
 
@@ -161,6 +163,7 @@ impl ExchangeRequest {
                 failed,
                 released,
                 suspended,
+                siblings,
                 logs,
                 writes: _,
             } = report;
@@ -184,6 +187,7 @@ impl ExchangeRequest {
                 failed,
                 released,
                 suspended,
+                siblings,
                 logs,
             });
         }
@@ -318,6 +322,16 @@ fn checked(
         listed += suspended.positions.len() as usize;
         spoken_of.extend(suspended.positions.iter());
     }
+    for siblings in &report.siblings {
+        if !report.completed.contains_all(&siblings.positions) {
+            return Err(wrong(
+                "spawns siblings of jobs that it does not complete".to_owned(),
+            ));
+        }
+        if let Err(error) = siblings.check() {
+            return Err(wrong(format!("spawns siblings that cannot be: {error}")));
+        }
+    }
     listed -= spoken_of.len();
     if listed > 0 {
         return Err(wrong("speaks of a position twice".to_owned()));
@@ -362,6 +376,7 @@ fn checked(
         failed,
         released: report.released,
         suspended: report.suspended,
+        siblings: report.siblings,
         logs,
         writes: Vec::new(),
     })

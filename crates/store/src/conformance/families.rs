@@ -13,10 +13,10 @@ use super::fixture::*;
 use crate::family::child_outcomes;
 use crate::{JobFilter, NewRun, PruneOptions, RunAdvance, RunState, Selection, Store, StoreError};
 
-const CHILD: &str = "child";
+pub(super) const CHILD: &str = "child";
 
 /// So many children, with the numbers of their parent and their own, and the parent's number for its memo.
-fn spawn(parent: u32, count: u32) -> Spawn {
+pub(super) fn spawn(parent: u32, count: u32) -> Spawn {
     let payloads = (0..count).map(|child| format!("{parent}.{child}"));
     Spawn::new()
         .children(CHILD, payloads)
@@ -25,7 +25,7 @@ fn spawn(parent: u32, count: u32) -> Spawn {
         .unwrap()
 }
 
-fn collecting(parent: u32, count: u32) -> Spawn {
+pub(super) fn collecting(parent: u32, count: u32) -> Spawn {
     spawn(parent, count).on_failure(OnChildFailure::Collect)
 }
 
@@ -36,7 +36,7 @@ fn once(count: u32) -> NewBatch {
     new
 }
 
-async fn states(store: &dyn Store, batch: BatchId) -> Vec<JobState> {
+pub(super) async fn states(store: &dyn Store, batch: BatchId) -> Vec<JobState> {
     let filter = JobFilter {
         batch: Some(batch),
         ..JobFilter::default()
@@ -50,7 +50,7 @@ async fn states(store: &dyn Store, batch: BatchId) -> Vec<JobState> {
 }
 
 /// Submits parents and lets all of them wait for what `spawn` gives. Returns their batch.
-async fn suspend(
+pub(super) async fn suspend(
     store: &dyn Store,
     worker: WorkerId,
     parents: NewBatch,
@@ -68,7 +68,7 @@ async fn suspend(
 }
 
 /// Claims one slice and reports that all of it completed.
-async fn complete(store: &dyn Store, worker: WorkerId) -> LeasedSlice {
+pub(super) async fn complete(store: &dyn Store, worker: WorkerId) -> LeasedSlice {
     let slice = only(claim(store, worker, 10_000).await);
     let receipts = exchange(store, worker, vec![completed(&slice)], None)
         .await
@@ -77,13 +77,13 @@ async fn complete(store: &dyn Store, worker: WorkerId) -> LeasedSlice {
     slice
 }
 
-async fn fail(store: &dyn Store, worker: WorkerId, slice: &LeasedSlice, which: &str) {
+pub(super) async fn fail(store: &dyn Store, worker: WorkerId, slice: &LeasedSlice, which: &str) {
     let failed = failed_at(slice, &positions(which), &error().permanent());
     exchange(store, worker, vec![failed], None).await;
 }
 
 /// How the children of one job ended, as `position state value-or-error` texts.
-async fn told(store: &dyn Store, batch: BatchId, parent: u32) -> Vec<String> {
+pub(super) async fn told(store: &dyn Store, batch: BatchId, parent: u32) -> Vec<String> {
     let all = child_outcomes(store, batch, &(parent..parent + 1).into())
         .await
         .unwrap();

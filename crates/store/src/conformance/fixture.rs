@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gristmill_model::{
     BatchId, Completed, EarlierFailure, FailedJob, JobError, JobId, Lease, LeasedSlice, NewBatch,
-    PackedArray, PackedBuilder, Positions, Report, ReportWrite, Spawn, Suspended, WorkerId,
+    PackedArray, PackedBuilder, Positions, Report, ReportWrite, Siblings, Spawn, Suspended, WorkerId,
 };
 
 use crate::{Exchanged, NewWorker, Store, Want};
@@ -243,6 +243,18 @@ pub fn suspended_at(slice: &LeasedSlice, positions: &Positions, spawn: impl Fn(u
                 .collect(),
         ),
         ..report(slice)
+    }
+}
+
+/// A report that these jobs of a slice completed, each with the siblings that `spawn` gives.
+pub fn spreading_at(slice: &LeasedSlice, positions: &Positions, spawn: impl Fn(u32) -> Spawn) -> Report {
+    let all = positions.iter();
+    Report {
+        siblings: Siblings::pack(
+            all.map(|position| Siblings::one(position, spawn(position).children))
+                .collect(),
+        ),
+        ..completed_at(slice, positions)
     }
 }
 

@@ -13,17 +13,18 @@ use tokio_postgres::Row;
 use super::connection::{Param, Pending, drained};
 use super::dependency::Ended;
 use super::failure::{Failure, Remedy, Result};
-use super::family::{Inheritances, Spawning};
+use super::family::{Origins, Spawning};
 use super::held::Held;
 use super::limits::TEXT_BYTES_MAX;
 use super::memory::BatchHead;
 use super::multirange::Multirange;
+use super::siblings::Spread;
 use super::slice::NewSlice;
 use super::transaction::Transaction;
 use crate::StoreError;
 use crate::deadline::began_at;
 use crate::ending::{Ending, Failed, is_simple};
-use crate::report_write::{FailedWrites, packed, with_failures, writing};
+use crate::report_write::{FailedExtras, packed, with_failures, write_failed, writing};
 
 /// Takes the positions `$5` out of the leases `$2` of the batches `$3` on the attempts `$4`, as far as the worker `$1`
 /// holds all of a report's by one row. Says which reports those were, counted from 1, and whether others wait for them.
@@ -109,17 +110,21 @@ impl Transaction {
         worker: WorkerId,
         worker_name: Option<&Arc<str>>,
         reports: &[&Report],
-        inheritances: &Inheritances,
+        origins: &Origins,
         ended: &mut Ended,
     ) -> Result<Vec<Receipt>> {
         if reports.is_empty() {
             return Ok(Vec::new());
         }
-        let back: Vec<BatchId> = reports
+        let mut back: Vec<BatchId> = reports
             .iter()
             .filter(|report| !is_simple(report))
             .map(|report| report.batch)
             .collect();
+        // The parents of what spawns siblings stand still, but for what ends.
+        let spread = reports.iter().filter(|report| !report.siblings.is_empty());
+        let parentages = spread.filter_map(|report| origins.parentage(report.batch));
+        back.extend(parentages.map(|parentage| parentage.batch));
         let mut heads = HashMap::new();
         if !back.is_empty() {
             self.share_batches(&back).await?;
@@ -133,39 +138,48 @@ impl Transaction {
         let mut receipts = Vec::with_capacity(reports.len());
         let mut commit = Commit {
             heads: &heads,
-            inheritances,
+            origins,
             worker_name,
             spawning: Vec::new(),
+            spread: Vec::new(),
         };
         for report in reports {
+            let refused_siblings = self.refused_siblings(report, origins)?;
+            let report = with_failures(report, &refused_siblings);
             let failed_writes = match report.writes.is_empty() {
-                true => FailedWrites::new(),
-                false => self.carry_out_writes(report, &rows.left_of(report)).await?,
+                true => FailedExtras::new(),
+                false => self.carry_out_writes(&report, &rows.left_of(&report)).await?,
             };
-            let report = with_failures(report, &failed_writes);
+            let report = with_failures(&report, &failed_writes);
             let mut receipt = self.commit_one(&mut rows, &mut commit, &report, ended)?;
-            receipt.failed = failed_writes.into_keys().collect();
+            let failed: Positions = failed_writes
+                .into_keys()
+                .chain(refused_siblings.into_keys())
+                .collect();
+            receipt.failed = failed.intersection(&receipt.accepted);
+            commit.add_siblings(&report, &receipt.accepted);
             receipts.push(receipt);
         }
-        let spawning = commit.spawning;
+        let Commit { spawning, spread, .. } = commit;
         for (held, rest) in rows.changed() {
             self.writes.let_go(held, &held.positions.difference(rest));
         }
         self.suspend(spawning, ended).await?;
+        self.spread(spread, origins, ended).await?;
         self.freed();
         Ok(receipts)
     }
 
     /// Carries out what the jobs of a report write with it, as far as its lease still holds them. Where that fails, those
     /// are found with whom it does; nothing of theirs is written.
-    async fn carry_out_writes(&self, report: &Report, held: &Positions) -> Result<FailedWrites> {
-        let mut failed = FailedWrites::new();
+    async fn carry_out_writes(&self, report: &Report, held: &Positions) -> Result<FailedExtras> {
+        let mut failed = FailedExtras::new();
         let jobs = writing(report, held);
         if !jobs.is_empty() && self.write_of(report, &jobs).await?.is_some() {
             for position in jobs.iter() {
                 let one = Positions::from(position..position + 1);
                 if let Some(reason) = self.write_of(report, &one).await? {
-                    failed.insert(position, reason);
+                    failed.insert(position, write_failed(&reason));
                 }
             }
         }
@@ -255,7 +269,7 @@ impl Transaction {
         suspended: Suspended,
         commit: &mut Commit<'_>,
     ) -> Result<Positions> {
-        match self.spawning(held, head, suspended, commit.inheritances)? {
+        match self.spawning(held, head, suspended, commit.origins)? {
             Ok(spawning) => {
                 commit.spawning.push(spawning);
                 Ok(Positions::new())
@@ -330,10 +344,24 @@ impl Transaction {
 /// What reports are committed with.
 struct Commit<'c> {
     heads: &'c HashMap<BatchId, Arc<BatchHead>>,
-    inheritances: &'c Inheritances,
+    origins: &'c Origins,
     worker_name: Option<&'c Arc<str>>,
     /// What is to be stored of children.
     spawning: Vec<Spawning>,
+    /// What is to be stored of siblings.
+    spread: Vec<Spread<'c>>,
+}
+
+impl Commit<'_> {
+    fn add_siblings(&mut self, report: &Report, accepted: &Positions) {
+        let Some(parentage) = self.origins.parentage(report.batch) else {
+            return;
+        };
+        let accepted = report.siblings.iter().filter_map(|all| all.select(accepted));
+        for siblings in accepted.filter_map(|siblings| parentage.by_parent(&siblings)) {
+            self.spread.push(Spread { parentage, siblings });
+        }
+    }
 }
 
 /// Rows of what is held, and what is left of each.

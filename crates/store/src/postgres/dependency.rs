@@ -74,6 +74,10 @@ impl Ended {
         self.0.is_empty()
     }
 
+    pub fn batches(&self) -> Vec<i64> {
+        self.0.keys().map(|batch| batch.0).collect()
+    }
+
     /// As `gristmill.settle` takes them.
     pub fn into_params(self) -> (Vec<i64>, Vec<Multirange>) {
         let all = self.0.into_iter();

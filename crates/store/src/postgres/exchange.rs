@@ -17,7 +17,7 @@ use super::database::Database;
 use super::debounce::{ADDED, read_added};
 use super::dependency::Ended;
 use super::failure::{Failure, Result};
-use super::family::Inheritances;
+use super::family::Origins;
 use super::memory::{BatchHead, Memory};
 use super::multirange::Multirange;
 use super::transaction::{Durability, Transaction, read_head};
@@ -119,17 +119,17 @@ impl Database {
             true => Durability::Needless,
             false => Durability::Promised,
         };
-        let inheritances = self.inheritances(&reports).await?;
-        self.prepare_children(&reports, &inheritances).await?;
-        let inheritances = Arc::new(inheritances);
+        let origins = self.origins(&reports).await?;
+        self.prepare_children(&reports, &origins).await?;
+        let origins = Arc::new(origins);
         let (reports, want) = (Arc::new(reports), Arc::new(want));
         let outline = self
             .write(durability, move |transaction| {
                 let (reports, want) = (reports.clone(), want.clone());
-                let inheritances = inheritances.clone();
+                let origins = origins.clone();
                 async move {
                     transaction
-                        .exchange(worker, &reports, want.as_ref().as_ref(), &inheritances)
+                        .exchange(worker, &reports, want.as_ref().as_ref(), &origins)
                         .await
                 }
                 .boxed()
@@ -301,7 +301,7 @@ impl Transaction {
         worker: WorkerId,
         reports: &[Report],
         want: Option<&Want>,
-        inheritances: &Inheritances,
+        origins: &Origins,
     ) -> Result<Outline> {
         let params: Vec<Param> = vec![Box::new(worker.0), Box::new(want.is_some())];
         let registered = self.send(WORKER, params).await?;
@@ -336,11 +336,11 @@ impl Transaction {
         let mut ended = Ended::default();
         let receipts = match accepted {
             Some(accepted) => {
-                self.receive(worker, name.as_ref(), &all, &accepted, inheritances, &mut ended)
+                self.receive(worker, name.as_ref(), &all, &accepted, origins, &mut ended)
                     .await?
             }
             None => {
-                self.commit_reports(worker, name.as_ref(), &all, inheritances, &mut ended)
+                self.commit_reports(worker, name.as_ref(), &all, origins, &mut ended)
                     .await?
             }
         };
@@ -370,7 +370,7 @@ impl Transaction {
         name: Option<&Arc<str>>,
         reports: &[&Report],
         accepted: &[Row],
-        inheritances: &Inheritances,
+        origins: &Origins,
         ended: &mut Ended,
     ) -> Result<Vec<Receipt>> {
         let mut receipts: Vec<Option<Receipt>> = vec![None; reports.len()];
@@ -393,10 +393,7 @@ impl Transaction {
         }
         let mut others = match rest.is_empty() {
             true => Vec::new(),
-            false => {
-                self.commit_reports(worker, name, &rest, inheritances, ended)
-                    .await?
-            }
+            false => self.commit_reports(worker, name, &rest, origins, ended).await?,
         }
         .into_iter();
         let receipts = receipts

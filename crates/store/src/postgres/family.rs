@@ -7,7 +7,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use gristmill_model::{BatchId, JobError, JobId, PackedArray, Positions, Report, Suspended, Tag};
+use gristmill_model::{
+    BatchId, ChildBatch, JobError, JobId, NewBatch, PackedArray, Positions, Report, Suspended, Tag,
+};
 use tokio_postgres::Row;
 
 use super::claim::Taken;
@@ -24,11 +26,28 @@ use super::submit::{Circumstances, Packed, check_texts};
 use super::transaction::Transaction;
 use crate::StoreError;
 use crate::ending::FailedAttempt;
-use crate::family::{Brood, Children, Family, Inheritance, cannot_spawn, latest};
+use crate::family::{Brood, Children, Family, Inheritance, Parentage, cannot_spawn, latest};
 use crate::lanes::group;
 
-/// What the children of reports take over, by the batch of their parents.
-pub(super) type Inheritances = HashMap<BatchId, Inheritance>;
+/// What is known of the jobs of reports that spawn others, before these are committed: it never changes.
+#[derive(Debug, Default)]
+pub(super) struct Origins {
+    /// What children take over, by the batch of their parents.
+    inheritances: HashMap<BatchId, Inheritance>,
+    /// Whose children those are that spawned siblings, by their batch.
+    parentages: HashMap<BatchId, Parentage>,
+}
+
+impl Origins {
+    pub fn inheritance(&self, batch: BatchId) -> Result<&Inheritance> {
+        let found = self.inheritances.get(&batch);
+        found.ok_or_else(|| Failure::Damaged(format!("batch {batch} has leases or children and no row")))
+    }
+
+    pub fn parentage(&self, batch: BatchId) -> Option<&Parentage> {
+        self.parentages.get(&batch)
+    }
+}
 
 /// Jobs that were accepted and wait for new children.
 #[derive(Debug)]
@@ -48,25 +67,101 @@ impl Spawning {
 }
 
 impl Database {
-    /// What the children of these reports take over from their parents. Batches and their tags never change, so they are
-    /// read before the reports are committed. Nothing is asked where no job spawned any.
-    pub async fn inheritances(&self, reports: &[Report]) -> std::result::Result<Inheritances, StoreError> {
-        let spawning = reports.iter().filter(|report| !report.suspended.is_empty());
-        let mut batches: Vec<i64> = spawning.map(|report| report.batch.0).collect();
-        if batches.is_empty() {
-            return Ok(Inheritances::new());
+    /// What is known of the jobs of these reports that spawn others. Batches and their tags never change, so they are read
+    /// before the reports are committed. Nothing is asked where no job spawned any.
+    pub async fn origins(&self, reports: &[Report]) -> std::result::Result<Origins, StoreError> {
+        let of = |spawns: fn(&Report) -> bool| {
+            let spawning = reports.iter().filter(|report| spawns(report));
+            spawning.map(|report| report.batch.0).collect::<Vec<i64>>()
+        };
+        let parents = of(|report| !report.suspended.is_empty());
+        let children = of(|report| !report.siblings.is_empty());
+        if parents.is_empty() && children.is_empty() {
+            return Ok(Origins::default());
         }
-        batches.sort_unstable();
-        batches.dedup();
         self.read(|snapshot| {
-            let batches = &batches;
-            async move { inheritances(&snapshot, batches).await }
+            let (mut parents, children) = (parents.clone(), &children);
+            async move {
+                let parentages = match children.is_empty() {
+                    true => HashMap::new(),
+                    false => parentages(&snapshot, children).await?,
+                };
+                parents.extend(parentages.values().map(|parentage| parentage.batch.0));
+                Ok(Origins {
+                    inheritances: inheritances(&snapshot, &parents).await?,
+                    parentages,
+                })
+            }
         })
         .await
     }
+
+    /// Makes the lanes that the children of these reports need. Where that is refused, the reports' jobs are told when they
+    /// are committed.
+    pub async fn prepare_children(
+        &self,
+        reports: &[Report],
+        origins: &Origins,
+    ) -> std::result::Result<(), StoreError> {
+        for batch in reports.iter().flat_map(|report| batches_of(report, origins)) {
+            match self.prepare_batch(&batch).await {
+                Ok(_) | Err(StoreError::InvalidInput(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
 }
 
-async fn inheritances(snapshot: &Snapshot, batches: &[i64]) -> Result<Inheritances> {
+/// The batches of children of a report, as far as they can be.
+fn batches_of(report: &Report, origins: &Origins) -> Vec<NewBatch> {
+    let mut batches = Vec::new();
+    if let Some(inheritance) = origins.inheritances.get(&report.batch) {
+        for suspended in &report.suspended {
+            let children = inheritance.batches(&suspended.positions, &suspended.children);
+            batches.extend(children.unwrap_or_default());
+        }
+    }
+    let Some(parentage) = origins.parentage(report.batch) else {
+        return batches;
+    };
+    let by_parent = report.siblings.iter();
+    for siblings in by_parent.filter_map(|siblings| parentage.by_parent(siblings)) {
+        let inheritance = origins.inheritances.get(&parentage.batch);
+        let children =
+            inheritance.map(|inheritance| inheritance.batches(&siblings.positions, &siblings.children));
+        batches.extend(children.and_then(std::result::Result::ok).unwrap_or_default());
+    }
+    batches
+}
+
+/// Whose children these batches hold, as far as they hold any.
+async fn parentages(snapshot: &Snapshot, children: &[i64]) -> Result<HashMap<BatchId, Parentage>> {
+    let rows = snapshot
+        .query(
+            "SELECT c.batch_id, c.parent_id, c.family, coalesce(c.parents, s.parents), c.bounds, \
+             (SELECT count(*) FROM gristmill.child_batch o WHERE o.parent_id = c.parent_id AND o.family = c.family) \
+             FROM gristmill.child_batch c JOIN gristmill.suspension s ON s.batch_id = c.parent_id AND s.family = c.family \
+             WHERE c.batch_id = ANY ($1)",
+            &[&children],
+        )
+        .await?;
+    let mut all = HashMap::new();
+    for row in &rows {
+        let children = BatchId(row.try_get(0)?);
+        let bounds = unsigned(row.try_get(4)?).collect();
+        let parentage = Parentage {
+            batch: BatchId(row.try_get(1)?),
+            family: row.try_get(2)?,
+            broods_count: usize::try_from(row.try_get::<_, i64>(5)?).unwrap_or(usize::MAX),
+            brood: Brood::of_bounds(children, read_parents(row, 3)?, bounds),
+        };
+        all.insert(children, parentage);
+    }
+    Ok(all)
+}
+
+async fn inheritances(snapshot: &Snapshot, batches: &[i64]) -> Result<HashMap<BatchId, Inheritance>> {
     let lanes = snapshot
         .query(
             "SELECT b.id, l.queue, l.job_group FROM gristmill.batch b JOIN gristmill.lane l ON l.id = b.lane_id \
@@ -81,7 +176,7 @@ async fn inheritances(snapshot: &Snapshot, batches: &[i64]) -> Result<Inheritanc
             &[&batches],
         )
         .await?;
-    let mut all = Inheritances::new();
+    let mut all = HashMap::new();
     for row in &lanes {
         let inheritance = Inheritance {
             queue: row.try_get::<_, &str>(1)?.into(),
@@ -103,31 +198,6 @@ async fn inheritances(snapshot: &Snapshot, batches: &[i64]) -> Result<Inheritanc
     Ok(all)
 }
 
-impl Database {
-    /// Makes the lanes that the children of these reports need. Where that is refused, the reports' jobs are told when they
-    /// are committed.
-    pub async fn prepare_children(
-        &self,
-        reports: &[Report],
-        inheritances: &Inheritances,
-    ) -> std::result::Result<(), StoreError> {
-        for report in reports {
-            let Some(inheritance) = inheritances.get(&report.batch) else {
-                continue;
-            };
-            for suspended in &report.suspended {
-                for batch in inheritance.batches(suspended).unwrap_or_default() {
-                    match self.prepare_batch(&batch).await {
-                        Ok(_) | Err(StoreError::InvalidInput(_)) => {}
-                        Err(error) => return Err(error),
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
 impl Transaction {
     /// What is to be stored for accepted jobs of one claimed slice that spawned children; or the error of the jobs.
     pub fn spawning(
@@ -135,14 +205,10 @@ impl Transaction {
         held: &Held,
         head: &Arc<BatchHead>,
         suspended: Suspended,
-        inheritances: &Inheritances,
+        origins: &Origins,
     ) -> Result<std::result::Result<Spawning, (Positions, JobError)>> {
-        let inheritance = inheritances
-            .get(&held.batch)
-            .ok_or_else(|| Failure::Damaged(format!("batch {} has leases and no row", held.batch)))?;
-        let prepared = inheritance
-            .batches(&suspended)
-            .and_then(|batches| batches.into_iter().map(|batch| self.with_lane(batch)).collect());
+        let inheritance = origins.inheritance(held.batch)?;
+        let prepared = self.prepared(inheritance, &suspended.positions, &suspended.children);
         Ok(match prepared {
             Ok(batches) => Ok(Spawning {
                 held: held.clone(),
@@ -154,7 +220,18 @@ impl Transaction {
         })
     }
 
-    fn with_lane(&self, batch: gristmill_model::NewBatch) -> std::result::Result<Packed, StoreError> {
+    /// The batches of children that are stored, with their lanes.
+    pub fn prepared(
+        &self,
+        inheritance: &Inheritance,
+        parents: &Positions,
+        children: &[ChildBatch],
+    ) -> std::result::Result<Vec<Packed>, StoreError> {
+        let batches = inheritance.batches(parents, children)?;
+        batches.into_iter().map(|batch| self.with_lane(batch)).collect()
+    }
+
+    fn with_lane(&self, batch: NewBatch) -> std::result::Result<Packed, StoreError> {
         check_texts(&batch)?;
         let name = crate::lanes::LaneName::of(&batch);
         let lane_id = self.memory.lanes().find(name);
@@ -224,7 +301,10 @@ impl Transaction {
             };
             self.writes.submit(self.now, id, packed, circumstances)?;
             self.writes
-                .insert_child_batch(id, blocked, family, &children.shares);
+                .insert_child_batch(id, (held.batch, family), None, &children.shares);
+            if !blocked.positions.is_empty() {
+                self.writes.wait_for_children(held.batch, blocked.part, id);
+            }
             if packed.batch.options.cached_ms.is_some() {
                 ended.add_all(id);
             }
@@ -302,9 +382,12 @@ impl Transaction {
 }
 
 /// A column of positions as an array.
-fn read_parents(row: &Row, column: usize) -> Result<Positions> {
-    let positions: Vec<i32> = row.try_get(column)?;
-    Ok(positions.into_iter().map(i32::unsigned_abs).collect())
+pub(super) fn read_parents(row: &Row, column: usize) -> Result<Positions> {
+    Ok(unsigned(row.try_get(column)?).collect())
+}
+
+pub(super) fn unsigned(numbers: Vec<i32>) -> impl Iterator<Item = u32> {
+    numbers.into_iter().map(i32::unsigned_abs)
 }
 
 /// The jobs of a batch that were suspended together, and their children. The latest first.
@@ -321,7 +404,7 @@ async fn families(snapshot: &Snapshot, batch: BatchId) -> Result<Vec<Family>> {
     }
     let broods = snapshot
         .query(
-            "SELECT c.family, c.batch_id, c.bounds FROM gristmill.child_batch c \
+            "SELECT c.family, c.batch_id, c.bounds, c.parents FROM gristmill.child_batch c \
              WHERE c.parent_id = $1 ORDER BY c.batch_id",
             &[&batch.0],
         )
@@ -339,11 +422,11 @@ async fn families(snapshot: &Snapshot, batch: BatchId) -> Result<Vec<Family>> {
         };
         for brood in &broods {
             if brood.try_get::<_, i64>(0)? == number {
-                let bounds: Vec<i32> = brood.try_get(2)?;
-                let bounds = bounds.into_iter().map(i32::unsigned_abs).collect();
-                family
-                    .broods
-                    .push(Brood::of_bounds(BatchId(brood.try_get(1)?), bounds));
+                let own: Option<Vec<i32>> = brood.try_get(3)?;
+                let parents = own.map_or_else(|| family.parents.clone(), |own| unsigned(own).collect());
+                let bounds = unsigned(brood.try_get(2)?).collect();
+                let brood = Brood::of_bounds(BatchId(brood.try_get(1)?), parents, bounds);
+                family.broods.push(brood);
             }
         }
         families.push(family);
@@ -370,7 +453,7 @@ pub(super) async fn children(
 pub(super) async fn parent_of(snapshot: &Snapshot, child: JobId) -> Result<Option<JobId>> {
     let row = snapshot
         .query_opt(
-            "SELECT c.parent_id, s.parents[width_bucket($2::integer, c.bounds)] \
+            "SELECT c.parent_id, (coalesce(c.parents, s.parents))[width_bucket($2::integer, c.bounds)] \
              FROM gristmill.child_batch c JOIN gristmill.suspension s ON s.batch_id = c.parent_id AND s.family = c.family \
              WHERE c.batch_id = $1",
             &[&child.batch.0, &child.position.cast_signed()],

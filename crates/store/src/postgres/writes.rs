@@ -1,7 +1,6 @@
 //! What a transaction writes, gathered: a statement a table, whatever the number of rows.
 
 use gristmill_batching::{BatchStats, EndReason};
-use gristmill_model::spawn::ranges;
 use gristmill_model::{BatchId, JobError, JobState, PackedArray, Positions, Suspended, Tag, Timestamp};
 use tokio_postgres::Row;
 
@@ -15,7 +14,7 @@ use super::slice::{NewSlice, Slice};
 use crate::admission::BucketKey;
 use crate::dependency::Edge;
 use crate::ending::{Ending, FailedAttempt};
-use crate::family::CHILDREN;
+use crate::family::{CHILDREN, bounds_of};
 use crate::pauses::Pauses;
 
 /// A statement and its parameters.
@@ -176,9 +175,10 @@ columns! {
 }
 
 columns! {
-    ChildBatches { batch: i64, parent: i64, family: i64, bounds: String }
-    "INSERT INTO gristmill.child_batch (batch_id, parent_id, family, bounds) \
-     SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::text[])::integer[]"
+    ChildBatches { batch: i64, parent: i64, family: i64, bounds: String, parents: Option<String> }
+    "INSERT INTO gristmill.child_batch (batch_id, parent_id, family, bounds, parents) \
+     SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::text[])::integer[], \
+     unnest($5::text[])::integer[]"
 }
 
 columns! {
@@ -359,19 +359,28 @@ impl Writes {
         );
     }
 
-    /// Remembers whose children a batch holds, and lets those wait for it.
-    pub fn insert_child_batch(&mut self, batch: BatchId, parents: &Blocked, family: i64, shares: &[u32]) {
-        let ends = ranges(shares).map(|range| range.end);
+    /// Remembers whose children a batch holds: of a family of the batch `parent`; of these of its parents, where that is
+    /// not all.
+    pub fn insert_child_batch(
+        &mut self,
+        batch: BatchId,
+        (parent, family): (BatchId, i64),
+        parents: Option<&Positions>,
+        shares: &[u32],
+    ) {
         self.child_batches.push(
             batch.0,
-            parents.batch.0,
+            parent.0,
             family,
-            array(std::iter::once(0).chain(ends)),
+            array(bounds_of(shares).into_iter()),
+            parents.map(|parents| array(parents.iter())),
         );
-        if !parents.positions.is_empty() {
-            let part = parents.part.cast_signed();
-            self.edges.push(batch.0, 0, parents.batch.0, part, CHILDREN, None);
-        }
+    }
+
+    /// Lets a part of a batch wait for its children.
+    pub fn wait_for_children(&mut self, parent: BatchId, part: u32, children: BatchId) {
+        self.edges
+            .push(children.0, 0, parent.0, part.cast_signed(), CHILDREN, None);
     }
 
     /// Puts positions under a lease.

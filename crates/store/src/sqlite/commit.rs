@@ -12,7 +12,7 @@ use super::slice::NewSlice;
 use super::transaction::Transaction;
 use crate::deadline::began_at;
 use crate::ending::{Ending, Failed, FailedAttempt, is_simple};
-use crate::report_write::{FailedWrites, ONE_PARAMETER, packed, with_failures, writing};
+use crate::report_write::{FailedExtras, ONE_PARAMETER, packed, with_failures, write_failed, writing};
 
 /// A report's id is its batch's, shifted left by so many bits, and its first position.
 pub(super) const POSITION_BITS: u32 = 14;
@@ -49,11 +49,13 @@ impl Transaction<'_> {
         report: &Report,
     ) -> Result<Receipt> {
         let reported = report.positions();
+        let refused_siblings = self.refused_siblings(report)?;
+        let report = with_failures(report, &refused_siblings);
         let failed_writes = match report.writes.is_empty() {
-            true => FailedWrites::new(),
-            false => self.carry_out_writes(worker, report)?,
+            true => FailedExtras::new(),
+            false => self.carry_out_writes(worker, &report)?,
         };
-        let report = with_failures(report, &failed_writes);
+        let report = with_failures(&report, &failed_writes);
         let report = &*report;
         let (mut receipt, is_awaited) = match self.let_go_whole(worker, report, &reported)? {
             Some(is_awaited) => (
@@ -65,7 +67,11 @@ impl Transaction<'_> {
             ),
             None => self.commit_parts(worker, worker_name, report, &reported)?,
         };
-        receipt.failed = failed_writes.into_keys().collect();
+        let failed: Positions = failed_writes
+            .into_keys()
+            .chain(refused_siblings.into_keys())
+            .collect();
+        receipt.failed = failed.intersection(&receipt.accepted);
         if let Some((positions, ending)) = Ending::completed(report, &receipt.accepted, worker_name)? {
             self.end_jobs(report.batch, &positions, &ending)?;
         }
@@ -77,7 +83,9 @@ impl Transaction<'_> {
             self.end_jobs(report.batch, &receipt.dead, &ending)?;
         }
         if is_awaited {
-            self.settle(vec![ended(report, &receipt)])?;
+            let mut all = self.spawn_siblings(report, &receipt.accepted)?;
+            all.push(ended(report, &receipt));
+            self.settle(all)?;
         }
         receipt.refused = reported.difference(&receipt.accepted);
         Ok(receipt)
@@ -154,8 +162,8 @@ impl Transaction<'_> {
 
     /// Carries out what the jobs of a report write with it, as far as its lease still holds them. Where that fails, those
     /// are found with whom it does; nothing of theirs is written.
-    fn carry_out_writes(&self, worker: WorkerId, report: &Report) -> Result<FailedWrites> {
-        let mut failed = FailedWrites::new();
+    fn carry_out_writes(&self, worker: WorkerId, report: &Report) -> Result<FailedExtras> {
+        let mut failed = FailedExtras::new();
         let rows = self.held_under(worker, report.lease, report.batch, report.attempt)?;
         let held = rows
             .iter()
@@ -164,7 +172,7 @@ impl Transaction<'_> {
         if !jobs.is_empty() && self.write_of(report, &jobs)?.is_some() {
             for position in jobs.iter() {
                 if let Some(reason) = self.write_of(report, &Positions::from(position..position + 1))? {
-                    failed.insert(position, reason);
+                    failed.insert(position, write_failed(&reason));
                 }
             }
         }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use gristmill_model::{
-    BatchId, JobError, JobId, JobState, OnChildFailure, PackedArray, Positions, Suspended,
+    BatchId, JobError, JobId, JobState, NewBatch, OnChildFailure, PackedArray, Positions, Suspended,
 };
 use rusqlite::{Connection, params};
 
@@ -19,7 +19,9 @@ use super::tag::tags_of_batch;
 use super::transaction::{Transaction, read_positions};
 use crate::BatchPositions;
 use crate::ending::{Ending, FailedAttempt};
-use crate::family::{Brood, CHILDREN, Children, Family, Inheritance, cannot_spawn, child_failed, latest};
+use crate::family::{
+    Brood, CHILDREN, Children, Family, Inheritance, Parentage, cannot_spawn, child_failed, latest,
+};
 use crate::lanes::{LaneName, group};
 
 /// What becomes of parents of which children have ended.
@@ -39,16 +41,12 @@ impl Transaction<'_> {
         suspended: &Suspended,
     ) -> Result<std::result::Result<(), JobError>> {
         let inheritance = self.inheritance_of(held.batch)?;
-        let batches = match inheritance.batches(suspended) {
+        let batches = match inheritance.batches(&suspended.positions, &suspended.children) {
             Ok(batches) => batches,
             Err(error) => return Ok(Err(cannot_spawn(&error))),
         };
-        for batch in &batches {
-            match self.memory.intern_lane(self.connection, LaneName::of(batch)) {
-                Ok(_) => {}
-                Err(Failure::Refused(error)) => return Ok(Err(cannot_spawn(&error))),
-                Err(failure) => return Err(failure),
-            }
+        if let Err(error) = self.intern_lanes(&batches)? {
+            return Ok(Err(error));
         }
         let number = self.next_family(held.batch)?;
         self.execute(
@@ -88,11 +86,7 @@ impl Transaction<'_> {
                     serde_json::to_string(&children.shares)?
                 ],
             )?;
-            self.execute(
-                "INSERT INTO edge (prerequisite_id, first_position, batch_id, part, on_failure) \
-                 VALUES (?1, 0, ?2, ?3, ?4)",
-                params![id.0, held.batch.0, blocked.part, CHILDREN],
-            )?;
+            self.wait_for_children(&blocked, id)?;
             // Some may have their values from the cache.
             if batch.options.cached_ms.is_some() {
                 ended.push(Ended {
@@ -118,7 +112,28 @@ impl Transaction<'_> {
         Ok(Ok(()))
     }
 
-    fn inheritance_of(&mut self, batch: BatchId) -> Result<Inheritance> {
+    /// Makes the lanes of children. The error is their parents', where there are too many.
+    pub fn intern_lanes(&mut self, batches: &[NewBatch]) -> Result<std::result::Result<(), JobError>> {
+        for batch in batches {
+            match self.memory.intern_lane(self.connection, LaneName::of(batch)) {
+                Ok(_) => {}
+                Err(Failure::Refused(error)) => return Ok(Err(cannot_spawn(&error))),
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Lets parents wait for a batch of children.
+    pub fn wait_for_children(&self, parents: &Blocked, children: BatchId) -> Result<()> {
+        self.execute(
+            "INSERT INTO edge (prerequisite_id, first_position, batch_id, part, on_failure) VALUES (?1, 0, ?2, ?3, ?4)",
+            params![children.0, parents.batch.0, parents.part, CHILDREN],
+        )?;
+        Ok(())
+    }
+
+    pub fn inheritance_of(&mut self, batch: BatchId) -> Result<Inheritance> {
         let head = self.head(batch)?;
         let lane = self.memory.lanes.get(head.lane_id).cloned();
         let lane = match lane {
@@ -202,14 +217,13 @@ impl Transaction<'_> {
             true => brood.all(),
             false => super::dependency::union(&ended.endings),
         };
-        let places = brood.parents_of(&over);
-        let touched = family.parents.select(&places).intersection(&blocked.positions);
+        let touched = brood.parents_of(&over).intersection(&blocked.positions);
         if touched.is_empty() {
             return Ok(verdict);
         }
         if family.on_failure == OnChildFailure::Fail {
             for (child, state) in self.unsuccessful(ended)? {
-                let parent = family.position_of(brood.parent_of(child));
+                let parent = brood.parent_of(child);
                 if let Some(parent) = parent.filter(|parent| touched.contains(*parent)) {
                     let child = JobId {
                         batch: ended.batch,
@@ -225,14 +239,18 @@ impl Transaction<'_> {
             .filter(|parent| !verdict.failed.contains_key(parent));
         for children in family.children_of_each(&candidates.collect()) {
             let mut is_done = true;
-            for jobs in &children.jobs {
+            // What was spawned last is open the longest.
+            for jobs in children.jobs.iter().rev() {
                 let open = match open.entry(jobs.batch) {
                     std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
                     std::collections::btree_map::Entry::Vacant(place) => {
                         place.insert(self.open_of(jobs.batch)?)
                     }
                 };
-                is_done &= open.intersection(&jobs.positions).is_empty();
+                is_done = open.intersection(&jobs.positions).is_empty();
+                if !is_done {
+                    break;
+                }
             }
             if is_done {
                 verdict.done.insert(children.parent);
@@ -356,25 +374,29 @@ fn family(connection: &Connection, batch: BatchId, number: i64) -> Result<Option
         return Ok(None);
     };
     let on_failure: String = row.get(1)?;
+    let parents = read_positions(row, 0)?;
     Ok(Some(Family {
-        parents: read_positions(row, 0)?,
         on_failure: on_failure
             .parse()
             .map_err(|error| Failure::Damaged(format!("a suspension: {error}")))?,
-        broods: broods(connection, batch, number)?,
+        broods: broods(connection, batch, number, &parents)?,
+        parents,
     }))
 }
 
-fn broods(connection: &Connection, batch: BatchId, number: i64) -> Result<Vec<Brood>> {
+fn broods(connection: &Connection, batch: BatchId, number: i64, parents: &Positions) -> Result<Vec<Brood>> {
     let mut statement = connection.prepare_cached(
-        "SELECT batch_id, shares FROM child_batch WHERE parent_id = ?1 AND family = ?2 ORDER BY batch_id",
+        "SELECT batch_id, shares, parents FROM child_batch WHERE parent_id = ?1 AND family = ?2 ORDER BY batch_id",
     )?;
     let mut rows = statement.query(params![batch.0, number])?;
     let mut broods = Vec::new();
     while let Some(row) = rows.next()? {
         let shares: Vec<u32> =
             serde_json::from_str(row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?)?;
-        broods.push(Brood::of_shares(BatchId(row.get(0)?), &shares));
+        let own: Option<String> = row.get(2)?;
+        let own = own.map(|text| text.parse()).transpose()?;
+        let own = own.unwrap_or_else(|| parents.clone());
+        broods.push(Brood::of_shares(BatchId(row.get(0)?), own, &shares));
     }
     Ok(broods)
 }
@@ -406,18 +428,32 @@ pub(super) fn children(
 
 /// The parent of a job, where another one spawned it.
 pub(super) fn parent_of(connection: &Connection, child: JobId) -> Result<Option<JobId>> {
-    let mut statement =
-        connection.prepare_cached("SELECT parent_id, family FROM child_batch WHERE batch_id = ?1")?;
-    let mut rows = statement.query([child.batch.0])?;
+    let parentage = parentage(connection, child.batch)?;
+    Ok(parentage.and_then(|parentage| {
+        let position = parentage.brood.parent_of(child.position)?;
+        Some(JobId {
+            batch: parentage.batch,
+            position,
+        })
+    }))
+}
+
+/// Whose children a batch holds, where it holds any.
+pub(super) fn parentage(connection: &Connection, children: BatchId) -> Result<Option<Parentage>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT c.parent_id, c.family, c.shares, coalesce(c.parents, s.positions), \
+         (SELECT count(*) FROM child_batch o WHERE o.parent_id = c.parent_id AND o.family = c.family) \
+         FROM child_batch c JOIN suspension s ON s.batch_id = c.parent_id AND s.family = c.family WHERE c.batch_id = ?1",
+    )?;
+    let mut rows = statement.query([children.0])?;
     let Some(row) = rows.next()? else {
         return Ok(None);
     };
-    let (batch, number) = (BatchId(row.get(0)?), row.get(1)?);
-    let Some(family) = family(connection, batch, number)? else {
-        return Ok(None);
-    };
-    let brood = family.broods.iter().find(|brood| brood.batch == child.batch);
-    let place = brood.map(|brood| brood.parent_of(child.position));
-    let position = place.and_then(|place| family.position_of(place));
-    Ok(position.map(|position| JobId { batch, position }))
+    let shares: Vec<u32> = serde_json::from_str(row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?)?;
+    Ok(Some(Parentage {
+        batch: BatchId(row.get(0)?),
+        family: row.get(1)?,
+        broods_count: usize::try_from(row.get::<_, i64>(4)?).unwrap_or(usize::MAX),
+        brood: Brood::of_shares(children, read_positions(row, 3)?, &shares),
+    }))
 }

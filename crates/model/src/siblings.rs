@@ -1,0 +1,139 @@
+//! Jobs that a running job spawns beside itself: further children of its own parent.
+
+use serde::{Deserialize, Serialize};
+
+use crate::packed::PackedArray;
+use crate::positions::Positions;
+use crate::spawn::{ChildBatch, InvalidSpawn, OnChildFailure, Suspended};
+
+/// Jobs that spawned further children of their own parents, which wait for these too. Positions are ascending, and so are
+/// the shares of the children. In a report they are those of jobs that completed; where they are stored, the parents'.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Siblings {
+    /// Which.
+    pub positions: Positions,
+    /// What they spawned, with one share a position.
+    pub children: Vec<ChildBatch>,
+}
+
+impl Siblings {
+    /// What one job spawned, each batch with one share.
+    pub fn one(position: u32, children: Vec<ChildBatch>) -> Self {
+        Siblings {
+            positions: Positions::from(position..position + 1),
+            children,
+        }
+    }
+
+    /// Checks what can be checked without a store.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong first.
+    pub fn check(&self) -> Result<(), InvalidSpawn> {
+        self.clone().into_suspended().check()
+    }
+
+    /// Those of these positions alone; `None` where there are none.
+    pub fn select(&self, positions: &Positions) -> Option<Siblings> {
+        let selected = self.clone().into_suspended().select(positions)?;
+        Some(Siblings::from_suspended(selected)).filter(|siblings| !siblings.children.is_empty())
+    }
+
+    /// The same by the jobs' parents, which ascend with them: the children of one parent's jobs are all its own. What has
+    /// no parent is left out.
+    pub fn by_parent(&self, parent_of: impl Fn(u32) -> Option<u32>) -> Option<Siblings> {
+        let orphans = self.positions.iter().filter(|job| parent_of(*job).is_none());
+        let kept = self.select(&self.positions.difference(&orphans.collect()))?;
+        let parents: Vec<u32> = kept.positions.iter().filter_map(&parent_of).collect();
+        let children = kept.children.into_iter().map(|children| {
+            let mut shares: Vec<u32> = Vec::new();
+            let mut last = None;
+            for (parent, share) in parents.iter().zip(&children.shares) {
+                match shares.last_mut().filter(|_| last == Some(parent)) {
+                    Some(sum) => *sum += share,
+                    None => shares.push(*share),
+                }
+                last = Some(parent);
+            }
+            ChildBatch { shares, ..children }
+        });
+        Some(Siblings {
+            children: children.collect(),
+            positions: parents.into_iter().collect(),
+        })
+    }
+
+    /// How many bytes it weighs, roughly.
+    pub fn weight_bytes(&self) -> usize {
+        let children = self.children.iter();
+        children.map(ChildBatch::weight_bytes).sum()
+    }
+
+    /// Packs what jobs of one batch spawned: what is alike shares batches.
+    pub fn pack(all: Vec<Siblings>) -> Vec<Siblings> {
+        let all = all.into_iter().map(Siblings::into_suspended).collect();
+        let packed = Suspended::pack(all).into_iter();
+        packed.map(Siblings::from_suspended).collect()
+    }
+
+    /// As if the jobs waited for what they spawned, and remembered nothing.
+    fn into_suspended(self) -> Suspended {
+        let nulls = vec!["null"; self.positions.len() as usize].join("\n,");
+        Suspended {
+            positions: self.positions,
+            memos: PackedArray::from_stored(format!("[{nulls}]")),
+            on_failure: OnChildFailure::default(),
+            children: self.children,
+        }
+    }
+
+    fn from_suspended(suspended: Suspended) -> Siblings {
+        Siblings {
+            positions: suspended.positions,
+            children: suspended.children,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spawn::Spawn;
+
+    fn one(position: u32, payloads: &[u32]) -> Siblings {
+        let spawn = Spawn::new().children("page", payloads).unwrap();
+        Siblings::one(position, spawn.children)
+    }
+
+    #[test]
+    fn siblings_of_many_jobs_share_batches_by_parent() {
+        let packed = Siblings::pack(vec![one(7, &[70]), one(2, &[20, 21]), one(3, &[30])]);
+        assert_eq!(packed.len(), 1);
+        packed[0].check().unwrap();
+        assert_eq!(packed[0].children[0].shares, [2, 1, 1]);
+        let by_parent = packed[0].by_parent(|job| Some(job / 2)).unwrap();
+        by_parent.check().unwrap();
+        assert_eq!(by_parent.positions.to_string(), "1,3");
+        assert_eq!(by_parent.children[0].shares, [3, 1]);
+        let payloads = by_parent.children[0].payloads.as_str();
+        assert_eq!(payloads, "[20\n,21\n,30\n,70]");
+        let some = packed[0].by_parent(|job| (job != 2).then_some(job)).unwrap();
+        assert_eq!(
+            (some.positions.to_string().as_str(), &*some.children[0].shares),
+            ("3,7", &[1, 1][..])
+        );
+        assert_eq!(packed[0].by_parent(|_| None), None);
+    }
+
+    #[test]
+    fn siblings_are_selected_and_checked() {
+        let packed = Siblings::pack(vec![one(1, &[10]), one(2, &[20, 21])]).remove(0);
+        let second = packed.select(&Positions::from(2..9)).unwrap();
+        assert_eq!(second.children[0].payloads.as_str(), "[20\n,21]");
+        assert_eq!(packed.select(&Positions::from(3..9)), None);
+        let mut wrong = packed.clone();
+        wrong.children[0].shares = vec![1, 1];
+        assert!(matches!(wrong.check(), Err(InvalidSpawn::Shares { .. })));
+    }
+}
