@@ -1,4 +1,4 @@
-//! `--state`, `--kind`, `--queue`, `--group`, `--run`, `--batch`, `--tag` and `--key` as a filter of the store.
+//! `--state`, `--kind`, `--queue`, `--group`, `--run`, `--batch`, `--tag`, `--key` and `--parent` as a filter of the store.
 
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ impl FilterArguments {
             && self.tags.is_empty()
             && self.key.is_none()
             && self.key_prefix.is_none()
+            && self.parent.is_none()
     }
 
     /// The filter, with the run looked up.
@@ -38,6 +39,7 @@ impl FilterArguments {
             key: self.key.clone(),
             key_prefix: self.key_prefix.clone(),
             tags: self.tags.iter().map(|text| TagCondition::parse(text)).collect(),
+            parent: self.parent,
         })
     }
 }

@@ -40,6 +40,9 @@ pub struct FilterArguments {
     /// Only jobs with a deduplication key that begins so
     #[arg(long, value_name = "TEXT")]
     pub key_prefix: Option<String>,
+    /// Only children of this job, as in 42:7
+    #[arg(long, value_name = "JOB")]
+    pub parent: Option<JobId>,
 }
 
 const EVENTS_HELP: &str = "\
@@ -57,6 +60,7 @@ const JOBS_HELP: &str = "\
 Examples:
   gristmill jobs --state dead
   gristmill jobs --run word_stats.py:items.jsonl --state running --state waiting
+  gristmill jobs --parent 42:7
   gristmill jobs --after 12:999 --limit 100 --json
   gristmill jobs --tag customer=7 --ids";
 
@@ -152,7 +156,7 @@ Examples:
 #[command(after_help = CHANGE_HELP)]
 pub struct ChangeArguments {
     /// The jobs, as in 42:7
-    #[arg(value_name = "JOB", conflicts_with_all = ["states", "kind", "queue", "group", "run", "batch", "tags", "key", "key_prefix", "all"])]
+    #[arg(value_name = "JOB", conflicts_with_all = ["states", "kind", "queue", "group", "run", "batch", "tags", "key", "key_prefix", "parent", "all"])]
     pub ids: Vec<JobId>,
     #[command(flatten)]
     #[allow(missing_docs)]

@@ -174,6 +174,7 @@ macro_rules! store_conformance {
                 dead_parents_get_no_siblings,
                 siblings_of_parents_that_went_on_are_left_out,
                 paused_parents_wait_for_siblings,
+                children_are_found_by_their_parent,
                 siblings_and_failures_that_meet_leave_nothing_behind,
             ]
             queries [

@@ -33,16 +33,18 @@ pub struct JobFilter {
     pub key_prefix: Option<String>,
     /// Only with all of these tags.
     pub tags: Vec<TagCondition>,
+    /// Only what this job spawned, and what its children spawned for it beside themselves.
+    pub parent: Option<JobId>,
 }
 
 impl JobFilter {
     /// Whether it tells jobs of one batch apart by more than their states.
     pub(crate) fn tells_jobs_apart(&self) -> bool {
-        self.key.is_some() || self.key_prefix.is_some() || !self.tags.is_empty()
+        self.key.is_some() || self.key_prefix.is_some() || !self.tags.is_empty() || self.parent.is_some()
     }
 }
 
-/// Which jobs a filter's keys and tags leave. Those that there are not may be among the positions.
+/// Which jobs a filter's keys, tags and parent leave. Those that there are not may be among the positions.
 pub(crate) type Narrowed = BTreeMap<BatchId, Positions>;
 
 /// Jobs of one batch.

@@ -54,6 +54,10 @@ pub struct JobsQuery {
     /// Only with a deduplication key that begins so.
     #[serde(default)]
     key_prefix: Option<String>,
+    /// Only what this job spawned, and what its children spawned for it beside themselves.
+    #[serde(default)]
+    #[param(example = "42:7")]
+    parent: Option<String>,
     /// Only jobs after this one: `next` of the page before.
     #[serde(default)]
     #[param(example = "42:7")]
@@ -132,6 +136,7 @@ impl JobsQuery {
                 .flat_map(|tags| tags.split(','))
                 .map(TagCondition::parse)
                 .collect(),
+            parent: self.parent.as_deref().map(parse_job).transpose()?,
         })
     }
 

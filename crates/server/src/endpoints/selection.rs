@@ -60,6 +60,10 @@ pub struct FilterRequest {
     /// Only with a deduplication key that begins so.
     #[serde(default)]
     key_prefix: Option<String>,
+    /// Only what this job spawned, and what its children spawned for it beside themselves.
+    #[serde(default)]
+    #[schema(example = "42:7")]
+    parent: Option<String>,
 }
 
 /// What was changed.
@@ -123,11 +127,12 @@ async fn by_filter(app: &App, caller: &Caller, filter: FilterRequest) -> Result<
         || filter.batch.is_some()
         || !filter.tags.is_empty()
         || filter.key.is_some()
-        || filter.key_prefix.is_some();
+        || filter.key_prefix.is_some()
+        || filter.parent.is_some();
     if !named {
         return Err(ApiError::invalid(
             "the filter names no condition, which would mean all jobs",
-            "name at least one: states, kind, queue, group, run, batch, tags, key or key_prefix",
+            "name at least one: states, kind, queue, group, run, batch, tags, key, key_prefix or parent",
         ));
     }
     let states: Result<Vec<JobState>, ApiError> = filter
@@ -149,6 +154,7 @@ async fn by_filter(app: &App, caller: &Caller, filter: FilterRequest) -> Result<
         key: filter.key,
         key_prefix: filter.key_prefix,
         tags: filter.tags.iter().map(|text| TagCondition::parse(text)).collect(),
+        parent: filter.parent.as_deref().map(parse_job).transpose()?,
     }))
 }
 

@@ -200,6 +200,7 @@ async fn jobs_are_found_by_tags_and_keys() {
         ("tags=customer%3D7,pa*", 2),
         ("key=x/1", 1),
         ("key_prefix=y", 1),
+        ("parent=42:7", 0),
         ("", 5),
     ] {
         let page = api.get(&format!("/jobs?{query}")).await.json();
@@ -238,6 +239,9 @@ async fn jobs_are_found_by_tags_and_keys() {
         let submit = json!({"kind": "a", "payloads": [1, 2, 3], "tags": wrong});
         assert!(api.post("/jobs", &submit).await.refusal().contains("tags"));
     }
+    assert!(api.get("/jobs?parent=x").await.refusal().contains("`x`"));
+    let filter = json!({"filter": {"parent": "42:7"}});
+    assert_eq!(api.post("/jobs/cancel", &filter).await.json()["changed"], 0);
     let filter = json!({"filter": {"tags": ["customer=7"], "key_prefix": "x"}});
     let changed = api.post("/jobs/cancel", &filter).await.json();
     assert_eq!(changed["changed"], 1);

@@ -292,6 +292,57 @@ pub async fn paused_parents_wait_for_siblings(database: &dyn Database) {
     );
 }
 
+/// Jobs are listed, counted and cancelled by their parent, whenever it spawned them, and whoever did so for it.
+pub async fn children_are_found_by_their_parent(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let id = suspend(&*store, worker, batch(3), |parent| spawn(parent, 2)).await;
+    let first = only(claim(&*store, worker, 10).await);
+    let mut report = spreading_at(&first, &positions("3"), |_| spawn(9, 1));
+    report.completed = completed(&first).completed;
+    let answer = exchange(&*store, worker, vec![report], Some(want(10))).await;
+    let freed = answer.lease.unwrap().slices;
+    let (finalizing, sibling) = (&freed[0], freed[1].batch);
+    assert_eq!(finalizing.positions.to_string(), "0,2");
+    let again = suspended_at(finalizing, &positions("0"), |parent| spawn(parent, 3));
+    let last = only(exchange(&*store, worker, vec![again], Some(want(10))).await.lease).batch;
+    let of = |batch, position| JobFilter {
+        parent: Some(job(batch, position)),
+        ..JobFilter::default()
+    };
+    let first = first.batch;
+    for (position, expected) in [
+        (0, vec![format!("{first}:0-1"), format!("{last}:0-2")]),
+        (1, vec![format!("{first}:2-3"), format!("{sibling}:0")]),
+        (2, vec![format!("{first}:4-5")]),
+        (3, vec![]),
+    ] {
+        let found = store.job_ids(&of(id, position), None, 100).await.unwrap();
+        let found: Vec<String> = found
+            .iter()
+            .map(|jobs| format!("{}:{}", jobs.batch, jobs.positions))
+            .collect();
+        assert_eq!(found, expected);
+        let all = crate::Page {
+            after: None,
+            limit: 100,
+        };
+        let listed = store.jobs(&of(id, position), all).await.unwrap().len() as u64;
+        assert_eq!(store.counts(&of(id, position)).await.unwrap().total(), listed);
+    }
+    assert_eq!(store.counts(&of(last, 0)).await.unwrap().total(), 0);
+    let completed = JobFilter {
+        states: vec![JobState::Completed],
+        batch: Some(first),
+        ..of(id, 0)
+    };
+    assert_eq!(store.counts(&completed).await.unwrap().total(), 2);
+    let changed = store.cancel(Selection::Filter(of(id, 0))).await.unwrap();
+    assert_eq!(changed.changed, 3);
+    assert_eq!(states(&*store, last).await, [JobState::Cancelled; 3]);
+    assert_eq!(states(&*store, sibling).await, [JobState::Running]);
+}
+
 /// However children that spawn siblings meet others that fail, and cancels: no parent finalizes without all of its
 /// children, and no child of a dead one is left.
 pub async fn siblings_and_failures_that_meet_leave_nothing_behind(database: &dyn Database) {

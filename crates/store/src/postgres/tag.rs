@@ -13,7 +13,7 @@ use super::snapshot::Snapshot;
 use crate::query::Narrowed;
 use crate::{JobFilter, TagValue};
 
-/// A statement that finds out what a filter's keys and tags leave.
+/// A statement that finds out what a filter's keys, tags and parent leave.
 #[derive(Debug)]
 pub(super) struct Narrowing {
     pub sql: String,
@@ -22,7 +22,7 @@ pub(super) struct Narrowing {
 }
 
 impl Narrowing {
-    /// `None` where the filter has neither keys nor tags.
+    /// `None` where the filter has neither keys nor tags nor a parent.
     pub fn of(filter: &JobFilter) -> Option<Narrowing> {
         if !filter.tells_jobs_apart() {
             return None;
@@ -49,6 +49,16 @@ impl Narrowing {
                  FROM gristmill.keyed b CROSS JOIN LATERAL gristmill.unpacked(b.keys) WITH ORDINALITY AS j (item, number) \
                  WHERE {keyed}{} GROUP BY b.batch_id",
                 of_batch("b.batch_id")
+            ));
+        }
+        if let Some(parent) = filter.parent {
+            let batch = conditions.param(parent.batch.0);
+            let position = conditions.param(parent.position.cast_signed());
+            parts.push(format!(
+                "SELECT k.batch_id, k.positions FROM gristmill.suspension s CROSS JOIN LATERAL \
+                 gristmill.children_of(s.batch_id, s.family, int4multirange(int4range({position}, {position} + 1))) k \
+                 WHERE s.batch_id = {batch} AND {position} = ANY (s.parents){}",
+                of_batch("k.batch_id")
             ));
         }
         let sql = format!(
@@ -97,7 +107,7 @@ fn keyed(conditions: &mut Conditions, filter: &JobFilter) -> String {
     all.join(" AND ")
 }
 
-/// What the filter's keys and tags leave; `None` where it has none.
+/// What the filter's keys, tags and parent leave; `None` where it has none.
 pub(super) async fn narrowed(snapshot: &Snapshot, filter: &JobFilter) -> Result<Option<Narrowed>> {
     match Narrowing::of(filter) {
         None => Ok(None),

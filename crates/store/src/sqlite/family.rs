@@ -23,6 +23,7 @@ use crate::family::{
     Brood, CHILDREN, Children, Family, Inheritance, Parentage, cannot_spawn, child_failed, latest,
 };
 use crate::lanes::{LaneName, group};
+use crate::query::Narrowed;
 
 /// What becomes of parents of which children have ended.
 #[derive(Debug, Default)]
@@ -424,6 +425,24 @@ pub(super) fn children(
     }
     all.sort_by_key(|children: &Children| children.parent);
     Ok(all)
+}
+
+/// All children that a job ever spawned, by their batches.
+pub(super) fn all_children(connection: &Connection, parent: JobId) -> Result<Narrowed> {
+    let mut statement =
+        connection.prepare_cached("SELECT family, positions FROM suspension WHERE batch_id = ?1")?;
+    let mut rows = statement.query([parent.batch.0])?;
+    let mut children = Narrowed::new();
+    while let Some(row) = rows.next()? {
+        if !read_positions(row, 1)?.contains(parent.position) {
+            continue;
+        }
+        if let Some(family) = family(connection, parent.batch, row.get(0)?)? {
+            let own = family.children_of(&Positions::from(parent.position..parent.position + 1));
+            children.extend(own.into_iter().map(|jobs| (jobs.batch, jobs.positions)));
+        }
+    }
+    Ok(children)
 }
 
 /// The parent of a job, where another one spawned it.

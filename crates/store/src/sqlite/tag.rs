@@ -8,6 +8,7 @@ use gristmill_model::{BatchId, Positions, Tag, TagCondition};
 use rusqlite::{Connection, params};
 
 use super::failure::Result;
+use super::family::all_children;
 use super::transaction::{Transaction, read_positions};
 use crate::query::Narrowed;
 use crate::{JobFilter, TagValue};
@@ -72,6 +73,9 @@ pub(super) fn narrowed(connection: &Connection, filter: &JobFilter) -> Result<Op
     }
     if filter.key.is_some() || filter.key_prefix.is_some() {
         narrow(keyed(connection, filter)?);
+    }
+    if let Some(parent) = filter.parent {
+        narrow(all_children(connection, parent)?);
     }
     Ok(left)
 }
