@@ -1,8 +1,8 @@
 //! The view `gristmill.job`.
 
 use gristmill_model::{
-    Backoff, Clock, JobState, LeasedSlice, PackedArray, Positions, Report, RetryPolicy, Rng, SplitMix64,
-    Timestamp,
+    Backoff, Clock, JobState, LeasedSlice, PackedArray, Positions, Report, RetryPolicy, Rng, Spawn,
+    SplitMix64, Timestamp,
 };
 use gristmill_store::conformance::fixture::*;
 use gristmill_store::{JobFilter, NewRun, Page, RunAdvance, RunState, Selection, Store};
@@ -302,4 +302,40 @@ async fn the_end_of_time_is_shown() {
         (shown.get::<_, &str>(0), shown.get::<_, &str>(1)),
         ("infinity", "scheduled")
     );
+}
+
+/// A child tells who its parent is, and a parent that waits is blocked, on the attempt that spawned.
+#[tokio::test]
+async fn children_tell_their_parents() {
+    let case = Case::new().await;
+    let client = case.client().await;
+    let id = submit(&case.store, batch(3)).await;
+    let worker = worker(&case.store).await;
+    let parents = only(claim(&case.store, worker, 3).await);
+    let spawn = |count: u32| move |_| Spawn::new().children("child", 0..count).unwrap();
+    let report = suspended_at(&parents, &positions("0,2"), spawn(2));
+    exchange(&case.store, worker, vec![report], None).await;
+    let children = only(claim(&case.store, worker, 10).await);
+    let report = spreading_at(&children, &positions("3"), spawn(1));
+    exchange(&case.store, worker, vec![report], None).await;
+    let parents = "SELECT coalesce(parent_id, 'none') FROM gristmill.job WHERE batch_id >= $1 ORDER BY batch_id, position";
+    let (first, third) = (format!("{id}:0"), format!("{id}:2"));
+    let expected = ["none", "none", "none", &first, &first, &third, &third, &third];
+    assert_eq!(texts(&client, parents, &[&id.0]).await, expected);
+    let found = "SELECT j.id FROM gristmill.job j WHERE j.batch_id IN (SELECT c.batch_id FROM gristmill.child_batch c \
+                 WHERE c.parent_id = $1) AND j.parent_id = $2 ORDER BY j.batch_id, j.position";
+    let found = texts(&client, found, &[&id.0, &third]).await;
+    assert_eq!(found.len(), 3);
+    let states = "SELECT state || ' ' || attempt FROM gristmill.job WHERE batch_id = $1 ORDER BY position";
+    assert_eq!(
+        texts(&client, states, &[&id.0]).await,
+        ["blocked 1", "running 1", "blocked 1"]
+    );
+    let plan = texts(
+        &client,
+        "EXPLAIN SELECT state FROM gristmill.job WHERE batch_id = 7",
+        &[],
+    )
+    .await;
+    assert!(!plan.join("\n").contains("child_batch"), "{plan:?}");
 }
