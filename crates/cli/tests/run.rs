@@ -13,6 +13,7 @@ on_each_store! {
     a_python_script_runs_over_jsonl_and_the_output_is_in_order,
     bad_lines_fail_with_their_place_and_leave_the_others_alone,
     a_limit_stops_and_the_same_command_without_it_goes_on,
+    the_examples_with_children_measure_folders,
 }
 
 const WORDS_PY: &str = "def main(payload):\n    return {'words': len(payload['text'].split())}\n";
@@ -323,4 +324,57 @@ fn a_store_that_is_none_or_cannot_be_written_is_named() {
         .run("run same.py -i items.jsonl --store /proc/gristmill.db")
         .error();
     assert!(error.contains("/proc/gristmill.db"), "{error}");
+}
+
+fn the_examples_with_children_measure_folders(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
+    let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    for name in ["folder_size.py", "largest_files.mjs"] {
+        workspace.write(name, std::fs::read(examples.join(name)).unwrap());
+    }
+    let top = workspace.path("top");
+    for (folder, bytes) in [("", 1), ("a", 20), ("a/b", 300), ("a/b/c", 4_000), ("d", 50_000)] {
+        std::fs::create_dir_all(top.join(folder)).unwrap();
+        std::fs::write(top.join(folder).join("file"), "x".repeat(bytes)).unwrap();
+    }
+    let items = [json!(top), json!(top.join("a/b")), json!(top.join("nowhere"))];
+    workspace.write("items.jsonl", items.map(|item| format!("{item}\n")).concat());
+
+    workspace
+        .run("run folder_size.py --input items.jsonl --output sizes.jsonl --retries 0")
+        .expect(1);
+    let sizes = json_lines(&workspace.read("sizes.jsonl"));
+    assert_eq!(
+        sizes[0]["value"],
+        json!({"bytes": 54_321, "files": 5, "folders": 5})
+    );
+    assert_eq!(
+        sizes[1]["value"],
+        json!({"bytes": 4_300, "files": 2, "folders": 2})
+    );
+    assert_eq!(sizes[2]["error"]["type"], "FileNotFoundError");
+    let listed = workspace.run("jobs --parent 1:0 --json").expect(0);
+    let listed = json_lines(&listed);
+    assert_eq!(listed.len(), 2, "{listed:?}");
+
+    workspace
+        .run("run largest_files.mjs --input items.jsonl --output largest.jsonl --retries 0")
+        .expect(0);
+    let largest = json_lines(&workspace.read("largest.jsonl"));
+    let sizes: Vec<_> = largest[0]["value"]["largest"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .collect();
+    let sizes: Vec<_> = sizes.iter().map(|file| file["bytes"].as_u64().unwrap()).collect();
+    assert_eq!(sizes, [50_000, 4_000, 300]);
+    assert_eq!(
+        (&largest[0]["value"]["folders"], &largest[0]["value"]["unread"]),
+        (&json!(5), &json!(0))
+    );
+    assert_eq!(largest[1]["value"]["folders"], 2);
+    assert_eq!(
+        (&largest[2]["value"]["folders"], &largest[2]["value"]["unread"]),
+        (&json!(0), &json!(1))
+    );
 }

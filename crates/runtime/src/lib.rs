@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | `script.rs`, `interpreter.rs` | what language, which interpreter |
 //! | `handler.rs`, `pool.rs` | the handler, and the queue before the processes |
-//! | `slot.rs`, `micro_batch.rs` | one thread a process: feeding, timeouts, finding the job that kills |
+//! | `slot.rs`, `in_flight.rs`, `answers.rs` | one thread a process: feeding, timeouts, finding the job that kills |
 //! | `process.rs`, `protocol.rs`, `shims/` | one warm process and what is said to it |
 //! | `output.rs`, `capped.rs` | whose log is what a process writes |
 //! | `program.rs` | a process a job: Bash and any program |
@@ -21,6 +21,10 @@
 //! * An exception fails the job. Its attribute `retry_after` (`retryAfter` in JavaScript; seconds) asks
 //!   for the next attempt no sooner than that, and `permanent` being true says that trying again
 //!   cannot help.
+//! * What `gristmill.spawn(…)` gives, returned by `main`, lets the job wait for children; once they have ended, the
+//!   script's `finalize(payload, memo, outcomes)` is called in its place. What `gristmill.done(value, …)` gives completes
+//!   the job with siblings: further children of its own parent. `gristmill` is a module to import in Python, and global
+//!   in JavaScript.
 //! * Standard input is empty, standard output and error are the job's log.
 //! * Processes may be killed and started again at any time.
 //!
