@@ -14,6 +14,7 @@ pub mod debounce;
 pub mod dependencies;
 pub mod events;
 pub mod families;
+pub mod family_endings;
 pub mod fixture;
 pub mod history;
 pub mod keys;
@@ -145,22 +146,24 @@ macro_rules! store_conformance {
             families [
                 parents_wait_and_finalize,
                 children_of_many_parents_share_batches,
-                a_failed_child_ends_its_parent,
-                failures_are_collected,
                 families_nest,
-                a_failure_ends_all_generations,
-                late_reports_spawn_nothing,
-                cancelled_parents_take_their_children,
                 finalizing_jobs_are_rescued,
                 failed_finalizers_are_tried_again,
                 a_finalizer_may_spawn_again,
-                dead_parents_begin_anew,
                 children_are_kept_for_their_parents,
                 children_inherit,
                 children_that_cannot_be_stored_fail_their_parents,
                 children_come_in_stages,
-                a_retried_child_is_waited_for,
                 children_that_end_together_free_their_parents_once,
+            ]
+            family_endings [
+                a_failed_child_ends_its_parent,
+                failures_are_collected,
+                a_failure_ends_all_generations,
+                late_reports_spawn_nothing,
+                cancelled_parents_take_their_children,
+                dead_parents_begin_anew,
+                a_retried_child_is_waited_for,
                 a_deleted_run_takes_its_children,
             ]
             siblings [
