@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use gristmill_model::limits::TAGS_PER_JOB_MAX;
 use gristmill_model::{
-    After, BatchId, ChildAfter, ChildBatch, JobState, LeasedSlice, NewBatch, OnChildFailure, OnFailure,
-    PackedArray, RetryPolicy, Spawn, Tag, TagCondition, Timestamp, WorkerId,
+    After, BatchId, ChildAfter, ChildBatch, Clock, JobState, LeasedSlice, NewBatch, OnChildFailure,
+    OnFailure, PackedArray, RetryPolicy, Spawn, Tag, TagCondition, Timestamp, WorkerId,
 };
 
 use super::Database;

@@ -1,6 +1,6 @@
 //! What becomes of families whose jobs fail, are cancelled, are retried, or are deleted.
 
-use gristmill_model::{After, ChildBatch, Clock, JobState, NewBatch, OnFailure, Suspended, Timestamp};
+use gristmill_model::{After, ChildBatch, JobState, NewBatch, OnFailure, Suspended, Timestamp};
 
 use super::Database;
 use super::families::*;

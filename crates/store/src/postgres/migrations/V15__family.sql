@@ -24,7 +24,8 @@ CREATE TABLE gristmill.child_batch (
     batch_id  bigint PRIMARY KEY, -- the children
     parent_id bigint NOT NULL,    -- the batch of their parents
     family    bigint NOT NULL,
-    bounds    integer[] NOT NULL  -- where the children of each parent begin, and where the last one's end
+    bounds    integer[] NOT NULL, -- where the children of each parent begin, and where the last one's end
+    parents   integer[]           -- the positions of the parents that have children in it, where these are not all of their family
 );
 CREATE INDEX child_batch_parent ON gristmill.child_batch (parent_id, family);
 
@@ -188,7 +189,7 @@ LANGUAGE sql STABLE STRICT ROWS 4
 BEGIN ATOMIC
     SELECT c.batch_id, range_agg(int4range(b.first, b.last))
     FROM gristmill.child_batch c JOIN gristmill.suspension s ON s.batch_id = c.parent_id AND s.family = c.family
-    CROSS JOIN LATERAL ROWS FROM (unnest(s.parents), unnest(c.bounds), unnest(c.bounds[2:])) AS b (parent, first, last)
+    CROSS JOIN LATERAL ROWS FROM (unnest(coalesce(c.parents, s.parents)), unnest(c.bounds), unnest(c.bounds[2:])) AS b (parent, first, last)
     WHERE c.parent_id = $1 AND c.family = $2 AND $3 @> b.parent AND b.first < b.last
     GROUP BY c.batch_id;
 END;
@@ -253,10 +254,10 @@ CREATE FUNCTION gristmill.settle_children(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     waiting gristmill.blocked%ROWTYPE;
-    parents integer[];
+    parents integer[]; -- of the children that have ended, or of others
     policy text;
     bounds integer[];
-    touched integer[]; -- places of parents, from 1
+    touched integer[]; -- parents
     done integer[];
     failed integer[] := '{}';
     failed_children integer[];
@@ -281,45 +282,49 @@ BEGIN
         DELETE FROM gristmill.edge e WHERE e.batch_id = parent_id AND e.part = parent_part;
         RETURN;
     END IF;
-    SELECT s.parents, s.on_failure INTO parents, policy FROM gristmill.suspension s
-        WHERE s.batch_id = parent_id AND s.family = waiting.family;
-    SELECT c.bounds INTO bounds FROM gristmill.child_batch c WHERE c.batch_id = child_id;
+    SELECT coalesce(c.parents, s.parents), c.bounds, s.on_failure INTO parents, bounds, policy
+        FROM gristmill.suspension s JOIN gristmill.child_batch c ON c.batch_id = child_id
+        WHERE s.batch_id = settle_children.parent_id AND s.family = waiting.family;
     touched := ARRAY(
-        SELECT DISTINCT t.place FROM unnest(ended * int4multirange(int4range(0, bounds[cardinality(bounds)]))) r
+        SELECT DISTINCT parents[t.place] FROM unnest(ended * int4multirange(int4range(0, bounds[cardinality(bounds)]))) r
         CROSS JOIN LATERAL generate_series(width_bucket(lower(r), bounds), width_bucket(upper(r) - 1, bounds)) t (place)
         WHERE waiting.positions @> parents[t.place]);
     IF policy = 'fail' THEN
-        SELECT coalesce(array_agg(t.place), '{}'), array_agg(c.position), array_agg(c.state)
+        SELECT coalesce(array_agg(t.parent), '{}'), array_agg(c.position), array_agg(c.state)
             INTO failed, failed_children, failed_states
-        FROM unnest(touched) t (place)
+        FROM unnest(touched) t (parent) CROSS JOIN LATERAL width_bucket(t.parent, parents) p (place)
         CROSS JOIN LATERAL (
-            SELECT r.state, lower(r.positions * int4multirange(int4range(bounds[t.place], bounds[t.place + 1]))) AS position
+            SELECT r.state, lower(r.positions * int4multirange(int4range(bounds[p.place], bounds[p.place + 1]))) AS position
             FROM gristmill.report r WHERE r.batch_id = child_id AND r.state <> 'completed'
-                AND r.positions && int4range(bounds[t.place], bounds[t.place + 1]) ORDER BY 2 LIMIT 1
+                AND r.positions && int4range(bounds[p.place], bounds[p.place + 1]) ORDER BY 2 LIMIT 1
         ) c;
     END IF;
 
-    done := ARRAY(SELECT t.place FROM unnest(touched) t (place) WHERE t.place <> ALL (failed));
+    done := ARRAY(SELECT t.parent FROM unnest(touched) t (parent) WHERE t.parent <> ALL (failed));
     IF cardinality(done) > 0 THEN
-        FOR brood IN SELECT c.batch_id, c.bounds FROM gristmill.child_batch c
-            WHERE c.parent_id = settle_children.parent_id AND c.family = waiting.family
+        -- What was spawned last is open the longest.
+        FOR brood IN SELECT c.batch_id, coalesce(c.parents, s.parents) AS parents, c.bounds
+            FROM gristmill.child_batch c JOIN gristmill.suspension s ON s.batch_id = c.parent_id AND s.family = c.family
+            WHERE c.parent_id = settle_children.parent_id AND c.family = waiting.family ORDER BY c.batch_id DESC
         LOOP
+            EXIT WHEN cardinality(done) = 0;
             bounds := brood.bounds;
+            parents := brood.parents;
             SELECT range_agg(r) INTO still_open FROM (
                 SELECT s.positions FROM gristmill.slice s WHERE s.batch_id = brood.batch_id
                 UNION ALL SELECT h.positions FROM gristmill.held h WHERE h.batch_id = brood.batch_id
                 UNION ALL SELECT w.positions FROM gristmill.blocked w WHERE w.batch_id = brood.batch_id
             ) o CROSS JOIN LATERAL unnest(o.positions) r;
             IF still_open IS NOT NULL THEN
-                done := ARRAY(SELECT t.place FROM unnest(done) t (place)
-                    WHERE NOT still_open && int4range(bounds[t.place], bounds[t.place + 1]));
+                done := ARRAY(SELECT t.parent FROM unnest(done) t (parent)
+                    CROSS JOIN LATERAL width_bucket(t.parent, parents) p (place)
+                    WHERE NOT coalesce(parents[p.place] = t.parent
+                        AND still_open && int4range(bounds[p.place], bounds[p.place + 1]), false));
             END IF;
         END LOOP;
     END IF;
-    SELECT coalesce(range_agg(int4range(parents[t.place], parents[t.place] + 1)), '{}') INTO done_positions
-        FROM unnest(done) t (place);
-    SELECT coalesce(range_agg(int4range(parents[t.place], parents[t.place] + 1)), '{}') INTO failed_positions
-        FROM unnest(failed) t (place);
+    SELECT coalesce(range_agg(int4range(t.parent, t.parent + 1)), '{}') INTO done_positions FROM unnest(done) t (parent);
+    SELECT coalesce(range_agg(int4range(t.parent, t.parent + 1)), '{}') INTO failed_positions FROM unnest(failed) t (parent);
     IF isempty(done_positions) AND isempty(failed_positions) THEN
         RETURN;
     END IF;
@@ -348,9 +353,9 @@ BEGIN
     VALUES (parent_id, lower(failed_positions), waiting.attempt, now_ms, gristmill.count(failed_positions), 'dead', failed_positions);
     failure_lease := nextval('gristmill.lease_id');
     INSERT INTO gristmill.failure (batch_id, lease_id, duration_us, failed_at, position, attempt, error)
-    SELECT parent_id, failure_lease, 0, now_ms, parents[k.place], waiting.attempt, json_build_object('type', 'children', 'message',
+    SELECT parent_id, failure_lease, 0, now_ms, k.parent, waiting.attempt, json_build_object('type', 'children', 'message',
         format('job %s:%s, a child of it, ended as %s', child_id, k.child, k.state), 'permanent', true)
-    FROM unnest(failed, failed_children, failed_states) AS k (place, child, state);
+    FROM unnest(failed, failed_children, failed_states) AS k (parent, child, state);
     PERFORM FROM gristmill.keyed k WHERE k.batch_id = parent_id;
     IF FOUND THEN
         PERFORM gristmill.release_keys(ARRAY[parent_id], ARRAY[failed_positions], false, now_ms);
@@ -624,6 +629,20 @@ BEGIN
 END
 $$;
 
-REVOKE EXECUTE ON FUNCTION gristmill.cancel_tree(bigint[], int4multirange[], text[], bigint),
+-- Locks what stands behind children of these batches that end and spawn siblings: in the order in which it is locked when
+-- they are settled.
+CREATE FUNCTION gristmill.lock_parents(child_ids bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM gristmill.edge e WHERE e.prerequisite_id = ANY (child_ids)
+        ORDER BY e.prerequisite_id, e.first_position, e.batch_id, e.part, e.on_failure FOR UPDATE;
+    PERFORM FROM gristmill.blocked b
+        WHERE EXISTS (SELECT FROM gristmill.edge e WHERE e.prerequisite_id = ANY (child_ids) AND e.on_failure = 'children'
+            AND e.batch_id = b.batch_id AND e.part = b.part)
+        ORDER BY b.batch_id, b.part FOR UPDATE;
+END
+$$;
+
+REVOKE EXECUTE ON FUNCTION gristmill.lock_parents(bigint[]), gristmill.cancel_tree(bigint[], int4multirange[], text[], bigint),
     gristmill.settle_children(bigint, bigint, integer, int4multirange, bigint),
     gristmill.settle(bigint[], int4multirange[], bigint) FROM PUBLIC;

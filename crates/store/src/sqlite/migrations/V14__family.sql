@@ -22,6 +22,7 @@ CREATE TABLE child_batch (
     batch_id  INTEGER PRIMARY KEY, -- the children
     parent_id INTEGER NOT NULL,    -- the batch of their parents
     family    INTEGER NOT NULL,
-    shares    TEXT NOT NULL        -- a JSON array: how many are each parent's, in the order of the parents
+    shares    TEXT NOT NULL,       -- a JSON array: how many are each parent's, in the order of the parents
+    parents   TEXT                 -- the positions of the parents, where these are not all of their family
 ) STRICT;
 CREATE INDEX child_batch_parent ON child_batch (parent_id, family);
