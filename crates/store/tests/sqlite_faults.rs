@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -49,6 +49,44 @@ fn child(role: &str, file: &Path) -> Command {
     command.args(["--exact", "plays_the_child", "--nocapture", "--test-threads=1"]);
     command.env(ROLE, role).env(FILE, file).stdout(Stdio::piped());
     command
+}
+
+/// Runs a child whose files may have so many blocks of 512 bytes. A write beyond them fails instead of killing it.
+fn run_with_file_blocks_max(child: &Command, blocks_max: u32) -> Output {
+    let mut shell = Command::new("sh");
+    shell
+        .arg("-c")
+        .arg(format!(
+            "trap '' XFSZ; ulimit -f {blocks_max}; exec \"$0\" \"$@\""
+        ))
+        .arg(child.get_program())
+        .args(child.get_args())
+        .envs(child.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .stdout(Stdio::piped());
+    shell.output().unwrap()
+}
+
+/// Wherever the making of a store is cut short, the next who opens it makes it.
+#[test]
+fn a_store_that_was_not_made_to_the_end_is_made_later() {
+    let folder = folder();
+    let (mut cut_short, mut made) = (0, 0);
+    for blocks_max in (1..).map(|step| step * 32) {
+        let file = folder.path().join(format!("{blocks_max}.db"));
+        let output = run_with_file_blocks_max(&child("reader", &file), blocks_max);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        drop(open(&file));
+        check_integrity(&file);
+        match text.lines().any(|line| line == "opened") {
+            true => made += 1,
+            false => cut_short += 1,
+        }
+        if made == 3 {
+            break;
+        }
+    }
+    println!("cut short {cut_short} times, and made later each time");
+    assert!(cut_short >= 10, "{cut_short}");
 }
 
 /// Not a test of its own: what child processes do. Without a role it does nothing.
@@ -159,17 +197,7 @@ async fn a_failed_commit_is_answered_and_nothing_is_lost() {
     let folder = folder();
     let file = folder.path().join("limited.db");
     drop(open(&file));
-    // 2,000 blocks of 512 bytes; a write beyond them fails instead of killing the process.
-    let inner = child("limited", &file);
-    let mut shell = Command::new("sh");
-    shell
-        .arg("-c")
-        .arg("trap '' XFSZ; ulimit -f 2000; exec \"$0\" \"$@\"")
-        .arg(inner.get_program())
-        .args(inner.get_args())
-        .envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))))
-        .stdout(Stdio::piped());
-    let output = shell.output().unwrap();
+    let output = run_with_file_blocks_max(&child("limited", &file), 2_000);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}");
     let acknowledged = text

@@ -37,7 +37,7 @@ pub(super) async fn set_up(address: &Address) -> Result<ClientWrapper> {
     client
         .batch_execute("CREATE SCHEMA IF NOT EXISTS gristmill")
         .await?;
-    let mut runner = embedded::migrations::runner();
+    let mut runner = embedded::migrations::runner().set_grouped(true);
     runner.set_migration_table_name(HISTORY);
     if let Err(error) = runner.run_async(&mut *client).await {
         return Err(StoreError::Open {

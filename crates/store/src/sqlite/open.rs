@@ -162,7 +162,7 @@ fn check_version(connection: &Connection, path: &Path) -> Result<()> {
     .into())
 }
 
-/// Brings the schema up to the version of this program. Writes nothing where it is.
+/// Brings the schema up to the version of this program, in one transaction. Writes nothing where it is.
 fn migrate(connection: &mut Connection, path: &Path) -> Result<()> {
     let known = known_version();
     let mut attempt = 1;
@@ -171,7 +171,7 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<()> {
         if found >= known {
             return check_version(connection, path);
         }
-        match embedded::migrations::runner().run(connection) {
+        match embedded::migrations::runner().set_grouped(true).run(connection) {
             Ok(_) => {}
             // Another process may be making the store at this moment; then its version tells.
             Err(_) if attempt < SET_UP_ATTEMPTS_MAX => {

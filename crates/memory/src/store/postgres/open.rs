@@ -53,7 +53,7 @@ async fn migrate(database: &Database, connection: &mut Object) -> Result<()> {
     connection
         .batch_execute("CREATE SCHEMA IF NOT EXISTS gristmill_memory")
         .await?;
-    let mut runner = embedded::migrations::runner();
+    let mut runner = embedded::migrations::runner().set_grouped(true);
     runner.set_migration_table_name(HISTORY);
     let migrated = runner.run_async(&mut ***connection).await;
     migrated.map(|_| ()).map_err(|error| {

@@ -101,7 +101,7 @@ fn check_version(connection: &Connection, path: &Path) -> Result<(), MemoryError
 /// Brings the schema up to the version of this program. Writes nothing where it is.
 fn migrate(connection: &mut Connection, path: &Path) -> Result<(), MemoryError> {
     if schema_version(connection, path)? < known_version()
-        && let Err(error) = embedded::migrations::runner().run(connection)
+        && let Err(error) = embedded::migrations::runner().set_grouped(true).run(connection)
         // Another process may have made the schema at the same moment.
         && schema_version(connection, path)? < known_version()
     {
