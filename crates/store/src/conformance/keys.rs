@@ -469,6 +469,26 @@ pub async fn what_replaces_a_blocked_job_waits_too(database: &dyn Database) {
     assert_eq!(run_all_of(&*store, KIND).await, ["b3", "e3"]);
 }
 
+/// Whoever replaces a job and what the others wait for at once has waited in vain, too: nothing waits for ever.
+pub async fn what_replaces_a_chain_ends_with_it(database: &dyn Database) {
+    let store = database.open().await;
+    let replace = on(OnDuplicate::Replace);
+    let first = submit_keyed(&*store, keyed(&["a"], "", replace)).await;
+    let between = submit(
+        &*store,
+        NewBatch {
+            after: vec![After::batch(first.batch.unwrap())],
+            ..batch(1)
+        },
+    )
+    .await;
+    submit_keyed(&*store, waiting(&["b"], "", replace, [After::batch(between)])).await;
+    let new = submit_keyed(&*store, keyed(&["b", "a"], "new", replace)).await;
+    assert_eq!(state(&*store, job(between, 0)).await, JobState::Cancelled);
+    assert_eq!(state(&*store, new.jobs[0]).await, JobState::Cancelled);
+    assert_eq!(run_all(&*store).await, ["anew"]);
+}
+
 /// Jobs that wait in vain let go of their keys, however they end, and through a chain; so do those whose parents end.
 pub async fn what_waits_in_vain_lets_go_of_its_key(database: &dyn Database) {
     let store = database.open().await;

@@ -1,12 +1,13 @@
 //! Deduplication keys.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use gristmill_model::{
     After, BatchId, JobId, KeyedBatch, NewBatch, OnDuplicate, PackedArray, Positions, Unique,
 };
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::dependency::Ended;
 use super::failure::{Failure, Result};
 use super::limits::FORGOTTEN_KEYS_PER_TRANSACTION;
 use super::transaction::{Transaction, read_positions};
@@ -162,6 +163,18 @@ impl Transaction<'_> {
         let keys = batch.keys.clone();
         head.keys.get_or_init(|| BatchKeys { scope, keys });
         self.settle_submitted(std::slice::from_ref(&batch.batch), &[id])?;
+        // What those waited for that were replaced may have ended with them.
+        let inherited: BTreeSet<BatchId> = waiting
+            .iter()
+            .flat_map(|waiting| waiting.edges.iter().map(|edge| edge.prerequisite))
+            .collect();
+        if !inherited.is_empty() {
+            let ended = inherited.into_iter().map(|batch| Ended {
+                batch,
+                endings: Vec::new(),
+            });
+            self.settle(ended.collect())?;
+        }
         Ok(id)
     }
 
