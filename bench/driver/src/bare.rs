@@ -34,7 +34,7 @@ INSERT INTO done SELECT id, queue, payload, attempt, run_at, 1 FROM job WHERE id
 
 const FORGET: &str = "DELETE FROM job WHERE id IN (SELECT value FROM json_each(?1))";
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Does what the order says. One connection knows one caller, and nothing starts handlers, so there are no latencies.
 pub fn measure(order: &Order) -> Result<Value> {

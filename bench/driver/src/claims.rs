@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::order::{Order, payloads};
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Jobs of one claim, and of one commit.
 const CLAIM_JOBS: u32 = 100;

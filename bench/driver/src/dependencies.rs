@@ -14,7 +14,7 @@ use crate::gristmill::Noop;
 use crate::order::{Order, Payload, payloads, rate};
 use crate::scheduler::{batch_of, warm_up};
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Jobs of one submit, as far as chains and fan-ins are many.
 const SUBMIT_JOBS: usize = 1_000;

@@ -15,9 +15,9 @@ use tokio::sync::Notify;
 
 use crate::claims;
 use crate::order::{Order, Payload, payloads, rate};
-use crate::{schedules, scheduler};
+use crate::{scheduler, schedules};
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Jobs that do nothing.
 pub struct Noop;

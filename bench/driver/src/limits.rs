@@ -15,7 +15,7 @@ use crate::gristmill::{Noop, drain, submit};
 use crate::order::{Order, Payload, payloads};
 use crate::scheduler::{batch_of, warm_up};
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Priorities of the jobs that wait while claims are measured.
 const PRIORITIES: usize = 10;
@@ -30,7 +30,10 @@ const AGING_ROUNDS: usize = 5;
 const PATIENCE: u32 = 3;
 
 async fn put(engine: &Engine, scope: Scope, effect: Effect) -> Result<()> {
-    Ok(engine.store().put_controls(vec![Control { scope, effect }]).await?)
+    Ok(engine
+        .store()
+        .put_controls(vec![Control { scope, effect }])
+        .await?)
 }
 
 async fn lift_all(engine: &Engine) -> Result<()> {
@@ -54,7 +57,10 @@ pub async fn measure_groups(engine: &Engine, order: &Order) -> Result<Value> {
             put(engine, scope, Effect::Concurrency { jobs_max }).await?;
         }
         let batch_jobs = order.batch_jobs.min(order.jobs / order.groups);
-        let jobs = payloads(0, order.jobs / order.groups / batch_jobs * batch_jobs * order.groups);
+        let jobs = payloads(
+            0,
+            order.jobs / order.groups / batch_jobs * batch_jobs * order.groups,
+        );
         let mut batches: Vec<NewBatch> = Vec::new();
         for (number, jobs) in jobs.chunks(batch_jobs).enumerate() {
             let mut batch = batch_of(jobs)?;

@@ -7,24 +7,36 @@ mod dependencies;
 mod gristmill;
 mod limits;
 mod order;
-mod schedules;
 mod scheduler;
+mod schedules;
 
 use std::error::Error;
 
 use order::Order;
+use serde_json::Value;
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let order = std::env::args()
         .nth(1)
         .ok_or("one argument is needed: the order, as JSON")?;
     let order: Order = serde_json::from_str(&order)?;
-    let result = match order.contender.as_str() {
-        "gristmill" => gristmill::measure(&order).await?,
-        "bare" => bare::measure(&order)?,
-        other => return Err(format!("no contender is called `{other}`").into()),
-    };
-    println!("{result}");
+    println!("{}", measure(order).await?);
     Ok(())
+}
+
+async fn measure(order: Order) -> Result<Value, Box<dyn Error + Send + Sync>> {
+    match order.contender.as_str() {
+        // A task among others, as the handlers of a server are.
+        "gristmill" => {
+            let measured = async move {
+                gristmill::measure(&order)
+                    .await
+                    .map_err(|error| error.to_string())
+            };
+            Ok(tokio::spawn(measured).await??)
+        }
+        "bare" => bare::measure(&order),
+        other => Err(format!("no contender is called `{other}`").into()),
+    }
 }

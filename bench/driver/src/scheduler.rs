@@ -17,7 +17,7 @@ use crate::gristmill::submit;
 use crate::order::{Order, Payload, payloads, rate};
 use crate::{dependencies, limits};
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Kinds of a history, of which one is asked for.
 const HISTORY_KINDS: usize = 5;

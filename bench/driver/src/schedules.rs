@@ -14,7 +14,7 @@ use crate::gristmill::{Noop, open};
 use crate::order::{Order, Payload, payloads};
 use crate::scheduler::pack;
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Seconds from one moment of a schedule to the next: a hundredth of the schedules is due each second.
 const INTERVAL_SECONDS: usize = 100;

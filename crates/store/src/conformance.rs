@@ -220,6 +220,7 @@ macro_rules! store_conformance {
                 concurrent_duplicates_meet,
                 jobs_with_keys_wait_for_others,
                 what_replaces_a_blocked_job_waits_too,
+                what_replaces_a_chain_ends_with_it,
                 what_waits_in_vain_lets_go_of_its_key,
             ]
             debounce [

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use deadpool::managed::PoolError;
+use deadpool::managed::{PoolError, QueueMode};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use gristmill_model::{Clock, Timestamp};
@@ -26,6 +26,8 @@ use super::wake::{Notifier, Wake};
 use crate::StoreError;
 
 const WAKE: &str = "SELECT gristmill.wake()";
+/// How much later others are told of work that somebody in this process waits for.
+const OTHERS_AFTER: Duration = Duration::from_millis(2);
 
 /// A handle's connections, and what it remembers.
 #[derive(Debug)]
@@ -103,8 +105,10 @@ impl Database {
                 address: address.clone(),
                 role,
             };
+            // The connection that was used last has everything at hand.
             Pool::builder(manager)
                 .max_size(size)
+                .queue_mode(QueueMode::Lifo)
                 .build()
                 .map_err(|error| StoreError::Open {
                     path: address.as_str().into(),
@@ -339,6 +343,7 @@ impl Database {
 
     /// Wakes those who wait for work, here and elsewhere.
     fn work_came(self: &Arc<Self>) {
+        let is_awaited = self.wake.is_awaited();
         self.wake.work_came();
         if !self.notifier.begin() {
             return;
@@ -346,15 +351,18 @@ impl Database {
         let database = self.clone();
         tokio::spawn(async move {
             // Those of this process come first.
-            tokio::task::yield_now().await;
+            match is_awaited {
+                true => tokio::time::sleep(OTHERS_AFTER).await,
+                false => tokio::task::yield_now().await,
+            }
             database.notifier.run(|| database.wake_others()).await;
         });
     }
 
-    /// Tells others right behind a commit that was sent over this connection, unless somebody is at it. For
-    /// [`work_came_over`](Database::work_came_over).
+    /// Tells others right behind a commit that was sent over this connection, unless somebody is at it, or waits for work in
+    /// this process. For [`work_came_over`](Database::work_came_over).
     pub async fn tell_others_over(&self, connection: &Connection) -> Option<Result<Pending<Vec<Row>>>> {
-        match self.notifier.begin_telling() {
+        match !self.wake.is_awaited() && self.notifier.begin_telling() {
             true => Some(connection.send(WAKE, Vec::new()).await),
             false => None,
         }

@@ -51,6 +51,11 @@ impl Wake {
         self.work.add();
     }
 
+    /// Whether somebody of this process waits.
+    pub fn is_awaited(&self) -> bool {
+        self.work.is_awaited()
+    }
+
     /// Resolves when work may have come that the caller has not heard of.
     pub async fn wait(&self, seen: &WorkSeen) {
         self.waits.fetch_add(1, Ordering::AcqRel);
