@@ -136,6 +136,8 @@ pub const fn heartbeat_every_ms(lease_lost_after_ms: i64) -> i64 {
 /// The shortest interval of a schedule: schedules are looked at once a second, so what is due more often would come
 /// in bursts. Milliseconds.
 pub const INTERVAL_MS_MIN: i64 = 1_000;
+/// Longest interval of a schedule: ten years.
+pub const INTERVAL_MS_MAX: i64 = 10 * 366 * 86_400_000;
 
 /// How late a moment of a schedule may be noticed and still count as met, where missed moments are skipped: schedules
 /// are looked at once a second, and a failover takes some seconds. Milliseconds.

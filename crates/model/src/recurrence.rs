@@ -19,7 +19,7 @@ use croner::parser::{CronParser, Seconds};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
-use crate::limits::INTERVAL_MS_MIN;
+use crate::limits::{INTERVAL_MS_MAX, INTERVAL_MS_MIN};
 
 /// Why a recurrence was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -38,8 +38,8 @@ pub enum InvalidRecurrence {
     /// There is no such time zone.
     #[error("there is no time zone `{0}`; write a name of the IANA database, as in `Europe/Berlin` or `UTC`")]
     TimeZone(String),
-    /// The interval is too short.
-    #[error("an interval is at least {INTERVAL_MS_MIN} ms; this one is {0} ms")]
+    /// The interval is too short, or too long.
+    #[error("an interval is from {INTERVAL_MS_MIN} to {INTERVAL_MS_MAX} ms; this one is {0} ms")]
     Interval(u64),
     /// No moment matches.
     #[error("`{0}` never happens")]
@@ -59,7 +59,7 @@ pub enum RecurrenceRule {
     },
     /// At a fixed interval.
     Every {
-        /// Milliseconds, at least [`INTERVAL_MS_MIN`].
+        /// Milliseconds, from [`INTERVAL_MS_MIN`] to [`INTERVAL_MS_MAX`].
         interval_ms: u64,
     },
 }
@@ -138,7 +138,7 @@ impl Recurrence {
     /// Every `interval_ms` milliseconds, counted from `anchor`, which is itself one of the moments.
     pub fn every(interval_ms: u64, anchor: Timestamp) -> Result<Recurrence, InvalidRecurrence> {
         match i64::try_from(interval_ms) {
-            Ok(interval_ms) if interval_ms >= INTERVAL_MS_MIN => {
+            Ok(interval_ms) if (INTERVAL_MS_MIN..=INTERVAL_MS_MAX).contains(&interval_ms) => {
                 Ok(Recurrence(Rule::Every { interval_ms, anchor }))
             }
             _ => Err(InvalidRecurrence::Interval(interval_ms)),
@@ -378,6 +378,11 @@ mod tests {
         assert_eq!(refused("0 0 31 2 *", "UTC"), "`0 0 31 2 *` never happens");
         let short = Recurrence::every(0, Timestamp(0)).unwrap_err();
         assert_eq!(short, InvalidRecurrence::Interval(0));
+        let long = Recurrence::every(316_224_000_001, Timestamp(0)).unwrap_err();
+        assert_eq!(
+            long.to_string(),
+            "an interval is from 1000 to 316224000000 ms; this one is 316224000001 ms"
+        );
     }
 
     #[test]
