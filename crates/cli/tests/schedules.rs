@@ -66,7 +66,10 @@ fn wrong_schedules_are_explained() {
             "the payload `not-json` is not JSON",
         ),
         ("schedule put x y", "--cron <EXPRESSION>"),
-        ("schedule put x y --every 1ms", "an interval is from 1000 to 316224000000 ms"),
+        (
+            "schedule put x y --every 1ms",
+            "an interval is from 1000 to 316224000000 ms",
+        ),
     ] {
         let error = workspace.run(command).error();
         assert!(error.contains(told), "{command}: {error}");

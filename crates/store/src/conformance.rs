@@ -213,6 +213,7 @@ macro_rules! store_conformance {
                 a_duplicate_raises_the_priority,
                 jobs_are_replaced,
                 jobs_run_once_more,
+                what_runs_once_more_is_claimed_at_once,
                 duplicates_are_refused,
                 keys_last_for_their_period,
                 keys_go_with_their_jobs,

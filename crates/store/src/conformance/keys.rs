@@ -194,6 +194,21 @@ pub async fn jobs_run_once_more(database: &dyn Database) {
     assert_eq!(submit_keyed(&*store, keyed(&["a"], "5", SKIP)).await.count, 1);
 }
 
+/// What runs once more can be claimed by the exchange that completes what it waited for.
+pub async fn what_runs_once_more_is_claimed_at_once(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let rerun = on(OnDuplicate::Rerun);
+    submit_keyed(&*store, keyed(&["a"], "1", rerun)).await;
+    let slice = only(claim(&*store, worker, 10).await);
+    submit_keyed(&*store, keyed(&["a"], "2", rerun)).await;
+    let exchanged = exchange(&*store, worker, vec![completed(&slice)], Some(want(10))).await;
+    let again = only(exchanged.lease);
+    assert_eq!((again.len(), again.batch == slice.batch), (1, false));
+    exchange(&*store, worker, vec![completed(&again)], None).await;
+    assert_eq!(store.counts(&JobFilter::default()).await.unwrap().completed, 2);
+}
+
 /// Where duplicates are refused, so is everything of their submit, with the key named.
 pub async fn duplicates_are_refused(database: &dyn Database) {
     let store = database.open().await;

@@ -345,7 +345,9 @@ impl Transaction {
             }
         };
         let unblocked = self.settle(ended).await?;
-        if (unblocked || !simple)
+        // What ran once more after what has completed can be claimed at once, too.
+        let again = want.is_some() && self.release_keys().await?;
+        if (unblocked || again || !simple)
             && let Some(want) = want
         {
             self.flush().await?;

@@ -358,11 +358,11 @@ impl Transaction {
 
     /// Lets go of the keys of what ends with this transaction, as far as their periods are over; what waited for one of
     /// them to complete is submitted. Keeps the values that are to be. Nothing is asked where no batch has keys or keeps
-    /// values.
-    pub async fn release_keys(&mut self) -> Result<()> {
+    /// values. Returns whether anything was submitted.
+    pub async fn release_keys(&mut self) -> Result<bool> {
         let ended: BTreeSet<BatchId> = self.writes.ended().map(|(batch, _, _)| batch).collect();
-        if ended.is_empty() {
-            return Ok(());
+        if ended.is_empty() || std::mem::replace(&mut self.keys_are_released, true) {
+            return Ok(false);
         }
         let ended: Vec<BatchId> = ended.into_iter().collect();
         let heads = self.heads(&ended).await?;
@@ -393,14 +393,15 @@ impl Transaction {
                 again.push((row.try_get(0)?, row.try_get(1)?));
             }
         }
-        for batch in reruns(&again)? {
-            let (lane_id, scope) = self.lane_and_scope(&batch).await?;
+        let again = reruns(&again)?;
+        for batch in &again {
+            let (lane_id, scope) = self.lane_and_scope(batch).await?;
             let ids = self.next_batch_ids(1).await?;
             for id in ids {
-                self.insert_keyed(id, &batch, lane_id, scope, &[]).await?;
+                self.insert_keyed(id, batch, lane_id, scope, &[]).await?;
             }
         }
-        Ok(())
+        Ok(!again.is_empty())
     }
 
     async fn lane_and_scope(&self, batch: &KeyedBatch) -> Result<(i64, i32)> {

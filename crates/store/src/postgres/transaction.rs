@@ -38,6 +38,8 @@ pub(super) struct Transaction {
     pub now: Timestamp,
     /// What is written with COMMIT.
     pub writes: Writes,
+    /// Whether the keys of all that ends by these writes were let go of.
+    pub keys_are_released: bool,
 }
 
 /// The answers to BEGIN and to the mark. (In locks, which nobody ever waits for, because they are not `Sync`.)
@@ -85,6 +87,7 @@ impl Transaction {
             memory,
             now,
             writes: Writes::default(),
+            keys_are_released: false,
         })
     }
 
@@ -164,6 +167,7 @@ impl Transaction {
     /// Writes what has gathered, so that later statements see it.
     pub async fn flush(&mut self) -> Result<()> {
         self.release_keys().await?;
+        self.keys_are_released = false;
         let writes = std::mem::take(&mut self.writes);
         (self.writes.woke, self.writes.freed) = (writes.woke, writes.freed);
         let sent = writes.send(&self.connection).await?;
