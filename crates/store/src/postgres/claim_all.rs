@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 
 use super::claim::{Taken, heads, lane_ids};
 use super::connection::{Param, Pooled};
-use super::database::{Attempt, Database, Patience, to_the_end};
+use super::database::{Attempt, Database, Known, to_the_end};
 use super::exchange::{Claimable, Outline};
 use super::failure::{Failure, Remedy, Result};
 use super::slice::Slice;
@@ -123,30 +123,19 @@ impl Database {
 impl ClaimAll {
     async fn run(&self) -> std::result::Result<Option<Outline>, StoreError> {
         let memory = &self.database.memory;
-        let mut patience = Patience::new();
-        loop {
-            let failure = match self.run_once().await {
-                Attempt::Done(claimed) => {
-                    match &claimed {
-                        Some(outline) if outline.taken.is_empty() => memory.keep_spare_lease(self.lease),
-                        Some(outline) => memory.remember_claim(&outline.taken),
-                        None => {
-                            memory.keep_spare_lease(self.lease);
-                            memory.remember_keeping_up(false);
-                        }
-                    }
-                    return Ok(claimed);
-                }
-                Attempt::Failed(failure) => failure,
-                Attempt::Unknown((), mark, failure) => {
-                    match self.database.look_up(&mark, failure, &mut patience).await? {
-                        Some(_) => return self.read_back().await.map(Some),
-                        None => continue,
-                    }
-                }
-            };
-            self.database.wait_after(failure, &mut patience).await?;
+        let claimed = match self.database.until_known(move || self.run_once()).await? {
+            Known::Answered(claimed) => claimed,
+            Known::Committed((), _) => return self.read_back().await.map(Some),
+        };
+        match &claimed {
+            Some(outline) if outline.taken.is_empty() => memory.keep_spare_lease(self.lease),
+            Some(outline) => memory.remember_claim(&outline.taken),
+            None => {
+                memory.keep_spare_lease(self.lease);
+                memory.remember_keeping_up(false);
+            }
         }
+        Ok(claimed)
     }
 
     async fn run_once(&self) -> Attempt<Option<Outline>, ()> {

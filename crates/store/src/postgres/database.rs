@@ -51,6 +51,14 @@ pub(super) enum Attempt<T, Unsure = T> {
     Unknown(Unsure, Mark, Failure),
 }
 
+/// What became of an operation.
+pub(super) enum Known<T, Unsure> {
+    /// It was done, and said so.
+    Answered(T),
+    /// It was committed, and its answer was lost. With what the writer's row says.
+    Committed(Unsure, i64),
+}
+
 /// How long an operation has been trying.
 #[derive(Debug)]
 pub(super) struct Patience {
@@ -179,14 +187,31 @@ impl Database {
         durability: Durability,
         work: impl for<'t> Fn(&'t mut Transaction) -> BoxFuture<'t, Result<T>>,
     ) -> std::result::Result<T, StoreError> {
+        let work = &work;
+        let known = self
+            .until_known(move || self.write_once(durability, work))
+            .await?;
+        match known {
+            Known::Answered(answer) | Known::Committed(answer, _) => Ok(answer),
+        }
+    }
+
+    /// Attempts an operation until it is known what became of it.
+    pub async fn until_known<T, Unsure, Outcome>(
+        &self,
+        attempt: impl Fn() -> Outcome,
+    ) -> std::result::Result<Known<T, Unsure>, StoreError>
+    where
+        Outcome: Future<Output = Attempt<T, Unsure>>,
+    {
         let mut patience = Patience::new();
         loop {
-            let failure = match self.write_once(durability, &work).await {
-                Attempt::Done(answer) => return Ok(answer),
+            let failure = match attempt().await {
+                Attempt::Done(answer) => return Ok(Known::Answered(answer)),
                 Attempt::Failed(failure) => failure,
-                Attempt::Unknown(answer, mark, failure) => {
+                Attempt::Unknown(unsure, mark, failure) => {
                     match self.look_up(&mark, failure, &mut patience).await? {
-                        Some(_) => return Ok(answer),
+                        Some(operation) => return Ok(Known::Committed(unsure, operation)),
                         None => continue,
                     }
                 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gristmill_model::{BatchId, BatchOptions, NewBatch, Positions};
 
 use super::connection::Param;
-use super::database::{Attempt, Database, Patience};
+use super::database::{Attempt, Database, Known};
 use super::failure::{Failure, Remedy};
 use super::memory::BatchHead;
 use super::multirange::Multirange;
@@ -62,22 +62,15 @@ impl Database {
         let head = head_of(&packed.batch, packed.lane_id, self.now());
         let options = options_text(&packed.batch.options)
             .map_err(|error| Failure::from(error).at(self.address.as_str()))?;
-        let mut patience = Patience::new();
-        loop {
-            let failure = match self
-                .submit_lone_once(&packed.batch, &head, options.as_deref())
-                .await
-            {
-                Attempt::Done(batch) => return Ok((batch, head)),
-                Attempt::Failed(failure) => failure,
-                Attempt::Unknown((), mark, failure) => {
-                    match self.look_up(&mark, failure, &mut patience).await? {
-                        Some(operation) => return Ok((BatchId(-operation), head)),
-                        None => continue,
-                    }
-                }
-            };
-            self.wait_after(failure, &mut patience).await?;
+        let (batch, options) = (&packed.batch, options.as_deref());
+        let known = {
+            let head = &head;
+            self.until_known(move || self.submit_lone_once(batch, head, options))
+                .await?
+        };
+        match known {
+            Known::Answered(batch) => Ok((batch, head)),
+            Known::Committed((), operation) => Ok((BatchId(-operation), head)),
         }
     }
 
