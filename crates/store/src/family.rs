@@ -233,7 +233,7 @@ pub(crate) fn latest<'f, F>(
 }
 
 /// The error of a parent that is dead because of a child.
-pub(crate) fn child_failed(child: JobId, state: JobState) -> JobError {
+pub fn child_failed(child: JobId, state: JobState) -> JobError {
     JobError::new(
         "children",
         format!("job {child}, a child of it, ended as {state}"),

@@ -8,6 +8,7 @@ use std::time::Instant;
 use async_trait::async_trait;
 use gristmill_model::{JobError, JobState, Spawn};
 use gristmill_store::ChildOutcome;
+use gristmill_store::family::child_failed;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -50,9 +51,7 @@ impl<P, M> Finalizing<P, M> {
 fn value_of<T: DeserializeOwned>(child: &ChildOutcome) -> Result<T, JobError> {
     let ChildOutcome { job, state, .. } = child;
     let value = child.value.as_ref().filter(|_| *state == JobState::Completed);
-    let value = value.ok_or_else(|| {
-        JobError::new("children", format!("job {job}, a child of it, ended as {state}")).permanent()
-    })?;
+    let value = value.ok_or_else(|| child_failed(*job, *state))?;
     serde_json::from_str(value.get()).map_err(|error| {
         JobError::new(
             "children",

@@ -53,6 +53,16 @@ pub(super) struct Ended {
     pub endings: Vec<(JobState, Positions)>,
 }
 
+impl Ended {
+    /// Whatever of a batch has ended.
+    pub fn looked_up(batch: BatchId) -> Self {
+        Ended {
+            batch,
+            endings: Vec::new(),
+        }
+    }
+}
+
 /// A stored edge.
 #[derive(Debug)]
 pub(super) struct StoredEdge {

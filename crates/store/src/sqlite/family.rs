@@ -90,10 +90,7 @@ impl Transaction<'_> {
             self.wait_for_children(&blocked, id)?;
             // Some may have their values from the cache.
             if batch.options.cached_ms.is_some() {
-                ended.push(Ended {
-                    batch: id,
-                    endings: Vec::new(),
-                });
+                ended.push(Ended::looked_up(id));
             }
         }
         // Who has no children does not wait.

@@ -169,10 +169,7 @@ impl Transaction<'_> {
             .flat_map(|waiting| waiting.edges.iter().map(|edge| edge.prerequisite))
             .collect();
         if !inherited.is_empty() {
-            let ended = inherited.into_iter().map(|batch| Ended {
-                batch,
-                endings: Vec::new(),
-            });
+            let ended = inherited.into_iter().map(Ended::looked_up);
             self.settle(ended.collect())?;
         }
         Ok(id)

@@ -96,10 +96,7 @@ impl Transaction<'_> {
                 }
             }
             if batch.options.cached_ms.is_some() {
-                ended.push(Ended {
-                    batch: id,
-                    endings: Vec::new(),
-                });
+                ended.push(Ended::looked_up(id));
             }
         }
         Ok(ended)

@@ -145,10 +145,7 @@ impl Transaction<'_> {
         let over = over
             .filter(|(batch, _)| !batch.rejected.is_empty() || batch.options.cached_ms.is_some())
             .map(|(_, id)| *id);
-        let ended = stored.chain(over).map(|batch| Ended {
-            batch,
-            endings: Vec::new(),
-        });
+        let ended = stored.chain(over).map(Ended::looked_up);
         self.settle(ended.collect())
     }
 
