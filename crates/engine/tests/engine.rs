@@ -1,5 +1,7 @@
 //! The engine over a real SQLite store, as a program uses it.
 
+mod support;
+
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,29 +16,8 @@ use gristmill_model::limits::{LEASE_LOST_AFTER_MS, RESCUES_MAX};
 use gristmill_model::{BatchOptions, JobState, ManualClock, Timestamp};
 use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
 use gristmill_store::{JobFilter, NewWorker, Selection, Want};
+use support::{Square, square};
 use tokio::sync::{Notify, Semaphore};
-
-struct Square;
-
-impl Kind for Square {
-    const NAME: &'static str = "square";
-    type Payload = i64;
-    type Value = i64;
-
-    fn options() -> BatchOptions {
-        BatchOptions {
-            retry: RetryPolicy {
-                delay_ms: 0,
-                ..RetryPolicy::default()
-            },
-            ..BatchOptions::default()
-        }
-    }
-}
-
-async fn square(job: Job<i64>) -> Result<i64, JobError> {
-    Ok(job.payload * job.payload)
-}
 
 /// An engine on a store of its own, the clock that both go by, and the folder, which is deleted when it is dropped.
 async fn fixture() -> (Engine, Arc<ManualClock>, tempfile::TempDir) {

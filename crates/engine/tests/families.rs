@@ -1,35 +1,16 @@
 //! Jobs that spawn others and wait for them, over a real SQLite store.
 
+mod support;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use gristmill_engine::{
-    Engine, EngineSettings, Finalizing, Job, JobError, Kind, OnChildFailure, RetryPolicy, Spawn, Step,
+    Engine, EngineSettings, Finalizing, Job, JobError, Kind, OnChildFailure, Spawn, Step,
 };
-use gristmill_model::{BatchOptions, JobState};
+use gristmill_model::JobState;
 use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
-
-struct Square;
-
-impl Kind for Square {
-    const NAME: &'static str = "square";
-    type Payload = i64;
-    type Value = i64;
-
-    fn options() -> BatchOptions {
-        BatchOptions {
-            retry: RetryPolicy {
-                delay_ms: 0,
-                ..RetryPolicy::default()
-            },
-            ..BatchOptions::default()
-        }
-    }
-}
-
-async fn square(job: Job<i64>) -> Result<i64, JobError> {
-    Ok(job.payload * job.payload)
-}
+use support::{Square, square};
 
 /// An engine on a store of its own, and the folder, which is deleted when it is dropped.
 async fn fixture() -> (Engine, tempfile::TempDir) {

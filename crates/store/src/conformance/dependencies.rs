@@ -8,32 +8,12 @@ use super::Database;
 use super::fixture::*;
 use crate::{JobFilter, NewRun, PruneOptions, RunAdvance, RunState, Selection, Store, StoreError};
 
-/// A batch of `count` jobs that are not tried again.
-fn once(count: u32) -> NewBatch {
-    let mut new = batch(count);
-    new.options.retry = RetryPolicy::NEVER;
-    new
-}
-
 /// A batch of `count` jobs that wait.
 fn waiting(count: u32, after: impl IntoIterator<Item = After>) -> NewBatch {
     NewBatch {
         after: after.into_iter().collect(),
         ..once(count)
     }
-}
-
-async fn states(store: &dyn Store, batch: BatchId) -> Vec<JobState> {
-    let filter = JobFilter {
-        batch: Some(batch),
-        ..JobFilter::default()
-    };
-    let page = crate::Page {
-        after: None,
-        limit: 10_000,
-    };
-    let rows = store.jobs(&filter, page).await.unwrap();
-    rows.iter().map(|row| row.state).collect()
 }
 
 async fn state(store: &dyn Store, batch: BatchId) -> JobState {

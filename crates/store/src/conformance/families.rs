@@ -29,26 +29,6 @@ pub(super) fn collecting(parent: u32, count: u32) -> Spawn {
     spawn(parent, count).on_failure(OnChildFailure::Collect)
 }
 
-/// A batch of `count` jobs that are not tried again.
-pub(super) fn once(count: u32) -> NewBatch {
-    let mut new = batch(count);
-    new.options.retry = RetryPolicy::NEVER;
-    new
-}
-
-pub(super) async fn states(store: &dyn Store, batch: BatchId) -> Vec<JobState> {
-    let filter = JobFilter {
-        batch: Some(batch),
-        ..JobFilter::default()
-    };
-    let page = crate::Page {
-        after: None,
-        limit: 10_000,
-    };
-    let rows = store.jobs(&filter, page).await.unwrap();
-    rows.iter().map(|row| row.state).collect()
-}
-
 /// Submits parents and lets all of them wait for what `spawn` gives. Returns their batch.
 pub(super) async fn suspend(
     store: &dyn Store,

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use gristmill_model::{
-    BatchId, Completed, EarlierFailure, FailedJob, JobError, JobId, Lease, LeasedSlice, NewBatch,
-    PackedArray, PackedBuilder, Positions, Report, ReportWrite, Siblings, Spawn, Suspended, WorkerId,
+    BatchId, Completed, EarlierFailure, FailedJob, JobError, JobId, JobState, Lease, LeasedSlice, NewBatch,
+    PackedArray, PackedBuilder, Positions, Report, ReportWrite, RetryPolicy, Siblings, Spawn, Suspended,
+    WorkerId,
 };
 
-use crate::{Exchanged, NewWorker, Store, Want};
+use crate::{Exchanged, JobFilter, NewWorker, Page, Store, Want};
 
 /// The kind that checks submit where the kind does not matter.
 pub const KIND: &str = "work";
@@ -268,4 +269,25 @@ pub fn only(lease: Option<Lease>) -> LeasedSlice {
 /// An error of no importance.
 pub fn error() -> JobError {
     JobError::new("ValueError", "no")
+}
+
+/// A batch of `count` jobs that are not tried again.
+pub fn once(count: u32) -> NewBatch {
+    let mut new = batch(count);
+    new.options.retry = RetryPolicy::NEVER;
+    new
+}
+
+/// The states of a batch's jobs, by position.
+pub async fn states(store: &dyn Store, batch: BatchId) -> Vec<JobState> {
+    let filter = JobFilter {
+        batch: Some(batch),
+        ..JobFilter::default()
+    };
+    let page = Page {
+        after: None,
+        limit: 10_000,
+    };
+    let rows = store.jobs(&filter, page).await.unwrap();
+    rows.iter().map(|row| row.state).collect()
 }

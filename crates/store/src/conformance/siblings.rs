@@ -4,7 +4,7 @@ use gristmill_model::limits::TAGS_PER_JOB_MAX;
 use gristmill_model::{ChildBatch, JobState, PackedArray, Positions, Tag};
 
 use super::Database;
-use super::families::{CHILD, collecting, complete, fail, spawn, states, suspend, told};
+use super::families::{CHILD, collecting, complete, fail, spawn, suspend, told};
 use super::fixture::*;
 use crate::{JobFilter, Selection, StoreError};
 
