@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::error::RuntimeError;
 use crate::interpreter::{Interpreter, Runtime, Version, find_program};
 
-const PYTHON_SHIM: &str = include_str!("shims/python.py");
+const PYTHON_SHIM: &str = concat!(include_str!("shims/spawning.py"), include_str!("shims/python.py"));
 const JAVASCRIPT_SHIM: &str = include_str!("shims/javascript.js");
 
 /// Reads the shim from its file in memory, so that nothing is left on disk and no argument shows it.

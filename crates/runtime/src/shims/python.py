@@ -18,8 +18,6 @@ PROGRESS_MAX = (1 << 63) - 1
 # Bytes of finished outcomes that are sent at once, however little time has passed.
 UNSENT_BYTES_MAX = 1 << 20
 DURATION_US_MAX = 0xFFFFFFFF
-# Children in one batch.
-CHILDREN_MAX = 10000
 # A job that started a program ran at least this long.
 MARK_AFTER_NS = 1000000
 
@@ -48,63 +46,6 @@ class Log:
             if self.room:
                 self.parts.append(bytes(data[: self.room]))
                 self.room = 0
-
-
-class Spawn:
-    """What a job spawns; made by gristmill.spawn."""
-
-    def __init__(self, body):
-        self.body = body
-
-
-class Spawned(dict):
-    """The note that says so."""
-
-
-class Done:
-    """A value with siblings; made by gristmill.done."""
-
-    def __init__(self, value, siblings):
-        self.value = value
-        self.siblings = siblings
-
-
-class DoneNote(dict):
-    """The note that says so."""
-
-
-def pack(children, batches, named):
-    """Batches of children as the protocol has them."""
-    every = [dict(named, payloads=list(children))] + [dict(batch) for batch in batches]
-    packed = []
-    for batch in every:
-        payloads = list(batch["payloads"])
-        rest = {name: value for name, value in batch.items() if name != "payloads" and value is not None}
-        for first in range(0, len(payloads), CHILDREN_MAX):
-            packed.append(dict(rest, payloads=payloads[first : first + CHILDREN_MAX]))
-    return packed
-
-
-def spawn(children=(), memo=None, kind=None, queue=None, tags=None, options=None, batches=(), on_failure="fail"):
-    """Returned by main (or finalize): the job waits for these children, and then `finalize(payload, memo, outcomes)` is
-    called. `children` are payloads, of the job's own kind where none is named; `batches` are more of them, each a dict with
-    `payloads` and perhaps `kind`, `queue`, `tags` and `options`. `on_failure` is "fail" (the first child that fails ends the
-    job) or "collect" (finalize gets all outcomes)."""
-    named = {"kind": kind, "queue": queue, "tags": tags, "options": options}
-    return Spawn({"children": pack(children, batches, named), "memo": [memo], "on_failure": on_failure})
-
-
-def done(value=None, siblings=(), kind=None, queue=None, tags=None, options=None, batches=()):
-    """Returned by main (or finalize) of a child: it completes with the value, and its parent waits for these siblings, too.
-    `siblings` and `batches` are as the children of `spawn`."""
-    named = {"kind": kind, "queue": queue, "tags": tags, "options": options}
-    return Done(value, pack(siblings, batches, named))
-
-
-class ChildFailed(Exception):
-    """A child did not complete, and the script has no finalize to decide what that means."""
-
-    permanent = True
 
 
 class LogStream(io.RawIOBase):
@@ -237,6 +178,9 @@ class Outbox:
         self.notes = []
         # What jobs said last of how far they are, by index.
         self.progress = {}
+
+    def note(self, note):
+        self.notes.append(json.dumps(note).encode() + b"\n")
 
     def flush(self):
         with self.lock:
@@ -406,22 +350,18 @@ class Process:
         outbox = self.outbox
         if not log.untouched:
             text = b"".join(log.parts).decode("utf-8", "replace")
-            note = {"log": {"index": index, "text": text, "dropped_bytes": log.dropped}}
-            outbox.notes.append(json.dumps(note).encode() + b"\n")
+            outbox.note({"log": {"index": index, "text": text, "dropped_bytes": log.dropped}})
         duration_us = min((end - start) // 1000, DURATION_US_MAX)
         if type(outcome) is bytes:
             outbox.values.append(outcome)
             outbox.durations.append(duration_us)
             outbox.indexes.append(index)
         elif type(outcome) is Spawned:
-            note = {"spawned": {"index": index, "duration_us": duration_us, "spawn": outcome}}
-            outbox.notes.append(json.dumps(note).encode() + b"\n")
+            outbox.note({"spawned": {"index": index, "duration_us": duration_us, "spawn": outcome}})
         elif type(outcome) is DoneNote:
-            note = {"done": dict(outcome, index=index, duration_us=duration_us)}
-            outbox.notes.append(json.dumps(note).encode() + b"\n")
+            outbox.note({"done": dict(outcome, index=index, duration_us=duration_us)})
         else:
-            note = {"failed": {"index": index, "duration_us": duration_us, "error": outcome}}
-            outbox.notes.append(json.dumps(note).encode() + b"\n")
+            outbox.note({"failed": {"index": index, "duration_us": duration_us, "error": outcome}})
 
     def stopped(self, sequence):
         return self.words[sequence & 1] == sequence
