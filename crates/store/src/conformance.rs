@@ -254,6 +254,7 @@ macro_rules! store_conformance {
                 queues_share_by_weight,
                 old_jobs_age,
                 wrong_controls_are_refused,
+                a_report_refused_in_part_frees_slots,
                 many_groups_are_served,
                 limits_hold_through_everything,
                 limits_cost_few_statements,

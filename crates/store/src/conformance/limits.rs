@@ -461,6 +461,20 @@ pub async fn wrong_controls_are_refused(database: &dyn Database) {
     assert_eq!(store.delete_controls(ControlFilter::default()).await.unwrap(), 1);
 }
 
+/// A report of which a part is refused frees the slots of the rest for the claim that comes with it.
+pub async fn a_report_refused_in_part_frees_slots(database: &dyn Database) {
+    let store = database.open().await;
+    let id = submit(&*store, batch(5)).await;
+    put(&*store, &[limit(of_kind(KIND), 3)]).await;
+    let worker = worker(&*store).await;
+    let slice = only(claim(&*store, worker, 3).await);
+    let first = store.cancel(Selection::Jobs(vec![job(id, 0)])).await.unwrap();
+    assert_eq!(first.changed, 1);
+    let answer = exchange(&*store, worker, vec![completed(&slice)], Some(want(2))).await;
+    assert_eq!(answer.receipts[0].refused.to_string(), "0");
+    assert_eq!(held(&answer.lease), [format!("{id}:3-4")]);
+}
+
 /// Of many groups, a claim takes each one's part, and finds those that have work.
 pub async fn many_groups_are_served(database: &dyn Database) {
     let store = database.open().await;

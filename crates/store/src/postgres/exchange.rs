@@ -334,8 +334,11 @@ impl Transaction {
             None => None,
         };
         let mut ended = Ended::default();
+        // Whether a report was stored after the look, as one that is refused in part is.
+        let mut late = !simple;
         let receipts = match accepted {
             Some(accepted) => {
+                late = accepted.len() < reports.len();
                 self.receive(worker, name.as_ref(), &all, &accepted, origins, &mut ended)
                     .await?
             }
@@ -347,7 +350,7 @@ impl Transaction {
         let unblocked = self.settle(ended).await?;
         // What ran once more after what has completed can be claimed at once, too.
         let again = want.is_some() && self.release_keys().await?;
-        if (unblocked || again || !simple)
+        if (unblocked || again || late)
             && let Some(want) = want
         {
             self.flush().await?;
