@@ -1,23 +1,59 @@
 //! The PostgreSQL store passes the suite that every store passes.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use gristmill_model::{ManualClock, Timestamp};
 use gristmill_private_postgres::shared;
 use gristmill_store::conformance::Database;
 use gristmill_store::{PostgresOptions, PostgresStore, Store};
+use tokio_postgres::NoTls;
+
+/// The databases that no check has any more: the state machine wants ten thousand, and to make one takes longer than to
+/// empty one.
+static USED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Leaves what the migrations leave.
+const EMPTY: &str = "
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid();
+DO $$
+BEGIN
+    EXECUTE (
+        SELECT 'TRUNCATE ' || string_agg(oid::regclass::text, ', ')
+        FROM pg_class
+        WHERE relnamespace = 'gristmill'::regnamespace AND relkind = 'r' AND relname <> 'migration'
+    );
+    PERFORM setval(seqrelid, seqstart, false) FROM pg_sequence;
+    INSERT INTO gristmill.control_version VALUES (0);
+END
+$$";
 
 struct TemporaryPostgres {
     url: String,
     clock: Arc<ManualClock>,
+    /// It holds what an earlier check left.
+    used: AtomicBool,
+    /// It logs every statement.
+    logs: AtomicBool,
 }
 
 impl TemporaryPostgres {
     fn new() -> Self {
+        let used = USED.lock().unwrap().pop();
         TemporaryPostgres {
-            url: shared().create_database().unwrap(),
+            used: AtomicBool::new(used.is_some()),
+            url: used.unwrap_or_else(|| shared().create_database().unwrap()),
             clock: Arc::new(ManualClock::new(Timestamp(1_000_000))),
+            logs: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Drop for TemporaryPostgres {
+    fn drop(&mut self) {
+        if !self.logs.load(Ordering::Relaxed) && !std::thread::panicking() {
+            USED.lock().unwrap().push(self.url.clone());
         }
     }
 }
@@ -25,6 +61,9 @@ impl TemporaryPostgres {
 #[async_trait]
 impl Database for TemporaryPostgres {
     async fn open(&self) -> Arc<dyn Store> {
+        if self.used.swap(false, Ordering::Relaxed) {
+            empty(&self.url).await;
+        }
         let options = PostgresOptions::new(self.clock.clone(), 7);
         Arc::new(PostgresStore::open(&self.url, options).await.unwrap())
     }
@@ -34,6 +73,7 @@ impl Database for TemporaryPostgres {
     }
 
     fn count_statements(&self) {
+        self.logs.store(true, Ordering::Relaxed);
         let sql = format!("ALTER DATABASE {} SET log_statement = 'all'", self.name());
         shared().psql("postgres", &sql).unwrap();
     }
@@ -48,6 +88,15 @@ impl Database for TemporaryPostgres {
         let is_statement = |line: &&str| line.contains(&executed) || line.contains(&command);
         log.lines().filter(is_statement).count() as u64
     }
+}
+
+/// Empties a store of a check that is over.
+async fn empty(url: &str) {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    client.batch_execute(EMPTY).await.unwrap();
+    drop(client);
+    connection.await.unwrap().unwrap();
 }
 
 impl TemporaryPostgres {

@@ -3,19 +3,24 @@
 mod reference;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use gristmill_model::{
     After, Backoff, BatchId, Clock, Control, Effect, JobId, JobState, KeyedBatch, LeasedSlice, NewBatch,
     OnDuplicate, OnFailure, PackedArray, Positions, Report, RetryPolicy, Scope, Unique, WorkerId,
 };
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::{Config, RngSeed, TestRunner};
 
 use self::reference::Reference;
 use super::Database;
 use super::fixture::*;
 use crate::{ControlFilter, JobFilter, Page, PruneOptions, Selection, Store, Want};
 
+/// Threads that try sequences: while one waits for its store, another goes on.
+const RUNNERS: u32 = 4;
+/// How many are tried until a line says so.
+const SEQUENCES_PER_LINE: u32 = 1_000;
 const KINDS: [&str; 2] = ["left", "right"];
 
 /// One operation. Numbers that choose among things that may not be there are taken modulo what is there.
@@ -134,46 +139,89 @@ fn option(range: std::ops::Range<i64>) -> impl Strategy<Value = Option<i64>> {
 
 /// Runs random sequences of operations against stores that `database` makes, and compares every answer, and the state of
 /// every job after each step, with the reference. Tries so many `sequences`, or what the variable `PROPTEST_CASES` says,
-/// and prints how many.
+/// and prints how many. They are the same in every run; the variable `PROPTEST_RNG_SEED` has others tried.
 ///
 /// # Panics
 ///
 /// If an answer differs; with the shortest sequence that was found.
-pub fn agrees_with_the_reference<D: Database>(sequences: u32, database: impl Fn() -> D) {
-    let cases = match std::env::var("PROPTEST_CASES") {
-        Ok(_) => Config::default().cases,
+pub fn agrees_with_the_reference<D: Database>(sequences: u32, database: impl Fn() -> D + Sync) {
+    let told = Config::default();
+    let sequences = match std::env::var("PROPTEST_CASES") {
+        Ok(_) => told.cases,
         Err(_) => sequences,
     };
-    let mut runner = TestRunner::new(Config {
-        cases,
-        failure_persistence: None,
-        max_shrink_iters: 2_000,
-        ..Config::default()
+    let seed = match told.rng_seed {
+        RngSeed::Fixed(seed) => seed,
+        RngSeed::Random => 0,
+    };
+    let tally = Tally {
+        sequences,
+        tried: AtomicU32::new(0),
+        operations: AtomicUsize::new(0),
+    };
+    let (tally, database) = (&tally, &database);
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let runners = (0..RUNNERS).map(|runner| {
+            let config = Config {
+                // Together they make all.
+                cases: (sequences + runner) / RUNNERS,
+                rng_seed: RngSeed::Fixed(seed.wrapping_add(u64::from(runner))),
+                failure_persistence: None,
+                max_shrink_iters: 2_000,
+                ..Config::default()
+            };
+            scope.spawn(move || run(config, tally, database))
+        });
+        let runners: Vec<_> = runners.collect();
+        runners.into_iter().map(|runner| runner.join().unwrap()).collect()
     });
+    let failed = results.iter().filter(|result| result.is_err()).count();
+    println!(
+        "{} sequences with {} operations were tried, and {failed} failed (seed {seed})",
+        tally.tried.load(Ordering::Relaxed),
+        tally.operations.load(Ordering::Relaxed),
+    );
+    if let Some(Err(error)) = results.into_iter().find(Result::is_err) {
+        panic!("{error}");
+    }
+}
+
+/// What several threads have tried.
+struct Tally {
+    sequences: u32,
+    tried: AtomicU32,
+    operations: AtomicUsize,
+}
+
+impl Tally {
+    fn add(&self, operations: usize) {
+        self.operations.fetch_add(operations, Ordering::Relaxed);
+        let tried = self.tried.fetch_add(1, Ordering::Relaxed) + 1;
+        if tried.is_multiple_of(SEQUENCES_PER_LINE) {
+            println!("{tried} of {} sequences", self.sequences);
+        }
+    }
+}
+
+/// Tries as many sequences as the configuration says; the error tells of the shortest one that fails.
+fn run<D: Database>(config: Config, tally: &Tally, database: &impl Fn() -> D) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    let steps = std::cell::Cell::new(0);
-    let result = runner.run(&proptest::collection::vec(step(), 1..60), |sequence| {
-        steps.set(steps.get() + sequence.len());
-        runtime.block_on(async {
-            let database = database();
-            let mut machine = Machine::new(&database).await;
-            for step in sequence {
-                machine.step(step).await;
-            }
-        });
-        Ok(())
-    });
-    let failed = u32::from(result.is_err());
-    println!(
-        "{cases} sequences with {} operations were tried, and {failed} failed",
-        steps.get()
-    );
-    if let Err(error) = result {
-        panic!("{error}");
-    }
+    TestRunner::new(config)
+        .run(&proptest::collection::vec(step(), 1..60), |sequence| {
+            tally.add(sequence.len());
+            runtime.block_on(async {
+                let database = database();
+                let mut machine = Machine::new(&database).await;
+                for step in sequence {
+                    machine.step(step).await;
+                }
+            });
+            Ok(())
+        })
+        .map_err(|error| error.to_string())
 }
 
 /// A store and its reference.
