@@ -190,5 +190,5 @@ pub const PAUSES_PER_JOB_MAX: usize = 32;
 pub const CONTROLS_MAX: usize = 10_000;
 
 /// How much of a rate gathers before a waiting worker is woken for it, as far as half the burst allows (a bucket that is full
-/// loses what comes meanwhile): 200 jobs a second wake it 20 times. Milliseconds.
-pub const RATE_WAKE_MS: u64 = 50;
+/// loses what comes meanwhile): 200 jobs a second wake it 10 times. Milliseconds.
+pub const RATE_WAKE_MS: u64 = 100;

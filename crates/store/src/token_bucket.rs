@@ -117,7 +117,7 @@ mod tests {
             burst,
         };
         for (rate, wait_ms) in [
-            (rate(200, 200), 50),
+            (rate(200, 200), 100),
             (rate(200, 10), 25),
             (rate(200, 1), 5),
             (rate(2, 10), 500),
