@@ -300,6 +300,26 @@ fn a_newer_schema_is_refused() {
 }
 
 #[test]
+fn a_schema_that_cannot_be_brought_up_to_date_is_told_in_one_line() {
+    let folder = folder();
+    let file = folder.path().join("damaged.db");
+    drop(open(&file));
+    let connection = Connection::open(&file).unwrap();
+    connection
+        .execute("DELETE FROM refinery_schema_history WHERE version > 1", [])
+        .unwrap();
+    drop(connection);
+    let error = refusal(&file, options()).to_string();
+    assert!(error.contains("damaged.db"), "{error}");
+    assert!(
+        error.contains("could not be brought from version 1 to"),
+        "{error}"
+    );
+    assert!(error.ends_with("already exists"), "{error}");
+    assert!(!error.contains('\n'), "{error}");
+}
+
+#[test]
 fn other_files_are_refused_and_left_alone() {
     let folder = folder();
     let file = folder.path().join("foreign.db");

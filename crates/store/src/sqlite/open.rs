@@ -162,6 +162,17 @@ fn check_version(connection: &Connection, path: &Path) -> Result<()> {
     .into())
 }
 
+/// What the database said, without the SQL that it was told.
+fn cause_of(error: &refinery::Error) -> String {
+    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    let said = causes.filter_map(|cause| cause.downcast_ref()).next();
+    match said {
+        Some(rusqlite::Error::SqlInputError { msg, .. }) => msg.clone(),
+        Some(other) => other.to_string(),
+        None => error.to_string(),
+    }
+}
+
 /// Brings the schema up to the version of this program, in one transaction. Writes nothing where it is.
 fn migrate(connection: &mut Connection, path: &Path) -> Result<()> {
     let known = known_version();
@@ -182,7 +193,8 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<()> {
                 return Err(StoreError::Open {
                     path: path.to_path_buf(),
                     reason: format!(
-                        "its schema could not be brought from version {found} to {known}: {error}"
+                        "its schema could not be brought from version {found} to {known}: {}",
+                        cause_of(&error)
                     ),
                 }
                 .into());
