@@ -19,36 +19,41 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 /// Jobs of one submit, as far as chains and fan-ins are many.
 const SUBMIT_JOBS: usize = 1_000;
 
-/// A worker that counts what it has begun.
+/// A worker that counts what it has begun, and tells when that is enough.
 struct Counting {
-    begun: Arc<AtomicUsize>,
-    changed: Arc<Notify>,
+    count: Arc<Count>,
     worker: RunningWorker,
+}
+
+#[derive(Default)]
+struct Count {
+    begun: AtomicUsize,
+    enough: AtomicUsize,
+    reached: Notify,
 }
 
 impl Counting {
     fn start(engine: &Engine) -> Self {
-        let (begun, changed) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+        let count = Arc::<Count>::default();
         let mut worker = engine.worker();
         worker.handle::<Noop, _, _>({
-            let (begun, changed) = (begun.clone(), changed.clone());
+            let count = count.clone();
             move |_job: Job<Payload>| {
-                begun.fetch_add(1, Ordering::Relaxed);
-                changed.notify_one();
+                let begun = count.begun.fetch_add(1, Ordering::SeqCst) + 1;
+                if begun == count.enough.load(Ordering::SeqCst) {
+                    count.reached.notify_one();
+                }
                 async { Ok::<_, JobError>(()) }
             }
         });
         let worker = worker.start();
-        Counting {
-            begun,
-            changed,
-            worker,
-        }
+        Counting { count, worker }
     }
 
     async fn until(&self, jobs: usize) {
-        while self.begun.load(Ordering::Relaxed) < jobs {
-            self.changed.notified().await;
+        self.count.enough.store(jobs, Ordering::SeqCst);
+        while self.count.begun.load(Ordering::SeqCst) < jobs {
+            self.count.reached.notified().await;
         }
     }
 }
