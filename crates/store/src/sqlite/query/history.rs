@@ -13,11 +13,13 @@ use crate::{HistoryFilter, HistoryRow};
 
 /// How many jobs ended, how, and how long they took.
 pub(in crate::sqlite) fn history(connection: &Connection, filter: &HistoryFilter) -> Result<Vec<HistoryRow>> {
-    // Reports and their durations lie in the order of batches; the order of a CROSS JOIN is kept.
+    // Reports and their durations lie in the order of batches, so that all three are walked side by side; the order of a
+    // CROSS JOIN is kept, and reports of other kinds are not read.
     let sql = format!(
         "SELECT l.queue, l.kind, r.finished_at / ?5, r.state, sum(r.count), count(*), d.buckets, sum(d.sum_us), \
          CASE WHEN r.count <= {DURATIONS_READ_MAX} AND d.id IS NULL THEN r.durations END \
-         FROM report r CROSS JOIN batch b ON b.id = r.id >> {POSITION_BITS} JOIN lane l ON l.id = b.lane_id \
+         FROM batch b CROSS JOIN lane l ON l.id = b.lane_id \
+         CROSS JOIN report r ON r.id >= b.id << {POSITION_BITS} AND r.id < (b.id + 1) << {POSITION_BITS} \
          LEFT JOIN report_durations d ON d.id = r.id \
          WHERE r.finished_at >= ?1 AND r.finished_at < ?2 AND (?3 IS NULL OR l.kind = ?3) AND (?4 IS NULL OR l.queue = ?4) \
          GROUP BY 1, 2, 3, 4, 7, 9"
