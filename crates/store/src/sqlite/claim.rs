@@ -78,6 +78,8 @@ impl Transaction<'_> {
                 for lane in admission.lanes() {
                     claimed.limited = claimed.limited || next_rank(self, lane, Some(rank_max))?.is_some();
                 }
+            } else {
+                self.forget_supplied(&admission);
             }
         }
         if let Some(id) = claim.lease {
@@ -140,6 +142,15 @@ impl Transaction<'_> {
             }
         }
         Ok((cursors, lane_of))
+    }
+
+    /// Of what this operation itself has supplied, forgets what its claim has emptied: who waits for work would find nothing.
+    fn forget_supplied(&mut self, admission: &Admission) {
+        for (index, lane) in admission.lanes().enumerate() {
+            if matches!(admission.outlook(index), Outlook::Open) {
+                self.supplied.remove(&lane.id);
+            }
+        }
     }
 
     /// Finds out when there is more, and whether others are waited for: by a statement for each of the two, however many

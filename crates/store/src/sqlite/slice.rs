@@ -91,7 +91,10 @@ impl Transaction<'_> {
             ],
         )?;
         self.memory.add_rank(head.lane_id, slice.rank, slice.run_at.0);
-        self.woke = true;
+        match slice.run_at <= self.now {
+            true => drop(self.supplied.insert(head.lane_id)),
+            false => self.woke = true,
+        }
         Ok(())
     }
 

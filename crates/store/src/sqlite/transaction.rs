@@ -1,6 +1,6 @@
 //! One transaction of the writer, and what the writer remembers from one to the next.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -103,10 +103,30 @@ pub(super) struct Transaction<'a> {
     pub memory: &'a mut Memory,
     /// The moment of the operation.
     pub now: Timestamp,
-    /// Whether jobs may have become claimable.
+    /// Whether jobs may have become claimable, now or later.
     pub woke: bool,
+    /// Lanes in which jobs have become claimable that are due.
+    pub supplied: BTreeSet<i64>,
     /// Whether slots may have become free that somebody waits for.
     pub freed: bool,
+}
+
+impl<'a> Transaction<'a> {
+    pub fn new(connection: &'a Connection, memory: &'a mut Memory, now: Timestamp) -> Self {
+        Transaction {
+            connection,
+            memory,
+            now,
+            woke: false,
+            supplied: BTreeSet::new(),
+            freed: false,
+        }
+    }
+
+    /// Whether those are to be told who wait for work.
+    pub fn wakes(&self) -> bool {
+        self.woke || self.freed || !self.supplied.is_empty()
+    }
 }
 
 impl Transaction<'_> {

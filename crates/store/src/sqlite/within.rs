@@ -43,13 +43,7 @@ impl SqliteStore {
         }
         // What it would remember may be rolled back, so it remembers nothing.
         let mut memory = Memory::new(Box::new(SplitMix64::new(0)));
-        let mut transaction = Transaction {
-            connection,
-            memory: &mut memory,
-            now: self.clock.now(),
-            woke: false,
-            freed: false,
-        };
+        let mut transaction = Transaction::new(connection, &mut memory, self.clock.now());
         transaction
             .submit(batches, None)
             .map_err(|failure| failure.at(&self.path, 0))

@@ -233,15 +233,9 @@ impl Writer {
     fn attempt(&mut self, unit: Unit<'_>, woke: &mut bool) -> std::result::Result<Vec<Reply>, StoreError> {
         let (connection, memory, clock) = (&self.connection, &mut self.memory, &self.clock);
         let run = AssertUnwindSafe(|| {
-            let mut transaction = Transaction {
-                connection,
-                memory,
-                now: clock.now(),
-                woke: false,
-                freed: false,
-            };
+            let mut transaction = Transaction::new(connection, memory, clock.now());
             let replies = unit.run(&mut transaction)?;
-            *woke |= transaction.woke || transaction.freed;
+            *woke |= transaction.wakes();
             Ok(replies)
         });
         match catch_unwind(run) {
