@@ -14,14 +14,6 @@ fn cached(kind: &str, payloads: &str, cached_ms: u64) -> NewBatch {
     new
 }
 
-async fn states(store: &dyn Store, batch: BatchId, count: u32) -> Vec<JobState> {
-    let mut states = Vec::new();
-    for position in 0..count {
-        states.push(store.job(job(batch, position)).await.unwrap().unwrap().row.state);
-    }
-    states
-}
-
 async fn value(store: &dyn Store, batch: BatchId, position: u32) -> String {
     let details = store.job(job(batch, position)).await.unwrap().unwrap();
     details.value.unwrap().get().to_owned()
@@ -45,7 +37,7 @@ pub async fn known_payloads_do_not_run(database: &dyn Database) {
     let other = submit(&*second, cached("other", "[1]", 1_000)).await;
     let plain = submit(&*second, NewBatch::new(KIND, PackedArray::parse("[1]").unwrap())).await;
     assert_eq!(
-        states(&*store, id, 4).await,
+        states(&*store, id).await,
         [
             JobState::Waiting,
             JobState::Completed,
@@ -89,9 +81,9 @@ pub async fn values_have_their_time(database: &dyn Database) {
     exchange(&*store, worker, vec![completed(&lease.slices[0])], None).await;
     database.clock().advance_ms(100);
     let short = submit(&*store, cached(KIND, "[1]", 100)).await;
-    assert_eq!(states(&*store, short, 1).await, [JobState::Waiting]);
+    assert_eq!(states(&*store, short).await, [JobState::Waiting]);
     let long = submit(&*store, cached(KIND, "[1]", 101)).await;
-    assert_eq!(states(&*store, long, 1).await, [JobState::Completed]);
+    assert_eq!(states(&*store, long).await, [JobState::Completed]);
     store
         .cancel(crate::Selection::Jobs(vec![job(short, 0)]))
         .await
@@ -99,7 +91,7 @@ pub async fn values_have_their_time(database: &dyn Database) {
     database.clock().advance_ms(400);
     store.expire().await.unwrap();
     let later = submit(&*store, cached(KIND, "[1]", 10_000)).await;
-    assert_eq!(states(&*store, later, 1).await, [JobState::Waiting]);
+    assert_eq!(states(&*store, later).await, [JobState::Waiting]);
     // The latest value counts.
     let lease = claim(&*store, worker, 9).await.unwrap();
     let mut report = completed(&lease.slices[0]);
@@ -129,7 +121,7 @@ pub async fn others_see_values_as_completions(database: &dyn Database) {
     }];
     let ids = store.submit(vec![known, after], None).await.unwrap();
     assert_eq!(
-        states(&*store, ids[0], 2).await,
+        states(&*store, ids[0]).await,
         [JobState::Completed, JobState::Dead]
     );
     assert_eq!(held(&claim(&*store, worker, 9).await), [format!("{}:0", ids[1])]);

@@ -114,9 +114,7 @@ pub async fn filters_say_what_is_cancelled(database: &dyn Database) {
 /// Dead and cancelled jobs run again when they are retried, with all attempts before them.
 pub async fn ended_jobs_are_retried(database: &dyn Database) {
     let store = database.open().await;
-    let mut new = batch(5);
-    new.options.retry = RetryPolicy::NEVER;
-    let id = submit(&*store, new).await;
+    let id = submit(&*store, once(5)).await;
     let worker = worker(&*store).await;
     let lease = claim(&*store, worker, 4).await.unwrap();
     let mut report = failed_at(&lease.slices[0], &positions("0-2"), &error());
@@ -165,9 +163,7 @@ pub async fn ended_jobs_are_retried(database: &dyn Database) {
 /// A retried job may die again: its failures are all kept.
 pub async fn failures_are_kept_through_retries(database: &dyn Database) {
     let store = database.open().await;
-    let mut new = batch(1);
-    new.options.retry = RetryPolicy::NEVER;
-    let id = submit(&*store, new).await;
+    let id = submit(&*store, once(1)).await;
     let worker = worker(&*store).await;
     for round in 1..=3 {
         let lease = claim(&*store, worker, 1).await.unwrap();

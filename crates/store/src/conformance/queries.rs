@@ -1,6 +1,6 @@
 //! Queries, runs, pruning, closing.
 
-use gristmill_model::{Clock, JobId, JobState, NewBatch, Rejected, RetryPolicy, RunId};
+use gristmill_model::{Clock, JobId, JobState, NewBatch, Rejected, RunId};
 
 use super::Database;
 use super::fixture::*;
@@ -81,9 +81,7 @@ pub async fn jobs_are_listed_in_pages(database: &dyn Database) {
 /// Counts are by state, and follow the filter.
 pub async fn jobs_are_counted(database: &dyn Database) {
     let store = database.open().await;
-    let mut new = batch(6);
-    new.options.retry = RetryPolicy::NEVER;
-    let id = submit(&*store, new).await;
+    let id = submit(&*store, once(6)).await;
     let mut delayed = batch_of("later", 2);
     delayed.options.run_at = Some(database.clock().now().plus_ms(10));
     let later = submit(&*store, delayed).await;
