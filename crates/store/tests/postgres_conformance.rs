@@ -8,7 +8,6 @@ use gristmill_model::{ManualClock, Timestamp};
 use gristmill_private_postgres::shared;
 use gristmill_store::conformance::Database;
 use gristmill_store::{PostgresOptions, PostgresStore, Store};
-use tokio_postgres::NoTls;
 
 /// The databases that no check has any more: the state machine wants ten thousand, and to make one takes longer than to
 /// empty one.
@@ -32,8 +31,6 @@ $$";
 struct TemporaryPostgres {
     url: String,
     clock: Arc<ManualClock>,
-    /// It holds what an earlier check left.
-    used: AtomicBool,
     /// It logs every statement.
     logs: AtomicBool,
 }
@@ -41,8 +38,10 @@ struct TemporaryPostgres {
 impl TemporaryPostgres {
     fn new() -> Self {
         let used = USED.lock().unwrap().pop();
+        if let Some(url) = &used {
+            shared().psql(name(url), EMPTY).unwrap();
+        }
         TemporaryPostgres {
-            used: AtomicBool::new(used.is_some()),
             url: used.unwrap_or_else(|| shared().create_database().unwrap()),
             clock: Arc::new(ManualClock::new(Timestamp(1_000_000))),
             logs: AtomicBool::new(false),
@@ -61,9 +60,6 @@ impl Drop for TemporaryPostgres {
 #[async_trait]
 impl Database for TemporaryPostgres {
     async fn open(&self) -> Arc<dyn Store> {
-        if self.used.swap(false, Ordering::Relaxed) {
-            empty(&self.url).await;
-        }
         let options = PostgresOptions::new(self.clock.clone(), 7);
         Arc::new(PostgresStore::open(&self.url, options).await.unwrap())
     }
@@ -74,7 +70,7 @@ impl Database for TemporaryPostgres {
 
     fn count_statements(&self) {
         self.logs.store(true, Ordering::Relaxed);
-        let sql = format!("ALTER DATABASE {} SET log_statement = 'all'", self.name());
+        let sql = format!("ALTER DATABASE {} SET log_statement = 'all'", name(&self.url));
         shared().psql("postgres", &sql).unwrap();
     }
 
@@ -82,29 +78,18 @@ impl Database for TemporaryPostgres {
         // A statement is in the log before it begins, with the database's name before it.
         let log = std::fs::read_to_string(shared().directory().join("log")).unwrap();
         let (executed, command) = (
-            format!(" {} LOG:  execute ", self.name()),
-            format!(" {} LOG:  statement: ", self.name()),
+            format!(" {} LOG:  execute ", name(&self.url)),
+            format!(" {} LOG:  statement: ", name(&self.url)),
         );
         let is_statement = |line: &&str| line.contains(&executed) || line.contains(&command);
         log.lines().filter(is_statement).count() as u64
     }
 }
 
-/// Empties a store of a check that is over.
-async fn empty(url: &str) {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
-    let connection = tokio::spawn(connection);
-    client.batch_execute(EMPTY).await.unwrap();
-    drop(client);
-    connection.await.unwrap().unwrap();
-}
-
-impl TemporaryPostgres {
-    /// The database's own name.
-    fn name(&self) -> &str {
-        let path = self.url.trim_start_matches("postgresql:///");
-        path.split('?').next().unwrap()
-    }
+/// The name of the database at this URL.
+fn name(url: &str) -> &str {
+    let path = url.trim_start_matches("postgresql:///");
+    path.split('?').next().unwrap()
 }
 
 gristmill_store::store_conformance!(TemporaryPostgres::new(), sequences: 25);

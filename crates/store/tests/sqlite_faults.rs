@@ -269,20 +269,22 @@ fn refusal(path: &Path, options: SqliteOptions) -> StoreError {
     SqliteStore::open(path, options).unwrap_err()
 }
 
+/// A new store on which somebody else has run `sql`.
+fn altered(file: &Path, sql: &str) {
+    drop(open(file));
+    let connection = Connection::open(file).unwrap();
+    connection.execute(sql, []).unwrap();
+}
+
 #[test]
 fn a_newer_schema_is_refused() {
     let folder = folder();
     let file = folder.path().join("newer.db");
-    drop(open(&file));
-    let connection = Connection::open(&file).unwrap();
-    connection
-        .execute(
-            "INSERT INTO refinery_schema_history SELECT 999, 'from_the_future', applied_on, checksum \
-             FROM refinery_schema_history LIMIT 1",
-            [],
-        )
-        .unwrap();
-    drop(connection);
+    altered(
+        &file,
+        "INSERT INTO refinery_schema_history SELECT 999, 'from_the_future', applied_on, checksum \
+         FROM refinery_schema_history LIMIT 1",
+    );
     let before = std::fs::read(&file).unwrap();
     let error = refusal(&file, options());
     assert!(
@@ -303,12 +305,7 @@ fn a_newer_schema_is_refused() {
 fn a_schema_that_cannot_be_brought_up_to_date_is_told_in_one_line() {
     let folder = folder();
     let file = folder.path().join("damaged.db");
-    drop(open(&file));
-    let connection = Connection::open(&file).unwrap();
-    connection
-        .execute("DELETE FROM refinery_schema_history WHERE version > 1", [])
-        .unwrap();
-    drop(connection);
+    altered(&file, "DELETE FROM refinery_schema_history WHERE version > 1");
     let error = refusal(&file, options()).to_string();
     assert!(error.contains("damaged.db"), "{error}");
     assert!(
