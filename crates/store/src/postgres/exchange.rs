@@ -333,12 +333,11 @@ impl Transaction {
             Some(look) => Some(look.arrive().await?),
             None => None,
         };
+        // Whether a report is stored after the look, as one that is refused in part is.
+        let late = accepted.as_ref().map_or(0, Vec::len) < reports.len();
         let mut ended = Ended::default();
-        // Whether a report was stored after the look, as one that is refused in part is.
-        let mut late = !simple;
         let receipts = match accepted {
             Some(accepted) => {
-                late = accepted.len() < reports.len();
                 self.receive(worker, name.as_ref(), &all, &accepted, origins, &mut ended)
                     .await?
             }

@@ -78,7 +78,7 @@ impl Transaction<'_> {
                 for lane in admission.lanes() {
                     claimed.limited = claimed.limited || next_rank(self, lane, Some(rank_max))?.is_some();
                 }
-            } else {
+            } else if !self.supplied.is_empty() {
                 self.forget_supplied(&admission);
             }
         }

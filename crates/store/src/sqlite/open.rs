@@ -164,9 +164,8 @@ fn check_version(connection: &Connection, path: &Path) -> Result<()> {
 
 /// What the database said, without the SQL that it was told.
 fn cause_of(error: &refinery::Error) -> String {
-    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
-    let said = causes.filter_map(|cause| cause.downcast_ref()).next();
-    match said {
+    let mut causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    match causes.find_map(|cause| cause.downcast_ref()) {
         Some(rusqlite::Error::SqlInputError { msg, .. }) => msg.clone(),
         Some(other) => other.to_string(),
         None => error.to_string(),
