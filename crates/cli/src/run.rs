@@ -213,7 +213,7 @@ impl Run<'_> {
                 .await?
             }
         };
-        let concurrency = handler.concurrency().unwrap_or(1);
+        let concurrency = handler.capacity().runners.unwrap_or(1);
         let mut worker = self.engine.worker();
         worker.settings(WorkerSettings {
             concurrency,

@@ -130,7 +130,7 @@ impl Handlers {
         let own = self
             .by_kind
             .iter()
-            .filter_map(|(_, handler)| handler.concurrency());
+            .filter_map(|(_, handler)| handler.capacity().runners);
         WorkerSettings {
             queues: self.queues.clone(),
             concurrency: own.sum::<usize>().max(1),

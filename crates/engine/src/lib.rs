@@ -47,7 +47,7 @@ pub use gristmill_model::{
 pub use gristmill_store::{ChildOutcome, Event, EventCursor, EventJobs, RecordedEvent, SubmittedJobs};
 pub use gristmill_worker::pressure;
 pub use gristmill_worker::{
-    Admission, Backpressure, Finalizing, Handler, IoRate, Job, JobContext, Observer, PressureSource,
+    Admission, Backpressure, Capacity, Finalizing, Handler, IoRate, Job, JobContext, Observer, PressureSource,
     SourceError, Step, Stopper, Threshold, WorkerSettings, WorkerSummary,
 };
 pub use kind::Kind;

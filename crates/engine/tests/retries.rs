@@ -176,7 +176,7 @@ struct Misbehaving {
 
 #[async_trait]
 impl Handler for Misbehaving {
-    async fn run(&self, work: MicroBatch, sink: &dyn OutcomeSink) {
+    async fn run(&self, _: usize, work: MicroBatch, sink: &dyn OutcomeSink) {
         let way = match self.done.swap(true, Ordering::SeqCst) {
             true => u32::MAX,
             false => self.way,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use gristmill_model::limits::CANCEL_GRACE_MS;
 use gristmill_model::{FailedJob, JobError};
-use gristmill_worker::{Handler, MicroBatch, OutcomeSink, Outcomes};
+use gristmill_worker::{Capacity, Handler, MicroBatch, OutcomeSink, Outcomes};
 use tokio::time::MissedTickBehavior;
 
 use crate::error::RuntimeError;
@@ -127,7 +127,7 @@ fn no_finalize(position: u32) -> FailedJob {
 
 #[async_trait]
 impl Handler for ScriptHandler {
-    async fn run(&self, work: MicroBatch, sink: &dyn OutcomeSink) {
+    async fn run(&self, runner: usize, work: MicroBatch, sink: &dyn OutcomeSink) {
         if self.is_program && work.is_finalizing() {
             sink.answer(Outcomes {
                 failed: work.indexes().iter().map(no_finalize).collect(),
@@ -151,8 +151,11 @@ impl Handler for ScriptHandler {
         }
     }
 
-    fn concurrency(&self) -> Option<usize> {
-        Some(self.concurrency)
+    fn capacity(&self) -> Capacity {
+        Capacity {
+            runners: Some(self.concurrency),
+            concurrency: 1,
+        }
     }
 
     async fn shut_down(&self) {

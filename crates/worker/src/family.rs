@@ -102,7 +102,7 @@ where
     G: Fn(Finalizing<P, M>) -> S + Send + Sync + 'static,
     S: Future<Output = Result<Step<V>, JobError>> + Send + 'static,
 {
-    async fn run(&self, work: MicroBatch, sink: &dyn OutcomeSink) {
+    async fn run(&self, _: usize, work: MicroBatch, sink: &dyn OutcomeSink) {
         let mut answers = Answers::new(sink);
         for one in work.jobs() {
             let context = sink.context(&one);

@@ -83,7 +83,7 @@ where
     F: Fn(Job<P>) -> R + Send + Sync + 'static,
     R: Future<Output = Result<V, JobError>> + Send + 'static,
 {
-    async fn run(&self, work: MicroBatch, sink: &dyn OutcomeSink) {
+    async fn run(&self, _: usize, work: MicroBatch, sink: &dyn OutcomeSink) {
         let mut answers = Answers::new(sink);
         for one in work.jobs() {
             let context = sink.context(&one);
@@ -117,7 +117,7 @@ where
     F: Fn(Vec<Job<P>>) -> R + Send + Sync + 'static,
     R: Future<Output = Vec<Result<V, JobError>>> + Send + 'static,
 {
-    async fn run(&self, work: MicroBatch, sink: &dyn OutcomeSink) {
+    async fn run(&self, _: usize, work: MicroBatch, sink: &dyn OutcomeSink) {
         let begun = Instant::now();
         let mut answers = Answers::new(sink);
         let (mut jobs, mut indexes) = (Vec::<Job<P>>::new(), Vec::new());

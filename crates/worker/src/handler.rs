@@ -17,8 +17,10 @@ pub struct Outcomes {
     pub completed: Option<Completed>,
     /// Attempts that failed. They are charged an attempt.
     pub failed: Vec<FailedJob>,
-    /// Jobs that were not run. They go back uncharged.
+    /// Jobs that were not run. They go back to the store uncharged.
     pub released: Positions,
+    /// Jobs that were recalled before they began. The worker gives them to whichever slot is free.
+    pub returned: Positions,
     /// Jobs that wait for children, which they spawned.
     pub suspended: Vec<Suspended>,
     /// What completed jobs spawned for their parents. Jobs of functions say it by their [`JobContext`].
@@ -39,6 +41,7 @@ impl From<Report> for Outcomes {
             completed: report.completed,
             failed: report.failed,
             released: report.released,
+            returned: Positions::new(),
             suspended: report.suspended,
             siblings: report.siblings,
             logs: report.logs,
@@ -54,12 +57,13 @@ impl Outcomes {
         self.completed.is_none()
             && self.failed.is_empty()
             && self.released.is_empty()
+            && self.returned.is_empty()
             && self.suspended.is_empty()
     }
 
     /// All positions that are answered.
     pub fn positions(&self) -> Positions {
-        let mut positions = self.released.clone();
+        let mut positions = self.released.union(&self.returned);
         if let Some(completed) = &self.completed {
             positions = positions.union(&completed.positions);
         }
@@ -101,15 +105,44 @@ pub trait OutcomeSink: Send + Sync {
     }
 }
 
-/// Runs jobs of one kind.
+/// How much a handler runs at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capacity {
+    /// Its runners: processes, or tasks of this process. The worker's own limit where `None`.
+    pub runners: Option<usize>,
+    /// Jobs that one runner runs at once; at least 1.
+    pub concurrency: u32,
+}
+
+impl Default for Capacity {
+    /// As many runners as the worker allows, one job at a time in each.
+    fn default() -> Self {
+        Capacity {
+            runners: None,
+            concurrency: 1,
+        }
+    }
+}
+
+/// Runs jobs of one kind on its runners.
+///
+/// A runner takes a stream of micro-batches: the worker calls [`Handler::run`] again for a runner whose earlier calls
+/// have not returned. The runner begins jobs in the order of the calls and of their places, and runs at most
+/// [`Capacity::concurrency`] of them at once over all calls. It begins a job as soon as one of its slots is free.
 #[async_trait]
 pub trait Handler: Send + Sync + 'static {
-    /// Runs one micro-batch. Outcomes go to `sink` as they come.
-    async fn run(&self, work: MicroBatch, sink: &dyn OutcomeSink);
+    /// Runs one micro-batch on a runner (from 0). Outcomes go to `sink` as they come.
+    async fn run(&self, runner: usize, work: MicroBatch, sink: &dyn OutcomeSink);
 
-    /// How many micro-batches may run at once; the worker's own limit where `None`.
-    fn concurrency(&self) -> Option<usize> {
-        None
+    /// How much it runs at once. Constant.
+    fn capacity(&self) -> Capacity {
+        Capacity::default()
+    }
+
+    /// Asks a runner for the jobs that it has not begun: it answers them as [`Outcomes::returned`] within milliseconds,
+    /// also while its jobs run. It may keep none, and what it has begun it finishes. Never blocks.
+    fn recall(&self, runner: usize) {
+        let _ = runner;
     }
 
     /// Whether what it runs can be paused for something more urgent: asked to, it ends what it has begun or gives it back,

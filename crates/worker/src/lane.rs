@@ -62,7 +62,7 @@ impl Lane {
 
     /// The priority of what waits and could begin if there were a slot.
     pub(crate) fn urgency(&self) -> Option<i16> {
-        let has_room = self.handler.concurrency().is_none_or(|most| self.running < most);
+        let has_room = self.handler.capacity().runners.is_none_or(|most| self.running < most);
         self.buffer
             .front()
             .filter(|_| has_room)
@@ -74,7 +74,8 @@ impl Lane {
     pub(crate) fn take_micro_batch(&mut self, free_slots: usize) -> Option<(MicroBatch, EndReason)> {
         let own = self
             .handler
-            .concurrency()
+            .capacity()
+            .runners
             .map_or(usize::MAX, |most| most.saturating_sub(self.running));
         let free = own.min(free_slots);
         if free == 0 {

@@ -29,7 +29,7 @@ pub use context::JobContext;
 pub use family::{Finalizing, Step, parent_handler};
 pub use function::{Job, batch_handler, job_handler};
 pub use gristmill_store::ChildOutcome;
-pub use handler::{Handler, OutcomeSink, Outcomes};
+pub use handler::{Capacity, Handler, OutcomeSink, Outcomes};
 pub use hops::HopRecorder;
 pub use io::IoRate;
 pub use micro_batch::{MicroBatch, MicroBatchJob};

@@ -271,6 +271,7 @@ impl Part {
             failed.position = self.position_at(failed.position);
         }
         outcomes.released = self.positions_at(&outcomes.released);
+        outcomes.returned = self.positions_at(&outcomes.returned);
         for suspended in &mut outcomes.suspended {
             suspended.positions = self.positions_at(&suspended.positions);
         }
@@ -319,6 +320,7 @@ pub(crate) fn share_out(parts: &[Part], outcomes: Outcomes) -> Vec<(&Part, Outco
     for (part, share) in touched.iter().zip(&mut shares) {
         let own = Positions::from(part.indexes());
         share.released = outcomes.released.intersection(&own);
+        share.returned = outcomes.returned.intersection(&own);
         let suspended = outcomes.suspended.iter();
         share.suspended = suspended.filter_map(|suspended| suspended.select(&own)).collect();
         let siblings = outcomes.siblings.iter();

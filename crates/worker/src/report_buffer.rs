@@ -48,6 +48,7 @@ impl ReportBuffer {
             completed,
             failed,
             released,
+            returned: _,
             suspended,
             siblings,
             logs,

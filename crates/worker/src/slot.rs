@@ -305,7 +305,7 @@ impl Slot {
 
     async fn run_once(&self, handler: &dyn Handler, work: MicroBatch) {
         let begun = Instant::now();
-        let run = std::panic::AssertUnwindSafe(handler.run(work, self)).catch_unwind();
+        let run = std::panic::AssertUnwindSafe(handler.run(0, work, self)).catch_unwind();
         let run = tokio::select! {
             biased;
             run = run => Some(run),

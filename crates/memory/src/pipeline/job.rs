@@ -10,7 +10,7 @@ use gristmill_engine::{Engine, Handler, Kind, Observer, RunningWorker, WorkerSet
 use gristmill_model::{
     BatchOptions, Completed, FailedJob, JobError, PackedBuilder, Positions, Receipt, Report, RetryPolicy,
 };
-use gristmill_worker::{MicroBatch, OutcomeSink, Outcomes};
+use gristmill_worker::{Capacity, MicroBatch, OutcomeSink, Outcomes};
 use tokio::sync::mpsc;
 
 use crate::extract::{ChunkText, Extracted, Extractor, Usage};
@@ -124,11 +124,14 @@ impl ExtractHandler {
 
 #[async_trait]
 impl Handler for ExtractHandler {
-    fn concurrency(&self) -> Option<usize> {
-        Some(self.concurrency * READY_FACTOR)
+    fn capacity(&self) -> Capacity {
+        Capacity {
+            runners: Some(self.concurrency * READY_FACTOR),
+            concurrency: 1,
+        }
     }
 
-    async fn run(&self, work: MicroBatch, sink: &dyn OutcomeSink) {
+    async fn run(&self, _: usize, work: MicroBatch, sink: &dyn OutcomeSink) {
         let begun = Instant::now();
         let mut running: FuturesUnordered<_> = work
             .jobs()
