@@ -5,11 +5,11 @@ use std::time::Duration;
 /// What bounds a [`RampUp`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RampUpSettings {
-    /// The work that the worker wants to hold, as the time it takes to run it. It should be at least twice as
-    /// long as a claim takes, since the next claim is made when half of it is left. Default 100 ms.
+    /// The work that the worker wants to hold beyond its free slots, as the time it takes to run it. It should be at
+    /// least twice as long as a claim takes, since the next claim is made when half of it is left. Default 100 ms.
     pub buffer_target: Duration,
-    /// Jobs in the first claim, and again after a claim that found nothing; at least 1. Default 16.
-    pub claim_start: usize,
+    /// Jobs to hold beyond the free slots once the first jobs were quick; at least 1. Default 16.
+    pub hold_start: usize,
     /// Jobs in one claim at most, and jobs held at most; at least 1. Default 10,000, the jobs of the largest
     /// batch.
     pub claim_max: usize,
@@ -21,7 +21,7 @@ impl Default for RampUpSettings {
     fn default() -> RampUpSettings {
         RampUpSettings {
             buffer_target: Duration::from_millis(100),
-            claim_start: 16,
+            hold_start: 16,
             claim_max: 10_000,
             jobs_limit: None,
         }
@@ -32,9 +32,18 @@ impl Default for RampUpSettings {
 /// short enough that a worker notices slow jobs within half a second.
 const MEMORY_BUFFER_TARGETS: f64 = 5.0;
 
-/// Decides how many jobs a worker claims next, so that it holds about `buffer_target` of work and never
-/// hoards: it starts small, doubles as claims are filled and the buffer runs dry, and shrinks when jobs turn
-/// out slow.
+/// Claims that take longer count as if they took so long.
+const CLAIM_SECONDS_MAX: f64 = 2.0;
+
+/// The last so many claims count for how long one takes.
+const CLAIM_MEMORY: f64 = 8.0;
+
+/// What the buffer grows by each time it runs dry.
+const GROWTH: usize = 4;
+
+/// Decides how many jobs a worker claims next: one for each free slot, and beyond these about `buffer_target` of work. It
+/// holds nothing beyond the free slots until jobs are known to be quick, grows while claims are filled and the buffer
+/// runs dry, and shrinks when jobs turn out slow.
 ///
 /// It reads no clock and claims nothing: the worker tells it what happened, and asks.
 ///
@@ -43,18 +52,23 @@ const MEMORY_BUFFER_TARGETS: f64 = 5.0;
 /// use gristmill_batching::{RampUp, RampUpSettings};
 ///
 /// let mut ramp_up = RampUp::new(RampUpSettings::default());
-/// assert_eq!(ramp_up.want(0), 16);
-/// ramp_up.claimed(16, 16);
+/// assert_eq!(ramp_up.want(0, 4), 4); // A job for each of four free slots.
+/// ramp_up.claimed(4, 4);
+/// ramp_up.ran(4, Duration::from_micros(40));
 /// ramp_up.ran_dry(); // The worker waited for the next claim.
-/// assert_eq!(ramp_up.want(0), 32);
-/// ramp_up.ran(1, Duration::from_secs(1)); // A slow job: one more at a time is plenty.
-/// assert_eq!(ramp_up.want(0), 1);
+/// assert_eq!(ramp_up.want(0, 4), 4 + 16);
+/// ramp_up.ran(1, Duration::from_secs(1)); // A slow job: nothing beyond the free slots.
+/// assert_eq!(ramp_up.want(0, 1), 1);
 /// ```
 #[derive(Debug, Clone)]
 pub struct RampUp {
     settings: RampUpSettings,
-    /// Jobs to hold.
+    /// Jobs to hold beyond the free slots.
     hold: usize,
+    /// What the durations of jobs allow to hold.
+    fitting: usize,
+    /// Seconds that a claim takes, exponentially weighted.
+    claim_seconds: f64,
     /// The last claim got all that it asked for, and `hold` has not grown for it yet. Without it there is no
     /// reason to ask for more: the source has none.
     may_grow: bool,
@@ -71,18 +85,20 @@ impl RampUp {
     ///
     /// # Panics
     ///
-    /// If `claim_start` or `claim_max` is 0: nothing would ever be claimed.
+    /// If `hold_start` or `claim_max` is 0: nothing would ever be claimed.
     pub fn new(settings: RampUpSettings) -> RampUp {
         assert!(
-            settings.claim_start > 0,
-            "RampUpSettings::claim_start must be at least 1"
+            settings.hold_start > 0,
+            "RampUpSettings::hold_start must be at least 1"
         );
         assert!(
             settings.claim_max > 0,
             "RampUpSettings::claim_max must be at least 1"
         );
         RampUp {
-            hold: settings.claim_start.min(settings.claim_max),
+            hold: 0,
+            fitting: usize::MAX,
+            claim_seconds: 0.0,
             may_grow: false,
             left: settings.jobs_limit,
             jobs: 0.0,
@@ -91,13 +107,14 @@ impl RampUp {
         }
     }
 
-    /// How many jobs to claim now, given the jobs that are claimed and not started yet. 0 while more than
-    /// half of what the worker wants to hold is there, so that claims are few and large.
-    pub fn want(&self, buffered_jobs: usize) -> usize {
-        if buffered_jobs > self.hold / 2 {
+    /// How many jobs to claim now, given the jobs that are claimed and not started yet, and the jobs that could start at
+    /// once. 0 while more than half of what the worker wants to hold is there, so that claims are few and large.
+    pub fn want(&self, buffered_jobs: usize, free_slots: usize) -> usize {
+        let hold = free_slots.saturating_add(self.hold).min(self.settings.claim_max);
+        if hold == 0 || buffered_jobs > hold / 2 {
             return 0;
         }
-        let want = self.hold - buffered_jobs;
+        let want = hold - buffered_jobs;
         self.left.map_or(want, |left| {
             usize::try_from(left).map_or(want, |left| want.min(left))
         })
@@ -108,9 +125,37 @@ impl RampUp {
         self.left = self.left.map(|left| left.saturating_sub(got as u64));
         if got == 0 && asked > 0 {
             // What comes after a pause may be of another kind and slow.
-            self.hold = self.settings.claim_start.min(self.hold_max());
+            self.hold = self.hold.min(self.settings.hold_start);
         }
         self.may_grow = asked > 0 && got >= asked;
+    }
+
+    /// The worker's slots end so many jobs within `buffer_target`, by the durations of jobs: it holds no more.
+    pub fn fits(&mut self, jobs: f64) {
+        // A float beyond the largest usize becomes the largest usize.
+        self.fitting = jobs.round() as usize;
+        self.hold = self.hold.min(self.fitting);
+    }
+
+    /// A claim took so long. Behind a slow network the worker holds more, so that it does not run dry meanwhile.
+    pub fn claim_took(&mut self, elapsed: Duration) {
+        let seconds = elapsed.as_secs_f64().min(CLAIM_SECONDS_MAX);
+        self.claim_seconds += (seconds - self.claim_seconds) / CLAIM_MEMORY;
+    }
+
+    /// The work that the worker wants to hold, as the time it takes to run it: the buffer target, and what runs while the
+    /// next two claims travel.
+    pub fn hold_target(&self) -> Duration {
+        match self.settings.buffer_target {
+            Duration::ZERO => Duration::ZERO,
+            target => target + Duration::from_secs_f64(2.0 * self.claim_seconds),
+        }
+    }
+
+    /// What is held cannot begin soon: nothing beyond the free slots is claimed until jobs are quick again.
+    pub fn stalled(&mut self) {
+        self.hold = 0;
+        self.may_grow = false;
     }
 
     /// `jobs` claimed jobs were given back to the source without being run, and so do not count against the
@@ -152,21 +197,22 @@ impl RampUp {
         (self.seconds > 0.0).then(|| self.jobs / self.seconds)
     }
 
-    /// Doubles, once for each claim that was filled, up to the jobs that run within `buffer_target`.
+    /// Grows, once for each claim that was filled, up to the jobs that run within `buffer_target`.
     fn grow(&mut self) {
         if std::mem::take(&mut self.may_grow) {
-            self.hold = self.hold.saturating_mul(2).min(self.hold_max());
+            let grown = self.hold.saturating_mul(GROWTH).max(self.settings.hold_start);
+            self.hold = grown.min(self.hold_max());
         }
     }
 
-    /// The jobs that run within `buffer_target`, as far as known; at least 1, at most `claim_max`.
+    /// The jobs that run within `buffer_target`, as far as known; at most `claim_max`. Nothing while nothing is known.
     fn hold_max(&self) -> usize {
-        let claim_max = self.settings.claim_max;
-        // A float beyond the largest usize becomes the largest usize.
-        self.jobs_per_second().map_or(claim_max, |jobs_per_second| {
-            ((jobs_per_second * self.settings.buffer_target.as_secs_f64()).ceil() as usize)
-                .clamp(1, claim_max)
-        })
+        let within = |jobs_per_second: f64| {
+            // A float beyond the largest usize becomes the largest usize.
+            (jobs_per_second * self.hold_target().as_secs_f64()).round() as usize
+        };
+        let measured = self.jobs_per_second().map_or(0, within);
+        measured.min(self.fitting).min(self.settings.claim_max)
     }
 }
 

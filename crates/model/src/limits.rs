@@ -192,3 +192,6 @@ pub const CONTROLS_MAX: usize = 10_000;
 /// How much of a rate gathers before a waiting worker is woken for it, as far as half the burst allows (a bucket that is full
 /// loses what comes meanwhile): 200 jobs a second wake it 10 times. Milliseconds.
 pub const RATE_WAKE_MS: u64 = 100;
+
+/// The shortest time between two exchanges of a busy worker with its source. Outcomes gather meanwhile. Milliseconds.
+pub const EXCHANGE_EVERY_MS: u64 = 10;

@@ -14,7 +14,7 @@ use crate::signals::Signals;
 
 /// What the jobs of one running micro-batch share with their worker.
 #[derive(Debug)]
-pub(crate) struct SlotContext {
+pub(crate) struct DeliveryContext {
     pub board: ProgressBoard,
     pub io: IoCounter,
     pub signals: Signals,
@@ -122,15 +122,15 @@ impl SpawnedSiblings {
 pub struct JobContext {
     job: JobId,
     attempt: u32,
-    slot: Option<Arc<SlotContext>>,
+    delivery: Option<Arc<DeliveryContext>>,
 }
 
 impl JobContext {
-    pub(crate) fn new(job: JobId, attempt: u32, slot: Arc<SlotContext>) -> Self {
+    pub(crate) fn new(job: JobId, attempt: u32, delivery: Arc<DeliveryContext>) -> Self {
         JobContext {
             job,
             attempt,
-            slot: Some(slot),
+            delivery: Some(delivery),
         }
     }
 
@@ -139,23 +139,23 @@ impl JobContext {
         JobContext {
             job,
             attempt,
-            slot: None,
+            delivery: None,
         }
     }
 
     /// Says how far the job is. May be called as often as one likes: it is told about once a second, together with that
     /// of all jobs of the worker.
     pub fn progress(&self, progress: Progress) {
-        if let Some(slot) = &self.slot {
-            slot.board.say(self.job, self.attempt, progress);
+        if let Some(delivery) = &self.delivery {
+            delivery.board.say(self.job, self.attempt, progress);
         }
     }
 
     /// Says how many bytes the job has read and written since it said so last. A worker with a budget starts no more of
     /// its kind than fit into that.
     pub fn moved(&self, read_bytes: u64, written_bytes: u64) {
-        if let Some(slot) = &self.slot {
-            slot.io.add(read_bytes, written_bytes);
+        if let Some(delivery) = &self.delivery {
+            delivery.io.add(read_bytes, written_bytes);
         }
     }
 
@@ -184,8 +184,8 @@ impl JobContext {
                 "{bytes} bytes for one statement; the limit is {VALUE_BYTES_MAX}"
             )));
         }
-        match &self.slot {
-            Some(slot) => slot.writes.add(self.job, (sql.into(), item)),
+        match &self.delivery {
+            Some(delivery) => delivery.writes.add(self.job, (sql.into(), item)),
             None => Err(refused("the handler was called without a worker".to_owned())),
         }
     }
@@ -221,8 +221,8 @@ impl JobContext {
     }
 
     fn add_siblings(&self, batches: Vec<ChildBatch>) -> Result<(), JobError> {
-        match &self.slot {
-            Some(slot) => slot.siblings.add(self.job, batches),
+        match &self.delivery {
+            Some(delivery) => delivery.siblings.add(self.job, batches),
             None => Err(
                 JobError::new("siblings", "the handler was called without a worker".to_owned()).permanent(),
             ),
@@ -231,35 +231,45 @@ impl JobContext {
 
     /// Forgets the siblings of a job that does not complete. Whether there were any.
     pub(crate) fn forget_siblings(&self) -> bool {
-        let used = self.slot.as_ref().filter(|slot| slot.siblings.is_used());
-        used.is_some_and(|slot| slot.siblings.forget(self.job))
+        let used = self
+            .delivery
+            .as_ref()
+            .filter(|delivery| delivery.siblings.is_used());
+        used.is_some_and(|delivery| delivery.siblings.forget(self.job))
     }
 
     /// Whether the job was cancelled while it runs: its outcome will be refused, so it should end soon. It is given up
     /// after the worker's `cancel_grace`.
     pub fn is_cancelled(&self) -> bool {
-        self.slot
+        self.delivery
             .as_ref()
-            .is_some_and(|slot| slot.signals.is_cancelled(self.job))
+            .is_some_and(|delivery| delivery.signals.is_cancelled(self.job))
     }
 
     /// Resolves when the job is cancelled. To be awaited beside what it does.
     pub async fn cancelled(&self) {
-        match &self.slot {
-            Some(slot) => slot.signals.until(|signals| signals.is_cancelled(self.job)).await,
+        match &self.delivery {
+            Some(delivery) => {
+                delivery
+                    .signals
+                    .until(|signals| signals.is_cancelled(self.job))
+                    .await
+            }
             None => std::future::pending().await,
         }
     }
 
     /// Whether something more urgent needs the slot, and the job may [give itself back](JobContext::give_back).
     pub fn is_pausing(&self) -> bool {
-        self.slot.as_ref().is_some_and(|slot| slot.signals.is_pausing())
+        self.delivery
+            .as_ref()
+            .is_some_and(|delivery| delivery.signals.is_pausing())
     }
 
     /// Resolves when something more urgent needs the slot. To be awaited beside what the job does.
     pub async fn pausing(&self) {
-        match &self.slot {
-            Some(slot) => slot.signals.until(Signals::is_pausing).await,
+        match &self.delivery {
+            Some(delivery) => delivery.signals.until(Signals::is_pausing).await,
             None => std::future::pending().await,
         }
     }
@@ -267,24 +277,24 @@ impl JobContext {
     /// Gives the job back uncharged, to be run again from its beginning, in its old place in line: the handler returns the
     /// error that this returns.
     pub fn give_back(&self) -> JobError {
-        if let Some(slot) = &self.slot {
-            slot.signals.give_back(self.job);
+        if let Some(delivery) = &self.delivery {
+            delivery.signals.give_back(self.job);
         }
         JobError::new("paused", "it made room for something more urgent")
     }
 
     /// Whether it was given back.
     pub(crate) fn take_given_back(&self) -> bool {
-        self.slot
+        self.delivery
             .as_ref()
-            .is_some_and(|slot| slot.signals.take_given_back(self.job))
+            .is_some_and(|delivery| delivery.signals.take_given_back(self.job))
     }
 
     /// Resolves when the job was cancelled and its grace is over.
     pub(crate) async fn given_up(&self) {
         self.cancelled().await;
-        if let Some(slot) = &self.slot {
-            slot.signals.grace().await;
+        if let Some(delivery) = &self.delivery {
+            delivery.signals.grace().await;
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::time::Instant;
 
 use async_trait::async_trait;
 use gristmill_model::{JobError, JobState, Spawn};
@@ -13,9 +12,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::context::JobContext;
-use crate::function::{Answers, Job, guarded, parsed};
+use crate::function::{Job, guarded, parsed};
 use crate::handler::{Handler, OutcomeSink};
 use crate::micro_batch::{MicroBatch, MicroBatchJob};
+use crate::turns::Turns;
 
 /// What a job has come to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +79,7 @@ where
     Arc::new(ParentHandler {
         run,
         finalize,
+        turns: Turns::default(),
         types: PhantomData,
     })
 }
@@ -88,6 +89,7 @@ type Types<P, M, V> = PhantomData<fn(P, M) -> V>;
 struct ParentHandler<P, M, V, F, G> {
     run: F,
     finalize: G,
+    turns: Turns,
     types: Types<P, M, V>,
 }
 
@@ -102,43 +104,35 @@ where
     G: Fn(Finalizing<P, M>) -> S + Send + Sync + 'static,
     S: Future<Output = Result<Step<V>, JobError>> + Send + 'static,
 {
-    async fn run(&self, _: usize, work: MicroBatch, sink: &dyn OutcomeSink) {
-        let mut answers = Answers::new(sink);
-        for one in work.jobs() {
-            let context = sink.context(&one);
-            if sink.is_draining() || context.is_cancelled() {
-                answers.release(one.index);
-                continue;
-            }
-            let begun = Instant::now();
-            let ended = match work.is_finalizing() {
-                false => match parsed(&one, context.clone()) {
-                    Ok(job) => {
-                        answers
-                            .awaiting(guarded(&work, Some(&context), || (self.run)(job)))
-                            .await
-                    }
-                    Err(error) => Err(error),
-                },
-                true => match finalizing(&work, &one, context.clone()) {
-                    Ok(finalizing) => {
-                        answers
-                            .awaiting(guarded(&work, Some(&context), || (self.finalize)(finalizing)))
-                            .await
-                    }
-                    Err(error) => Err(error),
-                },
+    async fn run(&self, runner: usize, work: MicroBatch, sink: &dyn OutcomeSink) {
+        let micro_batch = &work;
+        let begin = |one: MicroBatchJob<'_>, context: JobContext| {
+            let beginning = match micro_batch.is_finalizing() {
+                false => parsed(&one, context.clone()).map(Beginning::Run),
+                true => finalizing(micro_batch, &one, context.clone()).map(Beginning::Finalize),
             };
-            let ended = ended.and_then(|step| step);
-            match ended.and_then(|step| without_siblings(step, &context)) {
-                Err(_) if context.take_given_back() => answers.release(one.index),
-                Ok(Step::Done(value)) => answers.push(one.index, Ok(value), begun),
-                Ok(Step::Wait(spawn)) => answers.suspend(one.index, spawn, begun),
-                Err(error) => answers.push(one.index, Err::<V, _>(error), begun),
+            async move {
+                let step = match beginning? {
+                    Beginning::Run(job) => guarded(micro_batch, Some(&context), || (self.run)(job)).await??,
+                    Beginning::Finalize(job) => {
+                        guarded(micro_batch, Some(&context), || (self.finalize)(job)).await??
+                    }
+                };
+                without_siblings(step, &context)
             }
-        }
-        answers.send();
+        };
+        self.turns.run(runner, &work, sink, begin).await;
     }
+
+    fn recall(&self, runner: usize) {
+        self.turns.recall(runner);
+    }
+}
+
+/// A job before its first step, or after its children have ended.
+enum Beginning<P, M> {
+    Run(Job<P>),
+    Finalize(Finalizing<P, M>),
 }
 
 /// Refuses to wait where siblings were spawned: they are stored when the job completes.

@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -14,9 +13,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::context::JobContext;
-use crate::handler::{Handler, OutcomeSink, Outcomes};
+use crate::delivery::{micros, panic_text};
+use crate::family::Step;
+use crate::handler::{Capacity, Handler, OutcomeSink, Outcomes};
 use crate::micro_batch::{MicroBatch, MicroBatchJob};
-use crate::slot::{micros, panic_text};
+use crate::turns::Turns;
 
 /// Completed jobs are answered at least this often, so that slow jobs are committed one by one.
 const ANSWER_EVERY: Duration = Duration::from_millis(2);
@@ -46,6 +47,7 @@ where
 {
     Arc::new(JobHandler {
         function,
+        turns: Turns::default(),
         types: PhantomData,
     })
 }
@@ -67,6 +69,7 @@ where
 
 struct JobHandler<P, V, F> {
     function: F,
+    turns: Turns,
     types: PhantomData<fn(P) -> V>,
 }
 
@@ -83,29 +86,21 @@ where
     F: Fn(Job<P>) -> R + Send + Sync + 'static,
     R: Future<Output = Result<V, JobError>> + Send + 'static,
 {
-    async fn run(&self, _: usize, work: MicroBatch, sink: &dyn OutcomeSink) {
-        let mut answers = Answers::new(sink);
-        for one in work.jobs() {
-            let context = sink.context(&one);
-            if sink.is_draining() || context.is_cancelled() {
-                answers.release(one.index);
-                continue;
+    async fn run(&self, runner: usize, work: MicroBatch, sink: &dyn OutcomeSink) {
+        let micro_batch = &work;
+        let begin = |one: MicroBatchJob<'_>, context: JobContext| {
+            let job = beginning(micro_batch, &one, context.clone());
+            async move {
+                let job = job?;
+                let ended = guarded(micro_batch, Some(&context), || (self.function)(job)).await?;
+                ended.map(Step::Done)
             }
-            let begun = Instant::now();
-            let outcome = match beginning(&work, &one, context.clone()) {
-                Ok(job) => {
-                    let running = guarded(&work, Some(&context), || (self.function)(job));
-                    let ended = answers.awaiting(running).await;
-                    ended.and_then(|answer| answer)
-                }
-                Err(error) => Err(error),
-            };
-            match outcome.is_err() && context.take_given_back() {
-                true => answers.release(one.index),
-                false => answers.push(one.index, outcome, begun),
-            }
-        }
-        answers.send();
+        };
+        self.turns.run(runner, &work, sink, begin).await;
+    }
+
+    fn recall(&self, runner: usize) {
+        self.turns.recall(runner);
     }
 }
 
@@ -154,6 +149,13 @@ where
             }
         }
         answers.send();
+    }
+
+    fn capacity(&self) -> Capacity {
+        Capacity {
+            whole_batches: true,
+            ..Capacity::default()
+        }
     }
 }
 
@@ -239,6 +241,7 @@ pub(crate) struct Answers<'a> {
     durations_us: Vec<u32>,
     failed: Vec<FailedJob>,
     released: Positions,
+    returned: Positions,
     suspended: Vec<Suspended>,
 }
 
@@ -252,6 +255,7 @@ impl<'a> Answers<'a> {
             durations_us: Vec::new(),
             failed: Vec::new(),
             released: Positions::new(),
+            returned: Positions::new(),
             suspended: Vec::new(),
         }
     }
@@ -281,20 +285,13 @@ impl<'a> Answers<'a> {
         }
     }
 
-    /// Awaits one more: what is done does not wait for what takes longer.
-    pub(crate) async fn awaiting<T>(&mut self, running: impl Future<Output = T>) -> T {
-        let mut running = std::pin::pin!(running);
-        match futures::poll!(running.as_mut()) {
-            Poll::Ready(ended) => ended,
-            Poll::Pending => {
-                self.send();
-                running.await
-            }
-        }
-    }
-
     pub(crate) fn release(&mut self, index: u32) {
         self.released.insert(index);
+    }
+
+    /// Jobs that were recalled before they began.
+    pub(crate) fn give_back(&mut self, indexes: Positions) {
+        self.returned = indexes;
     }
 
     /// The job waits for children, if they can be.
@@ -313,6 +310,7 @@ impl<'a> Answers<'a> {
         if self.indexes.is_empty()
             && self.failed.is_empty()
             && self.released.is_empty()
+            && self.returned.is_empty()
             && self.suspended.is_empty()
         {
             return;
@@ -332,6 +330,7 @@ impl<'a> Answers<'a> {
             completed,
             failed: std::mem::take(&mut self.failed),
             released: std::mem::take(&mut self.released),
+            returned: std::mem::take(&mut self.returned),
             suspended: std::mem::take(&mut self.suspended),
             ..Outcomes::default()
         });

@@ -112,6 +112,8 @@ pub struct Capacity {
     pub runners: Option<usize>,
     /// Jobs that one runner runs at once; at least 1.
     pub concurrency: u32,
+    /// Whether a runner takes one micro-batch at a time and runs all of its jobs together, whatever their number.
+    pub whole_batches: bool,
 }
 
 impl Default for Capacity {
@@ -120,6 +122,7 @@ impl Default for Capacity {
         Capacity {
             runners: None,
             concurrency: 1,
+            whole_batches: false,
         }
     }
 }

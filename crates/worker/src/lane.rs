@@ -1,58 +1,161 @@
-//! What a worker keeps of one kind.
+//! What a worker holds of one kind and has not given to a runner.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use gristmill_batching::EndReason;
 use gristmill_model::limits::FINALIZED_JOBS_MAX;
-use gristmill_model::{LeasedSlice, Positions};
+use gristmill_model::packed::PackedIndex;
+use gristmill_model::{EarlierFailure, LeasedSlice, Positions};
 use gristmill_store::Revoked;
 
 use crate::handler::Handler;
 use crate::io::{IoCounter, IoOfKind, IoRate};
 use crate::micro_batch::MicroBatch;
-use crate::micro_batch_sizer::MicroBatchSizer;
 use crate::settings::WorkerSettings;
 
-/// One kind's handler and the jobs that are claimed for it and not begun.
+/// The failures of attempts that were followed by another one at once, by position in the batch, oldest first.
+pub(crate) type EarlierFailures = BTreeMap<u32, Vec<EarlierFailure>>;
+
+/// Jobs of one slice that this worker holds.
+#[derive(Debug, Clone)]
+pub(crate) struct HeldSlice {
+    pub slice: LeasedSlice,
+    /// How often they have failed and run again since they were claimed.
+    pub repeats: u32,
+    pub earlier: Arc<EarlierFailures>,
+}
+
+impl From<LeasedSlice> for HeldSlice {
+    fn from(slice: LeasedSlice) -> Self {
+        HeldSlice {
+            slice,
+            repeats: 0,
+            earlier: Arc::default(),
+        }
+    }
+}
+
+impl HeldSlice {
+    pub fn len(&self) -> u32 {
+        self.slice.len()
+    }
+
+    /// These of its jobs, by their positions in the batch.
+    pub fn select(&self, positions: &Positions) -> HeldSlice {
+        let places = self.slice.positions.indexes_of(positions);
+        let mut selected = self.clone();
+        selected.slice.positions = self.slice.positions.intersection(positions);
+        selected.slice.payloads = self.slice.payloads.select(&places);
+        selected.slice.memos = self.slice.memos.as_ref().map(|memos| memos.select(&places));
+        selected
+    }
+}
+
+/// A slice of which jobs are taken from the front, a few at a time. What is left is not copied.
+#[derive(Debug)]
+struct Queued {
+    held: HeldSlice,
+    /// The payloads of the first so many were taken; their positions are gone.
+    taken: u32,
+    index: Option<PackedIndex>,
+}
+
+impl Queued {
+    fn len(&self) -> u32 {
+        self.held.len()
+    }
+
+    /// Takes all that is left.
+    fn take_all(mut self) -> HeldSlice {
+        let left = self.held.len();
+        match self.taken {
+            0 => self.held,
+            _ => self.take_first(left),
+        }
+    }
+
+    fn take_first(&mut self, count: u32) -> HeldSlice {
+        let slice = &mut self.held.slice;
+        let places = Positions::from(self.taken..self.taken + count);
+        let index = self.index.get_or_insert_with(|| slice.payloads.index());
+        let taken = HeldSlice {
+            slice: LeasedSlice {
+                positions: slice.positions.take_first(count),
+                payloads: slice.payloads.select_indexed(&places, index),
+                memos: slice.memos.as_ref().map(|memos| memos.select(&places)),
+                ..slice.clone()
+            },
+            repeats: self.held.repeats,
+            earlier: self.held.earlier.clone(),
+        };
+        self.taken += count;
+        taken
+    }
+}
+
+impl From<HeldSlice> for Queued {
+    fn from(held: HeldSlice) -> Self {
+        Queued {
+            held,
+            taken: 0,
+            index: None,
+        }
+    }
+}
+
+/// One kind's handler and the jobs that wait for it in this worker.
 pub(crate) struct Lane {
+    pub(crate) kind: Arc<str>,
     pub(crate) handler: Arc<dyn Handler>,
-    sizer: MicroBatchSizer,
-    buffer: VecDeque<LeasedSlice>,
-    buffered: u64,
-    running: usize,
+    queue: VecDeque<Queued>,
+    waiting: u64,
+    deliveries: usize,
     io: IoOfKind,
     is_pausable: bool,
 }
 
 impl Lane {
-    pub(crate) fn new(kind: &str, handler: Arc<dyn Handler>, settings: &WorkerSettings) -> Self {
-        let sizer = MicroBatchSizer::new(settings.micro_batch_target, settings.micro_batch_jobs_max);
+    pub(crate) fn new(kind: Arc<str>, handler: Arc<dyn Handler>, settings: &WorkerSettings) -> Self {
         Lane {
-            is_pausable: handler.is_pausable() || settings.pausable.contains(kind),
+            is_pausable: handler.is_pausable() || settings.pausable.contains(&kind),
+            io: IoOfKind::declared(settings.io_rates.get(&kind).copied().unwrap_or_default()),
+            kind,
             handler,
-            sizer,
-            buffer: VecDeque::new(),
-            buffered: 0,
-            running: 0,
-            io: IoOfKind::declared(settings.io_rates.get(kind).copied().unwrap_or_default()),
+            queue: VecDeque::new(),
+            waiting: 0,
+            deliveries: 0,
         }
     }
 
     /// Jobs that wait here.
-    pub(crate) fn buffered(&self) -> u64 {
-        self.buffered
+    pub(crate) fn waiting(&self) -> u64 {
+        self.waiting
     }
 
     /// Keeps what was claimed: behind what is as urgent, before what is less.
-    pub(crate) fn push(&mut self, slice: LeasedSlice) {
-        self.buffered += u64::from(slice.len());
+    pub(crate) fn push(&mut self, held: HeldSlice) {
         let before = self
-            .buffer
+            .queue
             .iter()
-            .rposition(|other| other.priority >= slice.priority);
-        self.buffer.insert(before.map_or(0, |index| index + 1), slice);
+            .rposition(|other| other.held.slice.priority >= held.slice.priority);
+        self.insert(before.map_or(0, |index| index + 1), held);
+    }
+
+    /// Keeps what was here before: ahead of what is as urgent, behind what is more.
+    pub(crate) fn push_front(&mut self, held: HeldSlice) {
+        let more_urgent = self
+            .queue
+            .iter()
+            .rposition(|other| other.held.slice.priority > held.slice.priority);
+        self.insert(more_urgent.map_or(0, |index| index + 1), held);
+    }
+
+    fn insert(&mut self, index: usize, held: HeldSlice) {
+        if held.len() > 0 {
+            self.waiting += u64::from(held.len());
+            self.queue.insert(index, held.into());
+        }
     }
 
     /// Whether what runs can be paused.
@@ -60,30 +163,17 @@ impl Lane {
         self.is_pausable
     }
 
-    /// The priority of what waits and could begin if there were a slot.
+    /// The priority of what waits.
     pub(crate) fn urgency(&self) -> Option<i16> {
-        let has_room = self.handler.capacity().runners.is_none_or(|most| self.running < most);
-        self.buffer
-            .front()
-            .filter(|_| has_room)
-            .map(|slice| slice.priority)
+        self.queue.front().map(|queued| queued.held.slice.priority)
     }
 
-    /// The next micro-batch, if the handler has room for one more, and why it is no larger. Slices that are
-    /// too small to fill one share it, each as a whole: what is cut up is committed in more pieces.
-    pub(crate) fn take_micro_batch(&mut self, free_slots: usize) -> Option<(MicroBatch, EndReason)> {
-        let own = self
-            .handler
-            .capacity()
-            .runners
-            .map_or(usize::MAX, |most| most.saturating_sub(self.running));
-        let free = own.min(free_slots);
-        if free == 0 {
-            return None;
-        }
-        let front = self.buffer.front_mut()?;
-        let mut size = self.sizer.next(self.buffered, free);
-        if front.memos.is_some() {
+    /// The next micro-batch, of `jobs_max` jobs at most, and why it is no larger. Slices that are too small to fill one
+    /// share it, each as a whole: what is cut up is committed in more pieces.
+    pub(crate) fn take_micro_batch(&mut self, jobs_max: u32) -> Option<(MicroBatch, EndReason)> {
+        let front = self.queue.front_mut()?;
+        let mut size = jobs_max.max(1);
+        if front.held.slice.memos.is_some() {
             size = size.min(FINALIZED_JOBS_MAX);
         }
         let (slices, end_reason) = if front.len() > size {
@@ -91,24 +181,27 @@ impl Lane {
         } else {
             self.take_whole_slices(size)
         };
-        let micro_batch = MicroBatch::new(slices);
-        self.buffered -= u64::from(micro_batch.jobs_count());
-        self.running += 1;
+        let micro_batch = MicroBatch::of(slices);
+        self.waiting -= u64::from(micro_batch.jobs_count());
+        self.deliveries += 1;
         Some((micro_batch, end_reason))
     }
 
     /// The first slice, and those after it that fit, have its timeout, and finalize if it does.
-    fn take_whole_slices(&mut self, size: u32) -> (Vec<LeasedSlice>, EndReason) {
-        let mut slices: Vec<LeasedSlice> = self.buffer.pop_front().into_iter().collect();
-        let mut jobs: u32 = slices.iter().map(LeasedSlice::len).sum();
-        let like = |slice: &LeasedSlice| (slice.timeout_ms, slice.memos.is_some());
-        let first = slices.first().map(like);
+    fn take_whole_slices(&mut self, size: u32) -> (Vec<HeldSlice>, EndReason) {
+        let like = |queued: &Queued| {
+            let slice = &queued.held.slice;
+            (slice.timeout_ms, slice.memos.is_some())
+        };
+        let first = self.queue.front().map(like);
+        let mut jobs = 0;
+        let mut slices = Vec::new();
         while let Some(next) = self
-            .buffer
+            .queue
             .pop_front_if(|next| Some(like(next)) == first && jobs + next.len() <= size)
         {
             jobs += next.len();
-            slices.push(next);
+            slices.push(next.take_all());
         }
         let end_reason = if jobs == size {
             EndReason::Full
@@ -120,7 +213,7 @@ impl Lane {
 
     /// What its micro-batches that run move.
     pub(crate) fn io_in_use(&self) -> IoRate {
-        self.io.of(self.running)
+        self.io.of(self.deliveries)
     }
 
     /// What one more would move.
@@ -128,43 +221,32 @@ impl Lane {
         self.io.rate()
     }
 
-    /// A micro-batch of `jobs` took `elapsed`.
-    pub(crate) fn ended(&mut self, jobs: u32, elapsed: Duration, io: &IoCounter) {
-        self.running -= 1;
+    /// A micro-batch took `elapsed`.
+    pub(crate) fn ended(&mut self, elapsed: std::time::Duration, io: &IoCounter) {
+        self.deliveries -= 1;
         self.io.ended(io, elapsed);
-        self.sizer.ran(jobs, elapsed);
     }
 
     /// Forgets jobs that were cancelled while they waited here.
     pub(crate) fn revoke(&mut self, revoked: &Revoked) {
-        for slice in &mut self.buffer {
-            if slice.lease == revoked.lease && slice.batch == revoked.batch {
-                remove(slice, &revoked.positions);
-            }
+        let concerns =
+            |held: &HeldSlice| held.slice.lease == revoked.lease && held.slice.batch == revoked.batch;
+        if !self.queue.iter().any(|queued| concerns(&queued.held)) {
+            return;
         }
-        self.buffer.retain(|slice| !slice.is_empty());
-        self.buffered = self.buffer.iter().map(|slice| u64::from(slice.len())).sum();
-    }
-
-    /// Forgets everything.
-    pub(crate) fn clear(&mut self) {
-        self.take_all();
+        for held in self.take_all() {
+            let kept = match concerns(&held) {
+                true => held.select(&held.slice.positions.difference(&revoked.positions)),
+                false => held,
+            };
+            self.insert(self.queue.len(), kept);
+        }
     }
 
     /// Takes everything out.
-    pub(crate) fn take_all(&mut self) -> VecDeque<LeasedSlice> {
-        self.buffered = 0;
-        std::mem::take(&mut self.buffer)
+    pub(crate) fn take_all(&mut self) -> Vec<HeldSlice> {
+        self.waiting = 0;
+        let queue = std::mem::take(&mut self.queue);
+        queue.into_iter().map(Queued::take_all).collect()
     }
-}
-
-/// Takes `positions` and their payloads out of a slice.
-fn remove(slice: &mut LeasedSlice, positions: &Positions) {
-    let kept = slice.positions.difference(positions);
-    if !kept.is_empty() {
-        let places = slice.positions.indexes_of(&kept);
-        slice.payloads = slice.payloads.select(&places);
-        slice.memos = slice.memos.as_ref().map(|memos| memos.select(&places));
-    }
-    slice.positions = kept;
 }

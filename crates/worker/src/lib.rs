@@ -4,7 +4,10 @@
 //! dry, cuts what it claimed into micro-batches that take about 10 ms each, and sends the outcomes
 //! with the next claim in one exchange.
 
+mod claims;
 pub mod context;
+pub mod delivery;
+mod dispatch;
 pub mod family;
 pub mod function;
 pub mod handler;
@@ -13,16 +16,17 @@ pub mod hops;
 pub mod io;
 mod lane;
 pub mod micro_batch;
-mod micro_batch_sizer;
 mod mill;
 pub mod observer;
+mod outage;
 pub mod pressure;
 pub mod progress;
+mod repeats;
 pub mod report_buffer;
 pub mod settings;
 pub mod signals;
-pub mod slot;
 pub mod source;
+mod turns;
 pub mod worker;
 
 pub use context::JobContext;

@@ -9,6 +9,7 @@ use gristmill_model::{
 use gristmill_store::ChildOutcome;
 
 use crate::handler::Outcomes;
+use crate::lane::HeldSlice;
 
 /// Jobs of one kind and one timeout that a handler runs together. They may come from several batches and
 /// leases, so the handler, and the [`Outcomes`] that it answers, number them by their place here, from 0.
@@ -42,15 +43,7 @@ pub struct MicroBatchJob<'a> {
 /// The share of one slice.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
-    pub lease: LeaseId,
-    pub batch: BatchId,
-    /// The attempt that they were claimed for.
-    pub attempt: u32,
-    /// How often they have failed and run again since.
-    pub repeats: u32,
-    pub retry: RetryPolicy,
-    pub priority: i16,
-    pub positions: Positions,
+    pub held: HeldSlice,
     /// Where the first of its jobs stands in the micro-batch.
     first_index: u32,
 }
@@ -62,26 +55,22 @@ impl MicroBatch {
     ///
     /// Where there is no slice.
     pub fn new(slices: Vec<LeasedSlice>) -> MicroBatch {
-        let (kind, timeout_ms) = (slices[0].kind.clone(), slices[0].timeout_ms);
+        MicroBatch::of(slices.into_iter().map(HeldSlice::from).collect())
+    }
+
+    pub(crate) fn of(slices: Vec<HeldSlice>) -> MicroBatch {
+        let first = &slices[0].slice;
+        let (kind, timeout_ms) = (first.kind.clone(), first.timeout_ms);
         let payloads = match slices.as_slice() {
-            [slice] => slice.payloads.clone(),
-            slices => PackedArray::concat(slices.iter().map(|slice| &slice.payloads)),
+            [held] => held.slice.payloads.clone(),
+            slices => PackedArray::concat(slices.iter().map(|held| &held.slice.payloads)),
         };
-        let memos: Option<Vec<&PackedArray>> = slices.iter().map(|slice| slice.memos.as_ref()).collect();
+        let memos: Option<Vec<&PackedArray>> = slices.iter().map(|held| held.slice.memos.as_ref()).collect();
         let memos = memos.map(PackedArray::concat);
         let mut first_index = 0;
-        let parts = slices.into_iter().map(|slice| {
-            let part = Part {
-                lease: slice.lease,
-                batch: slice.batch,
-                attempt: slice.attempt,
-                repeats: 0,
-                retry: slice.retry,
-                priority: slice.priority,
-                positions: slice.positions,
-                first_index,
-            };
-            first_index += part.positions.len();
+        let parts = slices.into_iter().map(|held| {
+            let part = Part { held, first_index };
+            first_index += part.held.len();
             part
         });
         MicroBatch {
@@ -155,7 +144,7 @@ impl MicroBatch {
 
     /// The priority of the most urgent of them.
     pub fn priority(&self) -> i16 {
-        let priorities = self.parts.iter().map(|part| part.priority);
+        let priorities = self.parts.iter().map(|part| part.held.slice.priority);
         priorities.max().unwrap_or_default()
     }
 
@@ -168,10 +157,10 @@ impl MicroBatch {
     pub fn jobs(&self) -> impl Iterator<Item = MicroBatchJob<'_>> {
         let ids = self.parts.iter().flat_map(|part| {
             let id = |position| JobId {
-                batch: part.batch,
+                batch: part.batch(),
                 position,
             };
-            part.positions
+            part.positions()
                 .iter()
                 .map(move |position| (id(position), part.last_attempt()))
         });
@@ -187,39 +176,8 @@ impl MicroBatch {
         })
     }
 
-    pub(crate) fn parts(&self) -> Arc<[Part]> {
-        self.parts.clone()
-    }
-
-    /// These of its jobs, for one more attempt.
-    pub(crate) fn again(&self, indexes: &Positions) -> MicroBatch {
-        let mut first_index = 0;
-        let mut parts = Vec::new();
-        for part in self.parts.iter() {
-            let positions = part.positions_at(indexes);
-            if !positions.is_empty() {
-                let count = positions.len();
-                parts.push(Part {
-                    repeats: part.repeats + 1,
-                    positions,
-                    first_index,
-                    ..part.clone()
-                });
-                first_index += count;
-            }
-        }
-        let children = indexes.iter().map(|index| self.children_of(index).to_vec());
-        MicroBatch {
-            kind: self.kind.clone(),
-            parts: parts.into(),
-            payloads: self.payloads.select(indexes),
-            timeout_ms: self.timeout_ms,
-            memos: self.memos.as_ref().map(|memos| memos.select(indexes)),
-            children: match self.is_finalizing() {
-                true => children.collect(),
-                false => Arc::default(),
-            },
-        }
+    pub(crate) fn parts(&self) -> &[Part] {
+        &self.parts
     }
 }
 
@@ -229,37 +187,60 @@ pub(crate) fn part_of(parts: &[Part], index: u32) -> usize {
 }
 
 impl Part {
+    pub fn lease(&self) -> LeaseId {
+        self.held.slice.lease
+    }
+
+    pub fn batch(&self) -> BatchId {
+        self.held.slice.batch
+    }
+
+    /// The attempt that they were claimed for.
+    pub fn attempt(&self) -> u32 {
+        self.held.slice.attempt
+    }
+
+    pub fn retry(&self) -> &RetryPolicy {
+        &self.held.slice.retry
+    }
+
+    pub fn positions(&self) -> &Positions {
+        &self.held.slice.positions
+    }
+
     /// The attempt that runs.
     pub fn last_attempt(&self) -> u32 {
-        self.attempt + self.repeats
+        self.attempt() + self.held.repeats
     }
 
     fn indexes(&self) -> std::ops::Range<u32> {
-        self.first_index..self.first_index + self.positions.len()
+        self.first_index..self.first_index + self.held.len()
     }
 
     /// Where these positions of the part's batch stand in the micro-batch.
     pub fn indexes_of(&self, positions: &Positions) -> Positions {
-        self.positions.indexes_of(positions).shifted_up(self.first_index)
+        self.positions()
+            .indexes_of(positions)
+            .shifted_up(self.first_index)
     }
 
     /// The positions in the batch of what stands in these places, as far as it is the part's.
     fn positions_at(&self, indexes: &Positions) -> Positions {
         let own = indexes.intersection(&Positions::from(self.indexes()));
-        self.positions.select(&own.shifted_down(self.first_index))
+        self.positions().select(&own.shifted_down(self.first_index))
     }
 
     /// The job that stands in a place.
     pub fn job_at(&self, index: u32) -> JobId {
         JobId {
-            batch: self.batch,
+            batch: self.batch(),
             position: self.position_at(index),
         }
     }
 
     fn position_at(&self, index: u32) -> u32 {
         let place = Positions::from(index - self.first_index..index - self.first_index + 1);
-        self.positions.select(&place).first().unwrap_or_default()
+        self.positions().select(&place).first().unwrap_or_default()
     }
 
     /// Numbers outcomes that are all this part's by their positions in the batch.
@@ -281,17 +262,14 @@ impl Part {
         for log in &mut outcomes.logs {
             log.position = self.position_at(log.position);
         }
-        for earlier in &mut outcomes.earlier {
-            earlier.position = self.position_at(earlier.position);
-        }
         outcomes
     }
 }
 
-/// Shares outcomes out between the parts, each numbered by its batch's positions.
-pub(crate) fn share_out(parts: &[Part], outcomes: Outcomes) -> Vec<(&Part, Outcomes)> {
+/// Shares outcomes out between the parts, by their numbers, each numbered by its batch's positions.
+pub(crate) fn share_out(parts: &[Part], outcomes: Outcomes) -> Vec<(usize, Outcomes)> {
     if let [part] = parts {
-        return vec![(part, part.place(outcomes))];
+        return vec![(0, part.place(outcomes))];
     }
     let answered = outcomes.positions();
     let (Some(first), Some(last)) = (answered.first(), answered.last()) else {
@@ -312,11 +290,6 @@ pub(crate) fn share_out(parts: &[Part], outcomes: Outcomes) -> Vec<(&Part, Outco
     for log in outcomes.logs {
         shares[part_of(log.position) - first_part].logs.push(log);
     }
-    for earlier in outcomes.earlier {
-        shares[part_of(earlier.position) - first_part]
-            .earlier
-            .push(earlier);
-    }
     for (part, share) in touched.iter().zip(&mut shares) {
         let own = Positions::from(part.indexes());
         share.released = outcomes.released.intersection(&own);
@@ -326,8 +299,10 @@ pub(crate) fn share_out(parts: &[Part], outcomes: Outcomes) -> Vec<(&Part, Outco
         let siblings = outcomes.siblings.iter();
         share.siblings = siblings.filter_map(|siblings| siblings.select(&own)).collect();
     }
-    let shares = touched.iter().zip(shares).filter(|(_, share)| !share.is_empty());
-    shares.map(|(part, share)| (part, part.place(share))).collect()
+    let numbered = (first_part..).zip(shares).filter(|(_, share)| !share.is_empty());
+    numbered
+        .map(|(number, share)| (number, parts[number].place(share)))
+        .collect()
 }
 
 /// Cuts completed jobs into one piece a part, in the parts' order; still numbered by their places.
@@ -422,14 +397,14 @@ mod tests {
             ..Outcomes::default()
         };
         let parts = micro_batch.parts();
-        let shares = share_out(&parts, outcomes);
+        let shares = share_out(parts, outcomes);
         let described: Vec<String> = shares
             .iter()
             .map(|(part, share)| {
                 let completed = share.completed.as_ref();
                 format!(
                     "{}: completed {} {:?}, failed {:?}, released {}, logs {:?}",
-                    part.batch,
+                    parts[*part].batch(),
                     completed
                         .map(|completed| completed.values.as_str())
                         .unwrap_or_default(),
@@ -456,26 +431,19 @@ mod tests {
     }
 
     #[test]
-    fn some_of_the_jobs_run_again() {
-        let micro_batch = MicroBatch::new(vec![slice(1, "3-4"), slice(2, "0"), slice(3, "7,9")]);
-        let again = micro_batch.again(&"1,4".parse().unwrap());
-        let jobs: Vec<String> = again
-            .jobs()
-            .map(|job| {
-                format!(
-                    "{} {} on attempt {}: {}",
-                    job.index, job.id, job.attempt, job.payload
-                )
-            })
-            .collect();
-        assert_eq!(
-            jobs,
-            ["0 1:4 on attempt 2: \"1:4\"", "1 3:9 on attempt 4: \"3:9\""]
-        );
-        assert_eq!(
-            again.again(&"1".parse().unwrap()).jobs().next().unwrap().attempt,
-            5
-        );
+    fn jobs_that_failed_run_again_on_their_next_attempt() {
+        let held = HeldSlice::from(slice(3, "7,9"));
+        let once_more = |held: &HeldSlice| HeldSlice {
+            repeats: held.repeats + 1,
+            ..held.select(&"9".parse().unwrap())
+        };
+        let again = once_more(&held);
+        for (held, attempt) in [(again.clone(), 4), (once_more(&again), 5)] {
+            let micro_batch = MicroBatch::of(vec![held]);
+            let job = micro_batch.jobs().next().unwrap();
+            assert_eq!((job.index, job.id.to_string().as_str()), (0, "3:9"));
+            assert_eq!((job.attempt, job.payload), (attempt, "\"3:9\""));
+        }
     }
 
     #[test]
@@ -490,12 +458,12 @@ mod tests {
             ..Outcomes::default()
         };
         let parts = micro_batch.parts();
-        let described: Vec<String> = share_out(&parts, outcomes)
+        let described: Vec<String> = share_out(parts, outcomes)
             .iter()
             .map(|(part, share)| {
                 let suspended = &share.suspended[0];
                 let payloads = suspended.children[0].payloads.as_str();
-                format!("{}: {} {payloads}", part.batch, suspended.positions)
+                format!("{}: {} {payloads}", parts[*part].batch(), suspended.positions)
             })
             .collect();
         assert_eq!(described, ["1: 3-4 [0\n,1]", "3: 9 [4]"]);
@@ -523,10 +491,10 @@ mod tests {
             completed: Some(completed(&micro_batch, "2")),
             ..Outcomes::default()
         };
-        let shares = share_out(&parts, outcomes);
+        let shares = share_out(parts, outcomes);
         assert_eq!(shares.len(), 1);
-        assert_eq!(shares[0].0.batch, BatchId(2));
-        assert!(share_out(&parts, Outcomes::default()).is_empty());
+        assert_eq!(parts[shares[0].0].batch(), BatchId(2));
+        assert!(share_out(parts, Outcomes::default()).is_empty());
         assert_eq!(parts[2].indexes_of(&"0,9".parse().unwrap()).to_string(), "4");
     }
 }

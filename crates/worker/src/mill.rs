@@ -1,29 +1,34 @@
 //! The loop: claim → run → commit. The next claim and the last commit travel, in one exchange, while handlers run.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
-use gristmill_batching::{EndReason, RampUp, RampUpSettings};
+use gristmill_batching::EndReason;
 use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX, LEASE_SLICES_MAX};
-use gristmill_model::{Clock, Lease, Receipt, Report, Timestamp};
+use gristmill_model::{Clock, Lease, Positions, Receipt, Report};
 use gristmill_store::{Exchanged, Heartbeat, Want};
 use tokio::sync::{mpsc, watch};
 
+use crate::claims::{Claimed, Claims, Holding};
+use crate::delivery::{Delivery, DeliveryEvent, DeliveryId, Shared};
+use crate::dispatch::{DispatchSettings, Dispatcher, STUCK_AFTER};
 use crate::handler::{Handler, Outcomes};
 use crate::heart::Heart;
 use crate::hops::HopRecorder;
 use crate::io::IoRate;
-use crate::lane::Lane;
+use crate::lane::{HeldSlice, Lane};
+use crate::micro_batch::Part;
 use crate::observer::Observer;
+use crate::outage::Outage;
 use crate::pressure::{Admission, Gauge};
 use crate::progress::ProgressBoard;
+use crate::repeats::Repeats;
 use crate::report_buffer::ReportBuffer;
-use crate::settings::{REPORTS_PENDING_BYTES_MAX, RETRY_PAUSE_MAX, WorkerSettings};
-use crate::slot::{Slot, SlotEvent, SlotId};
+use crate::settings::{REPORTS_GATHERED_BYTES_MAX, REPORTS_PENDING_BYTES_MAX, WorkerSettings};
 use crate::source::{Source, SourceError, SourceErrorKind};
 use crate::worker::WorkerSummary;
 
@@ -33,23 +38,8 @@ struct Trip {
     asked: u32,
     /// Whether only what is urgent was asked for, beside what runs.
     urgent: bool,
+    took: Duration,
     answer: Result<Exchanged, SourceError>,
-}
-
-/// Whether there is any use in claiming.
-enum Supply {
-    /// The last claim brought something, or something has been announced.
-    Likely,
-    /// The last claim found nothing, or less than was asked for; nothing more is known before `look_again_at`.
-    Dry {
-        look_again_at: Instant,
-        more_later: bool,
-        /// Jobs wait until others are over, perhaps this worker's own.
-        limited: bool,
-        /// It found something, and no moment is known at which there is more: what this worker reports may bring the next
-        /// (of a chain, of a limit's slots), so that reports ask for it on their way.
-        hopeful: bool,
-    },
 }
 
 pub(crate) struct Mill {
@@ -58,28 +48,28 @@ pub(crate) struct Mill {
     observer: Arc<dyn Observer>,
     clock: Arc<dyn Clock>,
     hops: HopRecorder,
-    board: ProgressBoard,
-    lanes: HashMap<Arc<str>, Lane>,
-    slots: HashMap<SlotId, (Arc<Slot>, Arc<str>)>,
-    slots_begun: u64,
-    events: (
-        mpsc::UnboundedSender<SlotEvent>,
-        mpsc::UnboundedReceiver<SlotEvent>,
-    ),
-    draining: Arc<AtomicBool>,
-    ramp_up: RampUp,
+    /// By the number of their kind.
+    lanes: Vec<Lane>,
+    kinds: HashMap<Arc<str>, usize>,
+    dispatcher: Dispatcher,
+    /// The moment from which the dispatcher counts.
+    began: Instant,
+    deliveries: BTreeMap<DeliveryId, Arc<Delivery>>,
+    deliveries_begun: u64,
+    shared: Shared,
+    events: mpsc::UnboundedReceiver<DeliveryEvent>,
+    repeats: Repeats,
     gauge: Gauge,
     /// When it is looked again for jobs that do not wait for a slot.
     look_for_urgent_at: Instant,
-    /// Jobs that may still be claimed under the worker's limit.
-    claims_left: u64,
+    claims: Claims,
+    /// When something was last given to a runner.
+    gave_at: Instant,
     reports: ReportBuffer,
     trip: Option<BoxFuture<'static, Trip>>,
-    supply: Supply,
-    /// Since when the worker has been running jobs, and since when its rate has not been told to `ramp_up`.
-    measured_at: Option<Instant>,
-    /// Since when the source has not answered, and when it is tried again.
-    unreachable: Option<(Instant, Instant, Duration)>,
+    /// When the next exchange may begin, where outcomes gather for it.
+    trip_at: Option<Instant>,
+    outage: Option<Outage>,
     fatal: Option<SourceError>,
     summary: WorkerSummary,
 }
@@ -94,38 +84,51 @@ impl Mill {
         hops: HopRecorder,
         board: ProgressBoard,
     ) -> Self {
-        let ramp_up = RampUp::new(RampUpSettings {
-            buffer_target: settings.buffer_target,
-            claim_max: LEASE_JOBS_MAX as usize,
-            ..RampUpSettings::default()
-        });
-        let lanes = handlers
+        let lanes: Vec<Lane> = handlers
             .into_iter()
-            .map(|(kind, handler)| {
-                let lane = Lane::new(&kind, handler, &settings);
-                (kind, lane)
-            })
+            .map(|(kind, handler)| Lane::new(kind, handler, &settings))
             .collect();
+        let capacities: Vec<_> = lanes.iter().map(|lane| lane.handler.capacity()).collect();
+        let dispatcher = Dispatcher::new(
+            DispatchSettings {
+                busy_runners_max: settings.concurrency.max(1),
+                window_target: settings.window_target,
+                micro_batch_jobs_max: settings.micro_batch_jobs_max.max(1),
+            },
+            &capacities,
+        );
+        let (sender, events) = mpsc::unbounded_channel();
+        let now = Instant::now();
         Mill {
-            claims_left: settings.jobs_limit.unwrap_or(u64::MAX),
             source,
             observer,
             clock,
             hops,
-            board,
+            kinds: (0..)
+                .zip(&lanes)
+                .map(|(number, lane)| (lane.kind.clone(), number))
+                .collect(),
             lanes,
-            slots: HashMap::new(),
-            slots_begun: 0,
-            events: mpsc::unbounded_channel(),
-            draining: Arc::default(),
-            ramp_up,
+            claims: Claims::new(&settings, dispatcher.free_slots_of_all()),
+            dispatcher,
+            began: now,
+            deliveries: BTreeMap::new(),
+            deliveries_begun: 0,
+            shared: Shared {
+                draining: Arc::default(),
+                board,
+                cancel_grace: settings.cancel_grace,
+                events: sender,
+            },
+            events,
+            repeats: Repeats::default(),
             gauge: Gauge::new(settings.backpressure.clone()),
-            look_for_urgent_at: Instant::now(),
+            look_for_urgent_at: now,
+            gave_at: now,
             reports: ReportBuffer::default(),
             trip: None,
-            supply: Supply::Likely,
-            measured_at: None,
-            unreachable: None,
+            trip_at: None,
+            outage: None,
             fatal: None,
             summary: WorkerSummary::default(),
             settings,
@@ -140,22 +143,19 @@ impl Mill {
     ) -> (Heart, Result<WorkerSummary, SourceError>) {
         let source = self.source.clone();
         loop {
-            self.begin_micro_batches();
+            let look_at = self.dispatch();
             self.preempt();
             self.begin_trip();
             if self.is_done() {
                 break;
             }
             let draining = self.is_draining();
-            let waiting = match self.supply {
-                Supply::Dry { look_again_at, .. } if !draining => Some(look_again_at),
-                _ => None,
-            };
+            let waiting = self.claims.look_again_at().filter(|_| !draining);
             tokio::select! {
                 biased;
-                Some(event) = self.events.1.recv() => {
+                Some(event) = self.events.recv() => {
                     self.take_event(event);
-                    while let Ok(event) = self.events.1.try_recv() {
+                    while let Ok(event) = self.events.try_recv() {
                         self.take_event(event);
                     }
                 }
@@ -165,17 +165,14 @@ impl Mill {
                 }
                 Some(heartbeat) = heart.answer() => self.take_heartbeat(&heartbeat),
                 _ = stop.wait_for(|stop| *stop), if !draining => self.begin_drain(),
-                () = source.wait_for_work(), if waiting.is_some() => self.supply = Supply::Likely,
+                () = source.wait_for_work(), if waiting.is_some() => self.claims.announce(),
                 () = source.wait_for_work(), if waiting.is_none() && self.may_be_preempted() => {
                     self.look_for_urgent_at = Instant::now();
                 }
                 () = sleep_until(Some(self.look_for_urgent_at)), if self.may_be_preempted() && self.trip.is_none() => {}
-                () = sleep_until(waiting), if waiting.is_some() => self.supply = Supply::Likely,
-                () = sleep_until(self.unreachable.map(|(_, again_at, _)| again_at)), if self.is_pausing() => {
-                    if let Some((since, _, pause)) = self.unreachable {
-                        self.unreachable = Some((since, Instant::now() - Duration::from_nanos(1), pause));
-                    }
-                }
+                () = sleep_until(waiting), if waiting.is_some() => self.claims.announce(),
+                () = sleep_until(look_at), if look_at.is_some() => {}
+                () = sleep_until(self.trip_at), if self.trip_at.is_some() => {}
             }
         }
         let ended = self.fatal.take().map_or(Ok(self.summary), Err);
@@ -183,61 +180,230 @@ impl Mill {
     }
 
     fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
+        self.shared.draining.load(Ordering::Relaxed)
     }
 
-    fn is_pausing(&self) -> bool {
-        self.unreachable
-            .is_some_and(|(_, again_at, _)| again_at > Instant::now())
+    fn waiting(&self) -> u64 {
+        self.lanes.iter().map(Lane::waiting).sum()
     }
 
-    fn buffered(&self) -> u64 {
-        self.lanes.values().map(Lane::buffered).sum()
+    fn holding(&self) -> Holding {
+        Holding {
+            waiting: self.waiting(),
+            free_slots: self.dispatcher.free_slots_of_all(),
+            is_running: !self.deliveries.is_empty(),
+            has_reports: !self.reports.is_empty(),
+        }
     }
 
     fn is_done(&self) -> bool {
         if self.fatal.is_some() {
-            return self.slots.is_empty();
+            return self.deliveries.is_empty();
         }
-        let idle =
-            self.slots.is_empty() && self.trip.is_none() && self.reports.is_empty() && self.buffered() == 0;
-        let empty = match self.supply {
-            Supply::Likely => false,
-            Supply::Dry { more_later, .. } => {
-                self.settings.until_idle || (self.settings.until_empty && !more_later)
-            }
-        };
-        idle && (self.is_draining() || self.claims_left == 0 || empty)
+        let idle = self.deliveries.is_empty()
+            && self.trip.is_none()
+            && self.reports.is_empty()
+            && self.waiting() == 0;
+        let empty = self
+            .claims
+            .is_dry()
+            .is_some_and(|more_later| self.settings.until_idle || (self.settings.until_empty && !more_later));
+        idle && (self.is_draining() || self.claims.is_used_up() || empty)
     }
 
     // --- run ---
 
-    fn begin_micro_batches(&mut self) {
+    /// The time as the dispatcher counts it.
+    fn since_began(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Gives to runners what can begin, and recalls what is of more use elsewhere. Returns when to look again.
+    fn dispatch(&mut self) -> Option<Instant> {
         if self.is_draining() || self.reports.weight_bytes() > REPORTS_PENDING_BYTES_MAX {
+            return None;
+        }
+        let mut order: Vec<usize> = (0..self.lanes.len()).collect();
+        let mut gave = true;
+        // One micro-batch of each kind in turn, so that none waits for another's backlog.
+        while gave {
+            gave = false;
+            if self.settings.preempt_from.is_some() {
+                order.sort_by_key(|kind| Reverse(self.lanes[*kind].urgency()));
+            }
+            for kind in &order {
+                gave |= self.give(*kind);
+            }
+        }
+        for kind in order {
+            let waiting = self.lanes[kind].waiting();
+            let now = self.since_began();
+            while let Some(runner) = self.dispatcher.recall(kind, waiting, now) {
+                tracing::debug!(kind = %self.lanes[kind].kind, runner, "recalled what has not begun");
+                self.lanes[kind].handler.recall(runner);
+            }
+        }
+        self.give_back_stalled();
+        let is_held_back = |lane: &Lane| lane.waiting() > 0 && !self.has_io_for(lane);
+        if self.dispatcher.free_slots_of_all() > 0 && !self.lanes.iter().any(is_held_back) {
+            self.claims.ran_dry();
+        }
+        self.look_at()
+    }
+
+    /// When a runner may be stale, or what waits here has waited too long.
+    fn look_at(&self) -> Option<Instant> {
+        let lanes = (0..).zip(&self.lanes);
+        let stale = lanes.filter_map(|(kind, lane)| self.dispatcher.look_at(kind, lane.waiting()));
+        let stale = stale.min().map(|at| self.began + at);
+        let stalled = (self.waiting() > 0 && self.dispatcher.free_slots_of_all() == 0)
+            .then(|| self.gave_at + STUCK_AFTER)
+            .filter(|at| *at > Instant::now());
+        stale.into_iter().chain(stalled).min()
+    }
+
+    /// Gives jobs of a kind to one runner, if any can take some.
+    fn give(&mut self, kind: usize) -> bool {
+        let lane = &self.lanes[kind];
+        let now = self.since_began();
+        let Some(next) = self.dispatcher.next(kind, lane.waiting(), now) else {
+            return false;
+        };
+        if !self.has_io_for(lane) {
+            return false;
+        }
+        let Some((work, end_reason)) = self.lanes[kind].take_micro_batch(next.jobs_max) else {
+            return false;
+        };
+        let jobs = work.jobs_count();
+        self.hops.record("run", u64::from(jobs), end_reason);
+        self.dispatcher.gave(kind, next.runner, jobs, now);
+        self.gave_at = Instant::now();
+        self.deliveries_begun += 1;
+        let id = DeliveryId(self.deliveries_begun);
+        let delivery = Delivery::new(id, kind, next.runner, work, &self.shared);
+        self.deliveries.insert(id, delivery.clone());
+        tokio::spawn(delivery.run(self.lanes[kind].handler.clone(), self.source.clone()));
+        true
+    }
+
+    /// Whether one more micro-batch of a kind stays within the budget of bytes. What moves nothing always does, and so
+    /// does what is alone.
+    fn has_io_for(&self, lane: &Lane) -> bool {
+        let Some(budget) = self.settings.io_budget.filter(|_| !lane.io_rate().is_zero()) else {
+            return true;
+        };
+        let in_use: IoRate = self.lanes.iter().map(Lane::io_in_use).sum();
+        in_use.is_zero() || (in_use + lane.io_rate()).fits(budget)
+    }
+
+    /// Gives back to the source what waits here while every slot has been busy with the same jobs for a while: another
+    /// worker may be idle.
+    fn give_back_stalled(&mut self) {
+        let is_stalled = self.waiting() > 0
+            && self.gave_at.elapsed() >= STUCK_AFTER
+            && self.dispatcher.free_slots_of_all() == 0
+            && !self.deliveries.values().any(|delivery| delivery.is_pausing());
+        if !is_stalled {
             return;
         }
-        let mut free = self.settings.concurrency.saturating_sub(self.slots.len());
-        let mut begun = true;
-        // One micro-batch of each kind in turn, so that none waits for another's backlog.
-        while free > 0 && begun {
-            begun = false;
-            let mut kinds: Vec<Arc<str>> = self.lanes.keys().cloned().collect();
-            if self.settings.preempt_from.is_some() {
-                kinds.sort_by_key(|kind| Reverse(self.lanes[kind].urgency()));
-            }
-            for kind in kinds {
-                if free > 0 && self.begin_micro_batch(&kind, free) {
-                    (begun, free) = (true, free - 1);
+        let jobs = self.waiting();
+        tracing::debug!(jobs, "gave back what cannot begin soon");
+        self.claims.stalled();
+        for kind in 0..self.lanes.len() {
+            for held in self.lanes[kind].take_all() {
+                match held.repeats {
+                    0 => self.release(&held),
+                    // Its failures are known here alone.
+                    _ => self.lanes[kind].push(held),
                 }
             }
         }
-        let held_back = self
-            .lanes
-            .values()
-            .any(|lane| lane.buffered() > 0 && !self.has_io_for(lane));
-        if free > 0 && matches!(self.supply, Supply::Likely) && !held_back {
-            self.ramp_up.ran_dry();
+        // What is left waits for a slot, however long.
+        self.gave_at = Instant::now();
+    }
+
+    fn take_event(&mut self, event: DeliveryEvent) {
+        match event {
+            DeliveryEvent::Answered {
+                delivery,
+                part,
+                outcomes,
+            } => {
+                if let Some(delivery) = self.deliveries.get(&delivery).cloned() {
+                    self.take_answer(&delivery, part, *outcomes);
+                }
+            }
+            DeliveryEvent::Ended { delivery, elapsed } => {
+                let Some(delivery) = self.deliveries.remove(&delivery) else {
+                    return;
+                };
+                let jobs = delivery.jobs_count();
+                self.lanes[delivery.kind].ended(elapsed, delivery.io());
+                self.dispatcher.batch_ended(delivery.kind, jobs, elapsed);
+                if self.deliveries.is_empty() {
+                    self.claims.is_idle();
+                }
+                let hold_target = self.claims.hold_target();
+                self.claims.fits(self.dispatcher.jobs_within(hold_target));
+            }
         }
+    }
+
+    fn take_answer(&mut self, delivery: &Delivery, number: usize, mut outcomes: Outcomes) {
+        let (part, now) = (delivery.part(number), self.since_began());
+        let returned = std::mem::take(&mut outcomes.returned);
+        if !returned.is_empty() {
+            self.dispatcher
+                .returned(delivery.kind, delivery.runner, returned.len(), now);
+            self.take_returned(delivery, part, returned);
+        }
+        let jobs = outcomes.positions().len();
+        if jobs == 0 {
+            return;
+        }
+        let completed = outcomes.completed.iter();
+        let completed = completed.flat_map(|completed| completed.durations_us.iter().copied());
+        let failed = outcomes.failed.iter().map(|failed| failed.duration_us);
+        let durations_us = completed.chain(failed);
+        self.dispatcher
+            .answered(delivery.kind, delivery.runner, jobs, durations_us, now);
+        self.claims.ran(jobs, Instant::now());
+        self.claims.given_back(u64::from(outcomes.released.len()));
+        if !self.is_draining() && !delivery.is_pausing() {
+            let is_cancelled = |position| delivery.is_cancelled(part, position);
+            if let Some(again) = self.repeats.keep(part, &mut outcomes, is_cancelled) {
+                self.lanes[delivery.kind].push_front(again);
+            }
+        }
+        self.repeats.add_earlier(part, &mut outcomes);
+        if !outcomes.is_empty() {
+            self.report(&part.held, outcomes);
+        }
+    }
+
+    /// Keeps recalled jobs for a slot that is free, but for those that were cancelled meanwhile.
+    fn take_returned(&mut self, delivery: &Delivery, part: &Part, returned: Positions) {
+        let kept: Positions = returned
+            .iter()
+            .filter(|position| !delivery.is_cancelled(part, *position))
+            .collect();
+        let held = part.held.select(&kept);
+        match self.is_draining() {
+            true => self.give_up(&held),
+            false => self.lanes[delivery.kind].push_front(held),
+        }
+        let cancelled = returned.difference(&kept);
+        if !cancelled.is_empty() {
+            let cancelled = part.held.select(&cancelled);
+            self.give_up(&cancelled);
+        }
+    }
+
+    fn report(&mut self, held: &HeldSlice, outcomes: Outcomes) {
+        let slice = &held.slice;
+        self.reports
+            .add(slice.lease, slice.batch, slice.attempt, held.repeats, outcomes);
     }
 
     // --- making room for what is urgent ---
@@ -247,140 +413,94 @@ impl Mill {
         let Some(level) = self.settings.preempt_from else {
             return false;
         };
-        self.slots.len() >= self.settings.concurrency
+        self.dispatcher.free_slots_of_all() == 0
             && !self.is_draining()
-            && self.claims_left > 0
+            && !self.claims.is_used_up()
             && self.urgent_lanes(level) == 0
-            && self.pausable(level).next().is_some()
+            && !self.pausable(level).is_empty()
     }
 
     /// How many kinds have something waiting that does not wait for a slot.
     fn urgent_lanes(&self, level: i16) -> usize {
-        let urgencies = self.lanes.values().filter_map(Lane::urgency);
+        let urgencies = self.lanes.iter().filter_map(Lane::urgency);
         urgencies.filter(|priority| *priority >= level).count()
     }
 
-    /// What runs, is less urgent, can be paused, and was not asked to make room yet.
-    fn pausable(&self, level: i16) -> impl Iterator<Item = &Arc<Slot>> {
-        let of_pausable = self.slots.values().filter(|(_, kind)| {
-            let lane = self.lanes.get(kind);
-            lane.is_some_and(Lane::is_pausable)
+    /// The runners whose jobs are all less urgent and can be paused, and were not asked to make room yet: the least urgent
+    /// first, and of these the one that began last.
+    fn pausable(&self, level: i16) -> Vec<(usize, usize)> {
+        let mut runners: BTreeMap<(usize, usize), (i16, DeliveryId, bool)> = BTreeMap::new();
+        for delivery in self.deliveries.values() {
+            let runner =
+                runners
+                    .entry((delivery.kind, delivery.runner))
+                    .or_insert((i16::MIN, delivery.id, false));
+            runner.0 = runner.0.max(delivery.priority);
+            runner.2 |= delivery.is_pausing();
+        }
+        runners.retain(|(kind, _), (priority, _, is_pausing)| {
+            self.lanes[*kind].is_pausable() && *priority < level && !*is_pausing
         });
-        let slots = of_pausable.map(|(slot, _)| slot);
-        slots.filter(move |slot| slot.priority < level && !slot.is_pausing())
+        let mut ordered: Vec<_> = runners.into_iter().collect();
+        ordered.sort_by_key(|(_, (priority, first, _))| (*priority, Reverse(*first)));
+        ordered.into_iter().map(|(runner, _)| runner).collect()
     }
 
-    /// Asks what runs to make room, as much as urgent jobs need: the least urgent first, and of these what began last.
+    /// Asks runners to make room, as many as urgent jobs need.
     fn preempt(&mut self) {
         let Some(level) = self.settings.preempt_from else {
             return;
         };
-        if self.slots.len() < self.settings.concurrency || self.is_draining() {
+        let urgent = self.urgent_lanes(level);
+        if urgent == 0 || self.dispatcher.free_slots_of_all() > 0 || self.is_draining() {
             return;
         }
-        let on_the_way = self.slots.values().filter(|(slot, _)| slot.is_pausing()).count();
-        let needed = self.urgent_lanes(level).saturating_sub(on_the_way);
-        let mut candidates: Vec<&Arc<Slot>> = self.pausable(level).collect();
-        candidates.sort_by_key(|slot| (slot.priority, Reverse(slot.id)));
-        for slot in candidates.into_iter().take(needed) {
-            tracing::debug!(slot = slot.id.0, "asked to make room for something urgent");
-            slot.pause();
-        }
-    }
-
-    /// Whether one more micro-batch of a kind stays within the budget of bytes. What moves nothing always does, and so
-    /// does what is alone.
-    fn has_io_for(&self, lane: &Lane) -> bool {
-        let Some(budget) = self.settings.io_budget.filter(|_| !lane.io_rate().is_zero()) else {
-            return true;
-        };
-        let in_use: IoRate = self.lanes.values().map(Lane::io_in_use).sum();
-        in_use.is_zero() || (in_use + lane.io_rate()).fits(budget)
-    }
-
-    fn begin_micro_batch(&mut self, kind: &Arc<str>, free: usize) -> bool {
-        if !self.lanes.get(kind).is_some_and(|lane| self.has_io_for(lane)) {
-            return false;
-        }
-        let Some(lane) = self.lanes.get_mut(kind) else {
-            return false;
-        };
-        let Some((work, end_reason)) = lane.take_micro_batch(free) else {
-            return false;
-        };
-        self.hops.record("run", u64::from(work.jobs_count()), end_reason);
-        self.slots_begun += 1;
-        let slot = Slot::new(
-            SlotId(self.slots_begun),
-            &work,
-            self.draining.clone(),
-            self.board.clone(),
-            self.settings.cancel_grace,
-            self.events.0.clone(),
-        );
-        self.slots.insert(slot.id, (slot.clone(), kind.clone()));
-        self.measured_at.get_or_insert_with(Instant::now);
-        tokio::spawn(slot.run(lane.handler.clone(), work, self.source.clone()));
-        true
-    }
-
-    fn take_event(&mut self, event: SlotEvent) {
-        match event {
-            SlotEvent::Answered {
-                lease,
-                batch,
-                attempt,
-                repeats,
-                outcomes,
-            } => {
-                let jobs = outcomes.positions().len();
-                self.claims_left = self
-                    .claims_left
-                    .saturating_add(u64::from(outcomes.released.len()));
-                self.reports.add(lease, batch, attempt, repeats, *outcomes);
-                self.measure(jobs);
-            }
-            SlotEvent::Ended { slot, elapsed } => {
-                let Some((slot, kind)) = self.slots.remove(&slot) else {
-                    return;
-                };
-                if let Some(lane) = self.lanes.get_mut(&kind) {
-                    lane.ended(slot.jobs, elapsed, slot.io());
-                }
-                if self.slots.is_empty() {
-                    self.measured_at = None;
-                }
-            }
-        }
-    }
-
-    /// Tells the ramp-up what was finished since the last time.
-    fn measure(&mut self, jobs: u32) {
-        if let Some(measured_at) = &mut self.measured_at {
-            let now = Instant::now();
-            self.ramp_up.ran(jobs as usize, now - *measured_at);
-            *measured_at = now;
+        let pausing = self.deliveries.values().filter(|delivery| delivery.is_pausing());
+        let on_the_way: std::collections::BTreeSet<_> =
+            pausing.map(|delivery| (delivery.kind, delivery.runner)).collect();
+        let needed = urgent.saturating_sub(on_the_way.len());
+        for (kind, runner) in self.pausable(level).into_iter().take(needed) {
+            tracing::debug!(kind = %self.lanes[kind].kind, runner, "asked to make room for something urgent");
+            let of_runner = |delivery: &&Arc<Delivery>| (delivery.kind, delivery.runner) == (kind, runner);
+            self.deliveries
+                .values()
+                .filter(of_runner)
+                .for_each(|delivery| delivery.pause());
         }
     }
 
     // --- commit and claim ---
 
     fn begin_trip(&mut self) {
-        if self.trip.is_some() || self.is_pausing() || self.fatal.is_some() {
+        self.trip_at = None;
+        if self.trip.is_some() || self.fatal.is_some() {
             return;
         }
-        let mut asked = self.wanted_jobs();
-        let urgent = asked == 0 && self.may_be_preempted() && self.look_for_urgent_at <= Instant::now();
+        let now = Instant::now();
+        if let Some(outage) = self.outage.filter(|outage| outage.again_at > now) {
+            self.trip_at = Some(outage.again_at);
+            return;
+        }
+        let holding = self.holding();
+        let mut asked = self.wanted_jobs(holding, now);
+        let urgent = asked == 0 && self.may_be_preempted() && self.look_for_urgent_at <= now;
         if urgent {
-            self.look_for_urgent_at = Instant::now() + self.settings.poll_every;
+            self.look_for_urgent_at = now + self.settings.poll_every;
             let slots = u32::try_from(self.settings.concurrency).unwrap_or(u32::MAX);
-            asked = slots
-                .min(LEASE_JOBS_MAX)
-                .min(u32::try_from(self.claims_left).unwrap_or(u32::MAX));
+            let left = u32::try_from(self.claims.left()).unwrap_or(u32::MAX);
+            asked = slots.min(LEASE_JOBS_MAX).min(left);
         }
         if asked == 0 && self.reports.is_empty() {
             return;
         }
+        let exchange_at = self.claims.exchange_at(asked, holding, now);
+        let may_wait =
+            !urgent && !self.is_draining() && self.reports.weight_bytes() < REPORTS_GATHERED_BYTES_MAX;
+        if exchange_at > now && may_wait {
+            self.trip_at = Some(exchange_at);
+            return;
+        }
+        self.claims.exchange_began(now);
         let reports = self.reports.take();
         if !reports.is_empty() {
             let jobs = reports
@@ -392,8 +512,8 @@ impl Mill {
         let want = (asked > 0).then(|| Want {
             jobs_max: asked,
             queues: self.settings.queues.clone(),
-            kinds: self.lanes.keys().cloned().collect(),
-            priority_min: match self.gauge.admits(Instant::now()) {
+            kinds: self.lanes.iter().map(|lane| lane.kind.clone()).collect(),
+            priority_min: match self.gauge.admits(now) {
                 _ if urgent => self.settings.preempt_from,
                 Some(Admission::From(priority)) => Some(priority),
                 _ => None,
@@ -412,57 +532,42 @@ impl Mill {
                 reports,
                 asked,
                 urgent,
+                took: now.elapsed(),
                 answer,
             }
         }));
     }
 
-    fn wanted_jobs(&mut self) -> u32 {
-        let is_dry = match self.supply {
-            Supply::Likely => false,
-            Supply::Dry { hopeful, .. } => !hopeful || self.reports.is_empty(),
-        };
-        if self.is_draining() || self.claims_left == 0 || is_dry {
+    fn wanted_jobs(&mut self, holding: Holding, now: Instant) -> u32 {
+        if self.is_draining() {
             return 0;
         }
-        if self.gauge.admits(Instant::now()) == Some(Admission::Nothing) {
-            self.supply = Supply::Dry {
-                look_again_at: Instant::now() + self.gauge.again_after(),
-                more_later: true,
-                limited: true,
-                hopeful: false,
-            };
+        let wanted = self.claims.wanted(holding, now);
+        if wanted > 0 && self.gauge.admits(now) == Some(Admission::Nothing) {
+            self.claims.hold_off(now + self.gauge.again_after());
             return 0;
         }
-        if self
-            .measured_at
-            .is_some_and(|at| at.elapsed() >= self.settings.buffer_target)
-        {
-            self.measure(0);
-        }
-        let want = self.ramp_up.want(self.buffered() as usize) as u64;
-        want.min(self.claims_left).min(u64::from(LEASE_JOBS_MAX)) as u32
+        wanted
     }
 
     fn arrive(&mut self, trip: Trip) {
         match trip.answer {
             Ok(exchanged) => {
-                self.unreachable = None;
+                self.outage = None;
                 for (report, receipt) in trip.reports.iter().zip(&exchanged.receipts) {
                     self.count(report, receipt);
                     self.observer.committed(report, receipt);
                 }
                 let in_vain = trip.urgent && exchanged.lease.is_none();
                 if trip.asked > 0 && !in_vain {
-                    let Exchanged {
-                        lease,
-                        next_run_at,
-                        limited,
-                        ..
-                    } = exchanged;
-                    self.take_claim(trip.asked, lease, next_run_at, limited);
-                } else if self.is_limited() || trip.reports.iter().any(|report| self.may_bring_work(report)) {
-                    self.supply = Supply::Likely;
+                    if exchanged.lease.is_some() {
+                        self.claims.exchange_took(trip.took);
+                    }
+                    self.take_claim(trip.asked, exchanged);
+                } else if self.claims.is_limited()
+                    || trip.reports.iter().any(|report| self.may_bring_work(report))
+                {
+                    self.claims.announce();
                 }
             }
             Err(error) => self.take_failed_trip(trip.reports, error),
@@ -470,7 +575,8 @@ impl Mill {
     }
 
     /// Whether something may be claimable after a report that was not before: what failed is tried again, at once or
-    /// later, what was spawned is there, and what waited for a job may run. The latter matters to those only who end when there is nothing.
+    /// later, what was spawned is there, and what waited for a job may run. The last of these matters only with
+    /// `until_empty` or `until_idle`.
     fn may_bring_work(&self, report: &Report) -> bool {
         !report.failed.is_empty()
             || !report.writes.is_empty()
@@ -478,10 +584,6 @@ impl Mill {
             || !report.siblings.is_empty()
             || self.settings.until_empty
             || self.settings.until_idle
-    }
-
-    fn is_limited(&self) -> bool {
-        matches!(self.supply, Supply::Dry { limited: true, .. })
     }
 
     fn count(&mut self, report: &Report, receipt: &Receipt) {
@@ -504,44 +606,35 @@ impl Mill {
         }
     }
 
-    fn take_claim(
-        &mut self,
-        asked: u32,
-        lease: Option<Lease>,
-        next_run_at: Option<Timestamp>,
-        limited: bool,
-    ) {
+    fn take_claim(&mut self, asked: u32, exchanged: Exchanged) {
+        let Exchanged {
+            lease,
+            next_run_at,
+            limited,
+            ..
+        } = exchanged;
         let got = lease.as_ref().map_or(0, Lease::jobs);
-        self.ramp_up.claimed(asked as usize, got as usize);
-        self.claims_left = self.claims_left.saturating_sub(u64::from(got));
         let bytes: usize = lease
             .iter()
             .flat_map(|lease| &lease.slices)
             .map(|slice| slice.payloads.as_str().len())
             .sum();
         let slices = lease.as_ref().map_or(0, |lease| lease.slices.len());
-        let is_cut = got >= asked || bytes >= LEASE_BYTES_TARGET || slices >= LEASE_SLICES_MAX as usize;
-        self.supply = match got > 0 && (is_cut || !self.source.gives_all()) {
-            true => Supply::Likely,
-            // Asked again at once, the source would say the same.
-            false => {
-                let until_next = next_run_at.map(|at| at.since_ms(self.clock.now()).max(1) as u64);
-                let pause = until_next.map_or(self.settings.poll_every, |ms| {
-                    self.settings.poll_every.min(Duration::from_millis(ms))
-                });
-                Supply::Dry {
-                    look_again_at: Instant::now() + pause,
-                    more_later: limited || next_run_at.is_some(),
-                    limited,
-                    hopeful: got > 0 && next_run_at.is_none(),
-                }
-            }
+        let is_full = got >= asked || bytes >= LEASE_BYTES_TARGET || slices >= LEASE_SLICES_MAX as usize;
+        let until_next = next_run_at.map(|at| at.since_ms(self.clock.now()).max(1) as u64);
+        let claimed = Claimed {
+            asked,
+            got,
+            is_cut: is_full || !self.source.gives_all(),
+            until_next: until_next.map(Duration::from_millis),
+            limited,
         };
+        self.claims.claimed(claimed, Instant::now());
         let Some(lease) = lease.filter(|_| got > 0) else {
             return;
         };
         let end_reason = match () {
-            () if got >= asked && self.claims_left == 0 => EndReason::Limit,
+            () if got >= asked && self.claims.is_used_up() => EndReason::Limit,
             () if got >= asked => EndReason::Full,
             () if bytes >= LEASE_BYTES_TARGET => EndReason::Bytes,
             () => EndReason::Drained,
@@ -549,21 +642,23 @@ impl Mill {
         self.hops.record("claim", u64::from(got), end_reason);
         self.observer.claimed(got);
         for slice in lease.slices {
-            match self.lanes.get_mut(&slice.kind) {
-                Some(lane) => lane.push(slice),
+            let kind = self.kinds.get(&slice.kind).copied();
+            let held = HeldSlice::from(slice);
+            match kind {
+                Some(kind) => self.lanes[kind].push(held),
                 // The source gave what was not asked for; it goes back.
-                None => self.release(&slice),
+                None => self.release(&held),
             }
         }
         if self.is_draining() {
-            self.release_buffers();
+            self.give_up_waiting();
         }
     }
 
     fn take_failed_trip(&mut self, reports: Vec<Report>, error: SourceError) {
         let now = Instant::now();
-        let (since, _, pause) = self.unreachable.unwrap_or((now, now, Duration::from_millis(10)));
-        if error.kind == SourceErrorKind::Fatal || now - since > self.settings.give_up_after {
+        let outage = Outage::after(self.outage, now);
+        if error.kind == SourceErrorKind::Fatal || outage.lasted(now) > self.settings.give_up_after {
             self.begin_drain();
             self.fatal = Some(error);
             return;
@@ -578,7 +673,7 @@ impl Mill {
                 Outcomes::from(report),
             );
         }
-        self.unreachable = Some((since, now + pause, (pause * 2).min(RETRY_PAUSE_MAX)));
+        self.outage = Some(outage);
     }
 
     // --- losing and giving back ---
@@ -586,40 +681,49 @@ impl Mill {
     fn take_heartbeat(&mut self, heartbeat: &Heartbeat) {
         if !heartbeat.known {
             tracing::warn!("the leases were lost: no heartbeat arrived for too long; beginning anew");
-            self.lanes.values_mut().for_each(Lane::clear);
-            for (slot, _) in self.slots.values() {
-                slot.revoke_all();
+            for lane in &mut self.lanes {
+                lane.take_all();
+            }
+            for delivery in self.deliveries.values() {
+                delivery.revoke_all();
             }
             return;
         }
         for revoked in &heartbeat.revoked {
-            self.lanes.values_mut().for_each(|lane| lane.revoke(revoked));
-            for (slot, _) in self.slots.values() {
-                slot.revoke(revoked);
+            self.lanes.iter_mut().for_each(|lane| lane.revoke(revoked));
+            for delivery in self.deliveries.values() {
+                delivery.revoke(revoked);
             }
         }
     }
 
     fn begin_drain(&mut self) {
-        self.draining.store(true, Ordering::Relaxed);
-        self.release_buffers();
+        self.shared.draining.store(true, Ordering::Relaxed);
+        self.give_up_waiting();
     }
 
-    fn release_buffers(&mut self) {
-        let slices: Vec<_> = self.lanes.values_mut().flat_map(Lane::take_all).collect();
-        for slice in slices {
-            self.release(&slice);
+    fn give_up_waiting(&mut self) {
+        let waiting: Vec<HeldSlice> = self.lanes.iter_mut().flat_map(Lane::take_all).collect();
+        for held in waiting {
+            self.give_up(&held);
         }
     }
 
-    fn release(&mut self, slice: &gristmill_model::LeasedSlice) {
-        self.claims_left = self.claims_left.saturating_add(u64::from(slice.len()));
+    /// Reports jobs that do not run here any more: those that failed before with their last failure, the others as released.
+    fn give_up(&mut self, held: &HeldSlice) {
+        match self.repeats.last_failures(held) {
+            Some((failed, outcomes)) => self.report(&failed, outcomes),
+            None => self.release(held),
+        }
+    }
+
+    fn release(&mut self, held: &HeldSlice) {
+        self.claims.given_back(u64::from(held.len()));
         let outcomes = Outcomes {
-            released: slice.positions.clone(),
+            released: held.slice.positions.clone(),
             ..Outcomes::default()
         };
-        self.reports
-            .add(slice.lease, slice.batch, slice.attempt, 0, outcomes);
+        self.report(held, outcomes);
     }
 }
 

@@ -14,15 +14,15 @@ use crate::pressure::Backpressure;
 pub struct WorkerSettings {
     /// The queues that it claims from.
     pub queues: Vec<Arc<str>>,
-    /// How many micro-batches run at once, over all kinds.
+    /// Runners that have work at once, over all kinds: processes, or tasks of this process.
     pub concurrency: usize,
     /// How many jobs to run in all; no bound where `None`.
     pub jobs_limit: Option<u64>,
-    /// The work that it wants to hold, as the time it takes to run it.
+    /// The work that it wants to hold beyond its free slots, as the time it takes to run it.
     pub buffer_target: Duration,
-    /// How long a micro-batch should take, as far as the jobs' durations are known.
-    pub micro_batch_target: Duration,
-    /// Jobs in a micro-batch at most.
+    /// The work that a runner holds beyond the jobs that it can run now, as the time it takes.
+    pub window_target: Duration,
+    /// Jobs in a micro-batch at most. Where it is 1, a runner holds no more than it can run now.
     pub micro_batch_jobs_max: u32,
     /// How often an idle worker looks for work that other processes submitted.
     pub poll_every: Duration,
@@ -53,8 +53,8 @@ pub struct WorkerSettings {
 /// Bytes of outcomes that wait for their commit, above which no further micro-batch is begun.
 pub const REPORTS_PENDING_BYTES_MAX: usize = 64 << 20;
 
-/// The longest error a worker waits between two tries to reach its source.
-pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Bytes of outcomes that an exchange is not held back for.
+pub const REPORTS_GATHERED_BYTES_MAX: usize = 4 << 20;
 
 impl Default for WorkerSettings {
     fn default() -> Self {
@@ -63,7 +63,7 @@ impl Default for WorkerSettings {
             concurrency: std::thread::available_parallelism().map_or(1, usize::from),
             jobs_limit: None,
             buffer_target: Duration::from_millis(100),
-            micro_batch_target: Duration::from_millis(10),
+            window_target: Duration::from_millis(10),
             micro_batch_jobs_max: 1_000,
             poll_every: Duration::from_millis(100),
             heartbeat_every: Duration::from_millis(HEARTBEAT_EVERY_MS as u64),

@@ -2,12 +2,22 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// Slots of the worker in these tests.
+const SLOTS: usize = 4;
+
+fn ramp_up() -> RampUp {
+    RampUp::new(RampUpSettings {
+        hold_start: SLOTS,
+        ..RampUpSettings::default()
+    })
+}
+
 /// A worker with jobs of one duration, over a source that always has jobs and gives them at once. It asks
 /// before each micro-batch, which is a quarter of its buffer.
 fn run_steadily(ramp_up: &mut RampUp, job_duration: Duration, runs: usize) {
     let mut buffered = 0;
     for _ in 0..runs {
-        let want = ramp_up.want(buffered);
+        let want = ramp_up.want(buffered, 1);
         if want > 0 {
             ramp_up.claimed(want, want);
             buffered += want;
@@ -19,78 +29,106 @@ fn run_steadily(ramp_up: &mut RampUp, job_duration: Duration, runs: usize) {
 }
 
 #[test]
-fn starts_small_and_doubles_while_the_buffer_runs_dry() {
-    let mut ramp_up = RampUp::new(RampUpSettings::default());
+fn asks_for_a_job_a_free_slot_and_grows_while_quick_jobs_run_dry() {
+    let mut ramp_up = ramp_up();
     let mut wants = Vec::new();
-    for _ in 0..12 {
-        let want = ramp_up.want(0);
+    for _ in 0..8 {
+        let want = ramp_up.want(0, SLOTS);
         wants.push(want);
         ramp_up.claimed(want, want);
+        ramp_up.ran(want, Duration::from_nanos(100) * want as u32);
         // Several idle slots notice at once; the claim has grown for all of them.
         ramp_up.ran_dry();
         ramp_up.ran_dry();
     }
-    assert_eq!(
-        wants,
-        [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 10_000, 10_000]
-    );
+    assert_eq!(wants, [4, 8, 20, 68, 260, 1_028, 4_100, 10_000]);
+}
+
+#[test]
+fn holds_nothing_beyond_the_free_slots_while_no_job_has_ended() {
+    let mut ramp_up = ramp_up();
+    for (free_slots, expected) in [(4, 4), (0, 0), (1, 1)] {
+        assert_eq!(ramp_up.want(0, free_slots), expected);
+        ramp_up.claimed(expected, expected);
+        ramp_up.ran_dry();
+    }
 }
 
 #[test]
 fn does_not_grow_when_the_source_had_no_more() {
-    let mut ramp_up = RampUp::new(RampUpSettings::default());
+    let mut ramp_up = ramp_up();
     ramp_up.claimed(16, 15);
+    ramp_up.ran(15, Duration::from_micros(15));
     ramp_up.ran_dry();
-    assert_eq!(ramp_up.want(0), 16);
+    assert_eq!(ramp_up.want(0, SLOTS), SLOTS);
 }
 
 #[test]
 fn starts_anew_after_a_claim_that_found_nothing() {
-    let mut ramp_up = RampUp::new(RampUpSettings::default());
+    let mut ramp_up = ramp_up();
     run_steadily(&mut ramp_up, Duration::from_micros(20), 100);
-    assert_eq!(ramp_up.want(0), 5_000);
+    assert_eq!(ramp_up.want(0, 0), 5_000);
     ramp_up.claimed(5_000, 0);
-    assert_eq!(ramp_up.want(0), 16);
+    assert_eq!(ramp_up.want(0, 0), SLOTS);
 }
 
 #[test]
 fn wants_nothing_while_more_than_half_is_there() {
-    let ramp_up = RampUp::new(RampUpSettings::default());
+    let ramp_up = ramp_up();
     let wants: Vec<_> = [0, 7, 8, 9, 16, 1_000]
-        .map(|buffered| ramp_up.want(buffered))
+        .map(|buffered| ramp_up.want(buffered, 16))
         .into();
     assert_eq!(wants, [16, 9, 8, 0, 0, 0]);
 }
 
 #[test]
-fn holds_the_buffer_target_of_jobs_of_any_duration() {
+fn holds_the_buffer_target_of_jobs_of_any_duration_and_nothing_of_slow_ones() {
     for (job_duration, expected) in [
         (1, 10_000),
         (50, 2_000),
         (1_000, 100),
-        (30_000, 4),
-        (5_000_000, 1),
+        (30_000, 3),
+        (5_000_000, 0),
     ] {
-        let mut ramp_up = RampUp::new(RampUpSettings::default());
+        let mut ramp_up = ramp_up();
         run_steadily(&mut ramp_up, Duration::from_micros(job_duration), 200);
         assert!(
-            ramp_up.want(0).abs_diff(expected) <= 1,
+            ramp_up.want(0, 0).abs_diff(expected) <= 1,
             "{} jobs of {job_duration} us instead of {expected}",
-            ramp_up.want(0)
+            ramp_up.want(0, 0)
         );
     }
 }
 
 #[test]
 fn shrinks_at_once_when_jobs_turn_out_slow_and_grows_back() {
-    let mut ramp_up = RampUp::new(RampUpSettings::default());
+    let mut ramp_up = ramp_up();
     run_steadily(&mut ramp_up, Duration::from_micros(20), 100);
-    assert_eq!(ramp_up.want(0), 5_000);
+    assert_eq!(ramp_up.want(0, 0), 5_000);
     // No job has ended within 5 s: the worker hears of it before the first one does.
     ramp_up.ran(0, Duration::from_secs(5));
-    assert_eq!(ramp_up.want(0), 1);
+    assert_eq!(ramp_up.want(0, 1), 1);
     run_steadily(&mut ramp_up, Duration::from_micros(20), 2_000);
-    assert!(ramp_up.want(0) > 4_900, "{}", ramp_up.want(0));
+    assert!(ramp_up.want(0, 0) > 4_900, "{}", ramp_up.want(0, 0));
+    ramp_up.stalled();
+    assert_eq!(ramp_up.want(0, 1), 1);
+}
+
+#[test]
+fn holds_no_more_than_the_durations_of_jobs_allow() {
+    let mut ramp_up = ramp_up();
+    run_steadily(&mut ramp_up, Duration::from_micros(20), 100);
+    ramp_up.fits(12.3);
+    assert_eq!(ramp_up.want(0, 0), 12);
+}
+
+#[test]
+fn holds_more_behind_a_slow_network() {
+    let mut ramp_up = ramp_up();
+    (0..100).for_each(|_| ramp_up.claim_took(Duration::from_millis(150)));
+    assert!(ramp_up.hold_target().abs_diff(Duration::from_millis(400)) < Duration::from_millis(1));
+    run_steadily(&mut ramp_up, Duration::from_millis(1), 400);
+    assert!(ramp_up.want(0, 0).abs_diff(400) <= 4, "{}", ramp_up.want(0, 0));
 }
 
 #[test]
@@ -100,11 +138,11 @@ fn given_back_jobs_do_not_count_against_the_limit() {
         ..RampUpSettings::default()
     });
     ramp_up.claimed(16, 16);
-    assert_eq!(ramp_up.want(0), 4);
+    assert_eq!(ramp_up.want(0, 16), 4);
     ramp_up.claimed(4, 4);
-    assert_eq!(ramp_up.want(0), 0);
+    assert_eq!(ramp_up.want(0, 16), 0);
     ramp_up.given_back(3);
-    assert_eq!(ramp_up.want(0), 3);
+    assert_eq!(ramp_up.want(0, 16), 3);
 }
 
 #[derive(Debug, Clone)]
@@ -133,19 +171,19 @@ proptest! {
     /// stuck.
     #[test]
     fn stays_within_its_bounds(
-        claim_start in 1_usize..100,
+        hold_start in 1_usize..100,
         claim_max in 1_usize..2_000,
         jobs_limit in prop::option::of(0_u64..5_000),
         buffer_target_us in 0_u64..1_000_000,
         steps in prop::collection::vec(step(), 1..200),
     ) {
         let buffer_target = Duration::from_micros(buffer_target_us);
-        let mut ramp_up = RampUp::new(RampUpSettings { buffer_target, claim_start, claim_max, jobs_limit });
+        let mut ramp_up = RampUp::new(RampUpSettings { buffer_target, hold_start, claim_max, jobs_limit });
         let mut claimed = 0;
         for step in steps {
             match step {
                 Step::Claim { buffered, got_percent } => {
-                    let want = ramp_up.want(buffered);
+                    let want = ramp_up.want(buffered, 1);
                     prop_assert!(want == 0 || want + buffered <= claim_max);
                     let got = want * got_percent / 100;
                     ramp_up.claimed(want, got);
@@ -156,7 +194,7 @@ proptest! {
             }
             prop_assert!(jobs_limit.is_none_or(|limit| claimed <= limit));
             let is_left = jobs_limit.is_none_or(|limit| claimed < limit);
-            prop_assert_eq!(ramp_up.want(0) > 0, is_left, "an idle worker asks exactly while something is left");
+            prop_assert_eq!(ramp_up.want(0, 1) > 0, is_left, "an idle worker asks exactly while something is left");
         }
     }
 
@@ -171,7 +209,8 @@ proptest! {
         let mut ramp_up = RampUp::new(settings);
         run_steadily(&mut ramp_up, Duration::from_micros(job_us), 300);
         let expected = (buffer_target_ms * 1_000).div_ceil(job_us) as usize;
-        prop_assert!(ramp_up.want(0).abs_diff(expected) <= 1, "{} instead of {expected}", ramp_up.want(0));
+        let want = ramp_up.want(0, 0);
+        prop_assert!(want.abs_diff(expected) <= 1, "{want} instead of {expected}");
     }
 
     /// How the measurements are cut up makes no great difference: the rate stays within those measured.

@@ -1,0 +1,257 @@
+//! When a worker claims, how much, and when it lets outcomes gather first.
+
+use std::time::{Duration, Instant};
+
+use gristmill_batching::{RampUp, RampUpSettings};
+use gristmill_model::limits::{EXCHANGE_EVERY_MS, LEASE_JOBS_MAX};
+
+use crate::settings::WorkerSettings;
+
+/// Whether there is any use in claiming.
+#[derive(Debug)]
+enum Supply {
+    /// The last claim brought something, or something has been announced.
+    Likely,
+    /// The last claim found nothing, or less than was asked for; nothing more is known before `look_again_at`.
+    Dry {
+        look_again_at: Instant,
+        more_later: bool,
+        /// Jobs wait until others are over, perhaps this worker's own.
+        limited: bool,
+        /// It found something, and no moment is known at which there is more: what this worker reports may bring the next
+        /// (of a chain, of a limit's slots), so that reports ask for it on their way.
+        hopeful: bool,
+    },
+}
+
+/// What a worker holds, as its claims see it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Holding {
+    /// Jobs that wait in the worker for a slot.
+    pub waiting: u64,
+    /// Jobs that could begin now if there were any.
+    pub free_slots: u64,
+    /// Whether runners have jobs.
+    pub is_running: bool,
+    /// Whether outcomes wait for their commit.
+    pub has_reports: bool,
+}
+
+/// What a claim brought.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Claimed {
+    pub asked: u32,
+    pub got: u32,
+    /// Whether the source may have more now.
+    pub is_cut: bool,
+    /// When more can be claimed, as far as the source knows.
+    pub until_next: Option<Duration>,
+    /// Whether jobs wait until others are over.
+    pub limited: bool,
+}
+
+/// The claims of one worker.
+#[derive(Debug)]
+pub(crate) struct Claims {
+    ramp_up: RampUp,
+    supply: Supply,
+    /// Jobs that may still be claimed under the worker's limit.
+    left: u64,
+    poll_every: Duration,
+    buffer_target: Duration,
+    /// Since when its rate has not been told to `ramp_up`, where jobs run.
+    measured_at: Option<Instant>,
+    /// Whether a slot has been free for which there is nothing: that time says nothing of its rate.
+    is_starved: bool,
+    exchanged_at: Option<Instant>,
+}
+
+impl Claims {
+    pub fn new(settings: &WorkerSettings, slots: u64) -> Self {
+        Claims {
+            ramp_up: RampUp::new(RampUpSettings {
+                buffer_target: settings.buffer_target,
+                claim_max: LEASE_JOBS_MAX as usize,
+                hold_start: usize::try_from(slots).unwrap_or(usize::MAX).max(1),
+                ..RampUpSettings::default()
+            }),
+            supply: Supply::Likely,
+            left: settings.jobs_limit.unwrap_or(u64::MAX),
+            poll_every: settings.poll_every,
+            buffer_target: settings.buffer_target,
+            measured_at: None,
+            is_starved: false,
+            exchanged_at: None,
+        }
+    }
+
+    /// Whether the worker's limit allows no further job.
+    pub fn is_used_up(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Jobs that may still be claimed under the worker's limit.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Whether the source is known to have nothing now; then whether it will have something later.
+    pub fn is_dry(&self) -> Option<bool> {
+        match self.supply {
+            Supply::Likely => None,
+            Supply::Dry { more_later, .. } => Some(more_later),
+        }
+    }
+
+    /// Whether jobs wait until others are over.
+    pub fn is_limited(&self) -> bool {
+        matches!(self.supply, Supply::Dry { limited: true, .. })
+    }
+
+    /// When the source is to be asked again, where it had nothing.
+    pub fn look_again_at(&self) -> Option<Instant> {
+        match self.supply {
+            Supply::Likely => None,
+            Supply::Dry { look_again_at, .. } => Some(look_again_at),
+        }
+    }
+
+    /// There may be something to claim.
+    pub fn announce(&mut self) {
+        self.supply = Supply::Likely;
+    }
+
+    /// Nothing is to be claimed before a moment: the machine is busy.
+    pub fn hold_off(&mut self, until: Instant) {
+        self.supply = Supply::Dry {
+            look_again_at: until,
+            more_later: true,
+            limited: true,
+            hopeful: false,
+        };
+    }
+
+    /// Jobs to ask for now.
+    pub fn wanted(&mut self, holding: Holding, now: Instant) -> u32 {
+        let is_dry = match self.supply {
+            Supply::Likely => false,
+            Supply::Dry { hopeful, .. } => !hopeful || !holding.has_reports,
+        };
+        if self.left == 0 || is_dry {
+            return 0;
+        }
+        if self
+            .measured_at
+            .is_some_and(|at| now.saturating_duration_since(at) >= self.buffer_target.max(MEASURE_EVERY_MIN))
+        {
+            self.ran(0, now);
+        }
+        let (waiting, free) = (count(holding.waiting), count(holding.free_slots));
+        let want = self.ramp_up.want(waiting, free) as u64;
+        want.min(self.left).min(u64::from(LEASE_JOBS_MAX)) as u32
+    }
+
+    /// When an exchange that asks for so many jobs may begin. At once while nothing runs that it could wait for; otherwise
+    /// not sooner than [`EXCHANGE_EVERY_MS`] after the last one, so that outcomes gather, unless a slot is free for what
+    /// the source has or what waits would not last until then.
+    pub fn exchange_at(&self, asked: u32, holding: Holding, now: Instant) -> Instant {
+        let Some(exchanged_at) = self.exchanged_at else {
+            return now;
+        };
+        let next_at = exchanged_at + Duration::from_millis(EXCHANGE_EVERY_MS);
+        let rate = self.ramp_up.jobs_per_second().unwrap_or_default();
+        let lasting = rate * EXCHANGE_EVERY_MS as f64 / 1e3;
+        let has_more = asked > 0 && matches!(self.supply, Supply::Likely);
+        let lasts = holding.waiting > 0 && holding.waiting as f64 >= lasting;
+        let is_starving = has_more && (holding.free_slots > 0 || !lasts);
+        match !holding.is_running || is_starving || next_at <= now {
+            true => now,
+            false => next_at,
+        }
+    }
+
+    /// An exchange began.
+    pub fn exchange_began(&mut self, now: Instant) {
+        self.exchanged_at = Some(now);
+    }
+
+    /// An exchange that claimed took so long.
+    pub fn exchange_took(&mut self, elapsed: Duration) {
+        self.ramp_up.claim_took(elapsed);
+    }
+
+    /// A claim was answered.
+    pub fn claimed(&mut self, claimed: Claimed, now: Instant) {
+        let Claimed {
+            asked,
+            got,
+            until_next,
+            limited,
+            ..
+        } = claimed;
+        self.ramp_up.claimed(asked as usize, got as usize);
+        self.left = self.left.saturating_sub(u64::from(got));
+        if got > 0 && std::mem::take(&mut self.is_starved) {
+            self.measured_at = self.measured_at.map(|_| now);
+        }
+        self.supply = match got > 0 && claimed.is_cut {
+            true => Supply::Likely,
+            // Asked again at once, the source would say the same.
+            false => Supply::Dry {
+                look_again_at: now + until_next.map_or(self.poll_every, |until| self.poll_every.min(until)),
+                more_later: limited || until_next.is_some(),
+                limited,
+                hopeful: got > 0 && until_next.is_none(),
+            },
+        };
+    }
+
+    /// Jobs go back to the source: they do not count against the worker's limit.
+    pub fn given_back(&mut self, jobs: u64) {
+        self.left = self.left.saturating_add(jobs);
+    }
+
+    /// What is held cannot begin soon, and goes back.
+    pub fn stalled(&mut self) {
+        self.ramp_up.stalled();
+    }
+
+    /// A slot is free and there is nothing for it.
+    pub fn ran_dry(&mut self) {
+        if matches!(self.supply, Supply::Likely) {
+            self.ramp_up.ran_dry();
+            self.is_starved = true;
+        }
+    }
+
+    /// Jobs were answered. The time before the first ones does not count: processes start then.
+    pub fn ran(&mut self, jobs: u32, now: Instant) {
+        if let Some(measured_at) = self.measured_at {
+            self.ramp_up
+                .ran(jobs as usize, now.saturating_duration_since(measured_at));
+        }
+        self.measured_at = Some(now);
+    }
+
+    /// Nothing runs.
+    pub fn is_idle(&mut self) {
+        self.measured_at = None;
+    }
+
+    /// How much work the worker holds beyond its free slots, as the time it takes to run it.
+    pub fn hold_target(&self) -> Duration {
+        self.ramp_up.hold_target()
+    }
+
+    /// Jobs that run within that time, by their durations.
+    pub fn fits(&mut self, jobs: f64) {
+        self.ramp_up.fits(jobs);
+    }
+}
+
+/// The rate is told at most so often while no job ends.
+const MEASURE_EVERY_MIN: Duration = Duration::from_millis(10);
+
+fn count(jobs: u64) -> usize {
+    usize::try_from(jobs).unwrap_or(usize::MAX)
+}

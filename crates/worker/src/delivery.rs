@@ -1,0 +1,353 @@
+//! One micro-batch in the hands of a runner.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use gristmill_model::{FailedJob, JobError, Positions, Progress};
+use gristmill_store::{ChildOutcome, Revoked};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::context::{DeliveryContext, JobContext};
+use crate::handler::{Handler, OutcomeSink, Outcomes};
+use crate::io::IoCounter;
+use crate::micro_batch::{MicroBatch, MicroBatchJob, Part, part_of, share_out};
+use crate::progress::ProgressBoard;
+use crate::signals::Signals;
+use crate::source::{Source, SourceError};
+
+/// Tells one delivery from another, within one worker. Later ones have larger numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeliveryId(pub u64);
+
+/// What becomes of a delivery, as its worker hears it. Every job is answered once, so that the channel holds no more than
+/// the worker does.
+#[derive(Debug)]
+pub enum DeliveryEvent {
+    /// Some jobs have outcomes.
+    Answered {
+        /// Which delivery.
+        delivery: DeliveryId,
+        /// The number of the jobs' part in the micro-batch.
+        part: usize,
+        /// What became of them, by their positions in the batch.
+        outcomes: Box<Outcomes>,
+    },
+    /// The handler returned; all jobs are answered.
+    Ended {
+        /// Which delivery.
+        delivery: DeliveryId,
+        /// How long it took.
+        elapsed: Duration,
+    },
+}
+
+/// What the worker keeps of a micro-batch that it gave to a runner, and what the handler sees of it.
+#[derive(Debug)]
+pub struct Delivery {
+    /// Which it is.
+    pub id: DeliveryId,
+    /// The number of the jobs' kind in the worker.
+    pub kind: usize,
+    /// The runner that has it.
+    pub runner: usize,
+    /// The priority of the most urgent of the jobs.
+    pub priority: i16,
+    work: MicroBatch,
+    context: Arc<DeliveryContext>,
+    state: Mutex<State>,
+    draining: Arc<AtomicBool>,
+    events: UnboundedSender<DeliveryEvent>,
+}
+
+/// All positions are places in the micro-batch.
+#[derive(Debug)]
+struct State {
+    unanswered: Positions,
+    cancelled: Positions,
+}
+
+/// What all deliveries of a worker share.
+#[derive(Debug, Clone)]
+pub struct Shared {
+    /// Whether the worker wants unbegun jobs back.
+    pub draining: Arc<AtomicBool>,
+    /// Where jobs say how far they are.
+    pub board: ProgressBoard,
+    /// How long a job may go on after it was cancelled.
+    pub cancel_grace: Duration,
+    /// Where the worker hears of its deliveries.
+    pub events: UnboundedSender<DeliveryEvent>,
+}
+
+impl Delivery {
+    /// A delivery of `work` to a runner of a kind, not running yet.
+    pub fn new(id: DeliveryId, kind: usize, runner: usize, work: MicroBatch, shared: &Shared) -> Arc<Self> {
+        Arc::new(Delivery {
+            id,
+            kind,
+            runner,
+            priority: work.priority(),
+            context: Arc::new(DeliveryContext {
+                board: shared.board.clone(),
+                io: IoCounter::default(),
+                signals: Signals::new(shared.cancel_grace),
+                writes: Default::default(),
+                siblings: Default::default(),
+            }),
+            state: Mutex::new(State {
+                unanswered: work.indexes(),
+                cancelled: Positions::new(),
+            }),
+            work,
+            draining: shared.draining.clone(),
+            events: shared.events.clone(),
+        })
+    }
+
+    /// How many jobs it was given.
+    pub fn jobs_count(&self) -> u32 {
+        self.work.jobs_count()
+    }
+
+    /// A part of its micro-batch.
+    pub(crate) fn part(&self, number: usize) -> &Part {
+        &self.work.parts()[number]
+    }
+
+    /// Marks the jobs as cancelled that were revoked and that it was given.
+    pub fn revoke(&self, revoked: &Revoked) {
+        let parts = self.work.parts().iter();
+        let concerned = parts.filter(|part| part.lease() == revoked.lease && part.batch() == revoked.batch);
+        let indexes: Vec<Positions> = concerned
+            .map(|part| part.indexes_of(&revoked.positions))
+            .collect();
+        if indexes.is_empty() {
+            return;
+        }
+        {
+            let mut state = self.state();
+            for indexes in indexes {
+                state.cancelled = state.cancelled.union(&indexes);
+            }
+        }
+        self.context.signals.cancel(revoked.batch, &revoked.positions);
+    }
+
+    /// Marks all jobs as cancelled.
+    pub fn revoke_all(&self) {
+        self.state().cancelled = self.work.indexes();
+        self.context.signals.cancel_all();
+    }
+
+    /// Whether a job was cancelled, by its part and its position in the batch.
+    pub(crate) fn is_cancelled(&self, part: &Part, position: u32) -> bool {
+        let state = self.state();
+        if state.cancelled.is_empty() {
+            return false;
+        }
+        let place = part.indexes_of(&Positions::from(position..position + 1));
+        !place.intersection(&state.cancelled).is_empty()
+    }
+
+    /// Asks its jobs to make room: as under a drain, for this micro-batch alone.
+    pub fn pause(&self) {
+        self.context.signals.pause();
+    }
+
+    /// Whether it was asked to make room.
+    pub fn is_pausing(&self) -> bool {
+        self.context.signals.is_pausing()
+    }
+
+    /// The bytes that its jobs moved.
+    pub(crate) fn io(&self) -> &IoCounter {
+        &self.context.io
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has `handler` run the jobs. A panic of the handler fails what it left unanswered. Of jobs that finalize, `source` is
+    /// asked first how their children ended; where it does not answer, they go back.
+    pub async fn run(self: Arc<Self>, handler: Arc<dyn Handler>, source: Arc<dyn Source>) {
+        let begun = Instant::now();
+        match self.ready_work(&*source).await {
+            Ok(work) => self.run_by(&*handler, work).await,
+            Err(error) => {
+                tracing::warn!(%error, "the outcomes of children cannot be read; their parents go back");
+                self.answer(Outcomes {
+                    released: self.work.indexes(),
+                    ..Outcomes::default()
+                });
+            }
+        }
+        let _ = self.events.send(DeliveryEvent::Ended {
+            delivery: self.id,
+            elapsed: begun.elapsed(),
+        });
+    }
+
+    /// Its micro-batch, with how the children of its jobs ended where these finalize.
+    async fn ready_work(&self, source: &dyn Source) -> Result<MicroBatch, SourceError> {
+        if !self.work.is_finalizing() {
+            return Ok(self.work.clone());
+        }
+        let mut children: Vec<Vec<ChildOutcome>> = Vec::with_capacity(self.jobs_count() as usize);
+        for part in self.work.parts() {
+            children.extend(
+                source
+                    .children(part.lease(), part.batch(), part.positions())
+                    .await?,
+            );
+        }
+        Ok(self.work.clone().with_children(children))
+    }
+
+    async fn run_by(&self, handler: &dyn Handler, work: MicroBatch) {
+        let begun = Instant::now();
+        let run = std::panic::AssertUnwindSafe(handler.run(self.runner, work, self)).catch_unwind();
+        let run = tokio::select! {
+            biased;
+            run = run => Some(run),
+            () = self.given_up() => None,
+        };
+        let unanswered = self.state().unanswered.clone();
+        if unanswered.is_empty() {
+            return;
+        }
+        let error = match run {
+            None => JobError::new("cancelled", "it went on after it was cancelled, and was given up"),
+            Some(Err(panic)) => {
+                JobError::new("panic", format!("the handler panicked: {}", panic_text(&*panic)))
+            }
+            Some(Ok(())) => JobError::new(
+                "unanswered",
+                "the handler returned without an outcome for this job",
+            ),
+        };
+        let duration_us = micros(begun.elapsed());
+        let failed = unanswered.iter().map(|position| FailedJob {
+            position,
+            error: error.clone(),
+            duration_us,
+        });
+        self.answer(Outcomes {
+            failed: failed.collect(),
+            ..Outcomes::default()
+        });
+    }
+
+    /// Resolves when all that the handler has not answered was cancelled, and its grace is over.
+    async fn given_up(&self) {
+        let is_in_vain = || {
+            let state = self.state();
+            !state.unanswered.is_empty() && state.cancelled.contains_all(&state.unanswered)
+        };
+        loop {
+            self.context.signals.until(|_| is_in_vain()).await;
+            self.context.signals.grace().await;
+            if is_in_vain() {
+                return;
+            }
+        }
+    }
+
+    /// Forgets what jobs wanted with their report that do not complete.
+    fn forget_wishes(&self, outcomes: &Outcomes) {
+        let context = &self.context;
+        if !context.writes.is_used() && !context.siblings.is_used() {
+            return;
+        }
+        for failed in &outcomes.failed {
+            let parts = self.work.parts();
+            let job = parts[part_of(parts, failed.position)].job_at(failed.position);
+            context.writes.forget(job);
+            context.siblings.forget(job);
+        }
+    }
+
+    fn send(&self, number: usize, mut outcomes: Outcomes) {
+        let batch = self.part(number).batch();
+        if let Some(completed) = &outcomes.completed {
+            if self.context.writes.is_used() {
+                outcomes.writes = self.context.writes.take(batch, &completed.positions);
+            }
+            if self.context.siblings.is_used() {
+                let spawned = self.context.siblings.take(batch, &completed.positions);
+                outcomes.siblings.extend(spawned);
+            }
+        }
+        if self.context.board.is_used() {
+            self.context.board.forget(batch, &outcomes.positions());
+        }
+        let _ = self.events.send(DeliveryEvent::Answered {
+            delivery: self.id,
+            part: number,
+            outcomes: Box::new(outcomes),
+        });
+    }
+}
+
+impl OutcomeSink for Delivery {
+    fn answer(&self, outcomes: Outcomes) {
+        let positions = outcomes.positions();
+        if positions.is_empty() {
+            return;
+        }
+        let mut state = self.state();
+        if !state.unanswered.contains_all(&positions) {
+            tracing::error!(indexes = %positions, "a handler answered jobs twice, or jobs that it was not given; ignored");
+            return;
+        }
+        state.unanswered = state.unanswered.difference(&positions);
+        self.forget_wishes(&outcomes);
+        for (number, outcomes) in share_out(self.work.parts(), outcomes) {
+            self.send(number, outcomes);
+        }
+        drop(state);
+        // What is left may have been cancelled.
+        self.context.signals.remind();
+    }
+
+    fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed) || self.is_pausing()
+    }
+
+    fn cancelled(&self) -> Positions {
+        self.state().cancelled.clone()
+    }
+
+    fn progress(&self, progress: Vec<(u32, Progress)>) {
+        let state = self.state();
+        let parts = self.work.parts();
+        for (index, progress) in progress {
+            if state.unanswered.contains(index) {
+                let part = &parts[part_of(parts, index)];
+                self.context
+                    .board
+                    .say(part.job_at(index), part.last_attempt(), progress);
+            }
+        }
+    }
+
+    fn context(&self, job: &MicroBatchJob<'_>) -> JobContext {
+        JobContext::new(job.id, job.attempt, self.context.clone())
+    }
+}
+
+/// Whole microseconds, as they are stored.
+pub fn micros(duration: Duration) -> u32 {
+    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
+}
+
+/// What a panic said, as far as it is text.
+pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned())
+}

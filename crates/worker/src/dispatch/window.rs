@@ -1,0 +1,172 @@
+//! How many jobs beyond its slots a runner holds.
+
+use std::time::Duration;
+
+use super::DispatchSettings;
+use crate::handler::Capacity;
+
+/// Measurements lose half of their weight with so many later ones.
+const HALF_LIFE_MEASUREMENTS: f64 = 4.0;
+
+/// Jobs that take longer than so many times the target get no window at all: the way to the runner and back is nothing
+/// beside them. The window of quicker ones holds one job at least, which hides that way.
+const PREFETCH_TARGETS: f64 = 5.0;
+
+/// Micro-batches that a window holds at most: one in the pipe while another is packed.
+const MICRO_BATCHES: u32 = 2;
+
+/// Jobs in the first batch of a handler of whole batches.
+const BATCH_START_JOBS: u32 = 16;
+
+/// The window of one kind's runners: grows by doubling, up to the jobs that take about the target.
+#[derive(Debug, Clone)]
+pub(super) struct Window {
+    target_us: f64,
+    concurrency: f64,
+    jobs_max: u32,
+    /// Microseconds a job takes, exponentially weighted; `None` before the first measurement.
+    us_per_job: Option<f64>,
+    jobs: u32,
+    batch_jobs: u32,
+    batch_jobs_max: u32,
+}
+
+impl Window {
+    pub fn new(settings: &DispatchSettings, capacity: &Capacity) -> Self {
+        let batch_jobs_max = settings.micro_batch_jobs_max.max(1);
+        Window {
+            target_us: settings.window_target.as_secs_f64() * 1e6,
+            concurrency: f64::from(capacity.concurrency.max(1)),
+            jobs_max: match batch_jobs_max {
+                1 => 0,
+                jobs => jobs.saturating_mul(MICRO_BATCHES),
+            },
+            us_per_job: None,
+            jobs: 0,
+            batch_jobs: BATCH_START_JOBS.min(batch_jobs_max),
+            batch_jobs_max,
+        }
+    }
+
+    /// Jobs beyond the slots of a runner.
+    pub fn jobs(&self) -> u32 {
+        self.jobs
+    }
+
+    /// Jobs in the next whole batch.
+    pub fn batch_jobs(&self) -> u32 {
+        self.batch_jobs
+    }
+
+    /// Jobs that one slot ends within `time`; 0 where no duration is known.
+    pub fn jobs_per_slot_within(&self, time: Duration) -> f64 {
+        self.us_per_job
+            .map_or(0.0, |us_per_job| time.as_secs_f64() * 1e6 / us_per_job.max(1e-3))
+    }
+
+    /// Jobs that a runner answered took so long. The last one weighs as much as all others together, so that a window
+    /// shrinks at once when jobs turn slow.
+    pub fn learn(&mut self, durations_us: impl IntoIterator<Item = u32>) {
+        let (mut sum, mut count, mut last) = (0.0, 0u32, 0.0);
+        for duration_us in durations_us {
+            last = f64::from(duration_us.max(1));
+            sum += last;
+            count += 1;
+        }
+        if count == 0 {
+            return;
+        }
+        let mean = self.mix((sum / f64::from(count) + last) / 2.0);
+        let fitting = self.target_us / mean * self.concurrency;
+        let prefetched = match mean <= self.target_us * PREFETCH_TARGETS {
+            true => 1,
+            false => 0,
+        };
+        self.jobs = (fitting as u32)
+            .max(prefetched)
+            .min(self.jobs.saturating_mul(2).max(1))
+            .min(self.jobs_max);
+    }
+
+    /// A whole batch took `elapsed`.
+    pub fn learn_batch(&mut self, jobs: u32, elapsed: Duration) {
+        let us_per_job = elapsed.as_secs_f64() * 1e6 / f64::from(jobs.max(1));
+        let fitting = self.target_us / self.mix(us_per_job).max(1e-3);
+        self.batch_jobs = (fitting as u32)
+            .min(self.batch_jobs.saturating_mul(2))
+            .clamp(1, self.batch_jobs_max);
+    }
+
+    fn mix(&mut self, us_per_job: f64) -> f64 {
+        let keep = 0.5f64.powf(1.0 / HALF_LIFE_MEASUREMENTS);
+        let mean = self
+            .us_per_job
+            .map_or(us_per_job, |mean| mean * keep + us_per_job * (1.0 - keep));
+        self.us_per_job = Some(mean);
+        mean
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(concurrency: u32) -> Window {
+        let settings = DispatchSettings {
+            busy_runners_max: 2,
+            window_target: Duration::from_millis(10),
+            micro_batch_jobs_max: 1_000,
+        };
+        let capacity = Capacity {
+            concurrency,
+            ..Capacity::default()
+        };
+        Window::new(&settings, &capacity)
+    }
+
+    #[test]
+    fn grows_by_doubling_while_jobs_are_quick_and_shrinks_to_none_for_slow_ones() {
+        let mut window = window(1);
+        let mut sizes = vec![window.jobs()];
+        for _ in 0..13 {
+            window.learn([1; 10]);
+            sizes.push(window.jobs());
+        }
+        assert_eq!(
+            sizes,
+            [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 2_000, 2_000]
+        );
+        window.learn([1_000_000]);
+        assert_eq!(window.jobs(), 0, "one slow job is known at once");
+    }
+
+    #[test]
+    fn holds_the_target_for_each_slot_and_one_job_of_a_few_targets() {
+        for (concurrency, duration_us, expected) in [
+            (1, 100, 100),
+            (1, 1_000, 10),
+            (32, 1_000, 320),
+            (1, 20_000, 1),
+            (1, 60_000, 0),
+            (32, 250_000, 0),
+        ] {
+            let mut window = window(concurrency);
+            (0..20).for_each(|_| window.learn([duration_us]));
+            assert_eq!(
+                window.jobs(),
+                expected,
+                "{concurrency} at once of {duration_us} us"
+            );
+        }
+    }
+
+    #[test]
+    fn sizes_whole_batches_by_their_time() {
+        let mut window = window(1);
+        assert_eq!(window.batch_jobs(), 16);
+        window.learn_batch(16, Duration::from_micros(16));
+        assert_eq!(window.batch_jobs(), 32);
+        (0..40).for_each(|_| window.learn_batch(32, Duration::from_millis(32)));
+        assert_eq!(window.batch_jobs(), 10);
+    }
+}

@@ -1,0 +1,110 @@
+//! Failed jobs that run again at once, in the same worker.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gristmill_model::limits::{EARLIER_FAILURES_BYTES_MAX, REPEATS_MAX};
+use gristmill_model::{EarlierFailure, FailedJob, JobLog, Positions};
+
+use crate::handler::Outcomes;
+use crate::lane::{EarlierFailures, HeldSlice};
+use crate::micro_batch::Part;
+
+/// Keeps the failures after which jobs run again without a trip to the source, until the report that ends them.
+#[derive(Debug, Default)]
+pub(crate) struct Repeats {
+    bytes: usize,
+}
+
+impl Repeats {
+    /// Takes out of `outcomes` the failures after which jobs run again at once, and returns these jobs.
+    pub fn keep(
+        &mut self,
+        part: &Part,
+        outcomes: &mut Outcomes,
+        is_cancelled: impl Fn(u32) -> bool,
+    ) -> Option<HeldSlice> {
+        if outcomes.failed.is_empty() || part.held.repeats >= REPEATS_MAX {
+            return None;
+        }
+        let attempt = part.last_attempt();
+        let (mut again, mut earlier) = (Positions::new(), EarlierFailures::new());
+        let mut logs: BTreeMap<u32, String> = BTreeMap::new();
+        for failed in std::mem::take(&mut outcomes.failed) {
+            let position = failed.position;
+            let repeats = self.bytes < EARLIER_FAILURES_BYTES_MAX
+                && part.retry().repeats_at_once(attempt, &failed.error)
+                && !is_cancelled(position);
+            if !repeats {
+                outcomes.failed.push(failed);
+                continue;
+            }
+            if logs.is_empty() && !outcomes.logs.is_empty() {
+                let all = std::mem::take(&mut outcomes.logs);
+                logs = all.into_iter().map(|log| (log.position, log.text)).collect();
+            }
+            let failure = EarlierFailure {
+                position,
+                attempt,
+                error: failed.error,
+                duration_us: failed.duration_us,
+                log: logs.remove(&position),
+            };
+            self.bytes += failure.weight_bytes();
+            let mut failures = part.held.earlier.get(&position).cloned().unwrap_or_default();
+            failures.push(failure);
+            earlier.insert(position, failures);
+            again.insert(position);
+        }
+        let left = logs.into_iter();
+        outcomes
+            .logs
+            .extend(left.map(|(position, text)| JobLog { position, text }));
+        (!again.is_empty()).then(|| HeldSlice {
+            repeats: part.held.repeats + 1,
+            earlier: Arc::new(earlier),
+            ..part.held.select(&again)
+        })
+    }
+
+    /// Adds to the outcomes of jobs how they failed before.
+    pub fn add_earlier(&mut self, part: &Part, outcomes: &mut Outcomes) {
+        if part.held.earlier.is_empty() {
+            return;
+        }
+        for position in outcomes.positions().iter() {
+            let failures = part.held.earlier.get(&position).into_iter().flatten();
+            outcomes.earlier.extend(failures.cloned());
+        }
+        self.forget(&outcomes.earlier);
+    }
+
+    /// The jobs as they ran last, and how they failed then, where they failed before and do not run again.
+    pub fn last_failures(&mut self, held: &HeldSlice) -> Option<(HeldSlice, Outcomes)> {
+        let failed = HeldSlice {
+            repeats: held.repeats.checked_sub(1)?,
+            ..held.clone()
+        };
+        let mut outcomes = Outcomes::default();
+        for position in held.slice.positions.iter() {
+            let mut failures = held.earlier.get(&position).cloned().unwrap_or_default();
+            self.forget(&failures);
+            let Some(last) = failures.pop() else { continue };
+            outcomes.earlier.extend(failures);
+            outcomes
+                .logs
+                .extend(last.log.map(|text| JobLog { position, text }));
+            outcomes.failed.push(FailedJob {
+                position,
+                error: last.error,
+                duration_us: last.duration_us,
+            });
+        }
+        Some((failed, outcomes))
+    }
+
+    fn forget(&mut self, failures: &[EarlierFailure]) {
+        let bytes: usize = failures.iter().map(EarlierFailure::weight_bytes).sum();
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+}
