@@ -47,8 +47,8 @@ pub use gristmill_model::{
 pub use gristmill_store::{ChildOutcome, Event, EventCursor, EventJobs, RecordedEvent, SubmittedJobs};
 pub use gristmill_worker::pressure;
 pub use gristmill_worker::{
-    Admission, Backpressure, Capacity, Finalizing, Handler, IoRate, Job, JobContext, Observer, PressureSource,
-    SourceError, Step, Stopper, Threshold, WorkerSettings, WorkerSummary,
+    Admission, Backpressure, Capacity, Finalizing, Handler, IoRate, Job, JobContext, Observer,
+    PressureSource, SourceError, Step, Stopper, Threshold, WorkerSettings, WorkerSummary,
 };
 pub use kind::Kind;
 pub use schedules::ScheduleOptions;

@@ -1,4 +1,8 @@
-//! What a process answered in one frame.
+//! What a process answers in one frame.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
 
 use gristmill_model::limits::VALUE_BYTES_MAX;
 use gristmill_model::{
@@ -7,10 +11,20 @@ use gristmill_model::{
 };
 use gristmill_worker::Outcomes;
 
-use crate::in_flight::SentPiece;
+use crate::output::Output;
 use crate::protocol::{Note, OutcomesFrame, ProtocolError};
+use crate::stream::{SentPiece, Stream};
 
-/// The answers in a frame, checked against what was sent. Reading changes nothing.
+/// A frame's outcomes of the jobs of one piece, numbered by their indexes there.
+#[derive(Debug, Default)]
+struct Share<'a> {
+    /// Indexes, ascending, with their durations and values.
+    completed: Vec<(u32, u32, &'a str)>,
+    notes: Vec<Note>,
+}
+
+/// The answers in a frame for the jobs of one piece, checked against what was sent. Reading changes nothing.
+#[derive(Default)]
 pub(crate) struct Answers {
     /// Indexes, ascending, with their durations and values.
     completed: Option<(Vec<u32>, Vec<u32>, PackedArray)>,
@@ -19,30 +33,109 @@ pub(crate) struct Answers {
     /// Values of jobs that spawned siblings, each as an array of one.
     done: Vec<(u32, u32, PackedArray)>,
     siblings: Vec<(u32, Vec<ChildBatch>)>,
-    logs: Vec<(u32, String, u64)>,
     /// Of jobs that run.
     pub progress: Vec<(u32, Progress)>,
-    pub stopped: bool,
+}
+
+/// What a frame says, checked.
+pub(crate) struct Said {
+    /// By the places of the pieces in the stream, ascending.
+    pub answers: Vec<(usize, Answers)>,
+    /// Numbers that had not begun, and never will.
+    pub recalled: Vec<Range<u32>>,
+    pub exhausted: bool,
+}
+
+impl Said {
+    /// Reads a frame. `kind_of` says the kind of an owner's jobs.
+    pub fn read(
+        frame: &mut OutcomesFrame,
+        stream: &Stream,
+        kind_of: &dyn Fn(u64) -> Arc<str>,
+    ) -> Result<Said, ProtocolError> {
+        let (mut recalled, mut exhausted) = (Vec::new(), false);
+        let notes = std::mem::take(&mut frame.notes);
+        let mut shares = share_values(frame, stream)?;
+        for mut note in notes {
+            match note {
+                Note::Recalled { from, to } if from <= to && to <= stream.next_number() => {
+                    recalled.push(from..to)
+                }
+                Note::Recalled { .. } => return Err(ProtocolError::Recall),
+                Note::Exhausted => exhausted = true,
+                Note::Progress { index, .. }
+                    if stream.piece_of(index).is_none() && index < stream.next_number() =>
+                {
+                    // Said by what an answered job left running.
+                }
+                _ => {
+                    let Some(number) = note.number_mut() else { continue };
+                    let piece = stream.piece_of(*number).ok_or(ProtocolError::UnknownJob)?;
+                    *number -= stream.pieces[piece].first;
+                    shares.entry(piece).or_default().notes.push(note);
+                }
+            }
+        }
+        let answers = shares.into_iter().map(|(piece, share)| {
+            let sent = &stream.pieces[piece];
+            Ok((piece, Answers::read(share, sent, &kind_of(sent.owner))?))
+        });
+        Ok(Said {
+            answers: answers.collect::<Result<_, ProtocolError>>()?,
+            recalled,
+            exhausted,
+        })
+    }
+}
+
+/// Gives each piece of the stream its values.
+fn share_values<'a>(
+    frame: &'a OutcomesFrame,
+    stream: &Stream,
+) -> Result<BTreeMap<usize, Share<'a>>, ProtocolError> {
+    let mut shares: BTreeMap<usize, Share<'a>> = BTreeMap::new();
+    if frame.numbers.is_empty() {
+        return Ok(shares);
+    }
+    let values = &frame.values;
+    let body = values
+        .strip_prefix('[')
+        .and_then(|values| values.strip_suffix(']'));
+    let body = body.ok_or(ProtocolError::Parts)?;
+    let mut items = body.split("\n,");
+    let jobs = frame.numbers.iter().zip(&frame.durations_us).zip(items.by_ref());
+    let mut jobs: Vec<(u32, u32, &str)> = jobs
+        .map(|((number, duration_us), item)| (*number, *duration_us, item))
+        .collect();
+    if jobs.len() < frame.numbers.len() || items.next().is_some() {
+        return Err(ProtocolError::Count {
+            values: body.split("\n,").count() as u32,
+            jobs: frame.numbers.len() as u32,
+        });
+    }
+    if !frame.numbers.is_sorted() {
+        jobs.sort_unstable_by_key(|(number, ..)| *number);
+    }
+    let mut rest = jobs.as_mut_slice();
+    while let Some((number, ..)) = rest.first() {
+        let piece = stream.piece_of(*number).ok_or(ProtocolError::UnknownJob)?;
+        let sent = &stream.pieces[piece];
+        let count = rest.partition_point(|(number, ..)| *number < sent.end());
+        let (own, others) = rest.split_at_mut(count);
+        own.iter_mut().for_each(|(number, ..)| *number -= sent.first);
+        shares.entry(piece).or_default().completed = own.to_vec();
+        rest = others;
+    }
+    Ok(shares)
 }
 
 impl Answers {
-    pub fn read(frame: &OutcomesFrame, sent: &SentPiece, kind: &str) -> Result<Answers, ProtocolError> {
-        let mut answers = Answers {
-            completed: None,
-            failed: Vec::new(),
-            spawned: Vec::new(),
-            done: Vec::new(),
-            siblings: Vec::new(),
-            logs: Vec::new(),
-            progress: Vec::new(),
-            stopped: false,
-        };
-        for note in &frame.notes {
+    fn read(share: Share<'_>, sent: &SentPiece, kind: &str) -> Result<Answers, ProtocolError> {
+        let mut answers = Answers::default();
+        for note in &share.notes {
             answers.read_note(note, sent, kind)?;
         }
-        if !frame.indexes.is_empty() {
-            answers.read_completed(frame)?;
-        }
+        answers.read_completed(&share.completed);
         answers.join_done()?;
         let mut seen = std::collections::HashSet::new();
         let failed = answers.failed.iter().map(|(index, ..)| *index);
@@ -54,13 +147,17 @@ impl Answers {
         // Ascending indexes cannot repeat; only failures among them need the set.
         let mut last = None;
         for index in completed {
-            if last >= Some(index) || sent.answered.get(index as usize) != Some(&false) {
+            if last >= Some(index) || !sent.expects(index) {
                 return Err(ProtocolError::UnknownJob);
             }
             last = Some(index);
         }
         for index in failed {
-            if !seen.insert(index) || sent.answered.get(index as usize) != Some(&false) {
+            let is_completed = answers
+                .completed
+                .as_ref()
+                .is_some_and(|(indexes, ..)| indexes.binary_search(&index).is_ok());
+            if !seen.insert(index) || is_completed || !sent.expects(index) {
                 return Err(ProtocolError::UnknownJob);
             }
         }
@@ -109,72 +206,40 @@ impl Answers {
                     }
                 }
             }
-            Note::Log {
-                index,
-                text,
-                dropped_bytes,
-            } => {
-                if sent.answered.get(*index as usize) != Some(&false) {
-                    return Err(ProtocolError::UnknownJob);
-                }
-                self.logs.push((*index, text.clone(), *dropped_bytes));
-            }
             Note::Progress { index, progress } => match sent.answered.get(*index as usize) {
                 Some(false) => self.progress.push((*index, progress.clone())),
                 // Said by what the job left running.
                 Some(true) => {}
                 None => return Err(ProtocolError::UnknownJob),
             },
-            Note::Stopped => self.stopped = true,
+            // Of the stream, and read there.
+            Note::Recalled { .. } | Note::Exhausted => {}
         }
         Ok(())
     }
 
-    /// Checks the values one by one. One that does not hold fails its job; a wrong number of values
-    /// fails the frame.
-    fn read_completed(&mut self, frame: &OutcomesFrame) -> Result<(), ProtocolError> {
-        let body = frame
-            .values
-            .strip_prefix('[')
-            .and_then(|values| values.strip_suffix(']'));
-        let body = body.ok_or(ProtocolError::Parts)?;
-        let mut order: Vec<usize> = (0..frame.indexes.len()).collect();
-        let ascending = frame.indexes.is_sorted();
-        let mut items: Vec<&str> = Vec::new();
-        if !ascending {
-            order.sort_by_key(|place| frame.indexes[*place]);
-            items = body.split("\n,").collect();
-        }
-        let mut in_order = body.split("\n,");
+    /// Checks the values one by one. One that does not hold fails its job.
+    fn read_completed(&mut self, completed: &[(u32, u32, &str)]) {
         let mut values = PackedBuilder::with_item_bytes_max(VALUE_BYTES_MAX);
-        let (mut indexes, mut durations_us) =
-            (Vec::with_capacity(order.len()), Vec::with_capacity(order.len()));
-        for place in order {
-            let item = if ascending {
-                in_order.next()
-            } else {
-                items.get(place).copied()
-            };
-            let item = item.ok_or_else(|| count_error(frame, body))?;
+        let (mut indexes, mut durations_us) = (
+            Vec::with_capacity(completed.len()),
+            Vec::with_capacity(completed.len()),
+        );
+        for (index, duration_us, item) in completed {
             match values.push(item) {
                 Ok(()) => {
-                    indexes.push(frame.indexes[place]);
-                    durations_us.push(frame.durations_us[place]);
+                    indexes.push(*index);
+                    durations_us.push(*duration_us);
                 }
                 Err(error) => {
                     let error = JobError::new("NotJson", format!("main returned what is no value: {error}"));
-                    self.failed
-                        .push((frame.indexes[place], frame.durations_us[place], error));
+                    self.failed.push((*index, *duration_us, error));
                 }
             }
-        }
-        if (ascending && in_order.next().is_some()) || items.len() > frame.indexes.len() {
-            return Err(count_error(frame, body));
         }
         if !indexes.is_empty() {
             self.completed = Some((indexes, durations_us, values.finish()));
         }
-        Ok(())
     }
 
     /// Puts the values of jobs that spawned siblings among the others.
@@ -210,22 +275,13 @@ impl Answers {
         Ok(())
     }
 
-    /// Marks what is answered, and returns it as outcomes.
-    pub fn into_outcomes(self, sent: &mut SentPiece) -> Option<Outcomes> {
-        for (index, text, dropped_bytes) in &self.logs {
-            sent.logs
-                .entry(*index)
-                .or_default()
-                .push_cut(text, *dropped_bytes);
-        }
+    /// Marks what is answered, and returns it as outcomes with its logs, and how many jobs they are.
+    pub fn into_outcomes(self, sent: &mut SentPiece, output: &mut Output) -> (Outcomes, usize) {
         let mut outcomes = Outcomes::default();
         let mut answered: Vec<u32> = self.failed.iter().map(|(index, ..)| *index).collect();
         if let Some((indexes, durations_us, values)) = self.completed {
             outcomes.completed = Some(Completed {
-                positions: indexes
-                    .iter()
-                    .map(|index| sent.positions[*index as usize])
-                    .collect(),
+                positions: indexes.iter().map(|index| sent.places[*index as usize]).collect(),
                 values,
                 durations_us,
             });
@@ -235,7 +291,7 @@ impl Answers {
             .failed
             .into_iter()
             .map(|(index, duration_us, error)| FailedJob {
-                position: sent.positions[index as usize],
+                position: sent.places[index as usize],
                 error,
                 duration_us,
             })
@@ -245,41 +301,40 @@ impl Answers {
             .into_iter()
             .map(|(index, _, spawn)| {
                 answered.push(index);
-                Suspended::one(sent.positions[index as usize], spawn)
+                Suspended::one(sent.places[index as usize], spawn)
             })
             .collect();
         outcomes.siblings = self
             .siblings
             .into_iter()
             .filter(|(_, siblings)| !siblings.is_empty())
-            .map(|(index, siblings)| Siblings::one(sent.positions[index as usize], siblings))
+            .map(|(index, siblings)| Siblings::one(sent.places[index as usize], siblings))
             .collect();
-        for index in &answered {
-            sent.answered[*index as usize] = true;
-        }
-        sent.answered_count += answered.len();
-        if !sent.logs.is_empty() {
-            answered.sort_unstable();
+        answered.sort_unstable();
+        answered.iter().for_each(|index| sent.answer(*index));
+        if output.has_logs() {
             let logs = answered
                 .iter()
-                .filter_map(|index| Some((index, sent.logs.remove(index)?)));
+                .filter_map(|index| Some((index, output.take_log(sent.first + index)?)));
             outcomes.logs = logs
                 .map(|(index, log)| JobLog {
-                    position: sent.positions[*index as usize],
+                    position: sent.places[*index as usize],
                     text: log.into_text(),
                 })
                 .collect();
         }
-        (!answered.is_empty()).then_some(outcomes)
+        (outcomes, answered.len())
     }
 
+    /// How many jobs are answered.
     pub fn count(&self) -> usize {
         self.failed.len()
             + self.spawned.len()
             + self.completed.as_ref().map_or(0, |(indexes, ..)| indexes.len())
     }
 
-    pub fn longest(&self) -> Option<u32> {
+    /// The duration and the index of the job that ran the longest.
+    pub fn longest(&self) -> Option<(u32, u32)> {
         let failed = self
             .failed
             .iter()
@@ -292,17 +347,6 @@ impl Answers {
             .spawned
             .iter()
             .map(|(index, duration_us, _)| (*duration_us, *index));
-        failed
-            .chain(completed)
-            .chain(spawned)
-            .max()
-            .map(|(_, index)| index)
-    }
-}
-
-fn count_error(frame: &OutcomesFrame, body: &str) -> ProtocolError {
-    ProtocolError::Count {
-        values: body.split("\n,").count() as u32,
-        jobs: frame.indexes.len() as u32,
+        failed.chain(completed).chain(spawned).max()
     }
 }

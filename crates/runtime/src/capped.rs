@@ -10,6 +10,7 @@ const NOTE_BYTES: usize = 96;
 pub(crate) struct CappedLog {
     kept: Vec<u8>,
     dropped_bytes: u64,
+    dropped_by_writer_bytes: u64,
 }
 
 impl CappedLog {
@@ -20,21 +21,26 @@ impl CappedLog {
         self.dropped_bytes += (bytes.len() - room) as u64;
     }
 
-    /// Adds text of which `dropped_bytes` are missing at its end.
-    pub fn push_cut(&mut self, text: &str, dropped_bytes: u64) {
-        self.push(text.as_bytes());
-        self.dropped_bytes += dropped_bytes;
+    /// The writer has dropped so many bytes by itself, in all.
+    pub fn dropped_by_writer(&mut self, bytes: u64) {
+        self.dropped_by_writer_bytes = bytes;
+    }
+
+    /// What was kept.
+    pub fn kept(&self) -> &[u8] {
+        &self.kept
     }
 
     /// Adds what another log holds.
     pub fn append(&mut self, other: CappedLog) {
         self.push(&other.kept);
         self.dropped_bytes += other.dropped_bytes;
+        self.dropped_by_writer_bytes += other.dropped_by_writer_bytes;
     }
 
     /// Whether nothing was printed.
     pub fn is_empty(&self) -> bool {
-        self.kept.is_empty() && self.dropped_bytes == 0
+        self.kept.is_empty() && self.dropped_bytes == 0 && self.dropped_by_writer_bytes == 0
     }
 
     /// The last `bytes_max` bytes that were kept, as text.
@@ -46,7 +52,7 @@ impl CappedLog {
     /// The text, at most [`LOG_BYTES_MAX`] long, with a last line that says what is missing.
     pub fn into_text(self) -> String {
         let mut text = String::from_utf8_lossy(&self.kept).into_owned();
-        let mut dropped_bytes = self.dropped_bytes;
+        let mut dropped_bytes = self.dropped_bytes + self.dropped_by_writer_bytes;
         // Bytes that are not UTF-8 grow when they are replaced.
         if dropped_bytes > 0 || text.len() > LOG_BYTES_MAX {
             let mut end = text.len().min(LOG_BYTES_MAX - NOTE_BYTES);
@@ -74,7 +80,9 @@ mod tests {
         for _ in 0..3 {
             log.push("é".repeat(LOG_BYTES_MAX / 4).as_bytes());
         }
-        log.push_cut("x", 41);
+        log.push(b"x");
+        log.dropped_by_writer(40);
+        log.dropped_by_writer(41);
         let text = log.into_text();
         assert!(text.len() <= LOG_BYTES_MAX, "{}", text.len());
         let dropped = LOG_BYTES_MAX / 2 + 42 + NOTE_BYTES;

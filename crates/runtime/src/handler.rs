@@ -14,9 +14,9 @@ use crate::error::RuntimeError;
 use crate::guard::Guard;
 use crate::interpreter::Runtime;
 use crate::limits::{
-    ASYNC_JOBS_MAX_DEFAULT, MICRO_BATCHES_PER_PROCESS_MAX, PROCESSES_MAX, SIGNALS_EVERY_MS, START_MS_MAX,
+    CONCURRENCY_DEFAULT, CONCURRENCY_MAX, JOBS_PER_PROCESS_MAX, PROCESSES_MAX, SIGNALS_EVERY_MS, START_MS_MAX,
 };
-use crate::pool::{Pool, Ticket, Told};
+use crate::pool::{Pool, Ticket, Told, Wishes};
 use crate::process::Recipe;
 use crate::program::ProgramSlot;
 use crate::script::Script;
@@ -27,8 +27,13 @@ use crate::slot::Slot;
 pub struct RuntimeOptions {
     /// Processes at once; from 1 to [`PROCESSES_MAX`].
     pub processes: usize,
-    /// Asynchronous jobs at once in one process; from 1.
-    pub async_jobs_max: u32,
+    /// Asynchronous jobs at once in one process; from 1 to [`CONCURRENCY_MAX`].
+    pub concurrency: u32,
+    /// Jobs of a synchronous Python script at once in one process, each in a thread of its own; from 1 to
+    /// [`CONCURRENCY_MAX`]. Other languages run synchronous jobs one at a time.
+    pub threads: u32,
+    /// Jobs that a process is given before it is replaced by a new one; from 1 to [`JOBS_PER_PROCESS_MAX`].
+    pub jobs_per_process_max: u32,
     /// How long a script may take to be imported. Milliseconds.
     pub start_ms_max: u64,
     /// How long a job that was cancelled may go on before its process is killed. Milliseconds.
@@ -40,7 +45,9 @@ impl Default for RuntimeOptions {
     fn default() -> Self {
         RuntimeOptions {
             processes: 1,
-            async_jobs_max: ASYNC_JOBS_MAX_DEFAULT,
+            concurrency: CONCURRENCY_DEFAULT,
+            threads: 1,
+            jobs_per_process_max: JOBS_PER_PROCESS_MAX,
             start_ms_max: START_MS_MAX,
             cancel_grace_ms: CANCEL_GRACE_MS,
         }
@@ -55,7 +62,8 @@ impl Default for RuntimeOptions {
 pub struct ScriptHandler {
     pool: Arc<Pool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    concurrency: usize,
+    processes: usize,
+    recipe: Arc<Recipe>,
     is_program: bool,
 }
 
@@ -67,7 +75,9 @@ impl ScriptHandler {
         let is_program = script.runtime() == Runtime::Program;
         let recipe = Arc::new(Recipe {
             script,
-            async_jobs_max: options.async_jobs_max.max(1),
+            concurrency: options.concurrency.clamp(1, CONCURRENCY_MAX),
+            threads: options.threads.clamp(1, CONCURRENCY_MAX),
+            jobs_per_process_max: options.jobs_per_process_max.clamp(1, JOBS_PER_PROCESS_MAX),
             start_ms_max: options.start_ms_max,
             cancel_grace: Duration::from_millis(options.cancel_grace_ms),
             guard: Guard::start().map_err(RuntimeError::Plumbing)?,
@@ -76,11 +86,8 @@ impl ScriptHandler {
             pool: Arc::clone(&pool),
             threads: Mutex::new(Vec::new()),
             is_program,
-            concurrency: if is_program {
-                processes
-            } else {
-                processes * MICRO_BATCHES_PER_PROCESS_MAX
-            },
+            processes,
+            recipe: Arc::clone(&recipe),
         };
         for number in 0..processes {
             let (pool, recipe) = (Arc::clone(&pool), Arc::clone(&recipe));
@@ -106,7 +113,12 @@ impl ScriptHandler {
     }
 
     fn heed(&self, ticket: &Ticket, sink: &dyn OutcomeSink) {
-        let released = self.pool.signal(ticket, sink.is_draining(), sink.cancelled());
+        let wishes = Wishes {
+            draining: sink.is_draining(),
+            followed: sink.is_followed(),
+            cancelled: sink.cancelled(),
+        };
+        let released = self.pool.signal(ticket, wishes);
         if let Some(released) = released {
             sink.answer(Outcomes {
                 released,
@@ -135,7 +147,7 @@ impl Handler for ScriptHandler {
             });
             return;
         }
-        let mut ticket = self.pool.push(work);
+        let mut ticket = self.pool.push(runner, work);
         let mut look = tokio::time::interval(Duration::from_millis(SIGNALS_EVERY_MS));
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -144,6 +156,7 @@ impl Handler for ScriptHandler {
                 told = ticket.events.recv() => match told {
                     Some(Told::Outcomes(outcomes)) => sink.answer(*outcomes),
                     Some(Told::Progress(progress)) => sink.progress(progress),
+                    Some(Told::Printed(index, bytes)) => sink.printed(index, &bytes),
                     None => return,
                 },
                 _ = look.tick() => self.heed(&ticket, sink),
@@ -151,11 +164,22 @@ impl Handler for ScriptHandler {
         }
     }
 
+    /// One job at a time in each process until [`ScriptHandler::check`] has returned: only then it is known whether the
+    /// script is asynchronous.
     fn capacity(&self) -> Capacity {
+        let concurrency = match self.pool.started() {
+            Some(started) if !self.is_program => self.recipe.concurrency_of(started),
+            _ => 1,
+        };
         Capacity {
-            runners: Some(self.concurrency),
-            concurrency: 1,
+            runners: Some(self.processes),
+            concurrency,
+            whole_batches: false,
         }
+    }
+
+    fn recall(&self, runner: usize) {
+        self.pool.recall(runner);
     }
 
     async fn shut_down(&self) {

@@ -56,6 +56,7 @@ mod program;
 pub mod protocol;
 mod script;
 mod slot;
+mod stream;
 
 pub use error::RuntimeError;
 pub use handler::{RuntimeOptions, ScriptHandler};

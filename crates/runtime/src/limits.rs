@@ -21,14 +21,19 @@ pub const FINALIZING_BYTES_MAX: usize = 64 << 20;
 
 /// Asynchronous jobs that run at once in one process, by default. High enough to hide the latency of
 /// remote calls, low enough for the usual rate limits and file descriptor limits.
-pub const ASYNC_JOBS_MAX_DEFAULT: u32 = 32;
+pub const CONCURRENCY_DEFAULT: u32 = 32;
 
-/// Micro-batches on their way to one process: one that runs and one in the pipe behind it.
-pub const MICRO_BATCHES_PER_PROCESS_MAX: usize = 2;
+/// Jobs that run at once in one process at most, asynchronous ones or in threads.
+pub const CONCURRENCY_MAX: u32 = 4_096;
 
-/// Milliseconds of work that a process may hold before it takes no second micro-batch: work behind
-/// slow jobs is better done by whichever process is free first.
-pub const PREFETCH_BELOW_MS: u64 = 20;
+/// Jobs that a process is given before it is replaced: their numbers fit 32 bits with room to spare.
+pub const JOBS_PER_PROCESS_MAX: u32 = 1 << 30;
+
+/// Milliseconds that a process has to answer a job by itself that its shim has given up at its timeout, before it is killed.
+pub const GIVE_UP_GRACE_MS: u64 = 1_000;
+
+/// Bytes that a shim puts into one record among the output: with its head no more than `PIPE_BUF`.
+pub const RECORD_BYTES_MAX: usize = 4_096 - 22;
 
 /// Milliseconds that a script may take to start: imports of large libraries included.
 pub const START_MS_MAX: u64 = 300_000;

@@ -1,46 +1,53 @@
 //! What a warm process writes to file descriptors 1 and 2, and which job it belongs to.
 //!
-//! The shims catch what scripts print in their own language. What comes here was written past them: by
-//! native code, or by programs that a job started. To tell whose it is, a shim writes a marker into
-//! the same pipe when a job ends that ran long enough to have started anything.
+//! The shims catch what scripts print in their own language, and write it into the pipe as records that name the job. What else
+//! comes was written past them: by native code, or by programs that a job started. To tell whose it is, a shim writes
+//! another record when a job ends that ran long enough to have started anything.
+
+use std::collections::HashMap;
+use std::ops::Range;
 
 use memchr::memmem;
 
 use crate::capped::CappedLog;
+use crate::limits::RECORD_BYTES_MAX;
 
-/// Before the marker's nonce, sequence and index.
-const MARKER_START: [u8; 5] = *b"\0GRST";
-const NONCE_END: usize = MARKER_START.len() + 8;
-const MARKER_BYTES: usize = NONCE_END + 8;
+/// Before a record's nonce, kind, number and length.
+const RECORD_START: [u8; 5] = *b"\0GRST";
+const NONCE_END: usize = RECORD_START.len() + 8;
+const HEAD_BYTES: usize = NONCE_END + 9;
+
+const KIND_ENDED: u8 = 0;
+const KIND_PRINTED: u8 = 1;
+const KIND_DROPPED: u8 = 2;
 
 /// The output of one process, cut into what belongs to its jobs.
 #[derive(Debug)]
 pub(crate) struct Output {
-    /// How a marker of this process begins: unknown to the script, so that it cannot be forged.
+    /// How a record of this process begins: unknown to the script, so that it cannot be forged.
     start: [u8; NONCE_END],
-    /// What no marker has claimed yet.
+    /// What no record has claimed yet.
     pub unclaimed: CappedLog,
-    claimed: Vec<Claimed>,
-    /// The beginning of what may become a marker.
+    /// The numbers of the jobs that the process may have. What it says of others is dropped.
+    pub numbers: Range<u32>,
+    logs: HashMap<u32, CappedLog>,
+    /// What jobs have printed since this was last taken, where it is asked for.
+    news: Option<Vec<(u32, Vec<u8>)>>,
+    /// The beginning of what may become a record.
     partial: Vec<u8>,
-}
-
-#[derive(Debug)]
-struct Claimed {
-    sequence: u32,
-    index: u32,
-    log: CappedLog,
 }
 
 impl Output {
     pub fn new(nonce: u64) -> Output {
         let mut start = [0; NONCE_END];
-        start[..MARKER_START.len()].copy_from_slice(&MARKER_START);
-        start[MARKER_START.len()..].copy_from_slice(&nonce.to_le_bytes());
+        start[..RECORD_START.len()].copy_from_slice(&RECORD_START);
+        start[RECORD_START.len()..].copy_from_slice(&nonce.to_le_bytes());
         Output {
             start,
             unclaimed: CappedLog::default(),
-            claimed: Vec::new(),
+            numbers: 0..0,
+            logs: HashMap::new(),
+            news: None,
             partial: Vec::new(),
         }
     }
@@ -58,58 +65,130 @@ impl Output {
 
     fn split(&mut self, mut bytes: &[u8]) {
         while let Some(at) = memmem::find(bytes, &self.start) {
-            let Some(marker) = bytes.get(at..at + MARKER_BYTES) else {
+            let Some(head) = bytes.get(at..at + HEAD_BYTES) else {
+                break;
+            };
+            let (kind, number, length) = (
+                head[NONCE_END],
+                word(head, NONCE_END + 1),
+                word(head, NONCE_END + 5),
+            );
+            // No shim writes a longer one.
+            let length = (length as usize).min(RECORD_BYTES_MAX);
+            let Some(body) = bytes.get(at + HEAD_BYTES..at + HEAD_BYTES + length) else {
                 break;
             };
             self.unclaimed.push(&bytes[..at]);
-            if !self.unclaimed.is_empty() {
-                let word = |from: usize| {
-                    marker[from..from + 4]
-                        .iter()
-                        .rev()
-                        .fold(0, |word, byte| word << 8 | u32::from(*byte))
-                };
-                self.claimed.push(Claimed {
-                    sequence: word(NONCE_END),
-                    index: word(NONCE_END + 4),
-                    log: std::mem::take(&mut self.unclaimed),
-                });
-            }
-            bytes = &bytes[at + MARKER_BYTES..];
+            self.take_record(kind, number, body);
+            bytes = &bytes[at + HEAD_BYTES + length..];
         }
-        let whole = bytes.len() - self.partial_marker_bytes(bytes);
+        let whole = bytes.len() - self.partial_record_bytes(bytes);
         self.unclaimed.push(&bytes[..whole]);
         self.partial.extend_from_slice(&bytes[whole..]);
     }
 
-    /// How many bytes at the end may be the beginning of a marker.
-    fn partial_marker_bytes(&self, bytes: &[u8]) -> usize {
-        let from = bytes.len().saturating_sub(MARKER_BYTES - 1);
+    fn take_record(&mut self, kind: u8, number: u32, body: &[u8]) {
+        if !self.numbers.contains(&number) {
+            if kind == KIND_ENDED {
+                self.unclaimed = CappedLog::default();
+            }
+            return;
+        }
+        match kind {
+            KIND_ENDED if !self.unclaimed.is_empty() => {
+                let raw = std::mem::take(&mut self.unclaimed);
+                self.tell(number, raw.kept());
+                self.logs.entry(number).or_default().append(raw);
+            }
+            KIND_PRINTED => {
+                self.tell(number, body);
+                self.logs.entry(number).or_default().push(body);
+            }
+            KIND_DROPPED => {
+                if let Ok(bytes) = body.try_into() {
+                    self.logs
+                        .entry(number)
+                        .or_default()
+                        .dropped_by_writer(u64::from_le_bytes(bytes));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn tell(&mut self, number: u32, bytes: &[u8]) {
+        if let Some(news) = &mut self.news
+            && !bytes.is_empty()
+        {
+            news.push((number, bytes.to_vec()));
+        }
+    }
+
+    /// How many bytes at the end may be the beginning of a record.
+    fn partial_record_bytes(&self, bytes: &[u8]) -> usize {
+        // A record that is whole but for its end begins with all of the start.
+        let from = bytes.len().saturating_sub(HEAD_BYTES + RECORD_BYTES_MAX - 1);
+        if let Some(at) = memmem::find(&bytes[from..], &self.start) {
+            return bytes.len() - from - at;
+        }
+        let from = bytes.len().saturating_sub(NONCE_END - 1);
         let begins = |at: &usize| {
             let tail = &bytes[*at..];
-            let known = tail.len().min(NONCE_END);
-            tail[..known] == self.start[..known]
+            tail == &self.start[..tail.len()]
         };
         (from..bytes.len()).find(begins).map_or(0, |at| bytes.len() - at)
     }
 
-    /// Takes what markers have claimed for jobs of a sequence.
-    pub fn take_claimed(&mut self, sequence: u32) -> impl Iterator<Item = (u32, CappedLog)> {
-        // Sequences end in their order: what an earlier one left behind is of no use any more.
-        let claimed = std::mem::take(&mut self.claimed).into_iter();
-        let (of_this, later) = claimed
-            .filter(|claimed| claimed.sequence >= sequence)
-            .partition(|claimed| claimed.sequence == sequence);
-        self.claimed = later;
-        let of_this: Vec<Claimed> = of_this;
-        of_this.into_iter().map(|claimed| (claimed.index, claimed.log))
+    /// Whether jobs' logs are here.
+    pub fn has_logs(&self) -> bool {
+        !self.logs.is_empty()
     }
 
-    /// Takes all that is left.
+    /// Takes what a job has printed so far.
+    pub fn take_log(&mut self, number: u32) -> Option<CappedLog> {
+        self.logs.remove(&number)
+    }
+
+    /// What a job has printed so far.
+    pub fn log(&self, number: u32) -> Option<&CappedLog> {
+        self.logs.get(&number)
+    }
+
+    /// Adds to a job's log.
+    pub fn add_to_log(&mut self, number: u32, log: CappedLog) {
+        self.logs.entry(number).or_default().append(log);
+    }
+
+    /// Forgets the logs of jobs that the process does not have any more.
+    pub fn forget_before(&mut self, number: u32) {
+        self.numbers.start = number;
+        if self.logs.keys().any(|known| *known < number) {
+            self.logs.retain(|known, _| *known >= number);
+        }
+    }
+
+    /// From now on what jobs print is kept for [`Output::take_news`], or is not any more.
+    pub fn follow(&mut self, followed: bool) {
+        match followed {
+            true => drop(self.news.get_or_insert_default()),
+            false => self.news = None,
+        }
+    }
+
+    /// Takes what jobs have printed since the last call.
+    pub fn take_news(&mut self) -> Vec<(u32, Vec<u8>)> {
+        self.news.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Takes all raw output that is left.
     pub fn take_unclaimed(&mut self) -> CappedLog {
         self.unclaimed.push(&std::mem::take(&mut self.partial));
         std::mem::take(&mut self.unclaimed)
     }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 #[cfg(test)]
@@ -118,48 +197,62 @@ mod tests {
 
     const NONCE: u64 = 0x0807_0605_0403_0201;
 
-    fn marker(nonce: u64, sequence: u32, index: u32) -> Vec<u8> {
-        let numbers = [
-            nonce.to_le_bytes().as_slice(),
-            &sequence.to_le_bytes(),
-            &index.to_le_bytes(),
+    fn record(nonce: u64, kind: u8, number: u32, body: &[u8]) -> Vec<u8> {
+        [
+            RECORD_START.as_slice(),
+            &nonce.to_le_bytes(),
+            &[kind],
+            &number.to_le_bytes(),
+            &(body.len() as u32).to_le_bytes(),
+            body,
         ]
-        .concat();
-        [MARKER_START.as_slice(), &numbers].concat()
+        .concat()
     }
 
     #[test]
-    fn markers_claim_what_came_before_them_however_the_bytes_arrive() {
-        let forged = marker(NONCE + 1, 1, 0);
+    fn records_say_whose_output_it_is_however_the_bytes_arrive() {
+        let forged = record(NONCE + 1, KIND_ENDED, 3, b"");
         let stream = [
             b"one\0",
             &forged[..],
-            &marker(NONCE, 7, 3)[..],
-            &marker(NONCE, 7, 4),
+            &record(NONCE, KIND_PRINTED, 4, b"four\0GRST")[..],
+            &record(NONCE, KIND_ENDED, 3, b""),
+            &record(NONCE, KIND_ENDED, 4, b""),
             b"two",
-            &marker(NONCE, 8, 0),
+            &record(NONCE, KIND_PRINTED, 4, b" and more"),
+            &record(NONCE, KIND_DROPPED, 4, &7u64.to_le_bytes()),
+            &record(NONCE, KIND_ENDED, 5, b""),
+            &record(NONCE, KIND_PRINTED, 99, b"of a job that it does not have"),
             b"rest\0GR",
         ]
         .concat();
         for step in 1..stream.len() {
             let mut output = Output::new(NONCE);
+            output.numbers = 3..6;
+            output.follow(true);
             stream.chunks(step).for_each(|bytes| output.push(bytes));
-            let seven: Vec<_> = output
-                .take_claimed(7)
-                .map(|(index, log)| (index, log.into_text()))
-                .collect();
+            let mut text = |number| output.take_log(number).map(CappedLog::into_text);
             let expected = [b"one\0".as_slice(), &forged].concat();
             assert_eq!(
-                seven,
-                [(3, String::from_utf8_lossy(&expected).into_owned())],
+                text(3),
+                Some(String::from_utf8_lossy(&expected).into_owned()),
                 "{step}"
             );
-            let eight: Vec<_> = output
-                .take_claimed(8)
-                .map(|(index, log)| (index, log.into_text()))
+            let four = text(4).unwrap();
+            assert!(
+                four.starts_with("four\0GRST and more\n… 7 more bytes"),
+                "{step}: {four}"
+            );
+            assert_eq!(text(5).as_deref(), Some("two"), "{step}");
+            assert_eq!(text(99), None, "{step}");
+            assert_eq!(output.take_unclaimed().into_text(), "rest\0GR", "{step}");
+            let news = output.take_news();
+            let of_four: Vec<u8> = news
+                .iter()
+                .filter(|(number, _)| *number == 4)
+                .flat_map(|(_, bytes)| bytes.clone())
                 .collect();
-            assert_eq!(eight, [(0, "two".to_owned())]);
-            assert_eq!(output.take_unclaimed().into_text(), "rest\0GR");
+            assert_eq!(of_four, b"four\0GRST and more", "{step}");
         }
     }
 }

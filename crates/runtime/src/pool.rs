@@ -1,4 +1,4 @@
-//! The queue between the worker's tasks and the threads that drive processes.
+//! The queues between the worker's tasks and the threads that drive processes: one a runner.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,6 +18,8 @@ use crate::limits::OUTCOMES_WAITING_MAX;
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
     draining: AtomicBool,
+    followed: AtomicBool,
+    has_cancelled: AtomicBool,
     cancelled: Mutex<Positions>,
 }
 
@@ -26,9 +28,25 @@ impl Signals {
         self.draining.load(Ordering::Acquire)
     }
 
-    pub fn cancelled(&self) -> Positions {
-        lock(&self.cancelled).clone()
+    /// Whether somebody follows what its jobs print.
+    pub fn is_followed(&self) -> bool {
+        self.followed.load(Ordering::Acquire)
     }
+
+    pub fn cancelled(&self) -> Positions {
+        match self.has_cancelled.load(Ordering::Acquire) {
+            true => lock(&self.cancelled).clone(),
+            false => Positions::new(),
+        }
+    }
+}
+
+/// What the worker wants of a micro-batch, as it says it.
+#[derive(Debug)]
+pub(crate) struct Wishes {
+    pub draining: bool,
+    pub followed: bool,
+    pub cancelled: Positions,
 }
 
 /// What comes of a micro-batch. Jobs are numbered by their places in it.
@@ -38,6 +56,8 @@ pub(crate) enum Told {
     Outcomes(Box<Outcomes>),
     /// How far running jobs are.
     Progress(Vec<(u32, Progress)>),
+    /// What a running job has printed.
+    Printed(u32, Vec<u8>),
 }
 
 /// One micro-batch on its way through the pool. Dropping it tells the worker's task that nothing
@@ -56,9 +76,17 @@ impl Work {
         let _ = self.events.blocking_send(Told::Outcomes(Box::new(outcomes)));
     }
 
-    /// Tells how far jobs are, unless the worker's task is behind: there will be more to tell.
-    pub fn tell(&self, progress: Vec<(u32, Progress)>) {
-        let _ = self.events.try_send(Told::Progress(progress));
+    /// Tells how far jobs are or what they print, unless the worker's task is behind: there will be more to tell.
+    pub fn tell(&self, told: Told) {
+        let _ = self.events.try_send(told);
+    }
+
+    /// Gives back all of a micro-batch that nobody has begun to answer, without waiting.
+    fn return_whole(self) {
+        self.tell(Told::Outcomes(Box::new(Outcomes {
+            returned: self.micro_batch.indexes(),
+            ..Outcomes::default()
+        })));
     }
 
     /// Whether nobody waits for outcomes any more.
@@ -71,6 +99,7 @@ impl Work {
 #[derive(Debug)]
 pub(crate) struct Ticket {
     pub events: mpsc::Receiver<Told>,
+    runner: usize,
     signals: Arc<Signals>,
     pool: Arc<Pool>,
 }
@@ -80,35 +109,35 @@ impl Drop for Ticket {
         // Given up before its end: its process is to be told.
         if !self.events.is_closed() {
             self.events.close();
-            self.pool.wake_all();
+            self.pool.wake(self.runner);
         }
     }
 }
 
-/// How ready a slot is for more work, best first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Readiness {
-    /// Its process is warm and has nothing to do.
-    Warm,
-    /// It has no process yet.
-    Cold,
-    /// Its process will be free in a moment.
-    Soon,
-    /// It takes nothing.
-    Busy,
+/// What is known of a script whose process has started.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Started {
+    pub is_async: bool,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Work>,
+    /// Whether the worker wants back what the runner has not begun.
+    is_recalled: bool,
 }
 
 #[derive(Debug)]
 struct State {
-    waiting: VecDeque<Work>,
-    slots: Vec<Readiness>,
+    /// One a runner.
+    queues: Vec<Queue>,
     shutting_down: bool,
     graceful: bool,
     /// How the first start of a process went, once known.
-    started: Option<Result<(), Arc<RuntimeError>>>,
+    started: Option<Result<Started, Arc<RuntimeError>>>,
 }
 
-/// The queue and its slots.
+/// The queues before the processes.
 #[derive(Debug)]
 pub(crate) struct Pool {
     state: Mutex<State>,
@@ -122,15 +151,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pool {
-    /// A pool of `slots` slots, all of them cold.
+    /// A pool of so many slots.
     pub fn new(slots: usize) -> io::Result<Pool> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wakers = (0..slots).map(|_| rustix::event::eventfd(0, flags));
         Ok(Pool {
             wakers: wakers.collect::<Result<_, _>>()?,
             state: Mutex::new(State {
-                waiting: VecDeque::new(),
-                slots: vec![Readiness::Cold; slots],
+                queues: (0..slots).map(|_| Queue::default()).collect(),
                 shutting_down: false,
                 graceful: false,
                 started: None,
@@ -157,8 +185,8 @@ impl Pool {
         (0..self.wakers.len()).for_each(|slot| self.wake(slot));
     }
 
-    /// Puts a micro-batch into the queue and wakes the slot that is the readiest for it.
-    pub fn push(self: &Arc<Self>, micro_batch: MicroBatch) -> Ticket {
+    /// Puts a micro-batch into the queue of a runner.
+    pub fn push(self: &Arc<Self>, runner: usize, micro_batch: MicroBatch) -> Ticket {
         let (sender, events) = mpsc::channel(OUTCOMES_WAITING_MAX);
         let signals = Arc::new(Signals::default());
         let work = Work {
@@ -166,64 +194,88 @@ impl Pool {
             signals: Arc::clone(&signals),
             events: sender,
         };
-        let mut state = lock(&self.state);
-        // The pool takes no work once it shuts down: the ticket then ends at once.
-        if !state.shutting_down {
-            state.waiting.push_back(work);
-            let readiest = (0..state.slots.len()).min_by_key(|slot| state.slots[*slot]);
-            if let Some(slot) = readiest.filter(|slot| state.slots[*slot] != Readiness::Busy) {
-                // Until it has looked, the next micro-batch goes to another one.
-                state.slots[slot] = Readiness::Busy;
-                self.wake(slot);
+        // A worker that knows the capacity names no other runner.
+        let runner = runner % self.wakers.len();
+        {
+            let mut state = lock(&self.state);
+            // The pool takes no work once it shuts down: the ticket then ends at once.
+            if !state.shutting_down {
+                state.queues[runner].waiting.push_back(work);
             }
         }
+        self.wake(runner);
         Ticket {
             events,
+            runner,
             signals,
             pool: self.clone(),
         }
     }
 
-    /// The next micro-batch for a slot. Where there is none, `readiness` is remembered, and the slot
-    /// is woken when one comes.
-    pub fn next(&self, slot: usize, readiness: Readiness) -> Option<Work> {
+    /// The next micro-batch for a runner that has none. A recall before it was pushed does not concern it.
+    pub fn next(&self, runner: usize) -> Option<Work> {
         let mut state = lock(&self.state);
-        state.slots[slot] = readiness;
-        if readiness == Readiness::Busy {
-            return None;
-        }
-        let work = state.waiting.pop_front();
-        if work.is_some() {
-            state.slots[slot] = Readiness::Busy;
-        }
-        work
+        state.queues[runner].is_recalled = false;
+        state.queues[runner].waiting.pop_front()
     }
 
-    /// Tells the slots what the worker wants of a micro-batch. One that still waits is given back at
+    /// Whether a runner was recalled since the last call, and what has been pushed since then.
+    pub fn take(&self, runner: usize) -> (bool, VecDeque<Work>) {
+        let queue = std::mem::take(&mut lock(&self.state).queues[runner]);
+        (queue.is_recalled, queue.waiting)
+    }
+
+    /// Whether a micro-batch waits for a runner.
+    pub fn has_next(&self, runner: usize) -> bool {
+        !lock(&self.state).queues[runner].waiting.is_empty()
+    }
+
+    /// Gives back what waits for a runner, and has its slot give back what it has not begun.
+    pub fn recall(&self, runner: usize) {
+        let runner = runner % self.wakers.len();
+        let waiting = {
+            let mut state = lock(&self.state);
+            state.queues[runner].is_recalled = true;
+            std::mem::take(&mut state.queues[runner].waiting)
+        };
+        waiting.into_iter().for_each(Work::return_whole);
+        self.wake(runner);
+    }
+
+    /// Whether a runner was recalled since the last call.
+    pub fn take_recall(&self, runner: usize) -> bool {
+        std::mem::take(&mut lock(&self.state).queues[runner].is_recalled)
+    }
+
+    /// Tells the runner what the worker wants of a micro-batch. One that still waits is given back at
     /// once; the positions of what is returned are to be released.
-    pub fn signal(&self, ticket: &Ticket, draining: bool, cancelled: Positions) -> Option<Positions> {
-        let changed = {
-            let mut known = lock(&ticket.signals.cancelled);
-            let changed = *known != cancelled;
-            *known = cancelled;
+    pub fn signal(&self, ticket: &Ticket, wishes: Wishes) -> Option<Positions> {
+        let signals = &ticket.signals;
+        let mut changed = {
+            let mut known = lock(&signals.cancelled);
+            let changed = *known != wishes.cancelled;
+            *known = wishes.cancelled;
+            signals.has_cancelled.store(!known.is_empty(), Ordering::Release);
             changed
         };
-        let began_draining = draining && !ticket.signals.draining.swap(true, Ordering::AcqRel);
+        changed |= wishes.followed != signals.followed.swap(wishes.followed, Ordering::AcqRel);
+        let began_draining = wishes.draining && !signals.draining.swap(true, Ordering::AcqRel);
         if began_draining {
             let mut state = lock(&self.state);
-            let is_this = |work: &Work| Arc::ptr_eq(&work.signals, &ticket.signals);
-            if let Some(index) = state.waiting.iter().position(is_this) {
-                return state.waiting.remove(index).map(|work| work.micro_batch.indexes());
+            let waiting = &mut state.queues[ticket.runner].waiting;
+            let is_this = |work: &Work| Arc::ptr_eq(&work.signals, signals);
+            if let Some(index) = waiting.iter().position(is_this) {
+                return waiting.remove(index).map(|work| work.micro_batch.indexes());
             }
         }
         if changed || began_draining {
-            self.wake_all();
+            self.wake(ticket.runner);
         }
         None
     }
 
     /// Says how a process's start went; the first one counts.
-    pub fn report_start(&self, result: Result<(), Arc<RuntimeError>>) {
+    pub fn report_start(&self, result: Result<Started, Arc<RuntimeError>>) {
         lock(&self.state).started.get_or_insert(result);
         self.started.notify_waiters();
     }
@@ -235,10 +287,15 @@ impl Pool {
             tokio::pin!(notified);
             notified.as_mut().enable();
             if let Some(result) = lock(&self.state).started.clone() {
-                return result;
+                return result.map(drop);
             }
             notified.await;
         }
+    }
+
+    /// What is known since the first start, where it went well.
+    pub fn started(&self) -> Option<Started> {
+        lock(&self.state).started.as_ref()?.as_ref().ok().copied()
     }
 
     /// Ends the pool: what waits is dropped, and the slots end; where it is `graceful`, they let idle
@@ -247,11 +304,12 @@ impl Pool {
         let mut state = lock(&self.state);
         state.shutting_down = true;
         state.graceful = graceful;
-        state.waiting.clear();
+        let waiting: Vec<Queue> = state.queues.iter_mut().map(std::mem::take).collect();
         state
             .started
             .get_or_insert_with(|| Err(Arc::new(RuntimeError::ShutDown)));
         drop(state);
+        drop(waiting);
         self.started.notify_waiters();
         self.wake_all();
     }

@@ -1,4 +1,4 @@
-//! One warm script process: started once, imports the script once, then runs micro-batches.
+//! One warm script process: started once, imports the script once, then runs a stream of jobs.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -11,17 +11,19 @@ use std::time::{Duration, Instant};
 use command_fds::{CommandFdExt, FdMapping};
 use gristmill_model::PackedArray;
 use gristmill_model::limits::{ERROR_TRACEBACK_BYTES_MAX, LOG_BYTES_MAX, VALUE_BYTES_MAX};
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 
 use crate::child::{GroupChild, describe, pipe, poll_ms, read_ready};
 use crate::error::RuntimeError;
 use crate::guard::Guard;
+use crate::interpreter::Runtime;
 use crate::limits::{CRASH_OUTPUT_BYTES_MAX, FLUSH_EVERY_MS, SHUT_DOWN_MS_MAX};
 use crate::output::Output;
+use crate::pool::Started;
 use crate::protocol::{
-    self, Frame, Hello, OutcomesFrame, ProtocolError, RunFlags, hello_frame, read_frame, run_frame_head,
+    self, Failure, Frame, Hello, OutcomesFrame, ProtocolError, Run, hello_frame, read_frame, run_frame_head,
 };
 use crate::script::Script;
 
@@ -30,9 +32,12 @@ const REQUESTS_FD: i32 = 3;
 const OUTCOMES_FD: i32 = 4;
 const CONTROL_FD: i32 = 5;
 const SHIM_FD: i32 = 6;
+const BELL_FD: i32 = 7;
 
-/// Bytes of the page of words that we share with the shim.
+/// Bytes of the page of words that we share with the shim, and where in it they are.
 const CONTROL_BYTES: usize = 64;
+const LIMIT_AT: u64 = 0;
+const BEGUN_AT: u64 = 12;
 /// Bytes read at a time.
 const READ_BYTES: usize = 256 << 10;
 /// Reads of a stream that never runs dry before the others get their turn.
@@ -42,13 +47,28 @@ const READS_IN_A_ROW_MAX: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Recipe {
     pub script: Script,
-    pub async_jobs_max: u32,
+    /// Asynchronous jobs at once in one process.
+    pub concurrency: u32,
+    /// Synchronous Python jobs at once in one process.
+    pub threads: u32,
+    pub jobs_per_process_max: u32,
     pub start_ms_max: u64,
     pub cancel_grace: Duration,
     pub guard: Guard,
 }
 
-/// A started process that has imported its script.
+impl Recipe {
+    /// Jobs at once in one process.
+    pub fn concurrency_of(&self, started: Started) -> u32 {
+        match (started.is_async, self.script.runtime()) {
+            (true, _) => self.concurrency,
+            (false, Runtime::Python) => self.threads,
+            (false, _) => 1,
+        }
+    }
+}
+
+/// A process that imports its script or has done so.
 #[derive(Debug)]
 pub(crate) struct WarmProcess {
     child: GroupChild,
@@ -57,8 +77,11 @@ pub(crate) struct WarmProcess {
     printed: OwnedFd,
     printed_ended: bool,
     control: OwnedFd,
+    bell: OwnedFd,
     nonce: u64,
-    next_sequence: u32,
+    /// When it must have imported its script, and since when it has: what it is then.
+    start_deadline: Instant,
+    ready: Option<Started>,
     outgoing: VecDeque<Outgoing>,
     incoming: Vec<u8>,
     /// Where reads go first.
@@ -96,16 +119,26 @@ pub(crate) struct Arrived {
     /// A frame did not hold, or the process closed its answers.
     pub broken: Option<ProtocolError>,
     pub ended: bool,
+    /// The script has been imported.
+    pub became_ready: bool,
+    /// The script cannot be imported.
+    refused: Option<Failure>,
+}
+
+/// How far jobs had begun in a process, as it wrote down itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begun {
+    /// It does not say.
+    Unknown,
+    /// Up to this number. Of these, some ran.
+    To(u32),
+    /// Up to this number. Of these, the last one ran.
+    Last(u32),
 }
 
 impl WarmProcess {
-    /// Starts a process and waits until it has imported its script. Where `interrupted` says so, the
-    /// wait ends with an error; it is asked when `interrupt` becomes readable.
-    pub fn start(
-        recipe: &Recipe,
-        interrupt: &OwnedFd,
-        interrupted: &dyn Fn() -> bool,
-    ) -> Result<WarmProcess, RuntimeError> {
+    /// Starts a process. It is ready once it has imported its script.
+    pub fn start(recipe: &Recipe) -> Result<WarmProcess, RuntimeError> {
         let mut process = WarmProcess::spawn(recipe).map_err(|source| RuntimeError::Spawn {
             program: recipe.script.program_name(),
             source,
@@ -118,15 +151,52 @@ impl WarmProcess {
             value_bytes_max: VALUE_BYTES_MAX,
             log_bytes_max: LOG_BYTES_MAX,
             traceback_bytes_max: ERROR_TRACEBACK_BYTES_MAX,
-            async_jobs_max: recipe.async_jobs_max,
+            concurrency: recipe.concurrency,
+            threads: recipe.threads,
             flush_every_ms: FLUSH_EVERY_MS,
         };
         process.outgoing.push_back(Outgoing {
             bytes: OutgoingBytes::Head(hello_frame(&hello, process.nonce)),
             written: 0,
         });
-        process.await_ready(recipe, interrupt, interrupted)?;
         Ok(process)
+    }
+
+    /// What the script is, once it is imported.
+    pub fn ready(&self) -> Option<Started> {
+        self.ready
+    }
+
+    /// When it must have imported its script, while it has not.
+    pub fn start_deadline(&self) -> Option<Instant> {
+        self.ready.is_none().then_some(self.start_deadline)
+    }
+
+    /// Why a process that is not ready never will be, if so.
+    pub fn start_failure(&mut self, recipe: &Recipe, arrived: &mut Arrived) -> Option<RuntimeError> {
+        if self.ready.is_some() {
+            return None;
+        }
+        let script = recipe.script.path().to_owned();
+        if let Some(failure) = arrived.refused.take() {
+            let error = Box::new(failure.into());
+            return Some(RuntimeError::ScriptRefused { script, error });
+        }
+        if arrived.ended || arrived.broken.is_some() {
+            let status = describe(self.end());
+            return Some(RuntimeError::DiedAtStart {
+                script,
+                status: arrived
+                    .broken
+                    .take()
+                    .map_or(status, |broken| format!("sent {broken}")),
+                output: self.output.unclaimed.tail(CRASH_OUTPUT_BYTES_MAX),
+            });
+        }
+        (Instant::now() >= self.start_deadline).then(|| RuntimeError::StartTimedOut {
+            script,
+            milliseconds: recipe.start_ms_max,
+        })
     }
 
     fn spawn(recipe: &Recipe) -> io::Result<WarmProcess> {
@@ -135,6 +205,7 @@ impl WarmProcess {
         let (printed, their_printed) = pipe(true)?;
         let control = memory_file("gristmill-control", &[0; CONTROL_BYTES])?;
         let shim = memory_file("gristmill-shim", recipe.script.shim().as_bytes())?;
+        let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
         let map = |parent_fd, child_fd| FdMapping { parent_fd, child_fd };
         let mut command: Command = recipe.script.command();
         command
@@ -146,6 +217,7 @@ impl WarmProcess {
                 map(their_outcomes, OUTCOMES_FD),
                 map(control.try_clone()?, CONTROL_FD),
                 map(shim, SHIM_FD),
+                map(bell.try_clone()?, BELL_FD),
             ])
             .map_err(io::Error::other)?;
         let child = GroupChild::spawn(&mut command, &recipe.guard)?;
@@ -158,8 +230,10 @@ impl WarmProcess {
             printed,
             printed_ended: false,
             control,
+            bell,
             nonce,
-            next_sequence: 1,
+            start_deadline: Instant::now() + Duration::from_millis(recipe.start_ms_max),
+            ready: None,
             outgoing: VecDeque::new(),
             incoming: Vec::new(),
             scratch: vec![0; READ_BYTES].into_boxed_slice(),
@@ -167,102 +241,42 @@ impl WarmProcess {
         })
     }
 
-    fn await_ready(
-        &mut self,
-        recipe: &Recipe,
-        interrupt: &OwnedFd,
-        interrupted: &dyn Fn() -> bool,
-    ) -> Result<(), RuntimeError> {
-        let script = recipe.script.path();
-        let deadline = Instant::now() + Duration::from_millis(recipe.start_ms_max);
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(RuntimeError::StartTimedOut {
-                    script: script.to_owned(),
-                    milliseconds: recipe.start_ms_max,
-                });
-            }
-            let mut ready = None;
-            let arrived = self.exchange(Some(left.as_millis() as u64 + 1), interrupt, &mut |frame| {
-                ready = Some(frame);
-            })?;
-            match ready {
-                Some(Frame::Ready(ready)) => {
-                    let output = self.output.take_unclaimed();
-                    tracing::debug!(script = %script.display(), runtime = ready.runtime, "script process is ready");
-                    if !output.is_empty() {
-                        tracing::info!(script = %script.display(), output = output.into_text(), "printed at start");
-                    }
-                    return Ok(());
-                }
-                Some(Frame::Refused(failure)) => {
-                    return Err(RuntimeError::ScriptRefused {
-                        script: script.to_owned(),
-                        error: Box::new(failure.into()),
-                    });
-                }
-                Some(Frame::Outcomes(_)) | None => {}
-            }
-            if arrived.ended || arrived.broken.is_some() {
-                let status = describe(self.end());
-                return Err(RuntimeError::DiedAtStart {
-                    script: script.to_owned(),
-                    status: arrived.broken.map_or(status, |broken| format!("sent {broken}")),
-                    output: self.output.unclaimed.tail(CRASH_OUTPUT_BYTES_MAX),
-                });
-            }
-            if interrupted() {
-                return Err(RuntimeError::ShutDown);
-            }
-        }
-    }
-
-    /// Has the process run `payloads`, and returns the sequence number under which it answers. A
-    /// careful run goes one job at a time and answers each before it begins the next one.
-    pub fn run(&mut self, payloads: &PackedArray, flags: RunFlags) -> u32 {
-        let sequence = self.next_sequence;
-        self.next_sequence = self.next_sequence.wrapping_add(1).max(1);
-        let head = run_frame_head(self.nonce, sequence, flags, payloads.as_str().len());
+    /// Adds jobs to the process's stream.
+    pub fn run(&mut self, run: &Run<'_>, payloads: &PackedArray) {
+        let head = run_frame_head(self.nonce, run, payloads.as_str().len());
         let text = Arc::clone(payloads.text());
         for bytes in [OutgoingBytes::Head(head), OutgoingBytes::Payloads(text)] {
             self.outgoing.push_back(Outgoing { bytes, written: 0 });
         }
-        sequence
     }
 
-    /// Has the process begin no more jobs of a sequence.
-    pub fn stop(&self, sequence: u32) {
-        // The page is ours and has its size; a write to it has no way to fail.
-        let _ = rustix::io::pwrite(
-            &self.control,
-            &sequence.to_le_bytes(),
-            u64::from(sequence & 1) * 4,
-        );
+    /// Has the process begin no more jobs below this number.
+    pub fn limit(&self, number: u32) {
+        // The page and the bell are ours, and writing to them has no way to fail: the bell's counter is far from full.
+        let _ = rustix::io::pwrite(&self.control, &number.to_le_bytes(), LIMIT_AT);
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
-    /// Sequence and index of the job that runs, or ran when the process died, where the shim says it.
-    pub fn running(&self) -> Option<(u32, u32)> {
+    /// How far jobs have begun, or had when the process died.
+    pub fn begun(&self) -> Begun {
         let mut words = [0; 8];
-        let read = rustix::io::pread(&self.control, &mut words, 8).ok()?;
-        let (sequence, index) = words.split_at(4);
-        let word = |bytes: &[u8]| bytes.try_into().map(u32::from_le_bytes).ok();
-        let sequence = word(sequence)?;
-        (read == 8 && sequence != 0).then_some((sequence, word(index)?))
+        if rustix::io::pread(&self.control, &mut words, BEGUN_AT) != Ok(words.len()) {
+            return Begun::Unknown;
+        }
+        let [number, manner] = [0, 4].map(|at| {
+            let bytes = [words[at], words[at + 1], words[at + 2], words[at + 3]];
+            u32::from_le_bytes(bytes)
+        });
+        match manner {
+            1 => Begun::To(number),
+            2 => Begun::Last(number),
+            _ => Begun::Unknown,
+        }
     }
 
     /// Writes and reads what can be written and read, after waiting at most `timeout_ms` for the
     /// process or for `interrupt`.
     pub fn wait(&mut self, timeout_ms: Option<u64>, interrupt: &OwnedFd) -> Result<Arrived, RuntimeError> {
-        self.exchange(timeout_ms, interrupt, &mut |_| ())
-    }
-
-    fn exchange(
-        &mut self,
-        timeout_ms: Option<u64>,
-        interrupt: &OwnedFd,
-        other: &mut dyn FnMut(Frame),
-    ) -> Result<Arrived, RuntimeError> {
         self.write().map_err(RuntimeError::Plumbing)?;
         let mut fds = vec![
             PollFd::new(interrupt, PollFlags::IN),
@@ -282,11 +296,17 @@ impl WarmProcess {
             ended,
             ..Arrived::default()
         };
-        if let Err(broken) = self.read_frames(&mut arrived, other) {
+        if let Err(broken) = self.read_frames(&mut arrived) {
             arrived.broken = Some(broken);
         }
         // After the frames: what a job printed was there before its outcome.
         self.read_printed();
+        if arrived.became_ready {
+            let printed = self.output.take_unclaimed();
+            if !printed.is_empty() {
+                tracing::info!(output = printed.into_text(), "printed at start");
+            }
+        }
         self.write().map_err(RuntimeError::Plumbing)?;
         Ok(arrived)
     }
@@ -320,11 +340,7 @@ impl WarmProcess {
         }
     }
 
-    fn read_frames(
-        &mut self,
-        arrived: &mut Arrived,
-        other: &mut dyn FnMut(Frame),
-    ) -> Result<(), ProtocolError> {
+    fn read_frames(&mut self, arrived: &mut Arrived) -> Result<(), ProtocolError> {
         let mut closed = false;
         let mut reads = 0;
         // At the end of the process everything is read; before, others get their turn.
@@ -338,7 +354,7 @@ impl WarmProcess {
                 }
             };
             self.incoming.extend_from_slice(&self.scratch[..bytes]);
-            self.take_frames(arrived, other)?;
+            self.take_frames(arrived)?;
             // A short read has emptied the pipe.
             if bytes == 0 || (bytes < READ_BYTES && !arrived.ended) {
                 break;
@@ -352,17 +368,20 @@ impl WarmProcess {
         Ok(())
     }
 
-    fn take_frames(
-        &mut self,
-        arrived: &mut Arrived,
-        other: &mut dyn FnMut(Frame),
-    ) -> Result<(), ProtocolError> {
+    fn take_frames(&mut self, arrived: &mut Arrived) -> Result<(), ProtocolError> {
         let mut used = 0;
         while let Some((frame, bytes)) = read_frame(&self.incoming[used..], self.nonce)? {
             used += bytes;
             match frame {
                 Frame::Outcomes(outcomes) => arrived.frames.push(outcomes),
-                frame => other(frame),
+                Frame::Refused(failure) => arrived.refused = Some(failure),
+                Frame::Ready(ready) => {
+                    tracing::debug!(runtime = ready.runtime, "a script process is ready");
+                    self.ready = Some(Started {
+                        is_async: ready.is_async,
+                    });
+                    arrived.became_ready = true;
+                }
             }
         }
         self.incoming.drain(..used);

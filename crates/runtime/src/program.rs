@@ -3,8 +3,10 @@
 //! The payload's JSON and a line feed are on standard input. Standard output is the value: JSON, or
 //! text where it is not JSON; nothing is `null`, and line feeds at the end do not count. Standard
 //! error is the log. An exit status other than 0 fails the job with the end of standard error. The
-//! environment says which job it is: `GRISTMILL_JOB` (`42:7`) and `GRISTMILL_ATTEMPT`.
+//! environment says which job it is: `GRISTMILL_JOB` (`42:7`), `GRISTMILL_ATTEMPT`, `GRISTMILL_BATCH`, `GRISTMILL_KIND`, and
+//! what else is known of it (`GRISTMILL_QUEUE`, `GRISTMILL_KEY`, …); what is not text or a number is there as JSON.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::Stdio;
@@ -12,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gristmill_model::limits::VALUE_BYTES_MAX;
-use gristmill_model::{Completed, FailedJob, JobError, JobId, JobLog, PackedArray, PackedBuilder, Positions};
+use gristmill_model::{Completed, FailedJob, JobError, JobLog, PackedArray, PackedBuilder, Positions};
 use gristmill_worker::{MicroBatchJob, Outcomes};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -20,7 +22,7 @@ use rustix::io::Errno;
 use crate::capped::CappedLog;
 use crate::child::{GroupChild, describe, pipe, poll_ms, read_ready};
 use crate::limits::CRASH_OUTPUT_BYTES_MAX;
-use crate::pool::{Pool, Readiness, Work};
+use crate::pool::{Pool, Started, Told, Work};
 use crate::process::Recipe;
 
 const READ_BYTES: usize = 64 << 10;
@@ -59,9 +61,9 @@ impl ProgramSlot {
 
     /// Runs until the pool shuts down.
     pub fn drive(self) {
-        self.pool.report_start(Ok(()));
+        self.pool.report_start(Ok(Started::default()));
         while !self.pool.is_shutting_down() {
-            match self.pool.next(self.number, Readiness::Warm) {
+            match self.pool.next(self.number) {
                 Some(work) => self.run(&work),
                 None => {
                     let mut fds = [PollFd::new(self.pool.waker(self.number), PollFlags::IN)];
@@ -75,7 +77,12 @@ impl ProgramSlot {
     }
 
     fn run(&self, work: &Work) {
+        // What is recalled before it has begun is cut off the end.
+        let end = Cell::new(work.micro_batch.jobs_count());
         for job in work.micro_batch.jobs() {
+            if job.index >= end.get() {
+                return;
+            }
             let unwanted = work.signals.is_draining()
                 || work.is_abandoned()
                 || self.pool.is_shutting_down()
@@ -85,16 +92,27 @@ impl ProgramSlot {
             let ended = if unwanted {
                 Ended::Released
             } else {
-                self.run_job(work, job, &mut log)
+                self.run_job(work, job, &end, &mut log)
             };
             let duration_us = u32::try_from(began.elapsed().as_micros()).unwrap_or(u32::MAX);
             work.answer(outcomes(job.index, ended, duration_us, log));
         }
     }
 
-    fn run_job(&self, work: &Work, job: MicroBatchJob<'_>, log: &mut CappedLog) -> Ended {
+    /// Gives back the jobs from `first` on, where that is asked for.
+    fn heed_recall(&self, work: &Work, first: u32, end: &Cell<u32>) {
+        if self.pool.take_recall(self.number) && first < end.get() {
+            work.answer(Outcomes {
+                returned: Positions::from(first..end.get()),
+                ..Outcomes::default()
+            });
+            end.set(first);
+        }
+    }
+
+    fn run_job(&self, work: &Work, job: MicroBatchJob<'_>, end: &Cell<u32>, log: &mut CappedLog) -> Ended {
         let timeout_ms = work.micro_batch.timeout_ms();
-        let mut running = match self.start(job.id, job.attempt) {
+        let mut running = match self.start(work, job) {
             Ok(running) => running,
             Err(error) => {
                 let program = self.recipe.script.program_name();
@@ -103,7 +121,7 @@ impl ProgramSlot {
         };
         let deadline =
             timeout_ms.and_then(|timeout_ms| Instant::now().checked_add(Duration::from_millis(timeout_ms)));
-        let ended = running.converse(self, work, job, deadline);
+        let ended = running.converse(self, work, job, end, deadline);
         *log = std::mem::take(&mut running.log);
         match ended {
             Ok(ended) => ended,
@@ -115,14 +133,13 @@ impl ProgramSlot {
         .with_timeout_of(timeout_ms)
     }
 
-    fn start(&self, job: JobId, attempt: u32) -> io::Result<Running> {
+    fn start(&self, work: &Work, job: MicroBatchJob<'_>) -> io::Result<Running> {
         let (their_input, input) = pipe(false)?;
         let (output, their_output) = pipe(true)?;
         let (errors, their_errors) = pipe(true)?;
         let mut command = self.recipe.script.command();
         command
-            .env("GRISTMILL_JOB", job.to_string())
-            .env("GRISTMILL_ATTEMPT", attempt.to_string())
+            .envs(identity(work, job))
             .stdin(Stdio::from(their_input))
             .stdout(Stdio::from(their_output))
             .stderr(Stdio::from(their_errors));
@@ -146,12 +163,15 @@ impl Running {
         slot: &ProgramSlot,
         work: &Work,
         job: MicroBatchJob<'_>,
+        end: &Cell<u32>,
         deadline: Option<Instant>,
     ) -> io::Result<Ended> {
         let pool = &slot.pool;
         let mut payload = [job.payload.as_bytes(), b"\n"].concat();
         let mut grace_ends: Option<Instant> = None;
+        let mut told_bytes = 0;
         loop {
+            slot.heed_recall(work, job.index + 1, end);
             if grace_ends.is_none() && work.signals.cancelled().contains(job.index) {
                 grace_ends = Instant::now().checked_add(slot.recipe.cancel_grace);
             }
@@ -178,6 +198,11 @@ impl Running {
             pool.acknowledge(slot.number);
             self.write(&mut payload);
             self.read();
+            let kept = self.log.kept();
+            if work.signals.is_followed() && kept.len() > told_bytes {
+                work.tell(Told::Printed(job.index, kept[told_bytes..].to_vec()));
+                told_bytes = kept.len();
+            }
             if self.value.len() > VALUE_BYTES_MAX {
                 self.child.end();
                 let message = format!(
@@ -295,6 +320,34 @@ impl Ended {
             other => other,
         }
     }
+}
+
+/// The environment that says which job it is.
+fn identity(work: &Work, job: MicroBatchJob<'_>) -> Vec<(String, String)> {
+    let place = Positions::from(job.index..job.index + 1);
+    let identity: serde_json::Value =
+        serde_json::from_str(&work.micro_batch.identity_json(&place)).unwrap_or_default();
+    let mut variables = vec![
+        ("GRISTMILL_JOB".to_owned(), job.id.to_string()),
+        ("GRISTMILL_KIND".to_owned(), work.micro_batch.kind().to_string()),
+    ];
+    for (name, value) in identity["parts"][0].as_object().into_iter().flatten() {
+        let (name, value) = match name.as_str() {
+            "positions" => continue,
+            "keys" => ("key", &value[0]),
+            name => (name, value),
+        };
+        let text = match value {
+            serde_json::Value::Null => continue,
+            serde_json::Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        // What an environment cannot hold is left out.
+        if !text.contains('\0') {
+            variables.push((format!("GRISTMILL_{}", name.to_uppercase()), text));
+        }
+    }
+    variables
 }
 
 /// What a program wrote, as a value.

@@ -1,6 +1,10 @@
-//! The frames between Gristmill and a warm script process, version 1.
+//! The frames between Gristmill and a warm script process, version 2.
 //!
-//! They travel over two pipes of their own; standard input, output and error are not involved. All
+//! A process takes a stream of jobs and answers with a stream of outcomes. Its jobs are numbered through, from 0, over its
+//! whole life; a process is replaced before the numbers reach
+//! [`JOBS_PER_PROCESS_MAX`](crate::limits::JOBS_PER_PROCESS_MAX), so that they never wrap.
+//!
+//! Frames travel over two pipes of their own; standard input, output and error are not involved. All
 //! numbers are little-endian. A frame is a header and a body:
 //!
 //! | bytes | what |
@@ -12,29 +16,54 @@
 //! | kind | from | body |
 //! | --- | --- | --- |
 //! | 1 `hello` | Gristmill | JSON: `Hello` |
-//! | 2 `run` | Gristmill | sequence (4), flags (4; bit 0: careful; bit 1: finalizing), then the packed payloads as they are stored; of jobs that finalize, arrays of payload, memo and outcomes of children |
+//! | 2 `run` | Gristmill | see below |
 //! | 17 `ready` | process | JSON: `Ready` |
 //! | 18 `refused` | process | JSON: `Note::Failed`'s error, for a script that cannot be imported |
 //! | 19 `outcomes` | process | see below |
 //!
-//! `outcomes`: sequence (4), jobs begun so far (4), number *n* of completed jobs (4), bytes of values
-//! (4), *n* indexes (4 each), *n* durations in microseconds (4 each), the values as a packed array
+//! `run` adds jobs to the stream: number of the first one (4), flags (4; bit 0: finalizing), timeout in milliseconds (4; 0:
+//! none), length of the identity (4), the identity (JSON: see [`MicroBatch::identity_json`](gristmill_worker::MicroBatch::identity_json)),
+//! then the packed payloads as they are stored; of jobs that finalize, arrays of payload, memo and outcomes of children. There is
+//! no flag for care: jobs that are suspected of killing processes are sent one by one, each when the process has nothing else.
+//!
+//! `outcomes`: the number up to which jobs have begun (4), number *n* of completed jobs (4), bytes of values
+//! (4), 0 (4), *n* numbers of jobs (4 each), *n* durations in microseconds (4 each), the values as a packed array
 //! (one JSON text a line, as in [`gristmill_model::packed`]), then notes, one JSON text a line: what
-//! stands out (`Note`), among it how far a running job is. Indexes count the payloads of the `run` frame from 0.
+//! stands out (`Note`), among it how far a running job is. The jobs may be of several `run` frames.
 //!
-//! The process answers jobs in any order, at most [`FLUSH_EVERY_MS`](crate::limits::FLUSH_EVERY_MS)
-//! after each has ended; under the flag *careful* one at a time, each before the next one begins.
+//! The process begins jobs in the order of their numbers, each as soon as one of its slots is free, answers them in any order,
+//! and at most [`FLUSH_EVERY_MS`](crate::limits::FLUSH_EVERY_MS) after each has ended.
 //!
-//! Beside the pipes there is one page of shared memory (a memfd) with words of 4 bytes:
-//! words 0 and 1: the sequence to stop, at its parity (written by Gristmill: begin no more jobs of it,
-//! end with the note `stopped`); words 2 and 3: sequence and index of the running job (written by the
-//! shims that can, 0 otherwise). The page can be read after the process is dead.
+//! # Words in shared memory
 //!
-//! Into file descriptor 1 a shim writes a marker whenever a job has ended that ran for a millisecond or
-//! more, before its outcome: `\0GRST`, the nonce (8), sequence (4) and index (4). What came before the
-//! marker is that job's output.
+//! Beside the pipes there is one page of shared memory (a memfd) with words of 4 bytes. It can be read after the process is dead.
 //!
-//! Nothing that arrives is trusted: lengths, counts, indexes and JSON are checked, a job can be
+//! | word | written by | what |
+//! | --- | --- | --- |
+//! | 0 | Gristmill | the limit: no job below this number begins any more |
+//! | 3 | shims that can | the number up to which jobs have begun |
+//! | 4 | shims that can | how well word 3 is kept: 0: not at all; 1: of jobs that run beside each other; 2: one job runs at a time, so that the last one that has begun is the one that runs |
+//!
+//! Gristmill raises the limit to what it has sent so far, and rings the *bell* (an eventfd). The process answers
+//! with the note `recalled`, within milliseconds and also while its jobs run: those numbers had not begun and
+//! never will. Jobs below the limit in frames that it has yet to read are among them, and are dropped when they are read. Drains, cancels and
+//! recalls are all this one mechanism: Gristmill decides afterwards what becomes of the jobs.
+//!
+//! In the shims one operation gives a job to a runner or takes it back, so that it never has two owners: the call of an iterator that the
+//! runners and the recalling thread share (Python), or a compare-and-exchange of the next number (JavaScript).
+//!
+//! # Records among the output
+//!
+//! Into file descriptor 1's pipe a shim writes records: `\0GRST`, the nonce (8), a kind (1), the number of a job (4) and a length (4), then
+//! as many bytes. A record is written at once and is no longer than `PIPE_BUF`, so that others who write there cannot tear it.
+//!
+//! | kind | what |
+//! | --- | --- |
+//! | 0 | written when a job has ended that ran for a millisecond or more, before its outcome: the raw output before this record is that job's |
+//! | 1 | the job printed these bytes |
+//! | 2 | the bytes that the job printed beyond its limit, in all, as a number (8) |
+//!
+//! Nothing that arrives is trusted: lengths, counts, numbers and JSON are checked, a job can be
 //! answered once, and a frame that does not hold ends the process.
 
 use std::collections::BTreeMap;
@@ -46,10 +75,10 @@ use serde::{Deserialize, Serialize};
 use crate::limits::FRAME_BYTES_MAX;
 
 /// The version of this protocol.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 pub(crate) const HEADER_BYTES: usize = 16;
-const RUN_BYTES: usize = 8;
+const RUN_BYTES: usize = 16;
 const OUTCOMES_BYTES: usize = 16;
 
 const KIND_HELLO: u32 = 1;
@@ -69,7 +98,10 @@ pub(crate) struct Hello<'a> {
     pub value_bytes_max: usize,
     pub log_bytes_max: usize,
     pub traceback_bytes_max: usize,
-    pub async_jobs_max: u32,
+    /// Asynchronous jobs at once.
+    pub concurrency: u32,
+    /// Synchronous jobs at once, in languages that have threads.
+    pub threads: u32,
     pub flush_every_ms: u64,
 }
 
@@ -78,6 +110,8 @@ pub(crate) struct Hello<'a> {
 pub(crate) struct Ready {
     /// The runtime's name and version, as it says itself.
     pub runtime: String,
+    /// Whether `main` is asynchronous.
+    pub is_async: bool,
 }
 
 /// A failure as the shims say it.
@@ -161,13 +195,15 @@ impl ScriptSpawn {
     }
 }
 
-/// How a piece of a micro-batch is run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct RunFlags {
-    /// One job at a time, each answered before the next one begins.
-    pub careful: bool,
-    /// The jobs finalize.
+/// What a `run` frame says of its jobs.
+#[derive(Debug)]
+pub(crate) struct Run<'a> {
+    /// The number of the first one.
+    pub first: u32,
+    /// Whether they finalize.
     pub finalizing: bool,
+    pub timeout_ms: Option<u64>,
+    pub identity: &'a str,
 }
 
 /// What stands out among the outcomes.
@@ -194,29 +230,37 @@ pub(crate) enum Note {
         value: PackedArray,
         siblings: Vec<ScriptChildren>,
     },
-    /// A job printed; `dropped_bytes` more than `text` holds.
-    Log {
-        index: u32,
-        text: String,
-        dropped_bytes: u64,
-    },
     /// How far a job is.
     Progress {
         index: u32,
         #[serde(flatten)]
         progress: Progress,
     },
-    /// The process begins no more jobs of this sequence.
-    Stopped,
+    /// These numbers had not begun, and never will.
+    Recalled { from: u32, to: u32 },
+    /// The process begins no more jobs, since what was given up in it holds too many of its slots.
+    Exhausted,
 }
 
-/// Outcomes of some jobs of one `run` frame.
+impl Note {
+    /// The number of the job that it speaks of.
+    pub fn number_mut(&mut self) -> Option<&mut u32> {
+        match self {
+            Note::Failed { index, .. }
+            | Note::Spawned { index, .. }
+            | Note::Done { index, .. }
+            | Note::Progress { index, .. } => Some(index),
+            Note::Recalled { .. } | Note::Exhausted => None,
+        }
+    }
+}
+
+/// Outcomes of some jobs.
 #[derive(Debug)]
 pub(crate) struct OutcomesFrame {
-    pub sequence: u32,
-    /// How many jobs have begun, in the order of the payloads.
+    /// The number up to which jobs have begun.
     pub begun: u32,
-    pub indexes: Vec<u32>,
+    pub numbers: Vec<u32>,
     pub durations_us: Vec<u32>,
     /// A packed array of as many values, not yet checked; empty where there are none.
     pub values: String,
@@ -250,6 +294,8 @@ pub(crate) enum ProtocolError {
     UnknownJob,
     #[error("{values} values for {jobs} jobs")]
     Count { values: u32, jobs: u32 },
+    #[error("a recall of jobs that it was not asked for")]
+    Recall,
     #[error("the end of its answers while it lives")]
     Closed,
 }
@@ -264,12 +310,24 @@ pub(crate) fn hello_frame(hello: &Hello<'_>, nonce: u64) -> Vec<u8> {
 }
 
 /// The bytes of a `run` frame before its packed payloads.
-pub(crate) fn run_frame_head(nonce: u64, sequence: u32, flags: RunFlags, payload_bytes: usize) -> Vec<u8> {
-    let mut frame = Vec::with_capacity(HEADER_BYTES + RUN_BYTES);
-    put_header(&mut frame, RUN_BYTES + payload_bytes, KIND_RUN, nonce);
-    frame.extend_from_slice(&sequence.to_le_bytes());
-    let flags = u32::from(flags.careful) | u32::from(flags.finalizing) << 1;
-    frame.extend_from_slice(&flags.to_le_bytes());
+pub(crate) fn run_frame_head(nonce: u64, run: &Run<'_>, payload_bytes: usize) -> Vec<u8> {
+    let identity = run.identity.as_bytes();
+    let mut frame = Vec::with_capacity(HEADER_BYTES + RUN_BYTES + identity.len());
+    let body_bytes = RUN_BYTES + identity.len() + payload_bytes;
+    put_header(&mut frame, body_bytes, KIND_RUN, nonce);
+    let timeout_ms = run.timeout_ms.map_or(0, |timeout_ms| {
+        u32::try_from(timeout_ms).unwrap_or(u32::MAX).max(1)
+    });
+    let words = [
+        run.first,
+        u32::from(run.finalizing),
+        timeout_ms,
+        identity.len() as u32,
+    ];
+    words
+        .iter()
+        .for_each(|word| frame.extend_from_slice(&word.to_le_bytes()));
+    frame.extend_from_slice(identity);
     frame
 }
 
@@ -308,21 +366,20 @@ fn read_outcomes(body: &[u8]) -> Result<OutcomesFrame, ProtocolError> {
     if body.len() < OUTCOMES_BYTES {
         return Err(ProtocolError::Parts);
     }
-    let (count, values_bytes) = (word(body, 8), word(body, 12) as usize);
+    let (count, values_bytes) = (word(body, 4), word(body, 8) as usize);
     let numbers_bytes = count as usize * 4;
     let rest = &body[OUTCOMES_BYTES..];
     if count > BATCH_JOBS_MAX || rest.len() < 2 * numbers_bytes + values_bytes {
         return Err(ProtocolError::Parts);
     }
-    let (indexes, rest) = rest.split_at(numbers_bytes);
+    let (numbers, rest) = rest.split_at(numbers_bytes);
     let (durations, rest) = rest.split_at(numbers_bytes);
     let (values, notes) = rest.split_at(values_bytes);
     let utf8 = |bytes| std::str::from_utf8(bytes).map_err(|_| ProtocolError::NotUtf8);
     let notes = notes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     Ok(OutcomesFrame {
-        sequence: word(body, 0),
-        begun: word(body, 4),
-        indexes: words(indexes),
+        begun: word(body, 0),
+        numbers: words(numbers),
         durations_us: words(durations),
         values: utf8(values)?.to_owned(),
         notes: notes.map(read_json).collect::<Result<_, _>>()?,
@@ -357,7 +414,7 @@ mod tests {
     }
 
     fn outcomes(count: u32, values_bytes: u32, rest: &[u8]) -> Vec<u8> {
-        let mut body: Vec<u8> = [5u32, 2, count, values_bytes]
+        let mut body: Vec<u8> = [2u32, count, values_bytes, 0]
             .into_iter()
             .flat_map(u32::to_le_bytes)
             .collect();
@@ -368,9 +425,7 @@ mod tests {
     #[test]
     fn reads_outcomes_and_asks_for_more_until_they_are_whole() {
         let mut rest: Vec<u8> = [0u32, 1, 10, 11].into_iter().flat_map(u32::to_le_bytes).collect();
-        rest.extend_from_slice(
-            b"[1\n,2]{\"log\":{\"index\":0,\"text\":\"a\",\"dropped_bytes\":0}}\n\"stopped\"\n",
-        );
+        rest.extend_from_slice(b"[1\n,2]{\"recalled\":{\"from\":2,\"to\":5}}\n\"exhausted\"\n");
         let bytes = outcomes(2, 6, &rest);
         for length in 0..bytes.len() {
             assert!(read_frame(&bytes[..length], NONCE).unwrap().is_none());
@@ -379,12 +434,12 @@ mod tests {
             panic!("no outcomes");
         };
         assert_eq!(used, bytes.len());
-        assert_eq!((read.sequence, read.begun), (5, 2));
-        assert_eq!((read.indexes, read.durations_us), (vec![0, 1], vec![10, 11]));
+        assert_eq!(read.begun, 2);
+        assert_eq!((read.numbers, read.durations_us), (vec![0, 1], vec![10, 11]));
         assert_eq!(read.values, "[1\n,2]");
         assert!(matches!(
             read.notes[..],
-            [Note::Log { index: 0, .. }, Note::Stopped]
+            [Note::Recalled { from: 2, to: 5 }, Note::Exhausted]
         ));
     }
 

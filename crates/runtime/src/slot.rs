@@ -1,20 +1,30 @@
-//! The thread that drives one warm process: it starts it, feeds it micro-batches, hands outcomes on,
+//! The thread that drives one warm process: it starts it, feeds it jobs, hands outcomes on,
 //! and replaces it when a job kills it or runs too long.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gristmill_model::JobError;
 
+use crate::answers::Said;
 use crate::child::describe;
 use crate::error::RuntimeError;
-use crate::in_flight::{Culprit, InFlight};
-use crate::limits::{
-    CRASH_OUTPUT_BYTES_MAX, MICRO_BATCHES_PER_PROCESS_MAX, PREFETCH_BELOW_MS, TIMEOUT_SLACK_MS,
-};
-use crate::pool::{Pool, Readiness};
-use crate::process::{Arrived, Recipe, WarmProcess};
-use crate::protocol::{OutcomesFrame, ProtocolError, RunFlags};
+use crate::in_flight::InFlight;
+use crate::limits::{CRASH_OUTPUT_BYTES_MAX, GIVE_UP_GRACE_MS, TIMEOUT_SLACK_MS};
+use crate::pool::{Pool, Told};
+use crate::process::{Arrived, Begun, Recipe, WarmProcess};
+use crate::protocol::{OutcomesFrame, ProtocolError, Run};
+use crate::stream::{SentPiece, Stream};
+
+/// Why a process is replaced while it has work.
+#[derive(Debug)]
+enum Culprit {
+    /// The job with this number did it: it is charged, the others run again.
+    Known(u32, JobError),
+    /// A job did it, and if it is alone it is charged; otherwise it is looked for.
+    Suspected(JobError),
+}
 
 /// A slot of the pool, with at most one process.
 pub(crate) struct Slot {
@@ -22,10 +32,17 @@ pub(crate) struct Slot {
     recipe: Arc<Recipe>,
     number: usize,
     process: Option<WarmProcess>,
-    /// In the order in which the process was given them.
+    /// What the process has.
+    stream: Stream,
+    /// In the order in which the worker gave them.
     in_flight: Vec<InFlight>,
-    /// Mean microseconds a job, over the last ones.
-    job_us_mean: f64,
+    next_id: u64,
+    /// The limit that the process was told and has not answered.
+    recalling: Option<u32>,
+    /// The process gets nothing more, and is replaced once it has answered what it has.
+    is_retiring: bool,
+    /// Jobs that run although nobody wants them any more, by their numbers, and since when that is known.
+    unwanted: BTreeMap<u32, Instant>,
 }
 
 impl Slot {
@@ -35,8 +52,12 @@ impl Slot {
             recipe,
             number,
             process: None,
+            stream: Stream::new(Instant::now()),
             in_flight: Vec::new(),
-            job_us_mean: 0.0,
+            next_id: 0,
+            recalling: None,
+            is_retiring: false,
+            unwanted: BTreeMap::new(),
         }
     }
 
@@ -49,38 +70,51 @@ impl Slot {
         while !self.pool.is_shutting_down() {
             self.take_work();
             self.heed_signals();
-            self.end_abandoned();
+            self.end_unwanted();
             self.feed();
             // What ended without the process, by a drain or a failed start, must not be waited for.
             if !self.forget_done()
                 && let Err(error) = self.wait()
             {
-                self.fail_all(&error);
+                self.fail_all(error);
             }
             self.forget_done();
         }
+        self.forget_process();
         for micro_batch in &mut self.in_flight {
-            micro_batch.release_all();
+            micro_batch.release_waiting();
         }
         // A process in the middle of something is not waited for.
         match self.process.take() {
-            Some(process) if self.in_flight.is_empty() && self.pool.is_graceful() => process.shut_down(),
+            Some(process)
+                if self.in_flight.is_empty() && self.pool.is_graceful() && process.ready().is_some() =>
+            {
+                process.shut_down();
+            }
             _ => {}
         }
     }
 
+    fn is_ready(&self) -> bool {
+        self.process
+            .as_ref()
+            .is_some_and(|process| process.ready().is_some())
+    }
+
+    /// Takes what the worker gives this runner. Until the process is ready it stays where a recall finds it at once.
     fn take_work(&mut self) {
-        loop {
-            let readiness = match (self.in_flight.len(), &self.process) {
-                (0, Some(_)) => Readiness::Warm,
-                (0, None) => Readiness::Cold,
-                (count, _) if count < MICRO_BATCHES_PER_PROCESS_MAX && self.is_free_soon() => Readiness::Soon,
-                _ => Readiness::Busy,
-            };
-            match self.pool.next(self.number, readiness) {
-                Some(work) => self.in_flight.push(InFlight::new(work)),
-                None => return,
-            }
+        let (is_recalled, mut waiting) = match self.is_ready() {
+            true => self.pool.take(self.number),
+            false => (self.pool.take_recall(self.number), Default::default()),
+        };
+        if is_recalled {
+            self.in_flight
+                .iter_mut()
+                .for_each(|micro_batch| micro_batch.is_recalled = true);
+        }
+        for work in waiting.drain(..) {
+            self.in_flight.push(InFlight::new(self.next_id, work));
+            self.next_id += 1;
         }
     }
 
@@ -91,102 +125,235 @@ impl Slot {
         self.in_flight.len() < before
     }
 
-    fn is_free_soon(&self) -> bool {
-        let unanswered: usize = self.in_flight.iter().map(InFlight::unanswered_count).sum();
-        let left_us = self.job_us_mean * unanswered as f64;
-        left_us > 0.0 && left_us < (PREFETCH_BELOW_MS * 1_000) as f64
-    }
-
+    /// Looks at what the worker wants.
     fn heed_signals(&mut self) {
+        let now = Instant::now();
+        let runs_to = self.stream.begun_to();
+        let head = self.stream.first_unanswered();
+        let (mut recalls, mut unwanted, mut is_followed) = (false, BTreeMap::new(), false);
         for micro_batch in &mut self.in_flight {
-            if let (Some(sequence), Some(process)) = (micro_batch.heed_signals(), &self.process) {
-                process.stop(sequence);
+            micro_batch.give_up_waiting();
+            is_followed |= micro_batch.work.signals.is_followed();
+            let cancelled = micro_batch.work.signals.cancelled();
+            let is_draining = micro_batch.is_draining();
+            let is_recalled = std::mem::take(&mut micro_batch.is_recalled);
+            let is_abandoned = micro_batch.work.is_abandoned();
+            if micro_batch.sent_count == 0 || !(is_draining || is_recalled || !cancelled.is_empty()) {
+                continue;
             }
+            let own = self
+                .stream
+                .pieces
+                .iter()
+                .filter(|piece| piece.owner == micro_batch.id);
+            for (piece, (number, place)) in own.flat_map(|piece| numbered(piece).map(move |job| (piece, job)))
+            {
+                let is_unwanted = is_abandoned || cancelled.contains(place);
+                if is_unwanted && (number < runs_to || head == Some(number)) {
+                    let since = self.unwanted.get(&number).copied().unwrap_or(now);
+                    unwanted.insert(number, since);
+                }
+                if number >= runs_to {
+                    // The process skips no single job: it gives all back, and what is left is sent anew.
+                    recalls |= is_unwanted || is_draining;
+                    // A suspect has begun before.
+                    micro_batch.is_recalled |= is_recalled && !piece.careful;
+                }
+            }
+            recalls |= micro_batch.is_recalled;
         }
+        self.unwanted = unwanted;
+        if recalls {
+            self.recall();
+        }
+        self.follow(is_followed);
     }
 
-    /// Ends the process where it runs what was given up: cancelled jobs whose grace is over.
-    fn end_abandoned(&mut self) {
-        if self
-            .head()
-            .is_some_and(|head| self.in_flight[head].is_abandoned())
+    /// Has the process give back all that it has not begun.
+    fn recall(&mut self) {
+        if self.recalling.is_none()
+            && let Some(process) = &self.process
         {
-            self.end_cancelled();
+            process.limit(self.stream.next_number());
+            self.recalling = Some(self.stream.next_number());
         }
     }
 
-    fn end_cancelled(&mut self) {
-        let message = "it went on after it was cancelled; its process was killed";
-        self.replace(Culprit::Known(JobError::new("cancelled", message)));
+    /// Sees to it that what followed jobs print is told. What they have printed before comes first.
+    fn follow(&mut self, is_followed: bool) {
+        let Some(process) = &mut self.process else { return };
+        process.output.follow(is_followed);
+        for micro_batch in &mut self.in_flight {
+            let was_followed = std::mem::replace(
+                &mut micro_batch.is_followed,
+                micro_batch.work.signals.is_followed(),
+            );
+            if micro_batch.is_followed && !was_followed {
+                let own = self
+                    .stream
+                    .pieces
+                    .iter()
+                    .filter(|piece| piece.owner == micro_batch.id);
+                for (number, place) in own.flat_map(numbered) {
+                    if let Some(log) = process.output.log(number) {
+                        micro_batch.work.tell(Told::Printed(place, log.kept().to_vec()));
+                    }
+                }
+            }
+        }
     }
 
-    fn start_process(&mut self) -> bool {
-        let pool = Arc::clone(&self.pool);
-        let interrupted = || {
-            pool.acknowledge(self.number);
-            pool.is_shutting_down()
+    fn tell_printed(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        for (number, bytes) in process.output.take_news() {
+            let Some(piece) = self.stream.piece_of(number) else {
+                continue;
+            };
+            let piece = &self.stream.pieces[piece];
+            let place = piece.places[(number - piece.first) as usize];
+            let owner = self.in_flight.iter().find(|one| one.id == piece.owner);
+            if let Some(owner) = owner.filter(|owner| owner.is_followed) {
+                owner.work.tell(Told::Printed(place, bytes));
+            }
+        }
+    }
+
+    /// Ends the process where it runs what was given up: at once if it runs nothing else, or when the grace of a job
+    /// that was cancelled is over.
+    fn end_unwanted(&mut self) {
+        if self.unwanted.is_empty() {
+            return;
+        }
+        let oldest = self.unwanted.iter().min_by_key(|(_, since)| **since);
+        let seen = self.running().map(|number| self.unwanted.get_key_value(&number));
+        let Some((number, since)) = seen.unwrap_or(oldest) else {
+            return;
         };
-        match WarmProcess::start(&self.recipe, self.pool.waker(self.number), &interrupted) {
-            Ok(process) => {
-                self.process = Some(process);
-                self.pool.report_start(Ok(()));
-                true
-            }
-            Err(RuntimeError::ShutDown) => false,
-            Err(error) => {
-                self.fail_all(&error);
-                self.pool.report_start(Err(Arc::new(error)));
-                false
-            }
+        let grace_is_over = since.elapsed() >= self.recipe.cancel_grace;
+        let is_given_up = |piece: &SentPiece| {
+            let owner = self.in_flight.iter().find(|one| one.id == piece.owner);
+            piece.is_answered() || owner.is_none_or(|owner| owner.work.is_abandoned())
+        };
+        if grace_is_over || self.stream.pieces.iter().all(is_given_up) {
+            let message = "it went on after it was cancelled; its process was killed";
+            self.replace(Culprit::Known(*number, JobError::new("cancelled", message)));
+        }
+    }
+
+    fn start_process(&mut self) {
+        self.stream = Stream::new(Instant::now());
+        self.recalling = None;
+        self.is_retiring = false;
+        match WarmProcess::start(&self.recipe) {
+            Ok(process) => self.process = Some(process),
+            Err(error) => self.fail_all(error),
         }
     }
 
     fn feed(&mut self) {
-        if self.process.is_none() && (self.in_flight.is_empty() || !self.start_process()) {
+        if self.is_retiring && self.stream.is_empty() {
+            self.retire();
+        }
+        if self.process.is_none() {
+            if self.in_flight.is_empty() && !self.pool.has_next(self.number) {
+                return;
+            }
+            self.start_process();
+        }
+        if !self.is_ready() || self.is_retiring {
             return;
         }
-        let Some(process) = &mut self.process else { return };
+        // What comes back from a recall goes first.
+        if self.recalling.is_some() && !self.stream.is_empty() {
+            return;
+        }
+        self.recalling = None;
         let now = Instant::now();
-        for micro_batch in &mut self.in_flight {
-            if let Some((payloads, careful, positions)) = micro_batch.next_piece() {
-                let flags = RunFlags {
-                    careful,
-                    finalizing: micro_batch.is_finalizing(),
-                };
-                let sequence = process.run(&payloads, flags);
-                micro_batch.mark_sent(sequence, careful, &positions, now);
+        for place in 0..self.in_flight.len() {
+            while let Some(careful) = self.in_flight[place].next_is_careful() {
+                // A suspect has the process for itself.
+                let has_suspect = self
+                    .stream
+                    .pieces
+                    .iter()
+                    .any(|piece| piece.careful && !piece.is_answered());
+                if has_suspect || (careful && !self.stream.is_empty()) {
+                    return;
+                }
+                let left = self
+                    .recipe
+                    .jobs_per_process_max
+                    .saturating_sub(self.stream.next_number());
+                if left == 0 {
+                    self.is_retiring = true;
+                    return;
+                }
+                self.send(place, left, now);
             }
         }
     }
 
-    /// The micro-batch that the process runs: of those that were sent, the one sent first.
-    fn head(&self) -> Option<usize> {
-        let sent = |micro_batch: &InFlight| micro_batch.sent.as_ref().map(|sent| sent.sequence);
-        let sequences = self
-            .in_flight
-            .iter()
-            .enumerate()
-            .filter_map(|(index, one)| Some((sent(one)?, index)));
-        sequences.min().map(|(_, index)| index)
+    fn send(&mut self, place: usize, jobs_max: u32, now: Instant) {
+        let Some(process) = &mut self.process else { return };
+        let micro_batch = &mut self.in_flight[place];
+        let Some((payloads, piece)) = micro_batch.next_piece(jobs_max) else {
+            return;
+        };
+        let work = &micro_batch.work.micro_batch;
+        let run = Run {
+            first: self.stream.next_number(),
+            finalizing: work.is_finalizing(),
+            timeout_ms: work.timeout_ms(),
+            identity: &work.identity_json(&piece.places),
+        };
+        process.run(&run, &payloads);
+        micro_batch.sent_count += piece.places.len() as usize;
+        self.stream.push(
+            micro_batch.id,
+            &piece.places,
+            piece.careful,
+            work.timeout_ms(),
+            now,
+        );
+        process.output.numbers.end = self.stream.next_number();
     }
 
-    /// When the grace of the running job is over, where it was cancelled.
-    fn grace_ends(&mut self) -> Option<Instant> {
-        let head = self.head()?;
-        let since = self.in_flight[head].cancelled_since(Instant::now())?;
-        since.checked_add(self.recipe.cancel_grace)
+    /// Ends a process that has had its share, or whose slots are full of what it gave up.
+    fn retire(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            tracing::debug!("a script process is replaced by a new one");
+            match self.stream.next_number() >= self.recipe.jobs_per_process_max {
+                true => process.shut_down(),
+                false => drop(process.end()),
+            }
+        }
+        self.is_retiring = false;
     }
 
-    /// When the running job's time is over.
+    /// The first moment at which something is over, where nothing comes before.
     fn deadline(&self) -> Option<Instant> {
-        let head = &self.in_flight[self.head()?];
-        let allowed = Duration::from_millis(head.timeout_ms()?.saturating_add(TIMEOUT_SLACK_MS));
-        head.running_since()?.checked_add(allowed)
+        let process = self.process.as_ref()?;
+        let timeout = self.stream.first_deadline(self.late_ms()).map(|(at, _)| at);
+        let since = self.unwanted.values().min();
+        let grace = since.and_then(|since| since.checked_add(self.recipe.cancel_grace));
+        timeout
+            .into_iter()
+            .chain(grace)
+            .chain(process.start_deadline())
+            .min()
+    }
+
+    /// How long after its timeout a job may be answered. A shim with several jobs at once ends one by itself.
+    fn late_ms(&self) -> u64 {
+        let started = self.process.as_ref().and_then(WarmProcess::ready);
+        match started.is_some_and(|started| started.is_async) {
+            true => TIMEOUT_SLACK_MS + GIVE_UP_GRACE_MS,
+            false => TIMEOUT_SLACK_MS,
+        }
     }
 
     fn wait(&mut self) -> Result<(), RuntimeError> {
-        let grace_ends = self.grace_ends();
-        let deadline = self.deadline().into_iter().chain(grace_ends).min();
+        let deadline = self.deadline();
         let left_ms = deadline.map(|deadline| {
             let left = deadline.saturating_duration_since(Instant::now());
             u64::try_from(left.as_millis()).unwrap_or(u64::MAX - 1) + 1
@@ -199,15 +366,29 @@ impl Slot {
             self.pool.acknowledge(self.number);
             return Ok(());
         };
-        let arrived = process.wait(left_ms, waker)?;
+        let mut arrived = process.wait(left_ms, waker)?;
         self.pool.acknowledge(self.number);
+        if let Some(error) = process.start_failure(&self.recipe, &mut arrived) {
+            return Err(error);
+        }
+        if arrived.became_ready
+            && let Some(started) = process.ready()
+        {
+            self.pool.report_start(Ok(started));
+        }
+        self.tell_printed();
         let quiet = arrived.frames.is_empty();
         self.handle(arrived);
-        if quiet && self.process.is_some() && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            match grace_ends.is_some_and(|ends| Instant::now() >= ends) {
-                true => self.end_cancelled(),
-                false => self.time_out(),
-            }
+        // An outcome that came just in time counts.
+        let is_late = |deadline: Instant| Instant::now() >= deadline;
+        if quiet
+            && self.process.is_some()
+            && let Some((_, number)) = self
+                .stream
+                .first_deadline(self.late_ms())
+                .filter(|(at, _)| is_late(*at))
+        {
+            self.time_out(number);
         }
         Ok(())
     }
@@ -231,7 +412,8 @@ impl Slot {
             self.replace(Culprit::Suspected(error));
         } else if arrived.ended {
             self.crash();
-        } else if self.in_flight.is_empty()
+        } else if self.stream.is_empty()
+            && self.is_ready()
             && let Some(process) = &mut self.process
             && !process.output.unclaimed.is_empty()
         {
@@ -240,43 +422,118 @@ impl Slot {
         }
     }
 
-    fn take_frame(&mut self, frame: OutcomesFrame) -> Result<(), ProtocolError> {
+    fn take_frame(&mut self, mut frame: OutcomesFrame) -> Result<(), ProtocolError> {
         let now = Instant::now();
-        let addressed = |micro_batch: &InFlight| {
-            micro_batch
-                .sent
-                .as_ref()
-                .is_some_and(|sent| sent.sequence == frame.sequence)
+        let Some(process) = &mut self.process else {
+            return Ok(());
         };
-        let index = self
-            .in_flight
-            .iter()
-            .position(addressed)
-            .ok_or(ProtocolError::UnknownJob)?;
-        if let Some(last) = frame.durations_us.last() {
-            let mean = frame.durations_us.iter().map(|us| f64::from(*us)).sum::<f64>()
-                / frame.durations_us.len() as f64;
-            // The last job weighs as much as the mean: what turns slow is known at once.
-            self.job_us_mean = (mean.max(1.0) + f64::from(*last).max(1.0)) / 2.0;
+        let in_flight = &self.in_flight;
+        let kind_of = |owner| {
+            let owner = in_flight.iter().find(|one| one.id == owner);
+            owner.map_or_else(|| "".into(), |owner| Arc::clone(owner.work.micro_batch.kind()))
+        };
+        let said = Said::read(&mut frame, &self.stream, &kind_of)?;
+        self.stream.note_begun(frame.begun, now);
+        let answered: usize = said.answers.iter().map(|(_, answers)| answers.count()).sum();
+        let unanswered: usize = self.in_flight.iter().map(|one| one.sent_count).sum();
+        // What nobody has claimed by the end is the longest job's.
+        if answered == unanswered && !process.output.unclaimed.is_empty() {
+            let longest = said.answers.iter().filter_map(|(piece, answers)| {
+                let (duration_us, index) = answers.longest()?;
+                Some((duration_us, self.stream.pieces[*piece].first + index))
+            });
+            if let Some((_, number)) = longest.max() {
+                let raw = process.output.take_unclaimed();
+                process.output.add_to_log(number, raw);
+            }
         }
+        for (piece, mut answers) in said.answers {
+            let sent = &mut self.stream.pieces[piece];
+            let Some(owner) = self.in_flight.iter_mut().find(|one| one.id == sent.owner) else {
+                continue;
+            };
+            let progress = std::mem::take(&mut answers.progress);
+            if !progress.is_empty() {
+                let placed = |(index, progress)| (sent.places[index as usize], progress);
+                owner
+                    .work
+                    .tell(Told::Progress(progress.into_iter().map(placed).collect()));
+            }
+            let (outcomes, count) = answers.into_outcomes(sent, &mut process.output);
+            owner.sent_count -= count;
+            if count > 0 {
+                owner.work.answer(outcomes);
+            }
+        }
+        for numbers in said.recalled {
+            self.take_recalled(numbers, now);
+        }
+        if said.exhausted && !self.is_retiring {
+            self.is_retiring = true;
+            self.recall();
+        }
+        self.stream.forget_past();
+        let first = self
+            .stream
+            .first_unanswered()
+            .unwrap_or(self.stream.next_number());
         if let Some(process) = &mut self.process {
-            self.in_flight[index].take(frame, &mut process.output, now)?;
-        }
-        if self.in_flight[index].sent.is_none()
-            && let Some(head) = self.head()
-        {
-            self.in_flight[head].is_next(now);
+            process.output.forget_before(first);
         }
         Ok(())
     }
 
-    fn time_out(&mut self) {
-        let allowed = self
-            .head()
-            .and_then(|head| self.in_flight[head].timeout_ms())
-            .unwrap_or_default();
+    /// The process gives back these numbers.
+    fn take_recalled(&mut self, numbers: std::ops::Range<u32>, now: Instant) {
+        self.stream.note_begun(numbers.start, now);
+        let mut back: BTreeMap<u64, Vec<(u32, bool)>> = BTreeMap::new();
+        for piece in &mut self.stream.pieces {
+            let indexes: Vec<u32> = piece
+                .unanswered()
+                .filter(|index| numbers.contains(&(piece.first + index)))
+                .collect();
+            for index in indexes {
+                let job = (piece.places[index as usize], piece.careful);
+                back.entry(piece.owner).or_default().push(job);
+                piece.answer(index);
+            }
+        }
+        for micro_batch in &mut self.in_flight {
+            if let Some(jobs) = back.get(&micro_batch.id) {
+                micro_batch.take_back(jobs);
+            }
+            micro_batch.give_up_waiting();
+        }
+        if self.recalling.is_some_and(|limit| limit <= numbers.end) {
+            self.recalling = None;
+        }
+    }
+
+    /// Of jobs that run one at a time, the one that runs, where the process wrote it down. Those before it that are not
+    /// answered have ended, and only their outcomes are not here yet.
+    fn running(&self) -> Option<u32> {
+        match self.process.as_ref()?.begun() {
+            Begun::Last(end) => end.checked_sub(1).filter(|number| {
+                let piece = self.stream.piece_of(*number);
+                piece.is_some_and(|piece| {
+                    let piece = &self.stream.pieces[piece];
+                    piece.expects(*number - piece.first)
+                })
+            }),
+            _ => None,
+        }
+    }
+
+    fn time_out(&mut self, number: u32) {
+        let running = self.running().unwrap_or(number);
+        let piece = self.stream.piece_of(running);
+        let Some(allowed) = piece.and_then(|piece| self.stream.pieces[piece].timeout_ms) else {
+            // What runs has no limit. It holds up the outcome of the one that seemed to be late.
+            self.stream.note_begun(running + 1, Instant::now());
+            return;
+        };
         let message = format!("still running after its timeout of {allowed} ms; its process was killed");
-        self.replace(Culprit::Known(JobError::new("timeout", message)));
+        self.replace(Culprit::Known(running, JobError::new("timeout", message)));
     }
 
     fn crash(&mut self) {
@@ -290,47 +547,136 @@ impl Slot {
         self.replace(Culprit::Suspected(error));
     }
 
-    /// Ends the process, and has its micro-batches run again in a new one as the culprit demands.
+    /// The jobs that may have killed the process, by their numbers, and whether they were seen to run.
+    fn suspects(&self, begun: Begun) -> (Vec<u32>, bool) {
+        let unanswered = self.stream.pieces.iter().flat_map(numbered);
+        let unanswered: Vec<u32> = unanswered.map(|(number, _)| number).collect();
+        let seen: Vec<u32> = match begun {
+            Begun::Unknown => Vec::new(),
+            Begun::To(end) => unanswered
+                .iter()
+                .copied()
+                .filter(|number| *number < end)
+                .collect(),
+            Begun::Last(end) => unanswered
+                .iter()
+                .copied()
+                .filter(|number| number + 1 == end)
+                .collect(),
+        };
+        match seen.is_empty() {
+            false => (seen, true),
+            true => (unanswered, false),
+        }
+    }
+
+    /// Ends the process, and has its jobs run again in a new one as the culprit demands.
     fn replace(&mut self, culprit: Culprit) {
         let Some(mut process) = self.process.take() else {
             return;
         };
         process.end();
-        let running = process.running();
-        let addressed = |(sequence, _): (u32, u32)| {
-            let is_this = |one: &InFlight| one.sent.as_ref().is_some_and(|sent| sent.sequence == sequence);
-            self.in_flight.iter().position(is_this)
-        };
-        let suspect = running.and_then(addressed).or_else(|| self.head());
-        let index = running
-            .filter(|running| addressed(*running).is_some())
-            .map(|(_, index)| index);
-        let now = Instant::now();
-        let mut culprit = Some(culprit);
-        for (number, micro_batch) in self.in_flight.iter_mut().enumerate() {
-            match culprit.take_if(|_| suspect == Some(number)) {
-                Some(culprit) => micro_batch.blame(culprit, index, process.output.take_unclaimed(), now),
-                None => micro_batch.rewind(),
-            }
-        }
-        if let Some(Culprit::Known(error) | Culprit::Suspected(error)) = culprit {
+        if self.stream.is_empty() {
+            let (Culprit::Known(_, error) | Culprit::Suspected(error)) = culprit;
             tracing::warn!(
                 error = error.message,
                 "an idle script process ended; it is replaced when there is work"
             );
+            self.forget_process();
+            return;
+        }
+        let begun = process.begun();
+        let (charged, suspects) = match culprit {
+            Culprit::Known(number, error) => (Some((number, error)), Vec::new()),
+            Culprit::Suspected(error) => {
+                let (suspects, were_seen) = self.suspects(begun);
+                let piece = suspects.first().and_then(|number| self.stream.piece_of(*number));
+                // A process that died before it got to the job looks alike, unless it was seen to run it.
+                let is_sure = piece
+                    .map(|piece| &self.stream.pieces[piece])
+                    .is_some_and(|piece| {
+                        suspects.len() == 1 && (piece.careful || (were_seen && piece.places.len() == 1))
+                    });
+                match suspects.as_slice() {
+                    [number] if is_sure => (Some((*number, error)), Vec::new()),
+                    _ => (None, suspects),
+                }
+            }
+        };
+        if let Some((number, error)) = charged {
+            self.charge(number, error, &mut process);
+        }
+        self.take_all_back(&suspects);
+    }
+
+    fn charge(&mut self, number: u32, error: JobError, process: &mut WarmProcess) {
+        let Some(piece) = self.stream.piece_of(number) else {
+            return;
+        };
+        let began = self.stream.began_at(number);
+        let piece = &mut self.stream.pieces[piece];
+        let index = number - piece.first;
+        if !piece.expects(index) {
+            return;
+        }
+        piece.answer(index);
+        let duration = began.map_or(Duration::ZERO, |began| began.elapsed());
+        let duration_us = u32::try_from(duration.as_micros()).unwrap_or(u32::MAX);
+        let mut log = process.output.take_log(number).unwrap_or_default();
+        log.append(process.output.take_unclaimed());
+        let owner = self.in_flight.iter_mut().find(|one| one.id == piece.owner);
+        if let Some(owner) = owner {
+            owner.charge(piece.places[index as usize], error, duration_us, log);
         }
     }
 
-    /// Fails all that is under way: no process can be had for it.
-    fn fail_all(&mut self, error: &RuntimeError) {
-        self.process = None;
-        let error = JobError::new(
-            "startup",
-            format!("the script's process could not be started again: {error}"),
-        );
+    /// Takes back all that a process that is gone has not answered. Suspects will run with care.
+    fn take_all_back(&mut self, suspects: &[u32]) {
+        let stream = std::mem::replace(&mut self.stream, Stream::new(Instant::now()));
         for micro_batch in &mut self.in_flight {
-            micro_batch.fail_all(&error);
+            let own = stream.pieces.iter().filter(|piece| piece.owner == micro_batch.id);
+            let jobs: Vec<(u32, bool)> = own
+                .flat_map(|piece| {
+                    numbered(piece).map(|(number, place)| {
+                        (place, piece.careful || suspects.binary_search(&number).is_ok())
+                    })
+                })
+                .collect();
+            micro_batch.take_back(&jobs);
+        }
+        self.recalling = None;
+        self.is_retiring = false;
+        self.unwanted.clear();
+    }
+
+    fn forget_process(&mut self) {
+        self.take_all_back(&[]);
+    }
+
+    /// Fails all that is under way or waits: no process can be had for it.
+    fn fail_all(&mut self, error: RuntimeError) {
+        self.process = None;
+        let failure = JobError::new(
+            "startup",
+            format!("the script's process could not be started: {error}"),
+        );
+        self.forget_process();
+        let (_, mut waiting) = self.pool.take(self.number);
+        for work in waiting.drain(..) {
+            self.in_flight.push(InFlight::new(self.next_id, work));
+            self.next_id += 1;
+        }
+        for micro_batch in &mut self.in_flight {
+            micro_batch.fail_waiting(&failure);
         }
         self.in_flight.clear();
+        self.pool.report_start(Err(Arc::new(error)));
     }
+}
+
+/// The numbers of a piece's jobs that are not answered, and their places.
+fn numbered(piece: &SentPiece) -> impl Iterator<Item = (u32, u32)> + '_ {
+    piece
+        .unanswered()
+        .map(|index| (piece.first + index, piece.places[index as usize]))
 }

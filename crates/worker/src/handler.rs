@@ -99,6 +99,17 @@ pub trait OutcomeSink: Send + Sync {
         let _ = progress;
     }
 
+    /// Whether somebody follows what the jobs of this micro-batch print. Asked now and then while they run.
+    fn is_followed(&self) -> bool {
+        false
+    }
+
+    /// Takes what a running job has printed, as it comes: bytes of the job in this place, in their order. Called only while
+    /// the micro-batch [is followed](OutcomeSink::is_followed); the whole log comes with the outcome in any case. Never blocks.
+    fn printed(&self, index: u32, bytes: &[u8]) {
+        let _ = (index, bytes);
+    }
+
     /// What a job of the micro-batch can say to the worker while it runs.
     fn context(&self, job: &MicroBatchJob<'_>) -> JobContext {
         JobContext::detached(job.id, job.attempt)

@@ -137,6 +137,33 @@ impl MicroBatch {
         Some(Ok(builder.finish()))
     }
 
+    /// Which jobs stand in these places, for a process that runs them: one JSON object with their `kind` and their `parts`, in the
+    /// order of the places. A part is `batch`, `positions` in it (as [`Positions`] are written) and `attempt`. Other fields of a
+    /// part hold for all of its jobs, but for `keys`, which has one entry a job.
+    pub fn identity_json(&self, places: &Positions) -> String {
+        #[derive(serde::Serialize)]
+        struct PartIdentity {
+            batch: i64,
+            positions: Positions,
+            attempt: u32,
+        }
+        #[derive(serde::Serialize)]
+        struct Identity<'a> {
+            kind: &'a str,
+            parts: Vec<PartIdentity>,
+        }
+        let parts = self.parts.iter().map(|part| PartIdentity {
+            batch: part.batch().0,
+            positions: part.positions_at(places),
+            attempt: part.last_attempt(),
+        });
+        let identity = Identity {
+            kind: &self.kind,
+            parts: parts.filter(|part| !part.positions.is_empty()).collect(),
+        };
+        serde_json::to_string(&identity).unwrap_or_default()
+    }
+
     /// One payload a job, in the order of their places.
     pub fn payloads(&self) -> &PackedArray {
         &self.payloads
@@ -427,6 +454,15 @@ mod tests {
                 r#"2: completed ["2:0"] Some(("0", [2])), failed [], released , logs []"#,
                 r#"3: completed ["3:9"] Some(("9", [4])), failed [7], released , logs [9, 7]"#,
             ]
+        );
+    }
+
+    #[test]
+    fn a_process_is_told_which_jobs_it_runs() {
+        let micro_batch = MicroBatch::new(vec![slice(1, "3-4"), slice(2, "0"), slice(3, "7,9")]);
+        assert_eq!(
+            micro_batch.identity_json(&"1,3-4".parse().unwrap()),
+            r#"{"kind":"shout","parts":[{"batch":1,"positions":"4","attempt":1},{"batch":3,"positions":"7,9","attempt":3}]}"#
         );
     }
 

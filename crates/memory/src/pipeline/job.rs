@@ -128,6 +128,7 @@ impl Handler for ExtractHandler {
         Capacity {
             runners: Some(self.concurrency * READY_FACTOR),
             concurrency: 1,
+            whole_batches: false,
         }
     }
 

@@ -1,5 +1,5 @@
 // Gristmill's side of a warm JavaScript process (Node 18+, Deno 2+, Bun 1.1+): imports the script once,
-// then runs micro-batches. The protocol is described in protocol.rs. This is the body of a function
+// then runs a stream of jobs. The protocol is described in protocol.rs. This is the body of a function
 // with the parameters `fs` (the module node:fs) and `load` (import by URL).
 return (async () => {
   const { Worker } = await load('node:worker_threads');
@@ -9,8 +9,8 @@ return (async () => {
   const { Buffer } = await load('node:buffer');
   const { default: process } = await load('node:process');
 
-  const RUN = 2, READY = 17, REFUSED = 18;
-  const REQUESTS_FD = 3, OUTCOMES_FD = 4, CONTROL_FD = 5, SHIM_FD = 6;
+  const RUN = 2, READY = 17, REFUSED = 18, FINALIZING = 1;
+  const REQUESTS_FD = 3, OUTCOMES_FD = 4, CONTROL_FD = 5, SHIM_FD = 6, BELL_FD = 7;
   const ERROR_MESSAGE_CHARACTERS_MAX = 4096, PROGRESS_MESSAGE_CHARACTERS_MAX = 400;
   // A job's word on how far it is, at most this often.
   const PROGRESS_EVERY_MS = 10;
@@ -18,6 +18,9 @@ return (async () => {
   const UTF8_BYTES_MAX = 3;
   // A job that started a program ran at least this long.
   const MARK_AFTER_MS = 1;
+  const TIMEOUT_MS_MAX = 0x7fffffff;
+  // Records among the output, and how many bytes each holds at most.
+  const ENDED = 0, PRINTED = 1, DROPPED = 2, RECORD_HEAD_BYTES = 22, RECORD_BYTES_MAX = 4096 - RECORD_HEAD_BYTES;
 
   // --- outcomes on their way out ---
   //
@@ -28,7 +31,7 @@ return (async () => {
   const JOBS_MAX = 16384, VALUES_BYTES = 4 << 20, NOTES_BYTES = 2 << 20;
   const memory = {
     words: new Int32Array(new SharedArrayBuffer(64)),
-    indexes: new Uint32Array(new SharedArrayBuffer(JOBS_MAX * 4)),
+    numbers: new Uint32Array(new SharedArrayBuffer(JOBS_MAX * 4)),
     durations: new Uint32Array(new SharedArrayBuffer(JOBS_MAX * 4)),
     // Where each value ends, its separator included.
     ends: new Uint32Array(new SharedArrayBuffer(JOBS_MAX * 4)),
@@ -36,12 +39,14 @@ return (async () => {
     notes: new Uint8Array(new SharedArrayBuffer(NOTES_BYTES)),
   };
   const { words } = memory;
-  const COUNT = 1, NOTES_END = 3, BEGUN = 5, BEGUN_SENT = 6, SEQUENCE = 7, ACTIVE = 8, PARKED = 9, OPENED = 11;
+  // NEXT is the number of the job that begins next. Whoever exchanges it has what lies between: the main thread one job, the
+  // flusher all up to the limit that Gristmill set.
+  const COUNT = 1, NOTES_END = 3, BEGUN = 5, NEXT = 7, ACTIVE = 8, PARKED = 9, OPENED = 11;
 
   // Runs in both threads: in the flusher as the text of this function.
   function makeSender(fs, memory, nonce, fd) {
-    const { words, indexes, durations, ends, values, notes } = memory;
-    const LOCK = 0, COUNT = 1, SENT = 2, NOTES_END = 3, NOTES_SENT = 4, BEGUN = 5, BEGUN_SENT = 6, SEQUENCE = 7;
+    const { words, numbers, durations, ends, values, notes } = memory;
+    const LOCK = 0, COUNT = 1, SENT = 2, NOTES_END = 3, NOTES_SENT = 4, BEGUN = 5, BEGUN_SENT = 6;
     let buffer = new Uint8Array(1 << 16);
 
     const lock = () => {
@@ -69,12 +74,12 @@ return (async () => {
       const size = 16 + count * 8 + valueBytes + (noteTo - noteFrom);
       const head = frame(19, size, 16 + size);
       const begun = Atomics.load(words, BEGUN);
-      head.setUint32(16, words[SEQUENCE], true);
-      head.setUint32(20, begun, true);
-      head.setUint32(24, count, true);
-      head.setUint32(28, valueBytes, true);
+      head.setUint32(16, begun, true);
+      head.setUint32(20, count, true);
+      head.setUint32(24, valueBytes, true);
+      head.setUint32(28, 0, true);
       let at = 32;
-      for (let index = from; index < from + count; index++, at += 4) head.setUint32(at, indexes[index], true);
+      for (let index = from; index < from + count; index++, at += 4) head.setUint32(at, numbers[index], true);
       for (let index = from; index < from + count; index++, at += 4) head.setUint32(at, durations[index], true);
       if (count > 0) {
         // Every value lies there with a separator of two bytes after it: the first bracket takes one
@@ -92,7 +97,6 @@ return (async () => {
     // Sends what is finished; afterwards, where it may, makes all memory free again.
     const flush = (startAnew) => {
       lock();
-      // Notes are read last: a job's log is never sent after its outcome.
       const count = Atomics.load(words, COUNT), from = words[SENT];
       const notesEnd = Atomics.load(words, NOTES_END), noteFrom = words[NOTES_SENT];
       if (count > from || notesEnd > noteFrom || Atomics.load(words, BEGUN) !== words[BEGUN_SENT]) {
@@ -111,26 +115,56 @@ return (async () => {
       buffer.set(bytes, 16);
       write(buffer.subarray(0, 16 + bytes.length));
     };
+    // Sends a note of its own.
+    const sendNote = (note) => {
+      const bytes = new TextEncoder().encode(JSON.stringify(note) + '\n');
+      lock();
+      const head = frame(19, 16 + bytes.length, 32 + bytes.length);
+      head.setUint32(16, Atomics.load(words, BEGUN), true);
+      [20, 24, 28].forEach((at) => head.setUint32(at, 0, true));
+      buffer.set(bytes, 32);
+      write(buffer.subarray(0, 32 + bytes.length));
+      unlock();
+    };
     const exclusively = (action) => {
       lock();
       action();
       unlock();
     };
-    return { flush, sendJson, exclusively };
+    return { flush, sendJson, sendNote, exclusively };
   }
 
   const flusherSource = `
-    const { workerData: { memory, nonce, everyMs, fd } } = require('node:worker_threads');
+    const { workerData: { memory, nonce, everyMs, fd, controlFd } } = require('node:worker_threads');
     const fs = require('node:fs');
     const { words } = memory;
-    const ACTIVE = 8, PARKED = 9, TICK = 10, OPENED = 11, PARK_AFTER_MS = 100;
-    const { flush } = (${makeSender.toString()})(fs, memory, nonce, fs.openSync('/dev/fd/' + fd, 'w'));
+    const NEXT = 7, ACTIVE = 8, PARKED = 9, TICK = 10, OPENED = 11, PARK_AFTER_MS = 100;
+    const control = fs.openSync('/dev/fd/' + controlFd, 'r');
+    const { flush, sendNote } = (${makeSender.toString()})(fs, memory, nonce, fs.openSync('/dev/fd/' + fd, 'w'));
+    const limitWord = new Uint32Array(1);
+    let recalledTo = 0;
+    // Takes back what has not begun, where Gristmill asks for it.
+    const heedLimit = () => {
+      fs.readSync(control, limitWord, 0, 4, 0);
+      const to = limitWord[0];
+      if (to === recalledTo) return;
+      recalledTo = to;
+      for (let from = Atomics.load(words, NEXT); ;) {
+        const seen = from >= to ? from : Atomics.compareExchange(words, NEXT, from, to);
+        if (seen === from) {
+          sendNote({ recalled: { from: Math.min(from, to), to } });
+          return;
+        }
+        from = seen;
+      }
+    };
     Atomics.store(words, OPENED, 1);
     Atomics.notify(words, OPENED);
     for (let idleMs = 0; ; ) {
       Atomics.wait(words, TICK, 0, everyMs);
       if (Atomics.load(words, ACTIVE) === 1) {
         idleMs = 0;
+        heedLimit();
         flush(false);
       } else if ((idleMs += everyMs) >= PARK_AFTER_MS) {
         Atomics.store(words, PARKED, 1);
@@ -143,41 +177,55 @@ return (async () => {
   // --- requests ---
 
   const requests = fs.openSync('/dev/fd/' + REQUESTS_FD, 'r');
-  const control = fs.openSync('/dev/fd/' + CONTROL_FD, 'r');
   let input = Buffer.allocUnsafe(1 << 20);
-  let isAsync = false;
+  let inputBegin = 0;
+  let inputEnd = 0;
+  let inputNeeded = 16;
+  // While an asynchronous script waits for work its own timers and sockets go on; a synchronous one is served faster by a
+  // read that blocks.
+  let readsAsync = false;
   let nonce = null;
 
-  const readAsync = (length, at) => new Promise((resolve, reject) => {
-    fs.read(requests, input, at, length, null, (error, bytes) => (error ? reject(error) : resolve(bytes)));
-  });
-
-  // Whether `length` bytes are now at the start of `input`. While an asynchronous script waits for
-  // work its own timers and sockets go on; a synchronous one is served faster by a read that blocks.
-  const readExactly = async (length) => {
-    if (length > input.length) input = Buffer.allocUnsafe(length * 2);
-    for (let at = 0; at < length;) {
-      const bytes = isAsync ? await readAsync(length - at, at) : fs.readSync(requests, input, at, length - at, null);
-      if (bytes === 0) return false;
-      at += bytes;
+  // Reads as much as there is; false at the end. A promise where `readsAsync`.
+  const fill = () => {
+    if (inputBegin === inputEnd) inputBegin = inputEnd = 0;
+    if (inputBegin + inputNeeded > input.length) {
+      const larger = inputNeeded > input.length ? Buffer.allocUnsafe(inputNeeded * 2) : input;
+      input.copy(larger, 0, inputBegin, inputEnd);
+      input = larger;
+      inputEnd -= inputBegin;
+      inputBegin = 0;
     }
-    return true;
+    const room = input.length - inputEnd;
+    if (!readsAsync) {
+      const bytes = fs.readSync(requests, input, inputEnd, room, null);
+      inputEnd += bytes;
+      return bytes > 0;
+    }
+    return new Promise((resolve, reject) => {
+      fs.read(requests, input, inputEnd, room, null, (error, bytes) => {
+        if (error) return reject(error);
+        inputEnd += bytes;
+        resolve(bytes > 0);
+      });
+    });
   };
 
-  const readFrame = async () => {
-    if (!(await readExactly(16))) return null;
-    const length = input.readUInt32LE(0), kind = input.readUInt32LE(4);
-    if (nonce !== null && input.readBigUInt64LE(8) !== nonce) {
+  // Where in `input` the body of the next frame lies, if all of it has been read.
+  const nextFrame = () => {
+    const have = inputEnd - inputBegin;
+    inputNeeded = 16;
+    if (have < 16) return null;
+    const length = input.readUInt32LE(inputBegin), kind = input.readUInt32LE(inputBegin + 4);
+    if (nonce !== null && input.readBigUInt64LE(inputBegin + 8) !== nonce) {
       fs.writeSync(2, "something in the script wrote to the pipe that Gristmill's requests come from\n");
       process.exit(70);
     }
-    return (await readExactly(length)) ? { kind, length } : null;
-  };
-
-  const stopWords = new Uint32Array(2);
-  const isStopped = (sequence) => {
-    fs.readSync(control, stopWords, 0, 8, 0);
-    return stopWords[sequence & 1] === sequence;
+    inputNeeded = 16 + length;
+    if (have < inputNeeded) return null;
+    const at = inputBegin + 16;
+    inputBegin += inputNeeded;
+    return { kind, at, end: at + length };
   };
 
   // --- text that others can read ---
@@ -282,42 +330,69 @@ return (async () => {
 
   // --- what jobs print ---
 
-  class Log {
-    constructor() {
-      this.index = 0;
+  // A job that runs. What it prints goes into the output pipe at once, up to its limit; the rest is counted.
+  class Job {
+    constructor(number, frame) {
+      this.number = number;
+      this.frame = frame;
+      this.begunAt = 0;
       this.saidAt = -Infinity;
-      this.parts = [];
       this.room = hello.log_bytes_max;
       this.dropped = 0;
+      this.isSilent = true;
+      this.isAnswered = false;
     }
 
-    write(chunk, encoding) {
+    print(chunk, encoding) {
+      this.isSilent = false;
       if (this.room === 0) {
         this.dropped += typeof chunk === 'string' ? Buffer.byteLength(chunk, encoding) : chunk.length;
         return;
       }
       const bytes = typeof chunk === 'string' ? Buffer.from(chunk, encoding) : Buffer.from(chunk);
-      const kept = bytes.subarray(0, this.room);
-      this.parts.push(kept);
-      this.room -= kept.length;
-      this.dropped += bytes.length - kept.length;
+      const kept = Math.min(bytes.length, this.room);
+      for (let at = 0; at < kept; at += RECORD_BYTES_MAX) {
+        writeRecord(PRINTED, this.number, bytes.subarray(at, Math.min(at + RECORD_BYTES_MAX, kept)));
+      }
+      this.room -= kept;
+      if (bytes.length > kept) {
+        this.dropped += bytes.length - kept;
+        // That something is missing shows even if the job does not live to say how much.
+        this.sayDropped();
+      }
     }
 
-    get isEmpty() {
-      return this.parts.length === 0;
+    sayDropped() {
+      const bytes = Buffer.alloc(8);
+      bytes.writeBigUInt64LE(BigInt(this.dropped));
+      writeRecord(DROPPED, this.number, bytes);
     }
   }
 
-  let log = null;
+  const none = Buffer.alloc(0);
+  const record = Buffer.alloc(RECORD_HEAD_BYTES + RECORD_BYTES_MAX);
+  record.write('\0GRST', 0, 'latin1');
+  // A description of the output pipe that is our own, whatever the script does to its standard output.
+  const output = fs.openSync('/dev/fd/1', 'w');
+  const writeRecord = (kind, number, bytes) => {
+    record[13] = kind;
+    record.writeUInt32LE(number, 14);
+    record.writeUInt32LE(bytes.length, 18);
+    record.set(bytes, RECORD_HEAD_BYTES);
+    fs.writeSync(output, record, 0, RECORD_HEAD_BYTES + bytes.length);
+  };
+
+  let running = null;
   let contexts = null;
+  const currentJob = () => contexts?.getStore() ?? running;
 
   const captureOutput = () => {
     for (const [stream, fd] of [[process.stdout, 1], [process.stderr, 2]]) {
       stream.write = (chunk, encoding, done) => {
         const callback = typeof encoding === 'function' ? encoding : done;
-        const current = contexts?.getStore() ?? log;
-        if (current) {
-          current.write(chunk, typeof encoding === 'string' ? encoding : 'utf8');
+        const job = currentJob();
+        if (job) {
+          job.print(chunk, typeof encoding === 'string' ? encoding : 'utf8');
         } else {
           fs.writeSync(fd, chunk);
         }
@@ -333,10 +408,13 @@ return (async () => {
 
   // --- running ---
 
-  const greeting = await readFrame();
-  if (greeting === null) return;
-  const hello = JSON.parse(input.toString('utf8', 0, greeting.length));
+  let greeting;
+  while ((greeting = nextFrame()) === null) {
+    if (!fill()) return;
+  }
+  const hello = JSON.parse(input.toString('utf8', greeting.at, greeting.end));
   nonce = BigInt(hello.nonce);
+  record.writeBigUInt64LE(nonce, 5);
   const outcomes = fs.openSync('/dev/fd/' + OUTCOMES_FD, 'w');
   const { flush, sendJson, exclusively } = makeSender(fs, memory, hello.nonce, outcomes);
   const flushAfterMs = hello.flush_every_ms / 2;
@@ -362,16 +440,11 @@ return (async () => {
     Atomics.store(words, NOTES_END, end + notes.write(text, end, 'utf8'));
   };
 
-  const noteLog = (index, log) => {
-    const text = Buffer.concat(log.parts).toString('utf8');
-    note({ log: { index, text, dropped_bytes: log.dropped } });
-  };
-
   const durationUs = (begunAt) => Math.min(Math.round((now() - begunAt) * 1000), 0xffffffff);
 
-  const fail = (index, begunAt, error) => note({ failed: { index, duration_us: durationUs(begunAt), error } });
+  const fail = (job, error) => note({ failed: { index: job.number, duration_us: durationUs(job.begunAt), error } });
 
-  const append = (index, duration, text) => {
+  const append = (number, duration, text) => {
     let count = words[COUNT];
     if (valuesEnd + text.length * UTF8_BYTES_MAX + 2 > VALUES_BYTES) {
       flushAll();
@@ -380,105 +453,96 @@ return (async () => {
     valuesEnd += values.write(text, valuesEnd, 'utf8');
     values[valuesEnd++] = 0x0a;
     values[valuesEnd++] = 0x2c;
-    memory.indexes[count] = index;
+    memory.numbers[count] = number;
     memory.durations[count] = duration;
     memory.ends[count] = valuesEnd;
     Atomics.store(words, COUNT, count + 1);
   };
 
   // A value that the shared memory cannot hold for sure: sent at once, in a frame of its own.
-  const appendLarge = (index, begunAt, text) => {
+  const appendLarge = (job, text) => {
     const bytes = Buffer.byteLength(text, 'utf8');
     if (bytes > hello.value_bytes_max) {
       const message = `main returned a value of ${bytes} bytes; the limit is ${hello.value_bytes_max} ` +
         '(VALUE_BYTES_MAX): return a reference to it';
-      fail(index, begunAt, { type: 'ValueTooLarge', message });
+      fail(job, { type: 'ValueTooLarge', message });
       return;
     }
     flushAll();
     const large = {
       words: new Int32Array(16),
-      indexes: Uint32Array.of(index),
-      durations: Uint32Array.of(durationUs(begunAt)),
+      numbers: Uint32Array.of(job.number),
+      durations: Uint32Array.of(durationUs(job.begunAt)),
       ends: Uint32Array.of(bytes + 2),
       values: Buffer.from(text + '\n,', 'utf8'),
       notes: new Uint8Array(0),
     };
     large.words[COUNT] = 1;
-    large.words[SEQUENCE] = words[SEQUENCE];
     large.words[BEGUN] = words[BEGUN];
     exclusively(() => makeSender(fs, large, hello.nonce, outcomes).flush(false));
   };
 
-  // Claims for this job what was written to descriptors 1 and 2 so far, where it may have started
-  // something that writes there.
-  const marker = Buffer.alloc(21);
-  marker.write('\0GRST', 0, 'latin1');
-  marker.writeBigUInt64LE(nonce, 5);
-  const output = fs.openSync('/dev/fd/1', 'w');
-  const markOutput = (index, begunAt) => {
-    if (now() - begunAt < MARK_AFTER_MS) return;
-    marker.writeUInt32LE(words[SEQUENCE], 13);
-    marker.writeUInt32LE(index, 17);
-    fs.writeSync(output, marker);
-  };
-
-  const settleSpawn = (index, begunAt, text) => {
+  const settleSpawn = (job, text) => {
     if (text.length * UTF8_BYTES_MAX > NOTES_BYTES / 2) {
       const message = `main spawned children and a memo of ${text.length} characters: spawn fewer at once`;
-      fail(index, begunAt, { type: 'SpawnTooLarge', message });
+      fail(job, { type: 'SpawnTooLarge', message });
       return;
     }
-    note({ spawned: { index, duration_us: durationUs(begunAt), spawn: JSON.parse(text) } });
+    note({ spawned: { index: job.number, duration_us: durationUs(job.begunAt), spawn: JSON.parse(text) } });
   };
 
-  const settleDone = (index, begunAt, value, siblings) => {
+  const settleDone = (job, value, siblings) => {
     const length = value.length + siblings.length;
     if (length * UTF8_BYTES_MAX > NOTES_BYTES / 2) {
       const message = `main returned a value and siblings of ${length} characters: spawn fewer at once`;
-      fail(index, begunAt, { type: 'SpawnTooLarge', message });
+      fail(job, { type: 'SpawnTooLarge', message });
       return;
     }
     const spawned = { value: [JSON.parse(value)], siblings: JSON.parse(siblings) };
-    note({ done: { index, duration_us: durationUs(begunAt), ...spawned } });
+    note({ done: { index: job.number, duration_us: durationUs(job.begunAt), ...spawned } });
   };
 
-  const settle = (index, begunAt, value, log) => {
-    markOutput(index, begunAt);
-    if (!log.isEmpty) noteLog(index, log);
+  // What is said of a job before its outcome: that the raw output so far is its own, where it may have started something that
+  // writes there, and how much of what it printed is missing.
+  const endOutput = (job) => {
+    if (now() - job.begunAt >= MARK_AFTER_MS) writeRecord(ENDED, job.number, none);
+    if (job.dropped > 0) job.sayDropped();
+  };
+
+  const settle = (job, value) => {
+    endOutput(job);
     try {
       if (value instanceof Spawn) {
-        settleSpawn(index, begunAt, serialise(value.body));
+        settleSpawn(job, serialise(value.body));
         return;
       }
       if (value instanceof Done) {
         if (value.siblings.length > 0) {
-          settleDone(index, begunAt, serialise(value.value), serialise(value.siblings));
+          settleDone(job, serialise(value.value), serialise(value.siblings));
           return;
         }
         value = value.value;
       }
       const text = serialise(value);
-      if (text.length * UTF8_BYTES_MAX + 2 > VALUES_BYTES) appendLarge(index, begunAt, text);
-      else append(index, durationUs(begunAt), text);
+      if (text.length * UTF8_BYTES_MAX + 2 > VALUES_BYTES) appendLarge(job, text);
+      else append(job.number, durationUs(job.begunAt), text);
     } catch (error) {
-      fail(index, begunAt, { type: 'NotJson', message: clean(error.message) });
+      fail(job, { type: 'NotJson', message: clean(error.message) });
     }
   };
 
-  const settleError = (index, begunAt, error, log) => {
-    markOutput(index, begunAt);
-    if (!log.isEmpty) noteLog(index, log);
-    fail(index, begunAt, describe(error));
+  const settleError = (job, error) => {
+    endOutput(job);
+    fail(job, describe(error));
   };
 
   // Says how far the running job is: so much is done of so much, in any unit, and what it is at; or, with an object,
   // { done, total, fraction, message }. Some calls within milliseconds of others are left out, but never the first.
   const progress = (done, total, message) => {
-    const current = contexts?.getStore() ?? log;
+    const current = currentJob();
     if (!current || now() - current.saidAt < PROGRESS_EVERY_MS) return;
     const said = typeof done === 'object' && done !== null ? done : { done, total, message };
-    const body = { index: current.index };
+    const body = { index: current.number };
     for (const name of ['done', 'total']) {
       if (Number.isFinite(said[name])) body[name] = Math.min(Math.max(Math.trunc(said[name]), 0), Number.MAX_SAFE_INTEGER);
     }
@@ -490,66 +554,29 @@ return (async () => {
     note({ progress: body });
   };
 
-  const isThenable = (value) => typeof value === 'object' && value !== null && typeof value.then === 'function';
-
-  const becomeAsync = async () => {
-    const { AsyncLocalStorage } = await load('node:async_hooks');
-    contexts = new AsyncLocalStorage();
-    isAsync = true;
-  };
-
-  // Runs the jobs in order. Whether it was stopped before the last one.
-  const run = async (sequence, careful, main, payloads) => {
-    let running = 0;
-    let wake = null;
-    const settled = () => {
-      running--;
-      if (careful) flushAll();
-      if (wake) {
-        wake();
-        wake = null;
-      }
-    };
-    const room = (limit) => (running < limit ? null : new Promise((resolve) => { wake = resolve; }));
-    const asyncJobsMax = careful ? 1 : hello.async_jobs_max;
-    let stopped = isStopped(sequence);
-    let jobLog = new Log();
-    flushedAt = now();
-    for (let index = 0; index < payloads.length && !stopped; index++) {
-      const begunAt = now();
-      Atomics.store(words, BEGUN, index + 1);
-      const own = log = jobLog;
-      own.index = index;
-      own.saidAt = -Infinity;
-      let value;
-      let thrown = false;
-      try {
-        value = contexts ? contexts.run(own, main, payloads[index]) : main(payloads[index]);
-      } catch (error) {
-        thrown = true;
-        settleError(index, begunAt, error, own);
-      }
-      log = null;
-      if (!thrown && isThenable(value)) {
-        running++;
-        value.then(
-          (value) => settle(index, begunAt, value, own),
-          (error) => settleError(index, begunAt, error, own),
-        ).then(settled);
-        if (!isAsync) await becomeAsync();
-        jobLog = new Log();
-        while (running >= asyncJobsMax) await room(asyncJobsMax);
-      } else if (!thrown) {
-        settle(index, begunAt, value, own);
-      }
-      if (!own.isEmpty) jobLog = new Log();
-      if (careful || now() - flushedAt >= flushAfterMs) {
-        flushAll();
-        stopped = index + 1 < payloads.length && isStopped(sequence);
+  // Which job runs: its id, attempt, batch, kind, queue, group, key, tags and deadline, as far as they are known; null where no
+  // job runs.
+  const identity = () => {
+    const job = currentJob();
+    if (!job) return null;
+    const { frame } = job;
+    if (typeof frame.identity === 'string') frame.identity = JSON.parse(frame.identity);
+    const unknown = { id: null, attempt: null, batch: null, queue: null, group: null, key: null, tags: null, deadline: null };
+    let place = job.number - frame.first;
+    for (const { positions, keys, ...known } of frame.identity.parts) {
+      const before = place;
+      for (const run of positions.split(',')) {
+        const [first, last = first] = run.split('-').map(Number);
+        const count = last - first + 1;
+        if (place < count) {
+          const own = { ...unknown, kind: frame.identity.kind, ...known, id: `${known.batch}:${first + place}` };
+          if (keys) own.key = keys[before];
+          return Object.freeze(own);
+        }
+        place -= count;
       }
     }
-    while (running > 0) await room(running);
-    return stopped;
+    return Object.freeze({ ...unknown, kind: frame.identity.kind });
   };
 
   // Calls the script's finalize with payload, memo and the outcomes of the children.
@@ -563,24 +590,192 @@ return (async () => {
     throw error;
   };
 
-  const serve = async () => {
+  // --- which jobs are to begin ---
+
+  let frame = null;
+  let at = 0;
+
+  // Makes the next frame that was read the one whose jobs begin; false where there is none.
+  const takeFrame = () => {
+    const next = nextFrame();
+    if (next === null) return false;
+    if (next.kind !== RUN) return true;
+    const first = input.readUInt32LE(next.at), flags = input.readUInt32LE(next.at + 4);
+    const timeoutMs = Math.min(input.readUInt32LE(next.at + 8), TIMEOUT_MS_MAX);
+    const payloadsAt = next.at + 16 + input.readUInt32LE(next.at + 12);
+    // Taken back before it was read.
+    if (first < Atomics.load(words, NEXT)) return true;
+    const payloads = JSON.parse(input.toString('utf8', payloadsAt, next.end));
+    const identity = input.toString('utf8', next.at + 16, payloadsAt);
+    frame = { first, payloads, timeoutMs, identity, main: (flags & FINALIZING) === 0 ? main : finalizeOne };
+    at = 0;
+    return true;
+  };
+
+  // The number of the next job of the frame, which is the caller's from then on; -1 where there is none.
+  const takeNumber = () => {
+    if (frame === null) return -1;
+    const number = frame.first + at;
+    if (at < frame.payloads.length && Atomics.compareExchange(words, NEXT, number, number + 1) === number) {
+      at++;
+      Atomics.store(words, BEGUN, number + 1);
+      return number;
+    }
+    // At its end, or what is left was taken back.
+    frame = null;
+    return -1;
+  };
+
+  const activate = () => {
+    Atomics.store(words, ACTIVE, 1);
+    if (Atomics.load(words, PARKED) === 1) Atomics.notify(words, PARKED);
+  };
+
+  // --- one job at a time ---
+
+  const isThenable = (value) => typeof value === 'object' && value !== null && typeof value.then === 'function';
+
+  // Runs the jobs of a frame. A promise where one of them returns a promise, which is waited for before the next one begins.
+  const runFrame = () => {
+    let job = running = new Job(0, frame);
+    for (let number; (number = takeNumber()) >= 0;) {
+      job.number = number;
+      job.saidAt = -Infinity;
+      job.begunAt = now();
+      let value;
+      try {
+        value = frame.main(frame.payloads[number - frame.first]);
+      } catch (error) {
+        settleError(job, error);
+        job = running = new Job(0, frame);
+        continue;
+      }
+      if (isThenable(value)) {
+        readsAsync = true;
+        const own = job;
+        return value.then((value) => settle(own, value), (error) => settleError(own, error)).then(() => {
+          flushAll();
+          return runFrame();
+        });
+      }
+      settle(job, value);
+      if (!job.isSilent) job = running = new Job(0, frame);
+      if (now() - flushedAt >= flushAfterMs) flushAll();
+    }
+    running = null;
+    return undefined;
+  };
+
+  const serveAlone = async () => {
     let yieldedAt = now();
-    for (let frame; (frame = await readFrame()) !== null;) {
-      if (frame.kind !== RUN) continue;
-      const sequence = input.readUInt32LE(0), flags = input.readUInt32LE(4), careful = (flags & 1) === 1;
-      const payloads = JSON.parse(input.toString('utf8', 8, frame.length));
-      words[SEQUENCE] = sequence;
-      words[BEGUN] = words[BEGUN_SENT] = 0;
-      Atomics.store(words, ACTIVE, 1);
-      if (Atomics.load(words, PARKED) === 1) Atomics.notify(words, PARKED);
-      const stopped = await run(sequence, careful, (flags & 2) === 2 ? finalizeOne : main, payloads);
+    for (;;) {
+      activate();
+      flushedAt = now();
+      while (takeFrame()) {
+        if (frame === null) continue;
+        const ended = runFrame();
+        if (ended !== undefined) await ended;
+      }
       Atomics.store(words, ACTIVE, 0);
-      if (stopped) note('stopped');
       flushAll();
-      if (!isAsync && now() - yieldedAt >= hello.flush_every_ms) {
+      if (!readsAsync && now() - yieldedAt >= hello.flush_every_ms) {
         // What a synchronous script left to its event loop gets a turn.
         await new Promise((resolve) => setImmediate(resolve));
         yieldedAt = now();
+      }
+      const filled = fill();
+      if (!(filled === true || (filled !== false && await filled))) return;
+    }
+  };
+
+  // --- asynchronous jobs ---
+
+  // Slots that are taken, and those among them that were given up at their timeout and have not ended.
+  let taken = 0;
+  let givenUp = 0;
+  let isExhausted = false;
+  let wake = null;
+  let willFlush = false;
+
+  // What else ends in this turn of the event loop leaves in the same frame.
+  const flushSoon = () => {
+    if (willFlush) return;
+    willFlush = true;
+    setImmediate(() => {
+      willFlush = false;
+      if (taken === 0) Atomics.store(words, ACTIVE, 0);
+      flushAll();
+    });
+  };
+
+  const giveUp = (job) => {
+    if (job.isAnswered) return;
+    job.isAnswered = true;
+    endOutput(job);
+    const message = `still running after its timeout of ${job.frame.timeoutMs} ms; it was given up, and holds its slot until it ends`;
+    fail(job, { type: 'timeout', message });
+    givenUp++;
+    if (givenUp * 2 >= hello.concurrency && !isExhausted) {
+      isExhausted = true;
+      note('exhausted');
+    }
+    flushSoon();
+  };
+
+  const end = (job, timer, answer) => {
+    if (timer !== null) clearTimeout(timer);
+    if (job.isAnswered) {
+      givenUp--;
+    } else {
+      job.isAnswered = true;
+      answer();
+    }
+    taken--;
+    flushSoon();
+    if (wake) {
+      wake();
+      wake = null;
+    }
+  };
+
+  const begin = (number) => {
+    const job = new Job(number, frame);
+    job.begunAt = now();
+    taken++;
+    const timer = frame.timeoutMs > 0 ? setTimeout(giveUp, frame.timeoutMs, job) : null;
+    let value;
+    try {
+      value = contexts.run(job, frame.main, frame.payloads[number - frame.first]);
+    } catch (error) {
+      end(job, timer, () => settleError(job, error));
+      return;
+    }
+    if (isThenable(value)) {
+      value.then(
+        (value) => end(job, timer, () => settle(job, value)),
+        (error) => end(job, timer, () => settleError(job, error)),
+      );
+    } else {
+      end(job, timer, () => settle(job, value));
+    }
+  };
+
+  const serveAsync = async () => {
+    readsAsync = true;
+    flushedAt = now();
+    for (;;) {
+      let number = -1;
+      while (taken < hello.concurrency && !isExhausted) {
+        while ((number = takeNumber()) < 0 && takeFrame());
+        if (number < 0) break;
+        activate();
+        begin(number);
+        if (now() - flushedAt >= flushAfterMs) flushAll();
+      }
+      if (taken >= hello.concurrency || isExhausted) {
+        await new Promise((resolve) => { wake = resolve; });
+      } else if (!await fill()) {
+        return;
       }
     }
   };
@@ -599,12 +794,15 @@ return (async () => {
     }
     const own = script.finalize ?? script.default?.finalize;
     if (typeof own === 'function') finalize = own;
-    if (types.isAsyncFunction(main)) await becomeAsync();
+    if (types.isAsyncFunction(main)) {
+      const { AsyncLocalStorage } = await load('node:async_hooks');
+      contexts = new AsyncLocalStorage();
+    }
   };
 
   // What the script starts must not get our pipes.
   const closeInherited = () => {
-    const fds = [REQUESTS_FD, OUTCOMES_FD, CONTROL_FD, SHIM_FD];
+    const fds = [REQUESTS_FD, OUTCOMES_FD, CONTROL_FD, SHIM_FD, BELL_FD];
     if (globalThis.Deno) {
       // Deno numbers its files by itself; the descriptors can be reached only through the C library.
       try {
@@ -621,7 +819,7 @@ return (async () => {
   };
 
   const startFlusher = () => {
-    const data = { memory, nonce: hello.nonce, everyMs: hello.flush_every_ms, fd: OUTCOMES_FD };
+    const data = { memory, nonce: hello.nonce, everyMs: hello.flush_every_ms, fd: OUTCOMES_FD, controlFd: CONTROL_FD };
     new Worker(flusherSource, { eval: true, workerData: data }).unref();
     Atomics.wait(words, OPENED, 0);
   };
@@ -631,7 +829,7 @@ return (async () => {
     return globalThis.Bun ? `Bun ${Bun.version}` : `Node ${process.versions.node}`;
   };
 
-  globalThis.gristmill ??= Object.freeze({ progress, spawn, done });
+  globalThis.gristmill ??= Object.freeze({ progress, job: identity, spawn, done });
   captureOutput();
   startFlusher();
   closeInherited();
@@ -643,7 +841,7 @@ return (async () => {
     process.exit(1);
   }
   process.on('exit', () => flush(false));
-  sendJson(READY, { runtime: runtimeName() });
-  await serve();
+  sendJson(READY, { runtime: runtimeName(), is_async: contexts !== null });
+  await (contexts === null ? serveAlone() : serveAsync());
   process.exit(0);
 })();

@@ -1,59 +1,60 @@
-# Gristmill's side of a warm Python process: imports the script once, then runs micro-batches.
+# Gristmill's side of a warm Python process: imports the script once, then runs a stream of jobs.
 # The protocol is described in protocol.rs. Python 3.8 and newer.
 import io
 import json
 import mmap
 import os
+import select
 import struct
 import sys
 import threading
 import time
 
-REQUESTS_FD, OUTCOMES_FD, CONTROL_FD, SHIM_FD = 3, 4, 5, 6
+REQUESTS_FD, OUTCOMES_FD, CONTROL_FD, SHIM_FD, BELL_FD = 3, 4, 5, 6, 7
 HELLO, RUN, READY, REFUSED, OUTCOMES = 1, 2, 17, 18, 19
+FINALIZING = 1
+# Words of the control page, and how well this process keeps BEGUN.
+LIMIT, BEGUN, MANNER = 0, 3, 4
+BEGUN_TO, BEGUN_LAST = 1, 2
 SHIM_NAME = "<gristmill>"
 ERROR_MESSAGE_CHARACTERS_MAX = 4096
 PROGRESS_MESSAGE_CHARACTERS_MAX = 400
 PROGRESS_MAX = (1 << 63) - 1
 # Bytes of finished outcomes that are sent at once, however little time has passed.
 UNSENT_BYTES_MAX = 1 << 20
+# Outcomes of asynchronous jobs that are sent at once, although the loop's turn is not over.
+UNSENT_JOBS_MAX = 256
 DURATION_US_MAX = 0xFFFFFFFF
 # A job that started a program ran at least this long.
 MARK_AFTER_NS = 1000000
+REQUESTS_BYTES = 1 << 18
+# Records among the output, and how many bytes each holds at most.
+ENDED, PRINTED, DROPPED = 0, 1, 2
+RECORD_BYTES_MAX = 4096 - 22
 
 now_ns = time.perf_counter_ns
 
 
-class Log:
-    """What one job prints. Keeps the first bytes and counts the rest."""
+class Job:
+    """A job that runs, and what it has printed: the first bytes go into the output pipe at once, the rest is counted."""
 
-    __slots__ = ("parts", "room", "dropped", "untouched")
+    __slots__ = ("number", "frame", "room", "dropped", "is_silent", "timed_out")
 
-    def __init__(self, room):
-        self.untouched = True
-        self.parts = []
+    def __init__(self, number, frame, room):
+        self.number = number
+        self.frame = frame
         self.room = room
         self.dropped = 0
-
-    def write(self, data):
-        self.untouched = False
-        size = len(data)
-        if size <= self.room:
-            self.parts.append(bytes(data))
-            self.room -= size
-        else:
-            self.dropped += size - self.room
-            if self.room:
-                self.parts.append(bytes(data[: self.room]))
-                self.room = 0
+        self.is_silent = True
+        self.timed_out = False
 
 
 class LogStream(io.RawIOBase):
     """The binary stream below sys.stdout and sys.stderr: writes to the log of the running job."""
 
-    def __init__(self, fd, current_log):
+    def __init__(self, fd, process):
         self._fd = fd
-        self._current_log = current_log
+        self._process = process
 
     def writable(self):
         return True
@@ -63,36 +64,89 @@ class LogStream(io.RawIOBase):
 
     def write(self, data):
         view = memoryview(data).cast("B")
-        log = self._current_log()
-        if log is None:
+        job = self._process.current_job()
+        if job is None:
             # Printed by no job: at import, or by a thread between two jobs.
             return os.write(self._fd, view)
-        log.write(view)
+        self._process.print_to(job, view)
         return len(view)
 
 
-def read_exactly(fd, size):
-    """`size` bytes, or None at the end of the input."""
-    data = bytearray(size)
-    view = memoryview(data)
-    at = 0
-    while at < size:
-        got = os.readv(fd, [view[at:]])
-        if got == 0:
+class Frame:
+    """The jobs of one run frame. Whoever gets a job from `jobs` owns it: those who run jobs, or the thread that takes back
+    what has not begun. One call of this iterator is one operation under the interpreter's lock."""
+
+    __slots__ = ("first", "end", "jobs", "main", "timeout_s", "identity")
+
+    def __init__(self, first, payloads, main, timeout_ms, identity):
+        self.first = first
+        self.end = first + len(payloads)
+        self.jobs = enumerate(payloads, first) if HAS_LOCK else Locked(enumerate(payloads, first))
+        self.main = main
+        self.timeout_s = timeout_ms / 1000 if timeout_ms else None
+        self.identity = identity
+
+
+# Builds of Python without a global lock need one here.
+HAS_LOCK = getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
+class Locked:
+    """An iterator for several threads."""
+
+    def __init__(self, items):
+        self.items = items
+        self.lock = threading.Lock()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        with self.lock:
+            return next(self.items)
+
+
+class Requests:
+    """The frames that come, in the order in which they come. Reads as much as there is at a time."""
+
+    def __init__(self, nonce=None):
+        self.nonce = nonce
+        self.buffer = bytearray(REQUESTS_BYTES)
+        self.begin = self.end = 0
+        self.needed = 16
+
+    def next(self):
+        """Kind and body of the next frame, if all of it has been read. The body holds until the next `fill`."""
+        have = self.end - self.begin
+        if have < 16:
+            self.needed = 16
             return None
-        at += got
-    return data
+        size, kind, nonce = struct.unpack_from("<IIQ", self.buffer, self.begin)
+        if self.nonce not in (None, nonce):
+            os.write(2, b"something in the script wrote to the pipe that Gristmill's requests come from\n")
+            os._exit(70)
+        self.needed = 16 + size
+        if have < self.needed:
+            return None
+        body = memoryview(self.buffer)[self.begin + 16 : self.begin + self.needed]
+        self.begin += self.needed
+        return kind, body
 
-
-def read_frame(fd, nonce=None):
-    header = read_exactly(fd, 16)
-    if header is None:
-        return None, None
-    size, kind, sent_nonce = struct.unpack("<IIQ", header)
-    if nonce not in (None, sent_nonce):
-        os.write(2, b"something in the script wrote to the pipe that Gristmill's requests come from\n")
-        os._exit(70)
-    return kind, read_exactly(fd, size)
+    def fill(self):
+        """Reads once; False at the end."""
+        if self.begin == self.end:
+            self.begin = self.end = 0
+        if self.begin + self.needed > len(self.buffer):
+            rest = self.buffer[self.begin : self.end]
+            size = max(REQUESTS_BYTES, self.needed)
+            # Frames that are longer come seldom: what was made for one is not kept for ever.
+            if size != len(self.buffer):
+                self.buffer = bytearray(size)
+            self.buffer[: len(rest)] = rest
+            self.begin, self.end = 0, len(rest)
+        got = os.readv(REQUESTS_FD, [memoryview(self.buffer)[self.end :]])
+        self.end += got
+        return got > 0
 
 
 def clean(text):
@@ -162,40 +216,50 @@ def not_json(error):
 
 
 class Outbox:
-    """Finished outcomes on their way out. `flush` may be called by the thread that runs the jobs and
+    """Finished outcomes on their way out. `flush` may be called by the threads that run the jobs and
     by the flusher; the lists only grow at their ends elsewhere, so a flush takes what is whole."""
 
-    def __init__(self, nonce):
+    def __init__(self, nonce, words):
         self.nonce = nonce
+        self.words = words
         self.lock = threading.Lock()
-        self.sequence = 0
-        self.begun = 0
         self.begun_sent = 0
         self.values = []
         self.durations = []
         # Appended last: an entry here says that the lists above have theirs.
-        self.indexes = []
+        self.numbers = []
         self.notes = []
-        # What jobs said last of how far they are, by index.
+        # What jobs said last of how far they are, by number.
         self.progress = {}
+        # Whether the flusher sleeps until the bell rings.
+        self.is_parked = False
+
+    def ring(self):
+        """Wakes the flusher: something begins, or is left to be sent."""
+        self.is_parked = False
+        os.write(BELL_FD, b"\1\0\0\0\0\0\0\0")
 
     def note(self, note):
         self.notes.append(json.dumps(note).encode() + b"\n")
 
+    def has_unsent(self):
+        return self.numbers or self.notes or self.progress or self.words[BEGUN] != self.begun_sent
+
     def flush(self):
+        """Sends what there is; whether there was anything."""
         with self.lock:
-            # Notes first: a job's log must not come after its outcome.
-            indexes = self.indexes[:]
+            # Notes are sent after the values that are older than they.
+            numbers = self.numbers[:]
             notes = self.notes[:]
-            count = len(indexes)
-            begun = self.begun
+            count = len(numbers)
+            begun = self.words[BEGUN]
             progress = self.progress
             if count == 0 and not notes and not progress and begun == self.begun_sent:
-                return
+                return False
             if count:
                 values = b"[" + b"\n,".join(self.values[:count]) + b"]"
-                numbers = struct.pack("<%dI" % (2 * count), *indexes, *self.durations[:count])
-                del self.values[:count], self.durations[:count], self.indexes[:count]
+                numbers = struct.pack("<%dI" % (2 * count), *numbers, *self.durations[:count])
+                del self.values[:count], self.durations[:count], self.numbers[:count]
             else:
                 values = numbers = b""
             notes_text = b"".join(notes)
@@ -205,8 +269,9 @@ class Outbox:
             del self.notes[: len(notes)]
             self.begun_sent = begun
             size = 16 + len(numbers) + len(values) + len(notes_text)
-            head = struct.pack("<IIQIIII", size, OUTCOMES, self.nonce, self.sequence, begun, count, len(values))
+            head = struct.pack("<IIQIIII", size, OUTCOMES, self.nonce, begun, count, len(values), 0)
             self.send(b"".join((head, numbers, values, notes_text)))
+            return True
 
     def send(self, frame):
         view = memoryview(frame)
@@ -219,52 +284,85 @@ class Outbox:
 
 
 class Process:
-    """The state of this process between micro-batches."""
+    """The state of this process."""
 
-    def __init__(self, hello):
+    def __init__(self, hello, requests):
         self.value_bytes_max = hello["value_bytes_max"]
         self.log_bytes_max = hello["log_bytes_max"]
         self.traceback_bytes_max = hello["traceback_bytes_max"]
-        self.async_jobs_max = hello["async_jobs_max"]
+        self.concurrency = hello["concurrency"]
+        self.threads = hello["threads"]
         self.flush_every_ns = hello["flush_every_ms"] * 1000000
-        self.outbox = Outbox(int(hello["nonce"]))
+        self.requests = requests
+        requests.nonce = int(hello["nonce"])
         self.words = memoryview(mmap.mmap(CONTROL_FD, 64)).cast("I")
-        self.log = None
-        self.log_of_task = None
-        self.index_of_task = None
+        self.outbox = Outbox(requests.nonce, self.words)
+        # The frame whose jobs are to begin. Whoever changes it holds the lock.
+        self.frame = None
+        self.frames_lock = threading.Lock()
+        # The end of the frames that were read.
+        self.read_to = 0
+        # No job below this number begins any more.
+        self.recalled_to = 0
+        self.job = None
+        # How the running job is found, where several run at once: a context variable or a thread's own variable.
+        self.find_job = None
         self.main = None
         self.finalize = None
         self.loop = None
+        self.loops = threading.local()
         self.is_async = False
         self.encode = make_encoder()
-        self.active = threading.Event()
-        # A descriptor of our own, whatever the script does to its standard output.
-        self.output_fd = os.dup(1)
+        # A description of the output pipe that is our own, whatever the script does to its standard output.
+        try:
+            self.output_fd = os.open("/proc/self/fd/1", os.O_WRONLY | os.O_CLOEXEC)
+        except OSError:
+            self.output_fd = os.dup(1)
 
     # --- what jobs print ---
 
-    def current_log(self):
-        if self.log_of_task is not None:
-            return self.log_of_task.get()
-        return self.log
+    def current_job(self):
+        return self.job if self.find_job is None else self.find_job()
+
+    def number_of(self, job):
+        # Where one job runs at a time, one object serves many.
+        return job.number if job.number is not None else self.words[BEGUN] - 1
+
+    def print_to(self, job, view):
+        job.is_silent = False
+        kept = view[: job.room]
+        number = self.number_of(job)
+        for at in range(0, len(kept), RECORD_BYTES_MAX):
+            self.record(PRINTED, number, kept[at : at + RECORD_BYTES_MAX])
+        job.room -= len(kept)
+        if len(view) > len(kept):
+            is_first = job.dropped == 0
+            job.dropped += len(view) - len(kept)
+            if is_first:
+                # That something is missing shows even if the job does not live to say how much.
+                self.record(DROPPED, number, struct.pack("<Q", job.dropped))
+
+    def record(self, kind, number, body=b""):
+        head = struct.pack("<5sQBII", b"\0GRST", self.outbox.nonce, kind, number, len(body))
+        os.write(self.output_fd, head + bytes(body))
 
     def capture_output(self):
         for name, fd in (("stdout", 1), ("stderr", 2)):
             stream = io.TextIOWrapper(
-                LogStream(fd, self.current_log), encoding="utf-8", errors="backslashreplace", write_through=True
+                LogStream(fd, self), encoding="utf-8", errors="backslashreplace", write_through=True
             )
             setattr(sys, name, stream)
             setattr(sys, "__%s__" % name, stream)
 
-    # --- what jobs say of themselves ---
+    # --- what jobs say and learn of themselves ---
 
     def progress(self, done=None, total=None, message=None, fraction=None):
         """Says how far the running job is: so much is done of so much, in any unit, or a fraction from 0 to 1, and what
         it is at. May be called often: what was said last is told about once a second."""
-        log = self.current_log()
-        if log is None:
+        job = self.current_job()
+        if job is None:
             return
-        said = {"index": self.index_of_task.get() if self.index_of_task is not None else self.words[3]}
+        said = {"index": self.number_of(job)}
         for name, number in (("done", done), ("total", total)):
             if number is not None:
                 said[name] = min(max(int(number), 0), PROGRESS_MAX)
@@ -276,6 +374,37 @@ class Process:
             said["message"] = clean(str(message)[:PROGRESS_MESSAGE_CHARACTERS_MAX])
         with self.outbox.lock:
             self.outbox.progress[said["index"]] = said
+        if self.outbox.is_parked:
+            self.outbox.ring()
+
+    def identity(self):
+        """Which job runs: its id, attempt, batch, kind, queue, group, key, tags and deadline, as far as they are known.
+        None where no job runs."""
+        import types
+
+        job = self.current_job()
+        if job is None:
+            return None
+        frame = job.frame or self.frame
+        place = self.number_of(job) - frame.first
+        if type(frame.identity) is bytes:
+            frame.identity = json.loads(frame.identity)
+        known = dict.fromkeys(("id", "attempt", "batch", "kind", "queue", "group", "key", "tags", "deadline"))
+        known["kind"] = frame.identity["kind"]
+        for part in frame.identity["parts"]:
+            before = place
+            for run in part["positions"].split(","):
+                first, _, last = run.partition("-")
+                count = int(last or first) - int(first) + 1
+                if place < count:
+                    known.update(part, id="%s:%d" % (part["batch"], int(first) + place))
+                    keys = known.pop("keys", None)
+                    if keys:
+                        known["key"] = keys[before]
+                    del known["positions"]
+                    return types.SimpleNamespace(**known)
+                place -= count
+        return types.SimpleNamespace(**known)
 
     def offer_module(self):
         """`import gristmill` in the script, unless it has a module of that name."""
@@ -286,6 +415,7 @@ class Process:
             return
         module = types.ModuleType("gristmill", "What a job can say to Gristmill.")
         module.progress = self.progress
+        module.job = self.identity
         module.spawn = spawn
         module.done = done
         sys.modules["gristmill"] = module
@@ -335,64 +465,79 @@ class Process:
                 return self.describe(error)
         return self.conclude(value)
 
-    def mark_output(self, sequence, index):
-        """Claims for this job what was written to descriptors 1 and 2 so far."""
-        os.write(self.output_fd, struct.pack("<5sQII", b"\0GRST", self.outbox.nonce, sequence, index))
-
     def describe(self, error):
         failure = describe_error(error, self.traceback_bytes_max)
         if isinstance(error, SystemExit):
             failure["message"] = "main ended the process with exit(%s)" % failure["message"]
         return failure
 
-    def answer(self, index, start, end, outcome, log):
-        """Puts one job's outcome out, its log first: bytes are a value, a dict is a failure."""
+    def answer(self, job, start, end, outcome):
+        """Puts one job's outcome out: bytes are a value, a dict is a failure."""
         outbox = self.outbox
-        if not log.untouched:
-            text = b"".join(log.parts).decode("utf-8", "replace")
-            outbox.note({"log": {"index": index, "text": text, "dropped_bytes": log.dropped}})
-        duration_us = min((end - start) // 1000, DURATION_US_MAX)
+        number = self.number_of(job)
+        duration_ns = end - start
+        if duration_ns >= MARK_AFTER_NS:
+            self.record(ENDED, number)
+        if job.dropped:
+            self.record(DROPPED, number, struct.pack("<Q", job.dropped))
+        duration_us = min(duration_ns // 1000, DURATION_US_MAX)
         if type(outcome) is bytes:
-            outbox.values.append(outcome)
-            outbox.durations.append(duration_us)
-            outbox.indexes.append(index)
+            # One thread at a time, so that the three lists stay in step.
+            with outbox.lock:
+                outbox.values.append(outcome)
+                outbox.durations.append(duration_us)
+                outbox.numbers.append(number)
         elif type(outcome) is Spawned:
-            outbox.note({"spawned": {"index": index, "duration_us": duration_us, "spawn": outcome}})
+            outbox.note({"spawned": {"index": number, "duration_us": duration_us, "spawn": outcome}})
         elif type(outcome) is DoneNote:
-            outbox.note({"done": dict(outcome, index=index, duration_us=duration_us)})
+            outbox.note({"done": dict(outcome, index=number, duration_us=duration_us)})
         else:
-            outbox.note({"failed": {"index": index, "duration_us": duration_us, "error": outcome}})
+            outbox.note({"failed": {"index": number, "duration_us": duration_us, "error": outcome}})
 
-    def stopped(self, sequence):
-        return self.words[sequence & 1] == sequence
+    # --- which jobs are to begin ---
 
-    # --- running ---
-
-    def run(self, sequence, careful, finalizing, body):
-        outbox = self.outbox
-        text = str(memoryview(body)[8:], "utf-8")
+    def take_frame(self):
+        """Makes the next frame that was read the one whose jobs begin; whether there was one."""
+        request = self.requests.next()
+        if request is None:
+            return False
+        kind, body = request
+        if kind != RUN:
+            return True
+        first, flags, timeout_ms, identity_bytes = struct.unpack_from("<IIII", body)
+        identity = bytes(body[16 : 16 + identity_bytes])
+        text = str(body[16 + identity_bytes :], "utf-8")
         main = self.main
-        if finalizing:
+        if flags & FINALIZING:
             main = self.finalize_async if self.is_async else self.finalize_one
         try:
             payloads = json.loads(text)
         except (ValueError, RecursionError):
             payloads = self.parse_each(text)
             main = self.refusing(main)
-        with outbox.lock:
-            outbox.sequence = sequence
-            outbox.begun = outbox.begun_sent = 0
-            outbox.progress = {}
-        self.active.set()
-        if self.is_async:
-            stopped = self.loop.run_until_complete(self.run_async(sequence, careful, payloads, main))
-        else:
-            stopped = self.run_sync(sequence, careful, payloads, main)
-        self.active.clear()
-        self.words[2] = 0
-        if stopped:
-            outbox.notes.append(b'"stopped"\n')
-        outbox.flush()
+        frame = Frame(first, payloads, main, timeout_ms, identity)
+        with self.frames_lock:
+            # Limits lie between frames: what is taken back is taken back whole.
+            if first >= self.recalled_to:
+                self.frame = frame
+                self.read_to = frame.end
+        return True
+
+    def heed_limit(self):
+        """Takes back what has not begun, where Gristmill asks for it."""
+        limit = self.words[LIMIT]
+        if limit == self.recalled_to:
+            return
+        with self.frames_lock:
+            first = self.read_to
+            if self.frame is not None:
+                # Each job that is got here is got by nobody else.
+                for number, _ in self.frame.jobs:
+                    first = min(first, number)
+            self.recalled_to = limit
+            self.read_to = max(self.read_to, limit)
+            self.outbox.note({"recalled": {"from": min(first, limit), "to": limit}})
+        self.outbox.flush()
 
     def parse_each(self, text):
         """Items one by one, where one of them is beyond this language's JSON reader."""
@@ -428,25 +573,34 @@ class Process:
         value = self.finalize_one(item)
         return await value if hasattr(value, "__await__") else value
 
-    def run_sync(self, sequence, careful, payloads, main):
-        """Runs one job after the other; whether it was stopped before the last one."""
+    # --- one job at a time ---
+
+    def serve_alone(self):
+        """Runs one job after the other."""
+        self.words[MANNER] = BEGUN_LAST
+        while True:
+            while self.take_frame():
+                if self.frame is not None:
+                    self.run_frame(self.frame)
+            self.outbox.flush()
+            if not self.requests.fill():
+                return
+
+    def run_frame(self, frame):
         outbox, encode, words, value_bytes_max = self.outbox, self.encode, self.words, self.value_bytes_max
-        values, durations, indexes = outbox.values.append, outbox.durations.append, outbox.indexes.append
+        values, durations, numbers = outbox.values.append, outbox.durations.append, outbox.numbers.append
         log_bytes_max = self.log_bytes_max
-        log = self.log = Log(log_bytes_max)
+        main = frame.main
+        job = self.job = Job(None, None, log_bytes_max)
         # Half the time, so that with the job that crosses it the whole is rarely over.
-        flush_after_ns = 0 if careful else self.flush_every_ns // 2
+        flush_after_ns = self.flush_every_ns // 2
         unsent_bytes = 0
-        stop_word = sequence & 1
-        words[3] = 0
-        words[2] = sequence
-        start = flushed = now_ns()
-        for index, payload in enumerate(payloads):
-            if words[stop_word] == sequence:
-                self.log = None
-                return True
-            words[3] = index
-            outbox.begun = index + 1
+        start = now_ns()
+        flushed = self.flushed_ns
+        for number, payload in frame.jobs:
+            words[BEGUN] = number + 1
+            if outbox.is_parked:
+                outbox.ring()
             outcome = None
             try:
                 value = main(payload)
@@ -461,76 +615,218 @@ class Process:
             if outcome is None or len(outcome) > value_bytes_max:
                 outcome = self.settle(value)
             end = now_ns()
-            if end - start >= MARK_AFTER_NS:
-                self.mark_output(sequence, index)
-            if type(outcome) is bytes and log.untouched:
+            if type(outcome) is bytes and job.is_silent and end - start < MARK_AFTER_NS:
                 # The common case of `answer`, without its cost.
                 values(outcome)
-                durations(min((end - start) // 1000, DURATION_US_MAX))
-                indexes(index)
+                durations((end - start) // 1000)
+                numbers(number)
             else:
-                self.answer(index, start, end, outcome, log)
-                unsent_bytes += log_bytes_max - log.room
-                log = self.log = Log(log_bytes_max)
+                self.answer(job, start, end, outcome)
+                job = self.job = Job(None, None, log_bytes_max)
             unsent_bytes += len(outcome)
             if end - flushed >= flush_after_ns or unsent_bytes > UNSENT_BYTES_MAX:
                 outbox.flush()
                 unsent_bytes = 0
                 end = flushed = now_ns()
             start = end
-        self.log = None
-        return False
+        self.flushed_ns = flushed
+        self.job = None
 
-    def event_loop(self):
-        if self.loop is None:
-            import asyncio
+    # --- threads ---
 
-            self.loop = asyncio.new_event_loop()
-            asyncio.set_event_loop(self.loop)
-        return self.loop
+    def serve_in_threads(self):
+        """Runs jobs in several threads. Each takes the next job; whoever finds none reads the next frame."""
+        self.words[MANNER] = BEGUN_TO
+        own = threading.local()
+        self.find_job = lambda: getattr(own, "job", None)
+        self.read_lock = threading.Lock()
+        self.begun_lock = threading.Lock()
+        for number in range(1, self.threads):
+            name = "gristmill-job-%d" % number
+            threading.Thread(target=self.run_thread, args=(own,), name=name, daemon=True).start()
+        self.run_thread(own)
 
-    async def run_async(self, sequence, careful, payloads, main):
-        """Runs up to `async_jobs_max` jobs at once; whether it was stopped before the last one."""
-        import asyncio
-
-        jobs = enumerate(payloads)
-        lanes = 1 if careful else min(self.async_jobs_max, len(payloads))
-        stopped = await asyncio.gather(*[self.run_lane(sequence, careful, jobs, main) for _ in range(lanes)])
-        return any(stopped)
-
-    async def run_lane(self, sequence, careful, jobs, main):
-        """Takes jobs off the common iterator, one after the other. A lane is a task of its own, so
-        what its job prints, directly or through tasks that it starts, is known by the context."""
-        outbox = self.outbox
-        for index, payload in jobs:
-            if self.stopped(sequence):
-                return True
-            outbox.begun = index + 1
-            log = Log(self.log_bytes_max)
-            self.log_of_task.set(log)
-            self.index_of_task.set(index)
+    def run_thread(self, own):
+        while True:
+            frame, item = self.next_job()
+            if frame is None:
+                frame = self.frame
+                with self.read_lock:
+                    if self.frame is frame and not self.read_frame():
+                        return
+                continue
+            number, payload = item
+            job = own.job = Job(number, frame, self.log_bytes_max)
             start = now_ns()
             try:
-                value = await main(payload)
+                value = frame.main(payload)
             except BaseException as error:
                 outcome = self.describe(error)
             else:
-                outcome = self.conclude(value)
+                outcome = self.settle(value)
             end = now_ns()
-            if end - start >= MARK_AFTER_NS:
-                self.mark_output(sequence, index)
-            self.answer(index, start, end, outcome, log)
-            if careful or len(outbox.indexes) >= 256:
+            own.job = None
+            self.answer(job, start, end, outcome)
+            if end - self.flushed_ns >= self.flush_every_ns // 2:
+                self.flushed_ns = end
+                self.outbox.flush()
+            elif self.outbox.is_parked:
+                self.outbox.ring()
+
+    def read_frame(self):
+        """Waits for the next frame; whether there is one."""
+        while not self.take_frame():
+            self.outbox.flush()
+            if not self.requests.fill():
+                return False
+        return True
+
+    def next_job(self):
+        """The next job of the frame in hand."""
+        # Jobs begin in their order, and nobody sees a later one begun before an earlier one.
+        with self.begun_lock:
+            frame = self.frame
+            item = next(frame.jobs, None) if frame is not None else None
+            if item is None:
+                return None, None
+            self.words[BEGUN] = item[0] + 1
+        if self.outbox.is_parked:
+            self.outbox.ring()
+        return frame, item
+
+    # --- asynchronous jobs ---
+
+    def event_loop(self):
+        loop = getattr(self.loops, "loop", None)
+        if loop is None:
+            import asyncio
+
+            loop = self.loops.loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(loop)
+        return loop
+
+    def serve_async(self):
+        """Runs up to `concurrency` jobs at once, in one event loop over the life of the process."""
+        self.words[MANNER] = BEGUN_TO
+        self.loop = self.event_loop()
+        self.ended = self.loop.create_future()
+        self.lanes = set()
+        self.is_reading = self.will_flush = False
+        self.read_again()
+        self.loop.run_until_complete(self.ended)
+
+    def read_again(self):
+        if not self.is_reading:
+            self.is_reading = True
+            self.loop.add_reader(REQUESTS_FD, self.read_requests)
+
+    def read_requests(self):
+        if not self.requests.fill():
+            self.loop.remove_reader(REQUESTS_FD)
+            if not self.ended.done():
+                self.ended.set_result(None)
+            return
+        self.begin_jobs()
+
+    def begin_jobs(self):
+        while len(self.lanes) < self.concurrency:
+            frame, item = self.take_job()
+            if frame is None:
+                return
+            lane = self.loop.create_task(self.run_lane(frame, item))
+            self.lanes.add(lane)
+            lane.add_done_callback(self.lanes.discard)
+        if self.is_reading and self.frame is not None and self.frame.end > self.words[BEGUN]:
+            # There is no room: what is in the pipe stays there.
+            self.is_reading = False
+            self.loop.remove_reader(REQUESTS_FD)
+
+    def take_job(self):
+        while True:
+            frame = self.frame
+            item = next(frame.jobs, None) if frame is not None else None
+            if item is not None:
+                self.words[BEGUN] = item[0] + 1
+                if self.outbox.is_parked:
+                    self.outbox.ring()
+                return frame, item
+            if not self.take_frame():
+                self.read_again()
+                return None, None
+
+    async def run_lane(self, frame, item):
+        """Runs one job after the other. A lane is a task of its own, so what its job prints, directly or through tasks that
+        it starts, is known by the context."""
+        import asyncio
+
+        task = asyncio.current_task()
+        outbox = self.outbox
+        while frame is not None:
+            number, payload = item
+            job = Job(number, frame, self.log_bytes_max)
+            self.job_of_task.set(job)
+            timer = None
+            if frame.timeout_s is not None:
+                timer = self.loop.call_later(frame.timeout_s, self.time_out, job, task)
+            start = now_ns()
+            try:
+                value = await frame.main(payload)
+            except BaseException as error:
+                outcome = None if job.timed_out else self.describe(error)
+            else:
+                outcome = None if job.timed_out else self.conclude(value)
+            end = now_ns()
+            if timer is not None:
+                timer.cancel()
+            if job.timed_out:
+                message = "still running after its timeout of %d ms; it was cancelled" % round(frame.timeout_s * 1000)
+                outcome = {"type": "timeout", "message": message}
+            self.answer(job, start, end, outcome)
+            if len(outbox.numbers) >= UNSENT_JOBS_MAX:
                 outbox.flush()
-        return False
+            elif not self.will_flush:
+                # What else ends in this turn of the loop leaves in the same frame.
+                self.will_flush = True
+                self.loop.call_soon(self.flush_turn)
+            if job.timed_out:
+                # A task that was cancelled is not used again.
+                self.lanes.discard(task)
+                self.begin_jobs()
+                return
+            frame, item = self.take_job()
+        self.lanes.discard(task)
+
+    def flush_turn(self):
+        self.will_flush = False
+        self.outbox.flush()
+
+    def time_out(self, job, task):
+        job.timed_out = True
+        task.cancel()
+
+    # --- the flusher ---
 
     def flush_now_and_then(self):
-        """The flusher's thread: outcomes leave on time while a job does not end."""
-        every_s = self.flush_every_ns / 1e9
+        """The flusher's thread: outcomes leave on time while a job does not end, and what has not begun is taken back. Sleeps
+        while nothing is to be sent."""
+        every_ms = self.flush_every_ns // 1000000
+        outbox = self.outbox
+        bell = select.poll()
+        bell.register(BELL_FD, select.POLLIN)
         while True:
-            self.active.wait()
-            time.sleep(every_s)
-            self.outbox.flush()
+            # From here on whoever leaves something rings the bell; what was left before is seen here.
+            outbox.is_parked = True
+            if not outbox.has_unsent() and self.words[LIMIT] == self.recalled_to:
+                bell.poll()
+            outbox.is_parked = False
+            while True:
+                self.heed_limit()
+                if bell.poll(every_ms):
+                    os.read(BELL_FD, 8)
+                    self.heed_limit()
+                    time.sleep(every_ms / 1000)
+                if not outbox.flush():
+                    break
 
     # --- the script ---
 
@@ -563,38 +859,28 @@ class Process:
             import contextvars
 
             self.is_async = True
-            self.log_of_task = contextvars.ContextVar("gristmill_log", default=None)
-            self.index_of_task = contextvars.ContextVar("gristmill_index", default=0)
+            self.job_of_task = contextvars.ContextVar("gristmill_job", default=None)
+            self.find_job = self.job_of_task.get
             self.event_loop()
 
     def leave_in_fork(self):
         """A fork of this process must not answer for it, and what it prints goes where it went."""
-        for fd in (REQUESTS_FD, OUTCOMES_FD):
+        for fd in (REQUESTS_FD, OUTCOMES_FD, BELL_FD):
             try:
                 os.close(fd)
             except OSError:
                 pass
-        self.log = self.log_of_task = None
-
-    def read_requests(self):
-        if self.is_async:
-            # Between micro-batches, tasks that the script left running go on.
-            import asyncio
-
-            readable = self.loop.create_future()
-            self.loop.add_reader(REQUESTS_FD, lambda: readable.done() or readable.set_result(None))
-            self.loop.run_until_complete(readable)
-            self.loop.remove_reader(REQUESTS_FD)
-        return read_frame(REQUESTS_FD, self.outbox.nonce)
+        self.job = None
+        self.find_job = None
 
     def serve(self):
-        while True:
-            kind, body = self.read_requests()
-            if body is None:
-                return
-            if kind == RUN:
-                sequence, flags = struct.unpack_from("<II", body)
-                self.run(sequence, bool(flags & 1), bool(flags & 2), body)
+        self.flushed_ns = now_ns()
+        if self.is_async:
+            self.serve_async()
+        elif self.threads > 1:
+            self.serve_in_threads()
+        else:
+            self.serve_alone()
 
 
 class NoMain(Exception):
@@ -614,13 +900,16 @@ async def wait_for(awaitable):
 
 def start():
     os.close(SHIM_FD)
-    for fd in (REQUESTS_FD, OUTCOMES_FD, CONTROL_FD):
+    for fd in (REQUESTS_FD, OUTCOMES_FD, CONTROL_FD, BELL_FD):
         os.set_inheritable(fd, False)
-    _, body = read_frame(REQUESTS_FD)
-    if body is None:
-        return
-    hello = json.loads(bytes(body))
-    process = Process(hello)
+    requests = Requests()
+    request = None
+    while request is None:
+        if not requests.fill():
+            return
+        request = requests.next()
+    hello = json.loads(bytes(request[1]))
+    process = Process(hello, requests)
     try:
         # A crash in native code leaves a traceback on file descriptor 2, and with it in the job's log.
         import faulthandler
@@ -638,7 +927,7 @@ def start():
     # The flusher waits at most this long for a job that computes; the default of 5 ms is too long.
     sys.setswitchinterval(0.001)
     threading.Thread(target=process.flush_now_and_then, name="gristmill-flusher", daemon=True).start()
-    process.outbox.send_json(READY, {"runtime": "Python " + sys.version.split()[0]})
+    process.outbox.send_json(READY, {"runtime": "Python " + sys.version.split()[0], "is_async": process.is_async})
     process.serve()
 
 

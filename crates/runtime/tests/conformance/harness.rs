@@ -124,6 +124,7 @@ pub enum Ended {
     Completed(Value),
     Failed(JobError),
     Released,
+    Returned,
     Suspended,
 }
 
@@ -274,6 +275,9 @@ impl OutcomeSink for Recorder {
         for position in outcomes.released.iter() {
             self.end(position, Ended::Released);
         }
+        for position in outcomes.returned.iter() {
+            self.end(position, Ended::Returned);
+        }
         self.changed.notify_waiters();
     }
 
@@ -338,7 +342,7 @@ pub async fn run(
 pub async fn run_work(handler: &ScriptHandler, work: MicroBatch) -> (Vec<Ended>, Arc<Recorder>) {
     let recorder = Arc::new(Recorder::default());
     let jobs = work.jobs_count();
-    let running = handler.run(work, &*recorder);
+    let running = handler.run(0, work, &*recorder);
     if tokio::time::timeout(PATIENCE, running).await.is_err() {
         panic!(
             "the micro-batch did not end; ended so far: {:?}",

@@ -58,7 +58,7 @@ async fn victim() {
         vec![json!({"do": "spawn"}), gate.block()]
     };
     let recorder = Arc::new(Recorder::default());
-    let running = handler.run(micro_batch(&payloads, None), &*recorder);
+    let running = handler.run(0, micro_batch(&payloads, None), &*recorder);
     let report = async {
         if name != "bash" {
             recorder.until_answered(1).await;

@@ -209,7 +209,7 @@ async fn python_keeps_integers_of_any_size_and_says_what_it_cannot_read() {
     let (big, unreadable) = ("123456789012345678901234567890", "1".repeat(5_000));
     let text = format!("[{big}\n,{unreadable}\n,\"fine\"]");
     let work = crate::harness::packed(gristmill_model::PackedArray::from_stored(text), None);
-    gristmill_worker::Handler::run(&handler, work, &recorder).await;
+    gristmill_worker::Handler::run(&handler, 0, work, &recorder).await;
     let ended = recorder.ended();
     assert_eq!(
         ended[&0].value().to_string(),

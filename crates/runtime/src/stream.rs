@@ -1,0 +1,229 @@
+//! The jobs that a process has been given and has not answered, by their numbers.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use gristmill_model::Positions;
+
+/// Jobs of one `run` frame.
+#[derive(Debug)]
+pub(crate) struct SentPiece {
+    /// Whose they are.
+    pub owner: u64,
+    /// The number of the first one.
+    pub first: u32,
+    /// Their places in the owner's micro-batch.
+    pub places: Vec<u32>,
+    pub answered: Vec<bool>,
+    answered_count: usize,
+    /// All jobs before this one are answered.
+    first_unanswered: usize,
+    /// Whether it is one job that is suspected of killing its process, and has the process for itself.
+    pub careful: bool,
+    /// How long one attempt may take.
+    pub timeout_ms: Option<u64>,
+}
+
+impl SentPiece {
+    pub fn end(&self) -> u32 {
+        self.first + self.places.len() as u32
+    }
+
+    pub fn is_answered(&self) -> bool {
+        self.answered_count == self.places.len()
+    }
+
+    /// Whether the job with this index is here and not answered.
+    pub fn expects(&self, index: u32) -> bool {
+        self.answered.get(index as usize) == Some(&false)
+    }
+
+    /// Notes that the job with this index is answered, or is here no more.
+    pub fn answer(&mut self, index: u32) {
+        let answered = &mut self.answered[index as usize];
+        self.answered_count += usize::from(!*answered);
+        *answered = true;
+        while self.answered.get(self.first_unanswered) == Some(&true) {
+            self.first_unanswered += 1;
+        }
+    }
+
+    /// The number of the first job that is not answered.
+    pub fn first_unanswered(&self) -> Option<u32> {
+        (!self.is_answered()).then(|| self.first + self.first_unanswered as u32)
+    }
+
+    /// The indexes that are not answered.
+    pub fn unanswered(&self) -> impl Iterator<Item = u32> + '_ {
+        let indexes = self.answered.iter().enumerate().skip(self.first_unanswered);
+        indexes
+            .filter(|(_, answered)| !**answered)
+            .map(|(index, _)| index as u32)
+    }
+}
+
+/// What one process has.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    /// In the order of their numbers.
+    pub pieces: VecDeque<SentPiece>,
+    next_number: u32,
+    /// How far jobs had begun when, as the process said.
+    begun: VecDeque<(u32, Instant)>,
+    begun_to: u32,
+    /// When the process last said anything, or was given something while it had nothing.
+    heard_at: Instant,
+}
+
+impl Stream {
+    pub fn new(now: Instant) -> Stream {
+        Stream {
+            pieces: VecDeque::new(),
+            next_number: 0,
+            begun: VecDeque::new(),
+            begun_to: 0,
+            heard_at: now,
+        }
+    }
+
+    /// Whether everything is answered.
+    pub fn is_empty(&self) -> bool {
+        self.pieces.iter().all(SentPiece::is_answered)
+    }
+
+    /// The number of the next job.
+    pub fn next_number(&self) -> u32 {
+        self.next_number
+    }
+
+    /// The number of the first job that is not answered.
+    pub fn first_unanswered(&self) -> Option<u32> {
+        self.pieces.iter().find_map(SentPiece::first_unanswered)
+    }
+
+    /// Numbers the jobs in these places, which the process is given.
+    pub fn push(
+        &mut self,
+        owner: u64,
+        places: &Positions,
+        careful: bool,
+        timeout_ms: Option<u64>,
+        now: Instant,
+    ) {
+        if self.is_empty() {
+            self.heard_at = self.heard_at.max(now);
+        }
+        let places: Vec<u32> = places.iter().collect();
+        let first = self.next_number;
+        self.next_number += places.len() as u32;
+        self.pieces.push_back(SentPiece {
+            owner,
+            first,
+            answered: vec![false; places.len()],
+            places,
+            answered_count: 0,
+            first_unanswered: 0,
+            careful,
+            timeout_ms,
+        });
+    }
+
+    /// Which piece a number is in.
+    pub fn piece_of(&self, number: u32) -> Option<usize> {
+        let piece = self.pieces.partition_point(|piece| piece.end() <= number);
+        self.pieces.get(piece).filter(|found| found.first <= number)?;
+        Some(piece)
+    }
+
+    /// Notes how far jobs have begun.
+    pub fn note_begun(&mut self, begun: u32, now: Instant) {
+        let begun = begun.min(self.next_number);
+        if begun > self.begun_to {
+            self.begun.push_back((begun, now));
+            self.begun_to = begun;
+        }
+        self.heard_at = now;
+    }
+
+    /// The number up to which jobs have begun, as far as the process has said so.
+    pub fn begun_to(&self) -> u32 {
+        self.begun_to
+    }
+
+    /// When a job began, as far as it is known: at the latest when the process had said so. Where it has
+    /// not, the first job that is not answered has run since the process said anything.
+    pub fn began_at(&self, number: u32) -> Option<Instant> {
+        if number < self.begun_to {
+            let known = self.begun.iter().find(|(begun, _)| *begun > number);
+            return known.map(|(_, at)| *at);
+        }
+        (self.first_unanswered() == Some(number)).then_some(self.heard_at)
+    }
+
+    /// The first deadline of the jobs that run, and whose it is. `late_ms` is what a job may be late.
+    pub fn first_deadline(&self, late_ms: u64) -> Option<(Instant, u32)> {
+        let deadlines = self.pieces.iter().filter_map(|piece| {
+            let allowed_ms = piece.timeout_ms?.saturating_add(late_ms);
+            let number = piece.first_unanswered()?;
+            let began = self.began_at(number)?;
+            Some((
+                began.checked_add(std::time::Duration::from_millis(allowed_ms))?,
+                number,
+            ))
+        });
+        deadlines.min()
+    }
+
+    /// Forgets what is answered.
+    pub fn forget_past(&mut self) {
+        while self.pieces.front().is_some_and(SentPiece::is_answered) {
+            self.pieces.pop_front();
+        }
+        let first = self.first_unanswered().unwrap_or(self.next_number);
+        while self.begun.front().is_some_and(|(begun, _)| *begun <= first) {
+            self.begun.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn deadlines_count_from_each_jobs_own_start() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut stream = Stream::new(start);
+        stream.push(1, &Positions::from(0..3), false, Some(100), start);
+        stream.push(2, &Positions::from(0..2), false, Some(10), start);
+        // Nothing is known: the first job runs, others do not yet.
+        assert_eq!(stream.first_deadline(0), Some((at(100), 0)));
+        stream.note_begun(2, at(5));
+        stream.note_begun(4, at(8));
+        // The first job of the second piece began at 8 ms, and may take 10.
+        assert_eq!(stream.first_deadline(0), Some((at(18), 3)));
+        stream.pieces[1].answer(0);
+        assert_eq!(stream.first_deadline(0), Some((at(105), 0)));
+        stream.pieces[0].answer(0);
+        stream.pieces[0].answer(1);
+        stream.forget_past();
+        assert_eq!(stream.first_deadline(6), Some((at(114), 2)));
+        assert_eq!(
+            (stream.piece_of(2), stream.piece_of(4), stream.piece_of(5)),
+            (Some(0), Some(1), None)
+        );
+        stream.pieces[0].answer(2);
+        stream.forget_past();
+        assert_eq!(stream.piece_of(2), None);
+        // Number 4 has not been said to begin, but nothing is before it.
+        assert_eq!(stream.first_deadline(0), Some((at(18), 4)));
+        stream.pieces[0].answer(1);
+        stream.forget_past();
+        assert!(stream.is_empty() && stream.first_deadline(0).is_none());
+        stream.push(3, &Positions::from(0..1), false, Some(10), at(50));
+        assert_eq!(stream.first_deadline(0), Some((at(60), 5)));
+    }
+}
