@@ -65,8 +65,8 @@ pub struct RampUp {
     settings: RampUpSettings,
     /// Jobs to hold beyond the free slots.
     hold: usize,
-    /// What the durations of jobs allow to hold.
-    fitting: usize,
+    /// What the durations of jobs allow to hold, where they are known.
+    fitting: Option<usize>,
     /// Seconds that a claim takes, exponentially weighted.
     claim_seconds: f64,
     /// The last claim got all that it asked for, and `hold` has not grown for it yet. Without it there is no
@@ -97,7 +97,7 @@ impl RampUp {
         );
         RampUp {
             hold: 0,
-            fitting: usize::MAX,
+            fitting: None,
             claim_seconds: 0.0,
             may_grow: false,
             left: settings.jobs_limit,
@@ -133,8 +133,9 @@ impl RampUp {
     /// The worker's slots end so many jobs within `buffer_target`, by the durations of jobs: it holds no more.
     pub fn fits(&mut self, jobs: f64) {
         // A float beyond the largest usize becomes the largest usize.
-        self.fitting = jobs.round() as usize;
-        self.hold = self.hold.min(self.fitting);
+        let fitting = jobs.round() as usize;
+        self.fitting = Some(fitting);
+        self.hold = self.hold.min(fitting);
     }
 
     /// A claim took so long. Behind a slow network the worker holds more, so that it does not run dry meanwhile.
@@ -211,8 +212,9 @@ impl RampUp {
             // A float beyond the largest usize becomes the largest usize.
             (jobs_per_second * self.hold_target().as_secs_f64()).round() as usize
         };
-        let measured = self.jobs_per_second().map_or(0, within);
-        measured.min(self.fitting).min(self.settings.claim_max)
+        let measured = self.jobs_per_second().map(within);
+        let known = measured.into_iter().chain(self.fitting).min();
+        known.unwrap_or(0).min(self.settings.claim_max)
     }
 }
 
