@@ -35,6 +35,8 @@ class Measurement:
     warm_up: Callable = lambda: None
     # What else the report says of each of our runs.
     note: Callable = lambda sample: ""
+    # Those of the contenders that are ours.
+    ours: tuple = (OURS,)
 
 
 def plan(bench):
