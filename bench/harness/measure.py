@@ -22,7 +22,8 @@ def chosen(measurements, wanted):
     return [measurement for measurement in measurements if measurement.id in names]
 
 
-def measure(measurement, runs, ours_only, others_seconds_max=None, failures=None):
+def measure(measurement, runs, ours_only, others_seconds_max=None, failures=None,
+            attempts_per_run_max=ATTEMPTS_PER_RUN_MAX):
     """Runs every contender in turn, round by round; repeats disturbed rounds as long as that is allowed. Another
     contender than ours is not run again once its runs took `others_seconds_max` together; where `failures` is given,
     one that fails is left out, and what it said is added to them by its name."""
@@ -32,7 +33,7 @@ def measure(measurement, runs, ours_only, others_seconds_max=None, failures=None
     seconds = dict.fromkeys(contenders, 0.0)
     failed = set()
     measurement.warm_up()
-    for _ in range(runs * ATTEMPTS_PER_RUN_MAX):
+    for _ in range(runs * attempts_per_run_max):
         for name, run in contenders.items():
             is_slow = name not in measurement.ours and others_seconds_max is not None and seconds[name] >= others_seconds_max
             if clean[name] >= runs or is_slow or name in failed:

@@ -24,6 +24,8 @@ class RealBuilds(Builds):
         super().__init__(folder)
         self.gristmill = Path(os.environ["GRISTMILL"]).resolve() if "GRISTMILL" in os.environ else self.gristmill
         self.old = Path(os.environ["GRISTMILL_OLD"]).resolve() if "GRISTMILL_OLD" in os.environ else None
+        # Itself, where the shell would find a wrapper.
+        self.python = sys.executable
         self.reader_python = folder / "real-python/bin/python"
         self.river = folder / "river/river"
         self.graphile = folder / "peers/graphile-worker/peer.mjs"

@@ -15,7 +15,7 @@ from harness.contenders import Sample
 from harness.measure import measure
 from harness.plan import Figure, Measurement
 from real import peers, plan, reader, report
-from real.work import TAIL_SECONDS_MAX, WORKS, greedy_bound, naps_file
+from real.work import TAIL_SECONDS_MAX, WORKS, greedy_bound, naps_file, once_busy
 
 
 def sample(times, cores=0.0, **more):
@@ -39,6 +39,10 @@ class GreedyBound(unittest.TestCase):
             ([5.0, 0.5], 64, 5.0),
         ):
             self.assertAlmostEqual(greedy_bound(durations, slots), bound, msg=f"{durations} on {slots}")
+
+    def test_slots_that_are_busy_at_first(self):
+        self.assertAlmostEqual(greedy_bound([1.0, 1.0], 2, [0.5, 2.0]), 2.5)
+        self.assertAlmostEqual(greedy_bound([1.0, 1.0], 2, [3.0]), 3.0)
 
     def test_lies_between_the_mean_load_and_twice_of_it(self):
         durations = WORKS[-1].durations(500)
@@ -65,6 +69,20 @@ class Works(unittest.TestCase):
         for work in WORKS:
             longest = 10.0 if work.seconds is None else work.seconds
             self.assertTrue(next(sizes for seconds, sizes in peers.CHUNKS if longest <= seconds))
+
+
+class OnceBusy(unittest.TestCase):
+    def test_the_start_does_not_count(self):
+        # Two slots; the second begins 5 s late, and from then on nothing is lost.
+        durations, ends = [1.0] * 9, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 6.0, 7.0, 7.0]
+        self.assertAlmostEqual(once_busy(durations, ends, 2), 1.0)
+
+    def test_an_idle_slot_counts(self):
+        # One slot runs the last two one after the other although the other is free.
+        self.assertAlmostEqual(once_busy([1.0] * 4, [1.0, 1.0, 2.0, 3.0], 2), 1.5)
+
+    def test_slots_that_are_never_busy_together_give_no_figure(self):
+        self.assertIsNone(once_busy([1.0, 1.0], [1.0, 2.0], 2))
 
 
 class Reader(unittest.TestCase):

@@ -1,8 +1,9 @@
 """Runs the jobs of a row once on Gristmill: on a file, on PostgreSQL, or by an agent of a server."""
 
+import itertools
 import json
+import re
 import subprocess
-import time
 from contextlib import contextmanager
 
 from harness.build import BENCH
@@ -10,7 +11,7 @@ from harness.contenders import Sample, remove_store
 from postgres.contenders import background
 from postgres.server import cpu_seconds_of_tree
 
-from .peers import figures, script_of, work_file
+from .peers import checked, figures, script_of, timing, work_file
 
 BATCH_JOBS = 1_000
 # A reader that misses an outcome gives up by itself before.
@@ -61,11 +62,9 @@ def _main_job(bench, program, work, slots, jobs, script, more, store, reads):
     command = [program, "run", script, "--input", source, "--output", output, "--store", store, "--values", "--quiet",
                *more, "--batch", BATCH_JOBS]
     with _reader(bench, store, jobs, reads) as reader:
-        began_at_ns = time.time_ns()
         ended = bench.run(command)
     found = figures(work, slots, jobs, ended.seconds, ended.cpu_seconds)
-    found |= reader | _start(work, jobs, output, began_at_ns)
-    output.unlink()
+    found |= reader | checked(output, work, slots, jobs, ended.began_at_ns)
     return Sample(found, ended.others_cores)
 
 
@@ -92,6 +91,8 @@ def _by_agent(bench, program, work, slots, jobs, script, more, reads):
         raise RuntimeError(f"the agent ended with {completed} of {jobs} jobs completed")
     found = figures(work, slots, jobs, ended.seconds, ended.cpu_seconds + others_used)
     found |= {**reader, **_commits(_statistics(bench, program, url), jobs), "transactions_per_job": commits / jobs}
+    if not work.is_no_op:
+        found |= timing(work, slots, _ends_ns(bench, jobs), ended.began_at_ns)
     return Sample(found, max(0.0, ended.others_cores - others_used / ended.seconds))
 
 
@@ -109,17 +110,16 @@ def _commits(found, jobs):
     return {"outcomes_per_commit": jobs / commits if commits else None, "reports": found["reports"]}
 
 
-def _start(work, jobs, output, began_at_ns):
-    """Counts the results. Where they are moments, says when the first job began after the program did."""
-    with open(output, encoding="utf-8") as lines:
-        values = [json.loads(line) for line in lines] if not work.is_no_op else None
-        counted = sum(1 for _ in lines) if values is None else len(values)
-    if counted != jobs or (values is not None and not all(isinstance(value, int) for value in values)):
-        raise RuntimeError(f"of {jobs} jobs not all have a result in {output}")
-    if values is None:
-        return {}
-    begun_ns = min(value - seconds * 1e9 for value, seconds in zip(values, work.durations(jobs)))
-    return {"start_seconds": (begun_ns - began_at_ns) / 1e9}
+def _ends_ns(bench, jobs):
+    """The values of all jobs in the newest database, in the order of the jobs: the moments they ended at."""
+    rows = bench.postgres.in_database(
+        """SELECT batch_id, positions, translate("values", E'\\n[] ', '') FROM gristmill.report ORDER BY batch_id"""
+    )
+    found = []
+    for batch, positions, values in rows:
+        ranges = (range(int(first), int(until)) for first, until in re.findall(r"\[(\d+),(\d+)\)", positions))
+        found += [(int(batch), at, int(value)) for at, value in zip(itertools.chain(*ranges), values.split(","), strict=True)]
+    return [value for _, _, value in sorted(found)]
 
 
 @contextmanager

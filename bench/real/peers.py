@@ -6,10 +6,10 @@ import math
 from harness.build import BENCH
 from harness.contenders import Sample, items_file
 
-from .work import greedy_bound, naps_file
+from .work import greedy_bound, naps_file, once_busy
 
 # A process an item costs milliseconds each, so that these jobs are fewer.
-JOBS_MAX_OF_PROCESSES = 300
+JOBS_MAX_OF_PROCESSES = 200
 # GNU parallel's lines a process, and the fewest shares of the jobs that a slot gets of them.
 LINES_PER_PROCESS_MAX, SHARES_PER_SLOT = 1_000, 2
 # Chunk sizes of a pool that are tried, by the longest job in seconds that they are for.
@@ -35,20 +35,29 @@ def figures(work, slots, jobs, seconds, cpu_seconds):
     }
 
 
-def checked(output, jobs):
-    """Fails where a program gave other than one line a job; deletes its output."""
-    with open(output, "rb") as lines:
-        counted = sum(1 for _ in lines)
+def timing(work, slots, ends_ns, began_at_ns):
+    """When the first job began, and how the run went once its slots were busy. The ends are in the order of the jobs."""
+    ends, durations = [(value - began_at_ns) / 1e9 for value in ends_ns], work.durations(len(ends_ns))
+    first = min(end - duration for end, duration in zip(ends, durations))
+    return {"start_seconds": first, "busy_times": once_busy(durations, ends, slots)}
+
+
+def checked(output, work, slots, jobs, began_at_ns=None):
+    """Fails where a program gave other than one line a job; deletes its output. Where the lines are moments in the order
+    of the jobs and `began_at_ns` is given, gives the figures of `timing`."""
+    with open(output, encoding="utf-8") as lines:
+        values = lines.read().splitlines()
     output.unlink()
-    if counted != jobs:
-        raise RuntimeError(f"there are {counted} results for {jobs} jobs")
+    if len(values) != jobs:
+        raise RuntimeError(f"there are {len(values)} results for {jobs} jobs")
+    return {} if work.is_no_op or began_at_ns is None else timing(work, slots, list(map(int, values)), began_at_ns)
 
 
-def command_run(bench, work, slots, jobs, command, output):
+def command_run(bench, work, slots, jobs, command, output, in_order=False):
     """A program that runs all jobs and ends."""
     ended = bench.run(command)
-    checked(output, jobs)
-    return Sample(figures(work, slots, jobs, ended.seconds, ended.cpu_seconds), ended.others_cores)
+    found = figures(work, slots, jobs, ended.seconds, ended.cpu_seconds)
+    return Sample(found | checked(output, work, slots, jobs, ended.began_at_ns if in_order else None), ended.others_cores)
 
 
 class Pool:
@@ -75,7 +84,7 @@ class Pool:
         source, output = work_file(self.bench, self.work, jobs), self.bench.folder / "pool.jsonl"
         command = [self.bench.builds.python, BENCH / "scripts/pool.py", self.name, self.slots, chunk,
                    script_of(self.work), source, output]
-        return command_run(self.bench, self.work, self.slots, jobs, command, output)
+        return command_run(self.bench, self.work, self.slots, jobs, command, output, in_order=True)
 
 
 def parallel_lines(bench, work, slots, jobs):

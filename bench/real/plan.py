@@ -1,12 +1,14 @@
 """The rows: which jobs, on how many slots, by whom."""
 
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.plan import OURS, Figure, Measurement
+from postgres.contenders import PostgresBench
 
 from . import ours, peers
-from .work import WORKS
+from .work import SECONDS_AT_BOUND, WORKS
 
 SLOTS = (2, 16, 64)
 # Where Gristmill runs: the name in the report, and how it is run.
@@ -19,8 +21,14 @@ QUEUES = {"River": lambda builds: [builds.river], "graphile-worker": lambda buil
 QUEUES_WORK = "10ms"
 OLD = "old"
 OLD_JOBS = {"noop": ("identity", 400_000), "10us": ("busy", 150_000)}
-SHARE_OF_READS = 0.4
-QUICK_SHARE = 0.1
+SHARE_OF_READS = 0.3
+
+
+@dataclass
+class RealBench(PostgresBench):
+    """What every row needs, and how long it takes at its bound, in seconds."""
+
+    seconds: float = SECONDS_AT_BOUND
 
 
 def plan(bench):
@@ -47,7 +55,7 @@ def row_id(work, slots):
 
 
 def _row(bench, work, slots):
-    share = QUICK_SHARE if bench.quick else 1
+    share = bench.seconds / SECONDS_AT_BOUND
     jobs = work.jobs(slots, share)
     own = ways(bench, work, slots)
     contenders = {name: lambda how=how: ours.run(bench, work=work, slots=slots, jobs=jobs, **how) for name, how in own.items()}

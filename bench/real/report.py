@@ -28,6 +28,8 @@ its order, begins on the slot that is free first, and nothing else takes time.
   to the file of results. An agent's is from its start to its end, with its server running and the jobs submitted. River's
   and graphile-worker's is what their drivers say: from the start of their workers to the last outcome, with the jobs
   inserted and the program running before.
+* **Once busy**: the same without the start: from when 9 of 10 slots were busy at the same time for the first time to the
+  last job's end, over the bound of what was left then; by the moments that the jobs return.
 * **Gristmill** commits each outcome durably (SQLite with `synchronous=FULL`; PostgreSQL {version} with {settings}); agents'
   server is on PostgreSQL. Slots are processes (`-j`); where it says async or threads, {processes} processes with
   `--concurrency` or `--threads`.
@@ -146,13 +148,14 @@ def makespans(rows):
         (
             row.work.title, str(row.slots), row.where, f"{row.result.median('jobs'):,.0f}",
             "–" if row.work.is_no_op else row.result.cell("bound"), row.result.spread("seconds"), _speed(row.result),
+            row.result.cell("busy_times"),
             ", ".join(f"{name} {_speed(row.others[name])}" for name in row.rivals[:2]) or "–",
             "–" if row.ratio is None else f"{row.ratio:.2f}", row.first(),
         )
         for row in rows
     ]
-    headers = ("jobs", "slots", "Gristmill on", "number", "bound s", "makespan s", "over bound", "best others", "ratio", "first")
-    return grid(headers, lines, "lrlrrrrlrl")
+    headers = ("jobs", "slots", "Gristmill on", "number", "bound s", "makespan s", "over bound", "once busy", "best others", "ratio", "first")
+    return grid(headers, lines, "lrlrrrrrlrl")
 
 
 def costs(rows, notes):
@@ -187,11 +190,13 @@ def others(rows):
             chunk = result.median("chunk")
             lines.append((
                 row.work.title, str(row.slots), name, "yes" if name in QUEUES else "no", f"{result.median('jobs'):,.0f}",
-                "–" if chunk is None else f"{chunk:.0f}", result.spread("seconds"), _speed(result), result.cell("cpu_us"),
+                "–" if chunk is None else f"{chunk:.0f}", result.spread("seconds"), _speed(result), result.cell("busy_times"),
+                result.cell("cpu_us"),
                 str(len(result.samples)),
             ))
-    headers = ("jobs", "slots", "contender", "durable", "number", "chunk", "makespan s", "over bound", "processor us a job", "runs")
-    return grid(headers, lines, "lrllrrrrrr")
+    headers = ("jobs", "slots", "contender", "durable", "number", "chunk", "makespan s", "over bound", "once busy",
+               "processor us a job", "runs")
+    return grid(headers, lines, "lrllrrrrrrr")
 
 
 def old_rows(samples):

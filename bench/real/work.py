@@ -14,6 +14,7 @@ NO_OP_JOBS = 400_000
 TAIL_MU, TAIL_SIGMA, TAIL_SECONDS_MAX, TAIL_SEED = -4.5, 1.8, 4.0, 7
 TAIL_SECONDS_MEAN = 0.05
 JOBS_MIN = 40
+BUSY_SHARE = 0.9
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Work:
     def jobs(self, slots, share=1.0):
         """How many jobs a row has, or a share of them."""
         if self.is_no_op:
-            return int(NO_OP_JOBS * share)
+            return max(JOBS_MIN, int(NO_OP_JOBS * share))
         mean = TAIL_SECONDS_MEAN if self.seconds is None else self.seconds
         per_second = min(slots / mean, SLEEPS_PER_SECOND_MAX)
         return max(min(JOBS_MIN, slots * 4), int(per_second * SECONDS_AT_BOUND * share))
@@ -54,12 +55,34 @@ WORKS = (
 )
 
 
-def greedy_bound(durations, slots):
-    """The makespan of greedy list scheduling: each job, in its order, begins on the slot that is free first. Seconds."""
-    free_at = [0.0] * slots
+def greedy_bound(durations, slots, free_at=()):
+    """The makespan of greedy list scheduling: each job, in its order, begins on the slot that is free first. Seconds.
+    `free_at` is when slots are free that have work at first; the others are at 0."""
+    free_at = sorted(free_at)[-slots:]
+    free_at = [0.0] * (slots - len(free_at)) + free_at
     for duration in durations:
         heapq.heapreplace(free_at, free_at[0] + duration)
     return max(free_at)
+
+
+def once_busy(durations, ends, slots):
+    """How a run went once its slots (`BUSY_SHARE` of them) were busy at the same time for the first time: the time from
+    then to the last end, over the greedy bound of what was left then. None where they never were. `ends` are seconds,
+    one a job; no job is taken to be longer than it was told to be."""
+    begins = [end - duration for end, duration in zip(ends, durations)]
+    running, busy_at = 0, None
+    # Where one job ends and another begins at the same moment, the slot is free between them.
+    for at, change in sorted([(begin, 1) for begin in begins] + [(end, -1) for end in ends]):
+        running += change
+        if running >= BUSY_SHARE * slots:
+            busy_at = at
+            break
+    if busy_at is None:
+        return None
+    free_at = sorted(end - busy_at for begin, end in zip(begins, ends) if begin <= busy_at < end)
+    left = [duration for begin, duration in zip(begins, durations) if begin > busy_at]
+    bound = greedy_bound(left, slots, free_at)
+    return (max(ends) - busy_at) / bound if bound else None
 
 
 def naps_file(folder, work, jobs):
