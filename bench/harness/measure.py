@@ -35,7 +35,8 @@ def measure(measurement, runs, ours_only, others_seconds_max=None, failures=None
     measurement.warm_up()
     for _ in range(runs * attempts_per_run_max):
         for name, run in contenders.items():
-            is_slow = name not in measurement.ours and others_seconds_max is not None and seconds[name] >= others_seconds_max
+            seconds_max = measurement.ours_seconds_max if name in measurement.ours else others_seconds_max
+            is_slow = seconds_max is not None and seconds[name] >= seconds_max
             if clean[name] >= runs or is_slow or name in failed:
                 continue
             began = time.monotonic()

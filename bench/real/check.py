@@ -92,14 +92,14 @@ class Reader(unittest.TestCase):
             path = f"{folder}/store.db"
             writer = sqlite3.connect(path, isolation_level=None)
             writer.execute("CREATE TABLE batch (id INTEGER PRIMARY KEY, count INTEGER)")
-            writer.execute('CREATE TABLE report (id INTEGER PRIMARY KEY, count INTEGER, "values" TEXT)')
+            writer.execute('CREATE TABLE report (id INTEGER PRIMARY KEY, count INTEGER, positions TEXT, "values" TEXT)')
             writer.execute("INSERT INTO batch VALUES (1, 2), (2, 1)")
             now = time.time_ns()
             first, first_of_second = 1 * reader.IDS_PER_BATCH, 2 * reader.IDS_PER_BATCH
             steps = iter((
-                f"INSERT INTO report VALUES ({first}, 1, '[{now - 5 * 10**9}]')",
-                f"UPDATE report SET count = 2, \"values\" = '[{now - 5 * 10**9},{now - 3 * 10**9}]'",
-                f"INSERT INTO report VALUES ({first_of_second}, 1, '[{now - 10**9}]')",
+                f"INSERT INTO report VALUES ({first}, 1, '1', '[{now - 5 * 10**9}]')",
+                f"UPDATE report SET count = 2, positions = '0-1', \"values\" = '[{now - 3 * 10**9},{now - 5 * 10**9}]'",
+                f"INSERT INTO report VALUES ({first_of_second}, 1, '0', '[{now - 10**9}]')",
             ))
 
             def step(_):
@@ -111,6 +111,10 @@ class Reader(unittest.TestCase):
                 found = reader.ages(reader.File(path), 3)
             writer.close()
         self.assertEqual([round(age / 1e9) for age in found], [1, 3, 5])
+
+    def test_positions_as_both_stores_write_them(self):
+        self.assertEqual(reader.positions("0-2,5"), [0, 1, 2, 5])
+        self.assertEqual(reader.positions("{[0,3),[5,6)}"), [0, 1, 2, 5])
 
 
 class Standings(unittest.TestCase):

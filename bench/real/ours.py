@@ -1,8 +1,6 @@
 """Runs the jobs of a row once on Gristmill: on a file, on PostgreSQL, or by an agent of a server."""
 
-import itertools
 import json
-import re
 import subprocess
 from contextlib import contextmanager
 
@@ -12,6 +10,7 @@ from postgres.contenders import background
 from postgres.server import cpu_seconds_of_tree
 
 from .peers import checked, figures, script_of, timing, work_file
+from .reader import positions
 
 BATCH_JOBS = 1_000
 # A reader that misses an outcome gives up by itself before.
@@ -116,9 +115,8 @@ def _ends_ns(bench, jobs):
         """SELECT batch_id, positions, translate("values", E'\\n[] ', '') FROM gristmill.report ORDER BY batch_id"""
     )
     found = []
-    for batch, positions, values in rows:
-        ranges = (range(int(first), int(until)) for first, until in re.findall(r"\[(\d+),(\d+)\)", positions))
-        found += [(int(batch), at, int(value)) for at, value in zip(itertools.chain(*ranges), values.split(","), strict=True)]
+    for batch, text, values in rows:
+        found += [(int(batch), at, int(value)) for at, value in zip(positions(text), values.split(","), strict=True)]
     return [value for _, _, value in sorted(found)]
 
 

@@ -1,12 +1,13 @@
 """`reader.py STORE JOBS`: reads a store's reports while they come in, and says how old each outcome was when it became
 visible.
 
-The jobs' values are the moments they ended at, in nanoseconds since 1970, of which no two are the same. The reader looks for reports it has not seen, of the batches that are not
+The jobs' values are the moments they ended at, in nanoseconds since 1970. The reader looks for reports it has not seen, of the batches that are not
 whole yet, every millisecond in a file (where the file has changed) and every two in a database; what a look brings was
 visible when the look ended, so that a figure is at most one look too high. Prints JSON: samples, p50_ms, p99_ms, max_ms.
 """
 
 import json
+import re
 import sqlite3
 import sys
 import time
@@ -16,6 +17,16 @@ FILE_LOOK_EVERY_SECONDS = 0.001
 DATABASE_LOOK_EVERY_SECONDS = 0.002
 # A report's id in a file is its batch's, times this, plus its first position.
 IDS_PER_BATCH = 16_384
+
+
+def positions(text):
+    """The positions that a report names: `0-2,5` in a file, `{[0,3),[5,6)}` in a database."""
+    if text.startswith("{"):
+        pairs = [(int(first), int(until)) for first, until in re.findall(r"\[(\d+),(\d+)\)", text)]
+    else:
+        ends = [part.split("-") for part in text.split(",")]
+        pairs = [(int(part[0]), int(part[-1]) + 1) for part in ends]
+    return [position for first, until in pairs for position in range(first, until)]
 
 
 class File:
@@ -43,9 +54,9 @@ class File:
             self.connection = None
             return []
 
-    def values(self, key):
-        row = self.connection.execute('SELECT "values" FROM report WHERE id = ?', (key,)).fetchone()
-        return row and row[0]
+    def outcomes(self, key):
+        """The positions and values of a report; None where it is gone, joined with another."""
+        return self.connection.execute('SELECT positions, "values" FROM report WHERE id = ?', (key,)).fetchone()
 
     def batches(self):
         return dict(self.connection.execute("SELECT id, count FROM batch"))
@@ -67,11 +78,10 @@ class Database:
         )
         return [(batch, (batch, position), jobs) for batch, position, jobs in rows]
 
-    def values(self, key):
-        row = self.connection.execute(
-            'SELECT "values" FROM gristmill.report WHERE batch_id = %s AND first_position = %s', key
+    def outcomes(self, key):
+        return self.connection.execute(
+            'SELECT positions::text, "values" FROM gristmill.report WHERE batch_id = %s AND first_position = %s', key
         ).fetchone()
-        return row and row[0]
 
     def batches(self):
         return dict(self.connection.execute("SELECT id, count FROM gristmill.batch").fetchall())
@@ -87,15 +97,16 @@ def ages(store, jobs):
         for batch, key, count in reports:
             if seen.get(key) == count:
                 continue
-            texts = store.values(key)
+            texts = store.outcomes(key)
             if texts is None:
                 continue
             seen[key] = count
-            # A report that was joined with others brings outcomes again that were seen before.
-            for value in set(json.loads(texts)) - ended:
-                ended.add(value)
-                found.append(visible_at - value)
-                whole[batch] = whole.get(batch, 0) + 1
+            for position, value in zip(positions(texts[0]), json.loads(texts[1]), strict=True):
+                # A report that was joined with others brings outcomes again that were seen before.
+                if (batch, position) not in ended:
+                    ended.add((batch, position))
+                    found.append(visible_at - value)
+                    whole[batch] = whole.get(batch, 0) + 1
             until = time.monotonic() + PATIENCE_SECONDS
         if reports:
             counts = store.batches()
