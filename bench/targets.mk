@@ -23,3 +23,17 @@ bench-scheduler: ## The scheduler on both stores beside its peer; the table goes
 .PHONY: bench-scheduler-quick
 bench-scheduler-quick: ## The same with few jobs and one run each, to see that it works
 	bench/run-scheduler --quick
+
+.PHONY: bench-real
+bench-real: test-bench ## Jobs that take real time beside process pools and queues; the table goes to bench/RESULTS-real.md
+	bench/run-real
+
+.PHONY: bench-real-quick
+bench-real-quick: test-bench ## The same with few jobs and one run each, to see that it works
+	bench/run-real --quick
+
+.PHONY: test-bench
+test-bench: ## The benchmarks' own checks; less than a second
+	python3 -B bench/real/check.py
+
+test: test-bench

@@ -4,7 +4,6 @@ import sys
 import time
 
 from . import machine
-from .plan import OURS
 from .report import number
 
 # Disturbed runs are repeated, up to so many in all for each that was asked for.
@@ -23,26 +22,28 @@ def chosen(measurements, wanted):
     return [measurement for measurement in measurements if measurement.id in names]
 
 
-def measure(measurement, runs, ours_only, others_seconds_max=None, failures=None):
+def measure(measurement, runs, ours_only, others_seconds_max=None, failures=None,
+            attempts_per_run_max=ATTEMPTS_PER_RUN_MAX):
     """Runs every contender in turn, round by round; repeats disturbed rounds as long as that is allowed. Another
     contender than ours is not run again once its runs took `others_seconds_max` together; where `failures` is given,
     one that fails is left out, and what it said is added to them by its name."""
-    contenders = {name: run for name, run in measurement.contenders.items() if name == OURS or not ours_only}
+    contenders = {name: run for name, run in measurement.contenders.items() if name in measurement.ours or not ours_only}
     samples = {name: [] for name in contenders}
     clean = dict.fromkeys(contenders, 0)
     seconds = dict.fromkeys(contenders, 0.0)
     failed = set()
     measurement.warm_up()
-    for _ in range(runs * ATTEMPTS_PER_RUN_MAX):
+    for _ in range(runs * attempts_per_run_max):
         for name, run in contenders.items():
-            is_slow = name != OURS and others_seconds_max is not None and seconds[name] >= others_seconds_max
+            seconds_max = measurement.ours_seconds_max if name in measurement.ours else others_seconds_max
+            is_slow = seconds_max is not None and seconds[name] >= seconds_max
             if clean[name] >= runs or is_slow or name in failed:
                 continue
             began = time.monotonic()
             try:
                 sample = run()
             except RuntimeError as error:
-                if name == OURS or failures is None:
+                if name in measurement.ours or failures is None:
                     raise
                 failed.add(name)
                 failures[name] = str(error)

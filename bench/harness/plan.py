@@ -1,5 +1,6 @@
 """What is measured, on whom, and what is to be reached."""
 
+import math
 from dataclasses import dataclass
 from typing import Callable
 
@@ -35,6 +36,10 @@ class Measurement:
     warm_up: Callable = lambda: None
     # What else the report says of each of our runs.
     note: Callable = lambda sample: ""
+    # Those of the contenders that are ours.
+    ours: tuple = (OURS,)
+    # One of ours whose runs took so long together is not run again.
+    ours_seconds_max: float = math.inf
 
 
 def plan(bench):

@@ -29,6 +29,8 @@ class Ended:
     # Resident bytes of the program itself, and of its children together, at their highest.
     memory_bytes: int = 0
     children_bytes: int = 0
+    # Nanoseconds since 1970.
+    began_at_ns: int = 0
 
 
 @dataclass
@@ -53,7 +55,7 @@ def run(command, environment, folder, quiet_seconds_max=10, niceness=0, memory=F
     machine.wait_until_quiet(quiet_seconds_max)
     words = [str(word) for word in command]
     others, own = machine.cpu_seconds_busy(), _children_cpu_seconds()
-    began = time.perf_counter()
+    began, began_at_ns = time.perf_counter(), time.time_ns()
     child = subprocess.Popen(
         words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, start_new_session=True, preexec_fn=(lambda: _set_niceness(niceness)) if niceness else None,
@@ -76,7 +78,7 @@ def run(command, environment, folder, quiet_seconds_max=10, niceness=0, memory=F
         raise RuntimeError(f"`{' '.join(words)}` ended with {child.returncode}:\n{said}")
     cpu_seconds = _children_cpu_seconds() - own
     others_cores = max(0.0, machine.cpu_seconds_busy() - others - cpu_seconds) / seconds
-    return Ended(stdout, seconds, cpu_seconds, others_cores, peak.own_bytes, peak.children_bytes)
+    return Ended(stdout, seconds, cpu_seconds, others_cores, peak.own_bytes, peak.children_bytes, began_at_ns)
 
 
 def _set_niceness(niceness):

@@ -115,7 +115,7 @@ def table_section(rows):
 
 def bounds_section(rows):
     """What bounds the figures that are not reached. Lines of Markdown."""
-    bounds = _bounds()
+    bounds = bounds()
     missed = [row for row in rows if not row.is_met()]
     lines = [f"* **{row.figure.title}**: {bounds.get(row.figure.id, 'not profiled yet.')}" for row in missed]
     return ["## What bounds what is not reached", "", *(lines or ["Every target is reached."]), ""]
@@ -134,7 +134,7 @@ def spread_section(rows):
     return [*lines, ""]
 
 
-def _bounds():
+def bounds():
     """The notes of bounds.md, by the figure's id: sections `## id`."""
     sections = re.split(r"^## (\S+)\n", (BENCH / "bounds.md").read_text(), flags=re.MULTILINE)[1:]
     return {name: " ".join(text.split()) for name, text in zip(sections[::2], sections[1::2])}

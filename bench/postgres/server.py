@@ -86,6 +86,23 @@ class Postgres:
         """The same in the newest database."""
         return self.sql(statement, f"bench_{self.databases}")
 
+    def commits(self):
+        """Transactions committed in the newest database, once all its clients have left it and told their numbers."""
+        until = time.monotonic() + START_SECONDS_MAX
+        while self._statistic("numbackends"):
+            if time.monotonic() > until:
+                raise RuntimeError("clients of the database do not leave it")
+            time.sleep(0.01)
+        return self.commits_so_far()
+
+    def commits_so_far(self):
+        """The same while clients go on, without what they have not told yet."""
+        return self._statistic("xact_commit")
+
+    def _statistic(self, name):
+        ((value,),) = self.sql(f"SELECT {name} FROM pg_stat_database WHERE datname = 'bench_{self.databases}'")
+        return int(value)
+
     def version(self):
         """`15.13` or so."""
         return re.match(r"[\d.]+", self.sql("SHOW server_version")[0][0]).group()

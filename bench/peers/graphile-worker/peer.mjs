@@ -1,5 +1,5 @@
 // graphile-worker with the configuration of its own figures (https://worker.graphile.org/docs/performance): 24 jobs at
-// once, a local queue, completions in batches.
+// once, a local queue, completions in batches. An order may say how many jobs run at once and how long each sleeps.
 import { Logger, makeWorkerUtils, run } from "graphile-worker";
 import pg from "pg";
 import { Latencies, SECONDS_MAX, chunks, main, order, payloads, pause, rate, submitInBatches, submitSingly } from "../node_order.mjs";
@@ -9,7 +9,7 @@ const preset = {
   worker: {
     connectionString: order.url,
     logger,
-    concurrentJobs: 24,
+    concurrentJobs: order.workers_max ?? 24,
     maxPoolSize: 25,
     localQueue: { size: 500 },
     completeJobBatchDelay: 0,
@@ -37,7 +37,11 @@ async function drain() {
     let reached;
     const all = new Promise((resolve) => (reached = resolve));
     const began = performance.now();
-    const runner = await run({ preset, taskList: { noop: async () => void (++done === count && reached()) } });
+    const noop = async () => {
+      if (order.sleep_ms) await pause(order.sleep_ms);
+      if (++done === count) reached();
+    };
+    const runner = await run({ preset, taskList: { noop } });
     await Promise.race([all, pause(SECONDS_MAX * 1e3).then(() => { throw new Error(`${done} of ${count} jobs ran`); })]);
     while (Number((await client.query("SELECT count(*) AS left FROM graphile_worker._private_jobs")).rows[0].left) > 0) {
       await pause(5);

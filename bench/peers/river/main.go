@@ -1,10 +1,12 @@
 // River, through pgx. It takes an order as JSON, the only argument, and answers with one line of JSON.
 //
 // Settings: bulk inserts by COPY (InsertManyFast); 2,000 workers and a fetch at once after the last for a drain, 100 for
-// latencies; no pause between notifications of inserts where latencies are measured.
+// latencies; no pause between notifications of inserts where latencies are measured. An order may say how many workers a
+// drain has and how long each job sleeps.
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -35,6 +37,8 @@ type order struct {
 	BatchJobs     int     `json:"batch_jobs"`
 	Callers       int     `json:"callers"`
 	RatePerSecond float64 `json:"rate_per_second"`
+	SleepMs       float64 `json:"sleep_ms"`
+	WorkersMax    int     `json:"workers_max"`
 }
 
 // Job has 100 bytes of JSON.
@@ -142,7 +146,8 @@ func drain(ctx context.Context, o order) {
 	}
 	var done atomic.Int64
 	all := make(chan struct{})
-	client := runner(pool(ctx, o.URL, 20), 2_000, 2*time.Millisecond, func(Job) {
+	client := runner(pool(ctx, o.URL, 20), cmp.Or(o.WorkersMax, 2_000), 2*time.Millisecond, func(Job) {
+		time.Sleep(time.Duration(o.SleepMs * float64(time.Millisecond)))
 		if done.Add(1) == int64(o.Jobs) {
 			close(all)
 		}
