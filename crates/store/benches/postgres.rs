@@ -45,8 +45,7 @@ fn main() {
             small_exchanges(&server).await;
         }
         if is_wanted("latency") {
-            latency(&server, false).await;
-            latency(&server, true).await;
+            latencies(&server).await;
         }
         if is_wanted("depth") {
             depth(&server).await;
@@ -386,37 +385,80 @@ async fn small_exchanges(server: &PrivatePostgres) {
     }
 }
 
-/// From a submit to its job's start, fifty times a second, by a worker of the same or of another handle.
-async fn latency(server: &PrivatePostgres, other_handle: bool) {
-    const JOBS: u32 = 300;
+/// How a worker learns of what is submitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// Its own handle wakes it.
+    Woken,
+    /// The submit claims for it.
+    HandedOver,
+    /// Another handle submits.
+    Notified,
+}
+
+/// From a submit to its job's start, fifty times a second, beside a row that is inserted. In turn.
+async fn latencies(server: &PrivatePostgres) {
+    let measurements = [
+        ("submit to start, another handle", Told::Notified),
+        ("submit to start, the same handle, woken", Told::Woken),
+        ("submit to start, the same handle, handed over", Told::HandedOver),
+    ];
+    let mut all: Vec<Vec<Duration>> = vec![Vec::new(); measurements.len() + 1];
+    for _ in 0..3 {
+        for (number, (_, told)) in measurements.iter().enumerate() {
+            all[number].extend(latency(server, *told).await);
+        }
+        all[measurements.len()].extend(bare_latency(server).await);
+    }
+    let names = measurements.iter().map(|(name, _)| *name);
+    for (name, mut found) in names.chain(["floor: one raw INSERT"]).zip(all) {
+        found.sort_unstable();
+        println!(
+            "{name:<46} p50 {:>7.3} ms   p99 {:>7.3} ms",
+            percentile(&found, 50),
+            percentile(&found, 99)
+        );
+    }
+}
+
+/// Jobs of one measurement of latency; the first ones do not count.
+const LATENCY_JOBS: u32 = 220;
+const LATENCY_WARM_UP_JOBS: usize = 20;
+
+async fn latency(server: &PrivatePostgres, told: Told) -> Vec<Duration> {
     let url = server.create_database().expect("a database");
     let store = open(&url).await;
-    let working = if other_handle {
-        open(&url).await
-    } else {
-        store.clone()
+    let working = match told {
+        Told::Notified => open(&url).await,
+        Told::Woken | Told::HandedOver => store.clone(),
     };
     let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
     let work = tokio::spawn(async move {
         let worker = register(&*working).await;
-        let seen = WorkSeen::default();
-        let mut reports = Vec::new();
+        let (seen, mut reports, mut handed) = (WorkSeen::default(), Vec::new(), None);
         loop {
-            let slices = exchange(working.clone(), worker, std::mem::take(&mut reports), 100).await;
+            let slices = match handed.take() {
+                Some(slices) => slices,
+                None => exchange(working.clone(), worker, std::mem::take(&mut reports), 100).await,
+            };
             for slice in &slices {
                 if started.send(Instant::now()).is_err() {
                     return;
                 }
                 reports.push(completed(slice));
             }
-            if slices.is_empty() {
+            if slices.is_empty() && told == Told::HandedOver {
+                let exchanged = working.wait_for_claim(worker, want(100), &seen).await;
+                let lease = exchanged.and_then(|exchanged| exchanged.lease);
+                handed = lease.map(|lease| lease.slices);
+            } else if slices.is_empty() {
                 working.wait_for_work(&seen).await;
             }
         }
     });
     let mut ticks = tokio::time::interval(Duration::from_millis(20));
     let mut latencies = Vec::new();
-    for number in 0..JOBS {
+    for number in 0..LATENCY_JOBS {
         ticks.tick().await;
         let began = Instant::now();
         store
@@ -427,18 +469,31 @@ async fn latency(server: &PrivatePostgres, other_handle: bool) {
         latencies.push(start.duration_since(began));
     }
     work.abort();
-    latencies.drain(..20);
-    latencies.sort_unstable();
-    let what = if other_handle {
-        "submit to start, another handle"
-    } else {
-        "submit to start, the same handle"
-    };
-    println!(
-        "{what:<44} p50 {:>7.3} ms   p99 {:>7.3} ms",
-        percentile(&latencies, 50),
-        percentile(&latencies, 99)
-    );
+    latencies.split_off(LATENCY_WARM_UP_JOBS)
+}
+
+async fn bare_latency(server: &PrivatePostgres) -> Vec<Duration> {
+    let url = server.create_database().expect("a database");
+    let client = raw(&url).await;
+    let table = "CREATE TABLE raw (id bigserial PRIMARY KEY, payload text)";
+    client.batch_execute(table).await.expect("a table");
+    let statement = client
+        .prepare("INSERT INTO raw (payload) VALUES ($1)")
+        .await
+        .expect("prepared");
+    let mut ticks = tokio::time::interval(Duration::from_millis(20));
+    let mut latencies = Vec::new();
+    for number in 0..LATENCY_JOBS {
+        ticks.tick().await;
+        let began = Instant::now();
+        let payload = payloads(1, number);
+        client
+            .execute(&statement, &[&payload.as_str()])
+            .await
+            .expect("inserted");
+        latencies.push(began.elapsed());
+    }
+    latencies.split_off(LATENCY_WARM_UP_JOBS)
 }
 
 /// Claims of 100 with little and with much waiting, and with dead rows at the head.
