@@ -54,7 +54,7 @@ impl WaitingWorkers {
             return None;
         }
         let mut list = self.list();
-        let place = list.workers.iter().position(|waiting| accepts(waiting))?;
+        let place = list.workers.iter().position(&mut accepts)?;
         let taken = list.workers.remove(place);
         self.count.store(list.workers.len(), Ordering::Release);
         Some(taken)
