@@ -86,6 +86,13 @@ class Postgres:
         """The same in the newest database."""
         return self.sql(statement, f"bench_{self.databases}")
 
+    def settle(self):
+        """Does in the newest database what the server does in its own time after much was written, and waits for the rest."""
+        self.in_database("VACUUM (ANALYZE)")
+        self.sql("CHECKPOINT")
+        while self.sql("SELECT count(*) FROM pg_stat_progress_vacuum") != [["0"]]:
+            time.sleep(0.1)
+
     def version(self):
         """`15.13` or so."""
         return re.match(r"[\d.]+", self.sql("SHOW server_version")[0][0]).group()

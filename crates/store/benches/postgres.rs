@@ -496,63 +496,98 @@ async fn bare_latency(server: &PrivatePostgres) -> Vec<Duration> {
     latencies.split_off(LATENCY_WARM_UP_JOBS)
 }
 
-/// Claims of 100 with little and with much waiting, and with dead rows at the head.
+/// Claims of 100 with little and with much waiting, in turn: after the checkpoint and the vacuum that loading causes, and
+/// then with dead rows at the head.
 async fn depth(server: &PrivatePostgres) {
+    let little = filled(server, 10, 1_000).await;
     for (what, batches, jobs) in [
-        ("10,000 waiting, batches of 1,000", 10, 1_000),
         ("10,000,000 waiting, batches of 1,000", 10_000, 1_000),
         ("1,000,000 waiting, one job each", 1_000_000, 1),
     ] {
-        let url = server.create_database().expect("a database");
-        let store = open(&url).await;
-        let worker = register(&*store).await;
-        let pack = payloads(jobs, 1);
-        let batches_per_submit = if jobs == 1 { 2_000 } else { 50 };
-        for _ in 0..batches / batches_per_submit.min(batches) {
-            let part = vec![NewBatch::new("work", pack.clone()); batches_per_submit.min(batches)];
-            store.submit(part, None).await.expect("submitted");
+        let much = filled(server, batches, jobs).await;
+        let few = match jobs {
+            1 => filled(server, 10_000, 1).await,
+            _ => little.clone(),
+        };
+        for url in [&few, &much] {
+            settle(url).await;
+        }
+        // Handles that have not submitted: the payloads are not at hand.
+        let (few, much) = (open(&few).await, open(&much).await);
+        let workers = (register(&*few).await, register(&*much).await);
+        let (mut of_few, mut of_much) = (Vec::new(), Vec::new());
+        for _ in 0..90 {
+            of_few.push(timed_claim(&few, workers.0).await);
+            of_much.push(timed_claim(&much, workers.1).await);
+        }
+        for claims in [&mut of_few, &mut of_much] {
+            claims.drain(..10);
+            claims.sort_unstable();
+        }
+        println!(
+            "claim of 100: {what:<36} p50 {:>7.3} ms   p99 {:>7.3} ms   with 10,000 p50 {:>7.3} ms   ratio {:.2}",
+            percentile(&of_much, 50),
+            percentile(&of_much, 99),
+            percentile(&of_few, 50),
+            percentile(&of_much, 50) / percentile(&of_few, 50),
+        );
+        // Nobody vacuums: all that was claimed lies dead before what waits.
+        for _ in 0..20 {
+            much.exchange(workers.1, Vec::new(), Some(want(10_000)))
+                .await
+                .expect("claimed");
         }
         let mut claims = Vec::new();
         for _ in 0..90 {
-            let began = Instant::now();
-            let exchanged = store
-                .exchange(worker, Vec::new(), Some(want(100)))
-                .await
-                .expect("claimed");
-            claims.push(began.elapsed());
-            assert_eq!(exchanged.lease.expect("jobs").jobs(), 100);
+            claims.push(timed_claim(&much, workers.1).await);
         }
         claims.drain(..10);
         claims.sort_unstable();
         println!(
-            "claim of 100: {what:<30} p50 {:>7.3} ms   p99 {:>7.3} ms",
+            "  the same with dead rows at the head              p50 {:>7.3} ms   p99 {:>7.3} ms",
             percentile(&claims, 50),
             percentile(&claims, 99)
         );
-        if batches > 10 {
-            // Nobody vacuums: all that was claimed lies dead before what waits.
-            for _ in 0..20 {
-                store
-                    .exchange(worker, Vec::new(), Some(want(10_000)))
-                    .await
-                    .expect("claimed");
-            }
-            let mut claims = Vec::new();
-            for _ in 0..90 {
-                let began = Instant::now();
-                store
-                    .exchange(worker, Vec::new(), Some(want(100)))
-                    .await
-                    .expect("claimed");
-                claims.push(began.elapsed());
-            }
-            claims.drain(..10);
-            claims.sort_unstable();
-            println!(
-                "  the same with dead rows at the head          p50 {:>7.3} ms   p99 {:>7.3} ms",
-                percentile(&claims, 50),
-                percentile(&claims, 99)
-            );
-        }
     }
+}
+
+/// A database in which so many batches wait.
+async fn filled(server: &PrivatePostgres, batches: usize, jobs: u32) -> String {
+    let url = server.create_database().expect("a database");
+    let store = open(&url).await;
+    let pack = payloads(jobs, 1);
+    let batches_per_submit = if jobs == 1 { 2_000 } else { 50 }.min(batches);
+    for _ in 0..batches / batches_per_submit {
+        let part = vec![NewBatch::new("work", pack.clone()); batches_per_submit];
+        store.submit(part, None).await.expect("submitted");
+    }
+    store.close().await.expect("closed");
+    url
+}
+
+/// Does what the server does in its own time after much was written: the vacuum and the checkpoint.
+async fn settle(url: &str) {
+    let client = raw(url).await;
+    for command in ["VACUUM (ANALYZE)", "CHECKPOINT"] {
+        client.batch_execute(command).await.expect(command);
+    }
+    let vacuums = "SELECT count(*) FROM pg_stat_progress_vacuum";
+    let under_way = async || -> i64 {
+        let row = client.query_one(vacuums, &[]).await.expect("counted");
+        row.get(0)
+    };
+    while under_way().await > 0 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn timed_claim(store: &PostgresStore, worker: WorkerId) -> Duration {
+    let began = Instant::now();
+    let exchanged = store
+        .exchange(worker, Vec::new(), Some(want(100)))
+        .await
+        .expect("claimed");
+    let took = began.elapsed();
+    assert_eq!(exchanged.lease.expect("jobs").jobs(), 100);
+    took
 }

@@ -115,12 +115,7 @@ fn latencies(wanted: Option<&str>) {
 }
 
 fn latency(path: &Path, handed_over: bool) -> Vec<Duration> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_time()
-        .build()
-        .expect("the runtime starts");
-    runtime.block_on(async {
+    latency_runtime().block_on(async {
         let store = open(path, Synchronous::Full);
         let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
         let working = store.clone();
@@ -168,14 +163,25 @@ fn latency(path: &Path, handed_over: bool) -> Vec<Duration> {
 
 fn bare_latency(path: &Path) -> Vec<Duration> {
     let mut connection = open_bare(path, "FULL");
-    let mut latencies = Vec::new();
-    for _ in 0..LATENCY_JOBS {
-        std::thread::sleep(Duration::from_millis(20));
-        let began = Instant::now();
-        bare_insert(&mut connection, 1, 1);
-        latencies.push(began.elapsed());
-    }
-    latencies
+    latency_runtime().block_on(async {
+        let mut ticks = tokio::time::interval(Duration::from_millis(20));
+        let mut latencies = Vec::new();
+        for _ in 0..LATENCY_JOBS {
+            ticks.tick().await;
+            let began = Instant::now();
+            bare_insert(&mut connection, 1, 1);
+            latencies.push(began.elapsed());
+        }
+        latencies
+    })
+}
+
+fn latency_runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .expect("the runtime starts")
 }
 
 /// A folder that is deleted with all that is in it.
