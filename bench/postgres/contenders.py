@@ -53,9 +53,10 @@ class PostgresBench(Bench):
         return ended, max(0.0, ended.others_cores - used / ended.seconds)
 
 
-def drive(bench, contender, work, jobs, warm_up_jobs, **order):
-    """Runs `work` with a contender's driver (each takes an order as JSON and answers with one line of JSON)."""
-    url = bench.postgres.new_database()
+def drive(bench, contender, work, jobs, warm_up_jobs, url=None, **order):
+    """Runs `work` with a contender's driver (each takes an order as JSON and answers with one line of JSON), in a new
+    database or in that at `url`."""
+    url = url or bench.postgres.new_database()
     order = {
         "contender": contender, "work": work, "store": url, "url": url, "jobs": jobs, "warm_up_jobs": warm_up_jobs,
         "batch_jobs": 1_000, **order,
@@ -68,13 +69,24 @@ def drive(bench, contender, work, jobs, warm_up_jobs, **order):
     return Sample(figures, others_cores)
 
 
+def claims_with(bench, jobs):
+    """Claims of 100 with so many jobs waiting, by a process that has not submitted them, once the vacuum and the checkpoint
+    that loading causes are over."""
+    url = bench.postgres.new_database()
+    drive(bench, "gristmill", "fill", jobs, 0, url)
+    bench.postgres.settle()
+    return drive(bench, "gristmill", "claims", 0, 0, url)
+
+
 def deep(bench, jobs, shallow_jobs):
     """Claims with many jobs waiting, what they take on disk, and the same with a row a job."""
-    sample = drive(bench, "gristmill", "deep", jobs, shallow_jobs)
+    shallow_ms = claims_with(bench, shallow_jobs).figures["claim_ms"]
+    sample = claims_with(bench, jobs)
     ours = sizes(bench, "gristmill")
     rows_shallow_ms, rows_deep_ms = claim_rows(bench, jobs, shallow_jobs)
     rows = sizes(bench, "public")
     figures = sample.figures
+    figures["shallow_ms"], figures["deep_ms"] = shallow_ms, figures["claim_ms"]
     figures["slowdown"] = figures["deep_ms"] / figures["shallow_ms"]
     figures["rows_slowdown"] = rows_deep_ms / rows_shallow_ms
     bench.notes["deep"] = [
@@ -97,7 +109,7 @@ def claim_rows(bench, jobs, shallow_jobs):
     for count in (shallow_jobs, jobs):
         bench.postgres.in_database(FILL_ROWS % (filled + 1, count))
         filled = count
-        bench.postgres.in_database("VACUUM ANALYZE job")
+        bench.postgres.settle()
         samples = []
         for _ in range(80):
             plan = bench.postgres.in_database(f"EXPLAIN (ANALYZE, TIMING off, FORMAT json) {CLAIM_ROWS}")

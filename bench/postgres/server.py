@@ -103,6 +103,13 @@ class Postgres:
         ((value,),) = self.sql(f"SELECT {name} FROM pg_stat_database WHERE datname = 'bench_{self.databases}'")
         return int(value)
 
+    def settle(self):
+        """Does in the newest database what the server does in its own time after much was written, and waits for the rest."""
+        self.in_database("VACUUM (ANALYZE)")
+        self.sql("CHECKPOINT")
+        while self.sql("SELECT count(*) FROM pg_stat_progress_vacuum") != [["0"]]:
+            time.sleep(0.1)
+
     def version(self):
         """`15.13` or so."""
         return re.match(r"[\d.]+", self.sql("SHOW server_version")[0][0]).group()

@@ -41,7 +41,8 @@ pub async fn measure(order: &Order) -> Result<Value> {
         "submit_single" => measure_single(&engine, order).await?,
         "latency" => measure_latency(&engine, order).await?,
         "exchange" => claims::measure_exchange(engine.store(), order).await?,
-        "deep" => claims::measure_deep(engine.store(), order).await?,
+        "fill" => claims::measure_fill(engine.store(), order).await?,
+        "claims" => claims::measure_claims(engine.store()).await?,
         _ => scheduler::measure(&engine, order).await?,
     };
     engine.close().await?;

@@ -10,7 +10,7 @@ use serde_json::Value;
 pub struct Order {
     /// `gristmill` or `bare`.
     pub contender: String,
-    /// `submit_batches`, `drain`, `submit_single` or `latency`; for Gristmill `exchange`, `deep` and the works of
+    /// `submit_batches`, `drain`, `submit_single` or `latency`; for Gristmill `exchange`, `fill`, `claims` and the works of
     /// [`scheduler`](crate::scheduler) too.
     pub work: String,
     /// The database file, of which there must be none yet, or the URL of an empty PostgreSQL database.

@@ -58,6 +58,13 @@ pub const LEASE_JOBS_MAX: u32 = 10_000;
 /// Bytes of payloads in one lease after which the claim stops adding slices.
 pub const LEASE_BYTES_TARGET: usize = 4 << 20;
 
+/// Waiting workers of one process that a store keeps the wishes of, so that submits claim for them. Further ones are
+/// woken and look by themselves.
+pub const WAITING_WANTS_MAX: usize = 1_000;
+
+/// Waiting workers that one transaction claims for, so that a submit does not wait for more.
+pub const HAND_OVERS_PER_TRANSACTION_MAX: usize = 16;
+
 /// Jobs or batches that one batch waits for at most: whole batches count once, however many jobs they have.
 pub const PREREQUISITES_MAX: usize = 100_000;
 

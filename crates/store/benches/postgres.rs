@@ -45,8 +45,7 @@ fn main() {
             small_exchanges(&server).await;
         }
         if is_wanted("latency") {
-            latency(&server, false).await;
-            latency(&server, true).await;
+            latencies(&server).await;
         }
         if is_wanted("depth") {
             depth(&server).await;
@@ -386,37 +385,80 @@ async fn small_exchanges(server: &PrivatePostgres) {
     }
 }
 
-/// From a submit to its job's start, fifty times a second, by a worker of the same or of another handle.
-async fn latency(server: &PrivatePostgres, other_handle: bool) {
-    const JOBS: u32 = 300;
+/// How a worker learns of what is submitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// Its own handle wakes it.
+    Woken,
+    /// The submit claims for it.
+    HandedOver,
+    /// Another handle submits.
+    Notified,
+}
+
+/// From a submit to its job's start, fifty times a second, beside a row that is inserted. In turn.
+async fn latencies(server: &PrivatePostgres) {
+    let measurements = [
+        ("submit to start, another handle", Told::Notified),
+        ("submit to start, the same handle, woken", Told::Woken),
+        ("submit to start, the same handle, handed over", Told::HandedOver),
+    ];
+    let mut all: Vec<Vec<Duration>> = vec![Vec::new(); measurements.len() + 1];
+    for _ in 0..3 {
+        for (number, (_, told)) in measurements.iter().enumerate() {
+            all[number].extend(latency(server, *told).await);
+        }
+        all[measurements.len()].extend(bare_latency(server).await);
+    }
+    let names = measurements.iter().map(|(name, _)| *name);
+    for (name, mut found) in names.chain(["floor: one raw INSERT"]).zip(all) {
+        found.sort_unstable();
+        println!(
+            "{name:<46} p50 {:>7.3} ms   p99 {:>7.3} ms",
+            percentile(&found, 50),
+            percentile(&found, 99)
+        );
+    }
+}
+
+/// Jobs of one measurement of latency; the first ones do not count.
+const LATENCY_JOBS: u32 = 220;
+const LATENCY_WARM_UP_JOBS: usize = 20;
+
+async fn latency(server: &PrivatePostgres, told: Told) -> Vec<Duration> {
     let url = server.create_database().expect("a database");
     let store = open(&url).await;
-    let working = if other_handle {
-        open(&url).await
-    } else {
-        store.clone()
+    let working = match told {
+        Told::Notified => open(&url).await,
+        Told::Woken | Told::HandedOver => store.clone(),
     };
     let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
     let work = tokio::spawn(async move {
         let worker = register(&*working).await;
-        let seen = WorkSeen::default();
-        let mut reports = Vec::new();
+        let (seen, mut reports, mut handed) = (WorkSeen::default(), Vec::new(), None);
         loop {
-            let slices = exchange(working.clone(), worker, std::mem::take(&mut reports), 100).await;
+            let slices = match handed.take() {
+                Some(slices) => slices,
+                None => exchange(working.clone(), worker, std::mem::take(&mut reports), 100).await,
+            };
             for slice in &slices {
                 if started.send(Instant::now()).is_err() {
                     return;
                 }
                 reports.push(completed(slice));
             }
-            if slices.is_empty() {
+            if slices.is_empty() && told == Told::HandedOver {
+                let exchanged = working.wait_for_claim(worker, want(100), &seen).await;
+                let lease = exchanged.and_then(|exchanged| exchanged.lease);
+                handed = lease.map(|lease| lease.slices);
+            } else if slices.is_empty() {
                 working.wait_for_work(&seen).await;
             }
         }
     });
     let mut ticks = tokio::time::interval(Duration::from_millis(20));
     let mut latencies = Vec::new();
-    for number in 0..JOBS {
+    for number in 0..LATENCY_JOBS {
         ticks.tick().await;
         let began = Instant::now();
         store
@@ -427,77 +469,125 @@ async fn latency(server: &PrivatePostgres, other_handle: bool) {
         latencies.push(start.duration_since(began));
     }
     work.abort();
-    latencies.drain(..20);
-    latencies.sort_unstable();
-    let what = if other_handle {
-        "submit to start, another handle"
-    } else {
-        "submit to start, the same handle"
-    };
-    println!(
-        "{what:<44} p50 {:>7.3} ms   p99 {:>7.3} ms",
-        percentile(&latencies, 50),
-        percentile(&latencies, 99)
-    );
+    latencies.split_off(LATENCY_WARM_UP_JOBS)
 }
 
-/// Claims of 100 with little and with much waiting, and with dead rows at the head.
+async fn bare_latency(server: &PrivatePostgres) -> Vec<Duration> {
+    let url = server.create_database().expect("a database");
+    let client = raw(&url).await;
+    let table = "CREATE TABLE raw (id bigserial PRIMARY KEY, payload text)";
+    client.batch_execute(table).await.expect("a table");
+    let statement = client
+        .prepare("INSERT INTO raw (payload) VALUES ($1)")
+        .await
+        .expect("prepared");
+    let mut ticks = tokio::time::interval(Duration::from_millis(20));
+    let mut latencies = Vec::new();
+    for number in 0..LATENCY_JOBS {
+        ticks.tick().await;
+        let began = Instant::now();
+        let payload = payloads(1, number);
+        client
+            .execute(&statement, &[&payload.as_str()])
+            .await
+            .expect("inserted");
+        latencies.push(began.elapsed());
+    }
+    latencies.split_off(LATENCY_WARM_UP_JOBS)
+}
+
+/// Claims of 100 with little and with much waiting, in turn: after the checkpoint and the vacuum that loading causes, and
+/// then with dead rows at the head.
 async fn depth(server: &PrivatePostgres) {
+    let little = filled(server, 10, 1_000).await;
     for (what, batches, jobs) in [
-        ("10,000 waiting, batches of 1,000", 10, 1_000),
         ("10,000,000 waiting, batches of 1,000", 10_000, 1_000),
         ("1,000,000 waiting, one job each", 1_000_000, 1),
     ] {
-        let url = server.create_database().expect("a database");
-        let store = open(&url).await;
-        let worker = register(&*store).await;
-        let pack = payloads(jobs, 1);
-        let batches_per_submit = if jobs == 1 { 2_000 } else { 50 };
-        for _ in 0..batches / batches_per_submit.min(batches) {
-            let part = vec![NewBatch::new("work", pack.clone()); batches_per_submit.min(batches)];
-            store.submit(part, None).await.expect("submitted");
+        let much = filled(server, batches, jobs).await;
+        let few = match jobs {
+            1 => filled(server, 10_000, 1).await,
+            _ => little.clone(),
+        };
+        for url in [&few, &much] {
+            settle(url).await;
+        }
+        // Handles that have not submitted: the payloads are not at hand.
+        let (few, much) = (open(&few).await, open(&much).await);
+        let workers = (register(&*few).await, register(&*much).await);
+        let (mut of_few, mut of_much) = (Vec::new(), Vec::new());
+        for _ in 0..90 {
+            of_few.push(timed_claim(&few, workers.0).await);
+            of_much.push(timed_claim(&much, workers.1).await);
+        }
+        for claims in [&mut of_few, &mut of_much] {
+            claims.drain(..10);
+            claims.sort_unstable();
+        }
+        println!(
+            "claim of 100: {what:<36} p50 {:>7.3} ms   p99 {:>7.3} ms   with 10,000 p50 {:>7.3} ms   ratio {:.2}",
+            percentile(&of_much, 50),
+            percentile(&of_much, 99),
+            percentile(&of_few, 50),
+            percentile(&of_much, 50) / percentile(&of_few, 50),
+        );
+        // Nobody vacuums: all that was claimed lies dead before what waits.
+        for _ in 0..20 {
+            much.exchange(workers.1, Vec::new(), Some(want(10_000)))
+                .await
+                .expect("claimed");
         }
         let mut claims = Vec::new();
         for _ in 0..90 {
-            let began = Instant::now();
-            let exchanged = store
-                .exchange(worker, Vec::new(), Some(want(100)))
-                .await
-                .expect("claimed");
-            claims.push(began.elapsed());
-            assert_eq!(exchanged.lease.expect("jobs").jobs(), 100);
+            claims.push(timed_claim(&much, workers.1).await);
         }
         claims.drain(..10);
         claims.sort_unstable();
         println!(
-            "claim of 100: {what:<30} p50 {:>7.3} ms   p99 {:>7.3} ms",
+            "  the same with dead rows at the head              p50 {:>7.3} ms   p99 {:>7.3} ms",
             percentile(&claims, 50),
             percentile(&claims, 99)
         );
-        if batches > 10 {
-            // Nobody vacuums: all that was claimed lies dead before what waits.
-            for _ in 0..20 {
-                store
-                    .exchange(worker, Vec::new(), Some(want(10_000)))
-                    .await
-                    .expect("claimed");
-            }
-            let mut claims = Vec::new();
-            for _ in 0..90 {
-                let began = Instant::now();
-                store
-                    .exchange(worker, Vec::new(), Some(want(100)))
-                    .await
-                    .expect("claimed");
-                claims.push(began.elapsed());
-            }
-            claims.drain(..10);
-            claims.sort_unstable();
-            println!(
-                "  the same with dead rows at the head          p50 {:>7.3} ms   p99 {:>7.3} ms",
-                percentile(&claims, 50),
-                percentile(&claims, 99)
-            );
-        }
     }
+}
+
+/// A database in which so many batches wait.
+async fn filled(server: &PrivatePostgres, batches: usize, jobs: u32) -> String {
+    let url = server.create_database().expect("a database");
+    let store = open(&url).await;
+    let pack = payloads(jobs, 1);
+    let batches_per_submit = if jobs == 1 { 2_000 } else { 50 }.min(batches);
+    for _ in 0..batches / batches_per_submit {
+        let part = vec![NewBatch::new("work", pack.clone()); batches_per_submit];
+        store.submit(part, None).await.expect("submitted");
+    }
+    store.close().await.expect("closed");
+    url
+}
+
+/// Does what the server does in its own time after much was written: the vacuum and the checkpoint.
+async fn settle(url: &str) {
+    let client = raw(url).await;
+    for command in ["VACUUM (ANALYZE)", "CHECKPOINT"] {
+        client.batch_execute(command).await.expect(command);
+    }
+    let vacuums = "SELECT count(*) FROM pg_stat_progress_vacuum";
+    let under_way = async || -> i64 {
+        let row = client.query_one(vacuums, &[]).await.expect("counted");
+        row.get(0)
+    };
+    while under_way().await > 0 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn timed_claim(store: &PostgresStore, worker: WorkerId) -> Duration {
+    let began = Instant::now();
+    let exchanged = store
+        .exchange(worker, Vec::new(), Some(want(100)))
+        .await
+        .expect("claimed");
+    let took = began.elapsed();
+    assert_eq!(exchanged.lease.expect("jobs").jobs(), 100);
+    took
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gristmill_model::{Completed, NewBatch, PackedArray, PackedBuilder, Report, SystemClock};
-use gristmill_store::{NewWorker, SqliteOptions, SqliteStore, Store, Synchronous, Want};
+use gristmill_store::{NewWorker, SqliteOptions, SqliteStore, Store, Synchronous, Want, WorkSeen};
 use rusqlite::{Connection, params};
 
 const JOBS_PER_BATCH: u32 = 1_000;
@@ -69,6 +69,119 @@ fn main() {
         let median = rates[rates.len() / 2];
         println!("{name:<50} {median:>14.0} {:>12.2}", 1e6 / median);
     }
+    latencies(wanted.as_deref());
+}
+
+/// Jobs of one measurement of latency, fifty a second; the first ones do not count.
+const LATENCY_JOBS: u32 = 220;
+const LATENCY_WARM_UP_JOBS: usize = 20;
+
+/// From a submit to its job's start, by a worker of the same process: woken, or handed the job by the submit. Beside a bare
+/// row that is synced. In turn, FULL.
+fn latencies(wanted: Option<&str>) {
+    type Latency = fn(&Path) -> Vec<Duration>;
+    let measurements: [(&str, Latency); 3] = [
+        ("latency: a bare row that is synced, FULL", bare_latency),
+        ("latency: submit to start, woken, FULL", |path| {
+            latency(path, false)
+        }),
+        ("latency: submit to start, handed over, FULL", |path| {
+            latency(path, true)
+        }),
+    ];
+    let folder = Folder::new();
+    let mut all: Vec<Vec<Duration>> = vec![Vec::new(); measurements.len()];
+    for round in 0..3 {
+        for (number, (name, measure)) in measurements.iter().enumerate() {
+            if wanted.is_none_or(|wanted| name.contains(wanted)) {
+                let found = measure(&folder.0.join(format!("latency-{round}-{number}.db")));
+                all[number].extend_from_slice(&found[LATENCY_WARM_UP_JOBS..]);
+            }
+        }
+    }
+    for ((name, _), mut found) in measurements
+        .iter()
+        .zip(all)
+        .filter(|(_, found)| !found.is_empty())
+    {
+        found.sort_unstable();
+        let percentile = |percent: usize| found[found.len() * percent / 100].as_secs_f64() * 1e3;
+        println!(
+            "{name:<50} p50 {:>7.3} ms p99 {:>7.3} ms",
+            percentile(50),
+            percentile(99)
+        );
+    }
+}
+
+fn latency(path: &Path, handed_over: bool) -> Vec<Duration> {
+    latency_runtime().block_on(async {
+        let store = open(path, Synchronous::Full);
+        let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
+        let working = store.clone();
+        let work = tokio::spawn(async move {
+            let worker = register(&working).await;
+            let (seen, mut reports, mut handed) = (WorkSeen::default(), Vec::new(), None);
+            loop {
+                let lease = match handed.take() {
+                    Some(lease) => Some(lease),
+                    None => {
+                        let reports = std::mem::take(&mut reports);
+                        let exchanged = working.exchange(worker, reports, Some(want(100))).await;
+                        exchanged.expect("the exchange holds").lease
+                    }
+                };
+                if let Some(lease) = lease {
+                    for slice in lease.slices {
+                        if started.send(Instant::now()).is_err() {
+                            return;
+                        }
+                        reports.push(completed(slice));
+                    }
+                } else if handed_over {
+                    let exchanged = working.wait_for_claim(worker, want(100), &seen).await;
+                    handed = exchanged.and_then(|exchanged| exchanged.lease);
+                } else {
+                    working.wait_for_work(&seen).await;
+                }
+            }
+        });
+        let mut ticks = tokio::time::interval(Duration::from_millis(20));
+        let mut latencies = Vec::new();
+        for _ in 0..LATENCY_JOBS {
+            ticks.tick().await;
+            let began = Instant::now();
+            let job = NewBatch::new("no-op", payloads(1));
+            store.submit_one(job).await.expect("the submit holds");
+            let start = starts.recv().await.expect("a start");
+            latencies.push(start.duration_since(began));
+        }
+        work.abort();
+        latencies
+    })
+}
+
+fn bare_latency(path: &Path) -> Vec<Duration> {
+    let mut connection = open_bare(path, "FULL");
+    latency_runtime().block_on(async {
+        let mut ticks = tokio::time::interval(Duration::from_millis(20));
+        let mut latencies = Vec::new();
+        for _ in 0..LATENCY_JOBS {
+            ticks.tick().await;
+            let began = Instant::now();
+            bare_insert(&mut connection, 1, 1);
+            latencies.push(began.elapsed());
+        }
+        latencies
+    })
+}
+
+fn latency_runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .expect("the runtime starts")
 }
 
 /// A folder that is deleted with all that is in it.

@@ -29,6 +29,7 @@ pub mod schedules;
 pub mod siblings;
 pub mod submits;
 pub mod tags;
+pub mod waiting;
 
 use std::sync::Arc;
 
@@ -84,6 +85,14 @@ macro_rules! store_conformance {
                 only_registered_workers_claim,
                 work_wakes_who_waits,
                 work_wakes_all_who_wait,
+            ]
+            waiting [
+                a_submit_claims_for_who_waits,
+                nothing_is_handed_over_twice,
+                controls_hold_for_who_waits,
+                the_order_holds_for_who_waits,
+                who_goes_away_gives_back,
+                strangers_wait_in_vain,
             ]
             reports [
                 outcomes_are_committed_once,

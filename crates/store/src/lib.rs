@@ -36,6 +36,7 @@ pub mod run;
 pub mod schedule;
 pub mod sqlite;
 mod token_bucket;
+mod waiting;
 mod work;
 pub mod worker;
 
@@ -314,6 +315,16 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// are not, for what is submitted through this handle. Of what other processes submit, a PostgreSQL store tells as
     /// a rule, and a SQLite store never: callers look for that every now and then.
     async fn wait_for_work(&self, seen: &WorkSeen);
+
+    /// As [`wait_for_work`](Store::wait_for_work), by a worker that would claim what it wants at once: where this handle stores
+    /// such jobs meanwhile, they are claimed for it in the same transaction. Gives what an
+    /// [`exchange`](Store::exchange) would have claimed; `None` where the caller is to look by itself. Where the caller goes
+    /// away, what was claimed for it is given back.
+    async fn wait_for_claim(&self, worker: WorkerId, want: Want, seen: &WorkSeen) -> Option<Exchanged> {
+        let _ = (worker, want);
+        self.wait_for_work(seen).await;
+        None
+    }
 
     /// Writes out what is still queued and closes the store. Later calls fail with [`StoreError::Closed`].
     async fn close(&self) -> Result<(), StoreError>;

@@ -27,6 +27,7 @@ mod keys;
 mod lanes;
 mod limits;
 mod lone;
+mod lone_claim;
 mod memory;
 mod multirange;
 mod name_lock;
@@ -572,6 +573,13 @@ impl Store for PostgresStore {
     async fn wait_for_work(&self, seen: &WorkSeen) {
         self.database.listen();
         self.database.wake.wait(seen).await;
+    }
+
+    async fn wait_for_claim(&self, worker: WorkerId, want: Want, seen: &WorkSeen) -> Option<Exchanged> {
+        self.database.listen();
+        let give_back = |unclaimed| self.database.give_back(unclaimed);
+        let work = self.database.wake.wait(seen);
+        self.database.waiting.wait(worker, want, work, give_back).await
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -61,6 +61,7 @@ use gristmill_model::{
 use crate::check::{check_batches, check_filter, check_keyed, check_report, check_selection, check_single};
 use crate::controls::check_controls;
 use crate::pauses::check_pause;
+use crate::waiting::{Unclaimed, WaitingWorkers};
 use crate::work::WorkCounter;
 use crate::{
     BatchOutcomes, BatchPositions, BatchRow, Changed, Children, ControlFilter, EventCursor, EventPage,
@@ -90,6 +91,7 @@ pub struct SqliteStore {
     writer: Mutex<Option<JoinHandle<()>>>,
     readers: Arc<Readers>,
     work: Arc<WorkCounter>,
+    waiting: Arc<WaitingWorkers>,
 }
 
 impl std::fmt::Debug for SqliteStore {
@@ -121,6 +123,7 @@ impl SqliteStore {
             queue_weight_max: WRITER_BYTES_MAX,
         });
         let work = Arc::new(WorkCounter::new());
+        let waiting = Arc::new(WaitingWorkers::default());
         let writer = Writer {
             connection,
             committer,
@@ -134,6 +137,7 @@ impl SqliteStore {
                 let work = work.clone();
                 Box::new(move || work.add())
             },
+            waiting: waiting.clone(),
         };
         let thread = std::thread::Builder::new()
             .name("gristmill-store".to_owned())
@@ -149,6 +153,7 @@ impl SqliteStore {
             hand_over: Some(HandOver::new(submitter)),
             writer: Mutex::new(Some(thread)),
             work,
+            waiting,
         })
     }
 
@@ -183,6 +188,13 @@ impl SqliteStore {
                 .map(|answer| *answer)
                 .map_err(|_| StoreError::Database("the writer answered another operation".to_owned())),
             Reply::Single(_) | Reply::Closed => Err(StoreError::Closed),
+        }
+    }
+
+    /// Has the writer give back what nobody waits for any more.
+    fn give_back(&self, unclaimed: Unclaimed) {
+        if let Some(writer) = &self.hand_over {
+            writer.give_back(Operation::Work(Work::give_back(unclaimed)), OPERATION_BYTES);
         }
     }
 
@@ -592,6 +604,13 @@ impl Store for SqliteStore {
 
     async fn wait_for_work(&self, seen: &WorkSeen) {
         self.work.wait(seen).await;
+    }
+
+    async fn wait_for_claim(&self, worker: WorkerId, want: Want, seen: &WorkSeen) -> Option<Exchanged> {
+        let give_back = |unclaimed| self.give_back(unclaimed);
+        self.waiting
+            .wait(worker, want, self.work.wait(seen), give_back)
+            .await
     }
 
     async fn close(&self) -> Result<(), StoreError> {

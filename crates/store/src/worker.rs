@@ -6,6 +6,8 @@ use gristmill_model::limits::RESCUES_MAX;
 use gristmill_model::{BatchId, JobError, Lease, LeaseId, Positions, Receipt, Timestamp, WorkerId};
 use serde::{Deserialize, Serialize};
 
+use crate::lanes::Lane;
+
 /// A worker that registers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewWorker {
@@ -55,6 +57,13 @@ impl Want {
     pub(crate) fn rank_max(&self) -> i32 {
         self.priority_min
             .map_or(i32::MAX, |priority| -i32::from(priority))
+    }
+
+    /// Whether jobs of a lane are wanted, as far as their priority lets them.
+    pub(crate) fn admits(&self, lane: &Lane) -> bool {
+        self.jobs_max > 0
+            && self.queues.contains(&lane.queue)
+            && (self.kinds.is_empty() || self.kinds.contains(&lane.kind))
     }
 }
 

@@ -146,6 +146,11 @@ impl Claims {
         {
             self.ran(0, now);
         }
+        self.would_want(holding)
+    }
+
+    /// Jobs to ask for as soon as there are some.
+    pub fn would_want(&self, holding: Holding) -> u32 {
         let (waiting, free) = (count(holding.waiting), count(holding.free_slots));
         let want = self.ramp_up.want(waiting, free) as u64;
         want.min(self.left).min(u64::from(LEASE_JOBS_MAX)) as u32

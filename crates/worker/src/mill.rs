@@ -42,6 +42,12 @@ struct Trip {
     answer: Result<Exchanged, SourceError>,
 }
 
+/// A wish that waits at the source for jobs.
+struct Offer {
+    asked: u32,
+    answer: BoxFuture<'static, Option<Exchanged>>,
+}
+
 pub(crate) struct Mill {
     source: Arc<dyn Source>,
     settings: WorkerSettings,
@@ -67,6 +73,8 @@ pub(crate) struct Mill {
     gave_at: Instant,
     reports: ReportBuffer,
     trip: Option<BoxFuture<'static, Trip>>,
+    /// What the source may claim for this worker while it waits.
+    offer: Option<Offer>,
     /// When the next exchange may begin, where outcomes gather for it.
     trip_at: Option<Instant>,
     outage: Option<Outage>,
@@ -127,6 +135,7 @@ impl Mill {
             gave_at: now,
             reports: ReportBuffer::default(),
             trip: None,
+            offer: None,
             trip_at: None,
             outage: None,
             fatal: None,
@@ -151,6 +160,7 @@ impl Mill {
             }
             let draining = self.is_draining();
             let waiting = self.claims.look_again_at().filter(|_| !draining);
+            self.wait_at_source(waiting.is_some());
             tokio::select! {
                 biased;
                 Some(event) = self.events.recv() => {
@@ -165,7 +175,7 @@ impl Mill {
                 }
                 Some(heartbeat) = heart.answer() => self.take_heartbeat(&heartbeat),
                 _ = stop.wait_for(|stop| *stop), if !draining => self.begin_drain(),
-                () = source.wait_for_work(), if waiting.is_some() => self.claims.announce(),
+                exchanged = answer(&mut self.offer), if self.offer.is_some() => self.take_offered(exchanged),
                 () = source.wait_for_work(), if waiting.is_none() && self.may_be_preempted() => {
                     self.look_for_urgent_at = Instant::now();
                 }
@@ -471,6 +481,49 @@ impl Mill {
 
     // --- commit and claim ---
 
+    /// Leaves a wish with the source while there is nothing to claim, so that it can claim for this worker at once.
+    fn wait_at_source(&mut self, is_dry: bool) {
+        if !is_dry {
+            self.offer = None;
+        } else if self.offer.is_none() {
+            let asked = match self.is_held_off() {
+                true => 0,
+                false => self.claims.would_want(self.holding()),
+            };
+            let want = (asked > 0).then(|| self.want(asked, false));
+            let source = self.source.clone();
+            let answer = Box::pin(async move { source.wait_for_claim(want).await });
+            self.offer = Some(Offer { asked, answer });
+        }
+    }
+
+    /// Whether the machine is too busy for further jobs.
+    fn is_held_off(&mut self) -> bool {
+        self.gauge.admits(Instant::now()) == Some(Admission::Nothing)
+    }
+
+    fn take_offered(&mut self, exchanged: Option<Exchanged>) {
+        let asked = self.offer.take().map_or(0, |offer| offer.asked);
+        match exchanged {
+            Some(exchanged) => self.take_claim(asked, exchanged),
+            None => self.claims.announce(),
+        }
+    }
+
+    /// What the worker asks a source for.
+    fn want(&mut self, jobs_max: u32, urgent: bool) -> Want {
+        Want {
+            jobs_max,
+            queues: self.settings.queues.clone(),
+            kinds: self.lanes.iter().map(|lane| lane.kind.clone()).collect(),
+            priority_min: match self.gauge.admits(Instant::now()) {
+                _ if urgent => self.settings.preempt_from,
+                Some(Admission::From(priority)) => Some(priority),
+                _ => None,
+            },
+        }
+    }
+
     fn begin_trip(&mut self) {
         self.trip_at = None;
         if self.trip.is_some() || self.fatal.is_some() {
@@ -509,16 +562,11 @@ impl Mill {
                 .sum();
             self.hops.record("commit", jobs, EndReason::Drained);
         }
-        let want = (asked > 0).then(|| Want {
-            jobs_max: asked,
-            queues: self.settings.queues.clone(),
-            kinds: self.lanes.iter().map(|lane| lane.kind.clone()).collect(),
-            priority_min: match self.gauge.admits(now) {
-                _ if urgent => self.settings.preempt_from,
-                Some(Admission::From(priority)) => Some(priority),
-                _ => None,
-            },
-        });
+        let want = (asked > 0).then(|| self.want(asked, urgent));
+        if want.is_some() {
+            // It is asked once, not twice.
+            self.offer = None;
+        }
         let source = self.source.clone();
         self.trip = Some(Box::pin(async move {
             let answer = match source.exchange(reports.clone(), want.clone()).await {
@@ -543,7 +591,7 @@ impl Mill {
             return 0;
         }
         let wanted = self.claims.wanted(holding, now);
-        if wanted > 0 && self.gauge.admits(now) == Some(Admission::Nothing) {
+        if wanted > 0 && self.is_held_off() {
             self.claims.hold_off(now + self.gauge.again_after());
             return 0;
         }
@@ -730,6 +778,13 @@ impl Mill {
 async fn travel(trip: &mut Option<BoxFuture<'static, Trip>>) -> Trip {
     match trip {
         Some(trip) => trip.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn answer(offer: &mut Option<Offer>) -> Option<Exchanged> {
+    match offer {
+        Some(offer) => (&mut offer.answer).await,
         None => std::future::pending().await,
     }
 }

@@ -81,6 +81,15 @@ pub trait Source: Send + Sync + 'static {
     /// Resolves when there may be something new to claim.
     async fn wait_for_work(&self);
 
+    /// As [`wait_for_work`](Source::wait_for_work), by a worker that would claim what it wants at once: where the source
+    /// claims for it meanwhile, gives what an [`exchange`](Source::exchange) would have claimed. `None` where the worker is to
+    /// look by itself. Where the worker stops waiting, what was claimed for it is given back.
+    async fn wait_for_claim(&self, want: Option<Want>) -> Option<Exchanged> {
+        let _ = want;
+        self.wait_for_work().await;
+        None
+    }
+
     /// Whether a claim that brings less than was wanted has brought all that can be claimed, as far as a lease may hold it.
     /// Otherwise the worker asks again at once.
     fn gives_all(&self) -> bool {
@@ -163,6 +172,16 @@ impl Source for StoreSource {
 
     async fn wait_for_work(&self) {
         self.store.wait_for_work(&self.work_seen).await;
+    }
+
+    async fn wait_for_claim(&self, want: Option<Want>) -> Option<Exchanged> {
+        if let Some(want) = want
+            && let Ok(worker) = self.id().await
+        {
+            return self.store.wait_for_claim(worker, want, &self.work_seen).await;
+        }
+        self.wait_for_work().await;
+        None
     }
 
     fn gives_all(&self) -> bool {

@@ -5,6 +5,7 @@ mod reference;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use futures::FutureExt;
 use gristmill_model::{
     After, Backoff, BatchId, Clock, Control, Effect, JobId, JobState, KeyedBatch, LeasedSlice, NewBatch,
     OnDuplicate, OnFailure, PackedArray, Positions, Report, RetryPolicy, Scope, Unique, WorkerId,
@@ -15,7 +16,7 @@ use proptest::test_runner::{Config, RngSeed, TestRunner};
 use self::reference::Reference;
 use super::Database;
 use super::fixture::*;
-use crate::{ControlFilter, JobFilter, Page, PruneOptions, Selection, Store, Want};
+use crate::{ControlFilter, Exchanged, JobFilter, Page, PruneOptions, Selection, Store, Want, WorkSeen};
 
 /// Threads that try sequences: while one waits for its store, another goes on.
 const RUNNERS: u32 = 4;
@@ -38,6 +39,15 @@ enum Step {
         on_failure: OnFailure,
     },
     Register,
+    /// Submits while a worker waits, which goes away after that.
+    SubmitAwaited {
+        worker: usize,
+        kind: usize,
+        count: u32,
+        priority: i16,
+        jobs_max: u32,
+        wanted: Option<usize>,
+    },
     /// Answers a slice that was claimed at some time, which may be lost or answered already, and claims.
     Exchange {
         worker: usize,
@@ -89,6 +99,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Register),
         10 => (any::<usize>(), any::<usize>(), proptest::collection::vec(0u8..6, 8), 0u32..12, proptest::option::weighted(0.3, 0usize..2))
             .prop_map(|(worker, slice, fates, jobs_max, kind)| Step::Exchange { worker, slice, fates, jobs_max, kind }),
+        4 => (any::<usize>(), 0usize..2, 1u32..9, -1i16..2, 0u32..12, proptest::option::weighted(0.3, 0usize..2)).prop_map(
+            |(worker, kind, count, priority, jobs_max, wanted)| Step::SubmitAwaited { worker, kind, count, priority, jobs_max, wanted }
+        ),
         1 => any::<usize>().prop_map(Step::Heartbeat),
         1 => any::<usize>().prop_map(Step::Leave),
         1 => any::<usize>().prop_map(Step::Die),
@@ -319,6 +332,20 @@ impl<'a> Machine<'a> {
                 jobs_max,
                 kind,
             } => self.exchange(worker, slice, &fates, jobs_max, kind).await,
+            Step::SubmitAwaited {
+                worker,
+                kind,
+                count,
+                priority,
+                jobs_max,
+                wanted,
+            } => {
+                let mut new = batch_of(KINDS[kind], count);
+                new.options.priority = priority;
+                new.options.retry = policy(2);
+                let worker = self.workers[worker % self.workers.len()];
+                self.submit_awaited(new, worker, wish(jobs_max, wanted)).await;
+            }
             Step::Heartbeat(worker) => {
                 let worker = self.workers[worker % self.workers.len()];
                 let heartbeat = self.store.heartbeat(worker, Default::default()).await.unwrap();
@@ -401,6 +428,23 @@ impl<'a> Machine<'a> {
         assert!(self.batches.last() < Some(&id), "ids count upwards");
         self.batches.push(id);
         self.reference.submit(id, &new, self.database.clock().now());
+    }
+
+    /// Submits what a worker waits for. Where it is handed something, that is what it would have claimed.
+    async fn submit_awaited(&mut self, new: NewBatch, worker: WorkerId, want: Want) {
+        let store = self.store.clone();
+        let seen = WorkSeen::default();
+        let mut waiting = store.wait_for_claim(worker, want.clone(), &seen);
+        while let Some(handed) = waiting.as_mut().now_or_never() {
+            assert_eq!(handed, None, "nobody has submitted");
+            waiting = store.wait_for_claim(worker, want.clone(), &seen);
+        }
+        self.submit(new).await;
+        if let Some(Some(handed)) = waiting.now_or_never() {
+            assert!(self.reference.workers.contains(&worker));
+            assert!(handed.lease.is_some());
+            self.check_claim(worker, &want, handed);
+        }
     }
 
     /// What a step names to wait for.
@@ -493,12 +537,7 @@ impl<'a> Machine<'a> {
             Some((worker, slice)) => (worker, vec![report_by(&slice, fates)]),
             None => (self.workers[worker % self.workers.len()], Vec::new()),
         };
-        let want = Want {
-            jobs_max,
-            queues: vec!["default".into()],
-            kinds: kind.map(|kind| KINDS[kind].into()).into_iter().collect(),
-            priority_min: None,
-        };
+        let want = wish(jobs_max, kind);
         let want = self.reference.workers.contains(&worker).then_some(want);
         let answer = exchange(&*self.store, worker, reports.clone(), want.clone()).await;
         for (report, receipt) in reports.iter().zip(&answer.receipts) {
@@ -506,23 +545,29 @@ impl<'a> Machine<'a> {
             assert_eq!(receipt, &expected);
         }
         if let Some(want) = want {
-            let kinds: Vec<&str> = want.kinds.iter().map(|kind| &**kind).collect();
-            let expected = self.reference.due(&kinds, now);
-            let claimed: Vec<JobId> = held_jobs(&answer.lease);
-            let keys: Vec<_> = claimed.iter().map(|job| self.reference.claim_key(*job)).collect();
-            let wanted = expected.iter().take(want.jobs_max as usize);
-            let wanted: Vec<_> = wanted.map(|job| self.reference.claim_key(*job)).collect();
-            assert_eq!(keys, wanted, "claimed in order");
-            let is_short = claimed.len() < want.jobs_max as usize;
-            for slice in answer.lease.iter().flat_map(|lease| &lease.slices) {
-                self.reference.claim(worker, slice, now);
-                self.slices.push((worker, slice.clone()));
-            }
-            if is_short {
-                assert_eq!(answer.next_run_at, self.reference.next_run_at(&kinds, now));
-                // It may be said once more of jobs that this claim took itself.
-                assert!(answer.limited || !self.reference.is_limited(&kinds));
-            }
+            self.check_claim(worker, &want, answer);
+        }
+    }
+
+    /// A worker got what it is due, in the order of claims.
+    fn check_claim(&mut self, worker: WorkerId, want: &Want, answer: Exchanged) {
+        let now = self.database.clock().now();
+        let kinds: Vec<&str> = want.kinds.iter().map(|kind| &**kind).collect();
+        let expected = self.reference.due(&kinds, now);
+        let claimed: Vec<JobId> = held_jobs(&answer.lease);
+        let keys: Vec<_> = claimed.iter().map(|job| self.reference.claim_key(*job)).collect();
+        let wanted = expected.iter().take(want.jobs_max as usize);
+        let wanted: Vec<_> = wanted.map(|job| self.reference.claim_key(*job)).collect();
+        assert_eq!(keys, wanted, "claimed in order");
+        let is_short = claimed.len() < want.jobs_max as usize;
+        for slice in answer.lease.iter().flat_map(|lease| &lease.slices) {
+            self.reference.claim(worker, slice, now);
+            self.slices.push((worker, slice.clone()));
+        }
+        if is_short {
+            assert_eq!(answer.next_run_at, self.reference.next_run_at(&kinds, now));
+            // It may be said once more of jobs that this claim took itself.
+            assert!(answer.limited || !self.reference.is_limited(&kinds));
         }
     }
 
@@ -562,6 +607,15 @@ fn policy(attempts_max: u32) -> RetryPolicy {
         backoff: Backoff::Linear,
         delay_ms: 7,
         delay_ms_max: 100,
+    }
+}
+
+fn wish(jobs_max: u32, kind: Option<usize>) -> Want {
+    Want {
+        jobs_max,
+        queues: vec!["default".into()],
+        kinds: kind.map(|kind| KINDS[kind].into()).into_iter().collect(),
+        priority_min: None,
     }
 }
 

@@ -23,6 +23,9 @@ use crate::lanes::Lane;
 /// How often a claim looks for others, where what it found was taken meanwhile.
 const LOOKS_MAX: u32 = 4;
 
+/// Slices of a lane that a claim looks at at least.
+const LOOK_SLICES_MIN: u32 = 2;
+
 /// Wanted lanes above which a claim first finds out which lanes have slices at all, by one seek each of those.
 const LANES_SOUGHT_MAX: usize = 16;
 
@@ -34,23 +37,24 @@ const BUSY: &str = "WITH RECURSIVE busy (id) AS ( \
      SELECT id FROM busy WHERE id IS NOT NULL";
 
 /// Due slices at `$5` of the lanes `$1`, of each as many as hold `$2` jobs, by the rank that counts: jobs of a lane age
-/// after `$3` milliseconds, a rank each `$4`. Of each rank, up to the rank `$10`, the first `$6` but for those with the ids `$7`; of all the
-/// first `$8`, one of each lane after the other where `$9`. Each row also says whether its rank may have more.
+/// after `$3` milliseconds, a rank each `$4`. Of each rank of a lane, up to the rank `$10`, the first `$6` but for those with
+/// the ids `$7`; of all the first `$8`, one of each lane after the other where `$9`. Each row also says whether its rank may
+/// have more.
 const LOOK: &str = "WITH RECURSIVE lane AS MATERIALIZED ( \
-     SELECT * FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[]) l (id, jobs, grace, step)), \
-     head (lane_id, jobs, grace, step, rank) AS ( \
-     SELECT l.id, l.jobs, l.grace, l.step, \
+     SELECT * FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[], $6::bigint[]) l (id, jobs, grace, step, slices)), \
+     head (lane_id, jobs, grace, step, slices, rank) AS ( \
+     SELECT l.id, l.jobs, l.grace, l.step, l.slices, \
      (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = l.id AND s.rank <= $10::integer ORDER BY s.rank LIMIT 1) FROM lane l \
      UNION ALL \
-     SELECT h.lane_id, h.jobs, h.grace, h.step, (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = h.lane_id \
+     SELECT h.lane_id, h.jobs, h.grace, h.step, h.slices, (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = h.lane_id \
      AND s.rank > h.rank AND s.rank <= $10::integer ORDER BY s.rank LIMIT 1) FROM head h WHERE h.rank IS NOT NULL) \
-     SELECT batch_id, id, lane_id, counting, run_at, first, count, job_bytes, found = $6 FROM ( \
-     SELECT s.*, h.lane_id, h.jobs, r.counting, count(*) OVER (PARTITION BY h.lane_id, h.rank) AS found, \
+     SELECT batch_id, id, lane_id, counting, run_at, first, count, job_bytes, found = slices FROM ( \
+     SELECT s.*, h.lane_id, h.jobs, h.slices, r.counting, count(*) OVER (PARTITION BY h.lane_id, h.rank) AS found, \
      row_number() OVER line AS number, sum(s.count) OVER line - s.count AS jobs_before \
      FROM head h CROSS JOIN LATERAL ( \
      SELECT s.batch_id, s.id, s.run_at, lower(s.positions) AS first, s.count, s.job_bytes FROM gristmill.slice s \
      WHERE s.lane_id = h.lane_id AND s.rank = h.rank AND s.run_at <= $5 AND (s.expires_at IS NULL OR s.expires_at > $5) \
-     AND s.id <> ALL ($7::bigint[]) ORDER BY s.run_at, s.batch_id, lower(s.positions) LIMIT $6) s \
+     AND s.id <> ALL ($7::bigint[]) ORDER BY s.run_at, s.batch_id, lower(s.positions) LIMIT h.slices) s \
      CROSS JOIN LATERAL (SELECT h.rank::bigint - CASE WHEN h.step IS NULL THEN 0 \
      ELSE greatest($5 - s.run_at - h.grace, 0) / h.step END) r (counting) \
      WHERE h.rank IS NOT NULL \
@@ -63,6 +67,10 @@ const LOOK: &str = "WITH RECURSIVE lane AS MATERIALIZED ( \
 const LOCK: &str = "SELECT s.batch_id, s.id, s.lane_id, s.rank, s.run_at, s.expires_at, s.attempt, s.rescues, s.job_bytes, \
      s.positions, s.awaited, s.family FROM unnest($1::bigint[], $2::bigint[]) k (batch_id, id) \
      JOIN gristmill.slice s ON s.batch_id = k.batch_id AND s.id = k.id FOR UPDATE OF s SKIP LOCKED";
+
+/// Whether one of the lanes `$1` has slices: no further than to the first that has.
+const ANY: &str = "SELECT EXISTS (SELECT FROM unnest($1::integer[]) l (id) CROSS JOIN LATERAL ( \
+     SELECT FROM gristmill.slice s WHERE s.lane_id = l.id LIMIT 1) s)";
 
 /// The first moments of the lanes `$1`: of all slices, and of those that are not due at `$2`.
 const FIRST: &str = "WITH RECURSIVE head (lane_id, rank) AS ( \
@@ -162,12 +170,11 @@ impl Transaction {
             chosen: HashMap::new(),
             order: Vec::new(),
         };
-        let mut slices_max = self.memory.slices_for(line.jobs_left).max(4);
+        let mut looks = 0;
         let (mut seen, mut taken) = (Vec::new(), Vec::new());
-        for _ in 0..LOOKS_MAX {
-            let exhausted = self
-                .look_at(want, &admission, &mut line, slices_max, &seen)
-                .await?;
+        while looks < LOOKS_MAX {
+            let exhausted = self.look_at(want, &admission, &mut line, looks, &seen).await?;
+            looks += 1;
             let cursors: Vec<usize> = (0..line.lanes.len()).collect();
             let Ok(()) = admission.take_from(&mut line, &cursors);
             let missed = self
@@ -176,7 +183,6 @@ impl Transaction {
             if line.jobs_left() == 0 || (exhausted && !missed) {
                 break;
             }
-            slices_max = (slices_max * 2).min(LEASE_SLICES_MAX);
         }
         admission.remember(&mut self.memory.controls());
         if self.writes.freed {
@@ -212,16 +218,18 @@ impl Transaction {
         Ok(lanes.into_iter().filter(is_busy).collect())
     }
 
-    /// Looks at the heads of the lanes that have room. Whether there is no more to be found.
+    /// Looks at the heads of the lanes that have room, at as many slices of each as held its room the last time; after each
+    /// of the looks before, at twice as many. Whether there is no more to be found.
     async fn look_at(
         &self,
         want: &Want,
         admission: &Admission,
         line: &mut Candidates,
-        slices_max: u32,
+        looks_before: u32,
         seen: &[i64],
     ) -> Result<bool> {
         let (mut ids, mut rooms, mut graces, mut steps) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut slices_max = Vec::new();
         let mut places = HashMap::new();
         for (index, lane) in admission.lanes().enumerate() {
             let room = admission.room(index).min(line.jobs_left());
@@ -230,6 +238,8 @@ impl Transaction {
                 places.insert(id, index);
                 ids.push(id);
                 rooms.push(i64::from(room));
+                let slices = self.memory.slices_for(room).max(LOOK_SLICES_MIN) << looks_before;
+                slices_max.push(i64::from(slices.min(LEASE_SLICES_MAX)));
                 let aging = admission.aging(index);
                 graces.push(aging.map(|aging| aging.grace_ms));
                 steps.push(aging.map(|aging| aging.step_ms));
@@ -246,7 +256,7 @@ impl Transaction {
             Box::new(graces),
             Box::new(steps),
             Box::new(self.now.0),
-            Box::new(i64::from(slices_max)),
+            Box::new(slices_max),
             Box::new(seen.to_vec()),
             Box::new(i64::from(LEASE_SLICES_MAX)),
             Box::new(admission.is_shared()),
@@ -306,10 +316,27 @@ impl Transaction {
         Ok(missed)
     }
 
-    /// Finds out when there is more, and whether others are waited for.
+    /// Finds out when there is more, and whether others are waited for: by a statement for each of the two.
     async fn look_ahead(&self, admission: &Admission, claimed: &mut Claimed) -> Result<()> {
-        let lanes: Vec<Lane> = admission.lanes().cloned().collect();
-        let params: Vec<Param> = vec![Box::new(lane_ids(&lanes)), Box::new(self.now.0)];
+        let (mut waiting, mut outlooks, mut limited) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, lane) in admission.lanes().enumerate() {
+            match admission.outlook(index) {
+                Outlook::Paused => {}
+                Outlook::AfterOthers => limited.push(lane.clone()),
+                outlook => {
+                    waiting.push(lane.clone());
+                    outlooks.push(outlook);
+                }
+            }
+        }
+        if !limited.is_empty() {
+            let row = self.query_opt(ANY, &[&lane_ids(&limited)]).await?;
+            claimed.limited = row.map_or(Ok(false), |row| row.try_get(0))?;
+        }
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let params: Vec<Param> = vec![Box::new(lane_ids(&waiting)), Box::new(self.now.0)];
         let mut firsts = HashMap::new();
         for row in &self.send(FIRST, params).await?.await? {
             let moment = |column: usize| -> Result<Option<Timestamp>> {
@@ -317,16 +344,12 @@ impl Transaction {
             };
             firsts.insert(i64::from(row.try_get::<_, i32>(0)?), (moment(1)?, moment(2)?));
         }
-        for (index, lane) in lanes.iter().enumerate() {
+        for (lane, outlook) in waiting.iter().zip(outlooks) {
             let (first, next) = firsts.get(&lane.id).copied().unwrap_or_default();
-            let next = match admission.outlook(index) {
+            let next = match outlook {
                 Outlook::Open => next,
                 Outlook::At(at) => first.map(|first| first.max(at)),
-                Outlook::AfterOthers => {
-                    claimed.limited |= first.is_some();
-                    None
-                }
-                Outlook::Paused => None,
+                Outlook::AfterOthers | Outlook::Paused => None,
             };
             claimed.next_at = claimed.next_at.into_iter().chain(next).min();
         }

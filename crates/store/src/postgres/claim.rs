@@ -27,13 +27,16 @@ const LOOK_SLICES_MIN: u32 = 4;
 /// The ranks of the lanes `$1` up to `$3`, each found by one seek, however many slices lie between.
 macro_rules! heads {
     ($rest:literal) => {
+        heads!("$1", "$3", $rest)
+    };
+    ($lanes:literal, $rank_max:literal, $rest:literal) => {
         concat!(
             "WITH RECURSIVE head (lane_id, rank) AS ( \
-             SELECT l.id, (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = l.id AND s.rank <= $3::integer ORDER BY s.rank LIMIT 1) \
-             FROM unnest($1::integer[]) l (id) \
+             SELECT l.id, (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = l.id AND s.rank <= ", $rank_max, "::integer ORDER BY s.rank LIMIT 1) \
+             FROM unnest(", $lanes, "::integer[]) l (id) \
              UNION ALL \
              SELECT h.lane_id, (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = h.lane_id AND s.rank > h.rank \
-             AND s.rank <= $3::integer ORDER BY s.rank LIMIT 1) FROM head h WHERE h.rank IS NOT NULL) ",
+             AND s.rank <= ", $rank_max, "::integer ORDER BY s.rank LIMIT 1) FROM head h WHERE h.rank IS NOT NULL) ",
             $rest
         )
     };

@@ -24,6 +24,7 @@ use super::snapshot::Snapshot;
 use super::transaction::{Durability, NotCommitted, Transaction};
 use super::wake::{Notifier, Wake};
 use crate::StoreError;
+use crate::waiting::{Unclaimed, WaitingWorkers};
 
 const WAKE: &str = "SELECT gristmill.wake()";
 /// How much later others are told of work that somebody in this process waits for.
@@ -36,6 +37,8 @@ pub(super) struct Database {
     pub clock: Arc<dyn Clock>,
     pub memory: Arc<Memory>,
     pub wake: Wake,
+    /// Those for whom the statement that stores jobs claims them.
+    pub waiting: WaitingWorkers,
     notifier: Notifier,
     writers: Pool,
     readers: Pool,
@@ -127,6 +130,7 @@ impl Database {
             writers: pool(Role::Write, WRITERS_MAX)?,
             readers: pool(Role::Read, READERS_MAX)?,
             wake: Wake::new(address.clone()),
+            waiting: WaitingWorkers::default(),
             notifier: Notifier::default(),
             address: address.clone(),
             clock,
@@ -428,6 +432,21 @@ impl Database {
             let database = self.clone();
             tokio::spawn(async move { database.wake.listen().await });
         }
+    }
+
+    /// Gives back what was claimed for a worker that does not wait any more. Without a runtime, what a worker holds comes
+    /// back once that has ended.
+    pub fn give_back(self: &Arc<Self>, unclaimed: Unclaimed) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        let database = self.clone();
+        runtime.spawn(async move {
+            let given_back = database.exchange(unclaimed.worker, unclaimed.reports(), None).await;
+            if let Err(error) = given_back {
+                tracing::warn!(%error, worker = unclaimed.worker.0, "what was claimed in vain comes back once its worker has ended");
+            }
+        });
     }
 
     /// Sets a clock by the database's.

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use gristmill_model::{BatchId, BatchOptions, NewBatch, Positions};
+use tokio_postgres::Row;
 
 use super::connection::Param;
 use super::database::{Attempt, Database, Known};
-use super::failure::{Failure, Remedy};
+use super::failure::{Failure, Remedy, Result};
 use super::memory::BatchHead;
 use super::multirange::Multirange;
 use super::submit::{Packed, head_of};
@@ -62,29 +63,36 @@ impl Database {
         let head = head_of(&packed.batch, packed.lane_id, self.now());
         let options = options_text(&packed.batch.options)
             .map_err(|error| Failure::from(error).at(self.address.as_str()))?;
-        let (batch, options) = (&packed.batch, options.as_deref());
-        let known = {
-            let head = &head;
-            self.until_known(move || self.submit_lone_once(batch, head, options))
-                .await?
+        let batch = Lone {
+            batch: &packed.batch,
+            head: &head,
+            options: options.as_deref(),
         };
+        if let Some(claim) = self.claim_for_waiting(&batch) {
+            let stored = self.submit_claimed(batch, claim).await?;
+            return Ok((stored, head));
+        }
+        let known = self
+            .until_known(move || self.send_lone(LONE, move |writer| batch.params(writer), read_stored))
+            .await?;
         match known {
             Known::Answered(batch) => Ok((batch, head)),
             Known::Committed((), operation) => Ok((BatchId(-operation), head)),
         }
     }
 
-    async fn submit_lone_once(
+    /// Sends a statement that stores a batch, and waits for its answer; `read` takes the batch's id and what wakes nobody
+    /// from that.
+    pub async fn send_lone<T>(
         self: &Arc<Self>,
-        batch: &NewBatch,
-        head: &BatchHead,
-        options: Option<&str>,
-    ) -> Attempt<BatchId, ()> {
+        sql: &str,
+        params: impl Fn(&str) -> Vec<Param>,
+        read: impl Fn(&Row) -> Result<StoredLone<T>>,
+    ) -> Attempt<T, ()> {
         let sent = async {
             let mut connection = self.writer().await?;
             let mark = connection.writer()?.lone_mark();
-            let params = params(&mark.writer, batch, head, options);
-            let stored = connection.send(LONE, params).await?;
+            let stored = connection.send(sql, params(&mark.writer)).await?;
             connection.is_amid = true;
             Ok((connection, mark, stored))
         };
@@ -95,16 +103,18 @@ impl Database {
         // Right behind it: before it is committed, others cannot see it.
         let told = self.tell_others_over(&connection).await;
         let stored = stored.await.and_then(|rows| match rows.first() {
-            Some(row) => Ok(row.try_get::<_, i64>(0)?),
+            Some(row) => read(row),
             None => Err(Failure::Damaged("a submit gave no row".to_owned())),
         });
+        let mut wakes = true;
         let attempt = match stored {
-            Ok(operation) => {
+            Ok(stored) => {
                 connection.is_amid = false;
                 if let Some(writer) = &mut connection.writer {
-                    writer.lone_batch = -operation;
+                    writer.lone_batch = stored.batch.0;
                 }
-                Attempt::Done(BatchId(-operation))
+                wakes = stored.wakes;
+                Attempt::Done(stored.answer)
             }
             Err(failure) if failure.remedy() == Remedy::Reconnect => Attempt::Unknown((), mark, failure),
             Err(failure) => {
@@ -112,25 +122,56 @@ impl Database {
                 Attempt::Failed(failure)
             }
         };
-        self.work_came_over(connection, told);
+        if wakes || told.is_some() {
+            self.work_came_over(connection, told);
+        }
         attempt
     }
 }
 
-fn params(writer: &str, batch: &NewBatch, head: &BatchHead, options: Option<&str>) -> Vec<Param> {
-    let count = batch.payloads.count();
-    vec![
-        Box::new(writer.to_owned()),
-        Box::new(head.submitted_at.0),
-        Box::new(head.run_at.0),
-        Box::new(lane(head.lane_id)),
-        Box::new(count.cast_signed()),
-        Box::new(head.priority),
-        Box::new(options.map(str::to_owned)),
-        Box::new(PackedText(batch.payloads.clone())),
-        Box::new(batch.options.expires_at.map(|moment| moment.0)),
-        Box::new(head.job_bytes.cast_signed()),
-        Box::new(head.rank()),
-        Box::new(Multirange(Positions::all(count))),
-    ]
+/// A batch that [`is_lone`], with what is stored of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lone<'a> {
+    pub batch: &'a NewBatch,
+    pub head: &'a BatchHead,
+    pub options: Option<&'a str>,
+}
+
+/// What the statement of a lone submit says.
+pub(super) struct StoredLone<T> {
+    pub batch: BatchId,
+    /// Whether somebody else may claim it.
+    pub wakes: bool,
+    pub answer: T,
+}
+
+fn read_stored(row: &Row) -> Result<StoredLone<BatchId>> {
+    let batch = BatchId(-row.try_get::<_, i64>(0)?);
+    Ok(StoredLone {
+        batch,
+        wakes: true,
+        answer: batch,
+    })
+}
+
+impl Lone<'_> {
+    /// What a statement stores of it: the writer, and the columns of both rows.
+    pub fn params(&self, writer: &str) -> Vec<Param> {
+        let (batch, head) = (self.batch, self.head);
+        let count = batch.payloads.count();
+        vec![
+            Box::new(writer.to_owned()),
+            Box::new(head.submitted_at.0),
+            Box::new(head.run_at.0),
+            Box::new(lane(head.lane_id)),
+            Box::new(count.cast_signed()),
+            Box::new(head.priority),
+            Box::new(self.options.map(str::to_owned)),
+            Box::new(PackedText(batch.payloads.clone())),
+            Box::new(batch.options.expires_at.map(|moment| moment.0)),
+            Box::new(head.job_bytes.cast_signed()),
+            Box::new(head.rank()),
+            Box::new(Multirange(Positions::all(count))),
+        ]
+    }
 }

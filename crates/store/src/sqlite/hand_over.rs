@@ -62,6 +62,17 @@ impl HandOver {
         }
     }
 
+    /// Hands an operation over for whose reply nobody waits. Where the queue is full, a task waits for space; without a
+    /// runtime, what a worker holds comes back once that has ended.
+    pub fn give_back(&self, operation: Operation, bytes: usize) {
+        if let Err(EnqueueError::Full(operation)) = self.submitter.enqueue(operation, bytes)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let submitter = self.submitter.clone();
+            runtime.spawn(async move { submitter.submit(operation, bytes).await });
+        }
+    }
+
     async fn look_then_wait(&self, ticket: Ticket<WriterReply>) -> Result<WriterReply, GroupCommitError> {
         let mut ticket = pin!(ticket);
         if let Some(reply) = self.look(ticket.as_mut()) {

@@ -122,11 +122,6 @@ impl<'a> Transaction<'a> {
             freed: false,
         }
     }
-
-    /// Whether those are to be told who wait for work.
-    pub fn wakes(&self) -> bool {
-        self.woke || self.freed || !self.supplied.is_empty()
-    }
 }
 
 impl Transaction<'_> {

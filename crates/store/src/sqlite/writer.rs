@@ -1,6 +1,9 @@
 //! The one thread that writes: it takes whatever has gathered, carries it out in one transaction, and
 //! replies after COMMIT.
 //!
+//! Where workers of this process wait for jobs that the transaction brings, it claims for them, too, and hands over what it
+//! claimed after COMMIT. Should that fail, the transaction is tried again without.
+//!
 //! An operation that fails or panics is rolled back alone. That is tried in three ways, each dearer
 //! than the one before:
 //!
@@ -12,11 +15,13 @@
 //!    own, so that every operation gets its own answer, and what fits is done.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use gristmill_batching::Committer;
+use gristmill_model::limits::HAND_OVERS_PER_TRANSACTION_MAX;
 use gristmill_model::{Clock, JobId, NewBatch};
 use rusqlite::Connection;
 
@@ -24,7 +29,8 @@ use super::failure::{Failure, Result};
 use super::merge::{Unit, merge};
 use super::options::Synchronous;
 use super::transaction::{Memory, Transaction};
-use crate::StoreError;
+use crate::waiting::{Unclaimed, WaitingWorker, WaitingWorkers};
+use crate::{Exchanged, StoreError};
 
 /// What an operation answers; its caller knows the type.
 pub(super) type Answer = Box<dyn Any + Send>;
@@ -36,6 +42,20 @@ pub(super) type Run = Box<dyn Fn(&mut Transaction<'_>) -> Result<Answer> + Send>
 pub(super) struct Work {
     pub run: Run,
     pub durability: Durability,
+}
+
+impl Work {
+    /// Gives back what was claimed for a worker that does not wait any more.
+    pub fn give_back(unclaimed: Unclaimed) -> Work {
+        let reports = unclaimed.reports();
+        Work {
+            run: Box::new(move |transaction| {
+                let exchanged = transaction.exchange(unclaimed.worker, &reports, None)?;
+                Ok(Box::new(exchanged) as Answer)
+            }),
+            durability: Durability::Needless,
+        }
+    }
 }
 
 /// Whether an operation's answer has to wait for the disk.
@@ -85,14 +105,20 @@ pub(super) struct Writer {
     pub syncs: bool,
     /// Called after a COMMIT that may have made jobs claimable.
     pub on_work: Box<dyn Fn() + Send>,
+    /// Those for whom the transaction that brings jobs claims them.
+    pub waiting: Arc<WaitingWorkers>,
 }
 
 /// The replies to the operations of a group, in their order.
 #[derive(Default)]
 struct Outcome {
     replies: Vec<WriterReply>,
-    /// Whether jobs may have become claimable.
+    /// Whether jobs may have become claimable, but for those in `supplied`.
     woke: bool,
+    /// Lanes in which jobs have become claimable that are due.
+    supplied: BTreeSet<i64>,
+    /// What was claimed for those who wait.
+    handed_over: Vec<(WaitingWorker, Exchanged)>,
 }
 
 impl Outcome {
@@ -102,7 +128,7 @@ impl Outcome {
             replies: std::iter::repeat_with(|| Err(error.clone()))
                 .take(operations)
                 .collect(),
-            woke: false,
+            ..Outcome::default()
         }
     }
 }
@@ -110,6 +136,8 @@ impl Outcome {
 /// How a group is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
+    /// As plainly, and claims for those who wait.
+    HandingOver,
     Plain,
     Savepoints,
 }
@@ -128,13 +156,18 @@ impl Writer {
         while let Some(group) = self.committer.next_group() {
             let merged = merge(group);
             let units = merged.units();
-            let outcome = self.carry_out(&units);
-            if outcome.woke {
+            let mut outcome = self.carry_out(&units);
+            let mut unclaimed = Vec::new();
+            for (waiting, exchanged) in outcome.handed_over.drain(..) {
+                unclaimed.extend(waiting.answer(exchanged));
+            }
+            if outcome.woke || !outcome.supplied.is_empty() {
                 (self.on_work)();
             }
             for (responder, reply) in merged.responders.into_iter().zip(outcome.replies) {
                 responder.reply(reply);
             }
+            self.give_back(unclaimed);
             if let Some(closing) = merged.closing {
                 // Whatever is queued behind it is answered as closed by the committer's end.
                 drop(self);
@@ -147,15 +180,18 @@ impl Writer {
     fn carry_out(&mut self, units: &[Unit<'_>]) -> Outcome {
         let ways: &[Way] = match units.len() {
             0 => return Outcome::default(),
-            1 => &[Way::Plain],
-            _ => &[Way::Plain, Way::Savepoints],
+            1 => &[Way::HandingOver, Way::Plain],
+            _ => &[Way::HandingOver, Way::Plain, Way::Savepoints],
         };
-        for way in ways {
+        let skipped = usize::from(self.waiting.is_empty());
+        for way in &ways[skipped..] {
             match self.together(units, *way) {
                 Ok(outcome) => return outcome,
                 Err(Stop::CannotBegin(error)) => return Outcome::failed(units, &error),
                 Err(Stop::RolledBack(error)) => match units {
-                    [alone] if alone.len() == 1 => return Outcome::failed(units, &error),
+                    [alone] if alone.len() == 1 && *way != Way::HandingOver => {
+                        return Outcome::failed(units, &error);
+                    }
                     _ => {
                         tracing::warn!(%error, units = units.len(), ?way, "a transaction was rolled back and is tried again")
                     }
@@ -175,11 +211,11 @@ impl Writer {
                 self.command_or_roll_back("SAVEPOINT operation")?;
             }
             let changes_before = self.connection.total_changes();
-            match self.attempt(*unit, &mut outcome.woke) {
+            match self.attempt(*unit, &mut outcome) {
                 Ok(replies) => outcome.replies.extend(replies.into_iter().map(Ok)),
                 Err(error) => {
                     let wrote = self.connection.total_changes() != changes_before;
-                    if self.connection.is_autocommit() || (wrote && way == Way::Plain) {
+                    if self.connection.is_autocommit() || (wrote && way != Way::Savepoints) {
                         return Err(self.roll_back(error));
                     }
                     if wrote {
@@ -193,6 +229,10 @@ impl Writer {
             if way == Way::Savepoints {
                 self.command_or_roll_back("RELEASE operation")?;
             }
+        }
+        if way == Way::HandingOver {
+            self.claim_for_waiting(&mut outcome)
+                .map_err(|error| self.roll_back(error))?;
         }
         self.command_or_roll_back("COMMIT")?;
         Ok(outcome)
@@ -224,20 +264,75 @@ impl Writer {
                 Outcome::failed(&[operation], &error)
             });
             all.woke |= one.woke;
+            all.supplied.extend(one.supplied);
             all.replies.extend(one.replies);
         }
         all
     }
 
-    /// Runs one unit; a panic is an error like others.
-    fn attempt(&mut self, unit: Unit<'_>, woke: &mut bool) -> std::result::Result<Vec<Reply>, StoreError> {
-        let (connection, memory, clock) = (&self.connection, &mut self.memory, &self.clock);
-        let run = AssertUnwindSafe(|| {
-            let mut transaction = Transaction::new(connection, memory, clock.now());
-            let replies = unit.run(&mut transaction)?;
-            *woke |= transaction.wakes();
+    /// Runs one unit.
+    fn attempt(
+        &mut self,
+        unit: Unit<'_>,
+        outcome: &mut Outcome,
+    ) -> std::result::Result<Vec<Reply>, StoreError> {
+        self.guarded(|transaction| {
+            let replies = unit.run(transaction)?;
+            outcome.woke |= transaction.woke || transaction.freed;
+            outcome.supplied.append(&mut transaction.supplied);
             Ok(replies)
-        });
+        })
+    }
+
+    /// Claims what this transaction has supplied for those who wait for such, in the order in which they came.
+    fn claim_for_waiting(&mut self, outcome: &mut Outcome) -> std::result::Result<(), StoreError> {
+        let waiting = self.waiting.clone();
+        for _ in 0..HAND_OVERS_PER_TRANSACTION_MAX {
+            let lanes = &self.memory.lanes;
+            let supplied = outcome.supplied.iter().filter_map(|lane| lanes.get(*lane));
+            let supplied: Vec<_> = supplied.collect();
+            let wants_some = |waiting: &WaitingWorker| supplied.iter().any(|lane| waiting.want.admits(lane));
+            let Some(waiting) = waiting.take(wants_some) else {
+                return Ok(());
+            };
+            let claimed = self.guarded(|transaction| {
+                transaction.supplied = std::mem::take(&mut outcome.supplied);
+                let claimed = transaction.exchange(waiting.worker, &[], Some(&waiting.want));
+                outcome.supplied.append(&mut transaction.supplied);
+                claimed
+            });
+            match claimed {
+                Ok(exchanged) if exchanged.lease.is_some() => outcome.handed_over.push((waiting, exchanged)),
+                // It looks by itself, and learns why there is nothing for it.
+                Ok(_) | Err(StoreError::WorkerUnknown(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back what was claimed for those who do not wait any more.
+    fn give_back(&mut self, mut unclaimed: Vec<Unclaimed>) {
+        // Each round takes one waiting worker off the list at least, so that there is an end to it.
+        while let Some(one) = unclaimed.pop() {
+            let work = Work::give_back(one);
+            let mut outcome = self.carry_out(&[Unit::Work(&work)]);
+            for (waiting, exchanged) in outcome.handed_over.drain(..) {
+                unclaimed.extend(waiting.answer(exchanged));
+            }
+            if outcome.woke || !outcome.supplied.is_empty() {
+                (self.on_work)();
+            }
+        }
+    }
+
+    /// Works on the transaction; a panic is an error like others.
+    fn guarded<T>(
+        &mut self,
+        work: impl FnOnce(&mut Transaction<'_>) -> Result<T>,
+    ) -> std::result::Result<T, StoreError> {
+        let (connection, memory, clock) = (&self.connection, &mut self.memory, &self.clock);
+        let run = AssertUnwindSafe(|| work(&mut Transaction::new(connection, memory, clock.now())));
         match catch_unwind(run) {
             Ok(result) => result.map_err(|failure: Failure| failure.at(&self.path, self.busy_timeout_ms)),
             Err(panic) => {

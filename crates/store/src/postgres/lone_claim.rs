@@ -1,0 +1,210 @@
+//! A lone submit while a worker of this process waits for such jobs: the statement that stores the batch puts it under the
+//! worker's lease, instead of into the line.
+
+use std::sync::Arc;
+
+use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX};
+use gristmill_model::{BatchId, Lease, LeaseId, LeasedSlice, Positions, Timestamp};
+use tokio_postgres::Row;
+
+use super::claim::{heads, lane_ids};
+use super::connection::Param;
+use super::database::{Database, Known};
+use super::failure::Result;
+use super::lone::{Lone, StoredLone};
+use crate::deadline::Standing;
+use crate::lanes::Lane;
+use crate::waiting::WaitingWorker;
+use crate::{Exchanged, StoreError};
+
+/// Stores a batch as the plain statement does, but under a lease of the worker `$13`, where that is registered, no slice of
+/// the lanes `$14` of ranks up to `$15` is due at `$2`, there are no lanes after `$16` and no other controls than those of
+/// the version `$17`. Says which lease it is, and when the next slice of these lanes is due.
+const LONE_CLAIMED: &str = heads!(
+    "$14",
+    "$15",
+    ", registered AS MATERIALIZED (SELECT id FROM gristmill.worker WHERE id = $13 FOR KEY SHARE), \
+     verdict AS MATERIALIZED (SELECT EXISTS (SELECT FROM registered) \
+     AND NOT EXISTS (SELECT FROM gristmill.lane WHERE id > $16) \
+     AND NOT EXISTS (SELECT FROM gristmill.control_version WHERE version <> $17) \
+     AND NOT EXISTS (SELECT FROM head h CROSS JOIN LATERAL (SELECT FROM gristmill.slice s WHERE s.lane_id = h.lane_id \
+     AND s.rank = h.rank AND s.run_at <= $2 AND (s.expires_at IS NULL OR s.expires_at > $2) LIMIT 1) s \
+     WHERE h.rank IS NOT NULL) AS taken), \
+     stored AS (INSERT INTO gristmill.batch \
+     (id, submitted_at, run_at, lane_id, count, priority, options, payloads) \
+     SELECT nextval('gristmill.batch_id'), $2::bigint, $3::bigint, $4::integer, $5::integer, $6::smallint, $7::text, $8::text \
+     FROM verdict RETURNING id), \
+     sliced AS (INSERT INTO gristmill.slice \
+     (batch_id, run_at, expires_at, lane_id, attempt, rescues, count, job_bytes, rank, positions) \
+     SELECT id, $3, $9::bigint, $4, 1, 0, $5, $10::integer, $11::integer, $12::int4multirange FROM stored, verdict \
+     WHERE NOT taken), \
+     held AS (INSERT INTO gristmill.held (lease_id, batch_id, attempt, first_position, worker_id, run_at, expires_at, \
+     rescues, count, lane_id, positions, awaited, rank, claimed_at) \
+     SELECT nextval('gristmill.lease_id'), id, 1, 0, $13::bigint, $3, $9, 0, $5, $4, $12, false, $11, $2 \
+     FROM stored, verdict WHERE taken RETURNING lease_id) \
+     INSERT INTO gristmill.writer (id, operation) SELECT $1, -id FROM stored \
+     ON CONFLICT (id) DO UPDATE SET operation = excluded.operation, at = excluded.at \
+     RETURNING operation, (SELECT lease_id FROM held), \
+     (SELECT min(s.run_at) FROM head h CROSS JOIN LATERAL (SELECT s.run_at FROM gristmill.slice s \
+     WHERE s.lane_id = h.lane_id AND s.rank = h.rank AND s.run_at > $2 ORDER BY s.run_at LIMIT 1) s WHERE h.rank IS NOT NULL)"
+);
+
+/// The lease that a batch is under, all of it.
+const LEASE: &str = "SELECT lease_id FROM gristmill.held WHERE batch_id = $1 AND worker_id = $2";
+
+/// A worker that waits, and what it looks at.
+#[derive(Debug)]
+pub(super) struct WaitingClaim {
+    waiting: WaitingWorker,
+    lanes: Vec<Lane>,
+    lane_id_max: i32,
+    control_version: i64,
+    kind: Arc<str>,
+}
+
+/// Under which lease a batch was stored, and when there is more.
+type LeasedLone = (BatchId, Option<(LeaseId, Option<Timestamp>)>);
+
+impl Database {
+    /// A worker that waits for just this batch, where no control has a say.
+    pub fn claim_for_waiting(&self, lone: &Lone<'_>) -> Option<WaitingClaim> {
+        let now = lone.head.submitted_at;
+        let expires_at = lone.batch.options.expires_at;
+        if self.waiting.is_empty()
+            || lone.head.run_at > now
+            || expires_at.is_some_and(|moment| moment <= now)
+            || lone.batch.payloads.as_str().len() > LEASE_BYTES_TARGET
+        {
+            return None;
+        }
+        let lane_id_max = self.memory.lane_id_max();
+        let lane = self.memory.lanes().get(lone.head.lane_id).cloned()?;
+        let (count, rank) = (lone.batch.payloads.count(), lone.head.rank());
+        let mut looked_at = (Vec::new(), 0);
+        let waiting = self.waiting.take(|waiting| {
+            let want = &waiting.want;
+            if !want.admits(&lane) || count > want.jobs_max.min(LEASE_JOBS_MAX) || rank > want.rank_max() {
+                return false;
+            }
+            let lanes = self.memory.lanes().wanted(want);
+            let mut controls = self.memory.controls();
+            let agings = controls.agings(&lanes);
+            looked_at = (lanes, controls.version());
+            agings.is_some_and(|agings| agings.iter().all(Option::is_none))
+        })?;
+        let (lanes, control_version) = looked_at;
+        Some(WaitingClaim {
+            waiting,
+            lanes,
+            lane_id_max,
+            control_version,
+            kind: lane.kind,
+        })
+    }
+
+    /// Stores a batch for a worker that waits, and hands that its lease.
+    pub async fn submit_claimed(
+        self: &Arc<Self>,
+        lone: Lone<'_>,
+        claim: WaitingClaim,
+    ) -> std::result::Result<BatchId, StoreError> {
+        let known = {
+            let claim = &claim;
+            let params = move |writer: &str| claim.params(&lone, writer);
+            self.until_known(move || self.send_lone(LONE_CLAIMED, params, read_leased))
+                .await?
+        };
+        let WaitingClaim { waiting, kind, .. } = claim;
+        let (batch, leased) = match known {
+            Known::Answered(answer) => answer,
+            Known::Committed((), operation) => {
+                let batch = BatchId(-operation);
+                (batch, self.lease_of(batch, &waiting).await)
+            }
+        };
+        if let Some((lease, next_run_at)) = leased
+            && let Some(unclaimed) = waiting.answer(lone.leased(batch, lease, next_run_at, kind))
+        {
+            self.give_back(unclaimed);
+        }
+        Ok(batch)
+    }
+
+    /// Which lease a batch was stored under, where the answer was lost. Where that cannot be found out, what its worker holds
+    /// comes back once that has ended.
+    async fn lease_of(
+        &self,
+        batch: BatchId,
+        waiting: &WaitingWorker,
+    ) -> Option<(LeaseId, Option<Timestamp>)> {
+        let worker = waiting.worker.0;
+        let found = self
+            .read(|snapshot| async move { snapshot.query(LEASE, &[&batch.0, &worker]).await })
+            .await;
+        let lease: i64 = found.ok()?.first()?.try_get(0).ok()?;
+        Some((LeaseId(lease), None))
+    }
+}
+
+impl WaitingClaim {
+    fn params(&self, lone: &Lone<'_>, writer: &str) -> Vec<Param> {
+        let mut params = lone.params(writer);
+        params.push(Box::new(self.waiting.worker.0));
+        params.push(Box::new(lane_ids(&self.lanes)));
+        params.push(Box::new(self.waiting.want.rank_max()));
+        params.push(Box::new(self.lane_id_max));
+        params.push(Box::new(self.control_version));
+        params
+    }
+}
+
+impl Lone<'_> {
+    /// What its worker is told.
+    fn leased(
+        &self,
+        batch: BatchId,
+        lease: LeaseId,
+        next_run_at: Option<Timestamp>,
+        kind: Arc<str>,
+    ) -> Exchanged {
+        let options = &self.batch.options;
+        let standing = Standing {
+            attempt: 1,
+            rescues: 0,
+            expires_at: options.expires_at,
+        };
+        let slice = LeasedSlice {
+            lease,
+            batch,
+            kind,
+            positions: Positions::all(self.batch.payloads.count()),
+            payloads: self.batch.payloads.clone(),
+            attempt: 1,
+            rescues: 0,
+            timeout_ms: standing.timeout_ms(options, self.head.submitted_at),
+            priority: self.head.priority,
+            retry: options.retry,
+            submitted_at: self.head.submitted_at,
+            memos: None,
+        };
+        Exchanged {
+            lease: Some(Lease {
+                id: lease,
+                slices: vec![slice],
+            }),
+            next_run_at,
+            ..Exchanged::default()
+        }
+    }
+}
+
+fn read_leased(row: &Row) -> Result<StoredLone<LeasedLone>> {
+    let batch = BatchId(-row.try_get::<_, i64>(0)?);
+    let lease = row.try_get::<_, Option<i64>>(1)?.map(LeaseId);
+    let next_run_at = row.try_get::<_, Option<i64>>(2)?.map(Timestamp);
+    Ok(StoredLone {
+        batch,
+        wakes: lease.is_none(),
+        answer: (batch, lease.map(|lease| (lease, next_run_at))),
+    })
+}
