@@ -17,6 +17,7 @@ mod control;
 mod database;
 mod debounce;
 mod dependency;
+mod ended;
 mod event;
 mod exchange;
 mod failure;
@@ -72,9 +73,9 @@ use crate::pauses::check_pause;
 use crate::{
     BatchOutcomes, BatchPositions, BatchRow, Changed, Children, ControlFilter, EventCursor, EventPage,
     Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, NewRun,
-    NewSchedule, NewWorker, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule,
-    ScheduleChange, Selection, Store, StoreError, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen,
-    WorkerRow,
+    NewSchedule, NewWorker, OutcomeWatch, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState,
+    Schedule, ScheduleChange, Selection, Store, StoreError, StoreStats, SubmittedJobs, TagValue, Want,
+    WorkSeen, WorkerRow,
 };
 pub use address::{Address, without_password};
 use clock::DatabaseClock;
@@ -165,6 +166,7 @@ impl Drop for PostgresStore {
     fn drop(&mut self) {
         // Without submitters, what is queued is committed, and then the task ends.
         self.database.wake.close();
+        self.database.ended.close();
     }
 }
 
@@ -572,6 +574,10 @@ impl Store for PostgresStore {
     async fn wait_for_work(&self, seen: &WorkSeen) {
         self.database.listen();
         self.database.wake.wait(seen).await;
+    }
+
+    fn watch_outcomes(&self, batch: BatchId) -> OutcomeWatch {
+        self.database.watch_outcomes(batch)
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -11,6 +11,7 @@ mod commit;
 mod control;
 mod debounce;
 mod dependency;
+mod ended;
 mod event;
 mod failure;
 mod family;
@@ -65,10 +66,11 @@ use crate::work::WorkCounter;
 use crate::{
     BatchOutcomes, BatchPositions, BatchRow, Changed, Children, ControlFilter, EventCursor, EventPage,
     Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, NewRun,
-    NewSchedule, NewWorker, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule,
-    ScheduleChange, Selection, Store, StoreError, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen,
-    WorkerRow,
+    NewSchedule, NewWorker, OutcomeWatch, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState,
+    Schedule, ScheduleChange, Selection, Store, StoreError, StoreStats, SubmittedJobs, TagValue, Want,
+    WorkSeen, WorkerRow,
 };
+use ended::EndedLookout;
 use failure::Failure;
 use hand_over::HandOver;
 pub use open::APPLICATION_ID;
@@ -90,6 +92,7 @@ pub struct SqliteStore {
     writer: Mutex<Option<JoinHandle<()>>>,
     readers: Arc<Readers>,
     work: Arc<WorkCounter>,
+    ended: EndedLookout,
 }
 
 impl std::fmt::Debug for SqliteStore {
@@ -149,6 +152,7 @@ impl SqliteStore {
             hand_over: Some(HandOver::new(submitter)),
             writer: Mutex::new(Some(thread)),
             work,
+            ended: EndedLookout::default(),
         })
     }
 
@@ -205,6 +209,7 @@ impl SqliteStore {
 
 impl Drop for SqliteStore {
     fn drop(&mut self) {
+        self.ended.close();
         self.readers.close();
         // Without submitters the writer ends what is queued, and then itself.
         self.hand_over = None;
@@ -594,10 +599,15 @@ impl Store for SqliteStore {
         self.work.wait(seen).await;
     }
 
+    fn watch_outcomes(&self, batch: BatchId) -> OutcomeWatch {
+        self.ended.watch(batch, &self.readers)
+    }
+
     async fn close(&self) -> Result<(), StoreError> {
         // What the writer has counted by itself would be lost with it.
         let recorded = self.record(BatchStats::default()).await;
         let closed = self.hand_over(Operation::Close, 0).await;
+        self.ended.close();
         self.readers.close();
         if let Some(writer) = self.take_writer() {
             // The thread has replied and has nothing left to do; joining it makes sure that the file is closed.

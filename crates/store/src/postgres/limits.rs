@@ -42,6 +42,9 @@ pub(super) const PRUNED_BATCHES_PER_TRANSACTION: i64 = 500;
 /// again and again do not take and give back a lock each time.
 pub(super) const LISTEN_AFTER_LAST_WAIT: Duration = Duration::from_secs(1);
 
+/// How long after the last awaited batch a handle keeps the connection that tells which jobs have ended.
+pub(super) const LISTEN_AFTER_LAST_AWAITED: Duration = Duration::from_secs(10);
+
 /// Slices that one transaction expires, so that others do not wait for long.
 pub(super) const EXPIRED_SLICES_PER_TRANSACTION: i64 = 1_000;
 
