@@ -20,6 +20,7 @@ mod dependency;
 mod ended;
 mod event;
 mod exchange;
+mod exchange_group;
 mod failure;
 mod family;
 mod filter;
@@ -52,7 +53,7 @@ mod worker;
 mod writes;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use futures::FutureExt;
@@ -80,6 +81,7 @@ use crate::{
 pub use address::{Address, without_password};
 use clock::DatabaseClock;
 use database::Database;
+use exchange_group::{Exchanger, SmallExchange};
 use memory::Memory;
 pub use name_lock::NameLock;
 pub use options::PostgresOptions;
@@ -96,7 +98,8 @@ pub struct PostgresStore {
     /// The database's clock, where the store goes by it.
     clock: Option<Arc<DatabaseClock>>,
     submitter: Mutex<Option<Submitter<Submit, SubmitReply>>>,
-    committing: Mutex<Option<JoinHandle<()>>>,
+    exchanger: Exchanger,
+    committing: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl std::fmt::Debug for PostgresStore {
@@ -136,21 +139,19 @@ impl PostgresStore {
             queue_operations_max: WRITER_OPERATIONS_MAX,
             queue_weight_max: WRITER_BYTES_MAX,
         });
-        let committing = tokio::spawn(submit::commit_groups(database.clone(), committer));
+        let submitting = tokio::spawn(submit::commit_groups(database.clone(), committer));
+        let (exchanger, exchanging) = Exchanger::begin(database.clone());
         Ok(PostgresStore {
             database,
             clock: database_clock,
             submitter: Mutex::new(Some(submitter)),
-            committing: Mutex::new(Some(committing)),
+            exchanger,
+            committing: Mutex::new(vec![submitting, exchanging]),
         })
     }
 
     async fn hand_over(&self, submit: Submit, bytes: usize) -> SubmitReply {
-        let submitter = self
-            .submitter
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let submitter = locked(&self.submitter).clone();
         let submitter = submitter.ok_or(StoreError::Closed)?;
         match submitter.submit(submit, bytes + SUBMIT_BYTES).await {
             Ok(reply) => reply,
@@ -160,6 +161,10 @@ impl PostgresStore {
             )),
         }
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for PostgresStore {
@@ -227,7 +232,11 @@ impl Store for PostgresStore {
             check_report(report)?;
             commit::check_texts(report)?;
         }
-        self.database.exchange(worker, reports, want).await
+        let outline = match SmallExchange::new(worker, reports, want) {
+            Ok(exchange) => self.exchanger.exchange(&self.database, exchange).await?,
+            Err((reports, want)) => self.database.exchange(worker, reports, want).await?,
+        };
+        self.database.fill_in(outline).await
     }
 
     async fn heartbeat(&self, worker: WorkerId, hops: BatchStats) -> Result<Heartbeat, StoreError> {
@@ -583,25 +592,14 @@ impl Store for PostgresStore {
     async fn close(&self) -> Result<(), StoreError> {
         // What the store has counted by itself would be lost with it.
         let recorded = self.record(BatchStats::default()).await;
-        drop(
-            self.submitter
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take(),
-        );
-        let committing = self
-            .committing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let committed = match committing {
-            Some(committing) => committing.await,
-            None => Ok(()),
-        };
+        drop(locked(&self.submitter).take());
+        self.exchanger.close();
+        let committing = std::mem::take(&mut *locked(&self.committing));
+        let committed = futures::future::try_join_all(committing).await;
         self.database.close().await;
         if committed.is_err() {
             return Err(StoreError::Panicked(
-                "the task that commits submits is gone".to_owned(),
+                "a task that commits submits or exchanges is gone".to_owned(),
             ));
         }
         match recorded {
