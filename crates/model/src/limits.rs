@@ -99,6 +99,9 @@ pub const PAGE_ROWS_MAX: u32 = 10_000;
 /// How long events are kept, and go on being recorded after the last listener was heard of. Milliseconds: an hour.
 pub const EVENTS_KEPT_MS: i64 = 3_600_000;
 
+/// Batches whose outcomes one handle of a store is told of at a time; those beyond are looked at now and then.
+pub const AWAITED_BATCHES_MAX: usize = 10_000;
+
 /// Events that are kept at most, about.
 pub const EVENTS_KEPT_MAX: i64 = 1_000_000;
 

@@ -33,8 +33,6 @@ pub struct Shared {
     pub sessions: Sessions,
     /// Claims that wait.
     pub wake: Wake,
-    /// How many reports agents have committed through this server.
-    pub commits: watch::Sender<u64>,
     /// Counts.
     pub metrics: Metrics,
     /// Tells this server's run from any other.
@@ -70,7 +68,6 @@ impl App {
             rate,
             sessions: Sessions::default(),
             wake: Wake::default(),
-            commits: watch::Sender::new(0),
             metrics: Metrics::new(),
             instance,
             openapi,
@@ -104,7 +101,6 @@ impl App {
         if !report.released.is_empty() || !report.failed.is_empty() {
             self.wake.ring();
         }
-        self.commits.send_modify(|count| *count += 1);
         self.engine.wake_listeners();
     }
 

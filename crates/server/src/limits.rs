@@ -46,7 +46,7 @@ pub const REQUESTS_PER_SECOND_MAX: u32 = 5_000;
 /// Requests that one token may send at once after a pause.
 pub const REQUESTS_BURST_MAX: u32 = 10_000;
 
-/// Claims that may wait for work at once (long polls).
+/// Requests that may wait at once, for work or for results (long polls).
 pub const LONG_POLLS_MAX: usize = 4_096;
 
 /// How long one claim, or one wait for results, may wait.

@@ -10,6 +10,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::middleware;
 use axum_server::Handle;
+use axum_server::accept::NoDelayAcceptor;
 use axum_server::tls_rustls::RustlsConfig;
 use bytes::Bytes;
 use gristmill_engine::Engine;
@@ -232,18 +233,21 @@ impl BoundServer {
         } = self;
         let handle = Handle::new();
         let service = router.into_make_service();
+        // Without delay: the end of a streamed answer would wait for the client's acknowledgement, 40 ms as a rule.
         let serving = {
             let handle = handle.clone();
             async move {
                 match tls {
                     Some(tls) => {
                         axum_server::from_tcp_rustls(listener, tls)?
+                            .map(|acceptor| acceptor.acceptor(NoDelayAcceptor))
                             .handle(handle)
                             .serve(service)
                             .await
                     }
                     None => {
                         axum_server::from_tcp(listener)?
+                            .acceptor(NoDelayAcceptor)
                             .handle(handle)
                             .serve(service)
                             .await

@@ -101,6 +101,7 @@ macro_rules! store_conformance {
                 errors_have_the_last_word,
                 attempts_in_one_slot_are_told,
                 one_report_tells_all,
+                ended_jobs_are_told_across_handles,
                 another_attempt_is_refused,
                 wrong_reports_are_refused,
                 jitter_stays_in_bounds,

@@ -5,6 +5,7 @@
 //! or not at all, and when it has answered `Ok`, what it did is on disk.
 
 mod admission;
+mod awaited;
 mod cache;
 mod check;
 #[cfg(feature = "conformance")]
@@ -48,6 +49,7 @@ use gristmill_model::{
     BatchId, Control, JobId, JobProgress, KeyedBatch, NewBatch, Positions, Report, RunId, Timestamp, WorkerId,
 };
 
+pub use awaited::OutcomeWatch;
 pub use controls::ControlFilter;
 pub use error::StoreError;
 pub use event::{Event, EventCursor, EventJobs, EventPage, RecordedEvent};
@@ -325,6 +327,11 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
         self.wait_for_work(seen).await;
         None
     }
+
+    /// Tells when jobs of a batch may have ended, within some milliseconds, whatever process ended them. Spurious news are
+    /// allowed, and so are lost ones where a connection is lost, or a report is committed as the watch begins: callers look
+    /// every now and then, too. Must be called within a Tokio runtime.
+    fn watch_outcomes(&self, batch: BatchId) -> OutcomeWatch;
 
     /// Writes out what is still queued and closes the store. Later calls fail with [`StoreError::Closed`].
     async fn close(&self) -> Result<(), StoreError>;

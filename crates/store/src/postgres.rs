@@ -17,8 +17,10 @@ mod control;
 mod database;
 mod debounce;
 mod dependency;
+mod ended;
 mod event;
 mod exchange;
+mod exchange_group;
 mod failure;
 mod family;
 mod filter;
@@ -52,7 +54,7 @@ mod worker;
 mod writes;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use futures::FutureExt;
@@ -73,13 +75,14 @@ use crate::pauses::check_pause;
 use crate::{
     BatchOutcomes, BatchPositions, BatchRow, Changed, Children, ControlFilter, EventCursor, EventPage,
     Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, NewRun,
-    NewSchedule, NewWorker, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule,
-    ScheduleChange, Selection, Store, StoreError, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen,
-    WorkerRow,
+    NewSchedule, NewWorker, OutcomeWatch, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState,
+    Schedule, ScheduleChange, Selection, Store, StoreError, StoreStats, SubmittedJobs, TagValue, Want,
+    WorkSeen, WorkerRow,
 };
 pub use address::{Address, without_password};
 use clock::DatabaseClock;
 use database::Database;
+use exchange_group::{Exchanger, SmallExchange};
 use memory::Memory;
 pub use name_lock::NameLock;
 pub use options::PostgresOptions;
@@ -96,7 +99,8 @@ pub struct PostgresStore {
     /// The database's clock, where the store goes by it.
     clock: Option<Arc<DatabaseClock>>,
     submitter: Mutex<Option<Submitter<Submit, SubmitReply>>>,
-    committing: Mutex<Option<JoinHandle<()>>>,
+    exchanger: Exchanger,
+    committing: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl std::fmt::Debug for PostgresStore {
@@ -136,21 +140,19 @@ impl PostgresStore {
             queue_operations_max: WRITER_OPERATIONS_MAX,
             queue_weight_max: WRITER_BYTES_MAX,
         });
-        let committing = tokio::spawn(submit::commit_groups(database.clone(), committer));
+        let submitting = tokio::spawn(submit::commit_groups(database.clone(), committer));
+        let (exchanger, exchanging) = Exchanger::begin(database.clone());
         Ok(PostgresStore {
             database,
             clock: database_clock,
             submitter: Mutex::new(Some(submitter)),
-            committing: Mutex::new(Some(committing)),
+            exchanger,
+            committing: Mutex::new(vec![submitting, exchanging]),
         })
     }
 
     async fn hand_over(&self, submit: Submit, bytes: usize) -> SubmitReply {
-        let submitter = self
-            .submitter
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let submitter = locked(&self.submitter).clone();
         let submitter = submitter.ok_or(StoreError::Closed)?;
         match submitter.submit(submit, bytes + SUBMIT_BYTES).await {
             Ok(reply) => reply,
@@ -162,10 +164,15 @@ impl PostgresStore {
     }
 }
 
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Drop for PostgresStore {
     fn drop(&mut self) {
         // Without submitters, what is queued is committed, and then the task ends.
         self.database.wake.close();
+        self.database.ended.close();
     }
 }
 
@@ -226,7 +233,11 @@ impl Store for PostgresStore {
             check_report(report)?;
             commit::check_texts(report)?;
         }
-        self.database.exchange(worker, reports, want).await
+        let outline = match SmallExchange::new(worker, reports, want) {
+            Ok(exchange) => self.exchanger.exchange(&self.database, exchange).await?,
+            Err((reports, want)) => self.database.exchange(worker, reports, want).await?,
+        };
+        self.database.fill_in(outline).await
     }
 
     async fn heartbeat(&self, worker: WorkerId, hops: BatchStats) -> Result<Heartbeat, StoreError> {
@@ -582,28 +593,21 @@ impl Store for PostgresStore {
         self.database.waiting.wait(worker, want, work, give_back).await
     }
 
+    fn watch_outcomes(&self, batch: BatchId) -> OutcomeWatch {
+        self.database.watch_outcomes(batch)
+    }
+
     async fn close(&self) -> Result<(), StoreError> {
         // What the store has counted by itself would be lost with it.
         let recorded = self.record(BatchStats::default()).await;
-        drop(
-            self.submitter
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take(),
-        );
-        let committing = self
-            .committing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let committed = match committing {
-            Some(committing) => committing.await,
-            None => Ok(()),
-        };
+        drop(locked(&self.submitter).take());
+        self.exchanger.close();
+        let committing = std::mem::take(&mut *locked(&self.committing));
+        let committed = futures::future::try_join_all(committing).await;
         self.database.close().await;
         if committed.is_err() {
             return Err(StoreError::Panicked(
-                "the task that commits submits is gone".to_owned(),
+                "a task that commits submits or exchanges is gone".to_owned(),
             ));
         }
         match recorded {

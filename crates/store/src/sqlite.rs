@@ -11,6 +11,7 @@ mod commit;
 mod control;
 mod debounce;
 mod dependency;
+mod ended;
 mod event;
 mod failure;
 mod family;
@@ -66,10 +67,11 @@ use crate::work::WorkCounter;
 use crate::{
     BatchOutcomes, BatchPositions, BatchRow, Changed, Children, ControlFilter, EventCursor, EventPage,
     Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, NewRun,
-    NewSchedule, NewWorker, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule,
-    ScheduleChange, Selection, Store, StoreError, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen,
-    WorkerRow,
+    NewSchedule, NewWorker, OutcomeWatch, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState,
+    Schedule, ScheduleChange, Selection, Store, StoreError, StoreStats, SubmittedJobs, TagValue, Want,
+    WorkSeen, WorkerRow,
 };
+use ended::EndedLookout;
 use failure::Failure;
 use hand_over::HandOver;
 pub use open::APPLICATION_ID;
@@ -92,6 +94,7 @@ pub struct SqliteStore {
     readers: Arc<Readers>,
     work: Arc<WorkCounter>,
     waiting: Arc<WaitingWorkers>,
+    ended: EndedLookout,
 }
 
 impl std::fmt::Debug for SqliteStore {
@@ -154,6 +157,7 @@ impl SqliteStore {
             writer: Mutex::new(Some(thread)),
             work,
             waiting,
+            ended: EndedLookout::default(),
         })
     }
 
@@ -217,6 +221,7 @@ impl SqliteStore {
 
 impl Drop for SqliteStore {
     fn drop(&mut self) {
+        self.ended.close();
         self.readers.close();
         // Without submitters the writer ends what is queued, and then itself.
         self.hand_over = None;
@@ -613,10 +618,15 @@ impl Store for SqliteStore {
             .await
     }
 
+    fn watch_outcomes(&self, batch: BatchId) -> OutcomeWatch {
+        self.ended.watch(batch, &self.readers)
+    }
+
     async fn close(&self) -> Result<(), StoreError> {
         // What the writer has counted by itself would be lost with it.
         let recorded = self.record(BatchStats::default()).await;
         let closed = self.hand_over(Operation::Close, 0).await;
+        self.ended.close();
         self.readers.close();
         if let Some(writer) = self.take_writer() {
             // The thread has replied and has nothing left to do; joining it makes sure that the file is closed.

@@ -23,10 +23,14 @@ use crate::app::App;
 use crate::body::Query;
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
-use crate::limits::{RESULT_BATCHES_MAX, WAIT_MS_MAX};
+use crate::limits::{LONG_POLLS_MAX, RESULT_BATCHES_MAX, WAIT_MS_MAX};
 
-/// How often a request that waits looks whether its jobs have ended, where no event says so.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often a request that waits looks whether its jobs have ended, where the store does not say so.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// When it looks for the first time; each further wait is twice as long. A report that is committed as the request begins to
+/// wait may not be told.
+const LOOK_FIRST_AFTER: Duration = Duration::from_millis(25);
 
 /// Whose results.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -152,16 +156,21 @@ async fn wait(app: &App, batches: &[BatchId], wait_ms: u64) -> Result<(), ApiErr
             format!("give 0 to {WAIT_MS_MAX}"),
         ));
     }
-    let mut commits = app.commits.subscribe();
+    if wait_ms == 0 {
+        return Ok(());
+    }
+    let _room = app
+        .long_polls
+        .clone()
+        .try_acquire_owned()
+        .map_err(|_| ApiError::TooMany {
+            what: "too many requests wait for results or for work",
+            limit: format!("{LONG_POLLS_MAX} at once"),
+            retry_after_s: 5,
+        })?;
     let finished = async {
         for batch in batches {
-            while !app.store().is_finished(*batch).await? {
-                tokio::select! {
-                    // An error says that nothing is committed through this server any more.
-                    Ok(()) = commits.changed() => {}
-                    () = tokio::time::sleep(LOOK_EVERY) => {}
-                }
-            }
+            wait_for(app, *batch).await?;
         }
         Ok::<(), StoreError>(())
     };
@@ -170,6 +179,22 @@ async fn wait(app: &App, batches: &[BatchId], wait_ms: u64) -> Result<(), ApiErr
         () = tokio::time::sleep(Duration::from_millis(wait_ms)) => Ok(()),
         () = app.stopped() => Ok(()),
     }
+}
+
+/// Waits until all jobs of a batch have ended.
+async fn wait_for(app: &App, batch: BatchId) -> Result<(), StoreError> {
+    if app.store().is_finished(batch).await? {
+        return Ok(());
+    }
+    let mut watch = app.store().watch_outcomes(batch);
+    let mut look_after = LOOK_FIRST_AFTER;
+    while !app.store().is_finished(batch).await? {
+        tokio::select! {
+            () = watch.changed() => {}
+            () = tokio::time::sleep(look_after) => look_after = (look_after * 2).min(LOOK_EVERY),
+        }
+    }
+    Ok(())
 }
 
 impl Batches {

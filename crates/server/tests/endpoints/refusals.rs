@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use bytes::Bytes;
 use gristmill_server::Role;
-use gristmill_server::limits::{JOBS_PER_REQUEST_MAX, REQUEST_BYTES_MAX, WAIT_MS_MAX};
+use gristmill_server::limits::{JOBS_PER_REQUEST_MAX, LONG_POLLS_MAX, REQUEST_BYTES_MAX, WAIT_MS_MAX};
 use gristmill_server::protocol::EXCHANGE_TYPE;
 use serde_json::json;
 use tower::ServiceExt;
@@ -254,4 +254,26 @@ async fn too_many_requests_of_one_token_are_refused_for_a_while() {
         }
     }
     assert_eq!(statuses, [200, 200, 429]);
+}
+
+#[tokio::test]
+async fn no_more_requests_wait_for_results_than_there_is_room_for() {
+    let api = Api::new().await;
+    let batch = api.submit("k", json!([1])).await;
+    let wait = format!("/results?batches={batch}&wait_ms=1");
+    let room = api
+        .app
+        .long_polls
+        .clone()
+        .acquire_many_owned(u32::try_from(LONG_POLLS_MAX).unwrap());
+    let room = room.await.unwrap();
+    let answer = api.get(&wait).await;
+    assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
+    assert!(answer.refusal().contains("4096 at once"), "{}", answer.refusal());
+    assert_eq!(answer.headers["retry-after"], "5");
+    // Who does not wait needs no room.
+    let answer = api.get(&format!("/results?batches={batch}")).await;
+    assert_eq!(answer.status, StatusCode::OK);
+    drop(room);
+    assert_eq!(api.get(&wait).await.status, StatusCode::OK);
 }

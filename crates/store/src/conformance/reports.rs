@@ -8,7 +8,7 @@ use gristmill_model::{
 
 use super::Database;
 use super::fixture::*;
-use crate::{JobFilter, Selection, Store, StoreError};
+use crate::{JobFilter, OutcomeWatch, Selection, Store, StoreError};
 
 fn with_policy(count: u32, attempts_max: u32, delay_ms: u64) -> NewBatch {
     let mut new = batch(count);
@@ -544,4 +544,39 @@ pub async fn hops_are_added_up(database: &dyn Database) {
     store.leave(worker, second.clone()).await.unwrap();
     first.merge(&second);
     assert_eq!(store.stats().await.unwrap().hops, first);
+}
+
+/// Another handle, as another process would, ends the jobs of a batch, by whatever means: those who await its outcomes are
+/// told.
+pub async fn ended_jobs_are_told_across_handles(database: &dyn Database) {
+    let there = database.open().await;
+    let worker = worker(&*there).await;
+    for cancelled in [false, true] {
+        let here = database.open().await;
+        let id = submit(&*there, batch(1)).await;
+        let slice = only(claim(&*there, worker, 1).await);
+        let mut watch = here.watch_outcomes(id);
+        // A handle that begins to be told says so, since it may have missed something before.
+        told(&mut watch).await;
+        assert!(!here.is_finished(id).await.unwrap());
+        match cancelled {
+            true => {
+                let selection = Selection::Jobs(vec![job(id, 0)]);
+                assert_eq!(there.cancel(selection).await.unwrap().changed, 1);
+            }
+            false => {
+                exchange(&*there, worker, vec![completed(&slice)], None).await;
+            }
+        }
+        while !here.is_finished(id).await.unwrap() {
+            told(&mut watch).await;
+        }
+    }
+}
+
+async fn told(watch: &mut OutcomeWatch) {
+    let patience = std::time::Duration::from_secs(30);
+    tokio::time::timeout(patience, watch.changed())
+        .await
+        .expect("those who await outcomes are told");
 }

@@ -116,10 +116,10 @@ impl Address {
         }
     }
 
-    /// A new connection whose notifications go to `listener`, which also ends with it.
+    /// A new connection that passes the payload of each notification to `listener`, which also ends with it.
     pub(super) async fn connect_with<F>(&self, listener: F) -> Result<ClientWrapper>
     where
-        F: FnMut() + Send + 'static,
+        F: FnMut(&str) + Send + 'static,
     {
         match &self.tls {
             None => listening(&self.config, NoTls, listener).await,
@@ -158,16 +158,18 @@ where
     T: MakeTlsConnect<Socket>,
     T::Stream: Send + 'static,
     <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
-    F: FnMut() + Send + 'static,
+    F: FnMut(&str) + Send + 'static,
 {
     let (client, mut connection) = config.connect(tls).await.map_err(Failure::from)?;
     let driver = tokio::spawn(async move {
         while let Some(message) = std::future::poll_fn(|context| connection.poll_message(context)).await {
             match message {
-                Ok(tokio_postgres::AsyncMessage::Notification(_)) => listener(),
+                Ok(tokio_postgres::AsyncMessage::Notification(notification)) => {
+                    listener(notification.payload());
+                }
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::debug!(%error, "the connection that waits for work ended");
+                    tracing::debug!(%error, "a connection that waits for notifications ended");
                     return;
                 }
             }

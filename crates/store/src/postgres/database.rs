@@ -8,13 +8,14 @@ use std::time::Duration;
 use deadpool::managed::{PoolError, QueueMode};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use gristmill_model::{Clock, Timestamp};
+use gristmill_model::{BatchId, Clock, Timestamp};
 use tokio::time::Instant;
 use tokio_postgres::Row;
 
 use super::address::SharedAddress;
 use super::clock::DatabaseClock;
 use super::connection::{Connection, Manager, Mark, Pending, Pool, Pooled, Role};
+use super::ended::EndedListener;
 use super::failure::{Failure, Remedy, Result};
 use super::limits::{
     CONFLICTS_MAX, READERS_MAX, RECONNECT_WAIT_FIRST, RECONNECT_WAIT_MAX, UNREACHABLE_MAX, WRITERS_MAX,
@@ -23,8 +24,8 @@ use super::memory::Memory;
 use super::snapshot::Snapshot;
 use super::transaction::{Durability, NotCommitted, Transaction};
 use super::wake::{Notifier, Wake};
-use crate::StoreError;
 use crate::waiting::{Unclaimed, WaitingWorkers};
+use crate::{OutcomeWatch, StoreError};
 
 const WAKE: &str = "SELECT gristmill.wake()";
 /// How much later others are told of work that somebody in this process waits for.
@@ -39,6 +40,7 @@ pub(super) struct Database {
     pub wake: Wake,
     /// Those for whom the statement that stores jobs claims them.
     pub waiting: WaitingWorkers,
+    pub ended: EndedListener,
     notifier: Notifier,
     writers: Pool,
     readers: Pool,
@@ -131,6 +133,7 @@ impl Database {
             readers: pool(Role::Read, READERS_MAX)?,
             wake: Wake::new(address.clone()),
             waiting: WaitingWorkers::default(),
+            ended: EndedListener::new(address.clone()),
             notifier: Notifier::default(),
             address: address.clone(),
             clock,
@@ -449,6 +452,16 @@ impl Database {
         });
     }
 
+    /// Begins to await a batch.
+    pub fn watch_outcomes(self: &Arc<Self>, batch: BatchId) -> OutcomeWatch {
+        let watch = self.ended.watch(batch);
+        if self.ended.begin_listening() {
+            let database = self.clone();
+            tokio::spawn(async move { database.ended.listen().await });
+        }
+        watch
+    }
+
     /// Sets a clock by the database's.
     pub async fn compare_clocks(&self, clock: &DatabaseClock) -> std::result::Result<(), StoreError> {
         self.alone(|connection| async move { clock.compare(&connection).await })
@@ -473,6 +486,7 @@ impl Database {
             return;
         }
         self.wake.close();
+        self.ended.close();
         self.forget_writers().await;
         self.writers.close();
         self.readers.close();

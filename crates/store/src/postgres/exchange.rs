@@ -102,18 +102,18 @@ impl Outline {
 }
 
 impl Database {
-    /// Commits reports, then claims.
+    /// Commits reports, then claims. What was claimed comes with [`fill_in`](Database::fill_in).
     pub async fn exchange(
         self: &Arc<Self>,
         worker: WorkerId,
         reports: Vec<Report>,
         want: Option<Want>,
-    ) -> std::result::Result<Exchanged, StoreError> {
+    ) -> std::result::Result<Outline, StoreError> {
         if reports.is_empty()
             && let Some(want) = &want
             && let Some(outline) = self.claim_all(worker, want).await?
         {
-            return self.fill_in(outline).await;
+            return Ok(outline);
         }
         let durability = match reports.is_empty() {
             true => Durability::Needless,
@@ -123,23 +123,21 @@ impl Database {
         self.prepare_children(&reports, &origins).await?;
         let origins = Arc::new(origins);
         let (reports, want) = (Arc::new(reports), Arc::new(want));
-        let outline = self
-            .write(durability, move |transaction| {
-                let (reports, want) = (reports.clone(), want.clone());
-                let origins = origins.clone();
-                async move {
-                    transaction
-                        .exchange(worker, &reports, want.as_ref().as_ref(), &origins)
-                        .await
-                }
-                .boxed()
-            })
-            .await?;
-        self.fill_in(outline).await
+        self.write(durability, move |transaction| {
+            let (reports, want) = (reports.clone(), want.clone());
+            let origins = origins.clone();
+            async move {
+                transaction
+                    .exchange(worker, &reports, want.as_ref().as_ref(), &origins)
+                    .await
+            }
+            .boxed()
+        })
+        .await
     }
 
     /// Adds the payloads.
-    async fn fill_in(&self, mut outline: Outline) -> std::result::Result<Exchanged, StoreError> {
+    pub async fn fill_in(&self, mut outline: Outline) -> std::result::Result<Exchanged, StoreError> {
         if !outline.missing.is_empty() {
             let sent = match outline.payloads.take() {
                 Some(payloads) => payloads.await.ok(),
@@ -296,7 +294,8 @@ fn params(missing: &BTreeMap<BatchId, Positions>) -> Vec<Param> {
 }
 
 impl Transaction {
-    async fn exchange(
+    /// Commits a worker's reports, then claims for it.
+    pub async fn exchange(
         &mut self,
         worker: WorkerId,
         reports: &[Report],

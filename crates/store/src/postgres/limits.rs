@@ -28,6 +28,32 @@ pub(super) const CONFLICTS_MAX: u32 = 10;
 /// Groups of submits that are committed at the same time: while one waits for the disk, the next is sent.
 pub(super) const SUBMITS_UNDER_WAY_MAX: usize = 2;
 
+/// Exchanges that gather for one transaction; those that have gathered with the last of them go with it, so that there are
+/// fewer than twice as many.
+pub(super) const GROUP_EXCHANGES_MAX: usize = 64;
+
+/// Bytes of what the exchanges in one transaction report, at most.
+pub(super) const GROUP_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes that an exchange may report to share a transaction. Larger ones go by themselves, side by side: their time is that
+/// of their bytes, and not that of the trips and of COMMIT.
+pub(super) const GROUPED_EXCHANGE_BYTES_MAX: usize = 64 << 10;
+
+/// Jobs that an exchange may want to share a transaction.
+pub(super) const GROUPED_JOBS_MAX: u32 = 256;
+
+/// Exchanges that wait for a group, at most; more wait for room.
+pub(super) const QUEUED_EXCHANGES_MAX: usize = 4_096;
+
+/// Bytes of exchanges that wait for a group, at most.
+pub(super) const QUEUED_EXCHANGES_BYTES_MAX: usize = 32 << 20;
+
+/// A group of so many exchanges is followed by a moment in which the next one gathers. Fewer do not commit often.
+pub(super) const STEADY_FROM_EXCHANGES: usize = 4;
+
+/// How long after such a group has begun the next one begins: at most 125 transactions a second, however many agents report.
+pub(super) const GROUPS_APART: Duration = Duration::from_millis(8);
+
 /// Bytes of one text (a batch's payloads, a report's values) at most: PostgreSQL holds a gigabyte in a row and takes as
 /// much in a message, and the other columns need some of it.
 pub(super) const TEXT_BYTES_MAX: usize = (1 << 30) - (1 << 20);
@@ -41,6 +67,9 @@ pub(super) const PRUNED_BATCHES_PER_TRANSACTION: i64 = 500;
 /// How long after nobody waits for work any more a handle goes on to be told of what others submit: those that wait
 /// again and again do not take and give back a lock each time.
 pub(super) const LISTEN_AFTER_LAST_WAIT: Duration = Duration::from_secs(1);
+
+/// How long after the last awaited batch a handle keeps the connection that tells which jobs have ended.
+pub(super) const LISTEN_AFTER_LAST_AWAITED: Duration = Duration::from_secs(10);
 
 /// Slices that one transaction expires, so that others do not wait for long.
 pub(super) const EXPIRED_SLICES_PER_TRANSACTION: i64 = 1_000;

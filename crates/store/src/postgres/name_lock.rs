@@ -70,7 +70,7 @@ impl Drop for NameLock {
 async fn take(address: &SharedAddress, name: &str) -> Result<Option<Held>> {
     let (alive, ended) = oneshot::channel::<()>();
     let client = address
-        .connect_with(move || {
+        .connect_with(move |_| {
             // Dropped with the connection, which is how its end is noticed.
             let _alive = &alive;
         })

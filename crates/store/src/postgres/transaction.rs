@@ -10,7 +10,7 @@ use gristmill_model::{BatchId, BatchOptions, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::connection::{Mark, Param, Pending, Pooled, Writer};
+use super::connection::{Mark, Param, Pending, Pooled, Writer, drained};
 use super::failure::{Failure, Remedy, Result};
 use super::memory::{BatchHead, Memory};
 use super::writes::Writes;
@@ -42,10 +42,11 @@ pub(super) struct Transaction {
     pub keys_are_released: bool,
 }
 
-/// The answers to BEGIN and to the mark. (In locks, which nobody ever waits for, because they are not `Sync`.)
+/// The answers to BEGIN, to the mark, and to what nobody has waited for yet. (In locks, which nobody ever waits for, because they are not `Sync`.)
 struct Opening {
     begin: Mutex<Option<Pending<()>>>,
     mark: Mutex<Option<Pending<Vec<Row>>>>,
+    behind: Mutex<Vec<Pending<Vec<Row>>>>,
 }
 
 impl std::fmt::Debug for Opening {
@@ -83,6 +84,7 @@ impl Transaction {
             opening: Opening {
                 begin: Mutex::new(Some(begin)),
                 mark: Mutex::new(Some(mark)),
+                behind: Mutex::default(),
             },
             memory,
             now,
@@ -174,6 +176,24 @@ impl Transaction {
         first_cause(futures::future::join_all(sent).await)
     }
 
+    /// As [`flush`](Transaction::flush), without a wait: what fails shows by the end.
+    pub async fn flush_behind(&mut self) -> Result<()> {
+        self.release_keys().await?;
+        self.keys_are_released = false;
+        let writes = std::mem::take(&mut self.writes);
+        (self.writes.woke, self.writes.freed) = (writes.woke, writes.freed);
+        let sent = writes.send(&self.connection).await?;
+        self.behind().extend(sent.into_iter().map(drained));
+        Ok(())
+    }
+
+    fn behind(&mut self) -> &mut Vec<Pending<Vec<Row>>> {
+        self.opening
+            .behind
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What a lost COMMIT is looked up by.
     pub fn mark(&self) -> Option<Mark> {
         self.connection.writer.as_ref().map(Writer::mark)
@@ -188,6 +208,7 @@ impl Transaction {
         let mut sent = Vec::new();
         sent.extend(taken(&mut self.opening.begin).map(command));
         sent.extend(taken(&mut self.opening.mark));
+        sent.append(self.behind());
         let writes = std::mem::take(&mut self.writes);
         match writes.send(&self.connection).await {
             Ok(writes) => sent.extend(writes),

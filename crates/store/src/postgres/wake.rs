@@ -108,7 +108,7 @@ impl Wake {
         let (alive, mut lost) = oneshot::channel::<()>();
         let client = self
             .address
-            .connect_with(move || {
+            .connect_with(move |_| {
                 // Dropped with the connection, which is how its end is noticed.
                 let _alive = &alive;
                 work.add();

@@ -1,5 +1,7 @@
 //! The limits of the SQLite store. Those that all stores share are in `gristmill_model::limits`.
 
+use std::time::Duration;
+
 /// Lease ids that a process takes at once.
 pub(super) const LEASE_IDS_PER_BLOCK: i64 = 1_000;
 
@@ -18,3 +20,10 @@ pub(super) const CHECKPOINT_PAGES: u32 = 8_000;
 
 /// Deduplication keys that one transaction forgets after their periods, so that others do not wait for long.
 pub(super) const FORGOTTEN_KEYS_PER_TRANSACTION: u32 = 10_000;
+
+/// How often a handle looks for changes of other processes while somebody awaits outcomes. A look takes some microseconds.
+pub(super) const LOOK_FOR_CHANGES_EVERY: Duration = Duration::from_millis(4);
+
+/// Awaited batches for each [`LOOK_FOR_CHANGES_EVERY`]: with so many more it is looked that much more rarely, since after a
+/// change each is queried.
+pub(super) const WATCHES_PER_LOOK: usize = 16;

@@ -57,7 +57,7 @@ impl Readers {
         let idle = self.lock_idle().pop();
         let connection = match idle {
             Some(connection) => connection,
-            None => open_reader(&self.path, self.busy_timeout_ms)?,
+            None => self.connect()?,
         };
         let snapshot = connection.unchecked_transaction()?;
         let answer = query(&snapshot)?;
@@ -65,6 +65,11 @@ impl Readers {
         // After an error the connection is closed instead of kept.
         self.lock_idle().push(connection);
         Ok(answer)
+    }
+
+    /// A connection beside those of the pool.
+    pub fn connect(&self) -> Result<Connection> {
+        open_reader(&self.path, self.busy_timeout_ms)
     }
 
     /// Closes the connections, and refuses all later queries.
