@@ -1,7 +1,8 @@
-//! Requests to one server: who sends them, and how often they are tried.
+//! Requests to servers: who sends them, and how often they are tried.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,10 +11,12 @@ use gristmill_model::Rng;
 use gristmill_server::Refusal;
 use gristmill_worker::{SourceError, SourceErrorKind};
 use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, HeaderValue};
-use reqwest::{Certificate, Client, Method, Response, StatusCode, Url};
+use reqwest::{Certificate, Client, Method, Response, StatusCode};
+use tokio::sync::watch;
 
 use crate::error::AgentError;
 use crate::options::HttpSourceOptions;
+use crate::servers::{Server, Servers};
 
 /// Bodies from this size on are compressed for a server on another machine. Bytes.
 const COMPRESSED_FROM_BYTES: usize = 8 << 10;
@@ -27,6 +30,9 @@ const ANSWER_BYTES_MAX: u64 = 256 << 20;
 /// The first and the longest pause between two attempts; each is drawn from zero to twice the last.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// How long a server may take to say that it is back.
+const LOOK_BACK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Who an agent is, kept out of its arguments and logs.
 #[derive(Clone)]
@@ -94,13 +100,15 @@ fn bearer(text: &str) -> Result<HeaderValue, AgentError> {
     Ok(header)
 }
 
-/// A server, as one agent reaches it.
+/// The servers, as one agent reaches them.
 pub(crate) struct Connection {
     client: Client,
-    base: String,
+    servers: Servers,
     token: Option<AgentToken>,
-    compress: bool,
     give_up_after: Duration,
+    /// Whether the agent is asked to stop.
+    stopping: watch::Sender<bool>,
+    is_looking_back: AtomicBool,
     rng: Mutex<Box<dyn Rng>>,
 }
 
@@ -114,24 +122,21 @@ pub(crate) struct Request {
     pub timeout: Duration,
     /// Whether it is sent again until it is answered.
     pub insist: bool,
+    /// Whether it is sent on when the agent is asked to stop.
+    pub must_arrive: bool,
+}
+
+/// What a request that is not needed any more is answered with.
+fn stopped() -> SourceError {
+    SourceError {
+        message: "the agent is asked to stop, and no server has answered yet".to_owned(),
+        kind: SourceErrorKind::Transient,
+    }
 }
 
 impl Connection {
     pub fn new(options: &HttpSourceOptions, rng: Box<dyn Rng>) -> Result<Connection, AgentError> {
-        let url = Url::parse(&options.base_url).map_err(|_| AgentError::Url(options.base_url.clone()))?;
-        let wrong = || AgentError::Url(options.base_url.clone());
-        let host = url.host_str().ok_or_else(wrong)?.to_owned();
-        let is_local = host == "localhost"
-            || host
-                .trim_matches(['[', ']'])
-                .parse::<std::net::IpAddr>()
-                .is_ok_and(|ip| ip.is_loopback());
-        match url.scheme() {
-            "https" => {}
-            "http" if is_local || options.allow_plain_http || options.token.is_none() => {}
-            "http" => return Err(AgentError::PlainHttp(host)),
-            _ => return Err(wrong()),
-        }
+        let servers = Servers::new(options)?;
         // An error says that the process has a provider already, which does as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = Client::builder()
@@ -152,23 +157,45 @@ impl Connection {
             .map_err(|error| AgentError::Client(error.to_string()))?;
         Ok(Connection {
             client,
-            base: format!("{}/api/v1", options.base_url.trim_end_matches('/')),
+            servers,
             token: options.token.clone(),
-            compress: options.compress.unwrap_or(!is_local),
             give_up_after: options.give_up_after,
+            stopping: watch::Sender::new(false),
+            is_looking_back: AtomicBool::new(false),
             rng: Mutex::new(rng),
         })
     }
 
-    /// Sends a request, with the body that `body` makes for each attempt (from 1), and returns the answer's.
+    /// Gives up what carries nothing that must arrive, now and later.
+    pub fn stop(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    /// Whether there is no use in any more words: the agent stops, and no server answers.
+    pub fn is_given_up(&self) -> bool {
+        *self.stopping.borrow() && self.servers.are_all_lost()
+    }
+
+    /// Sends a request, with the body that `body` makes for each attempt (from 1), and returns the answer's. Where a
+    /// server does not answer, the next one is tried at once; after the last one there is a pause.
     pub async fn send(&self, request: &Request, body: impl Fn(u32) -> Bytes) -> Result<Bytes, SourceError> {
         let begun = Instant::now();
         let mut pause = PAUSE_FIRST;
+        let mut tried = 0;
         for attempt in 1.. {
-            let error = match self.send_once(request, body(attempt)).await {
-                Ok(answer) => return Ok(answer),
-                Err(error) => error,
+            let refused = tokio::select! {
+                () = self.given_up(request) => return Err(stopped()),
+                answer = self.send_once(request, body(attempt)) => match answer {
+                    Ok(answer) => return Ok(answer),
+                    Err(refused) => refused,
+                },
             };
+            let (is_server_lost, error) = (refused.is_server_lost(), refused.error);
+            tried += 1;
+            if is_server_lost && tried < self.servers.len() {
+                continue;
+            }
+            tried = 0;
             if error.kind != SourceErrorKind::Transient || !request.insist {
                 return Err(error);
             }
@@ -183,47 +210,92 @@ impl Connection {
                     kind: SourceErrorKind::Fatal,
                 });
             }
-            if attempt == 3 {
-                tracing::warn!(%error, "the server does not answer; trying on");
-            }
             let most_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
             let drawn_ms = self
                 .rng
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .below(most_ms + 1);
-            tokio::time::sleep(Duration::from_millis(drawn_ms)).await;
+            tokio::select! {
+                () = self.given_up(request) => return Err(stopped()),
+                () = tokio::time::sleep(Duration::from_millis(drawn_ms)) => {}
+            }
             pause = (pause * 2).min(PAUSE_MAX);
         }
         unreachable!("attempts are counted without an end")
     }
 
-    async fn send_once(&self, request: &Request, body: Bytes) -> Result<Bytes, SourceError> {
-        match self.try_once(request, &body).await {
+    /// Resolves when a request is not needed any more.
+    async fn given_up(&self, request: &Request) {
+        if request.must_arrive {
+            return std::future::pending().await;
+        }
+        // This holds the sender.
+        let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
+    }
+
+    /// Looks, in a task of its own, whether servers answer again that did not when another one took their place.
+    pub fn look_back(shared: Arc<impl AsRef<Connection> + Send + Sync + 'static>) {
+        let connection = (*shared).as_ref();
+        if connection.servers.left_behind().is_empty()
+            || connection.is_looking_back.swap(true, Ordering::Relaxed)
+        {
+            return;
+        }
+        tokio::spawn(async move {
+            let connection = (*shared).as_ref();
+            let request = Request {
+                method: Method::GET,
+                path: "/health".to_owned(),
+                content_type: "application/json",
+                timeout: LOOK_BACK_TIMEOUT,
+                insist: false,
+                must_arrive: false,
+            };
+            for (index, server) in connection.servers.left_behind() {
+                if connection.try_once(server, &request, &Bytes::new()).await.is_ok() {
+                    connection.servers.answered(index);
+                }
+            }
+            connection.is_looking_back.store(false, Ordering::Relaxed);
+        });
+    }
+
+    /// Sends a request once to the server that is used, and notes whether it answers.
+    async fn send_once(&self, request: &Request, body: Bytes) -> Result<Bytes, Refused> {
+        let (index, server) = self.servers.current();
+        let answer = match self.try_once(server, request, &body).await {
             Err(error) if error.status == Some(StatusCode::UNAUTHORIZED) => {
                 let reread = self.token.as_ref().is_some_and(AgentToken::reread);
                 if reread {
-                    self.try_once(request, &body).await
+                    self.try_once(server, request, &body).await
                 } else {
                     Err(error)
                 }
             }
             answer => answer,
+        };
+        match &answer {
+            Err(refused) if refused.is_server_lost() => self.servers.lost(index, &refused.error.message),
+            _ => self.servers.answered(index),
         }
-        .map_err(|refused| refused.error)
+        answer
     }
 
-    async fn try_once(&self, request: &Request, body: &Bytes) -> Result<Bytes, Refused> {
+    async fn try_once(&self, server: &Server, request: &Request, body: &Bytes) -> Result<Bytes, Refused> {
         let mut builder = self
             .client
-            .request(request.method.clone(), format!("{}{}", self.base, request.path))
+            .request(request.method.clone(), format!("{}{}", server.api, request.path))
             .timeout(request.timeout)
             .header("content-type", request.content_type)
-            .header("accept-encoding", if self.compress { "zstd" } else { "identity" });
+            .header(
+                "accept-encoding",
+                if server.compress { "zstd" } else { "identity" },
+            );
         if let Some(token) = &self.token {
             builder = builder.header(AUTHORIZATION, token.header());
         }
-        let compressed = (self.compress && body.len() >= COMPRESSED_FROM_BYTES)
+        let compressed = (server.compress && body.len() >= COMPRESSED_FROM_BYTES)
             .then(|| zstd::bulk::compress(body, COMPRESSION_LEVEL).ok())
             .flatten();
         builder = match compressed {
@@ -283,6 +355,12 @@ struct Refused {
 }
 
 impl Refused {
+    /// Whether another server may do better: this one is gone, or is on its way out.
+    fn is_server_lost(&self) -> bool {
+        self.error.kind == SourceErrorKind::Transient
+            && self.status.is_none_or(|status| status.is_server_error())
+    }
+
     /// Nobody knows whether the server got it.
     fn lost(error: &reqwest::Error) -> Refused {
         use std::error::Error;

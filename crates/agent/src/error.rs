@@ -8,6 +8,14 @@ pub enum AgentError {
     /// The server's address is no URL of HTTP.
     #[error("`{0}` is not the URL of a server; write it as in https://jobs.example:8378")]
     Url(String),
+    /// No server, or too many.
+    #[error("{found} servers are named; name from 1 to {most}, with commas between them")]
+    Servers {
+        /// How many there are.
+        found: usize,
+        /// How many there may be.
+        most: usize,
+    },
     /// A token would travel in clear text.
     #[error(
         "refusing to send a token to {0} in clear text: use https://, or allow plain HTTP for a network that you \

@@ -9,10 +9,12 @@ mod connection;
 mod error;
 mod held;
 mod options;
+mod servers;
 mod source;
 mod split;
 
 pub use connection::AgentToken;
 pub use error::AgentError;
 pub use options::{HttpSourceOptions, agent_settings};
+pub use servers::{ServerListener, ServerNews};
 pub use source::HttpSource;

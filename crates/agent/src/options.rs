@@ -7,12 +7,14 @@ use gristmill_model::limits::LEASE_JOBS_MAX;
 use gristmill_worker::WorkerSettings;
 
 use crate::connection::AgentToken;
+use crate::servers::ServerListener;
 
 /// How an agent reaches its server.
 #[derive(Debug, Clone)]
 pub struct HttpSourceOptions {
-    /// The server's URL, without `/api/v1`: `https://jobs.example:8378`.
-    pub base_url: String,
+    /// The URLs of one or more servers of the same store, without `/api/v1`: `https://jobs.example:8378`. The first is
+    /// used until it does not answer, then the next one, and after the last the first again.
+    pub base_urls: Vec<String>,
     /// Who the agent is; none for a server on this machine that has no trust folder.
     pub token: Option<AgentToken>,
     /// Its name, for people.
@@ -32,13 +34,15 @@ pub struct HttpSourceOptions {
     pub give_up_after: Duration,
     /// How long one request waits at the server for work.
     pub wait: Duration,
+    /// Is told when a server does not answer any more, and when it is back.
+    pub listener: Option<ServerListener>,
 }
 
 impl HttpSourceOptions {
-    /// The usual options for a server.
+    /// The usual options for one server.
     pub fn new(base_url: impl Into<String>) -> Self {
         HttpSourceOptions {
-            base_url: base_url.into(),
+            base_urls: vec![base_url.into()],
             token: None,
             name: format!("agent-{}", std::process::id()),
             ca_certificate: None,
@@ -48,6 +52,7 @@ impl HttpSourceOptions {
             request_timeout: Duration::from_secs(15),
             give_up_after: Duration::from_secs(60),
             wait: Duration::from_secs(20),
+            listener: None,
         }
     }
 
@@ -60,20 +65,19 @@ impl HttpSourceOptions {
 }
 
 /// The settings of a worker over HTTP: an idle one need not poll, since its source is told when there is work.
-/// `one_at_a_time` is the mode `agent`: one job is claimed, run and reported before the next.
-pub fn agent_settings(settings: WorkerSettings, one_at_a_time: bool) -> WorkerSettings {
+/// `slots` stands for the mode `agent`: jobs are claimed and reported one by one, and so many run at once.
+pub fn agent_settings(settings: WorkerSettings, slots: Option<usize>) -> WorkerSettings {
     let settings = WorkerSettings {
         poll_every: Duration::from_secs(30),
         ..settings
     };
-    if one_at_a_time {
-        WorkerSettings {
-            concurrency: 1,
+    match slots {
+        Some(slots) => WorkerSettings {
+            concurrency: slots.max(1),
             micro_batch_jobs_max: 1,
             buffer_target: Duration::ZERO,
             ..settings
-        }
-    } else {
-        settings
+        },
+        None => settings,
     }
 }

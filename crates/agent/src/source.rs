@@ -50,7 +50,7 @@ impl fmt::Debug for HttpSource {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("HttpSource")
-            .field("server", &self.shared.options.base_url)
+            .field("servers", &self.shared.options.base_urls)
             .finish_non_exhaustive()
     }
 }
@@ -80,10 +80,27 @@ struct State {
     waiting: Option<AbortHandle>,
     /// What waiting brought and nobody has asked for yet.
     ahead: VecDeque<Lease>,
-    /// When more can be claimed, as last heard, by this machine's clock.
-    next_run_at: Option<Timestamp>,
+    /// What the last claim said of later ones.
+    outlook: Outlook,
+    /// Requests with reports so far: each may have made jobs claimable.
+    reported: u64,
     /// The request that waited for work failed; the next ordinary one will say how.
     waiting_failed: bool,
+    /// Whether the worker was told last that more can be claimed later.
+    expects: bool,
+    /// The request that waited for work found that this is so no longer.
+    waited_in_vain: bool,
+}
+
+/// What a claim says of later ones.
+#[derive(Debug, Clone, Copy, Default)]
+struct Outlook {
+    /// When more can be claimed, by this machine's clock.
+    next_run_at: Option<Timestamp>,
+    /// Whether jobs wait until others are over.
+    limited: bool,
+    /// How many requests with reports had been sent then.
+    reported: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -137,7 +154,8 @@ impl HttpSource {
     /// failure to meet, at once.
     fn wait_at_server(&self) -> bool {
         let mut state = self.shared.lock();
-        if !state.ahead.is_empty() || std::mem::take(&mut state.waiting_failed) {
+        let has_failed = std::mem::take(&mut state.waiting_failed);
+        if std::mem::take(&mut state.waited_in_vain) || has_failed || !state.ahead.is_empty() {
             return true;
         }
         let Some(want) = state
@@ -151,6 +169,12 @@ impl HttpSource {
         let task = tokio::spawn(async move { shared.wait_for_lease(want).await });
         state.waiting = Some(task.abort_handle());
         false
+    }
+}
+
+impl AsRef<Connection> for Shared {
+    fn as_ref(&self) -> &Connection {
+        &self.connection
     }
 }
 
@@ -204,6 +228,7 @@ impl Shared {
             content_type: EXCHANGE_TYPE,
             timeout: self.options.request_timeout + wait,
             insist: true,
+            must_arrive: !reports.is_empty(),
         };
         let exchange = ExchangeRequest {
             number: numbered.number,
@@ -221,6 +246,11 @@ impl Shared {
             }
             .encode()
         };
+        let reported = {
+            let mut state = self.lock();
+            state.reported += u64::from(!exchange.reports.is_empty());
+            state.reported
+        };
         let answer = self.connection.send(&request, body).await?;
         let mut response = ExchangeResponse::decode(&answer).map_err(not_ours)?;
         if response.exchanged.receipts.len() != exchange.reports.len() {
@@ -228,7 +258,11 @@ impl Shared {
                 "it has another number of receipts than there were reports",
             ));
         }
+        let has_claimed = exchange.want.is_some() && !response.not_claimed;
         self.take(&numbered, &exchange.reports, &mut response);
+        if has_claimed {
+            self.look_out(&response.exchanged, reported);
+        }
         Ok(response)
     }
 
@@ -273,6 +307,18 @@ impl Shared {
         }
     }
 
+    /// Keeps what a claim says of later ones, unless a later claim has.
+    fn look_out(&self, exchanged: &Exchanged, reported: u64) {
+        let mut state = self.lock();
+        if state.outlook.reported <= reported {
+            state.outlook = Outlook {
+                next_run_at: exchanged.next_run_at,
+                limited: exchanged.limited,
+                reported,
+            };
+        }
+    }
+
     /// Waits once at the server, and keeps what it brings.
     async fn wait_for_lease(self: Arc<Self>, want: Want) {
         let begun = Instant::now();
@@ -285,7 +331,7 @@ impl Shared {
             state.waiting = None;
             match answer {
                 Ok(exchanged) => {
-                    state.next_run_at = exchanged.next_run_at;
+                    state.waited_in_vain = state.expects && is_nothing(&exchanged);
                     state.ahead.extend(exchanged.lease);
                 }
                 Err(error) => {
@@ -315,6 +361,7 @@ impl Shared {
             content_type: "application/json",
             timeout: HEARTBEAT_TIMEOUT,
             insist: false,
+            must_arrive: true,
         };
         self.connection.send(&request, |_| Bytes::new()).await.map(|_| ())
     }
@@ -328,7 +375,8 @@ impl Shared {
     /// What a claim is answered with while it is left to the request that waits at the server.
     fn left_to_waiting(&self, state: &State) -> Exchanged {
         Exchanged {
-            next_run_at: state.next_run_at.map(|at| at.max(self.soon())),
+            next_run_at: state.outlook.next_run_at.map(|at| at.max(self.soon())),
+            limited: state.outlook.limited,
             ..Exchanged::default()
         }
     }
@@ -342,6 +390,11 @@ fn not_ours(error: impl fmt::Display) -> SourceError {
     }
 }
 
+/// Whether an answer says that there is nothing to claim, now or later.
+fn is_nothing(answer: &Exchanged) -> bool {
+    answer.lease.is_none() && answer.next_run_at.is_none() && !answer.limited
+}
+
 /// Where a claim comes from.
 enum Claim {
     /// Nothing is wanted, or others see to it; answered with this.
@@ -351,7 +404,7 @@ enum Claim {
 }
 
 impl HttpSource {
-    fn plan(&self, want: Option<Want>) -> Claim {
+    fn plan(&self, want: Option<Want>, has_reports: bool) -> Claim {
         let Some(mut want) = want else {
             return Claim::Else(Exchanged::default());
         };
@@ -364,7 +417,9 @@ impl HttpSource {
             });
         }
         state.want = Some(want.clone());
-        if state.waiting.is_some() {
+        // A report since the last claim may have made jobs claimable: then that claim's answer says nothing.
+        let is_known = !has_reports && state.outlook.reported == state.reported;
+        if state.waiting.is_some() && is_known {
             return Claim::Else(self.shared.left_to_waiting(&state));
         }
         if state.renew {
@@ -436,6 +491,7 @@ impl Source for HttpSource {
             content_type: "application/json",
             timeout: shared.options.request_timeout,
             insist: true,
+            must_arrive: false,
         };
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let host = match host.trim() {
@@ -463,6 +519,8 @@ impl Source for HttpSource {
             state.renew,
             state.waiting_failed,
         ) = (0, 0, false, false);
+        (state.outlook, state.reported) = (Outlook::default(), 0);
+        (state.expects, state.waited_in_vain) = (false, false);
         Ok(())
     }
 
@@ -482,8 +540,19 @@ impl Source for HttpSource {
         if begin_anew {
             self.register().await?;
         }
-        match self.plan(want) {
-            Claim::Now(want) => self.report_and_claim(reports, Some(want)).await,
+        match self.plan(want, !reports.is_empty()) {
+            Claim::Now(want) => {
+                let mut answer = self.report_and_claim(reports, Some(want)).await?;
+                let mut state = self.shared.lock();
+                if is_nothing(&answer) && (state.waiting.is_some() || !state.ahead.is_empty()) {
+                    // The request that waits at the server may have claimed the last jobs. The server ends its wait.
+                    answer.limited = true;
+                    state.outlook.limited = true;
+                }
+                state.expects = answer.limited || answer.next_run_at.is_some();
+                drop(state);
+                Ok(answer)
+            }
             Claim::Else(mut answer) => {
                 answer.receipts = self.report_and_claim(reports, None).await?.receipts;
                 Ok(answer)
@@ -509,6 +578,7 @@ impl Source for HttpSource {
             content_type: "application/json",
             timeout: HEARTBEAT_TIMEOUT,
             insist: false,
+            must_arrive: true,
         };
         let body = HeartbeatRequest {
             number,
@@ -517,6 +587,7 @@ impl Source for HttpSource {
         };
         match shared.send_json::<HeartbeatAnswer>(&request, &body).await {
             Ok(answer) => {
+                Connection::look_back(shared.clone());
                 let mut state = shared.lock();
                 answer
                     .revoked
@@ -537,8 +608,15 @@ impl Source for HttpSource {
 
     async fn leave(&self, stats: BatchStats) -> Result<(), SourceError> {
         self.shared.stop_waiting();
+        if self.shared.connection.is_given_up() {
+            // What is held still goes back when the heartbeats are missed.
+            return Ok(());
+        }
         if let Err(error) = self.heartbeat(stats, Vec::new()).await {
             tracing::debug!(%error, "the last statistics did not arrive");
+            if self.shared.connection.is_given_up() {
+                return Ok(());
+            }
         }
         let Some(registration) = self.shared.lock().registration.take() else {
             return Ok(());
@@ -567,6 +645,7 @@ impl Source for HttpSource {
             content_type: "application/json",
             timeout: shared.options.request_timeout,
             insist: true,
+            must_arrive: true,
         };
         let mut all = Vec::with_capacity(parents.len() as usize);
         let mut left = parents.clone();
@@ -594,6 +673,10 @@ impl Source for HttpSource {
             }
             came_back.await;
         }
+    }
+
+    fn stop(&self) {
+        self.shared.connection.stop();
     }
 
     fn heartbeat_every(&self) -> Option<Duration> {

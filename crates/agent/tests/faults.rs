@@ -5,6 +5,7 @@ mod support;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use gristmill_agent::{ServerListener, ServerNews};
 use gristmill_batching::BatchStats;
 use gristmill_model::{Completed, PackedBuilder, Report};
 use gristmill_server::ServeOptions;
@@ -243,6 +244,102 @@ async fn an_agent_that_waits_ends_its_wait_with_the_server_and_goes_on_with_the_
         .unwrap();
     check_doubled(&**server.store(), &[first, second]).await;
     server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_goes_on_with_the_next_server_and_says_so_once() {
+    let first = Server::start().await;
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let second = ServeOptions {
+        listen,
+        ..ServeOptions::default()
+    };
+    let second = Server::start_on(first.folder(), second).await;
+    let (said, mut news) = tokio::sync::mpsc::unbounded_channel();
+    let mut options = first.options();
+    options.base_urls.push(format!("http://{}", second.address));
+    options.listener = Some(ServerListener::new(move |news| {
+        let _ = said.send(news.clone());
+    }));
+    let source = Arc::new(source(options));
+    let worker = doubling(source.clone(), WorkerSettings::default());
+    let stopper = worker.stopper();
+    let running = tokio::spawn(worker.run());
+    let before = submit(&second.engine, batch("double", 500)).await;
+    finished(&second, before).await;
+    assert!(news.is_empty(), "all is well");
+
+    let first_url = format!("http://{}", first.address);
+    let (address, folder) = first.kill().await;
+    let after = submit(&second.engine, batch("double", 500)).await;
+    finished(&second, after).await;
+    let lost = tokio::time::timeout(PATIENCE, news.recv())
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(
+        matches!(&lost, ServerNews::Unreachable { base_url, next: Some(_), .. } if *base_url == first_url),
+        "{lost:?}"
+    );
+    let again = ServeOptions {
+        listen: address,
+        ..ServeOptions::default()
+    };
+    let first = Server::start_on(folder, again).await;
+    // The other one is used still; a heartbeat looks back.
+    source.heartbeat(BatchStats::default(), Vec::new()).await.unwrap();
+    let back = tokio::time::timeout(PATIENCE, news.recv())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(back, ServerNews::Back { base_url: first_url });
+    stopper.stop();
+    tokio::time::timeout(PATIENCE, running)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    assert!(news.is_empty(), "each is said once");
+    check_doubled(&**second.store(), &[before, after]).await;
+    first.stop().await;
+    second.stop().await;
+}
+
+/// It never answers, and gives up after a minute by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_without_work_that_no_server_answers_ends_when_it_is_asked_to() {
+    let server = Server::start().await;
+    let (said, mut news) = tokio::sync::mpsc::unbounded_channel();
+    let mut options = server.options();
+    options.listener = Some(ServerListener::new(move |news| {
+        let _ = said.send(news.clone());
+    }));
+    let begin = |options: &gristmill_agent::HttpSourceOptions| {
+        let worker = doubling(Arc::new(source(options.clone())), WorkerSettings::default());
+        let stopper = worker.stopper();
+        (tokio::spawn(worker.run()), stopper)
+    };
+    let (running, stopper) = begin(&options);
+    let id = submit(&server.engine, batch("double", 10)).await;
+    finished(&server, id).await;
+    server.kill().await;
+    // It is told within the wait for work.
+    tokio::time::timeout(PATIENCE, news.recv())
+        .await
+        .unwrap()
+        .unwrap();
+    let (never_registered, its_stopper) = begin(&options);
+    let asked = std::time::Instant::now();
+    stopper.stop();
+    its_stopper.stop();
+    let ended = tokio::time::timeout(PATIENCE, running).await.unwrap().unwrap();
+    assert_eq!(ended.unwrap().completed, 9);
+    let ended = tokio::time::timeout(PATIENCE, never_registered)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(ended.unwrap().completed, 0);
+    assert!(asked.elapsed().as_secs() < 10, "{:?}", asked.elapsed());
 }
 
 /// Waits for the end of a batch by what the server's own operation says of it.

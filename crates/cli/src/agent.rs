@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use gristmill_agent::{AgentToken, HttpSource, HttpSourceOptions, agent_settings};
+use gristmill_agent::{AgentToken, HttpSource, HttpSourceOptions, ServerListener, agent_settings};
 use gristmill_engine::WorkerSettings;
 use gristmill_model::{SplitMix64, SystemClock};
 use gristmill_worker::Worker;
 
+use crate::arguments::ConcurrencyArguments;
+use crate::container::variable;
 use crate::exit::Exit;
 use crate::fleet_arguments::AgentArguments;
 use crate::interrupt::Interrupt;
@@ -15,6 +17,44 @@ use crate::working::{Committed, Handlers, tell, until_done};
 
 /// The environment's variable that holds the token: it would be seen by everybody among the arguments.
 const TOKEN_VARIABLE: &str = "AGENT_TOKEN";
+
+/// The server that is asked where none is named.
+const BASE_URL_DEFAULT: &str = "http://127.0.0.1:8378";
+
+/// The variables that name servers; the first that does decides. The internal address is the one for programs beside
+/// the server, where there are two.
+const BASE_URL_VARIABLES: [&str; 2] = ["BASE_INTERNAL_URL", "BASE_URL"];
+
+/// The servers, from the arguments or the environment.
+fn servers(written: &[String]) -> anyhow::Result<Vec<String>> {
+    let mut named: Vec<String> = separated(&written.join(","));
+    for name in BASE_URL_VARIABLES {
+        if named.is_empty()
+            && let Some(text) = variable(name)?
+        {
+            named = separated(&text);
+        }
+    }
+    if named.is_empty() {
+        named.push(BASE_URL_DEFAULT.to_owned());
+    }
+    Ok(named)
+}
+
+fn separated(text: &str) -> Vec<String> {
+    let words = text.split(|letter: char| letter == ',' || letter.is_whitespace());
+    words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
+}
+
+async fn handlers(
+    arguments: &AgentArguments,
+    concurrency: &ConcurrencyArguments,
+) -> anyhow::Result<Handlers> {
+    let extracting = arguments.extractor.extracting(concurrency).await?;
+    let (scripts, kinds, queues) = (&arguments.scripts, &arguments.kinds, &arguments.queues);
+    let handlers = Handlers::of_scripts(scripts, kinds, queues, concurrency.of_scripts()).await?;
+    handlers.with_extractions(extracting)
+}
 
 /// Runs the command.
 pub async fn agent(arguments: AgentArguments) -> anyhow::Result<Exit> {
@@ -28,7 +68,13 @@ pub async fn agent(arguments: AgentArguments) -> anyhow::Result<Exit> {
             .transpose()
             .with_context(|| format!("{TOKEN_VARIABLE} cannot be used"))?,
     };
-    let mut options = HttpSourceOptions::new(arguments.base_url.clone());
+    let mut options = HttpSourceOptions {
+        base_urls: servers(&arguments.base_urls)?,
+        ..HttpSourceOptions::new("")
+    };
+    if !arguments.quiet {
+        options.listener = Some(ServerListener::new(|news| eprintln!("gristmill: {news}")));
+    }
     if let Some(name) = &arguments.name {
         options.name.clone_from(name);
     }
@@ -41,21 +87,23 @@ pub async fn agent(arguments: AgentArguments) -> anyhow::Result<Exit> {
     let source = HttpSource::new(options, Arc::new(SystemClock), Box::new(SplitMix64::new(seed)))?;
 
     let one_at_a_time = arguments.batch.is_none();
-    let processes = if one_at_a_time {
-        1
-    } else {
-        arguments.concurrency.processes()
+    let concurrency = match one_at_a_time {
+        true => arguments.concurrency.one_at_a_time(),
+        false => arguments.concurrency.clone(),
     };
-    let extracting = arguments.extractor.extracting().await?;
-    let handlers =
-        Handlers::of_scripts(&arguments.scripts, &arguments.kinds, &arguments.queues, processes).await?;
-    let handlers = handlers.with_extractions(extracting)?;
+    let handlers = tokio::select! {
+        handlers = handlers(&arguments, &concurrency) => handlers?,
+        exit = interrupt.wait() => return Ok(exit),
+    };
     let settings = WorkerSettings {
         until_empty: arguments.drain,
         backpressure: arguments.pressure.backpressure(),
         ..handlers.settings()
     };
-    let settings = agent_settings(settings, one_at_a_time);
+    let slots = arguments.scripts.len() * concurrency.of_scripts().processes
+        + usize::from(arguments.extractor.extractor.is_some())
+            * concurrency.of_scripts().concurrency as usize;
+    let settings = agent_settings(settings, one_at_a_time.then_some(slots));
     let committed = Arc::new(Committed::default());
     let mut worker = Worker::new(
         Arc::new(source),

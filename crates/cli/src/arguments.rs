@@ -222,20 +222,58 @@ pub fn milliseconds(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// How jobs are run.
-#[derive(Debug, Args)]
+/// How many jobs run at once.
+#[derive(Debug, Clone, Args)]
 pub struct ConcurrencyArguments {
-    /// How many processes run the script [default: the number of processors]
+    /// How many processes run each script [default: the number of processors; 1 for an agent without --batch]
     #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_024))]
     pub jobs: Option<u32>,
+    /// Jobs at once in one process of a script whose `main` is asynchronous; with --extractor, model calls at once
+    /// [default: 32, and 20 calls; 1 for an agent without --batch]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    pub concurrency: Option<u32>,
+    /// Jobs at once in one process of a Python script whose `main` is synchronous, each in a thread of its own: for what
+    /// waits, such as `requests`
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    pub threads: u32,
 }
 
+/// Jobs at once in one process of an asynchronous script, where nothing else is said.
+const CONCURRENCY_DEFAULT: u32 = 32;
+
 impl ConcurrencyArguments {
-    /// How many processes a script gets.
-    pub fn processes(&self) -> usize {
+    /// How a script's jobs are run at once.
+    pub fn of_scripts(&self) -> ScriptConcurrency {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        self.jobs.map_or(processors, |jobs| jobs as usize)
+        ScriptConcurrency {
+            processes: self.jobs.map_or(processors, |jobs| jobs as usize),
+            concurrency: self.concurrency.unwrap_or(CONCURRENCY_DEFAULT),
+            threads: self.threads,
+            is_concurrency_given: self.concurrency.is_some(),
+        }
     }
+
+    /// The same where nothing runs at once that is not asked for.
+    pub fn one_at_a_time(&self) -> ConcurrencyArguments {
+        ConcurrencyArguments {
+            jobs: self.jobs.or(Some(1)),
+            concurrency: self.concurrency.or(Some(1)),
+            threads: self.threads,
+        }
+    }
+}
+
+/// How many jobs of one script run at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScriptConcurrency {
+    /// Processes.
+    pub processes: usize,
+    /// Asynchronous jobs at once in each.
+    pub concurrency: u32,
+    /// Threads of each that run synchronous Python.
+    pub threads: u32,
+    /// Whether `concurrency` was asked for.
+    pub is_concurrency_given: bool,
 }
 
 const RUN_HELP: &str = "\
@@ -246,6 +284,7 @@ after --, reads the item from its standard input and writes the result to its st
 Examples:
   gristmill run word_stats.py --input items.jsonl --output results.jsonl
   gristmill run resize.ts --input images.csv --output done.jsonl -j 4 --timeout 30s --retries 2
+  gristmill run fetch.py --input urls.txt --output pages.jsonl --threads 16
   zcat log.gz | gristmill run parse.py --format lines --values > parsed.jsonl
   gristmill run --input words.txt --output upper.jsonl -- tr a-z A-Z
 
@@ -400,6 +439,8 @@ const WORKER_HELP: &str = "\
 Examples:
   gristmill worker resize.py --kind resize
   gristmill worker extract.ts --queue slow --queue default -j 4
+  gristmill worker fetch.py --threads 16
+  gristmill worker call.ts -j 2 --concurrency 200
   gristmill worker a.py b.py --kind a --kind b --drain
   gristmill worker --extractor openai --model gpt-4o-mini --concurrency 64 --store postgresql://jobs@db.example/jobs";
 

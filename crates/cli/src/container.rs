@@ -2,98 +2,181 @@
 
 use std::ffi::OsString;
 
+use anyhow::{Context, bail};
+use gristmill_model::limits::LEASE_JOBS_MAX;
+
 /// The variable.
 pub const MODE_VARIABLE: &str = "MODE";
+
+/// How many jobs `agent-batch` takes at once.
+const BATCH_VARIABLE: &str = "BATCH_PULL_SIZE";
 
 /// What `--help` says of it.
 pub const CONTAINER_HELP: &str = "\
 Containers:
   Where no command is written, the environment's MODE stands for it: standalone and server (serve),
   worker, agent, and agent-batch (agent --batch, with BATCH_PULL_SIZE or 1000). What follows are the
-  scripts. Also read: GRISTMILL_STORE, PGPASSWORD, GRISTMILL_LISTEN, GRISTMILL_TRUST, GRISTMILL_LEASE, BASE_URL,
-  AGENT_TOKEN.
+  scripts. Also read: GRISTMILL_STORE, PGPASSWORD, GRISTMILL_LISTEN, GRISTMILL_TRUST, GRISTMILL_LEASE, BASE_URL or
+  BASE_INTERNAL_URL (one server or several), AGENT_TOKEN. An empty variable counts as unset.
     docker run -e MODE=agent-batch -e BASE_URL=… -e AGENT_TOKEN=… IMAGE resize.py --kind resize";
 
 /// The jobs that `agent-batch` takes at once where `BATCH_PULL_SIZE` does not say.
 const BATCH_PULL_SIZE_DEFAULT: &str = "1000";
 
-/// The program's arguments with the command that `mode` stands for, where `arguments` begin with none of `commands`.
+/// A variable of the environment, unless it is unset or empty.
+pub fn variable(name: &str) -> anyhow::Result<Option<String>> {
+    match std::env::var_os(name).filter(|text| !text.is_empty()) {
+        None => Ok(None),
+        Some(text) => match text.into_string() {
+            Ok(text) => Ok(Some(text)),
+            Err(_) => bail!("the environment's {name} is not UTF-8; correct it"),
+        },
+    }
+}
+
+/// The same command with the variables of the environment left out that are empty.
+pub fn without_empty_variables(command: clap::Command) -> clap::Command {
+    command
+        .mut_args(|argument| {
+            let is_empty = |name| std::env::var_os(name).is_some_and(|text| text.is_empty());
+            match argument.get_env().is_some_and(is_empty) {
+                true => argument.env(None::<&str>),
+                false => argument,
+            }
+        })
+        .mut_subcommands(without_empty_variables)
+}
+
+/// The program's arguments with the command that the environment stands for, where `arguments` begin with none.
 pub fn with_command(
     arguments: Vec<OsString>,
-    mode: Option<&str>,
-    is_batch_size_known: bool,
+    environment: impl Fn(&str) -> anyhow::Result<Option<String>>,
     is_command: impl Fn(&str) -> bool,
-) -> Vec<OsString> {
-    let words: &[&str] = match mode {
-        Some("standalone" | "server") => &["serve"],
-        Some("worker") => &["worker"],
-        Some("agent-batch") if !is_batch_size_known => &["agent", "--batch", BATCH_PULL_SIZE_DEFAULT],
-        Some("agent" | "agent-batch") => &["agent"],
-        _ => return arguments,
-    };
+) -> anyhow::Result<Vec<OsString>> {
     let first = arguments.get(1).map(|argument| argument.to_string_lossy());
-    if first.is_some_and(|first| is_command(&first)) {
-        return arguments;
+    if first.as_ref().is_some_and(|first| is_command(first)) {
+        return Ok(arguments);
+    }
+    let Some(mode) = environment(MODE_VARIABLE)? else {
+        return Ok(arguments);
+    };
+    let mut words = match mode.as_str() {
+        "standalone" | "server" => vec!["serve".to_owned()],
+        "worker" => vec!["worker".to_owned()],
+        "agent" | "agent-batch" => vec!["agent".to_owned()],
+        _ => {
+            let written = first.map_or_else(String::new, |first| format!(", and `{first}` is no command"));
+            bail!(
+                "the environment's {MODE_VARIABLE} is `{mode}`, which is none of standalone, server, worker, agent and \
+                 agent-batch{written}: correct it, or write a command first (see --help)"
+            );
+        }
+    };
+    let is_batch = |word: &OsString| {
+        let word = word.to_string_lossy();
+        word == "--batch" || word.starts_with("--batch=")
+    };
+    if mode == "agent-batch" && !arguments.iter().any(is_batch) {
+        let size = environment(BATCH_VARIABLE)?.unwrap_or_else(|| BATCH_PULL_SIZE_DEFAULT.to_owned());
+        let is_size = size
+            .parse()
+            .is_ok_and(|size: u32| (1..=LEASE_JOBS_MAX).contains(&size));
+        if !is_size {
+            bail!("the environment's {BATCH_VARIABLE} is `{size}`: give a number from 1 to {LEASE_JOBS_MAX}");
+        }
+        words.extend(["--batch".to_owned(), size]);
     }
     let mut arguments = arguments.into_iter();
-    let program = arguments.next();
-    program
-        .into_iter()
-        .chain(words.iter().map(OsString::from))
+    let program = arguments.next().context("the program has a name")?;
+    Ok(std::iter::once(program)
+        .chain(words.into_iter().map(OsString::from))
         .chain(arguments)
-        .collect()
+        .collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn with(mode: Option<&str>, is_batch_size_known: bool, arguments: &str) -> String {
+    fn with(mode: Option<&str>, size: Option<&str>, arguments: &str) -> Result<String, String> {
         let arguments = arguments.split(' ').map(OsString::from).collect();
+        let environment = |name: &str| {
+            let value = if name == MODE_VARIABLE { mode } else { size };
+            Ok(value.map(str::to_owned))
+        };
         let is_command = |word: &str| ["jobs", "agent", "--help"].contains(&word);
-        let words = with_command(arguments, mode, is_batch_size_known, is_command);
-        words
+        let words = with_command(arguments, environment, is_command).map_err(|error| error.to_string())?;
+        let words: Vec<_> = words
             .iter()
-            .map(|word| word.to_string_lossy())
-            .collect::<Vec<_>>()
-            .join(" ")
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        Ok(words.join(" "))
     }
 
     #[test]
     fn the_mode_stands_for_the_command_where_none_is_written() {
-        for (mode, known, arguments, expected) in [
-            (None, false, "gristmill", "gristmill"),
-            (Some("server"), false, "gristmill", "gristmill serve"),
+        for (mode, size, arguments, expected) in [
+            (None, None, "gristmill", "gristmill"),
+            (Some("server"), None, "gristmill", "gristmill serve"),
             (
                 Some("standalone"),
-                false,
+                None,
                 "gristmill a.py --kind a",
                 "gristmill serve a.py --kind a",
             ),
-            (Some("worker"), false, "gristmill a.py", "gristmill worker a.py"),
-            (Some("agent"), false, "gristmill a.py", "gristmill agent a.py"),
+            (Some("worker"), None, "gristmill a.py", "gristmill worker a.py"),
+            (Some("agent"), Some("7"), "gristmill a.py", "gristmill agent a.py"),
             (
                 Some("agent-batch"),
-                false,
+                None,
                 "gristmill a.py",
                 "gristmill agent --batch 1000 a.py",
             ),
             (
                 Some("agent-batch"),
-                true,
+                Some("7"),
                 "gristmill a.py",
-                "gristmill agent a.py",
+                "gristmill agent --batch 7 a.py",
             ),
             (
                 Some("agent-batch"),
-                false,
+                Some("7"),
+                "gristmill a.py --batch=9",
+                "gristmill agent a.py --batch=9",
+            ),
+            (
+                Some("agent-batch"),
+                None,
                 "gristmill jobs --json",
                 "gristmill jobs --json",
             ),
-            (Some("server"), false, "gristmill --help", "gristmill --help"),
-            (Some("production"), false, "gristmill a.py", "gristmill a.py"),
+            (Some("server"), None, "gristmill --help", "gristmill --help"),
+            (Some("production"), Some("x"), "gristmill jobs", "gristmill jobs"),
         ] {
-            assert_eq!(with(mode, known, arguments), expected);
+            assert_eq!(with(mode, size, arguments).as_deref(), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_in_the_environment_is_named() {
+        for (mode, size, arguments, says) in [
+            ("production", None, "gristmill a.py", "MODE is `production`"),
+            ("Agent", None, "gristmill", "MODE is `Agent`"),
+            (
+                "agent-batch",
+                Some("many"),
+                "gristmill a.py",
+                "BATCH_PULL_SIZE is `many`",
+            ),
+            (
+                "agent-batch",
+                Some("0"),
+                "gristmill a.py",
+                "BATCH_PULL_SIZE is `0`",
+            ),
+        ] {
+            let error = with(Some(mode), size, arguments).unwrap_err();
+            assert!(error.contains(says), "{error}");
         }
     }
 }

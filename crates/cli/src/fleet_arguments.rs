@@ -41,8 +41,8 @@ pub struct ServeArguments {
     /// The scripts that a standalone server runs
     #[arg(value_name = "SCRIPT")]
     pub scripts: Vec<PathBuf>,
-    /// Whether jobs are run here too [default: standalone where there are scripts, else server]
-    #[arg(long, value_enum, env = "MODE")]
+    /// Whether jobs are run here too [env: MODE] [default: standalone where there are scripts, else server]
+    #[arg(long, value_enum)]
     pub mode: Option<Mode>,
     /// The kind that a script runs, one for each in their order [default: script:FILE]
     #[arg(long = "kind", value_name = "KIND")]
@@ -85,10 +85,11 @@ const AGENT_HELP: &str = "\
 Examples:
   gristmill agent resize.py --kind resize --base-url http://127.0.0.1:8378
   gristmill agent extract.ts --batch 10000 --queue slow -j 4 --base-url https://jobs.example:8378 --token-file token
-  AGENT_TOKEN=… BASE_URL=https://jobs.example:8378 BATCH_PULL_SIZE=1000 gristmill agent a.py
+  AGENT_TOKEN=… BASE_URL=https://a.example:8378,https://b.example:8378 gristmill agent a.py --batch 1000
   gristmill agent --extractor openai --concurrency 64 --batch 1000 --base-url https://jobs.example:8378 --token-file token
 
-Without --batch one job is taken, run and reported after the other. The token stands in the environment
+Without --batch one job is taken, run and reported after the other; -j, --concurrency and --threads let several be at
+once. Of several servers of one store, the first is used until it does not answer, then the next one. The token stands in the environment
 (AGENT_TOKEN) or in a file, which is read again when the token has expired; never among the arguments.";
 
 /// `gristmill agent`.
@@ -104,19 +105,15 @@ pub struct AgentArguments {
     /// A queue that the scripts take jobs from; may be repeated
     #[arg(long = "queue", value_name = "QUEUE", default_value = DEFAULT_QUEUE)]
     pub queues: Vec<String>,
-    /// The server
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "BASE_URL",
-        default_value = "http://127.0.0.1:8378"
-    )]
-    pub base_url: String,
+    /// The server, or several of one store with commas between them; may be repeated [env: BASE_INTERNAL_URL, else
+    /// BASE_URL] [default: http://127.0.0.1:8378]
+    #[arg(long = "base-url", value_name = "URL", value_delimiter = ',')]
+    pub base_urls: Vec<String>,
     /// The file that holds the token [default: the environment's AGENT_TOKEN]
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// Take and report jobs in batches, of up to so many [default: one job at a time]
-    #[arg(long, value_name = "N", env = "BATCH_PULL_SIZE", value_parser = clap::value_parser!(u32).range(1..=LEASE_JOBS_MAX as i64))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=LEASE_JOBS_MAX as i64))]
     pub batch: Option<u32>,
     /// The agent's name, for people [default: agent-PID]
     #[arg(long)]

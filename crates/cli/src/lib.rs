@@ -50,7 +50,7 @@ mod working;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches};
 
 use arguments::{Arguments, Command};
 use exit::Exit;
@@ -58,7 +58,14 @@ use output::OutputError;
 
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse_from(written_arguments());
+    let arguments = match written_arguments() {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse(&error),
+    };
+    let known = container::without_empty_variables(Arguments::command());
+    let matches = known.clone().get_matches_from(arguments);
+    let arguments =
+        Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut known.clone()).exit());
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_env_filter(
@@ -82,19 +89,12 @@ pub fn main() -> ExitCode {
 }
 
 /// The arguments, with the command that the environment stands for where none is written.
-fn written_arguments() -> Vec<OsString> {
-    let mode = std::env::var(container::MODE_VARIABLE).ok();
-    let is_batch_size_known = std::env::var_os("BATCH_PULL_SIZE").is_some();
+fn written_arguments() -> anyhow::Result<Vec<OsString>> {
     let known = Arguments::command();
     let is_command = |word: &str| {
         ["-h", "--help", "-V", "--version"].contains(&word) || known.find_subcommand(word).is_some()
     };
-    container::with_command(
-        std::env::args_os().collect(),
-        mode.as_deref(),
-        is_batch_size_known,
-        is_command,
-    )
+    container::with_command(std::env::args_os().collect(), container::variable, is_command)
 }
 
 async fn command(command: Command) -> anyhow::Result<Exit> {

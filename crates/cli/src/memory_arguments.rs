@@ -12,7 +12,9 @@ use gristmill_memory::limits::{CHUNK_CHARACTERS_DEFAULT, MESSAGES_DEFAULT};
 use gristmill_memory::source::{Format, moment};
 
 use crate::arguments::LeaseArguments;
-use crate::model_arguments::{CallArguments, EmbedderArguments, ExtractorChoice, ServiceArguments};
+use crate::model_arguments::{
+    CALLS_DEFAULT, CallArguments, EmbedderArguments, ExtractorChoice, ServiceArguments,
+};
 use crate::span::parse_span;
 use crate::store_location::StoreLocation;
 
@@ -120,6 +122,9 @@ pub struct IngestArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub embedder: EmbedderArguments,
+    /// Model calls at once
+    #[arg(long, value_name = "N", default_value_t = CALLS_DEFAULT, value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    pub concurrency: u32,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub calls: CallArguments,

@@ -93,12 +93,12 @@ pub struct EmbedderArguments {
     pub embedding_base_url: Option<String>,
 }
 
-/// How much a model service is asked at once.
+/// Model calls at once, where nothing else is said.
+pub const CALLS_DEFAULT: u32 = 20;
+
+/// How much a model service is asked.
 #[derive(Debug, Args)]
 pub struct CallArguments {
-    /// Model calls at once
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=4_096))]
-    pub concurrency: u32,
     /// Tokens a minute that the service allows, both ways [default: what its answers tell]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub tokens_per_minute: Option<u64>,

@@ -33,7 +33,7 @@ use crate::interrupt::Interrupt;
 use crate::open_store::engine_over;
 use crate::output::{LineForm, Output, OutputError, OutputStatistics, print_line};
 use crate::progress::{Progress, Snapshot};
-use crate::script::{detect, start};
+use crate::script::{check_concurrency, detect, start};
 use crate::store_location::StoreLocation;
 use crate::summary::{Standing, Summary};
 use backlog::Backlog;
@@ -49,11 +49,12 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Exit> {
         &arguments,
         detect(arguments.script.as_deref(), &arguments.program)?,
     )?;
-    let processes = arguments.concurrency.processes();
+    let concurrency = arguments.concurrency.of_scripts();
+    check_concurrency(std::iter::once(&request.script), &concurrency)?;
     // A script that cannot be run is told before a store is made, a run begun or an old one forgotten.
     let is_new = arguments.store.store.file().is_some_and(|file| !file.exists());
     let mut handler = match is_new {
-        true => Some(start(request.script.clone(), processes).await?),
+        true => Some(start(request.script.clone(), concurrency).await?),
         false => None,
     };
     let mut waiting = interrupt.clone();
@@ -63,7 +64,7 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Exit> {
     };
     let lock = RunLock::take(&arguments.store.store, &request.name).await?;
     if handler.is_none() && (arguments.restart || store.run(&request.name).await?.is_none()) {
-        handler = Some(start(request.script.clone(), processes).await?);
+        handler = Some(start(request.script.clone(), concurrency).await?);
     }
     let plan = Plan::make(&store, &request, &arguments).await?;
     let form = if arguments.values {
@@ -208,7 +209,7 @@ impl Run<'_> {
             None => {
                 start(
                     self.request.script.clone(),
-                    self.arguments.concurrency.processes(),
+                    self.arguments.concurrency.of_scripts(),
                 )
                 .await?
             }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use gristmill_engine::Handler;
-use gristmill_runtime::{DetectOptions, RuntimeOptions, Script, ScriptHandler};
+use gristmill_runtime::{DetectOptions, Runtime, RuntimeOptions, Script, ScriptHandler};
+
+use crate::arguments::ScriptConcurrency;
 
 /// The script, or the program and its arguments, that a command line names.
 pub fn detect(script: Option<&Path>, program: &[String]) -> anyhow::Result<Script> {
@@ -21,10 +23,31 @@ pub fn detect(script: Option<&Path>, program: &[String]) -> anyhow::Result<Scrip
     }
 }
 
+/// Refuses what would say nothing for any of these scripts.
+pub fn check_concurrency<'s>(
+    scripts: impl Iterator<Item = &'s Script> + Clone,
+    concurrency: &ScriptConcurrency,
+) -> anyhow::Result<()> {
+    let runs = |wanted: fn(Runtime) -> bool| scripts.clone().any(|script| wanted(script.runtime()));
+    if concurrency.threads > 1 && !runs(|runtime| runtime == Runtime::Python) {
+        bail!(
+            "--threads is for Python scripts: JavaScript and TypeScript run asynchronous jobs at once (--concurrency), and \
+             all run as many processes as -j says"
+        );
+    }
+    if concurrency.is_concurrency_given && !runs(|runtime| runtime != Runtime::Program) {
+        bail!(
+            "--concurrency is for asynchronous scripts: a program runs one job at a time, in as many processes as -j says"
+        );
+    }
+    Ok(())
+}
+
 /// Starts the script's processes, and sees that it can be run.
-pub async fn start(script: Script, processes: usize) -> anyhow::Result<Arc<dyn Handler>> {
+pub async fn start(script: Script, concurrency: ScriptConcurrency) -> anyhow::Result<Arc<dyn Handler>> {
     let options = RuntimeOptions {
-        processes,
+        processes: concurrency.processes,
+        async_jobs_max: concurrency.concurrency,
         ..RuntimeOptions::default()
     };
     let handler = ScriptHandler::new(script, &options)?;

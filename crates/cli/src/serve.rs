@@ -6,19 +6,36 @@ use std::sync::Arc;
 use anyhow::bail;
 use gristmill_server::{ServeOptions, TlsFiles, bind};
 
+use crate::container::{MODE_VARIABLE, variable};
 use crate::exit::Exit;
 use crate::fleet_arguments::{Mode, ServeArguments};
 use crate::interrupt::Interrupt;
 use crate::open_store::engine_over;
 use crate::working::{Committed, Handlers};
 
+/// The mode that the environment names, if it names one.
+fn mode_of_environment() -> anyhow::Result<Option<Mode>> {
+    match variable(MODE_VARIABLE)?.as_deref() {
+        None => Ok(None),
+        Some("standalone") => Ok(Some(Mode::Standalone)),
+        Some("server") => Ok(Some(Mode::Server)),
+        Some(other) => bail!(
+            "the environment's {MODE_VARIABLE} is `{other}`, which a server cannot be: unset it, set it to standalone or \
+             server, or write --mode"
+        ),
+    }
+}
+
 /// Runs the command.
 pub async fn serve(arguments: ServeArguments) -> anyhow::Result<Exit> {
     let mut interrupt = Interrupt::listen()?;
-    let mode = arguments.mode.unwrap_or(match arguments.scripts.is_empty() {
-        true => Mode::Server,
-        false => Mode::Standalone,
-    });
+    let mode = match arguments.mode {
+        Some(mode) => mode,
+        None => mode_of_environment()?.unwrap_or(match arguments.scripts.is_empty() {
+            true => Mode::Server,
+            false => Mode::Standalone,
+        }),
+    };
     let handlers = match (mode, arguments.scripts.as_slice()) {
         (Mode::Server, []) => None,
         (Mode::Server, _) => {
@@ -28,8 +45,8 @@ pub async fn serve(arguments: ServeArguments) -> anyhow::Result<Exit> {
             bail!("standalone runs jobs too: name its scripts, or use --mode server")
         }
         (Mode::Standalone, scripts) => {
-            let processes = arguments.concurrency.processes();
-            Some(Handlers::of_scripts(scripts, &arguments.kinds, &arguments.queues, processes).await?)
+            let concurrency = arguments.concurrency.of_scripts();
+            Some(Handlers::of_scripts(scripts, &arguments.kinds, &arguments.queues, concurrency).await?)
         }
     };
     let store = match arguments.store.open_when_reachable(&mut interrupt).await? {

@@ -14,10 +14,10 @@ use crate::working::{Committed, Handlers, tell, until_done};
 /// Runs the command.
 pub async fn worker(arguments: WorkerArguments) -> anyhow::Result<Exit> {
     let mut interrupt = Interrupt::listen()?;
-    let processes = arguments.concurrency.processes();
-    let extracting = arguments.extractor.extracting().await?;
-    let handlers =
-        Handlers::of_scripts(&arguments.scripts, &arguments.kinds, &arguments.queues, processes).await?;
+    let concurrency = &arguments.concurrency;
+    let extracting = arguments.extractor.extracting(concurrency).await?;
+    let (scripts, kinds, queues) = (&arguments.scripts, &arguments.kinds, &arguments.queues);
+    let handlers = Handlers::of_scripts(scripts, kinds, queues, concurrency.of_scripts()).await?;
     let handlers = handlers.with_extractions(extracting)?;
     let settings = WorkerSettings {
         until_empty: arguments.drain,

@@ -14,13 +14,14 @@ use gristmill_model::batch::check_name;
 use gristmill_model::{Receipt, Report};
 use serde_json::json;
 
+use crate::arguments::ScriptConcurrency;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 use crate::memory::models::Extracting;
 use crate::output::print_line;
 use crate::progress::{Progress, Snapshot};
 use crate::run::{ScriptIdentity, kind_of};
-use crate::script::{detect, start};
+use crate::script::{check_concurrency, detect, start};
 use crate::span::show_count;
 
 /// What was committed, for the progress.
@@ -86,7 +87,7 @@ impl Handlers {
         scripts: &[PathBuf],
         kinds: &[String],
         queues: &[String],
-        processes: usize,
+        concurrency: ScriptConcurrency,
     ) -> anyhow::Result<Handlers> {
         let mut handlers = Handlers {
             by_kind: Vec::new(),
@@ -96,8 +97,12 @@ impl Handlers {
         for queue in queues {
             check_name("queue", queue)?;
         }
-        for (kind, script) in kinds_of(scripts, kinds)? {
-            handlers.by_kind.push((kind, start(script, processes).await?));
+        let scripts_of = kinds_of(scripts, kinds)?;
+        if !scripts.is_empty() {
+            check_concurrency(scripts_of.iter().map(|(_, script)| script), &concurrency)?;
+        }
+        for (kind, script) in scripts_of {
+            handlers.by_kind.push((kind, start(script, concurrency).await?));
         }
         if !scripts.is_empty() {
             handlers.queues = queues.iter().map(|queue| queue.as_str().into()).collect();

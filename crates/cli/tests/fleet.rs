@@ -16,6 +16,7 @@ on_each_store! {
     an_agent_runs_a_servers_jobs_one_by_one_and_in_batches,
     a_standalone_server_runs_what_is_submitted_over_http,
     an_agent_that_is_interrupted_gives_back_what_it_has_not_begun,
+    an_agent_drains_what_waits_under_a_limit,
 }
 
 const DOUBLE: &str =
@@ -63,6 +64,161 @@ fn an_agent_runs_a_servers_jobs_one_by_one_and_in_batches(new_workspace: fn() ->
             .collect();
         assert_eq!(values, expected);
     }
+}
+
+fn an_agent_drains_what_waits_under_a_limit(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
+    workspace
+        .write(
+            "double.py",
+            "import time\ndef main(payload):\n    time.sleep(0.03)\n    return payload * 2\n",
+        )
+        .write("items.jsonl", numbers(12));
+    workspace.run("limit set --kind double --concurrency 1").expect(0);
+    let server = start(&workspace, "");
+    for arguments in ["--drain --batch 10 -j 2", "--drain -j 2"] {
+        workspace.run("submit double --input items.jsonl").expect(0);
+        let begun = std::time::Instant::now();
+        let totals = json_lines(&agent(&workspace, &server, arguments, "").expect(0)).remove(0);
+        assert_eq!(totals["completed"], 12, "{arguments}: {totals}");
+        // It waits for no more work when nothing is left; a wait at the server takes 20 s.
+        assert!(begun.elapsed().as_secs() < 18, "{:?}", begun.elapsed());
+    }
+    server.stop();
+}
+
+/// Each job waits until as many others run as there should be.
+#[test]
+fn an_agent_without_batches_runs_as_many_jobs_at_once_as_it_is_told() {
+    let workspace = Workspace::new();
+    let script = "import os, time\n\
+        def main(payload):\n\
+        \x20   open(f'began-{payload}', 'w').close()\n\
+        \x20   until = time.monotonic() + 30\n\
+        \x20   while sum(name.startswith('began-') for name in os.listdir('.')) < 3:\n\
+        \x20       if time.monotonic() > until:\n\
+        \x20           raise TimeoutError('the others do not run')\n\
+        \x20       time.sleep(0.005)\n";
+    workspace.write("double.py", script);
+    workspace.run("submit double 1 2 3").expect(0);
+    let server = start(&workspace, "");
+    let totals = agent(&workspace, &server, "--drain -j 3", "").expect(0);
+    assert_eq!(json_lines(&totals)[0]["completed"], 3);
+    server.stop();
+}
+
+#[test]
+fn an_agent_uses_the_first_of_its_servers_that_answers_and_says_which_do_not() {
+    let workspace = Workspace::new();
+    workspace.write("double.py", DOUBLE);
+    let server = start(&workspace, "");
+    let nobody = unused_address();
+    let several = format!("http://{nobody}, {}", server.url);
+    for variables in [
+        [("BASE_URL", several.as_str()), ("BASE_INTERNAL_URL", "")],
+        [("BASE_URL", ""), ("BASE_INTERNAL_URL", several.as_str())],
+        [
+            ("BASE_URL", "http://nowhere.invalid"),
+            ("BASE_INTERNAL_URL", several.as_str()),
+        ],
+    ] {
+        workspace.run("submit double 1 2").expect(0);
+        let mut command = workspace.command("agent double.py --kind double --drain --json");
+        command.envs(variables).envs([
+            ("AGENT_TOKEN", ""),
+            ("BATCH_PULL_SIZE", "none"),
+            ("OPENAI_MODEL", ""),
+        ]);
+        let ended: workspace::Ended = command.output().unwrap().into();
+        let said = format!("gristmill: http://{nobody} does not answer: ");
+        assert_eq!(ended.stderr.matches(&said).count(), 1, "{}", ended.stderr);
+        assert!(
+            ended.stderr.contains(&format!("going on with {}\n", server.url)),
+            "{}",
+            ended.stderr
+        );
+        assert_eq!(json_lines(&ended.expect(0))[0]["completed"], 2);
+    }
+    let mut command = workspace.command("agent double.py --kind double --drain --base-url");
+    command.arg(&several).args(["--base-url", "nonsense"]);
+    let ended: workspace::Ended = command.output().unwrap().into();
+    assert!(
+        ended.error().contains("`nonsense` is not the URL of a server"),
+        "each is looked at"
+    );
+    server.stop();
+}
+
+#[test]
+fn an_agent_that_no_server_answers_says_so_and_ends_with_the_first_interrupt() {
+    let workspace = Workspace::new();
+    workspace.write("double.py", DOUBLE);
+    let mut command = workspace.command("agent double.py --kind double");
+    command.env("BASE_URL", format!("http://{}", unused_address()));
+    let agent = processes::Process::start(command);
+    assert!(agent.says("does not answer").is_some());
+    let asked = std::time::Instant::now();
+    agent.signal("INT");
+    let (code, _, stderr) = agent.end();
+    assert_eq!(code, Some(130), "{stderr}");
+    assert!(asked.elapsed().as_secs() < 10, "{:?}", asked.elapsed());
+    assert_eq!(stderr.matches("does not answer").count(), 1, "{stderr}");
+}
+
+/// Nobody listens there.
+fn unused_address() -> std::net::SocketAddr {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    listener.local_addr().unwrap()
+}
+
+#[test]
+fn what_is_wrong_with_a_mode_or_with_concurrency_is_named() {
+    let workspace = Workspace::new();
+    workspace
+        .write("double.py", DOUBLE)
+        .write("main.mjs", "export const main = (x) => x;\n")
+        .write("items.jsonl", "1\n");
+    for (mode, arguments, says) in [
+        ("production", "double.py", "MODE is `production`"),
+        ("production", "", "MODE is `production`"),
+        ("agent", "serve", "MODE is `agent`"),
+        (
+            "",
+            "agent main.mjs --threads 4",
+            "--threads is for Python scripts",
+        ),
+        (
+            "",
+            "worker main.mjs --threads 2",
+            "--threads is for Python scripts",
+        ),
+        (
+            "",
+            "serve --mode standalone main.mjs --threads 2",
+            "--threads is for Python scripts",
+        ),
+        (
+            "",
+            "run --input items.jsonl --concurrency 3 -- cat",
+            "--concurrency is for asynchronous scripts",
+        ),
+    ] {
+        let ended: workspace::Ended = workspace
+            .command(arguments)
+            .env("MODE", mode)
+            .output()
+            .unwrap()
+            .into();
+        let error = ended.error();
+        assert!(error.contains(says), "{error}");
+    }
+    let jobs: workspace::Ended = workspace
+        .command("submit double 1")
+        .env("MODE", "production")
+        .output()
+        .unwrap()
+        .into();
+    jobs.expect(0);
 }
 
 #[test]

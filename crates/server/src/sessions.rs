@@ -34,6 +34,8 @@ pub struct Session {
     answers: Mutex<Answers>,
     used: AtomicU64,
     heartbeat: AtomicU64,
+    /// The last request that found nothing to claim, now or later.
+    found_nothing: watch::Sender<u64>,
 }
 
 impl std::fmt::Debug for Session {
@@ -166,6 +168,7 @@ impl Sessions {
             answers: Mutex::default(),
             used,
             heartbeat: AtomicU64::new(0),
+            found_nothing: watch::Sender::new(0),
         };
         // Two requests may have looked the worker up at once; the first one's session holds.
         sessions
@@ -236,6 +239,23 @@ impl Session {
             },
         );
         Ok((answer, Waiter(waiters)))
+    }
+
+    /// Request `number` has found nothing to claim, now or later: the waits of earlier ones end, so that the worker learns
+    /// whether one of these has claimed the last jobs.
+    pub fn found_nothing(&self, number: u64) {
+        self.found_nothing.send_if_modified(|last| {
+            let is_later = number > *last;
+            *last = number.max(*last);
+            is_later
+        });
+    }
+
+    /// Resolves when a request after `number` has found nothing to claim.
+    pub async fn later_found_nothing(&self, number: u64) {
+        let mut found = self.found_nothing.subscribe();
+        // The session holds the sender.
+        let _ = found.wait_for(|last| *last > number).await;
     }
 
     /// Whether a heartbeat is new: one that comes again must not be counted twice.

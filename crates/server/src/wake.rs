@@ -13,8 +13,8 @@ use gristmill_model::{Clock, Lease, Timestamp};
 use gristmill_store::{Exchanged, Store, StoreError, Want, WorkSeen};
 use tokio::sync::watch;
 
-/// What claims wait for: queues and kinds, sorted.
-type Key = (Vec<Arc<str>>, Vec<Arc<str>>);
+/// What claims wait for: queues and kinds, sorted, and from which priority on.
+type Key = (Vec<Arc<str>>, Vec<Arc<str>>, Option<i16>);
 
 /// All gates.
 #[derive(Debug, Default)]
@@ -26,8 +26,25 @@ pub struct Wake {
 struct Gate {
     /// Counts the moments at which there may have been work.
     moments: watch::Sender<u64>,
-    /// The moment after which the last claim found nothing. Whoever holds the lock claims.
-    dry_since: tokio::sync::Mutex<u64>,
+    /// What the last claim found that found nothing. Whoever holds the lock claims.
+    dry: tokio::sync::Mutex<Dry>,
+}
+
+/// What a claim found that brought nothing.
+#[derive(Debug, Default)]
+struct Dry {
+    /// The moment after which it was made.
+    since: u64,
+    /// When more can be claimed.
+    next_run_at: Option<Timestamp>,
+    /// Whether jobs wait until others are over.
+    limited: bool,
+}
+
+/// Whether a claim brought nothing, and nothing is known that a later one could bring.
+pub fn is_nothing(exchanged: &Exchanged) -> bool {
+    let jobs = exchanged.lease.as_ref().map_or(0, Lease::jobs);
+    jobs == 0 && exchanged.next_run_at.is_none() && !exchanged.limited
 }
 
 impl Wake {
@@ -58,7 +75,7 @@ impl Wake {
     }
 
     fn gate(&self, want: &Want) -> Arc<Gate> {
-        let mut key = (want.queues.clone(), want.kinds.clone());
+        let mut key = (want.queues.clone(), want.kinds.clone(), want.priority_min);
         key.0.sort();
         key.1.sort();
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,14 +84,15 @@ impl Wake {
         }
         let gate = Arc::new(Gate {
             moments: watch::Sender::new(1),
-            dry_since: tokio::sync::Mutex::new(0),
+            dry: tokio::sync::Mutex::default(),
         });
         gates.insert(key, Arc::downgrade(&gate));
         gate
     }
 
-    /// Claims with `claim` until it brings a lease or `ended` resolves; then the last answer is returned.
-    /// `first` is what a claim before the waiting answered.
+    /// Claims with `claim` until it brings a lease or `ended` resolves; then the last answer is returned. `first` is
+    /// what a claim before the waiting answered. Where that said that more can be claimed later, the wait also ends
+    /// when that is so no longer: a worker that is to end when nothing is left learns it at once.
     pub async fn claim_when_there_is_work<C, F>(
         &self,
         want: &Want,
@@ -91,7 +109,9 @@ impl Wake {
         let mut moments = gate.moments.subscribe();
         // Something may have come between the first claim and the gate, so the first moment is taken as new.
         let mut seen = 0;
+        let expects = !is_nothing(&first);
         let mut last = first;
+        let mut claimed_at = *gate.moments.borrow();
         let mut ended = std::pin::pin!(ended);
         loop {
             tokio::select! {
@@ -99,23 +119,33 @@ impl Wake {
                 moment = moments.wait_for(|moment| *moment > seen) => drop(moment),
                 () = until(last.next_run_at, clock) => {}
             }
-            let mut dry_since = tokio::select! {
+            let mut dry = tokio::select! {
                 () = &mut ended => return Ok(last),
-                turn = gate.dry_since.lock() => turn,
+                turn = gate.dry.lock() => turn,
             };
             let due = last.next_run_at.is_some_and(|at| at <= clock.now());
             let moment = *gate.moments.borrow();
-            if *dry_since >= moment && !due {
+            seen = moment;
+            if dry.since >= moment && !due {
                 // Someone before found nothing, and nothing has come since.
-                seen = moment;
-                continue;
+                if dry.since > claimed_at {
+                    (last.next_run_at, last.limited) = (dry.next_run_at, dry.limited);
+                }
+            } else {
+                claimed_at = moment;
+                last = claim().await?;
+                if last.lease.as_ref().is_some_and(|lease: &Lease| lease.jobs() > 0) {
+                    return Ok(last);
+                }
+                *dry = Dry {
+                    since: moment,
+                    next_run_at: last.next_run_at,
+                    limited: last.limited,
+                };
             }
-            last = claim().await?;
-            if last.lease.as_ref().is_some_and(|lease: &Lease| lease.jobs() > 0) {
+            if expects && is_nothing(&last) {
                 return Ok(last);
             }
-            *dry_since = moment;
-            seen = moment;
         }
     }
 }
@@ -232,6 +262,45 @@ mod tests {
             wake.gates.lock().unwrap().is_empty(),
             "gates that nobody waits at are forgotten"
         );
+    }
+
+    #[tokio::test]
+    async fn a_wait_for_others_to_end_ends_when_nothing_waits_any_more() {
+        let (wake, limited) = (
+            Arc::new(Wake::default()),
+            Arc::new(std::sync::atomic::AtomicBool::new(true)),
+        );
+        let claimed = |limited: bool| Exchanged {
+            limited,
+            ..Exchanged::default()
+        };
+        let waiting = |first: bool| {
+            let (wake, limited, first) = (wake.clone(), limited.clone(), claimed(first));
+            tokio::spawn(async move {
+                let claim = || async { Ok(claimed(limited.load(Ordering::SeqCst))) };
+                let want = want("a");
+                wake.claim_when_there_is_work(&want, &SystemClock, first, claim, std::future::pending())
+                    .await
+                    .unwrap()
+            })
+        };
+        let (one, other, for_new) = (waiting(true), waiting(true), waiting(false));
+        settle().await;
+        wake.ring();
+        settle().await;
+        assert!(!one.is_finished() && !other.is_finished());
+        limited.store(false, Ordering::SeqCst);
+        wake.ring();
+        assert!(!one.await.unwrap().limited);
+        assert!(!other.await.unwrap().limited, "one claim tells both");
+        settle().await;
+        assert!(!for_new.is_finished(), "it waits for new work");
+        // What another process has submitted since may be known to a worker before this server has looked.
+        let late = waiting(true);
+        settle().await;
+        assert!(!late.is_finished());
+        for_new.abort();
+        late.abort();
     }
 
     #[tokio::test(start_paused = true)]

@@ -96,6 +96,9 @@ pub trait Source: Send + Sync + 'static {
         false
     }
 
+    /// The worker is asked to stop and wants nothing more: what is under way and carries no report may be given up.
+    fn stop(&self) {}
+
     /// How often it expects a heartbeat of the worker that has registered; `None` where it does not say.
     fn heartbeat_every(&self) -> Option<Duration> {
         None

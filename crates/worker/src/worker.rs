@@ -84,7 +84,21 @@ impl Worker {
             handlers,
             stop,
         } = self;
-        source.register().await?;
+        let mut stopped = stop.subscribe();
+        let mut stopped = std::pin::pin!(async move {
+            // `stop` is held until the end.
+            let _ = stopped.wait_for(|stop| *stop).await;
+        });
+        tokio::select! {
+            biased;
+            registered = source.register() => registered?,
+            () = &mut stopped => {
+                for handler in handlers.values() {
+                    handler.shut_down().await;
+                }
+                return Ok(WorkerSummary::default());
+            }
+        }
         let every = source.heartbeat_every().unwrap_or(settings.heartbeat_every);
         let heart = Heart::start(source.clone(), every);
         let mill = Mill::new(
@@ -96,7 +110,15 @@ impl Worker {
             heart.stats(),
             heart.board(),
         );
-        let (heart, ended) = mill.turn(heart, stop.subscribe()).await;
+        let mut turning = std::pin::pin!(mill.turn(heart, stop.subscribe()));
+        let (heart, ended) = tokio::select! {
+            biased;
+            ended = &mut turning => ended,
+            () = &mut stopped => {
+                source.stop();
+                turning.await
+            }
+        };
         for handler in handlers.values() {
             handler.shut_down().await;
         }

@@ -36,6 +36,8 @@ struct Proxy {
 
 /// Starts a proxy to servers, one of which gets each request, and returns its URL.
 pub async fn lossy_proxy(targets: &[SocketAddr], seed: u64) -> String {
+    // An error says that the process has a provider already, which does as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let proxy = Proxy {
         client: reqwest::Client::new(),
         targets: targets.into(),

@@ -8,9 +8,11 @@ use gristmill_memory::embed::{Embedder, Model2VecEmbedder, OpenAiEmbedder};
 use gristmill_memory::extract::{Extractor, Limiter, LimiterSettings, LocalExtractor, OpenAiExtractor};
 use gristmill_memory::service::{BASE_URL_DEFAULT, OpenAiSettings, Service, key_from_environment};
 
+use crate::arguments::ConcurrencyArguments;
 use crate::memory_arguments::IngestArguments;
 use crate::model_arguments::{
-    CallArguments, EmbedderArguments, EmbedderChoice, ExtractorArguments, ExtractorChoice, ServiceArguments,
+    CALLS_DEFAULT, CallArguments, EmbedderArguments, EmbedderChoice, ExtractorArguments, ExtractorChoice,
+    ServiceArguments,
 };
 
 /// How long a call for vectors may take.
@@ -95,9 +97,9 @@ impl EmbedderArguments {
 }
 
 impl CallArguments {
-    fn limits(&self) -> LimiterSettings {
+    fn limits(&self, concurrency: u32) -> LimiterSettings {
         LimiterSettings {
-            concurrency: self.concurrency as usize,
+            concurrency: concurrency as usize,
             tokens_per_minute: self.tokens_per_minute.map(|tokens| tokens as f64),
             requests_per_minute: self.requests_per_minute.map(|requests| requests as f64),
         }
@@ -123,11 +125,11 @@ impl Extracting {
         }
     }
 
-    fn by_model(service: Service, calls: &CallArguments) -> anyhow::Result<Extracting> {
+    fn by_model(service: Service, calls: &CallArguments, concurrency: u32) -> anyhow::Result<Extracting> {
         let extractor = OpenAiExtractor::of(service).context("the extractor cannot be made")?;
         Ok(Extracting {
             extractor: Arc::new(extractor.with_output_tokens_max(calls.output_tokens)),
-            concurrency: calls.concurrency as usize,
+            concurrency: concurrency as usize,
             is_fallback: false,
         })
     }
@@ -136,7 +138,7 @@ impl Extracting {
 impl IngestArguments {
     /// Who extracts. A model service must be there and know the key, unless others ask it.
     pub async fn extracting(&self) -> anyhow::Result<Extracting> {
-        let limits = self.calls.limits();
+        let limits = self.calls.limits(self.concurrency);
         let service = match self.extractor {
             Some(ExtractorChoice::Local) => None,
             Some(ExtractorChoice::Openai) if self.calls_elsewhere => Some(self.service.unasked()?),
@@ -154,7 +156,7 @@ impl IngestArguments {
             },
         };
         match service {
-            Some(service) => Extracting::by_model(service, &self.calls),
+            Some(service) => Extracting::by_model(service, &self.calls, self.concurrency),
             None => Ok(Extracting::by_rules(self.extractor.is_none())),
         }
     }
@@ -163,20 +165,21 @@ impl IngestArguments {
 impl ExtractorArguments {
     /// Who runs the extractions of ingestions elsewhere, if anybody is to. A model service must be there and know the
     /// key.
-    pub async fn extracting(&self) -> anyhow::Result<Option<Extracting>> {
+    pub async fn extracting(&self, concurrency: &ConcurrencyArguments) -> anyhow::Result<Option<Extracting>> {
+        let calls_max = concurrency.concurrency.unwrap_or(CALLS_DEFAULT);
         match self.extractor {
             None => Ok(None),
             Some(ExtractorChoice::Local) => Ok(Some(Extracting::by_rules(false))),
             Some(ExtractorChoice::Openai) => {
                 let service = self.service();
-                let Some(service) = service.service(self.calls.limits())? else {
+                let Some(service) = service.service(self.calls.limits(calls_max))? else {
                     bail!(
                         "--extractor openai needs a model: set OPENAI_API_KEY (or OPENAI_API_KEY_FILE) in the environment, \
                          or name a service that needs no key with --model-url"
                     );
                 };
                 service.reach().await?;
-                Ok(Some(Extracting::by_model(service, &self.calls)?))
+                Ok(Some(Extracting::by_model(service, &self.calls, calls_max)?))
             }
         }
     }

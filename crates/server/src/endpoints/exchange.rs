@@ -1,5 +1,7 @@
 //! `POST /workers/{worker}/exchange`: reports in, receipts and a lease out.
 
+use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
@@ -20,6 +22,8 @@ use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 use crate::limits::{KINDS_MAX, LONG_POLLS_MAX, QUEUES_MAX, WAIT_MS_MAX};
 use crate::protocol::{EXCHANGE_TYPE, ExchangeRequest, ExchangeResponse};
+use crate::sessions::Session;
+use crate::wake::is_nothing;
 
 /// Report outcomes and claim jobs
 ///
@@ -70,8 +74,8 @@ pub async fn exchange(
     check(&exchange, &caller)?;
     let (number, acknowledged) = (exchange.number, exchange.acknowledged);
     let (answer, _waiter) = session.answer(number, acknowledged, |waiters| {
-        let app = app.clone();
-        async move { carry_out(app, worker, exchange, waiters).await }
+        let (app, session) = (app.clone(), session.clone());
+        async move { carry_out(app, session, exchange, waiters).await }
     })?;
     let answer = match answer.await {
         // A claim may have been made that nobody knows of: the agent begins as another worker, and this one leaves,
@@ -144,11 +148,13 @@ fn check(exchange: &ExchangeRequest, caller: &Caller) -> Result<(), ApiError> {
 /// Commits and claims, and waits for something to claim where that is asked for.
 async fn carry_out(
     app: App,
-    worker: WorkerId,
+    session: Arc<Session>,
     exchange: ExchangeRequest,
     waiters: watch::Receiver<usize>,
 ) -> Result<Bytes, ApiError> {
+    let worker = session.worker;
     let ExchangeRequest {
+        number,
         attempt,
         instance,
         reports,
@@ -167,8 +173,13 @@ async fn carry_out(
     if attempt > 1 {
         recall(&app, worker, &reports, &mut exchanged.receipts).await?;
     }
-    if let Some(want) = want.filter(|_| waits && jobs(&exchanged) == 0) {
-        exchanged = wait_for_work(&app, worker, &want, wait_ms, exchanged, waiters).await?;
+    match want {
+        Some(want) if waits && jobs(&exchanged) == 0 => {
+            let ended = ended(&app, &session, number, wait_ms, waiters);
+            exchanged = wait_for_work(&app, worker, &want, exchanged, ended).await?;
+        }
+        Some(_) if is_nothing(&exchanged) => session.found_nothing(number),
+        _ => {}
     }
     app.metrics.exchanged("claimed", jobs(&exchanged));
     let response = ExchangeResponse {
@@ -257,15 +268,13 @@ fn note(app: &App, reports: &[Report], exchanged: &Exchanged) {
     }
 }
 
-/// Claims again whenever there may be work, until something is claimed, the time is up, the server stops, or nobody
-/// waits for the answer any more (an agent that died must not get jobs).
+/// Claims again whenever there may be work, until something is claimed or `ended` resolves.
 async fn wait_for_work(
     app: &App,
     worker: WorkerId,
     want: &Want,
-    wait_ms: u64,
     first: Exchanged,
-    waiters: watch::Receiver<usize>,
+    ended: impl Future<Output = ()>,
 ) -> Result<Exchanged, ApiError> {
     let _room = app
         .long_polls
@@ -277,15 +286,17 @@ async fn wait_for_work(
             retry_after_s: 5,
         })?;
     let claim = || app.store().exchange(worker, Vec::new(), Some(want.clone()));
-    let waited =
-        app.wake
-            .claim_when_there_is_work(want, app.clock(), first, claim, ended(app, wait_ms, waiters));
+    let waited = app
+        .wake
+        .claim_when_there_is_work(want, app.clock(), first, claim, ended);
     Ok(waited.await?)
 }
 
-/// Resolves when there is no use in waiting any longer.
-async fn ended(app: &App, wait_ms: u64, mut waiters: watch::Receiver<usize>) {
+/// Resolves when there is no use in waiting any longer: the time is up, the server stops, the worker has found elsewhere
+/// that nothing is left, or nobody waits for the answer (an agent that died must not get jobs).
+async fn ended(app: &App, session: &Session, number: u64, wait_ms: u64, mut waiters: watch::Receiver<usize>) {
     tokio::select! {
+        () = session.later_found_nothing(number) => {}
         () = tokio::time::sleep(Duration::from_millis(wait_ms)) => {}
         _ = waiters.wait_for(|waiters| *waiters == 0) => {}
         () = app.stopped() => {}

@@ -1,0 +1,226 @@
+//! The servers of one store that an agent may use, and which of them answer.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use reqwest::Url;
+
+use crate::error::AgentError;
+use crate::options::HttpSourceOptions;
+
+/// Servers that one agent is told of, at most.
+const SERVERS_MAX: usize = 32;
+
+/// What an agent finds out about its servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServerNews {
+    /// A server does not answer any more.
+    Unreachable {
+        /// The server.
+        base_url: String,
+        /// What went wrong.
+        reason: String,
+        /// The server that is tried next, where there is another.
+        next: Option<String>,
+    },
+    /// A server that did not answer does so again.
+    Back {
+        /// The server.
+        base_url: String,
+    },
+}
+
+impl fmt::Display for ServerNews {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ServerNews::Unreachable {
+                base_url,
+                reason,
+                next,
+            } => {
+                write!(formatter, "{base_url} does not answer: {reason}; ")?;
+                match next {
+                    Some(next) => write!(formatter, "going on with {next}"),
+                    None => formatter.write_str("trying on"),
+                }
+            }
+            ServerNews::Back { base_url } => write!(formatter, "{base_url} answers again"),
+        }
+    }
+}
+
+/// Is told each piece of news once.
+#[derive(Clone)]
+pub struct ServerListener(Arc<dyn Fn(&ServerNews) + Send + Sync>);
+
+impl ServerListener {
+    /// Tells `listener`.
+    pub fn new(listener: impl Fn(&ServerNews) + Send + Sync + 'static) -> Self {
+        ServerListener(Arc::new(listener))
+    }
+}
+
+impl fmt::Debug for ServerListener {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("ServerListener(…)")
+    }
+}
+
+/// One server.
+#[derive(Debug)]
+pub(crate) struct Server {
+    base_url: String,
+    /// Where the operations are.
+    pub api: String,
+    /// Whether large bodies are compressed.
+    pub compress: bool,
+    is_lost: AtomicBool,
+}
+
+/// All servers, in the order in which they were given.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    servers: Vec<Server>,
+    current: AtomicUsize,
+    listener: Option<ServerListener>,
+}
+
+impl Servers {
+    pub fn new(options: &HttpSourceOptions) -> Result<Servers, AgentError> {
+        if options.base_urls.is_empty() || options.base_urls.len() > SERVERS_MAX {
+            return Err(AgentError::Servers {
+                found: options.base_urls.len(),
+                most: SERVERS_MAX,
+            });
+        }
+        let servers = options.base_urls.iter().map(|url| server(url, options));
+        Ok(Servers {
+            servers: servers.collect::<Result<_, _>>()?,
+            current: AtomicUsize::new(0),
+            listener: options.listener.clone(),
+        })
+    }
+
+    pub fn len(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// The server that is used, with its place.
+    pub fn current(&self) -> (usize, &Server) {
+        let index = self.current.load(Ordering::Relaxed);
+        (index, &self.servers[index])
+    }
+
+    /// A server has answered.
+    pub fn answered(&self, index: usize) {
+        let server = &self.servers[index];
+        if server.is_lost.load(Ordering::Relaxed) && server.is_lost.swap(false, Ordering::Relaxed) {
+            self.tell(&ServerNews::Back {
+                base_url: server.base_url.clone(),
+            });
+        }
+    }
+
+    /// A server has not answered: the next one is used, where there is another.
+    pub fn lost(&self, index: usize, reason: &str) {
+        let next = (index + 1) % self.servers.len();
+        // Of several requests that lost the same server, one moves on.
+        let _ = self
+            .current
+            .compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
+        let server = &self.servers[index];
+        if !server.is_lost.swap(true, Ordering::Relaxed) {
+            self.tell(&ServerNews::Unreachable {
+                base_url: server.base_url.clone(),
+                reason: reason.to_owned(),
+                next: (next != index).then(|| self.servers[next].base_url.clone()),
+            });
+        }
+    }
+
+    /// Whether none answers.
+    pub fn are_all_lost(&self) -> bool {
+        self.servers
+            .iter()
+            .all(|server| server.is_lost.load(Ordering::Relaxed))
+    }
+
+    /// Those that do not answer and are not used, with their places.
+    pub fn left_behind(&self) -> Vec<(usize, &Server)> {
+        let current = self.current.load(Ordering::Relaxed);
+        let servers = self.servers.iter().enumerate();
+        servers
+            .filter(|(index, server)| *index != current && server.is_lost.load(Ordering::Relaxed))
+            .collect()
+    }
+
+    fn tell(&self, news: &ServerNews) {
+        tracing::warn!("{news}");
+        if let Some(ServerListener(listener)) = &self.listener {
+            listener(news);
+        }
+    }
+}
+
+fn server(base_url: &str, options: &HttpSourceOptions) -> Result<Server, AgentError> {
+    let wrong = || AgentError::Url(base_url.to_owned());
+    let url = Url::parse(base_url).map_err(|_| wrong())?;
+    let host = url.host_str().ok_or_else(wrong)?.to_owned();
+    let is_local = host == "localhost"
+        || host
+            .trim_matches(['[', ']'])
+            .parse::<IpAddr>()
+            .is_ok_and(|ip| ip.is_loopback());
+    match url.scheme() {
+        "https" => {}
+        "http" if is_local || options.allow_plain_http || options.token.is_none() => {}
+        "http" => return Err(AgentError::PlainHttp(host)),
+        _ => return Err(wrong()),
+    }
+    let base_url = base_url.trim_end_matches('/').to_owned();
+    Ok(Server {
+        api: format!("{base_url}/api/v1"),
+        base_url,
+        compress: options.compress.unwrap_or(!is_local),
+        is_lost: AtomicBool::new(false),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn each_change_is_told_once_and_one_of_many_requests_moves_on() {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let said = told.clone();
+        let mut options = HttpSourceOptions::new("http://127.0.0.1:1/");
+        options.base_urls.push("http://127.0.0.1:2".to_owned());
+        options.listener = Some(ServerListener::new(move |news| {
+            said.lock().unwrap().push(news.to_string());
+        }));
+        let servers = Servers::new(&options).unwrap();
+        assert_eq!(servers.current().1.api, "http://127.0.0.1:1/api/v1");
+        servers.answered(0);
+        servers.lost(0, "refused");
+        servers.lost(0, "refused");
+        assert_eq!(servers.current().0, 1, "and not back at the first");
+        servers.answered(1);
+        assert!(!servers.are_all_lost());
+        assert_eq!(servers.left_behind()[0].0, 0);
+        servers.lost(1, "timed out");
+        assert!(servers.are_all_lost());
+        servers.answered(0);
+        servers.answered(0);
+        let expected = [
+            "http://127.0.0.1:1 does not answer: refused; going on with http://127.0.0.1:2",
+            "http://127.0.0.1:2 does not answer: timed out; going on with http://127.0.0.1:1",
+            "http://127.0.0.1:1 answers again",
+        ];
+        assert_eq!(*told.lock().unwrap(), expected);
+    }
+}
