@@ -1,9 +1,9 @@
 """`reader.py STORE JOBS`: reads a store's reports while they come in, and says how old each outcome was when it became
 visible.
 
-The jobs' values are the moments they ended at, in nanoseconds since 1970. The reader looks for reports it has not seen, of the batches that are not
-whole yet, every millisecond in a file (where the file has changed) and every two in a database; what a look brings was
-visible when the look ended, so that a figure is at most one look too high. Prints JSON: samples, p50_ms, p99_ms, max_ms.
+The jobs' values are the moments they ended at, in nanoseconds since 1970. The reader looks for reports that it has not
+seen, of the batches that are not whole yet: every millisecond in a file (where the file has changed), every two in a
+database. What a look brings was visible when the look ended, so that a figure is at most one look too high. Prints JSON: samples, p50_ms, p99_ms, max_ms.
 """
 
 import json

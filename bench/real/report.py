@@ -154,7 +154,8 @@ def makespans(rows):
         )
         for row in rows
     ]
-    headers = ("jobs", "slots", "Gristmill on", "number", "bound s", "makespan s", "over bound", "once busy", "best others", "ratio", "first")
+    headers = ("jobs", "slots", "Gristmill on", "number", "bound s", "makespan s", "over bound", "once busy", "best others",
+               "ratio", "first")
     return grid(headers, lines, "lrlrrrrrlrl")
 
 
@@ -212,7 +213,8 @@ def old_rows(samples):
                     name, where, new.spread("per_second"), old.spread("per_second"), f"{share:.3f}",
                     "yes" if share >= OLD_SHARE_MIN else "no",
                 ))
-    return grid(("jobs", "where", "jobs/s", "older program, jobs/s", "new / old", f"{OLD_SHARE_MIN} or more"), lines, "llrrrl") if lines else []
+    headers = ("jobs", "where", "jobs/s", "older program, jobs/s", "new / old", f"{OLD_SHARE_MIN} or more")
+    return grid(headers, lines, "llrrrl") if lines else []
 
 
 def bounds_lines(rows):
@@ -220,7 +222,8 @@ def bounds_lines(rows):
     together = {}
     for row in rows:
         if not row.is_first:
-            together.setdefault(row.bound_note(), []).append(f"{row.work.title}, {row.slots} slots, {row.where} ({row.ratio:.2f})")
+            name = f"{row.work.title}, {row.slots} slots, {row.where} ({row.ratio:.2f})"
+            together.setdefault(row.bound_note(), []).append(name)
     return [f"* **{'; '.join(names)}**: {words}" for words, names in together.items()] or ["Gristmill is first in each row."]
 
 
@@ -229,7 +232,8 @@ def summary(rows):
     judged = [row for row in rows if row.ratio is not None]
     first = sum(row.ratio > 1 + EVEN for row in judged)
     even = sum(abs(row.ratio - 1) <= EVEN for row in judged)
-    return f"Of {len(judged)} rows Gristmill is first in {first}, even with the best other in {even}, behind in {len(judged) - first - even}."
+    behind = len(judged) - first - even
+    return f"Of {len(judged)} rows Gristmill is first in {first}, even with the best other in {even}, behind in {behind}."
 
 
 def markdown(rows, samples, notes, failures, facts, versions, date, runs, version):
