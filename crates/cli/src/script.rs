@@ -47,7 +47,8 @@ pub fn check_concurrency<'s>(
 pub async fn start(script: Script, concurrency: ScriptConcurrency) -> anyhow::Result<Arc<dyn Handler>> {
     let options = RuntimeOptions {
         processes: concurrency.processes,
-        async_jobs_max: concurrency.concurrency,
+        concurrency: concurrency.concurrency,
+        threads: concurrency.threads,
         ..RuntimeOptions::default()
     };
     let handler = ScriptHandler::new(script, &options)?;
