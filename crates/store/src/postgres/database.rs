@@ -37,7 +37,7 @@ pub(super) struct Database {
     pub clock: Arc<dyn Clock>,
     pub memory: Arc<Memory>,
     pub wake: Wake,
-    /// Those for whom the statement that stores jobs claims them.
+    /// Workers that wait: the statement that stores jobs claims them for these.
     pub waiting: WaitingWorkers,
     notifier: Notifier,
     writers: Pool,
