@@ -385,7 +385,7 @@ async fn small_exchanges(server: &PrivatePostgres) {
     }
 }
 
-/// How a worker learns of what is submitted.
+/// How a worker learns of a submit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
     /// Its own handle wakes it.

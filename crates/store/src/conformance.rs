@@ -87,11 +87,11 @@ macro_rules! store_conformance {
                 work_wakes_all_who_wait,
             ]
             waiting [
-                a_submit_claims_for_who_waits,
+                a_submit_claims_for_a_waiting_worker,
                 nothing_is_handed_over_twice,
-                controls_hold_for_who_waits,
-                the_order_holds_for_who_waits,
-                who_goes_away_gives_back,
+                controls_hold_for_waiting_workers,
+                the_order_holds_for_waiting_workers,
+                a_worker_that_goes_away_gives_back,
                 strangers_wait_in_vain,
             ]
             reports [

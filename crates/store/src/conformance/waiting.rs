@@ -12,7 +12,7 @@ use super::Database;
 use super::fixture::*;
 use crate::{Exchanged, JobFilter, Store, Want, WorkSeen};
 
-/// Waits, so that what is submitted from now on is claimed for the worker: what was told before is heard of.
+/// Begins to wait, so that the next submit claims for the worker: earlier news are heard of.
 fn waiting<'s>(
     store: &'s dyn Store,
     worker: WorkerId,
@@ -36,8 +36,8 @@ fn want_of(kind: &str, jobs_max: u32) -> Want {
     }
 }
 
-/// What is submitted meanwhile is the worker's, as if it had claimed it, once the submit is answered.
-pub async fn a_submit_claims_for_who_waits(database: &dyn Database) {
+/// A submit claims its jobs for a waiting worker, as that would have done, before the submit is answered.
+pub async fn a_submit_claims_for_a_waiting_worker(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
     let seen = WorkSeen::default();
@@ -89,20 +89,21 @@ pub async fn nothing_is_handed_over_twice(database: &dyn Database) {
         let mut reports = Vec::new();
         loop {
             let answer = exchange(&*store, worker, std::mem::take(&mut reports), Some(want(2))).await;
-            let mut lease = answer.lease;
-            if lease.is_none() {
-                if store.counts(&JobFilter::default()).await.unwrap().completed >= JOBS as u64 {
-                    ended.fetch_add(1, Ordering::Relaxed);
-                    return jobs;
+            let is_over = store.counts(&JobFilter::default()).await.unwrap().completed >= JOBS as u64;
+            let lease = match answer.lease {
+                None if !is_over => {
+                    let handed = store.wait_for_claim(worker, want(2), &seen).await;
+                    handed.and_then(|handed| handed.lease)
                 }
-                lease = match store.wait_for_claim(worker, want(2), &seen).await {
-                    Some(handed) => handed.lease,
-                    None => None,
-                };
-            }
+                lease => lease,
+            };
             for slice in lease.iter().flat_map(|lease| &lease.slices) {
                 jobs.extend(slice.positions.iter().map(|position| job(slice.batch, position)));
                 reports.push(completed(slice));
+            }
+            if is_over {
+                ended.fetch_add(1, Ordering::Relaxed);
+                return jobs;
             }
         }
     };
@@ -129,8 +130,8 @@ pub async fn nothing_is_handed_over_twice(database: &dyn Database) {
     assert!(jobs.len() >= JOBS);
 }
 
-/// What is paused is not handed over, and of what is limited no more than there is room for.
-pub async fn controls_hold_for_who_waits(database: &dyn Database) {
+/// Paused jobs are not handed over, and of limited ones no more than there is room for.
+pub async fn controls_hold_for_waiting_workers(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
     let seen = WorkSeen::default();
@@ -173,8 +174,8 @@ pub async fn controls_hold_for_who_waits(database: &dyn Database) {
     assert_eq!((counts.running, counts.total()), (2, 8));
 }
 
-/// What is handed over is what a claim would have taken: the most urgent that is due, of the wanted kinds.
-pub async fn the_order_holds_for_who_waits(database: &dyn Database) {
+/// A submit hands over the jobs that a claim would have taken: the most urgent that are due, of the wanted kinds.
+pub async fn the_order_holds_for_waiting_workers(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
     let seen = WorkSeen::default();
@@ -185,7 +186,7 @@ pub async fn the_order_holds_for_who_waits(database: &dyn Database) {
     };
     submit(&*store, urgent("other", 0)).await;
     let call = waiting(&*store, worker, want_of("wanted", 1), &seen);
-    // Another handle submits something more urgent, of which this one has not heard.
+    // Another handle submits something more urgent, and this one has not heard of it.
     let other = database.open().await;
     let first = submit(&*other, urgent("wanted", 5)).await;
     let second = submit(&*store, urgent("wanted", 1)).await;
@@ -199,7 +200,7 @@ pub async fn the_order_holds_for_who_waits(database: &dyn Database) {
         }
     };
     assert_eq!(only(lease).batch, first);
-    // What is less urgent than wanted, of another kind or not due yet is left alone.
+    // Jobs that are less urgent than wanted, of another kind or not due yet are left alone.
     let least = Want {
         priority_min: Some(3),
         ..want_of("wanted", 9)
@@ -226,7 +227,7 @@ pub async fn the_order_holds_for_who_waits(database: &dyn Database) {
 }
 
 /// A caller that goes away, at whatever moment, leaves nothing behind under its lease.
-pub async fn who_goes_away_gives_back(database: &dyn Database) {
+pub async fn a_worker_that_goes_away_gives_back(database: &dyn Database) {
     let store = database.open().await;
     let (left, right) = (worker(&*store).await, worker(&*store).await);
     let seen = WorkSeen::default();

@@ -4,7 +4,7 @@
 //! without a lock, and decides what to take of them; then it locks that. What others hold at this moment is left out,
 //! and looked for a few times.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
 
 use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX, LEASE_SLICES_MAX};
@@ -39,7 +39,7 @@ const BUSY: &str = "WITH RECURSIVE busy (id) AS ( \
 /// Due slices at `$5` of the lanes `$1`, of each as many as hold `$2` jobs, by the rank that counts: jobs of a lane age
 /// after `$3` milliseconds, a rank each `$4`. Of each rank of a lane, up to the rank `$10`, the first `$6` but for those with
 /// the ids `$7`; of all the first `$8`, one of each lane after the other where `$9`. Each row also says whether its rank may
-/// have more.
+/// have more, and whether fewer of its lane hold the jobs than were found of its rank.
 const LOOK: &str = "WITH RECURSIVE lane AS MATERIALIZED ( \
      SELECT * FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[], $6::bigint[]) l (id, jobs, grace, step, slices)), \
      head (lane_id, jobs, grace, step, slices, rank) AS ( \
@@ -48,7 +48,8 @@ const LOOK: &str = "WITH RECURSIVE lane AS MATERIALIZED ( \
      UNION ALL \
      SELECT h.lane_id, h.jobs, h.grace, h.step, h.slices, (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = h.lane_id \
      AND s.rank > h.rank AND s.rank <= $10::integer ORDER BY s.rank LIMIT 1) FROM head h WHERE h.rank IS NOT NULL) \
-     SELECT batch_id, id, lane_id, counting, run_at, first, count, job_bytes, found = slices FROM ( \
+     SELECT batch_id, id, lane_id, counting, run_at, first, count, job_bytes, found = slices, \
+     count(*) OVER (PARTITION BY lane_id) < found FROM ( \
      SELECT s.*, h.lane_id, h.jobs, h.slices, r.counting, count(*) OVER (PARTITION BY h.lane_id, h.rank) AS found, \
      row_number() OVER line AS number, sum(s.count) OVER line - s.count AS jobs_before \
      FROM head h CROSS JOIN LATERAL ( \
@@ -99,6 +100,8 @@ struct Candidate {
 #[derive(Debug)]
 struct Candidates {
     lanes: Vec<VecDeque<Candidate>>,
+    /// The lanes that have more than was looked at, or than was taken.
+    with_more: HashSet<usize>,
     jobs_left: u32,
     bytes_left: u64,
     slices_left: u32,
@@ -149,6 +152,15 @@ impl Line for Candidates {
     }
 }
 
+impl Candidates {
+    /// Remembers which lanes have jobs that were not taken.
+    fn note_what_is_left(&mut self) {
+        let lanes = self.lanes.iter().enumerate();
+        let left = lanes.filter(|(_, candidates)| !candidates.is_empty());
+        self.with_more.extend(left.map(|(lane, _)| lane));
+    }
+}
+
 impl Transaction {
     /// Takes due slices of lanes that controls are for.
     pub async fn claim_admitted(
@@ -164,6 +176,7 @@ impl Transaction {
         let mut admission = Admission::new(&mut self.memory.controls(), lanes, self.now, &usage);
         let mut line = Candidates {
             lanes: Vec::new(),
+            with_more: HashSet::new(),
             jobs_left: want.jobs_max.min(LEASE_JOBS_MAX),
             bytes_left: LEASE_BYTES_TARGET as u64,
             slices_left: LEASE_SLICES_MAX,
@@ -177,6 +190,7 @@ impl Transaction {
             looks += 1;
             let cursors: Vec<usize> = (0..line.lanes.len()).collect();
             let Ok(()) = admission.take_from(&mut line, &cursors);
+            line.note_what_is_left();
             let missed = self
                 .lock_chosen(&mut admission, &mut line, &mut seen, &mut taken)
                 .await?;
@@ -195,7 +209,7 @@ impl Transaction {
         }
         let mut claimed = Claimed::default();
         if line.jobs_left() > 0 {
-            self.look_ahead(&admission, &mut claimed).await?;
+            self.look_ahead(&admission, &line, &mut claimed).await?;
             let lanes: Vec<Lane> = admission.lanes().cloned().collect();
             claimed.limited |= self.is_beyond(want, &lanes).await?;
         }
@@ -265,9 +279,14 @@ impl Transaction {
         let rows = self.send(LOOK, params).await?.await?;
         let mut exhausted = rows.len() < LEASE_SLICES_MAX as usize;
         for row in &rows {
-            exhausted &= !row.try_get::<_, bool>(8)?;
+            let has_more: bool = row.try_get(8)?;
+            exhausted &= !has_more;
             if let Some(lane) = places.get(&row.try_get::<_, i32>(2)?) {
                 line.lanes[*lane].push_back(Candidate::read(row)?);
+                // Of its rank as many were found as were looked for, and fewer hold all that it has room for.
+                if has_more && row.try_get(9)? {
+                    line.with_more.insert(*lane);
+                }
             }
         }
         Ok(exhausted)
@@ -317,11 +336,17 @@ impl Transaction {
     }
 
     /// Finds out when there is more, and whether others are waited for: by a statement for each of the two.
-    async fn look_ahead(&self, admission: &Admission, claimed: &mut Claimed) -> Result<()> {
+    async fn look_ahead(
+        &self,
+        admission: &Admission,
+        line: &Candidates,
+        claimed: &mut Claimed,
+    ) -> Result<()> {
         let (mut waiting, mut outlooks, mut limited) = (Vec::new(), Vec::new(), Vec::new());
         for (index, lane) in admission.lanes().enumerate() {
             match admission.outlook(index) {
                 Outlook::Paused => {}
+                Outlook::AfterOthers if line.with_more.contains(&index) => claimed.limited = true,
                 Outlook::AfterOthers => limited.push(lane.clone()),
                 outlook => {
                     waiting.push(lane.clone());
@@ -329,7 +354,8 @@ impl Transaction {
                 }
             }
         }
-        if !limited.is_empty() {
+        // As a rule the look has told.
+        if !claimed.limited && !limited.is_empty() {
             let row = self.query_opt(ANY, &[&lane_ids(&limited)]).await?;
             claimed.limited = row.map_or(Ok(false), |row| row.try_get(0))?;
         }

@@ -38,7 +38,7 @@ pub(super) struct Database {
     pub clock: Arc<dyn Clock>,
     pub memory: Arc<Memory>,
     pub wake: Wake,
-    /// Those for whom the statement that stores jobs claims them.
+    /// Workers that wait: the statement that stores jobs claims them for these.
     pub waiting: WaitingWorkers,
     pub ended: EndedListener,
     notifier: Notifier,

@@ -129,7 +129,7 @@ impl Database {
     }
 }
 
-/// A batch that [`is_lone`], with what is stored of it.
+/// A batch that [`is_lone`], and the rest of its columns.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lone<'a> {
     pub batch: &'a NewBatch,

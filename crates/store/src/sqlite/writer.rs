@@ -105,7 +105,7 @@ pub(super) struct Writer {
     pub syncs: bool,
     /// Called after a COMMIT that may have made jobs claimable.
     pub on_work: Box<dyn Fn() + Send>,
-    /// Those for whom the transaction that brings jobs claims them.
+    /// Workers that wait: the transaction that brings jobs claims them for these.
     pub waiting: Arc<WaitingWorkers>,
 }
 
@@ -117,7 +117,7 @@ struct Outcome {
     woke: bool,
     /// Lanes in which jobs have become claimable that are due.
     supplied: BTreeSet<i64>,
-    /// What was claimed for those who wait.
+    /// The claims for waiting workers.
     handed_over: Vec<(WaitingWorker, Exchanged)>,
 }
 
@@ -136,7 +136,7 @@ impl Outcome {
 /// How a group is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// As plainly, and claims for those who wait.
+    /// As plainly, and claims for waiting workers.
     HandingOver,
     Plain,
     Savepoints,
@@ -284,7 +284,7 @@ impl Writer {
         })
     }
 
-    /// Claims what this transaction has supplied for those who wait for such, in the order in which they came.
+    /// Claims the jobs that this transaction has supplied for the workers that wait for such, in the order in which they came.
     fn claim_for_waiting(&mut self, outcome: &mut Outcome) -> std::result::Result<(), StoreError> {
         let waiting = self.waiting.clone();
         for _ in 0..HAND_OVERS_PER_TRANSACTION_MAX {
@@ -311,7 +311,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Gives back what was claimed for those who do not wait any more.
+    /// Gives back the claims for workers that do not wait any more.
     fn give_back(&mut self, mut unclaimed: Vec<Unclaimed>) {
         // Each round takes one waiting worker off the list at least, so that there is an end to it.
         while let Some(one) = unclaimed.pop() {
