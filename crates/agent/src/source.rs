@@ -596,11 +596,13 @@ impl Source for HttpSource {
                 Ok(Heartbeat {
                     known: answer.known,
                     revoked: answer.revoked,
+                    // What is followed is not told over HTTP yet.
+                    followed: Vec::new(),
                 })
             }
             Err(error) if error.kind == SourceErrorKind::Unregistered => Ok(Heartbeat {
                 known: false,
-                revoked: Vec::new(),
+                ..Heartbeat::default()
             }),
             Err(error) => Err(error),
         }

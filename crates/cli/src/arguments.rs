@@ -17,8 +17,8 @@ use crate::fleet_arguments::{AgentArguments, ServeArguments, TokenArguments};
 use crate::history::HistoryArguments;
 use crate::input::Format;
 use crate::job_arguments::{
-    ChangeArguments, EventsArguments, JobsArguments, PriorityArguments, PruneArguments, ResultsArguments,
-    RunsArguments, ShowArguments, StatsArguments, TagsArguments,
+    ChangeArguments, EventsArguments, JobsArguments, LogsArguments, PriorityArguments, PruneArguments,
+    ResultsArguments, RunsArguments, ShowArguments, StatsArguments, TagsArguments,
 };
 use crate::key_arguments::KeyArguments;
 use crate::memory_arguments::{
@@ -76,6 +76,8 @@ pub enum Command {
     Tags(TagsArguments),
     /// Show everything about one job: payload, value, attempts, errors, log
     Show(ShowArguments),
+    /// Print what a job printed, attempt by attempt, or prints
+    Logs(LogsArguments),
     /// Print what happens to jobs, as it happens
     Events(EventsArguments),
     /// Make dead, cancelled or expired jobs claimable again

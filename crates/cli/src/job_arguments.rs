@@ -142,6 +142,20 @@ pub struct ShowArguments {
     pub json: bool,
 }
 
+/// `gristmill logs`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  gristmill logs 42:7\n  gristmill logs 42:7 --follow")]
+pub struct LogsArguments {
+    /// The job, as in 42:7
+    pub job: JobId,
+    /// Print what it prints as it comes, until it has ended; the exit status is 0 where it completed
+    #[arg(long, short)]
+    pub follow: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+}
+
 const CHANGE_HELP: &str = "\
 Examples:
   gristmill retry 42:7 42:9

@@ -20,6 +20,7 @@ mod interrupt;
 pub mod job_arguments;
 mod jobs;
 mod key_arguments;
+mod logs;
 mod memory;
 pub mod memory_arguments;
 pub mod model_arguments;
@@ -113,6 +114,7 @@ async fn command(command: Command) -> anyhow::Result<Exit> {
         Command::Jobs(arguments) => jobs::jobs(arguments).await,
         Command::Tags(arguments) => tags::tags(arguments).await,
         Command::Show(arguments) => show::show(arguments).await,
+        Command::Logs(arguments) => logs::logs(arguments).await,
         Command::Events(arguments) => events::events(arguments).await,
         Command::Retry(arguments) => change::retry(arguments).await,
         Command::Cancel(arguments) => change::cancel(arguments).await,

@@ -23,6 +23,7 @@ const COMMANDS: &[&str] = &[
     "jobs",
     "tags",
     "show",
+    "logs",
     "events",
     "retry",
     "cancel",

@@ -120,6 +120,27 @@ pub const PROGRESS_JOBS_MAX: usize = 1_000;
 /// How often a worker tells of the progress of its jobs at most, all together. Milliseconds.
 pub const PROGRESS_EVERY_MS: u64 = 1_000;
 
+/// Jobs, batches and kinds that one follower of output names at most, and that a worker is told of.
+pub const FOLLOWED_MAX: usize = 1_000;
+
+/// How long output is kept for a follower that does not say again that it follows. Milliseconds.
+pub const FOLLOWED_FOR_MS: i64 = 15_000;
+
+/// How long a store keeps what followed jobs printed. Milliseconds.
+pub const LIVE_OUTPUT_KEPT_MS: i64 = 30_000;
+
+/// Pieces of output that a store keeps at most.
+pub const LIVE_OUTPUT_ROWS_MAX: i64 = 10_000;
+
+/// Bytes of output that a worker writes at once at most.
+pub const LIVE_OUTPUT_BYTES_PER_WRITE_MAX: usize = 256 << 10;
+
+/// Bytes of output of one job that a worker gathers between two writes; of more, the oldest are dropped.
+pub const LIVE_OUTPUT_BYTES_PER_JOB_MAX: usize = 32 << 10;
+
+/// How often a worker writes what followed jobs printed, at most. Milliseconds.
+pub const LIVE_OUTPUT_EVERY_MS: u64 = 250;
+
 /// Batches that the mean duration of a kind is taken from, the latest ones of all kinds: bounds what showing one job
 /// reads.
 pub const ESTIMATE_BATCHES_MAX: i64 = 1_000;

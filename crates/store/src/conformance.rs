@@ -19,6 +19,7 @@ pub mod fixture;
 pub mod history;
 pub mod keys;
 pub mod limits;
+pub mod live_output;
 pub mod machine;
 pub mod pauses;
 pub mod priorities;
@@ -211,6 +212,10 @@ macro_rules! store_conformance {
                 progress_is_shown_while_a_job_runs,
                 others_of_the_kind_tell_what_to_expect,
                 running_jobs_stay_claimed_since_the_same_moment,
+            ]
+            live_output [
+                output_is_kept_while_somebody_follows,
+                live_output_is_bounded,
             ]
             history [
                 ends_are_counted_by_kind,

@@ -22,6 +22,7 @@ pub mod family;
 pub mod history;
 pub mod keys;
 mod lanes;
+pub mod live_output;
 mod merge;
 mod open;
 pub mod options;
@@ -48,6 +49,7 @@ use gristmill_batching::BatchStats;
 use gristmill_model::{
     BatchId, Control, JobId, JobProgress, KeyedBatch, NewBatch, Positions, Report, RunId, Timestamp, WorkerId,
 };
+use gristmill_model::{Followed, Printed};
 
 pub use awaited::OutcomeWatch;
 pub use controls::ControlFilter;
@@ -56,6 +58,7 @@ pub use event::{Event, EventCursor, EventJobs, EventPage, RecordedEvent};
 pub use family::{ChildOutcome, Children};
 pub use history::{HistoryFilter, HistoryPeriod, HistoryRow};
 pub use keys::SubmittedJobs;
+pub use live_output::OutputPage;
 pub use open::{is_postgres, open};
 pub use options::DebugRng;
 pub use outcome::{BatchOutcomes, StoredFailure, StoredReport};
@@ -119,6 +122,21 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// most [`PROGRESS_JOBS_MAX`](gristmill_model::limits::PROGRESS_JOBS_MAX). Nothing where the worker is not registered
     /// (any more).
     async fn put_progress(&self, worker: WorkerId, jobs: Vec<JobProgress>) -> Result<(), StoreError>;
+
+    /// Has what these jobs print kept for a while, for a follower by its own name. It is to be said again within
+    /// [`FOLLOWED_FOR_MS`](gristmill_model::limits::FOLLOWED_FOR_MS). Workers learn of it by their heartbeats.
+    async fn follow(&self, follower: &str, followed: Vec<Followed>) -> Result<(), StoreError>;
+
+    /// Ends what a follower asked for.
+    async fn unfollow(&self, follower: &str) -> Result<(), StoreError>;
+
+    /// Keeps what running jobs printed, for some seconds and only while somebody follows. At most
+    /// [`LIVE_OUTPUT_BYTES_PER_WRITE_MAX`](gristmill_model::limits::LIVE_OUTPUT_BYTES_PER_WRITE_MAX) bytes.
+    async fn put_output(&self, printed: Vec<Printed>) -> Result<(), StoreError>;
+
+    /// What is kept of the output of these jobs after a place, from 0. A piece of another worker may still appear before the
+    /// last one for a moment: offsets tell what was seen.
+    async fn live_output(&self, followed: Vec<Followed>, after: i64) -> Result<OutputPage, StoreError>;
 
     /// Ends a worker: what it still holds goes back uncharged.
     async fn leave(&self, worker: WorkerId, hops: BatchStats) -> Result<(), StoreError>;

@@ -28,6 +28,7 @@ mod held;
 mod keys;
 mod lanes;
 mod limits;
+mod live_output;
 mod lone;
 mod lone_claim;
 mod memory;
@@ -67,10 +68,12 @@ use gristmill_model::limits::{
 use gristmill_model::{
     BatchId, Control, JobId, JobProgress, KeyedBatch, NewBatch, Positions, Report, RunId, Timestamp, WorkerId,
 };
+use gristmill_model::{Followed, Printed};
 use tokio::task::JoinHandle;
 
 use crate::check::{check_batches, check_filter, check_keyed, check_report, check_selection, check_single};
 use crate::controls::check_controls;
+use crate::live_output::{OutputPage, check_printed, pack_followed};
 use crate::pauses::check_pause;
 use crate::{
     BatchOutcomes, BatchPositions, BatchRow, Changed, Children, ControlFilter, EventCursor, EventPage,
@@ -255,6 +258,36 @@ impl Store for PostgresStore {
         operate!(self, Needless, |transaction, packed| transaction
             .put_progress(worker, &packed))
         .await
+    }
+
+    async fn follow(&self, follower: &str, followed: Vec<Followed>) -> Result<(), StoreError> {
+        let (follower, packed) = (follower.to_owned(), pack_followed(&followed)?);
+        operate!(self, Needless, |transaction, follower, packed| transaction
+            .follow(&follower, &packed))
+        .await
+    }
+
+    async fn unfollow(&self, follower: &str) -> Result<(), StoreError> {
+        let follower = follower.to_owned();
+        operate!(self, Needless, |transaction, follower| transaction
+            .unfollow(&follower))
+        .await
+    }
+
+    async fn put_output(&self, printed: Vec<Printed>) -> Result<(), StoreError> {
+        let printed = check_printed(printed)?;
+        operate!(self, Needless, |transaction, printed| transaction
+            .put_output(&printed))
+        .await
+    }
+
+    async fn live_output(&self, followed: Vec<Followed>, after: i64) -> Result<OutputPage, StoreError> {
+        self.database
+            .read(|snapshot| {
+                let followed = followed.clone();
+                async move { live_output::live_output(&snapshot, &followed, after).await }
+            })
+            .await
     }
 
     async fn leave(&self, worker: WorkerId, hops: BatchStats) -> Result<(), StoreError> {

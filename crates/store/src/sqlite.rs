@@ -23,6 +23,7 @@ mod keys;
 mod lane_cursor;
 mod lanes;
 mod limits;
+mod live_output;
 mod merge;
 mod open;
 mod options;
@@ -58,9 +59,11 @@ use gristmill_model::{
     BatchId, Clock, Control, JobId, JobProgress, KeyedBatch, NewBatch, Positions, Report, RunId, Timestamp,
     WorkerId,
 };
+use gristmill_model::{Followed, Printed};
 
 use crate::check::{check_batches, check_filter, check_keyed, check_report, check_selection, check_single};
 use crate::controls::check_controls;
+use crate::live_output::{OutputPage, check_printed, pack_followed};
 use crate::pauses::check_pause;
 use crate::waiting::{Unclaimed, WaitingWorkers};
 use crate::work::WorkCounter;
@@ -313,6 +316,36 @@ impl Store for SqliteStore {
             transaction.put_progress(worker, &packed)
         })
         .await
+    }
+
+    async fn follow(&self, follower: &str, followed: Vec<Followed>) -> Result<(), StoreError> {
+        let (follower, packed) = (follower.to_owned(), pack_followed(&followed)?);
+        self.write_with(Durability::Needless, packed.len(), move |transaction| {
+            transaction.follow(&follower, &packed)
+        })
+        .await
+    }
+
+    async fn unfollow(&self, follower: &str) -> Result<(), StoreError> {
+        let follower = follower.to_owned();
+        self.write_with(Durability::Needless, 0, move |transaction| {
+            transaction.unfollow(&follower)
+        })
+        .await
+    }
+
+    async fn put_output(&self, printed: Vec<Printed>) -> Result<(), StoreError> {
+        let printed = check_printed(printed)?;
+        let bytes = printed.iter().map(|piece| piece.text.len()).sum();
+        self.write_with(Durability::Needless, bytes, move |transaction| {
+            transaction.put_output(&printed)
+        })
+        .await
+    }
+
+    async fn live_output(&self, followed: Vec<Followed>, after: i64) -> Result<OutputPage, StoreError> {
+        self.read(move |connection| live_output::live_output(connection, &followed, after))
+            .await
     }
 
     async fn leave(&self, worker: WorkerId, hops: BatchStats) -> Result<(), StoreError> {

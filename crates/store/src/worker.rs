@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gristmill_model::limits::RESCUES_MAX;
-use gristmill_model::{BatchId, JobError, Lease, LeaseId, Positions, Receipt, Timestamp, WorkerId};
+use gristmill_model::{BatchId, Followed, JobError, Lease, LeaseId, Positions, Receipt, Timestamp, WorkerId};
 use serde::{Deserialize, Serialize};
 
 use crate::lanes::Lane;
@@ -100,6 +100,9 @@ pub struct Heartbeat {
     pub known: bool,
     /// Jobs that were cancelled while it held them, each told once.
     pub revoked: Vec<Revoked>,
+    /// Jobs whose output somebody follows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub followed: Vec<Followed>,
 }
 
 /// What a rescue did.

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gristmill_batching::BatchStats;
-use gristmill_model::limits::PROGRESS_EVERY_MS;
+use gristmill_model::limits::{LIVE_OUTPUT_EVERY_MS, PROGRESS_EVERY_MS};
 use gristmill_store::Heartbeat;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::hops::HopRecorder;
+use crate::live_output::LiveOutputBoard;
 use crate::progress::ProgressBoard;
 use crate::source::Source;
 
@@ -20,6 +21,7 @@ pub struct Heart {
     answers: mpsc::Receiver<Heartbeat>,
     stats: HopRecorder,
     board: ProgressBoard,
+    output: LiveOutputBoard,
 }
 
 impl Heart {
@@ -31,15 +33,26 @@ impl Heart {
         let recorder = stats.clone();
         let board = ProgressBoard::default();
         let said = board.clone();
+        let output = LiveOutputBoard::default();
+        let printed = output.clone();
         let task = tokio::spawn(async move {
             let mut ticks = tokio::time::interval(every);
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             ticks.tick().await;
             let mut told_at: Option<Instant> = None;
+            let mut written_at: Option<Instant> = None;
             loop {
                 tokio::select! {
                     _ = ticks.tick() => {}
                     () = news(&said, told_at) => {}
+                    () = new_output(&printed, written_at) => {
+                        written_at = Some(Instant::now());
+                        if let Err(error) = source.put_output(printed.take()).await {
+                            // It is shown again with the log, once the job has ended.
+                            tracing::debug!(%error, "live output was not taken");
+                        }
+                        continue;
+                    }
                 }
                 let moved = recorder.take();
                 let progress = said.take();
@@ -50,8 +63,11 @@ impl Heart {
                     .heartbeat(moved.clone(), progress.unwrap_or_default())
                     .await
                 {
-                    Ok(answer) if answer == ALL_IS_WELL => {}
-                    Ok(answer) => {
+                    Ok(mut answer) => {
+                        printed.follow(std::mem::take(&mut answer.followed));
+                        if answer == ALL_IS_WELL {
+                            continue;
+                        }
                         if sender.send(answer).await.is_err() {
                             return;
                         }
@@ -71,6 +87,7 @@ impl Heart {
             answers,
             stats,
             board,
+            output,
         }
     }
 
@@ -82,6 +99,12 @@ impl Heart {
     /// Where jobs say how far they are.
     pub fn board(&self) -> ProgressBoard {
         self.board.clone()
+    }
+
+    /// Where what followed jobs print is gathered.
+    #[allow(dead_code, reason = "slots give it nothing yet")]
+    pub fn output(&self) -> LiveOutputBoard {
+        self.output.clone()
     }
 
     /// The next answer that says more than that all is well.
@@ -104,7 +127,16 @@ async fn news(said: &ProgressBoard, told_at: Option<Instant>) {
     }
 }
 
+/// Resolves when followed jobs have printed something, and it has been a while since the last time.
+async fn new_output(printed: &LiveOutputBoard, written_at: Option<Instant>) {
+    printed.changed().await;
+    if let Some(written_at) = written_at {
+        tokio::time::sleep_until((written_at + Duration::from_millis(LIVE_OUTPUT_EVERY_MS)).into()).await;
+    }
+}
+
 const ALL_IS_WELL: Heartbeat = Heartbeat {
     known: true,
     revoked: Vec::new(),
+    followed: Vec::new(),
 };

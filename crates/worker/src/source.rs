@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use gristmill_batching::BatchStats;
 use gristmill_model::limits::heartbeat_every_ms;
-use gristmill_model::{BatchId, JobProgress, LeaseId, Positions, Report, WorkerId};
+use gristmill_model::{BatchId, JobProgress, LeaseId, Positions, Printed, Report, WorkerId};
 use gristmill_store::family::child_outcomes;
 use gristmill_store::{ChildOutcome, Exchanged, Heartbeat, NewWorker, Store, StoreError, Want, WorkSeen};
 use tokio::sync::RwLock;
@@ -66,6 +66,12 @@ pub trait Source: Send + Sync + 'static {
         stats: BatchStats,
         progress: Vec<JobProgress>,
     ) -> Result<Heartbeat, SourceError>;
+
+    /// Tells what followed jobs printed. What does not arrive is shown with the jobs' logs.
+    async fn put_output(&self, printed: Vec<Printed>) -> Result<(), SourceError> {
+        let _ = printed;
+        Ok(())
+    }
 
     /// Ends the worker. What it still holds goes back uncharged.
     async fn leave(&self, stats: BatchStats) -> Result<(), SourceError>;
@@ -158,6 +164,10 @@ impl Source for StoreSource {
             self.store.put_progress(self.id().await?, progress).await?;
         }
         Ok(self.store.heartbeat(self.id().await?, stats).await?)
+    }
+
+    async fn put_output(&self, printed: Vec<Printed>) -> Result<(), SourceError> {
+        Ok(self.store.put_output(printed).await?)
     }
 
     async fn leave(&self, stats: BatchStats) -> Result<(), SourceError> {

@@ -15,6 +15,7 @@ use super::memory::BatchHead;
 use super::transaction::Transaction;
 use crate::deadline::{Standing, too_late};
 use crate::ending::{Ending, FailedAttempt};
+use crate::live_output::all_followed;
 use crate::{Heartbeat, NewWorker, Rescued};
 
 impl Transaction {
@@ -40,16 +41,21 @@ impl Transaction {
     /// Notes that a worker lives; tells what it lost.
     pub async fn heartbeat(&mut self, worker: WorkerId, hops: &BatchStats) -> Result<Heartbeat> {
         self.add_hops(hops);
-        let known = self
-            .execute(
-                "UPDATE gristmill.worker SET heartbeat_at = greatest(heartbeat_at, $2) WHERE id = $1",
+        let row = self
+            .query_opt(
+                "UPDATE gristmill.worker SET heartbeat_at = greatest(heartbeat_at, $2) WHERE id = $1 RETURNING \
+                 (SELECT array_agg(followed ORDER BY id) FROM gristmill.following WHERE until > $2)",
                 &[&worker.0, &self.now.0],
             )
-            .await?
-            > 0;
+            .await?;
+        let followed: Option<Vec<String>> = match &row {
+            Some(row) => row.try_get(0)?,
+            None => None,
+        };
         Ok(Heartbeat {
-            known,
+            known: row.is_some(),
             revoked: self.take_revoked(worker).await?,
+            followed: all_followed(followed.iter().flatten().map(String::as_str))?,
         })
     }
 
@@ -279,6 +285,7 @@ impl Transaction {
         self.forget_keys().await?;
         self.forget_values().await?;
         self.stop_listening().await?;
+        self.forget_output().await?;
         let most = slices.len().max(waiting.len());
         Ok((expired, most as i64 == EXPIRED_SLICES_PER_TRANSACTION))
     }

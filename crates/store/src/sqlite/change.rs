@@ -136,6 +136,7 @@ impl Transaction<'_> {
         self.forget_keys()?;
         self.forget_values()?;
         self.stop_listening()?;
+        self.forget_output()?;
         Ok(expired)
     }
 

@@ -71,6 +71,7 @@ impl Transaction<'_> {
         Ok(Heartbeat {
             known,
             revoked: self.take_revoked(worker)?,
+            followed: self.followed()?,
         })
     }
 

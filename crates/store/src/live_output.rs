@@ -1,0 +1,74 @@
+//! What running jobs print, as both stores keep it: for some seconds, and only while somebody follows.
+
+use gristmill_model::limits::{FOLLOWED_MAX, LIVE_OUTPUT_BYTES_PER_WRITE_MAX};
+use gristmill_model::{Followed, KeptOutput, Printed};
+
+use crate::StoreError;
+
+/// What a follower follows, as it is stored.
+pub(crate) fn pack_followed(followed: &[Followed]) -> Result<String, StoreError> {
+    if followed.is_empty() || followed.len() > FOLLOWED_MAX {
+        return Err(StoreError::InvalidInput(format!(
+            "somebody follows {} jobs, batches and kinds: give 1 to {FOLLOWED_MAX}, such as their kind alone",
+            followed.len()
+        )));
+    }
+    serde_json::to_string(followed).map_err(|error| StoreError::InvalidInput(error.to_string()))
+}
+
+/// What several followers follow together, as a worker is told: at most as much as one may follow.
+pub(crate) fn all_followed<'p>(packed: impl Iterator<Item = &'p str>) -> serde_json::Result<Vec<Followed>> {
+    let mut all: Vec<Followed> = Vec::new();
+    for packed in packed {
+        for followed in serde_json::from_str::<Vec<Followed>>(packed)? {
+            if all.len() < FOLLOWED_MAX && !all.contains(&followed) {
+                all.push(followed);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Pieces without NUL characters, which PostgreSQL keeps in no text.
+pub(crate) fn check_printed(mut printed: Vec<Printed>) -> Result<Vec<Printed>, StoreError> {
+    let bytes: usize = printed.iter().map(|piece| piece.text.len()).sum();
+    if bytes > LIVE_OUTPUT_BYTES_PER_WRITE_MAX {
+        return Err(StoreError::InvalidInput(format!(
+            "{bytes} bytes of output came at once; the limit is {LIVE_OUTPUT_BYTES_PER_WRITE_MAX}"
+        )));
+    }
+    for piece in printed.iter_mut().filter(|piece| piece.text.contains('\0')) {
+        // One byte for one byte, so that offsets stay true.
+        piece.text = piece.text.replace('\0', " ");
+    }
+    Ok(printed)
+}
+
+/// The pieces of followed jobs, and the place of the last one that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OutputPage {
+    /// The pieces, by place.
+    pub pieces: Vec<KeptOutput>,
+    /// The last place that was looked at.
+    pub last: i64,
+}
+
+impl OutputPage {
+    pub(crate) fn after(after: i64) -> OutputPage {
+        OutputPage {
+            pieces: Vec::new(),
+            last: after,
+        }
+    }
+
+    pub(crate) fn add(&mut self, piece: KeptOutput, followed: &[Followed]) {
+        self.last = self.last.max(piece.id);
+        let printed = &piece.printed;
+        if followed
+            .iter()
+            .any(|followed| followed.includes(printed.job, &printed.kind))
+        {
+            self.pieces.push(piece);
+        }
+    }
+}

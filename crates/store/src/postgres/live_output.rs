@@ -1,0 +1,118 @@
+//! Who follows what running jobs print, and what they printed within the last moments.
+
+use std::sync::Arc;
+
+use gristmill_model::limits::{FOLLOWED_FOR_MS, LIVE_OUTPUT_KEPT_MS, LIVE_OUTPUT_ROWS_MAX};
+use gristmill_model::{BatchId, Followed, JobId, KeptOutput, Printed, Timestamp};
+
+use super::failure::{Failure, Result};
+use super::snapshot::Snapshot;
+use super::transaction::Transaction;
+use crate::live_output::OutputPage;
+
+const PUT: &str = "INSERT INTO gristmill.live_output (at, batch_id, position, kind, attempt, start, text) \
+     SELECT $1, * FROM unnest($2::bigint[], $3::integer[], $4::text[], $5::integer[], $6::bigint[], $7::text[]) \
+     WHERE EXISTS (SELECT FROM gristmill.following)";
+
+const FORGET: &str = "DELETE FROM gristmill.live_output WHERE at < $1 OR NOT EXISTS (SELECT FROM gristmill.following) \
+     OR id <= (SELECT max(id) FROM gristmill.live_output) - $2";
+
+const READ: &str = "SELECT id, at, batch_id, position, kind, attempt, start, text FROM gristmill.live_output \
+     WHERE id > $1 ORDER BY id LIMIT $2";
+
+impl Transaction {
+    /// Has output kept for a follower.
+    pub async fn follow(&self, follower: &str, packed: &str) -> Result<()> {
+        self.execute(
+            "INSERT INTO gristmill.following (id, until, followed) VALUES ($1, $2, $3) \
+             ON CONFLICT (id) DO UPDATE SET until = excluded.until, followed = excluded.followed",
+            &[&follower, &self.now.0.saturating_add(FOLLOWED_FOR_MS), &packed],
+        )
+        .await?;
+        Ok(())
+    }
+
+    pub async fn unfollow(&self, follower: &str) -> Result<()> {
+        self.execute("DELETE FROM gristmill.following WHERE id = $1", &[&follower])
+            .await?;
+        self.forget_output().await
+    }
+
+    pub async fn put_output(&self, printed: &[Printed]) -> Result<()> {
+        self.forget_output().await?;
+        let batches: Vec<i64> = printed.iter().map(|piece| piece.job.batch.0).collect();
+        let positions: Vec<i32> = printed
+            .iter()
+            .map(|piece| i32::try_from(piece.job.position).unwrap_or(i32::MAX))
+            .collect();
+        let kinds: Vec<&str> = printed.iter().map(|piece| &*piece.kind).collect();
+        let attempts: Vec<i32> = printed
+            .iter()
+            .map(|piece| i32::try_from(piece.attempt).unwrap_or(i32::MAX))
+            .collect();
+        let starts: Vec<i64> = printed
+            .iter()
+            .map(|piece| i64::try_from(piece.offset).unwrap_or(i64::MAX))
+            .collect();
+        let texts: Vec<&str> = printed.iter().map(|piece| piece.text.as_str()).collect();
+        self.execute(
+            PUT,
+            &[
+                &self.now.0,
+                &batches,
+                &positions,
+                &kinds,
+                &attempts,
+                &starts,
+                &texts,
+            ],
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// Deletes output that is old, too much, or followed by nobody.
+    pub async fn forget_output(&self) -> Result<()> {
+        self.execute(
+            "DELETE FROM gristmill.following WHERE until <= $1",
+            &[&self.now.0],
+        )
+        .await?;
+        let kept_after = self.now.0.saturating_sub(LIVE_OUTPUT_KEPT_MS);
+        self.execute(FORGET, &[&kept_after, &LIVE_OUTPUT_ROWS_MAX])
+            .await?;
+        Ok(())
+    }
+}
+
+/// Pieces after a place.
+pub(super) async fn live_output(
+    snapshot: &Snapshot,
+    followed: &[Followed],
+    after: i64,
+) -> Result<OutputPage> {
+    let mut page = OutputPage::after(after);
+    for row in snapshot.query(READ, &[&after, &LIVE_OUTPUT_ROWS_MAX]).await? {
+        let number = |column: usize| -> Result<u32> {
+            let number: i32 = row.try_get(column)?;
+            u32::try_from(number).map_err(|_| Failure::Damaged(format!("output has the number {number}")))
+        };
+        let kind: String = row.try_get(4)?;
+        let piece = KeptOutput {
+            id: row.try_get(0)?,
+            at: Timestamp(row.try_get(1)?),
+            printed: Printed {
+                job: JobId {
+                    batch: BatchId(row.try_get(2)?),
+                    position: number(3)?,
+                },
+                kind: Arc::from(kind),
+                attempt: number(5)?,
+                offset: row.try_get::<_, i64>(6)?.unsigned_abs(),
+                text: row.try_get(7)?,
+            },
+        };
+        page.add(piece, followed);
+    }
+    Ok(page)
+}
