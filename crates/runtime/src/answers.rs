@@ -312,7 +312,7 @@ impl Answers {
             .collect();
         answered.sort_unstable();
         answered.iter().for_each(|index| sent.answer(*index));
-        if output.has_logs() {
+        if output.logs_count() > 0 {
             let logs = answered
                 .iter()
                 .filter_map(|index| Some((index, output.take_log(sent.first + index)?)));

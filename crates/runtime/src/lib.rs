@@ -1,14 +1,15 @@
 //! Warm script processes behind the worker's [`Handler`](gristmill_worker::Handler).
 //!
 //! [`Script::detect`] finds out what runs a script, and [`ScriptHandler`] keeps a pool of processes
-//! that have it imported. A micro-batch travels to a process as it was stored, and its outcomes come
-//! back packed, over pipes of their own ([protocol]); what jobs print becomes their log.
+//! that have it imported: its runners. A process takes a stream of jobs and answers with a stream of outcomes. Jobs travel to it
+//! as they were stored, and outcomes come back packed, over pipes of their own ([protocol]); what jobs print becomes their log.
 //!
 //! | file | what |
 //! | --- | --- |
 //! | `script.rs`, `interpreter.rs` | what language, which interpreter |
-//! | `handler.rs`, `pool.rs` | the handler, and the queue before the processes |
-//! | `slot.rs`, `in_flight.rs`, `answers.rs` | one thread a process: feeding, timeouts, finding the job that kills |
+//! | `handler.rs`, `pool.rs` | the handler, and the queues before the processes |
+//! | `slot.rs` | one thread a process: feeding, timeouts, finding the job that kills |
+//! | `stream.rs`, `in_flight.rs`, `answers.rs` | what a process has, what waits for it, and what it says |
 //! | `process.rs`, `protocol.rs`, `shims/` | one warm process and what is said to it |
 //! | `output.rs`, `capped.rs` | whose log is what a process writes |
 //! | `program.rs` | a process a job: Bash and any program |
@@ -17,7 +18,12 @@
 //! # What a script can rely on
 //!
 //! * `main(payload)` is called once a job; the script is imported once a process. An asynchronous
-//!   `main` runs up to [`RuntimeOptions::async_jobs_max`] jobs at once.
+//!   `main` runs up to [`RuntimeOptions::concurrency`] jobs at once in each process, and a synchronous one in Python up to
+//!   [`RuntimeOptions::threads`], each in a thread of its own. Asynchronous is what is written so: `async def main`, `async function
+//!   main`. A plain function may return an awaitable or a promise, but then its jobs run one at a time: how many run at once
+//!   is promised to the worker before the first one.
+//! * `gristmill.job()` says which job runs: `id`, `attempt`, `batch`, `kind`, and `queue`, `group`, `key`, `tags` and `deadline`, each
+//!   `None` or `null` where it is not known. Programs find the same in their environment (`GRISTMILL_JOB`, `GRISTMILL_ATTEMPT`, …).
 //! * An exception fails the job. Its attribute `retry_after` (`retryAfter` in JavaScript; seconds) asks
 //!   for the next attempt no sooner than that, and `permanent` being true says that trying again
 //!   cannot help.
@@ -33,11 +39,18 @@
 //! * A job's outcome leaves its process within [`limits::FLUSH_EVERY_MS`] of its end, also while the
 //!   next job computes or blocks. In Python that takes a moment in which other threads may run: native
 //!   code that lets none run, such as a regular expression that backtracks for ages, holds it up.
+//! * A job's time counts from its own start. A synchronous job that exceeds it is killed with its process. An asynchronous one
+//!   is ended alone: Python cancels its task; JavaScript gives it up, and it holds its slot until it ends by itself. A process in which such
+//!   jobs hold half of the slots is replaced once the others have ended. A process that does not do so within
+//!   [`limits::GIVE_UP_GRACE_MS`] is killed.
 //! * A job that kills its process, writes into our pipes or exceeds its timeout is the only one that
-//!   is charged an attempt. Others of its micro-batch that were not answered yet run again.
+//!   is charged an attempt. Others that its process had and had not answered run again, in the same runner.
+//! * What a job printed through its language's own streams is its log, up to the limit, however it ends: its
+//!   timeout, its crash and the end of its process included.
 //! * Values are what they were when `main` returned them, whatever later jobs do to what they refer to.
-//! * A drain is heard within [`limits::SIGNALS_EVERY_MS`], and by the process within
-//!   [`limits::FLUSH_EVERY_MS`] or at the end of the running job. Then no job begins; those that have
+//! * A recall ([`Handler::recall`](gristmill_worker::Handler::recall)) is answered within milliseconds, also while a job computes
+//!   or blocks. A job is either begun or given back, never both.
+//! * A drain is heard within [`limits::SIGNALS_EVERY_MS`], and by the process as a recall. Then no job begins; those that have
 //!   are ended and answered.
 
 mod answers;

@@ -139,11 +139,6 @@ impl Output {
         (from..bytes.len()).find(begins).map_or(0, |at| bytes.len() - at)
     }
 
-    /// Whether jobs' logs are here.
-    pub fn has_logs(&self) -> bool {
-        !self.logs.is_empty()
-    }
-
     /// Takes what a job has printed so far.
     pub fn take_log(&mut self, number: u32) -> Option<CappedLog> {
         self.logs.remove(&number)
@@ -159,12 +154,14 @@ impl Output {
         self.logs.entry(number).or_default().append(log);
     }
 
-    /// Forgets the logs of jobs that the process does not have any more.
-    pub fn forget_before(&mut self, number: u32) {
-        self.numbers.start = number;
-        if self.logs.keys().any(|known| *known < number) {
-            self.logs.retain(|known, _| *known >= number);
-        }
+    /// Of how many jobs there are logs.
+    pub fn logs_count(&self) -> usize {
+        self.logs.len()
+    }
+
+    /// Forgets what jobs printed that the process does not have any more.
+    pub fn forget(&mut self, is_expected: impl Fn(u32) -> bool) {
+        self.logs.retain(|number, _| is_expected(*number));
     }
 
     /// From now on what jobs print is kept for [`Output::take_news`], or is not any more.

@@ -473,12 +473,15 @@ impl Slot {
             self.recall();
         }
         self.stream.forget_past();
-        let first = self
-            .stream
-            .first_unanswered()
-            .unwrap_or(self.stream.next_number());
         if let Some(process) = &mut self.process {
-            process.output.forget_before(first);
+            let output = &mut process.output;
+            output.numbers.start = self
+                .stream
+                .first_unanswered()
+                .unwrap_or(self.stream.next_number());
+            if output.logs_count() > self.stream.unanswered_count() {
+                output.forget(|number| self.stream.expects(number));
+            }
         }
         Ok(())
     }
@@ -513,13 +516,7 @@ impl Slot {
     /// answered have ended, and only their outcomes are not here yet.
     fn running(&self) -> Option<u32> {
         match self.process.as_ref()?.begun() {
-            Begun::Last(end) => end.checked_sub(1).filter(|number| {
-                let piece = self.stream.piece_of(*number);
-                piece.is_some_and(|piece| {
-                    let piece = &self.stream.pieces[piece];
-                    piece.expects(*number - piece.first)
-                })
-            }),
+            Begun::Last(end) => end.checked_sub(1).filter(|number| self.stream.expects(*number)),
             _ => None,
         }
     }

@@ -5,6 +5,9 @@ use std::time::Instant;
 
 use gristmill_model::Positions;
 
+/// Times at which jobs began that are kept at least.
+const BEGUN_KEPT_MIN: usize = 256;
+
 /// Jobs of one `run` frame.
 #[derive(Debug)]
 pub(crate) struct SentPiece {
@@ -70,6 +73,8 @@ pub(crate) struct Stream {
     next_number: u32,
     /// How far jobs had begun when, as the process said.
     begun: VecDeque<(u32, Instant)>,
+    /// As many of these are kept without a look at which of them matter.
+    begun_kept_max: usize,
     begun_to: u32,
     /// When the process last said anything, or was given something while it had nothing.
     heard_at: Instant,
@@ -81,6 +86,7 @@ impl Stream {
             pieces: VecDeque::new(),
             next_number: 0,
             begun: VecDeque::new(),
+            begun_kept_max: BEGUN_KEPT_MIN,
             begun_to: 0,
             heard_at: now,
         }
@@ -174,15 +180,49 @@ impl Stream {
         deadlines.min()
     }
 
-    /// Forgets what is answered.
+    /// How many jobs are not answered.
+    pub fn unanswered_count(&self) -> usize {
+        let counts = self
+            .pieces
+            .iter()
+            .map(|piece| piece.places.len() - piece.answered_count);
+        counts.sum()
+    }
+
+    /// Whether a job is here and not answered.
+    pub fn expects(&self, number: u32) -> bool {
+        let piece = self.piece_of(number).map(|piece| &self.pieces[piece]);
+        piece.is_some_and(|piece| piece.expects(number - piece.first))
+    }
+
+    /// Forgets what is answered. What is kept is bounded by what is not, however long a job runs beside others that come and go.
     pub fn forget_past(&mut self) {
-        while self.pieces.front().is_some_and(SentPiece::is_answered) {
-            self.pieces.pop_front();
-        }
+        self.pieces.retain(|piece| !piece.is_answered());
         let first = self.first_unanswered().unwrap_or(self.next_number);
         while self.begun.front().is_some_and(|(begun, _)| *begun <= first) {
             self.begun.pop_front();
         }
+        if self.begun.len() > self.begun_kept_max {
+            self.forget_begun();
+            self.begun_kept_max = BEGUN_KEPT_MIN.max(2 * self.begun.len());
+        }
+    }
+
+    /// Keeps only those times at which jobs began that have not ended.
+    fn forget_begun(&mut self) {
+        let unanswered = self
+            .pieces
+            .iter()
+            .flat_map(|piece| piece.unanswered().map(|index| piece.first + index));
+        let mut running = unanswered.peekable();
+        let mut kept = VecDeque::new();
+        for (begun, at) in std::mem::take(&mut self.begun) {
+            if running.next_if(|number| *number < begun).is_some() {
+                while running.next_if(|number| *number < begun).is_some() {}
+                kept.push_back((begun, at));
+            }
+        }
+        self.begun = kept;
     }
 }
 
@@ -191,6 +231,30 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn what_ended_beside_a_long_job_is_forgotten() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut stream = Stream::new(start);
+        for number in 0..10_000 {
+            stream.push(number, &Positions::from(0..1), false, Some(60_000), start);
+            stream.note_begun(number as u32 + 1, at(number));
+            // Two jobs go on.
+            if number != 0 && number != 5_000 {
+                let piece = stream.piece_of(number as u32).unwrap();
+                stream.pieces[piece].answer(0);
+            }
+            stream.forget_past();
+        }
+        assert_eq!((stream.pieces.len(), stream.unanswered_count()), (2, 2));
+        assert!(stream.begun.len() <= BEGUN_KEPT_MIN, "{}", stream.begun.len());
+        assert_eq!(
+            (stream.began_at(0), stream.began_at(5_000)),
+            (Some(at(0)), Some(at(5_000)))
+        );
+        assert!(stream.expects(5_000) && !stream.expects(5_001) && !stream.expects(20_000));
+    }
 
     #[test]
     fn deadlines_count_from_each_jobs_own_start() {

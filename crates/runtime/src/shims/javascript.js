@@ -336,6 +336,7 @@ return (async () => {
       this.number = number;
       this.frame = frame;
       this.begunAt = 0;
+      this.endedAt = 0;
       this.saidAt = -Infinity;
       this.room = hello.log_bytes_max;
       this.dropped = 0;
@@ -440,9 +441,9 @@ return (async () => {
     Atomics.store(words, NOTES_END, end + notes.write(text, end, 'utf8'));
   };
 
-  const durationUs = (begunAt) => Math.min(Math.round((now() - begunAt) * 1000), 0xffffffff);
+  const durationUs = (job) => Math.min(Math.round((job.endedAt - job.begunAt) * 1000), 0xffffffff);
 
-  const fail = (job, error) => note({ failed: { index: job.number, duration_us: durationUs(job.begunAt), error } });
+  const fail = (job, error) => note({ failed: { index: job.number, duration_us: durationUs(job), error } });
 
   const append = (number, duration, text) => {
     let count = words[COUNT];
@@ -472,7 +473,7 @@ return (async () => {
     const large = {
       words: new Int32Array(16),
       numbers: Uint32Array.of(job.number),
-      durations: Uint32Array.of(durationUs(job.begunAt)),
+      durations: Uint32Array.of(durationUs(job)),
       ends: Uint32Array.of(bytes + 2),
       values: Buffer.from(text + '\n,', 'utf8'),
       notes: new Uint8Array(0),
@@ -488,7 +489,7 @@ return (async () => {
       fail(job, { type: 'SpawnTooLarge', message });
       return;
     }
-    note({ spawned: { index: job.number, duration_us: durationUs(job.begunAt), spawn: JSON.parse(text) } });
+    note({ spawned: { index: job.number, duration_us: durationUs(job), spawn: JSON.parse(text) } });
   };
 
   const settleDone = (job, value, siblings) => {
@@ -499,13 +500,14 @@ return (async () => {
       return;
     }
     const spawned = { value: [JSON.parse(value)], siblings: JSON.parse(siblings) };
-    note({ done: { index: job.number, duration_us: durationUs(job.begunAt), ...spawned } });
+    note({ done: { index: job.number, duration_us: durationUs(job), ...spawned } });
   };
 
   // What is said of a job before its outcome: that the raw output so far is its own, where it may have started something that
   // writes there, and how much of what it printed is missing.
   const endOutput = (job) => {
-    if (now() - job.begunAt >= MARK_AFTER_MS) writeRecord(ENDED, job.number, none);
+    job.endedAt = now();
+    if (job.endedAt - job.begunAt >= MARK_AFTER_MS) writeRecord(ENDED, job.number, none);
     if (job.dropped > 0) job.sayDropped();
   };
 
@@ -525,7 +527,7 @@ return (async () => {
       }
       const text = serialise(value);
       if (text.length * UTF8_BYTES_MAX + 2 > VALUES_BYTES) appendLarge(job, text);
-      else append(job.number, durationUs(job.begunAt), text);
+      else append(job.number, durationUs(job), text);
     } catch (error) {
       fail(job, { type: 'NotJson', message: clean(error.message) });
     }
@@ -638,16 +640,18 @@ return (async () => {
   // Runs the jobs of a frame. A promise where one of them returns a promise, which is waited for before the next one begins.
   const runFrame = () => {
     let job = running = new Job(0, frame);
+    let endedAt = now();
     for (let number; (number = takeNumber()) >= 0;) {
       job.number = number;
       job.saidAt = -Infinity;
-      job.begunAt = now();
+      job.begunAt = endedAt;
       let value;
       try {
         value = frame.main(frame.payloads[number - frame.first]);
       } catch (error) {
         settleError(job, error);
         job = running = new Job(0, frame);
+        endedAt = now();
         continue;
       }
       if (isThenable(value)) {
@@ -660,7 +664,12 @@ return (async () => {
       }
       settle(job, value);
       if (!job.isSilent) job = running = new Job(0, frame);
-      if (now() - flushedAt >= flushAfterMs) flushAll();
+      // The next job begins now, unless something is sent before.
+      endedAt = now();
+      if (endedAt - flushedAt >= flushAfterMs) {
+        flushAll();
+        endedAt = flushedAt;
+      }
     }
     running = null;
     return undefined;

@@ -9,14 +9,14 @@ use serde_json::json;
 
 use crate::harness::{Ended, Gate, PATIENCE, Recorder, micro_batch, run, subjects, warm_subjects};
 
-fn start(
+pub fn start(
     handler: &Arc<ScriptHandler>,
     payloads: &[serde_json::Value],
 ) -> (Arc<Recorder>, tokio::task::JoinHandle<()>) {
     start_on(0, handler, payloads)
 }
 
-fn start_on(
+pub fn start_on(
     runner: usize,
     handler: &Arc<ScriptHandler>,
     payloads: &[serde_json::Value],
@@ -31,7 +31,7 @@ fn start_on(
     (recorder, running)
 }
 
-async fn finish(running: tokio::task::JoinHandle<()>) {
+pub async fn finish(running: tokio::task::JoinHandle<()>) {
     tokio::time::timeout(PATIENCE, running)
         .await
         .expect("the micro-batch did not end")

@@ -157,6 +157,8 @@ pub struct Recorder {
     asked_while_draining: AtomicUsize,
     cancelled: Mutex<Positions>,
     asked_since_cancel: AtomicUsize,
+    followed: AtomicBool,
+    printed: Mutex<BTreeMap<u32, Vec<u8>>>,
 }
 
 impl Recorder {
@@ -186,6 +188,26 @@ impl Recorder {
             .get(&position)
             .cloned()
             .unwrap_or_default()
+    }
+
+    /// From now on somebody follows what jobs print.
+    pub fn follow(&self) {
+        self.followed.store(true, Ordering::SeqCst);
+    }
+
+    /// What a job was said to print while it ran.
+    pub fn printed(&self, position: u32) -> String {
+        let printed = self.printed.lock().unwrap();
+        let bytes = printed.get(&position).cloned().unwrap_or_default();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    /// Waits until the handler has the micro-batch.
+    pub async fn until_asked(&self) {
+        self.until("the first look", |recorder| {
+            recorder.asked_since_cancel.load(Ordering::SeqCst) >= 1 || !recorder.ended().is_empty()
+        })
+        .await;
     }
 
     pub fn drain(&self) {
@@ -295,6 +317,17 @@ impl OutcomeSink for Recorder {
         self.changed.notify_waiters();
     }
 
+    fn is_followed(&self) -> bool {
+        self.followed.load(Ordering::SeqCst)
+    }
+
+    fn printed(&self, index: u32, bytes: &[u8]) {
+        let mut printed = self.printed.lock().unwrap();
+        printed.entry(index).or_default().extend_from_slice(bytes);
+        drop(printed);
+        self.changed.notify_waiters();
+    }
+
     fn cancelled(&self) -> Positions {
         self.asked_since_cancel.fetch_add(1, Ordering::SeqCst);
         self.changed.notify_waiters();
@@ -311,9 +344,37 @@ pub fn micro_batch(payloads: &[Value], timeout_ms: Option<u64>) -> MicroBatch {
     packed(builder.finish(), timeout_ms)
 }
 
+/// A micro-batch whose jobs may take so long.
+pub fn timed(payloads: &[Value], timeout_ms: u64) -> MicroBatch {
+    micro_batch(payloads, Some(timeout_ms))
+}
+
 /// A micro-batch of what is packed already.
 pub fn packed(payloads: PackedArray, timeout_ms: Option<u64>) -> MicroBatch {
-    MicroBatch::new(vec![LeasedSlice {
+    MicroBatch::new(vec![slice(payloads, timeout_ms)])
+}
+
+/// A micro-batch with jobs of batch 42, and others of batch 43 on their fifth attempt.
+pub fn of_two_batches(payloads: &[Value], others: &[Value]) -> MicroBatch {
+    let [first, second] = [payloads, others].map(|payloads| {
+        let mut builder = PackedBuilder::new();
+        payloads
+            .iter()
+            .for_each(|payload| builder.push_value(payload).unwrap());
+        slice(builder.finish(), None)
+    });
+    let second = LeasedSlice {
+        lease: LeaseId(2),
+        batch: BatchId(43),
+        positions: Positions::from(7..7 + second.payloads.count()),
+        attempt: 5,
+        ..second
+    };
+    MicroBatch::new(vec![first, second])
+}
+
+fn slice(payloads: PackedArray, timeout_ms: Option<u64>) -> LeasedSlice {
+    LeasedSlice {
         lease: LeaseId(1),
         batch: BatchId(42),
         kind: "script:actions".into(),
@@ -326,7 +387,7 @@ pub fn packed(payloads: PackedArray, timeout_ms: Option<u64>) -> MicroBatch {
         retry: gristmill_model::RetryPolicy::default(),
         submitted_at: Timestamp(0),
         memos: None,
-    }])
+    }
 }
 
 /// Runs one micro-batch to its end: how each job ended, in order, and the recorder with the logs.
@@ -367,7 +428,10 @@ impl Gate {
     pub fn new() -> Gate {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("gate");
-        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        let made = std::process::Command::new("mkfifo")
+            .args([&path, &path.with_extension("announced")])
+            .status()
+            .unwrap();
         assert!(made.success());
         Gate {
             _folder: folder,
@@ -378,6 +442,43 @@ impl Gate {
     /// The payload of a job that waits here.
     pub fn block(&self) -> Value {
         serde_json::json!({"do": "block", "fifo": self.path})
+    }
+
+    /// The same of a job that is [waited for](Gate::until_waited_at).
+    pub fn announced_block(&self) -> Value {
+        serde_json::json!({"do": "block", "fifo": self.path, "here": self.announced()})
+    }
+
+    /// The payload of an asynchronous job that waits here, beside others, until it is let go.
+    pub fn wait(&self) -> Value {
+        serde_json::json!({"do": "wait", "here": self.announced(), "file": self.released()})
+    }
+
+    /// A FIFO to which a job that is here writes.
+    fn announced(&self) -> PathBuf {
+        self.path.with_extension("announced")
+    }
+
+    /// Exists once the job may go.
+    fn released(&self) -> PathBuf {
+        self.path.with_extension("released")
+    }
+
+    /// Waits until the job is here that said that it announces itself.
+    pub async fn until_waited_at(&self) {
+        let path = self.announced();
+        // Opening a FIFO to read waits for its writer.
+        let read = tokio::task::spawn_blocking(move || std::fs::read(path));
+        tokio::time::timeout(PATIENCE, read)
+            .await
+            .expect("nobody waits at the gate")
+            .unwrap()
+            .unwrap();
+    }
+
+    /// Lets the asynchronous job that waits here go.
+    pub fn let_go(&self) {
+        std::fs::write(self.released(), "").unwrap();
     }
 
     /// Waits until a job waits here, and lets it go on with `text`.

@@ -7,5 +7,7 @@ mod flow;
 mod harness;
 mod isolation;
 mod lifetime;
+mod machine;
 mod start;
+mod stream;
 mod table;

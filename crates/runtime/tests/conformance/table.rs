@@ -100,7 +100,11 @@ fn bash() -> Vec<(&'static str, Value, Expect)> {
             Error("NotUtf8", "not UTF-8"),
         ),
         ("exit status", json!({"do": "exit"}), Error("exit", "status 3")),
-        ("which job it is", json!({"do": "job"}), Is(json!("42:11 1"))),
+        (
+            "which job it is",
+            json!({"do": "job"}),
+            Is(json!("42:11 1 42 script:actions")),
+        ),
         (
             "a payload that nobody reads",
             json!({"do": "unread", "text": "x".repeat(1_000_000)}),

@@ -32,11 +32,25 @@ const actions = {
   segfault() { for (;;) process.kill(process.pid, 'SIGSEGV'); },
   hang() { for (;;); },
   hang_in_native_code() { return /^(a+)+$/.test('a'.repeat(60) + 'b'); },
-  progress({ fifo }) {
+  progress(payload) {
     gristmill.progress(3, 12, 'at the gate');
-    return actions.block({ fifo });
+    return actions.block(payload);
   },
-  block({ fifo }) { return fs.readFileSync(fifo, 'utf8'); },
+  block({ fifo, here, say }) {
+    if (say !== undefined) console.log(say);
+    if (here !== undefined) fs.writeFileSync(here, '');
+    return fs.readFileSync(fifo, 'utf8');
+  },
+  job() {
+    const { id, attempt, batch, kind, queue, group, key, tags, deadline } = gristmill.job();
+    if ([queue, group, key, tags, deadline].some((known) => known !== null)) throw new Error('known');
+    return `${id} ${attempt} ${batch} ${kind}`;
+  },
+  print_and({ text, then }) {
+    console.log(text);
+    process.stdout.write('and no line feed');
+    return actions[then]({});
+  },
   print({ text }) {
     console.log(text);
     console.error('to stderr');

@@ -65,6 +65,10 @@ def do_progress(payload):
 
 def do_block(payload):
     # Returns once the test has written to the FIFO.
+    if "say" in payload:
+        print(payload["say"])
+    if "here" in payload:
+        open(payload["here"], "w").close()
     with open(payload["fifo"]) as fifo:
         return fifo.read()
 
@@ -161,3 +165,17 @@ def do_spawn(payload):
 def do_sleep(payload):
     time.sleep(payload["ms"] / 1000)
     return payload["ms"]
+
+
+def do_job(payload):
+    import gristmill
+
+    job = gristmill.job()
+    assert (job.queue, job.group, job.key, job.tags, job.deadline) == (None,) * 5
+    return "%s %d %d %s" % (job.id, job.attempt, job.batch, job.kind)
+
+
+def do_print_and(payload):
+    print(payload["text"])
+    print("and no line feed", end="")
+    return globals()["do_" + payload["then"]](payload)

@@ -7,7 +7,13 @@ case $(field do) in
   exit) exit 3 ;;
   segfault) kill -SEGV $$ ;;
   hang) while :; do :; done ;;
-  block) cat "$(field fifo)" ;;
+  block)
+    say=$(field say)
+    if [ -n "$say" ]; then echo "$say" >&2; fi
+    here=$(field here)
+    if [ -n "$here" ]; then : >"$here"; fi
+    cat "$(field fifo)"
+    ;;
   print) echo "$(field text)" >&2; echo 'to stderr' >&2; echo '"printed"' ;;
   flood) yes xxxxxxx | head -c "$(field bytes)" >&2; echo 0 ;;
   child) (echo from the child >&2; echo and its stderr >&2); echo '"done"' ;;
@@ -16,7 +22,7 @@ case $(field do) in
   surrogate) printf '%s' '"a\ud800b"' ;;
   not_utf8) printf '\377' ;;
   huge) head -c "$(field bytes)" /dev/zero | tr '\0' x ;;
-  job) echo "$GRISTMILL_JOB $GRISTMILL_ATTEMPT" ;;
+  job) echo "$GRISTMILL_JOB $GRISTMILL_ATTEMPT $GRISTMILL_BATCH $GRISTMILL_KIND" ;;
   unread) exec true <&- ;;
   spawn) sleep 1000 & echo "[$$,$!]"; if [ "$(field stay)" = yes ]; then wait; fi ;;
 esac

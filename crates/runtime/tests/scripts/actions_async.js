@@ -1,4 +1,5 @@
 // An asynchronous main: jobs of one process run at once.
+import fs from 'node:fs';
 import process from 'node:process';
 
 const waiting = [];
@@ -20,6 +21,23 @@ const actions = {
     });
     console.log('left', name);
     return name;
+  },
+  pid() { return process.pid; },
+  async job() {
+    await null;
+    const { id, attempt, batch, kind } = gristmill.job();
+    return `${id} ${attempt} ${batch} ${kind}`;
+  },
+  async wait({ here, file }) {
+    fs.writeFileSync(here, '');
+    while (!fs.existsSync(file)) await new Promise((resolve) => setTimeout(resolve, 5));
+    return 'waited';
+  },
+  async print_and({ text, then }) {
+    console.log(text);
+    process.stdout.write('and no line feed');
+    await null;
+    return await actions[then]({});
   },
   async raise({ message }) {
     await null;

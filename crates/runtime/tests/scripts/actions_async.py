@@ -39,3 +39,28 @@ async def do_hang(payload):
 
 async def do_exit(payload):
     os._exit(3)
+
+
+async def do_pid(payload):
+    return os.getpid()
+
+
+async def do_job(payload):
+    await asyncio.sleep(0)
+    job = gristmill.job()
+    return "%s %d %d %s" % (job.id, job.attempt, job.batch, job.kind)
+
+
+async def do_wait(payload):
+    # Returns once the file is there.
+    open(payload["here"], "w").close()
+    while not os.path.exists(payload["file"]):
+        await asyncio.sleep(0.005)
+    return "waited"
+
+
+async def do_print_and(payload):
+    print(payload["text"])
+    print("and no line feed", end="")
+    await asyncio.sleep(0)
+    return await globals()["do_" + payload["then"]](payload)
