@@ -12,6 +12,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::context::{DeliveryContext, JobContext};
 use crate::handler::{Handler, OutcomeSink, Outcomes};
 use crate::io::IoCounter;
+use crate::live_output::LiveOutputBoard;
 use crate::micro_batch::{MicroBatch, MicroBatchJob, Part, part_of, share_out};
 use crate::progress::ProgressBoard;
 use crate::signals::Signals;
@@ -56,6 +57,7 @@ pub struct Delivery {
     pub priority: i16,
     work: MicroBatch,
     context: Arc<DeliveryContext>,
+    output: LiveOutputBoard,
     state: Mutex<State>,
     draining: Arc<AtomicBool>,
     events: UnboundedSender<DeliveryEvent>,
@@ -75,6 +77,8 @@ pub struct Shared {
     pub draining: Arc<AtomicBool>,
     /// Where jobs say how far they are.
     pub board: ProgressBoard,
+    /// Where what followed jobs print is gathered.
+    pub output: LiveOutputBoard,
     /// How long a job may go on after it was cancelled.
     pub cancel_grace: Duration,
     /// Where the worker hears of its deliveries.
@@ -96,6 +100,7 @@ impl Delivery {
                 writes: Default::default(),
                 siblings: Default::default(),
             }),
+            output: shared.output.clone(),
             state: Mutex::new(State {
                 unanswered: work.indexes(),
                 cancelled: Positions::new(),
@@ -283,6 +288,7 @@ impl Delivery {
         if self.context.board.is_used() {
             self.context.board.forget(batch, &outcomes.positions());
         }
+        self.output.forget(batch, &outcomes.positions());
         let _ = self.events.send(DeliveryEvent::Answered {
             delivery: self.id,
             part: number,
@@ -331,6 +337,19 @@ impl OutcomeSink for Delivery {
                     .say(part.job_at(index), part.last_attempt(), progress);
             }
         }
+    }
+
+    fn is_followed(&self) -> bool {
+        let kind = self.work.kind();
+        let is_followed = |job: MicroBatchJob<'_>| self.output.is_followed(job.id, kind);
+        self.output.is_used() && self.work.jobs().any(is_followed)
+    }
+
+    fn printed(&self, index: u32, bytes: &[u8]) {
+        let parts = self.work.parts();
+        let part = &parts[part_of(parts, index)];
+        self.output
+            .printed(part.job_at(index), part.last_attempt(), self.work.kind(), bytes);
     }
 
     fn context(&self, job: &MicroBatchJob<'_>) -> JobContext {

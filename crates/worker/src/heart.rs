@@ -102,7 +102,6 @@ impl Heart {
     }
 
     /// Where what followed jobs print is gathered.
-    #[allow(dead_code, reason = "slots give it nothing yet")]
     pub fn output(&self) -> LiveOutputBoard {
         self.output.clone()
     }

@@ -100,6 +100,11 @@ impl LiveOutputBoard {
         });
     }
 
+    /// Whether anybody follows anything.
+    pub fn is_used(&self) -> bool {
+        self.0.used.load(Ordering::Relaxed)
+    }
+
     /// Whether somebody follows a job of a kind.
     pub fn is_followed(&self, job: JobId, kind: &str) -> bool {
         self.0.used.load(Ordering::Relaxed) && self.state().includes(job, kind)

@@ -25,7 +25,6 @@ use crate::micro_batch::Part;
 use crate::observer::Observer;
 use crate::outage::Outage;
 use crate::pressure::{Admission, Gauge};
-use crate::progress::ProgressBoard;
 use crate::repeats::Repeats;
 use crate::report_buffer::ReportBuffer;
 use crate::settings::{REPORTS_GATHERED_BYTES_MAX, REPORTS_PENDING_BYTES_MAX, WorkerSettings};
@@ -89,8 +88,7 @@ impl Mill {
         observer: Arc<dyn Observer>,
         clock: Arc<dyn Clock>,
         handlers: HashMap<Arc<str>, Arc<dyn Handler>>,
-        hops: HopRecorder,
-        board: ProgressBoard,
+        heart: &Heart,
     ) -> Self {
         let lanes: Vec<Lane> = handlers
             .into_iter()
@@ -111,7 +109,7 @@ impl Mill {
             source,
             observer,
             clock,
-            hops,
+            hops: heart.stats(),
             kinds: (0..)
                 .zip(&lanes)
                 .map(|(number, lane)| (lane.kind.clone(), number))
@@ -124,7 +122,8 @@ impl Mill {
             deliveries_begun: 0,
             shared: Shared {
                 draining: Arc::default(),
-                board,
+                board: heart.board(),
+                output: heart.output(),
                 cancel_grace: settings.cancel_grace,
                 events: sender,
             },

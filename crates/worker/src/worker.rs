@@ -107,8 +107,7 @@ impl Worker {
             observer,
             clock,
             handlers.clone(),
-            heart.stats(),
-            heart.board(),
+            &heart,
         );
         let mut turning = std::pin::pin!(mill.turn(heart, stop.subscribe()));
         let (heart, ended) = tokio::select! {
