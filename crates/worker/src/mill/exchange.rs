@@ -1,0 +1,293 @@
+//! Commit and claim, in one exchange with the source.
+
+use std::time::{Duration, Instant};
+
+use futures::future::BoxFuture;
+use gristmill_batching::EndReason;
+use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX, LEASE_SLICES_MAX};
+use gristmill_model::{Lease, Receipt, Report};
+use gristmill_store::{Exchanged, Want};
+
+use super::Mill;
+use crate::claims::{Claimed, Holding};
+use crate::handler::Outcomes;
+use crate::lane::HeldSlice;
+use crate::outage::Outage;
+use crate::pressure::Admission;
+use crate::settings::REPORTS_GATHERED_BYTES_MAX;
+use crate::source::{SourceError, SourceErrorKind};
+
+/// An exchange under way: what was sent and how many jobs were asked for, with the answer.
+pub(super) struct Trip {
+    reports: Vec<Report>,
+    asked: u32,
+    /// Whether only what is urgent was asked for, beside what runs.
+    urgent: bool,
+    took: Duration,
+    answer: Result<Exchanged, SourceError>,
+}
+
+/// A wish that waits at the source for jobs.
+pub(super) struct Offer {
+    asked: u32,
+    answer: BoxFuture<'static, Option<Exchanged>>,
+}
+
+impl Mill {
+    /// Leaves a wish with the source while there is nothing to claim, so that it can claim for this worker at once.
+    pub(super) fn wait_at_source(&mut self, is_dry: bool) {
+        if !is_dry {
+            self.offer = None;
+        } else if self.offer.is_none() {
+            let asked = match self.is_held_off() {
+                true => 0,
+                false => self.claims.would_want(self.holding()),
+            };
+            let want = (asked > 0).then(|| self.want(asked, false));
+            let source = self.source.clone();
+            let answer = Box::pin(async move { source.wait_for_claim(want).await });
+            self.offer = Some(Offer { asked, answer });
+        }
+    }
+
+    /// Whether the machine is too busy for further jobs.
+    fn is_held_off(&mut self) -> bool {
+        self.gauge.admits(Instant::now()) == Some(Admission::Nothing)
+    }
+
+    pub(super) fn take_offered(&mut self, exchanged: Option<Exchanged>) {
+        let asked = self.offer.take().map_or(0, |offer| offer.asked);
+        match exchanged {
+            Some(exchanged) => self.take_claim(asked, exchanged),
+            None => self.claims.announce(),
+        }
+    }
+
+    /// What the worker asks a source for.
+    fn want(&mut self, jobs_max: u32, urgent: bool) -> Want {
+        Want {
+            jobs_max,
+            queues: self.settings.queues.clone(),
+            kinds: self.lanes.iter().map(|lane| lane.kind.clone()).collect(),
+            priority_min: match self.gauge.admits(Instant::now()) {
+                _ if urgent => self.settings.preempt_from,
+                Some(Admission::From(priority)) => Some(priority),
+                _ => None,
+            },
+        }
+    }
+
+    pub(super) fn begin_trip(&mut self) {
+        self.trip_at = None;
+        if self.trip.is_some() || self.fatal.is_some() {
+            return;
+        }
+        let now = Instant::now();
+        if let Some(outage) = self.outage.filter(|outage| outage.again_at > now) {
+            self.trip_at = Some(outage.again_at);
+            return;
+        }
+        let holding = self.holding();
+        let mut asked = self.wanted_jobs(holding, now);
+        let urgent = asked == 0 && self.may_be_preempted() && self.look_for_urgent_at <= now;
+        if urgent {
+            self.look_for_urgent_at = now + self.settings.poll_every;
+            let slots = u32::try_from(self.settings.concurrency).unwrap_or(u32::MAX);
+            let left = u32::try_from(self.claims.left()).unwrap_or(u32::MAX);
+            asked = slots.min(LEASE_JOBS_MAX).min(left);
+        }
+        if asked == 0 && self.reports.is_empty() {
+            return;
+        }
+        let exchange_at = self.claims.exchange_at(asked, holding, now);
+        let may_wait =
+            !urgent && !self.is_draining() && self.reports.weight_bytes() < REPORTS_GATHERED_BYTES_MAX;
+        if exchange_at > now && may_wait {
+            self.trip_at = Some(exchange_at);
+            return;
+        }
+        self.claims.exchange_began(now);
+        let reports = self.reports.take();
+        if !reports.is_empty() {
+            let jobs = reports
+                .iter()
+                .map(|report| u64::from(report.positions().len()))
+                .sum();
+            self.hops.record("commit", jobs, EndReason::Drained);
+        }
+        let want = (asked > 0).then(|| self.want(asked, urgent));
+        if want.is_some() {
+            // It is asked once, not twice.
+            self.offer = None;
+        }
+        let source = self.source.clone();
+        self.trip = Some(Box::pin(async move {
+            let answer = match source.exchange(reports.clone(), want.clone()).await {
+                Err(error) if error.kind == SourceErrorKind::Unregistered => match source.register().await {
+                    Ok(()) => source.exchange(reports.clone(), want).await,
+                    Err(error) => Err(error),
+                },
+                answer => answer,
+            };
+            Trip {
+                reports,
+                asked,
+                urgent,
+                took: now.elapsed(),
+                answer,
+            }
+        }));
+    }
+
+    fn wanted_jobs(&mut self, holding: Holding, now: Instant) -> u32 {
+        if self.is_draining() {
+            return 0;
+        }
+        let wanted = self.claims.wanted(holding, now);
+        if wanted > 0 && self.is_held_off() {
+            self.claims.hold_off(now + self.gauge.again_after());
+            return 0;
+        }
+        wanted
+    }
+
+    pub(super) fn arrive(&mut self, trip: Trip) {
+        match trip.answer {
+            Ok(exchanged) => {
+                self.outage = None;
+                for (report, receipt) in trip.reports.iter().zip(&exchanged.receipts) {
+                    self.count(report, receipt);
+                    self.observer.committed(report, receipt);
+                }
+                let in_vain = trip.urgent && exchanged.lease.is_none();
+                if trip.asked > 0 && !in_vain {
+                    if exchanged.lease.is_some() {
+                        self.claims.exchange_took(trip.took);
+                    }
+                    self.take_claim(trip.asked, exchanged);
+                } else if self.claims.is_limited()
+                    || trip.reports.iter().any(|report| self.may_bring_work(report))
+                {
+                    self.claims.announce();
+                }
+            }
+            Err(error) => self.take_failed_trip(trip.reports, error),
+        }
+    }
+
+    /// Whether something may be claimable after a report that was not before: what failed is tried again, at once or
+    /// later, what was spawned is there, and what waited for a job may run. The last of these matters only with
+    /// `until_empty` or `until_idle`.
+    fn may_bring_work(&self, report: &Report) -> bool {
+        !report.failed.is_empty()
+            || !report.writes.is_empty()
+            || !report.suspended.is_empty()
+            || !report.siblings.is_empty()
+            || self.settings.until_empty
+            || self.settings.until_idle
+    }
+
+    fn count(&mut self, report: &Report, receipt: &Receipt) {
+        let refused = |position: u32| receipt.refused.contains(position);
+        if let Some(completed) = &report.completed {
+            let lost = completed.positions.intersection(&receipt.refused).len();
+            let failed = receipt.failed.len();
+            self.summary.completed += u64::from((completed.positions.len() - lost).saturating_sub(failed));
+            self.summary.failed += u64::from(failed);
+        }
+        let failed = report.failed.iter().map(|failed| failed.position);
+        let earlier = report.earlier.iter().map(|earlier| earlier.position);
+        self.summary.failed += failed
+            .chain(earlier)
+            .filter(|position| !refused(*position))
+            .count() as u64;
+        if !receipt.refused.is_empty() {
+            self.summary.refused += u64::from(receipt.refused.len());
+            tracing::info!(batch = %report.batch, positions = %receipt.refused, "outcomes refused: the lease no longer holds these jobs");
+        }
+    }
+
+    fn take_claim(&mut self, asked: u32, exchanged: Exchanged) {
+        let Exchanged {
+            lease,
+            next_run_at,
+            limited,
+            ..
+        } = exchanged;
+        let got = lease.as_ref().map_or(0, Lease::jobs);
+        let bytes: usize = lease
+            .iter()
+            .flat_map(|lease| &lease.slices)
+            .map(|slice| slice.payloads.as_str().len())
+            .sum();
+        let slices = lease.as_ref().map_or(0, |lease| lease.slices.len());
+        let is_full = got >= asked || bytes >= LEASE_BYTES_TARGET || slices >= LEASE_SLICES_MAX as usize;
+        let until_next = next_run_at.map(|at| at.since_ms(self.clock.now()).max(1) as u64);
+        let claimed = Claimed {
+            asked,
+            got,
+            is_cut: is_full || !self.source.gives_all(),
+            until_next: until_next.map(Duration::from_millis),
+            limited,
+        };
+        self.claims.claimed(claimed, Instant::now());
+        let Some(lease) = lease.filter(|_| got > 0) else {
+            return;
+        };
+        let end_reason = match () {
+            () if got >= asked && self.claims.is_used_up() => EndReason::Limit,
+            () if got >= asked => EndReason::Full,
+            () if bytes >= LEASE_BYTES_TARGET => EndReason::Bytes,
+            () => EndReason::Drained,
+        };
+        self.hops.record("claim", u64::from(got), end_reason);
+        self.observer.claimed(got);
+        for slice in lease.slices {
+            let kind = self.kinds.get(&slice.kind).copied();
+            let held = HeldSlice::from(slice);
+            match kind {
+                Some(kind) => self.lanes[kind].push(held),
+                // The source gave what was not asked for; it goes back.
+                None => self.release(&held),
+            }
+        }
+        if self.is_draining() {
+            self.give_up_waiting();
+        }
+    }
+
+    fn take_failed_trip(&mut self, reports: Vec<Report>, error: SourceError) {
+        let now = Instant::now();
+        let outage = Outage::after(self.outage, now);
+        if error.kind == SourceErrorKind::Fatal || outage.lasted(now) > self.settings.give_up_after {
+            self.begin_drain();
+            self.fatal = Some(error);
+            return;
+        }
+        tracing::warn!(%error, "the source did not answer; trying again");
+        for report in reports {
+            self.reports.add(
+                report.lease,
+                report.batch,
+                report.attempt,
+                report.repeats,
+                Outcomes::from(report),
+            );
+        }
+        self.outage = Some(outage);
+    }
+}
+
+pub(super) async fn travel(trip: &mut Option<BoxFuture<'static, Trip>>) -> Trip {
+    match trip {
+        Some(trip) => trip.await,
+        None => std::future::pending().await,
+    }
+}
+
+pub(super) async fn answer(offer: &mut Option<Offer>) -> Option<Exchanged> {
+    match offer {
+        Some(offer) => (&mut offer.answer).await,
+        None => std::future::pending().await,
+    }
+}
