@@ -1,9 +1,10 @@
-//! What is done in the background: rescue, expiry, retention.
+//! What is done in the background: rescue, expiry, compaction, retention.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gristmill_model::WorkerId;
+use gristmill_model::limits::REPORTS_LEFT_MAX;
 use gristmill_store::{PruneOptions, Rescued, Store, StoreError};
 
 use gristmill_worker::HopRecorder;
@@ -14,6 +15,9 @@ use crate::process;
 /// How many rounds fit into the time after which a silent worker's leases are lost: a dead worker's jobs wait for that
 /// time and a round, 17.5 s with the usual 15 s.
 const ROUNDS_PER_LEASE: u64 = 6;
+
+/// The small reports of batches that have ended are compacted so often.
+const COMPACT_EVERY: Duration = Duration::from_secs(20);
 
 /// Old batches are pruned so often.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
@@ -48,6 +52,7 @@ pub(crate) async fn keep(store: Arc<dyn Store>, settings: EngineSettings, hops: 
     let mut ticks = tokio::time::interval(Duration::from_millis(every_ms.max(1)));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut pruned_at: Option<Instant> = None;
+    let mut compacted_at = Instant::now();
     loop {
         ticks.tick().await;
         if let Err(error) = rescue(&*store, &settings).await {
@@ -60,6 +65,12 @@ pub(crate) async fn keep(store: Arc<dyn Store>, settings: EngineSettings, hops: 
         if let Err(error) = store.record(moved.clone()).await {
             hops.give_back(&moved);
             tracing::warn!(%error, "the batch statistics were not stored; trying again soon");
+        }
+        if compacted_at.elapsed() >= COMPACT_EVERY {
+            compacted_at = Instant::now();
+            if let Err(error) = store.compact(REPORTS_LEFT_MAX).await {
+                tracing::warn!(%error, "compacting reports failed; trying again later");
+            }
         }
         let is_due = pruned_at.is_none_or(|at| at.elapsed() >= PRUNE_EVERY);
         if let Some(retention) = settings.retention.filter(|_| is_due) {

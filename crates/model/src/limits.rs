@@ -99,6 +99,21 @@ pub const PAGE_ROWS_MAX: u32 = 10_000;
 /// How long events are kept, and go on being recorded after the last listener was heard of. Milliseconds: an hour.
 pub const EVENTS_KEPT_MS: i64 = 3_600_000;
 
+/// Small reports of a batch that has ended, above which they are compacted.
+pub const REPORTS_LEFT_MAX: u32 = 4;
+
+/// Bytes of a report that is small.
+pub const SMALL_REPORT_BYTES_MAX: u32 = 64 << 10;
+
+/// Bytes of small reports that are compacted in one transaction. Batches with more of them are left as they are.
+pub const COMPACTED_BYTES_MAX: u32 = 2 << 20;
+
+/// How many of the latest batches are looked at to be compacted.
+pub const COMPACTED_BATCHES_BACK: u32 = 10_000;
+
+/// Batches that are compacted in one transaction, so that others do not wait for long.
+pub const COMPACTED_BATCHES_PER_TRANSACTION: u32 = 16;
+
 /// Batches whose outcomes one handle of a store is told of at a time; those beyond are looked at now and then.
 pub const AWAITED_BATCHES_MAX: usize = 10_000;
 

@@ -10,6 +10,7 @@
 pub mod cache;
 pub mod changes;
 pub mod claims;
+pub mod compaction;
 pub mod debounce;
 pub mod dependencies;
 pub mod events;
@@ -113,6 +114,10 @@ macro_rules! store_conformance {
                 leaving_gives_back,
                 workers_are_listed,
                 hops_are_added_up,
+            ]
+            compaction [
+                compacted_reports_tell_the_same,
+                open_batches_are_not_compacted,
             ]
             changes [
                 open_jobs_are_cancelled,

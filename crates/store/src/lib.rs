@@ -8,6 +8,7 @@ mod admission;
 mod awaited;
 mod cache;
 mod check;
+mod compaction;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod contents;
@@ -166,6 +167,11 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// are open. Works in portions of whole batches, so that others
     /// do not wait for long; after an error, what was deleted up to then stays deleted.
     async fn prune(&self, options: PruneOptions) -> Result<Pruned, StoreError>;
+
+    /// Makes one row of the reports of completed jobs of a batch that has ended, where there are more than `reports_max`
+    /// small ones. Whatever is asked, the answers stay the same; nothing is an event. Looks at the latest batches, and works
+    /// in portions, so that others do not wait for long. Returns how many rows went.
+    async fn compact(&self, reports_max: u32) -> Result<u64, StoreError>;
 
     // --- changing jobs ---
 

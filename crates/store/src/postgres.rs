@@ -12,6 +12,7 @@ mod claim;
 mod claim_all;
 mod clock;
 mod commit;
+mod compaction;
 mod connection;
 mod control;
 mod database;
@@ -355,6 +356,23 @@ impl Store for PostgresStore {
             };
             total.batches += pruned.batches;
             total.jobs += pruned.jobs;
+        }
+    }
+
+    async fn compact(&self, reports_max: u32) -> Result<u64, StoreError> {
+        let (mut total, mut after) = (0, BatchId(0));
+        loop {
+            let batches = self
+                .database
+                .read(|snapshot| async move { compaction::candidates(&snapshot, after, reports_max).await })
+                .await?;
+            let Some(last) = batches.last() else {
+                return Ok(total);
+            };
+            after = *last;
+            total += operate!(self, Promised, |transaction, batches| transaction
+                .compact(&batches, reports_max))
+            .await?;
         }
     }
 

@@ -8,6 +8,7 @@ mod cache;
 mod change;
 mod claim;
 mod commit;
+mod compaction;
 mod control;
 mod debounce;
 mod dependency;
@@ -396,6 +397,22 @@ impl Store for SqliteStore {
             };
             total.batches += pruned.batches;
             total.jobs += pruned.jobs;
+        }
+    }
+
+    async fn compact(&self, reports_max: u32) -> Result<u64, StoreError> {
+        let (mut total, mut after) = (0, BatchId(0));
+        loop {
+            let batches = self
+                .read(move |connection| compaction::candidates(connection, after, reports_max))
+                .await?;
+            let Some(last) = batches.last() else {
+                return Ok(total);
+            };
+            after = *last;
+            total += self
+                .write(0, move |transaction| transaction.compact(&batches, reports_max))
+                .await?;
         }
     }
 

@@ -195,3 +195,30 @@ async fn values_find_their_jobs() {
         .unwrap();
     assert_eq!(matching, 999);
 }
+
+/// What the view shows of a batch is the same once its reports are compacted.
+#[tokio::test]
+async fn shows_compacted_reports_as_they_came() {
+    let case = case();
+    let id = submit(&case.store, batch(30)).await;
+    for number in 0..10 {
+        let worker = worker(&case.store).await;
+        let slice = only(claim(&case.store, worker, 1 + number % 5).await);
+        exchange(&case.store, worker, vec![completed(&slice)], None).await;
+    }
+    let shown = || -> Vec<String> {
+        let sql = case.sql();
+        let mut statement = sql
+            .prepare("SELECT json_array(id, state, attempt, payload, value, finished_at, worker) FROM job WHERE batch_id = ?1 ORDER BY position")
+            .unwrap();
+        let rows = statement.query_map([id.0], |row| row.get(0)).unwrap();
+        rows.map(Result::unwrap).collect()
+    };
+    let before = shown();
+    assert!(
+        before.len() == 30 && before[29].contains("completed"),
+        "{before:?}"
+    );
+    assert_eq!(case.store.compact(1).await.unwrap(), 9);
+    assert_eq!(shown(), before);
+}

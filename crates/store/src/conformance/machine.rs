@@ -79,6 +79,8 @@ enum Step {
     Expire,
     Advance(i64),
     Prune,
+    /// How many reports a batch is left with.
+    Compact(u32),
     Reopen,
 }
 
@@ -112,6 +114,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Expire),
         3 => (0i64..40).prop_map(Step::Advance),
         1 => Just(Step::Prune),
+        2 => (1u32..4).prop_map(Step::Compact),
         1 => Just(Step::Reopen),
     ]
 }
@@ -410,6 +413,8 @@ impl<'a> Machine<'a> {
                 let (batches, jobs) = self.reference.prune(now.plus_ms(-20));
                 assert_eq!((pruned.batches, pruned.jobs), (batches, jobs));
             }
+            // Nothing that can be asked changes.
+            Step::Compact(reports_max) => drop(self.store.compact(reports_max).await.unwrap()),
             Step::Reopen => {
                 self.store.close().await.unwrap();
                 self.store = self.database.open().await;

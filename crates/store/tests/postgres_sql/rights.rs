@@ -50,6 +50,7 @@ async fn nothing_is_allowed_that_is_not_granted() {
         "SELECT gristmill.cancel_jobs('{1}', '{\"{(,)}\"}', '{}', 0)",
         "SELECT gristmill.insert_batch(1, ARRAY['1'], 0, NULL, NULL, 0, NULL)",
         "SELECT gristmill.wake()",
+        "SELECT gristmill.compact('{1}', 1, 1, 1)",
         "SELECT * FROM gristmill.job",
         "SELECT payloads FROM gristmill.batch",
         "DELETE FROM gristmill.report",

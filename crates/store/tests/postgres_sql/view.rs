@@ -339,3 +339,23 @@ async fn children_tell_their_parents() {
     .await;
     assert!(!plan.join("\n").contains("child_batch"), "{plan:?}");
 }
+
+/// What the view shows of a batch is the same once its reports are compacted, which notifies nobody.
+#[tokio::test]
+async fn shows_compacted_reports_as_they_came() {
+    let case = Case::new().await;
+    let client = case.client().await;
+    let id = submit(&case.store, batch(30)).await;
+    for number in 0..10 {
+        let worker = worker(&case.store).await;
+        let slice = only(claim(&case.store, worker, 1 + number % 5).await);
+        exchange(&case.store, worker, vec![completed(&slice)], None).await;
+        case.clock.advance_ms(1);
+    }
+    let sql = "SELECT job::text FROM gristmill.job WHERE batch_id = $1 ORDER BY position";
+    let before = texts(&client, sql, &[&id.0]).await;
+    assert_eq!(compare(&case, &client).await, 30);
+    assert_eq!(case.store.compact(1).await.unwrap(), 9);
+    assert_eq!(texts(&client, sql, &[&id.0]).await, before);
+    assert_eq!(compare(&case, &client).await, 30);
+}

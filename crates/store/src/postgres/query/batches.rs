@@ -123,7 +123,7 @@ pub(in crate::postgres) async fn outcomes(
     let (counts, rows) = tokio::try_join!(
         snapshot.query("SELECT count FROM gristmill.batch WHERE id = $1", &id),
         snapshot.query(
-            "SELECT state, positions, durations, attempt, worker, finished_at, \"values\" FROM gristmill.report \
+            "SELECT state, positions, durations, attempt, worker, finished_at, \"values\" FROM gristmill.reported \
              WHERE batch_id = $1 ORDER BY first_position",
             &id,
         ),

@@ -52,7 +52,7 @@ pub(super) async fn pieces(
     let rows = snapshot
         .query(
             "SELECT batch_id, positions, attempt, state, finished_at, worker, first_position, 0, NULL, NULL::bigint \
-             FROM gristmill.report WHERE batch_id = ANY ($1) \
+             FROM gristmill.reported WHERE batch_id = ANY ($1) \
              UNION ALL SELECT batch_id, positions, attempt, 'waiting', run_at, NULL, 0, rank, NULL, NULL \
              FROM gristmill.slice WHERE batch_id = ANY ($1) \
              UNION ALL SELECT batch_id, positions, attempt, 'blocked', 0, NULL, 0, rank, pauses::text, NULL \
@@ -256,7 +256,7 @@ async fn ended(snapshot: &Snapshot, id: JobId, piece: &Piece) -> Result<Ended> {
         .query_opt(
             "SELECT (durations::json -> $3::integer)::text, (logs::json -> $4)::text, \
              split_part(substr(\"values\", 2, length(\"values\") - 2), E'\\n,', $3 + 1) \
-             FROM gristmill.report WHERE batch_id = $1 AND first_position = $2",
+             FROM gristmill.reported WHERE batch_id = $1 AND first_position = $2",
             &[&id.batch.0, &report, &index, &id.position.to_string()],
         )
         .await?;

@@ -86,8 +86,8 @@ pub(in crate::sqlite) fn outcomes(connection: &Connection, batch: BatchId) -> Re
         return Ok(None);
     };
     let mut statement = connection.prepare_cached(
-        "SELECT state, positions, durations, attempt, worker, finished_at, \"values\" FROM report \
-         WHERE id BETWEEN ?1 AND ?2 ORDER BY id",
+        "SELECT state, positions, durations, attempt, worker, finished_at, \"values\" FROM reported \
+         WHERE row_id BETWEEN ?1 AND ?2 ORDER BY id",
     )?;
     let mut rows = statement.query(report_ids(batch))?;
     let mut reports = Vec::new();

@@ -46,7 +46,7 @@ fn read_common(row: &rusqlite::Row<'_>) -> Result<Common> {
 pub(super) fn pieces(connection: &Connection, now: Timestamp, batch: BatchId) -> Result<Vec<Piece>> {
     let mut all = Vec::new();
     let mut statement = connection.prepare_cached(
-        "SELECT positions, state, attempt, finished_at, worker, id FROM report WHERE id BETWEEN ?1 AND ?2",
+        "SELECT positions, state, attempt, finished_at, worker, id FROM reported WHERE row_id BETWEEN ?1 AND ?2",
     )?;
     let mut rows = statement.query(report_ids(batch))?;
     while let Some(row) = rows.next()? {
@@ -196,7 +196,7 @@ fn mean_duration_us(connection: &Connection, batch: BatchId) -> Result<Option<u6
     let mut statement = connection.prepare_cached(&format!(
         "SELECT sum(coalesce(d.sum_us, (SELECT sum(value) FROM json_each(r.durations)))) / sum(r.count) FROM report r \
          CROSS JOIN batch b ON b.id = r.id >> {POSITION_BITS} LEFT JOIN report_durations d ON d.id = r.id \
-         WHERE r.id > ((SELECT max(id) FROM batch) - ?2) << {POSITION_BITS} AND r.durations IS NOT NULL \
+         WHERE r.id > ((SELECT max(id) FROM batch) - ?2) << {POSITION_BITS} AND (r.durations IS NOT NULL OR r.parts IS NOT NULL) \
          AND b.lane_id = (SELECT lane_id FROM batch WHERE id = ?1)"
     ))?;
     let mean: Option<i64> = statement.query_row([batch.0, ESTIMATE_BATCHES_MAX], |row| row.get(0))?;
@@ -237,9 +237,11 @@ struct Ended {
 }
 
 fn ended(connection: &Connection, report: i64, positions: &Positions, position: u32) -> Result<Ended> {
-    let mut statement =
-        connection.prepare_cached("SELECT durations, logs, \"values\" FROM report WHERE id = ?1")?;
-    let mut rows = statement.query([report])?;
+    let mut statement = connection.prepare_cached(
+        "SELECT durations, logs, \"values\" FROM reported WHERE row_id BETWEEN ?2 AND ?3 AND id = ?1",
+    )?;
+    let [first, last] = report_ids(BatchId(report >> POSITION_BITS));
+    let mut rows = statement.query([report, first, last])?;
     let Some(row) = rows.next()? else {
         return Ok(Ended::default());
     };

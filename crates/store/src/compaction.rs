@@ -1,0 +1,32 @@
+//! What stores have in common that compact reports.
+
+use gristmill_model::BatchId;
+use gristmill_model::limits::COMPACTED_BYTES_MAX;
+
+/// The first of these batches, which hold so many bytes each, that one transaction compacts.
+pub(crate) fn portion(candidates: Vec<(BatchId, u64)>) -> Vec<BatchId> {
+    let mut left = u64::from(COMPACTED_BYTES_MAX);
+    let fitting = candidates.into_iter().map_while(|(batch, bytes)| {
+        left = left.checked_sub(bytes)?;
+        Some(batch)
+    });
+    fitting.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_portion_is_bounded_by_its_bytes() {
+        let max = u64::from(COMPACTED_BYTES_MAX);
+        let batches = |bytes: &[u64]| {
+            let candidates = (1..).map(BatchId).zip(bytes.iter().copied());
+            portion(candidates.collect()).len()
+        };
+        assert_eq!(batches(&[max, 1]), 1);
+        assert_eq!(batches(&[max - 1, 1, 1]), 2);
+        assert_eq!(batches(&[5, 6, 7]), 3);
+        assert_eq!(batches(&[]), 0);
+    }
+}
