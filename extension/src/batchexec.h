@@ -52,6 +52,7 @@ extern CustomScan *scan_to_batch(SeqScan *scan, const RowDemand *demand,
 
 /* plan_agg.c */
 extern const char *agg_obstacle(Agg *agg);
+extern int	agg_expression_size(Agg *agg);
 extern CustomScan *agg_to_batch(Agg *agg, int *next_node_id);
 
 /* scan.c, agg.c */

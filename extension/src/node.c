@@ -7,6 +7,7 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "executor/executor.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
@@ -54,6 +55,9 @@ node_begin_source(BatchNode *node, Relation relation, TupleTableSlot *slot,
 	context->econtext = node->css.ss.ps.ps_ExprContext;
 	context->planstate = &node->css.ss.ps;
 	context->scanrelid = scanrelid;
+	context->parameter_memory = AllocSetContextCreate(CurrentMemoryContext,
+													  "BatchParameters",
+													  ALLOCSET_SMALL_SIZES);
 }
 
 /* To be called when all expressions are compiled. */
@@ -111,7 +115,7 @@ node_rescan(BatchNode *node)
 	node->is_shut_down = false;
 	node->source.batch->ops->release(node->source.batch);
 	heap_source_stop(&node->source);
-	vector_reset_constants(&node->context);
+	vector_reset_parameters(&node->context);
 	if (node->scan != NULL)
 		table_rescan(node->scan, NULL);
 }

@@ -21,6 +21,7 @@
 #include "utils/snapmgr.h"
 
 #include "explain.h"
+#include "limits.h"
 #include "plan.h"
 
 static void batch_subtree(PlanContext *context, Plan **plan, RowDemand demand);
@@ -157,6 +158,20 @@ note_scan_reason(PlanContext *context, SeqScan *scan, const char *obstacle)
 	context->scan_reasons = lappend(context->scan_reasons, reason);
 }
 
+/* Count expressions of a node; why they are too many for it, or NULL. */
+static const char *
+size_obstacle(PlanContext *context, int nodes)
+{
+	if (nodes > EXPRESSION_NODES_MAX)
+		return psprintf("its expressions have more than %d parts",
+						EXPRESSION_NODES_MAX);
+	if (context->expression_nodes + nodes > STATEMENT_EXPRESSION_NODES_MAX)
+		return psprintf("the statement's batched expressions have more than %d parts",
+						STATEMENT_EXPRESSION_NODES_MAX);
+	context->expression_nodes += nodes;
+	return NULL;
+}
+
 static bool
 batch_aggregate(PlanContext *context, Plan **plan)
 {
@@ -167,7 +182,9 @@ batch_aggregate(PlanContext *context, Plan **plan)
 	if (!IsA(agg->plan.lefttree, SeqScan) || obstacle != NULL ||
 		scan_obstacle(context->statement, (SeqScan *) agg->plan.lefttree) != NULL)
 		return false;
-	obstacle = agg_obstacle(agg);
+	obstacle = size_obstacle(context, agg_expression_size(agg));
+	if (obstacle == NULL)
+		obstacle = agg_obstacle(agg);
 	if (obstacle != NULL)
 	{
 		context->reasons = lappend(context->reasons,
@@ -187,6 +204,8 @@ batch_scan(PlanContext *context, Plan **plan, const RowDemand *demand)
 
 	if (obstacle == NULL)
 		obstacle = scan_obstacle(context->statement, scan);
+	if (obstacle == NULL)
+		obstacle = size_obstacle(context, expression_size((Node *) scan->scan.plan.qual, NIL));
 	if (obstacle != NULL)
 	{
 		note_scan_reason(context, scan, obstacle);

@@ -147,6 +147,17 @@ agg_obstacle(Agg *agg)
 	return context.obstacle;
 }
 
+/* Nodes of all expressions of an aggregation and of its scan's filter. */
+int
+agg_expression_size(Agg *agg)
+{
+	const Plan *scan = agg->plan.lefttree;
+
+	return expression_size((Node *) list_make3(scan->qual, agg->plan.targetlist,
+											   agg->plan.qual),
+						   scan->targetlist);
+}
+
 /* A reference to an entry of custom_scan_tlist, added where it is new. */
 static Node *
 reference_target(AggContext *context, Node *expression)

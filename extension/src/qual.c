@@ -77,7 +77,7 @@ is_date_as_timestamp(const VectorExpr *expression)
 {
 	return expression->function == kernel_convert &&
 		expression->operation == OPERATION_DATE_TO_TIMESTAMP &&
-		!IsA(expression->source, FuncExpr);
+		expression->is_for_comparison;
 }
 
 /*
