@@ -10,6 +10,7 @@ and jit on. Every figure is a median of `--rounds` runs in which the sides take 
 """
 
 import argparse
+import dataclasses
 import subprocess
 import sys
 from datetime import date
@@ -51,6 +52,8 @@ class Bench:
         for rows in self.options.rows:
             self._seed_table(rows)
         self._measure_seed_tables()
+        if not self.options.skip_nulls:
+            self._measure_nulls()
         if not self.options.skip_tpch:
             self._measure_tpch()
         if not self.options.skip_unchanged:
@@ -108,6 +111,35 @@ class Bench:
         prewarm(self.server, f"{self._bar(first)}_not_visible")
         for case in cases.NOT_VISIBLE_CASES:
             self._measure(case, f"{self._bar(first)}_not_visible", first, parallel=False)
+
+    def _measure_nulls(self) -> None:
+        rows = self.options.rows[0]
+        table = self._bar(rows)
+        for share, reach in cases.NULL_SHARES.items():
+            suffix = f"{share:.0%} NULLs"
+            wanted = [case for case in cases.NULL_CASES if self._is_wanted(f"{case.name}, {suffix}")]
+            if not wanted:
+                continue
+            with_nulls = f"{table}_null_{share * 100:.0f}"
+            print(f"filling {with_nulls}", flush=True)
+            self.server.psql(f"create table {with_nulls} ({cases.SEED_COLUMNS}); select setseed(0.5); insert into "
+                             f"{with_nulls} " + cases.SEED_ROWS_WITH_NULLS.format(rows=rows, share=share))
+            self.server.psql(f"vacuum (freeze, analyze) {with_nulls}")
+            assert_all_visible(self.server, with_nulls)
+            for warm in (table, with_nulls):
+                prewarm(self.server, warm)
+            for case in wanted:
+                self._measure(dataclasses.replace(case, name=f"{case.name}, {suffix}"), with_nulls, rows, False)
+                self._compare_with_nulls(case, f"{case.name}, {suffix}", (table, with_nulls), rows, reach)
+
+    def _compare_with_nulls(self, case, name: str, tables: tuple, rows: int, reach: float) -> None:
+        """The same query batched, over a table without NULLs and over one with them."""
+        session = self.session()
+        session.execute(SERIAL)
+        sides = {table: (lambda sql=case.sql.format(t=table, rows=rows): session.time(sql)) for table in tables}
+        timings = measure.take_turns(sides, self.options.rounds)
+        self._report(report.ShareRow(name=f"{name}, {rows // 1000}k rows", mode="batched, without and with NULLs",
+                                     first=timings[tables[0]], second=timings[tables[1]], reach=reach))
 
     def _measure_tpch(self) -> None:
         import tpch_data
@@ -194,6 +226,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=ROUNDS_DEFAULT)
     parser.add_argument("--only", metavar="TEXT", help="only the rows whose name holds TEXT")
     parser.add_argument("--skip-tpch", action="store_true")
+    parser.add_argument("--skip-nulls", action="store_true", help="leave out the tables with NULLs")
     parser.add_argument("--skip-unchanged", action="store_true", help="leave out the within-2%% rows")
     parser.add_argument("--write", action="store_true", help="write bench/RESULTS.md")
     options = parser.parse_args()

@@ -143,7 +143,7 @@ integer_test_evaluate(const VectorExpr *clause, VectorContext *context,
 		date_for_timestamp(test->operation, test->constant, &test->constant))
 		test->operand = test->operand->left;
 	left = vector_evaluate(test->operand, context, &batch->selection);
-	if (left == NULL || left->has_nulls ||
+	if (left == NULL ||
 		(test->operand->kind == VALUE_NUMERIC &&
 		 !constant_at_scale(constant, left->scale, &test->constant)))
 		return NULL;
