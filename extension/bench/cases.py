@@ -64,4 +64,11 @@ NULL_CASES = tuple(
     Case(case.name, case.sql, NULL_REACH) for case in SEED_CASES if case.name in
     ("sum(a)", "sum(a), same qual", "avg of a..e", "avg of j..n (behind the text)", "group by int4, 100 groups"))
 
+# The same rows in as many partitions, and the share of the speed on one table that has to be left.
+PARTITIONS = 8
+PARTITIONED_SHARE_REACH = 0.9
+PARTITION_CASES = tuple(
+    Case(case.name, case.sql, case.reach / 2) for case in SEED_CASES if case.name in
+    ("sum(a)", "sum(a), same qual", "group by int4, 100 groups"))
+
 TPCH_REACH = {1: 8, 6: 4}

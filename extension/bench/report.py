@@ -128,8 +128,8 @@ rows that say otherwise, all-visible, which `pg_visibility` confirms first. The 
 milliseconds for serial rows, of wall milliseconds for parallel ones (a leader's CPU time leaves out its
 workers'). The floor is the time to stream the table's bytes once through one core.
 
-Rows of "batched, without and with NULLs" compare two batched runs, of tables that differ in that alone:
-the ratio is the share of the speed that is left. Each column is NULL in that share of the rows.
+Rows of "batched, … and …" compare two batched runs, of tables that differ in that alone: the ratio is
+the share of the speed that is left. Each column is NULL in the share of the rows that the row says.
 
 The within-2% rows compare a session with the library against one without it on the same server.
 

@@ -16,4 +16,7 @@
 /* Values of an IN list with a vector form.  A value takes up to 32 bytes. */
 #define IN_LIST_VALUES_MAX				1000000
 
+/* Tables that one aggregation reads.  Each takes some 60 kB. */
+#define AGG_TABLES_MAX					256
+
 #endif

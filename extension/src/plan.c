@@ -172,19 +172,44 @@ size_obstacle(PlanContext *context, int nodes)
 	return NULL;
 }
 
+/* As size_obstacle, of an aggregation over these scans. */
+static const char *
+agg_size_obstacle(PlanContext *context, Agg *agg, List *scans)
+{
+	const int	before = context->expression_nodes;
+	ListCell   *cell;
+
+	foreach(cell, scans)
+	{
+		const char *obstacle = size_obstacle(context,
+											 agg_expression_size(agg, lfirst(cell)));
+
+		if (obstacle != NULL)
+		{
+			context->expression_nodes = before;
+			return obstacle;
+		}
+	}
+	return NULL;
+}
+
 static bool
 batch_aggregate(PlanContext *context, Plan **plan)
 {
 	Agg		   *agg = (Agg *) *plan;
 	const char *obstacle = context->obstacle;
+	List	   *scans = agg_scans(agg);
+	ListCell   *cell;
 
-	/* The reason of its scan says it all where the scan can't be batched. */
-	if (!IsA(agg->plan.lefttree, SeqScan) || obstacle != NULL ||
-		scan_obstacle(context->statement, (SeqScan *) agg->plan.lefttree) != NULL)
+	if (scans == NIL || obstacle != NULL)
 		return false;
-	obstacle = size_obstacle(context, agg_expression_size(agg));
+	/* The reason of a scan says it all where the scan can't be batched. */
+	foreach(cell, scans)
+		if (scan_obstacle(context->statement, lfirst(cell)) != NULL)
+			return false;
+	obstacle = agg_obstacle(agg);
 	if (obstacle == NULL)
-		obstacle = agg_obstacle(agg);
+		obstacle = agg_size_obstacle(context, agg, scans);
 	if (obstacle != NULL)
 	{
 		context->reasons = lappend(context->reasons,
