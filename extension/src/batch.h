@@ -151,6 +151,7 @@ typedef struct TupleBatch
 								 * set where the tuple holds a value */
 	uint64	   *any_missing;	/* bits of attributes that a tuple holds no value of */
 	uint64	   *all_missing;	/* bits of those that no tuple holds a value of */
+	bool		prefetches_bitmaps; /* prefetch_bytes has room for one */
 	bool		has_short_tuples;	/* irregular: older than some attribute */
 	AttrNumber	first_missing;	/* number of attributes that all tuples hold first */
 	char	  **data_starts;	/* irregular: of each tuple, behind its header */

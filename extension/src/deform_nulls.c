@@ -90,38 +90,96 @@ attributes_held(const TupleBatch *batch)
 	return batch->last_attno;
 }
 
+/*
+ * As presence_word, of tuples that all have more than these attributes: without
+ * a branch.  A tuple without a bitmap has a byte or more for each attribute, so
+ * that as much can be read of it.
+ */
+static inline uint64
+presence_word_uniform(HeapTupleHeader tuple, int word, bool is_byte)
+{
+	const bits8 *bytes = tuple->t_bits + word * sizeof(uint64);
+	const uint64 has_nulls = -(uint64) (tuple->t_infomask & HEAP_HASNULL);
+	uint64		bits;
+
+	StaticAssertStmt(HEAP_HASNULL == 1, "the flag is the lowest bit");
+	if (is_byte)
+		bits = *bytes;
+	else
+	{
+		memcpy(&bits, bytes, sizeof(bits));
+#ifdef WORDS_BIGENDIAN
+		bits = pg_bswap64(bits);
+#endif
+	}
+	return bits | ~has_nulls;
+}
+
+#define READ_WORDS(word_of_tuple_) \
+	for (int row = 0; row < batch->row_count; row++) \
+	{ \
+		HeapTupleHeader tuple = (HeapTupleHeader) batch->tuples[row]; \
+		presence[row] = (word_of_tuple_); \
+		any |= ~presence[row]; \
+		all &= ~presence[row]; \
+	}
+
+/* Read one word of each tuple; uniform_attributes: of all of them, or 0. */
+static void
+presence_read_word(TupleBatch *batch, int word, int uniform_attributes)
+{
+	uint64	   *presence = batch->presence[word];
+	uint64		any = 0;
+	uint64		all = PG_UINT64_MAX;
+
+	if (uniform_attributes < batch->last_attno)
+		READ_WORDS(presence_word(tuple, word))
+	else if (uniform_attributes - word * WORD_ATTRIBUTES <= BYTE_ATTRIBUTES)
+		READ_WORDS(presence_word_uniform(tuple, word, true))
+	else
+		READ_WORDS(presence_word_uniform(tuple, word, false))
+	batch->any_missing[word] = any;
+	batch->all_missing[word] = all;
+}
+
+/* Ask for as much more of tuples as their bitmaps take. */
+static void
+prefetch_bitmaps(TupleBatch *batch, int attributes)
+{
+	if (batch->prefetches_bitmaps)
+		return;
+	batch->prefetches_bitmaps = true;
+	batch->prefetch_bytes += MAXALIGN(SizeofHeapTupleHeader + BITMAPLEN(attributes)) -
+		MAXALIGN(SizeofHeapTupleHeader);
+}
+
 /* Read which attributes each tuple of the batch holds. */
 void
 presence_read(TupleBatch *batch)
 {
 	const int	prefetches = batch->ahead_count / batch->row_count + 1;
+	const int	attributes = HeapTupleHeaderGetNatts((HeapTupleHeader) batch->tuples[0]);
+	int			attributes_least = attributes;
+	int			attributes_most = attributes;
+	uint16		flags = 0;
 
-	batch->has_short_tuples = false;
-	batch->has_external = false;
 	for (int row = 0; row < batch->row_count; row++)
 	{
 		HeapTupleHeader tuple = (HeapTupleHeader) batch->tuples[row];
+		const int	held = HeapTupleHeaderGetNatts(tuple);
 
 		batch->data_starts[row] = (char *) tuple + tuple->t_hoff;
-		batch->has_short_tuples |= HeapTupleHeaderGetNatts(tuple) < batch->last_attno;
-		batch->has_external |= (tuple->t_infomask & HEAP_HASEXTERNAL) != 0;
+		flags |= tuple->t_infomask;
+		attributes_least = Min(attributes_least, held);
+		attributes_most = Max(attributes_most, held);
 		prefetch_ahead(batch, prefetches);
 	}
+	batch->has_external = (flags & HEAP_HASEXTERNAL) != 0;
+	batch->has_short_tuples = attributes_least < batch->last_attno;
 	for (int word = 0; word < word_count(batch); word++)
-	{
-		uint64	   *presence = batch->presence[word];
-		uint64		any = 0;
-		uint64		all = PG_UINT64_MAX;
-
-		for (int row = 0; row < batch->row_count; row++)
-		{
-			presence[row] = presence_word((HeapTupleHeader) batch->tuples[row], word);
-			any |= ~presence[row];
-			all &= ~presence[row];
-		}
-		batch->any_missing[word] = any;
-		batch->all_missing[word] = all;
-	}
+		presence_read_word(batch, word,
+						   attributes_least == attributes_most ? attributes : 0);
+	prefetch_bitmaps(batch, attributes_most);
 	batch->first_missing = attributes_held(batch);
 	batch->steps_generation = batch->generation;
 	batch->steps_done = 0;
