@@ -10,6 +10,7 @@ and jit on. Every figure is a median of `--rounds` runs in which the sides take 
 """
 
 import argparse
+import dataclasses
 import subprocess
 import sys
 from datetime import date
@@ -51,6 +52,10 @@ class Bench:
         for rows in self.options.rows:
             self._seed_table(rows)
         self._measure_seed_tables()
+        if not self.options.skip_nulls:
+            self._measure_nulls()
+        if not self.options.skip_partitions:
+            self._measure_partitions()
         if not self.options.skip_tpch:
             self._measure_tpch()
         if not self.options.skip_unchanged:
@@ -109,6 +114,61 @@ class Bench:
         for case in cases.NOT_VISIBLE_CASES:
             self._measure(case, f"{self._bar(first)}_not_visible", first, parallel=False)
 
+    def _measure_nulls(self) -> None:
+        rows = self.options.rows[0]
+        table = self._bar(rows)
+        for share, reach in cases.NULL_SHARES.items():
+            suffix = f"{share:.0%} NULLs"
+            wanted = [case for case in cases.NULL_CASES if self._is_wanted(f"{case.name}, {suffix}")]
+            if not wanted:
+                continue
+            with_nulls = f"{table}_null_{share * 100:.0f}"
+            print(f"filling {with_nulls}", flush=True)
+            self.server.psql(f"create table {with_nulls} ({cases.SEED_COLUMNS}); select setseed(0.5); insert into "
+                             f"{with_nulls} " + cases.SEED_ROWS_WITH_NULLS.format(rows=rows, share=share))
+            self.server.psql(f"vacuum (freeze, analyze) {with_nulls}")
+            assert_all_visible(self.server, with_nulls)
+            for warm in (table, with_nulls):
+                prewarm(self.server, warm)
+            for case in wanted:
+                self._measure(dataclasses.replace(case, name=f"{case.name}, {suffix}"), with_nulls, rows, False)
+                self._compare(case, f"{case.name}, {suffix}", "batched, without and with NULLs",
+                              (table, with_nulls), rows, reach)
+
+    def _measure_partitions(self) -> None:
+        rows = self.options.rows[0]
+        table = self._bar(rows)
+        suffix = f"{cases.PARTITIONS} partitions"
+        wanted = [case for case in cases.PARTITION_CASES if self._is_wanted(f"{case.name}, {suffix}")]
+        if not wanted:
+            return
+        whole = f"{table}_partitioned"
+        print(f"filling {whole}", flush=True)
+        parts = [f"{whole}_{part}" for part in range(cases.PARTITIONS)]
+        self.server.psql(f"create table {whole} ({cases.SEED_COLUMNS}) partition by range (a); " + "; ".join(
+            f"create table {name} partition of {whole} for values from ({rows * part // cases.PARTITIONS + 1}) "
+            f"to ({rows * (part + 1) // cases.PARTITIONS + 1})" for part, name in enumerate(parts)))
+        self.server.psql(f"insert into {whole} " + cases.SEED_ROWS.format(rows=rows))
+        self.server.psql(f"vacuum (freeze, analyze) {whole}")
+        for warm in (table, *parts):
+            assert_all_visible(self.server, warm)
+            prewarm(self.server, warm)
+        for case in wanted:
+            name = f"{case.name}, {suffix}"
+            for parallel in (False, True):
+                self._measure(dataclasses.replace(case, name=name), whole, rows, parallel, floor_table=table)
+            self._compare(case, name, "batched, one table and partitions", (table, whole), rows,
+                          cases.PARTITIONED_SHARE_REACH)
+
+    def _compare(self, case, name: str, mode: str, tables: tuple, rows: int, reach: float) -> None:
+        """The same query batched, over two tables."""
+        session = self.session()
+        session.execute(SERIAL)
+        sides = {table: (lambda sql=case.sql.format(t=table, rows=rows): session.time(sql)) for table in tables}
+        timings = measure.take_turns(sides, self.options.rounds)
+        self._report(report.ShareRow(name=f"{name}, {rows // 1000}k rows", mode=mode,
+                                     first=timings[tables[0]], second=timings[tables[1]], reach=reach))
+
     def _measure_tpch(self) -> None:
         import tpch_data
         wanted = [cases.Case(f"TPC-H Q{number}, SF {tpch_data.SCALE_FACTOR}, numeric",
@@ -127,7 +187,8 @@ class Bench:
     def _is_wanted(self, name: str) -> bool:
         return self.options.only is None or self.options.only in name
 
-    def _measure(self, case, table: str, rows: int, parallel: bool, database="postgres") -> None:
+    def _measure(self, case, table: str, rows: int, parallel: bool, database="postgres",
+                 floor_table: str = None) -> None:
         name = f"{case.name}, {rows // 1000}k rows" if rows else case.name
         if not self._is_wanted(name):
             return
@@ -139,7 +200,7 @@ class Bench:
         self._report(report.Row(
             name=name, mode="parallel 2, jit on" if parallel else "serial",
             stock=timings["stock"], batched=timings["batched"], is_wall=parallel,
-            floor_ms=self._floor_ms(table, database), batched_nodes=nodes,
+            floor_ms=self._floor_ms(floor_table or table, database), batched_nodes=nodes,
             reach=case.parallel_reach if parallel else case.reach))
 
     def _report(self, row) -> None:
@@ -194,6 +255,8 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=ROUNDS_DEFAULT)
     parser.add_argument("--only", metavar="TEXT", help="only the rows whose name holds TEXT")
     parser.add_argument("--skip-tpch", action="store_true")
+    parser.add_argument("--skip-nulls", action="store_true", help="leave out the tables with NULLs")
+    parser.add_argument("--skip-partitions", action="store_true", help="leave out the partitioned table")
     parser.add_argument("--skip-unchanged", action="store_true", help="leave out the within-2%% rows")
     parser.add_argument("--write", action="store_true", help="write bench/RESULTS.md")
     options = parser.parse_args()

@@ -52,4 +52,23 @@ NOT_VISIBLE_CASES = tuple(
     for case in SEED_CASES if case.name in
     ("count(*)", "sum(a)", "sum(a), same qual", "avg of a..e", "group by int4, 100 groups"))
 
+# The same columns, each of them NULL in this share of the rows, and the share of the speed without
+# NULLs that has to be left.
+NULL_SHARES = {0.1: 0.8, 0.5: 0.6}
+NULL_REACH = 1.0
+SEED_ROWS_WITH_NULLS = (
+    "select " + ", ".join(f"case when random() >= {{share}} then {value} end" for value in
+                          ("x", "x % 100", "x % 100000", *"xxxxx", "repeat('x', 100)", *"xxxxxx"))
+    + " from generate_series(1, {rows}) x")
+NULL_CASES = tuple(
+    Case(case.name, case.sql, NULL_REACH) for case in SEED_CASES if case.name in
+    ("sum(a)", "sum(a), same qual", "avg of a..e", "avg of j..n (behind the text)", "group by int4, 100 groups"))
+
+# The same rows in as many partitions, and the share of the speed on one table that has to be left.
+PARTITIONS = 8
+PARTITIONED_SHARE_REACH = 0.9
+PARTITION_CASES = tuple(
+    Case(case.name, case.sql, case.reach / 2) for case in SEED_CASES if case.name in
+    ("sum(a)", "sum(a), same qual", "group by int4, 100 groups"))
+
 TPCH_REACH = {1: 8, 6: 4}

@@ -67,6 +67,31 @@ class RateRow:
         return "  ".join(self.figures())
 
 
+@dataclass
+class ShareRow:
+    """A line that compares two batched runs: the ratio is the speed of the second, of that of the first."""
+    name: str
+    mode: str
+    first: Timing
+    second: Timing
+    reach: float
+
+    @property
+    def ratio(self) -> float:
+        return self.first.cpu_ms / self.second.cpu_ms
+
+    @property
+    def is_reached(self) -> bool:
+        return self.ratio >= self.reach
+
+    def figures(self) -> list:
+        return [self.name, self.mode, "", f"{self.first.cpu_ms:.1f}, {self.second.cpu_ms:.1f}", "", "", "",
+                f"{self.ratio:.2f}x", f"{self.reach:g}x", "yes" if self.is_reached else "NO"]
+
+    def line(self) -> str:
+        return "  ".join(self.figures())
+
+
 HEADINGS = ["query", "how", "stock CPU ms", "batched CPU ms", "stock wall ms", "batched wall ms",
             "floor ms", "ratio", "reach", "reached"]
 
@@ -102,6 +127,9 @@ figure is the median of {options.rounds} runs after a warm-up. The tables are pr
 rows that say otherwise, all-visible, which `pg_visibility` confirms first. The ratio is of CPU
 milliseconds for serial rows, of wall milliseconds for parallel ones (a leader's CPU time leaves out its
 workers'). The floor is the time to stream the table's bytes once through one core.
+
+Rows of "batched, … and …" compare two batched runs, of tables that differ in that alone: the ratio is
+the share of the speed that is left. Each column is NULL in the share of the rows that the row says.
 
 The within-2% rows compare a session with the library against one without it on the same server.
 

@@ -50,5 +50,5 @@ CREATE TABLE shared AS SELECT k FROM generate_series(1, 5000) k;
 VACUUM (ANALYZE, FREEZE) shared;
 SET max_parallel_workers_per_gather = 2; SET batchexec.explain = on;
 SELECT regexp_replace(line, '\(rows mean.*|page=\d+ capacity=0 scan end=\d+', '...')
-    FROM explain_figures('SELECT count(*) FROM shared WHERE k > 10') line WHERE line ~ 'Batches:|Pages on';
+    FROM explain_figures('SELECT count(*) FROM shared WHERE k > 10') line WHERE line ~ 'Batches:|Irregular Pages';
 DROP TABLE shared;

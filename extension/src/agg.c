@@ -1,6 +1,7 @@
 /*
  * agg.c
- *	  BatchAgg: plain and hash aggregation right over the batches of a table.
+ *	  BatchAgg: plain and hash aggregation right over the batches of a table, or
+ *	  of several: partitions, children, the parts of a UNION ALL.
  */
 #include "postgres.h"
 
@@ -10,6 +11,7 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "parser/parsetree.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/ruleutils.h"
@@ -19,22 +21,28 @@
 #include "node.h"
 #include "replay.h"
 
+/* What an aggregation computes of one of its tables. */
+typedef struct AggInput
+{
+	GroupKey   *keys;
+	Aggregate **aggregates;
+	RowEvaluation evaluation;
+	bool		replays_errors;
+} AggInput;
+
 typedef struct BatchAggState
 {
 	BatchNode	node;			/* must be first */
 	bool		is_grouped;
 	bool		is_partial;
-	Aggregate **aggregates;
+	AggInput   *inputs;			/* of each of the node's, which share the states */
 	int			aggregate_count;
-	GroupKey   *keys;
 	int			key_count;
 	MemoryContext memory;		/* of values that the states point to */
 	char	   *plain_states;	/* not grouped: the states, one after another */
 	Size		state_bytes;
 	GroupTable *table;
 	Size		memory_limit_bytes;
-	RowEvaluation evaluation;
-	bool		replays_errors;
 	uint32		group_next;		/* next group to emit */
 	bool		is_filled;		/* groups or states are ready to be emitted */
 	bool		input_is_done;
@@ -46,31 +54,30 @@ private_integer(CustomScan *plan, int which)
 	return intVal(list_nth(plan->custom_private, which));
 }
 
-/* Compile keys and aggregates from the entries of custom_scan_tlist. */
+/* Compile keys and aggregates over one of the tables. */
 static void
-compile_targets(BatchAggState *state, CustomScan *plan)
+compile_targets(BatchAggState *state, int number, List *targets)
 {
-	VectorContext *context = &state->node.context;
+	VectorContext *context = &state->node.inputs[number].context;
+	AggInput   *input = &state->inputs[number];
 	ListCell   *cell;
 	Size		states_start = 0;
 	int			value_count = 0;
 
-	/* Workers that share a scan share its groups: those may come in parts. */
-	state->is_partial = plan->scan.plan.parallel_aware;
-	state->key_count = private_integer(plan, BATCH_AGG_KEY_COUNT);
-	state->keys = palloc0(sizeof(GroupKey) * (state->key_count + 1));
-	state->aggregates = palloc0(sizeof(Aggregate *) *
-								(list_length(plan->custom_scan_tlist) + 1));
-	foreach(cell, plan->custom_scan_tlist)
+	input->keys = palloc0(sizeof(GroupKey) * (state->key_count + 1));
+	input->aggregates = palloc0(sizeof(Aggregate *) * (list_length(targets) + 1));
+	state->state_bytes = 0;
+	state->aggregate_count = 0;
+	foreach(cell, targets)
 	{
-		Expr	   *source = lfirst_node(TargetEntry, cell)->expr;
+		Expr	   *source = lfirst(cell);
 		int			i = foreach_current_index(cell);
 		Aggregate  *aggregate;
 
 		if (i < state->key_count)
 		{
-			group_key_compile(&state->keys[i], context, source, &value_count);
-			states_start = group_header_bytes(state->keys, i + 1);
+			group_key_compile(&input->keys[i], context, source, &value_count);
+			states_start = group_header_bytes(input->keys, i + 1);
 			continue;
 		}
 		aggregate = aggregate_compile(context, castNode(Aggref, source));
@@ -78,8 +85,53 @@ compile_targets(BatchAggState *state, CustomScan *plan)
 		aggregate->state_offset = states_start + state->state_bytes;
 		state->state_bytes += MAXALIGN(aggregate->ops->state_bytes);
 		state->is_partial |= aggregate->is_partial;
-		state->aggregates[state->aggregate_count++] = aggregate;
+		input->aggregates[state->aggregate_count++] = aggregate;
 	}
+}
+
+/* Are rows of a table only counted, without a look at their tuples? */
+static bool
+only_counts(const BatchAggState *state, int number)
+{
+	const BatchInput *input = &state->node.inputs[number];
+
+	/* A row that is evaluated as a tuple needs its address. */
+	if (input->source.batch->last_attno > 0 || state->is_grouped ||
+		input->qual->clause_count > input->qual->vector_count)
+		return false;
+	for (int i = 0; i < state->aggregate_count; i++)
+	{
+		const Aggregate *aggregate = state->inputs[number].aggregates[i];
+
+		if (OidIsValid(aggregate->argument_type) || aggregate->filter != NULL)
+			return false;
+	}
+	return true;
+}
+
+/* Open one of the tables, and compile what is computed of it. */
+static void
+begin_input(BatchAggState *state, EState *estate, int eflags, int number,
+			int scanrelid, List *expressions)
+{
+	BatchInput *input = &state->node.inputs[number];
+	AggInput   *agg_input = &state->inputs[number];
+	Relation	relation = ExecOpenScanRelation(estate, scanrelid, eflags);
+	TupleTableSlot *slot = ExecInitExtraTupleSlot(estate, RelationGetDescr(relation),
+												  &TTSOpsBufferHeapTuple);
+
+	node_begin_input(&state->node, input, relation, slot, scanrelid);
+	input->qual = qual_compile(&input->context, linitial(expressions));
+	compile_targets(state, number, lsecond(expressions));
+	agg_input->evaluation = (RowEvaluation) {
+		.qual = input->qual,
+		.keys = agg_input->keys, .key_count = state->key_count,
+		.aggregates = agg_input->aggregates,
+		.aggregate_count = state->aggregate_count,
+	};
+	agg_input->replays_errors = replay_is_needed(&agg_input->evaluation);
+	node_plan_columns(input);
+	input->source.counts_only = only_counts(state, number);
 }
 
 static void
@@ -87,69 +139,62 @@ begin_agg(CustomScanState *css, EState *estate, int eflags)
 {
 	BatchAggState *state = (BatchAggState *) css;
 	CustomScan *plan = (CustomScan *) css->ss.ps.plan;
-	int			scanrelid = private_integer(plan, BATCH_AGG_SCANRELID);
-	Relation	relation;
-	TupleTableSlot *slot;
+	List	   *scanrelids = list_nth(plan->custom_private, BATCH_AGG_SCANRELIDS);
+	int			input_count = list_length(scanrelids);
 
 	if (node_begin_original(&state->node, estate, eflags))
 		return;
-	relation = ExecOpenScanRelation(estate, scanrelid, eflags);
-	slot = ExecInitExtraTupleSlot(estate, RelationGetDescr(relation),
-								  &TTSOpsBufferHeapTuple);
-	node_begin_source(&state->node, relation, slot, scanrelid);
 	state->memory = AllocSetContextCreate(CurrentMemoryContext, "BatchAgg",
 										  ALLOCSET_DEFAULT_SIZES);
 	state->is_grouped = private_integer(plan, BATCH_AGG_IS_GROUPED) != 0;
-	state->node.qual = qual_compile(&state->node.context, plan->custom_exprs);
-	compile_targets(state, plan);
+	state->key_count = private_integer(plan, BATCH_AGG_KEY_COUNT);
+	/* Workers that share a scan share its groups: those may come in parts. */
+	state->is_partial = plan->scan.plan.parallel_aware;
+	state->inputs = palloc0(sizeof(AggInput) * input_count);
+	node_begin_inputs(&state->node, input_count);
+	for (int i = 0; i < input_count; i++)
+		begin_input(state, estate, eflags, i, list_nth_int(scanrelids, i),
+					list_nth(plan->custom_exprs, i));
 	if (state->is_grouped)
-		state->table = group_table_create(state->memory, state->keys,
+		state->table = group_table_create(state->memory, state->inputs[0].keys,
 										  state->key_count, state->state_bytes);
 	else
 		state->plain_states = palloc0(state->state_bytes + 1);
 	state->memory_limit_bytes = get_hash_memory_limit();
-	state->evaluation = (RowEvaluation) {
-		.qual = state->node.qual,
-		.keys = state->keys, .key_count = state->key_count,
-		.aggregates = state->aggregates,
-		.aggregate_count = state->aggregate_count,
-	};
-	state->replays_errors = replay_is_needed(&state->evaluation);
-	node_plan_columns(&state->node);
-	state->node.source.counts_only = (state->node.source.batch->last_attno == 0);
-	/* A row that is evaluated as a tuple needs its address. */
-	if (state->node.qual->clause_count > state->node.qual->vector_count ||
-		state->is_grouped)
-		state->node.source.counts_only = false;
-	for (int i = 0; i < state->aggregate_count; i++)
-		if (OidIsValid(state->aggregates[i]->argument_type) ||
-			state->aggregates[i]->filter != NULL)
-			state->node.source.counts_only = false;
+}
+
+/* What is computed of the table that the last batch is of. */
+static AggInput *
+current_input(const BatchAggState *state)
+{
+	return &state->inputs[state->node.input - state->node.inputs];
 }
 
 /* Take one batch into the states. */
 static void
 accumulate_batch(BatchAggState *state)
 {
-	BatchNode  *node = &state->node;
-	TupleBatch *batch = node->source.batch;
+	BatchInput *input = state->node.input;
+	const AggInput *agg_input = current_input(state);
+	TupleBatch *batch = input->source.batch;
 	char	  **groups = NULL;
 
-	ResetExprContext(node->context.econtext);
-	qual_apply(node->qual, batch);
-	InstrCountFiltered2(&node->css, batch->row_count - batch->selection.count);
+	ResetExprContext(input->context.econtext);
+	qual_apply(input->qual, batch);
+	InstrCountFiltered2(&state->node.css, batch->row_count - batch->selection.count);
 	if (batch->selection.count == 0)
 		return;
 	if (state->is_grouped)
 	{
-		group_table_lookup(state->table, &node->context, &batch->selection);
+		state->table->keys = agg_input->keys;
+		group_table_lookup(state->table, &input->context, &batch->selection);
 		groups = state->table->row_groups;
 	}
 	for (int i = 0; i < state->aggregate_count; i++)
 	{
-		Aggregate  *aggregate = state->aggregates[i];
+		Aggregate  *aggregate = agg_input->aggregates[i];
 
-		aggregate_accumulate(aggregate, &node->context,
+		aggregate_accumulate(aggregate, &input->context,
 							 groups != NULL ? NULL : state->plain_states + aggregate->state_offset,
 							 groups);
 	}
@@ -175,7 +220,8 @@ accumulate_or_replay(BatchAggState *state)
 		MemoryContextSwitchTo(caller);
 		error = CopyErrorData();
 		FlushErrorState();
-		replay_batch(&state->evaluation, state->node.source.batch);
+		replay_batch(&current_input(state)->evaluation,
+					 state->node.input->source.batch);
 		ReThrowError(error);
 	}
 	PG_END_TRY();
@@ -234,7 +280,7 @@ fill_states(BatchAggState *state)
 
 	while (node_next_batch(node, BATCH_ROWS_MAX))
 	{
-		if (state->replays_errors)
+		if (current_input(state)->replays_errors)
 			accumulate_or_replay(state);
 		else
 			accumulate_batch(state);
@@ -270,7 +316,7 @@ store_result(BatchAggState *state, char *group)
 	}
 	for (int i = 0; i < state->aggregate_count; i++)
 	{
-		const Aggregate *aggregate = state->aggregates[i];
+		const Aggregate *aggregate = state->inputs[0].aggregates[i];
 		int			column = state->key_count + i;
 
 		values[column] = aggregate_finish(aggregate, group + aggregate->state_offset,
@@ -353,18 +399,57 @@ end_agg(CustomScanState *css)
 	node_end((BatchNode *) css);
 }
 
-/* An expression list over the scanned table as one EXPLAIN property. */
-static void
-explain_expressions(CustomScanState *css, const char *label, Node *expression,
-					List *ancestors, ExplainState *es)
+/* An expression over the scanned tables as EXPLAIN shows it. */
+static char *
+deparsed(CustomScanState *css, Node *expression, List *ancestors, ExplainState *es)
 {
 	List	   *deparse_context = set_deparse_context_plan(es->deparse_cxt,
 														  css->ss.ps.plan,
 														  ancestors);
 	bool		prefixes = es->verbose || list_length(es->rtable) > 1;
 
-	ExplainPropertyText(label, deparse_expression(expression, deparse_context,
-												  prefixes, false), es);
+	return deparse_expression(expression, deparse_context, prefixes, false);
+}
+
+/* The filters of the tables, where there are any. */
+static void
+explain_filters(CustomScanState *css, List *tables, List *ancestors, ExplainState *es)
+{
+	CustomScan *plan = (CustomScan *) css->ss.ps.plan;
+	List	   *filters = NIL;
+
+	for (int i = 0; i < list_length(tables); i++)
+	{
+		List	   *qual = linitial(list_nth(plan->custom_exprs, i));
+
+		if (qual != NIL)
+			filters = lappend(filters,
+							  deparsed(css, (Node *) make_ands_explicit(qual),
+									   ancestors, es));
+	}
+	if (filters == NIL)
+		return;
+	if (list_length(tables) == 1)
+		ExplainPropertyText("Scan Filter", linitial(filters), es);
+	else
+		ExplainPropertyList("Scan Filters", filters, es);
+	if (es->analyze && ((BatchNode *) css)->original == NULL &&
+		css->ss.ps.instrument != NULL)
+		ExplainPropertyFloat("Rows Removed by Scan Filter", NULL,
+							 css->ss.ps.instrument->nfiltered2 /
+							 Max(css->ss.ps.instrument->nloops, 1), 0, es);
+}
+
+/* A table as EXPLAIN names it below an Append: with its alias, if that differs. */
+static char *
+table_label(ExplainState *es, int scanrelid)
+{
+	const char *alias = list_nth(es->rtable_names, scanrelid - 1);
+	const char *name = get_rel_name(rt_fetch(scanrelid, es->rtable)->relid);
+
+	if (name == NULL || strcmp(name, alias) == 0)
+		return pstrdup(alias);
+	return psprintf("%s %s", name, alias);
 }
 
 static void
@@ -372,35 +457,26 @@ explain_agg(CustomScanState *css, List *ancestors, ExplainState *es)
 {
 	BatchAggState *state = (BatchAggState *) css;
 	CustomScan *plan = (CustomScan *) css->ss.ps.plan;
-	int			scanrelid = private_integer(plan, BATCH_AGG_SCANRELID);
 	int			key_count = private_integer(plan, BATCH_AGG_KEY_COUNT);
+	List	   *tables = NIL;
 	List	   *keys = NIL;
+	ListCell   *cell;
 
-	ExplainPropertyText("Batched Table",
-						list_nth(es->rtable_names, scanrelid - 1), es);
+	foreach(cell, (List *) list_nth(plan->custom_private, BATCH_AGG_SCANRELIDS))
+		tables = lappend(tables, table_label(es, lfirst_int(cell)));
+	if (list_length(tables) == 1)
+		ExplainPropertyText("Batched Table", linitial(tables), es);
+	else
+		ExplainPropertyList("Batched Tables", tables, es);
 	for (int i = 0; i < key_count; i++)
 	{
 		TargetEntry *entry = list_nth(plan->custom_scan_tlist, i);
-		List	   *deparse_context = set_deparse_context_plan(es->deparse_cxt,
-															  css->ss.ps.plan,
-															  ancestors);
 
-		keys = lappend(keys, deparse_expression((Node *) entry->expr,
-												deparse_context,
-												es->verbose || list_length(es->rtable) > 1,
-												false));
+		keys = lappend(keys, deparsed(css, (Node *) entry->expr, ancestors, es));
 	}
 	if (keys != NIL)
 		ExplainPropertyList("Group Key", keys, es);
-	if (plan->custom_exprs != NIL)
-		explain_expressions(css, "Scan Filter",
-							(Node *) make_ands_explicit(plan->custom_exprs),
-							ancestors, es);
-	if (es->analyze && plan->custom_exprs != NIL && state->node.original == NULL &&
-		css->ss.ps.instrument != NULL)
-		ExplainPropertyFloat("Rows Removed by Scan Filter", NULL,
-							 css->ss.ps.instrument->nfiltered2 /
-							 Max(css->ss.ps.instrument->nloops, 1), 0, es);
+	explain_filters(css, tables, ancestors, es);
 	node_explain_counters(&state->node, es);
 }
 

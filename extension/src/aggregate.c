@@ -226,6 +226,12 @@ aggregate_accumulate(Aggregate *aggregate, VectorContext *context, void *state,
 	{
 		if (aggregate->argument == NULL || vector == NULL)
 			vector = evaluate_by_row(aggregate, context, &selection);
+		if (groups == NULL && vector->has_nulls &&
+			aggregate->ops->accumulate_present != NULL)
+		{
+			aggregate->ops->accumulate_present(aggregate, state, vector, &selection);
+			return;
+		}
 		selection = selection_without_nulls(&selection, vector, rows);
 	}
 	if (groups != NULL)

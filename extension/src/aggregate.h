@@ -13,7 +13,7 @@ typedef struct Aggregate Aggregate;
 
 /*
  * One aggregate's functions.  A state is state_bytes of zeroes before its
- * first row.  Selections passed to accumulate hold no NULL.
+ * first row.  Selections hold no NULL, but for those of accumulate_present.
  */
 typedef struct AggregateOps
 {
@@ -21,6 +21,10 @@ typedef struct AggregateOps
 	/* the selected rows into one state */
 	void		(*accumulate) (const Aggregate *aggregate, void *state,
 							   const Vector *vector, const Selection *selection);
+	/* the selected rows that are not NULL into one state; may be NULL */
+	void		(*accumulate_present) (const Aggregate *aggregate, void *state,
+									   const Vector *vector,
+									   const Selection *selection);
 	/* each selected row into the state of its group */
 	void		(*accumulate_groups) (const Aggregate *aggregate, char **groups,
 									  const Vector *vector,

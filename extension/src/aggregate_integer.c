@@ -22,6 +22,18 @@ count_rows(const Aggregate *aggregate, void *state, const Vector *vector,
 }
 
 static void
+count_present(const Aggregate *aggregate, void *state, const Vector *vector,
+			  const Selection *selection)
+{
+	const bool *nulls = vector->nulls;
+	int64		count = 0;
+
+	(void) aggregate;
+	FOR_SELECTED(row, selection, count += !nulls[row]);
+	*(int64 *) state += count;
+}
+
+static void
 count_rows_groups(const Aggregate *aggregate, char **groups,
 				  const Vector *vector, const Selection *selection)
 {
@@ -42,6 +54,7 @@ finish_count(const Aggregate *aggregate, const void *state, bool *is_null)
 const AggregateOps count_ops = {
 	.state_bytes = sizeof(int64),
 	.accumulate = count_rows,
+	.accumulate_present = count_present,
 	.accumulate_groups = count_rows_groups,
 	.finish = finish_count,
 	.finish_partial = finish_count,
@@ -58,6 +71,26 @@ DEFINE_ACCUMULATE(sum_integers, IntegerState,
 				  state->count++;
 				  state->sum = (int64) ((uint64) state->sum +
 										(uint64) DatumGetInt64(values[row])))
+
+/* The value of a NULL is masked out: it may be anything. */
+static void
+sum_integers_present(const Aggregate *aggregate, void *state_,
+					 const Vector *vector, const Selection *selection)
+{
+	IntegerState *state = state_;
+	const Datum *values = vector->values;
+	const bool *nulls = vector->nulls;
+	uint64		sum = (uint64) state->sum;
+	int64		count = 0;
+
+	(void) aggregate;
+	FOR_SELECTED(row, selection,
+				 const bool is_present = !nulls[row];
+				 count += is_present;
+				 sum += (uint64) values[row] & -(uint64) is_present);
+	state->sum = (int64) sum;
+	state->count += count;
+}
 
 static Datum
 finish_sum(const Aggregate *aggregate, const void *state, bool *is_null)
@@ -102,6 +135,7 @@ finish_average_partial(const Aggregate *aggregate, const void *state,
 const AggregateOps sum_integer_ops = {
 	.state_bytes = sizeof(IntegerState),
 	.accumulate = sum_integers,
+	.accumulate_present = sum_integers_present,
 	.accumulate_groups = sum_integers_groups,
 	.finish = finish_sum,
 	.finish_partial = finish_sum,
@@ -110,6 +144,7 @@ const AggregateOps sum_integer_ops = {
 const AggregateOps average_integer_ops = {
 	.state_bytes = sizeof(IntegerState),
 	.accumulate = sum_integers,
+	.accumulate_present = sum_integers_present,
 	.accumulate_groups = sum_integers_groups,
 	.finish = finish_average,
 	.finish_partial = finish_average_partial,

@@ -142,12 +142,20 @@ typedef struct TupleBatch
 	AttributeStep *steps;		/* one for each attribute up to the last needed */
 	AttrNumber	last_attno;		/* last attribute that any column needs */
 	int			varlena_count;	/* among the attributes up to last_attno */
-	bool		always_irregular;	/* an attribute no fast path handles */
+	bool		always_irregular;	/* an attribute that is a C string */
 	uint64		headers_generation; /* batch whose headers were checked */
 	bool		is_regular;		/* no NULLs, one header shape */
 	bool		has_external;	/* regular: a value may be stored elsewhere */
 	int			header_bytes;	/* regular: t_hoff of every tuple */
-	uint64		rows_generation;	/* batch that the row path has deformed */
+	uint64	  **presence;		/* irregular: a word a row for 64 attributes each: bit
+								 * set where the tuple holds a value */
+	uint64	   *any_missing;	/* bits of attributes that a tuple holds no value of */
+	uint64	   *all_missing;	/* bits of those that no tuple holds a value of */
+	bool		prefetches_bitmaps; /* prefetch_bytes has room for one */
+	bool		has_short_tuples;	/* irregular: older than some attribute */
+	AttrNumber	first_missing;	/* number of attributes that all tuples hold first */
+	char	  **data_starts;	/* irregular: of each tuple, behind its header */
+	uint32		alignment_from; /* irregular: known alignment of positions_from */
 	AttrNumber	steps_done;		/* attributes that positions_from lies behind */
 	uint64		steps_generation;
 	char	  **positions_from;	/* regular: the next attribute is behind these, */
@@ -186,9 +194,6 @@ extern void deform_prefetch_rest(TupleBatch *batch);
 extern void deform_offer_prefetch(TupleBatch *batch, char **tuples,
 								  int tuple_count, const char *data,
 								  int data_bytes);
-
-/* deform_rows.c */
-extern void deform_rows(TupleBatch *batch, const Selection *selection);
 
 /* numeric_vector.c */
 extern void numeric_vector_decode(Vector *result, const Vector *pointers,

@@ -32,10 +32,14 @@ extern bool batchexec_explain;
 #define BATCH_SCAN_NAME "BatchScan"
 #define BATCH_AGG_NAME	"BatchAgg"
 
-/* custom_private of a BatchAgg, a list of integers */
+/*
+ * custom_private of a BatchAgg, integers but for the first.  custom_exprs has a
+ * list for each scanned table: of the list of its filters, and of the list of
+ * what custom_scan_tlist is over this table.
+ */
 enum BatchAggPrivate
 {
-	BATCH_AGG_SCANRELID,		/* range table index of the scanned table */
+	BATCH_AGG_SCANRELIDS,		/* list of range table indexes of the scanned tables */
 	BATCH_AGG_KEY_COUNT,		/* leading entries of custom_scan_tlist */
 	BATCH_AGG_IS_GROUPED		/* GROUP BY, or one result row */
 };
@@ -51,7 +55,9 @@ extern CustomScan *scan_to_batch(SeqScan *scan, const RowDemand *demand,
 								 int child_node_id);
 
 /* plan_agg.c */
+extern List *agg_scans(const Agg *agg);
 extern const char *agg_obstacle(Agg *agg);
+extern int	agg_expression_size(const Agg *agg, const SeqScan *scan);
 extern CustomScan *agg_to_batch(Agg *agg, int *next_node_id);
 
 /* scan.c, agg.c */

@@ -7,6 +7,7 @@
  * varlena then sit at one offset in every tuple.  Behind a varlena one array
  * of positions advances for the whole page, an attribute at a time, which
  * breaks the chain of dependent loads that deforming by tuple suffers from.
+ * Pages that are not regular are dealt with in deform_nulls.c.
  */
 #include "postgres.h"
 
@@ -14,28 +15,8 @@
 #include "catalog/pg_type.h"
 #include "utils/lsyscache.h"
 
-#include "batch.h"
-
-/*
- * The last eight bytes of the fixed tuple header hold half of the ctid, the
- * attribute count, the flags, t_hoff and the first byte of the null bitmap or
- * padding.  One masked compare of them finds any tuple of another shape.
- */
-#define HEADER_WORD_OFFSET	(SizeofHeapTupleHeader - 7)
-
-StaticAssertDecl(offsetof(HeapTupleHeaderData, t_infomask2) ==
-				 HEADER_WORD_OFFSET + 2, "header word covers t_infomask2");
-StaticAssertDecl(offsetof(HeapTupleHeaderData, t_hoff) ==
-				 HEADER_WORD_OFFSET + 6, "header word covers t_hoff");
-
-static inline uint64
-header_word(const char *tuple)
-{
-	uint64		word;
-
-	memcpy(&word, tuple + HEADER_WORD_OFFSET, sizeof(word));
-	return word;
-}
+#include "deform.h"
+#include "tuple_header.h"
 
 /* The bits of header_word that hold these parts, whatever the byte order. */
 static uint64
@@ -123,6 +104,7 @@ deform_plan(TupleBatch *batch)
 	}
 	for (int i = 0; i < batch->column_count; i++)
 		batch->steps[batch->columns[i].attno - 1].is_needed = true;
+	presence_allocate(batch);
 }
 
 /* How many bytes a varlena column takes on average, as ANALYZE found it. */
@@ -155,23 +137,6 @@ deform_prefetch_bytes(const TupleBatch *batch)
 			needed_bytes = bytes;
 	}
 	return Min(needed_bytes, PREFETCH_BYTES_MAX);
-}
-
-/*
- * Ask for the cache lines that deforming will read, for the second level: the
- * few miss buffers of the first are the bottleneck otherwise.  Over a million
- * rows, sum(a) took 18.2 ms without prefetches, 16.1 ms with ones to the first
- * level, and takes 7 ms.
- */
-static inline void
-prefetch_tuple(const TupleBatch *batch, const char *tuple)
-{
-	const int	last = batch->prefetch_bytes - 1;
-
-	/* The transaction ids at the start are of no interest. */
-	for (int at = HEADER_WORD_OFFSET; at < last; at += CACHE_LINE_BYTES)
-		__builtin_prefetch(tuple + at, 0, PREFETCH_TO_SECOND_LEVEL);
-	__builtin_prefetch(tuple + last, 0, PREFETCH_TO_SECOND_LEVEL);
 }
 
 /* Cache lines that prefetch_tuple asks for, at most. */
@@ -207,32 +172,6 @@ deform_offer_prefetch(TupleBatch *batch, char **tuples, int tuple_count,
 	}
 }
 
-/*
- * Ask for some of the next page's tuples or lines, beside work on this page:
- * prefetches in one burst wait for each other, and the work with them.  For
- * TPC-H Q6 that made 15.8 ms of 14.6.
- */
-static inline void
-prefetch_ahead(TupleBatch *batch, int count)
-{
-	int			end = Min(batch->ahead_next + count, batch->ahead_count);
-
-	if (batch->data_ahead != NULL)
-	{
-		const char *line = batch->data_ahead + batch->ahead_next * CACHE_LINE_BYTES;
-
-		for (int left = end - batch->ahead_next; left > 0; left--)
-		{
-			__builtin_prefetch(line, 0, PREFETCH_TO_SECOND_LEVEL);
-			line += CACHE_LINE_BYTES;
-		}
-	}
-	else
-		for (int tuple = batch->ahead_next; tuple < end; tuple++)
-			prefetch_tuple(batch, batch->tuples_ahead[tuple]);
-	batch->ahead_next = Max(end, batch->ahead_next);
-}
-
 /* Ask for what the work on this page left over, where it was less than usual. */
 void
 deform_prefetch_rest(TupleBatch *batch)
@@ -261,7 +200,10 @@ deform_check_headers(TupleBatch *batch)
 	if (batch->always_irregular ||
 		(first->t_infomask & HEAP_HASNULL) != 0 ||
 		HeapTupleHeaderGetNatts(first) < batch->last_attno)
+	{
+		presence_read(batch);
 		return false;
+	}
 	if (batch->varlena_count == 0)
 	{
 		for (int row = 0; row < batch->row_count; row++)
@@ -282,80 +224,9 @@ deform_check_headers(TupleBatch *batch)
 	batch->has_external = (seen & header_mask(0, HEAP_HASEXTERNAL, 0)) != 0;
 	batch->is_regular =
 		(difference & header_mask(HEAP_NATTS_MASK, HEAP_HASNULL, 0xff)) == 0;
+	if (!batch->is_regular)
+		presence_read(batch);
 	return batch->is_regular;
-}
-
-/* Load from starts[] + offset_ as ctype_ and store as a Datum word. */
-#define GATHER(ctype_, stored_, offset_) \
-	FOR_SELECTED(row, selection, \
-				 ctype_ loaded; \
-				 memcpy(&loaded, starts[row] + (offset_), sizeof(ctype_)); \
-				 values[row] = (stored_))
-
-#define GATHER_TYPES(offset_) \
-	switch (column->type) \
-	{ \
-		case FLOAT4OID: \
-			GATHER(float4, Float8GetDatum((float8) loaded), offset_); \
-			break; \
-		case BOOLOID: \
-		case CHAROID: \
-			GATHER(int8, Int64GetDatum((int64) loaded), offset_); \
-			break; \
-		case INT2OID: \
-			GATHER(int16, Int64GetDatum((int64) loaded), offset_); \
-			break; \
-		case OIDOID: \
-			GATHER(uint32, Int64GetDatum((int64) loaded), offset_); \
-			break; \
-		case INT4OID: \
-		case DATEOID: \
-			GATHER(int32, Int64GetDatum((int64) loaded), offset_); \
-			break; \
-		default: \
-			GATHER(int64, Int64GetDatum(loaded), offset_); \
-			break; \
-	}
-
-/* Fixed-width values, all at one offset from their tuple's start. */
-static void
-gather_at_offset(TupleBatch *batch, BatchColumn *column, int offset,
-				 const Selection *selection)
-{
-	char	  **starts = batch->tuples;
-	Datum	   *values = column->vector.values;
-
-	GATHER_TYPES(offset);
-}
-
-/* Fixed-width values behind positions[]. */
-static void
-gather_behind_positions(TupleBatch *batch, BatchColumn *column, int offset,
-						const Selection *selection)
-{
-	char	  **starts = batch->positions;
-	Datum	   *values = column->vector.values;
-
-	GATHER_TYPES(offset);
-}
-
-/* A varlena without a short header may be padded; padding is always zero. */
-static pg_noinline char *
-skip_padding(char *value, uint32 alignment)
-{
-	/* Tuples start at addresses of the largest alignment. */
-	return *value == 0 ? (char *) TYPEALIGN(alignment, value) : value;
-}
-
-/* The length of a varlena with a short header, by that header. */
-static inline Size
-short_length(uint8 header)
-{
-#ifdef WORDS_BIGENDIAN
-	return header & 0x7f;
-#else
-	return header >> 1;
-#endif
 }
 
 /* Varlena attributes in a row that one loop steps over. */
@@ -370,11 +241,10 @@ short_length(uint8 header)
 static pg_attribute_always_inline void
 step_over_fused(TupleBatch *batch, AttributeStep *steps, const int step_count,
 				const bool stores, const bool any_external,
-				const Selection *selection)
+				const uint32 advance, const Selection *selection)
 {
 	char	  **from = batch->positions_from;
 	char	  **positions = batch->positions;
-	const uint32 advance = batch->advance_from + steps[0].advance;	/* the others begin at once */
 	Datum	   *pointers[STEPS_FUSED_MAX];
 
 	for (int i = 0; i < step_count; i++)
@@ -410,44 +280,47 @@ step_over_fused(TupleBatch *batch, AttributeStep *steps, const int step_count,
 
 static void
 step_over_and_store(TupleBatch *batch, AttributeStep *steps, int step_count,
-					const Selection *selection)
+					uint32 advance, const Selection *selection)
 {
 	switch (step_count)
 	{
 		case 1:
-			step_over_fused(batch, steps, 1, true, false, selection);
+			step_over_fused(batch, steps, 1, true, false, advance, selection);
 			break;
 		case 2:
-			step_over_fused(batch, steps, 2, true, false, selection);
+			step_over_fused(batch, steps, 2, true, false, advance, selection);
 			break;
 		default:
-			step_over_fused(batch, steps, STEPS_FUSED_MAX, true, false, selection);
+			step_over_fused(batch, steps, STEPS_FUSED_MAX, true, false, advance, selection);
 			break;
 	}
 }
 
 static void
 step_over_only(TupleBatch *batch, AttributeStep *steps, int step_count,
-			   const Selection *selection)
+			   uint32 advance, const Selection *selection)
 {
 	switch (step_count)
 	{
 		case 1:
-			step_over_fused(batch, steps, 1, false, false, selection);
+			step_over_fused(batch, steps, 1, false, false, advance, selection);
 			break;
 		case 2:
-			step_over_fused(batch, steps, 2, false, false, selection);
+			step_over_fused(batch, steps, 2, false, false, advance, selection);
 			break;
 		default:
-			step_over_fused(batch, steps, STEPS_FUSED_MAX, false, false, selection);
+			step_over_fused(batch, steps, STEPS_FUSED_MAX, false, false, advance, selection);
 			break;
 	}
 }
 
-/* Step over the varlenas at the given step; returns how many they were. */
-static int
+/*
+ * Step over the varlenas at the given step, the first of which is this far
+ * behind positions_from; returns how many they were.
+ */
+int
 step_over_varlenas(TupleBatch *batch, AttributeStep *steps, int steps_max,
-				   const Selection *selection)
+				   uint32 advance, const Selection *selection)
 {
 	bool		is_needed = steps[0].is_needed;
 	int			count = 1;
@@ -458,13 +331,13 @@ step_over_varlenas(TupleBatch *batch, AttributeStep *steps, int steps_max,
 				   batch->ahead_count / 2 + 1 : batch->ahead_count);
 	if (batch->has_external)
 	{
-		step_over_fused(batch, steps, 1, true, true, selection);
+		step_over_fused(batch, steps, 1, true, true, advance, selection);
 		return 1;
 	}
 	if (is_needed)
-		step_over_and_store(batch, steps, count, selection);
+		step_over_and_store(batch, steps, count, advance, selection);
 	else
-		step_over_only(batch, steps, count, selection);
+		step_over_only(batch, steps, count, advance, selection);
 	return count;
 }
 
@@ -480,7 +353,7 @@ gather_attribute(TupleBatch *batch, AttrNumber attno, int offset,
 		if (column->attno != attno)
 			continue;
 		if (column->kind != VALUE_OPAQUE)
-			gather_behind_positions(batch, column, offset, selection);
+			gather_values(column, batch->positions, offset, selection);
 		column->vector.has_nulls = false;
 		column->vector.generation = batch->generation;
 	}
@@ -525,6 +398,7 @@ advance_to_attribute(TupleBatch *batch, AttrNumber attno,
 		{
 			batch->steps_done += step_over_varlenas(batch, step,
 													attno - batch->steps_done,
+													batch->advance_from + step->advance,
 													selection);
 			continue;
 		}
@@ -570,17 +444,14 @@ deform_column(TupleBatch *batch, BatchColumn *column,
 	AttributeStep *step = &batch->steps[column->attno - 1];
 
 	if (!deform_check_headers(batch))
-	{
-		if (batch->rows_generation != batch->generation)
-			deform_rows(batch, selection);
-	}
+		deform_present_column(batch, column, selection);
 	else if (step->is_fixed && step->length > 0)
 	{
 		column->vector.generation = batch->generation;
 		column->vector.has_nulls = false;
 		if (column->kind != VALUE_OPAQUE)
-			gather_at_offset(batch, column, batch->header_bytes + step->offset,
-							 selection);
+			gather_values(column, batch->tuples,
+						  batch->header_bytes + step->offset, selection);
 		return;
 	}
 	else

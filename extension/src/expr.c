@@ -6,6 +6,7 @@
 
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
+#include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/array.h"
@@ -16,6 +17,7 @@
 
 #include "collation.h"
 #include "expr.h"
+#include "limits.h"
 #include "numeric_vector.h"
 
 static VectorExpr *compile(VectorContext *context, const Expr *source);
@@ -79,39 +81,36 @@ vector_word_from_datum(Oid type, Datum value)
 	}
 }
 
-static VectorExpr *
-make_expression(const Expr *source, ValueKind kind)
+/* What an expression is, before it is looked up: without operands. */
+static VectorExpr
+draft_of(const Expr *source, ValueKind kind, VectorFunction function)
 {
-	VectorExpr *expression = palloc0(sizeof(VectorExpr));
-
-	expression->source = source;
-	expression->type = exprType((const Node *) source);
-	expression->collation = exprInputCollation((const Node *) source);
-	expression->kind = kind;
-	return expression;
+	return (VectorExpr) {
+		.function = function,
+		.kind = kind,
+		.type = exprType((const Node *) source),
+	};
 }
 
-/* As make_expression, with room for the result. */
 static VectorExpr *
-make_computed(const Expr *source, ValueKind kind, VectorFunction function)
+intern(VectorContext *context, const VectorExpr *draft)
 {
-	VectorExpr *expression = make_expression(source, kind);
+	bool		found;
 
-	expression->function = function;
-	vector_allocate(&expression->result);
-	return expression;
+	return vector_intern(context, draft, &found);
 }
 
 /* A column as an expression: of its own kind, or opaque, or by pointer. */
 VectorExpr *
 vector_column(VectorContext *context, AttrNumber attno, Oid type, ValueKind kind)
 {
-	VectorExpr *expression = palloc0(sizeof(VectorExpr));
+	const VectorExpr draft = {
+		.type = type,
+		.kind = kind,
+		.column = batch_add_column(context->batch, attno, type, kind),
+	};
 
-	expression->type = type;
-	expression->kind = kind;
-	expression->column = batch_add_column(context->batch, attno, type, kind);
-	return expression;
+	return intern(context, &draft);
 }
 
 static VectorExpr *
@@ -156,21 +155,32 @@ broadcast(VectorExpr *expression, Datum value, bool is_null)
 }
 
 static VectorExpr *
-compile_const(const Const *constant)
+compile_const(VectorContext *context, const Const *constant)
 {
 	VectorExpr *expression;
+	VectorExpr	draft;
 	ValueKind	kind;
+	int64		scaled;
+	int			scale;
+	bool		found;
 
-	if (!value_kind_of_type(constant->consttype, &kind))
+	if (!value_kind_of_type(constant->consttype, &kind) ||
+		(kind == VALUE_NUMERIC && !constant->constisnull &&
+		 !numeric_decode(DatumGetPointer(constant->constvalue), &scaled, &scale)))
 		return NULL;
-	expression = make_computed((const Expr *) constant, kind, NULL);
-	expression->is_constant = true;
-	if (!broadcast(expression, constant->constvalue, constant->constisnull))
-		return NULL;
+	draft = draft_of((const Expr *) constant, kind, NULL);
+	draft.is_constant = true;
+	draft.leaf = (const Expr *) constant;
+	expression = vector_intern(context, &draft, &found);
+	if (!found)
+		(void) broadcast(expression, constant->constvalue, constant->constisnull);
 	return expression;
 }
 
-/* Read a parameter, when the first batch needs it after a (re)scan. */
+/*
+ * Read a parameter, when the first batch needs it after a (re)scan.  What its
+ * value takes is freed at the next rescan.
+ */
 static bool
 read_parameter(VectorExpr *expression, VectorContext *context,
 			   const Selection *selection)
@@ -183,7 +193,7 @@ read_parameter(VectorExpr *expression, VectorContext *context,
 		return expression->result.usable;
 	if (selection->count == 0)
 		return true;
-	caller = MemoryContextSwitchTo(context->econtext->ecxt_per_query_memory);
+	caller = MemoryContextSwitchTo(context->parameter_memory);
 	value = ExecEvalExpr(expression->constant_state, context->econtext, &is_null);
 	expression->result.usable = broadcast(expression, value, is_null);
 	expression->result.generation = 1;
@@ -195,57 +205,63 @@ static VectorExpr *
 compile_param(VectorContext *context, const Param *param)
 {
 	VectorExpr *expression;
+	VectorExpr	draft;
 	ValueKind	kind;
+	bool		found;
 
 	if ((param->paramkind != PARAM_EXTERN && param->paramkind != PARAM_EXEC) ||
 		!value_kind_of_type(param->paramtype, &kind))
 		return NULL;
-	expression = make_computed((const Expr *) param, kind, read_parameter);
-	expression->is_constant = true;
-	expression->constant_state = ExecInitExpr((Expr *) param, context->planstate);
+	draft = draft_of((const Expr *) param, kind, read_parameter);
+	draft.is_constant = true;
+	draft.leaf = (const Expr *) param;
+	expression = vector_intern(context, &draft, &found);
+	if (!found)
+	{
+		expression->constant_state = ExecInitExpr((Expr *) param, context->planstate);
+		context->parameters = lappend(context->parameters, expression);
+	}
 	return expression;
 }
 
+/* Have parameters read again, as for a rescan. */
 void
-vector_reset_constants(VectorContext *context)
+vector_reset_parameters(VectorContext *context)
 {
 	ListCell   *cell;
 
-	foreach(cell, context->expressions)
-	{
-		VectorExpr *expression = lfirst(cell);
-
-		if (expression->constant_state != NULL)
-			expression->result.generation = 0;
-	}
+	foreach(cell, context->parameters)
+		((VectorExpr *) lfirst(cell))->result.generation = 0;
+	MemoryContextReset(context->parameter_memory);
 }
 
 static VectorExpr *
-convert_to(VectorExpr *operand, const Expr *source, ValueKind kind,
-		   VectorOperation operation)
+convert_to(VectorContext *context, VectorExpr *operand, Oid type, ValueKind kind,
+		   VectorOperation operation, bool is_for_comparison)
 {
-	VectorExpr *expression;
+	VectorExpr	draft = {.kind = kind, .type = type};
 
+	/* Where the words of both types are the same, so is the column. */
 	if (operation == OPERATION_COPY && operand->column != NULL)
+		draft.column = operand->column;
+	else
 	{
-		/* The words of both types are the same. */
-		expression = make_expression(source, kind);
-		expression->column = operand->column;
-		return expression;
+		draft.function = kernel_convert;
+		draft.operation = operation;
+		draft.left = operand;
+		draft.is_for_comparison = is_for_comparison;
 	}
-	expression = make_computed(source, kind, kernel_convert);
-	expression->operation = operation;
-	expression->left = operand;
-	return expression;
+	return intern(context, &draft);
 }
 
 /* date against timestamp: compare as timestamps. */
 static void
-match_date_with_timestamp(VectorExpr *left, VectorExpr **date, const Expr *source)
+match_date_with_timestamp(VectorContext *context, const VectorExpr *left,
+						  VectorExpr **date)
 {
 	if (left->type == TIMESTAMPOID && (*date)->type == DATEOID)
-		*date = convert_to(*date, source, VALUE_INTEGER,
-						   OPERATION_DATE_TO_TIMESTAMP);
+		*date = convert_to(context, *date, TIMESTAMPOID, VALUE_INTEGER,
+						   OPERATION_DATE_TO_TIMESTAMP, true);
 }
 
 /* a < b as b > a. */
@@ -272,15 +288,15 @@ commute(VectorOperation operation)
  * constant's day: on or before noon of a day is on or before that day.
  */
 static void
-compare_as_dates(VectorOperation *operation, const VectorExpr *left,
-				 VectorExpr **right)
+compare_as_dates(VectorContext *context, VectorOperation *operation,
+				 const VectorExpr *left, VectorExpr **right)
 {
-	const Const *constant = (const Const *) (*right)->source;
+	const Const *constant = (const Const *) (*right)->leaf;
 	Timestamp	timestamp;
 	int64		day;
 
 	if (left->type != DATEOID || (*right)->type != TIMESTAMPOID ||
-		!IsA(constant, Const) || constant->constisnull ||
+		constant == NULL || !IsA(constant, Const) || constant->constisnull ||
 		*operation <= OPERATION_NE)
 		return;
 	timestamp = DatumGetTimestamp(constant->constvalue);
@@ -294,15 +310,17 @@ compare_as_dates(VectorOperation *operation, const VectorExpr *left,
 		else if (*operation == OPERATION_GE)
 			*operation = OPERATION_GT;
 	}
-	*right = compile_const(makeConst(DATEOID, -1, InvalidOid, sizeof(DateADT),
+	*right = compile_const(context,
+						   makeConst(DATEOID, -1, InvalidOid, sizeof(DateADT),
 									 DateADTGetDatum((DateADT) day), false, true));
 }
 
 static VectorExpr *
-compile_comparison(const Expr *source, VectorOperation operation,
-				   VectorExpr *left, VectorExpr *right)
+compile_comparison(VectorContext *context, const Expr *source,
+				   VectorOperation operation, VectorExpr *left,
+				   VectorExpr *right)
 {
-	VectorExpr *expression;
+	VectorExpr	draft;
 	Oid			collation = exprInputCollation((const Node *) source);
 
 	if (left->kind != right->kind)
@@ -315,62 +333,59 @@ compile_comparison(const Expr *source, VectorOperation operation,
 		right = swapped;
 		operation = commute(operation);
 	}
-	compare_as_dates(&operation, left, &right);
+	compare_as_dates(context, &operation, left, &right);
 	if (left->kind == VALUE_TEXT)
 	{
 		if (operation <= OPERATION_NE ? !collation_is_deterministic(collation) :
 			!collation_is_c(collation))
 			return NULL;
 	}
-	match_date_with_timestamp(left, &right, source);
-	match_date_with_timestamp(right, &left, source);
-	expression = make_computed(source, VALUE_INTEGER,
-							   left->kind == VALUE_TEXT ? kernel_compare_text : kernel_compare);
-	expression->operation = operation;
-	expression->left = left;
-	expression->right = right;
-	expression->is_bpchar = (left->type == BPCHAROID && right->type == BPCHAROID);
-	vector_allocate(&expression->scratch_left);
-	vector_allocate(&expression->scratch_right);
-	return expression;
+	match_date_with_timestamp(context, left, &right);
+	match_date_with_timestamp(context, right, &left);
+	draft = draft_of(source, VALUE_INTEGER,
+					 left->kind == VALUE_TEXT ? kernel_compare_text : kernel_compare);
+	draft.operation = operation;
+	draft.left = left;
+	draft.right = right;
+	draft.is_bpchar = (left->type == BPCHAROID && right->type == BPCHAROID);
+	return intern(context, &draft);
 }
 
 static VectorExpr *
-compile_like(const Expr *source, VectorOperation operation, VectorExpr *left,
-			 VectorExpr *right)
+compile_like(VectorContext *context, const Expr *source,
+			 VectorOperation operation, VectorExpr *left, VectorExpr *right)
 {
-	VectorExpr *expression;
+	VectorExpr	draft;
 	void	   *pattern;
 
-	if (left->kind != VALUE_TEXT || !IsA(right->source, Const) ||
+	if (left->kind != VALUE_TEXT || right->leaf == NULL || !IsA(right->leaf, Const) ||
 		right->is_null_constant ||
 		!collation_is_deterministic(exprInputCollation((const Node *) source)))
 		return NULL;
 	pattern = DatumGetPointer(right->result.values[0]);
 	if (!like_pattern_is_simple(VARDATA_ANY(pattern), VARSIZE_ANY_EXHDR(pattern)))
 		return NULL;
-	expression = make_computed(source, VALUE_INTEGER, kernel_like);
-	expression->operation = operation;
-	expression->left = left;
-	expression->right = right;
-	return expression;
+	draft = draft_of(source, VALUE_INTEGER, kernel_like);
+	draft.operation = operation;
+	draft.left = left;
+	draft.right = right;
+	return intern(context, &draft);
 }
 
 static VectorExpr *
-compile_arithmetic(const Expr *source, VectorOperation operation,
-				   VectorExpr *left, VectorExpr *right)
+compile_arithmetic(VectorContext *context, const Expr *source,
+				   VectorOperation operation, VectorExpr *left,
+				   VectorExpr *right)
 {
-	VectorExpr *expression;
+	VectorExpr	draft;
 
 	if (left->kind != right->kind || left->kind == VALUE_TEXT)
 		return NULL;
-	expression = make_computed(source, left->kind, kernel_arithmetic);
-	expression->operation = operation;
-	expression->left = left;
-	expression->right = right;
-	vector_allocate(&expression->scratch_left);
-	vector_allocate(&expression->scratch_right);
-	return expression;
+	draft = draft_of(source, left->kind, kernel_arithmetic);
+	draft.operation = operation;
+	draft.left = left;
+	draft.right = right;
+	return intern(context, &draft);
 }
 
 static VectorExpr *
@@ -389,17 +404,18 @@ compile_function(VectorContext *context, const Expr *source, Oid function,
 	if (left == NULL)
 		return NULL;
 	if (list_length(arguments) == 1)
-		return convert_to(left, source, kind, operation);
+		return convert_to(context, left, exprType((const Node *) source), kind,
+						  operation, false);
 	if (list_length(arguments) != 2)
 		return NULL;
 	right = compile(context, lsecond(arguments));
 	if (right == NULL)
 		return NULL;
 	if (operation_is_comparison(operation))
-		return compile_comparison(source, operation, left, right);
+		return compile_comparison(context, source, operation, left, right);
 	if (operation == OPERATION_LIKE || operation == OPERATION_NOT_LIKE)
-		return compile_like(source, operation, left, right);
-	return compile_arithmetic(source, operation, left, right);
+		return compile_like(context, source, operation, left, right);
+	return compile_arithmetic(context, source, operation, left, right);
 }
 
 /* A chain of AND or OR as a tree of pairs. */
@@ -412,7 +428,7 @@ compile_bool(VectorContext *context, const BoolExpr *source)
 	foreach(cell, source->args)
 	{
 		VectorExpr *operand = compile(context, lfirst(cell));
-		VectorExpr *pair;
+		VectorExpr	pair;
 
 		if (operand == NULL)
 			return NULL;
@@ -421,11 +437,11 @@ compile_bool(VectorContext *context, const BoolExpr *source)
 			result = operand;
 			continue;
 		}
-		pair = make_computed((const Expr *) source, VALUE_INTEGER, kernel_boolean);
-		pair->bool_operation = source->boolop;
-		pair->left = result != NULL ? result : operand;
-		pair->right = result != NULL ? operand : NULL;
-		result = pair;
+		pair = draft_of((const Expr *) source, VALUE_INTEGER, kernel_boolean);
+		pair.bool_operation = source->boolop;
+		pair.left = result != NULL ? result : operand;
+		pair.right = result != NULL ? operand : NULL;
+		result = intern(context, &pair);
 	}
 	return result;
 }
@@ -434,7 +450,7 @@ static VectorExpr *
 compile_null_test(VectorContext *context, const NullTest *source)
 {
 	VectorExpr *operand = NULL;
-	VectorExpr *expression;
+	VectorExpr	draft;
 
 	if (source->argisrow)
 		return NULL;
@@ -451,18 +467,16 @@ compile_null_test(VectorContext *context, const NullTest *source)
 		operand = compile(context, source->arg);
 	if (operand == NULL)
 		return NULL;
-	expression = make_computed((const Expr *) source, VALUE_INTEGER,
-							   kernel_null_test);
-	expression->left = operand;
-	expression->is_negated = (source->nulltesttype == IS_NOT_NULL);
-	return expression;
+	draft = draft_of((const Expr *) source, VALUE_INTEGER, kernel_null_test);
+	draft.left = operand;
+	draft.is_negated = (source->nulltesttype == IS_NOT_NULL);
+	return intern(context, &draft);
 }
 
-/* Copy the elements of an IN list; numeric and text lists go by row. */
-static bool
-read_in_list(VectorExpr *expression, const Const *array_constant, Oid element_type)
+/* Copy the elements of an IN list; numeric lists go by row. */
+static void
+read_in_list(VectorExpr *expression, ArrayType *array, Oid element_type)
 {
-	ArrayType  *array = DatumGetArrayTypeP(array_constant->constvalue);
 	int16		length;
 	bool		by_value;
 	char		alignment;
@@ -473,23 +487,20 @@ read_in_list(VectorExpr *expression, const Const *array_constant, Oid element_ty
 	get_typlenbyvalalign(element_type, &length, &by_value, &alignment);
 	deconstruct_array(array, element_type, length, by_value, alignment,
 					  &elements, &nulls, &count);
-	expression->list = palloc(sizeof(int64) * Max(count, 1));
+	expression->list = elements;
 	for (int i = 0; i < count; i++)
 	{
+		CHECK_FOR_INTERRUPTS();
 		if (nulls[i])
 			expression->list_has_null = true;
 		else
-		{
-			Datum		element = elements[i];
-
-			if (expression->left->kind != VALUE_TEXT)
-				element = vector_word_from_datum(element_type, element);
-			else
-				element = PointerGetDatum(PG_DETOAST_DATUM_PACKED(element));
-			expression->list[expression->list_count++] = DatumGetInt64(element);
-		}
+			expression->list[expression->list_count++] =
+				expression->left->kind == VALUE_TEXT ?
+				PointerGetDatum(PG_DETOAST_DATUM_PACKED(elements[i])) :
+				vector_word_from_datum(element_type, elements[i]);
 	}
-	return true;
+	pfree(nulls);
+	in_list_hash(expression);
 }
 
 static VectorExpr *
@@ -497,30 +508,38 @@ compile_in_list(VectorContext *context, const ScalarArrayOpExpr *source)
 {
 	VectorExpr *operand;
 	VectorExpr *expression;
+	VectorExpr	draft;
 	VectorOperation operation;
-	const Const *array;
+	const Const *constant;
+	ArrayType  *array;
 	Oid			element_type;
 	ValueKind	element_kind;
+	bool		found;
 
 	if (!IsA(lsecond(source->args), Const) ||
 		!function_lookup(get_opcode(source->opno), &operation) ||
 		operation != (source->useOr ? OPERATION_EQ : OPERATION_NE))
 		return NULL;
-	array = lsecond_node(Const, source->args);
-	element_type = get_element_type(array->consttype);
+	constant = lsecond_node(Const, source->args);
+	element_type = get_element_type(constant->consttype);
 	operand = compile(context, linitial(source->args));
-	if (operand == NULL || array->constisnull || operand->type != element_type ||
+	if (operand == NULL || constant->constisnull || operand->type != element_type ||
 		!value_kind_of_type(element_type, &element_kind) ||
 		(operand->kind != VALUE_INTEGER && operand->kind != VALUE_TEXT) ||
 		(operand->kind == VALUE_TEXT &&
 		 !collation_is_deterministic(source->inputcollid)))
 		return NULL;
-	expression = make_computed((const Expr *) source, VALUE_INTEGER,
-							   kernel_in_list);
-	expression->left = operand;
-	expression->is_negated = !source->useOr;
-	expression->is_bpchar = (operand->type == BPCHAROID);
-	read_in_list(expression, array, element_type);
+	array = DatumGetArrayTypeP(constant->constvalue);
+	if (ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array)) > IN_LIST_VALUES_MAX)
+		return NULL;
+	draft = draft_of((const Expr *) source, VALUE_INTEGER, kernel_in_list);
+	draft.left = operand;
+	draft.leaf = (const Expr *) constant;
+	draft.is_negated = !source->useOr;
+	draft.is_bpchar = (operand->type == BPCHAROID);
+	expression = vector_intern(context, &draft, &found);
+	if (!found)
+		read_in_list(expression, array, element_type);
 	return expression;
 }
 
@@ -528,7 +547,6 @@ static VectorExpr *
 compile_relabel(VectorContext *context, const RelabelType *source)
 {
 	VectorExpr *operand = compile(context, source->arg);
-	VectorExpr *expression;
 	ValueKind	kind;
 
 	/* Binary-compatible types of one kind share their words. */
@@ -537,19 +555,22 @@ compile_relabel(VectorContext *context, const RelabelType *source)
 		return NULL;
 	if (kind == VALUE_INTEGER && operand->type != source->resulttype)
 		return NULL;			/* int4 and oid differ in sign */
-	expression = convert_to(operand, (const Expr *) source, kind, OPERATION_COPY);
-	return expression;
+	return convert_to(context, operand, source->resulttype, kind, OPERATION_COPY,
+					  false);
 }
 
+/* Compile, or find the same expression compiled before. */
 static VectorExpr *
-compile_new(VectorContext *context, const Expr *source)
+compile(VectorContext *context, const Expr *source)
 {
+	CHECK_FOR_INTERRUPTS();
+	check_stack_depth();
 	switch (nodeTag(source))
 	{
 		case T_Var:
 			return compile_var(context, (const Var *) source);
 		case T_Const:
-			return compile_const((const Const *) source);
+			return compile_const(context, (const Const *) source);
 		case T_Param:
 			return compile_param(context, (const Param *) source);
 		case T_OpExpr:
@@ -577,28 +598,6 @@ compile_new(VectorContext *context, const Expr *source)
 		default:
 			return NULL;
 	}
-}
-
-/* Compile, or find the same expression compiled before. */
-static VectorExpr *
-compile(VectorContext *context, const Expr *source)
-{
-	VectorExpr *expression;
-	ListCell   *cell;
-
-	foreach(cell, context->expressions)
-	{
-		expression = lfirst(cell);
-		if (equal(expression->source, source))
-			return expression;
-	}
-	expression = compile_new(context, source);
-	if (expression != NULL)
-	{
-		expression->source = source;
-		context->expressions = lappend(context->expressions, expression);
-	}
-	return expression;
 }
 
 /*

@@ -41,8 +41,12 @@ typedef struct VectorContext
 	ExprContext *econtext;		/* for runtime constants and the row path */
 	PlanState  *planstate;
 	int			scanrelid;
-	List	   *expressions;	/* all VectorExpr, each source once */
+	struct expression_table_hash *expressions;	/* all, each once */
+	List	   *parameters;		/* those that are read at each (re)scan */
+	MemoryContext parameter_memory; /* of their values; reset at a rescan */
 } VectorContext;
+
+typedef struct InListTable InListTable;
 
 typedef struct VectorExpr VectorExpr;
 
@@ -54,7 +58,6 @@ struct VectorExpr
 	VectorFunction function;	/* fills result for the selected rows */
 	ValueKind	kind;
 	Oid			type;
-	Oid			collation;
 	VectorOperation operation;
 	Vector		result;			/* unused where column is set */
 	BatchColumn *column;
@@ -65,11 +68,13 @@ struct VectorExpr
 	ExprState  *constant_state; /* parameters, read again at a rescan */
 	bool		is_negated;		/* IS NOT NULL, <> ALL */
 	bool		is_bpchar;		/* trailing spaces do not count */
+	bool		is_for_comparison;	/* a date that need be no timestamp */
 	BoolExprType bool_operation;
-	int64	   *list;			/* IN: its values */
+	const Expr *leaf;			/* constant, parameter or IN list that it is of */
+	Datum	   *list;			/* IN: its values */
 	int			list_count;
 	bool		list_has_null;
-	const Expr *source;
+	InListTable *list_table;	/* NULL: a short list */
 	Vector		scratch_left;	/* numeric: operands at one scale */
 	Vector		scratch_right;
 };
@@ -79,11 +84,15 @@ extern VectorExpr *vector_compile(VectorContext *context, const Expr *source);
 extern const Vector *vector_evaluate(VectorExpr *expression,
 									 VectorContext *context,
 									 const Selection *selection);
-extern void vector_reset_constants(VectorContext *context);
+extern void vector_reset_parameters(VectorContext *context);
 extern bool value_kind_of_type(Oid type, ValueKind *kind);
 extern VectorExpr *vector_column(VectorContext *context, AttrNumber attno,
 								 Oid type, ValueKind kind);
 extern Datum vector_word_from_datum(Oid type, Datum value);
+
+/* expr_table.c */
+extern VectorExpr *vector_intern(VectorContext *context,
+								 const VectorExpr *draft, bool *found);
 
 /* function_table.c */
 extern bool function_lookup(Oid function, VectorOperation *operation);
@@ -106,6 +115,7 @@ extern bool kernel_null_test(VectorExpr *expression, VectorContext *context,
 							 const Selection *selection);
 extern bool kernel_in_list(VectorExpr *expression, VectorContext *context,
 						   const Selection *selection);
+extern void in_list_hash(VectorExpr *expression);
 extern void select_range(const Vector *vector, IntegerRange range,
 						 Selection *selection, uint16 *rows);
 extern bool numeric_align_scales(VectorExpr *expression, const Vector **left,

@@ -147,7 +147,7 @@ find_group(GroupTable *table, uint32 hash, int row)
 	return group;
 }
 
-/* As find_group, for a single integer key without NULLs in the batch. */
+/* As find_group, for a single integer key that is not NULL. */
 static inline char *
 find_integer_group(GroupTable *table, uint32 hash, int row, Datum word)
 {
@@ -184,13 +184,15 @@ group_table_lookup(GroupTable *table, VectorContext *context,
 		FOR_SELECTED(row, selection,
 					 __builtin_prefetch(table->buckets[hashes[row] & mask]));
 	}
-	if (table->key_count == 1 && table->keys[0].kind == VALUE_INTEGER &&
-		!table->keys[0].vector->has_nulls)
+	if (table->key_count == 1 && table->keys[0].kind == VALUE_INTEGER)
 	{
-		const Datum *words = table->keys[0].vector->values;
+		const Datum *words = table->keys[0].words;
+		const bool *nulls = table->keys[0].vector->has_nulls ?
+			table->keys[0].vector->nulls : NULL;
 
 		FOR_SELECTED(row, selection,
-					 table->row_groups[row] =
+					 table->row_groups[row] = (nulls != NULL && nulls[row]) ?
+					 find_group(table, hashes[row], row) :
 					 find_integer_group(table, hashes[row], row, words[row]));
 	}
 	else

@@ -210,9 +210,9 @@ batch_size(HeapSource *source, int rows_max)
 	return batchexec_batch_rows;
 }
 
-/* Note whether the batch that was just consumed had to take the row path. */
+/* Note whether the batch that was just consumed was of an irregular page. */
 static void
-note_row_path(HeapSource *source)
+note_irregular_page(HeapSource *source)
 {
 	TupleBatch *batch = source->batch;
 
@@ -220,7 +220,7 @@ note_row_path(HeapSource *source)
 		!batch->is_regular && !source->page_is_irregular)
 	{
 		source->page_is_irregular = true;
-		source->counters->pages_by_row++;
+		source->counters->pages_irregular++;
 	}
 }
 
@@ -253,7 +253,7 @@ heap_source_next(HeapSource *source, int rows_max)
 	HeapPage   *page;
 	int			rows;
 
-	note_row_path(source);
+	note_irregular_page(source);
 	source->reads_ahead = rows_max >= BATCH_ROWS_MAX ||
 		source->pages_loaded >= PAGES_BEFORE_READ_AHEAD;
 	if (source->row_next >= source->page->row_count)
@@ -293,7 +293,7 @@ heap_source_stop(HeapSource *source)
 {
 	if (!source->is_started)
 		return;
-	note_row_path(source);
+	note_irregular_page(source);
 	for (int i = 0; i < PAGES_HELD_MAX; i++)
 		release_page(&source->pages[i]);
 	source->pages_ahead = 0;

@@ -27,7 +27,7 @@ counters_add(BatchCounters *sum, const BatchCounters *counters)
 	sum->ended_limit += counters->ended_limit;
 	sum->ended_irregular += counters->ended_irregular;
 	sum->pages += counters->pages;
-	sum->pages_by_row += counters->pages_by_row;
+	sum->pages_irregular += counters->pages_irregular;
 	sum->batches_by_row += counters->batches_by_row;
 	sum->groups += counters->groups;
 	sum->group_flushes += counters->group_flushes;
@@ -74,8 +74,8 @@ explain_text(const BatchCounters *counters, ExplainState *es)
 	ExplainPropertyText("Batches Ended", text.data, es);
 	resetStringInfo(&text);
 	appendStringInfo(&text, UINT64_FORMAT " of " UINT64_FORMAT,
-					 counters->pages_by_row, counters->pages);
-	ExplainPropertyText("Pages on Row Path", text.data, es);
+					 counters->pages_irregular, counters->pages);
+	ExplainPropertyText("Irregular Pages", text.data, es);
 	pfree(text.data);
 }
 
@@ -91,7 +91,7 @@ explain_fields(const BatchCounters *counters, ExplainState *es)
 	ExplainPropertyUInteger("Batches Ended by Limit", NULL, ended_by_consumer(counters), es);
 	ExplainPropertyUInteger("Batches Ended by Irregular Page", NULL, counters->ended_irregular, es);
 	ExplainPropertyUInteger("Pages", NULL, counters->pages, es);
-	ExplainPropertyUInteger("Pages on Row Path", NULL, counters->pages_by_row, es);
+	ExplainPropertyUInteger("Irregular Pages", NULL, counters->pages_irregular, es);
 }
 
 /* Show what a node did; only where it ran. */

@@ -22,9 +22,9 @@ typedef struct BatchCounters
 	uint64		ended_capacity; /* batchexec.batch_rows */
 	uint64		ended_scan;		/* the table had no more rows */
 	uint64		ended_limit;	/* kept small, as the consumer may stop soon */
-	uint64		ended_irregular;	/* as ended_page, of a page on the row path */
+	uint64		ended_irregular;	/* as ended_page, of an irregular page */
 	uint64		pages;
-	uint64		pages_by_row;	/* pages on the row path */
+	uint64		pages_irregular;	/* with NULLs, or with tuples older than a column */
 	uint64		batches_by_row; /* an expression had to go by row */
 	uint64		groups;
 	uint64		group_flushes;	/* partial groups emitted early */

@@ -7,6 +7,7 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "executor/executor.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
@@ -36,16 +37,25 @@ node_begin_original(BatchNode *node, EState *estate, int eflags)
 	return true;
 }
 
+/* Make room for the tables that a node reads. */
+void
+node_begin_inputs(BatchNode *node, int input_count)
+{
+	node->counters = &node->own_counters;
+	node->inputs = palloc0(sizeof(BatchInput) * input_count);
+	node->input_count = input_count;
+	node->input = &node->inputs[0];
+}
+
 /* Set up the source of batches of a table; columns are added afterwards. */
 void
-node_begin_source(BatchNode *node, Relation relation, TupleTableSlot *slot,
-				  int scanrelid)
+node_begin_input(BatchNode *node, BatchInput *input, Relation relation,
+				 TupleTableSlot *slot, int scanrelid)
 {
-	HeapSource *source = &node->source;
-	VectorContext *context = &node->context;
+	HeapSource *source = &input->source;
+	VectorContext *context = &input->context;
 
-	node->relation = relation;
-	node->counters = &node->own_counters;
+	input->relation = relation;
 	source->relation = relation;
 	source->batch = batch_create(&heap_batch_ops, RelationGetDescr(relation),
 								 RelationGetRelid(relation), slot);
@@ -54,46 +64,85 @@ node_begin_source(BatchNode *node, Relation relation, TupleTableSlot *slot,
 	context->econtext = node->css.ss.ps.ps_ExprContext;
 	context->planstate = &node->css.ss.ps;
 	context->scanrelid = scanrelid;
+	context->parameter_memory = AllocSetContextCreate(CurrentMemoryContext,
+													  "BatchParameters",
+													  ALLOCSET_SMALL_SIZES);
 }
 
 /* To be called when all expressions are compiled. */
 void
-node_plan_columns(BatchNode *node)
+node_plan_columns(BatchInput *input)
 {
-	deform_plan(node->source.batch);
-	node->source.batch->prefetch_bytes = deform_prefetch_bytes(node->source.batch);
+	deform_plan(input->source.batch);
+	input->source.batch->prefetch_bytes = deform_prefetch_bytes(input->source.batch);
 }
 
 static ParallelTableScanDesc
-shared_scan(BatchNode *node)
+shared_scan(const BatchNode *node, const BatchInput *input)
 {
-	return (ParallelTableScanDesc) ((char *) node->shared +
-									node->shared->scan_offset);
+	char	   *shared = (char *) node->shared;
+	const Size *offsets = (const Size *) (shared + node->shared->scan_offsets);
+
+	return (ParallelTableScanDesc) (shared + offsets[input - node->inputs]);
 }
 
-/* Begin the table scan, of all of the table or of this process's share. */
+/* Begin a table scan, of all of the table or of this process's share. */
 static void
-start_scan(BatchNode *node)
+start_scan(BatchNode *node, BatchInput *input)
 {
 	Snapshot	snapshot = node->css.ss.ps.state->es_snapshot;
 
-	if (node->scan == NULL)
-		node->scan = node->shared != NULL ?
-			table_beginscan_parallel(node->relation, shared_scan(node)) :
-			table_beginscan(node->relation, snapshot, 0, NULL);
-	heap_source_start(&node->source, node->scan, node->scan->rs_snapshot);
+	if (input->scan == NULL)
+		input->scan = node->shared != NULL ?
+			table_beginscan_parallel(input->relation, shared_scan(node, input)) :
+			table_beginscan(input->relation, snapshot, 0, NULL);
+	heap_source_start(&input->source, input->scan, input->scan->rs_snapshot);
 }
 
-/* Fetch the next batch, of rows_max rows at most; false at the end of the table. */
+/* The next table to read.  Processes that share tables begin with different ones. */
+static BatchInput *
+next_input(const BatchNode *node)
+{
+	int			first = node->shared != NULL ? ParallelWorkerNumber + 1 : 0;
+
+	return &node->inputs[(first + node->inputs_done) % node->input_count];
+}
+
+/* Fetch the next batch, of rows_max rows at most; false at the end of all tables. */
 bool
 node_next_batch(BatchNode *node, int rows_max)
 {
 	if (node->is_shut_down)
 		return false;
-	node->source.counters = node->counters;
-	if (!node->source.is_started)
-		start_scan(node);
-	return heap_source_next(&node->source, rows_max);
+	for (; node->inputs_done < node->input_count; node->inputs_done++)
+	{
+		BatchInput *input = next_input(node);
+
+		node->input = input;
+		input->source.counters = node->counters;
+		if (!input->source.is_started)
+			start_scan(node, input);
+		if (heap_source_next(&input->source, rows_max))
+			return true;
+		input->source.batch->ops->release(input->source.batch);
+	}
+	return false;
+}
+
+/* Let go of all pages and scans. */
+void
+node_stop_scans(BatchNode *node)
+{
+	for (int i = 0; i < node->input_count; i++)
+	{
+		BatchInput *input = &node->inputs[i];
+
+		input->source.batch->ops->release(input->source.batch);
+		heap_source_stop(&input->source);
+		if (input->scan != NULL)
+			table_endscan(input->scan);
+		input->scan = NULL;
+	}
 }
 
 /* Back to the first page; parameters are read again. */
@@ -109,26 +158,26 @@ node_rescan(BatchNode *node)
 		return;
 	}
 	node->is_shut_down = false;
-	node->source.batch->ops->release(node->source.batch);
-	heap_source_stop(&node->source);
-	vector_reset_constants(&node->context);
-	if (node->scan != NULL)
-		table_rescan(node->scan, NULL);
+	node->inputs_done = 0;
+	for (int i = 0; i < node->input_count; i++)
+	{
+		BatchInput *input = &node->inputs[i];
+
+		input->source.batch->ops->release(input->source.batch);
+		heap_source_stop(&input->source);
+		vector_reset_parameters(&input->context);
+		if (input->scan != NULL)
+			table_rescan(input->scan, NULL);
+	}
 }
 
 void
 node_end(BatchNode *node)
 {
 	if (node->original != NULL)
-	{
 		ExecEndNode(node->original);
-		return;
-	}
-	node->source.batch->ops->release(node->source.batch);
-	heap_source_stop(&node->source);
-	if (node->scan != NULL)
-		table_endscan(node->scan);
-	node->scan = NULL;
+	else
+		node_stop_scans(node);
 }
 
 /* The figures of this process and of its workers. */

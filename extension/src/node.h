@@ -16,20 +16,29 @@
 typedef struct NodeShared
 {
 	bool		is_batched;		/* what the leader chose */
-	Size		scan_offset;	/* of the ParallelTableScanDesc */
+	Size		scan_offsets;	/* of an array: where each input's scan is */
 	SharedCounters counters;
 } NodeShared;
+
+/* A table that a node reads. */
+typedef struct BatchInput
+{
+	Relation	relation;
+	HeapSource	source;
+	TableScanDesc scan;
+	VectorContext context;
+	BatchQual  *qual;
+} BatchInput;
 
 typedef struct BatchNode
 {
 	CustomScanState css;		/* must be first */
 	PlanState  *original;		/* runs instead, if set */
 	const char *obstacle;		/* why it does */
-	Relation	relation;
-	HeapSource	source;
-	TableScanDesc scan;
-	VectorContext context;
-	BatchQual  *qual;
+	BatchInput *inputs;			/* read one after another */
+	int			input_count;
+	int			inputs_done;
+	BatchInput *input;			/* the one that the last batch is of */
 	NodeShared *shared;
 	bool		is_shut_down;	/* no more rows until the next rescan */
 	BatchCounters own_counters;
@@ -38,9 +47,12 @@ typedef struct BatchNode
 } BatchNode;
 
 extern bool node_begin_original(BatchNode *node, EState *estate, int eflags);
-extern void node_begin_source(BatchNode *node, Relation relation,
-							  TupleTableSlot *slot, int scanrelid);
-extern void node_plan_columns(BatchNode *node);
+extern void node_begin_inputs(BatchNode *node, int input_count);
+extern void node_begin_input(BatchNode *node, BatchInput *input,
+							 Relation relation, TupleTableSlot *slot,
+							 int scanrelid);
+extern void node_plan_columns(BatchInput *input);
+extern void node_stop_scans(BatchNode *node);
 extern bool node_next_batch(BatchNode *node, int rows_max);
 extern void node_rescan(BatchNode *node);
 extern void node_end(BatchNode *node);

@@ -8,22 +8,37 @@
 
 #include "node.h"
 
+/* Where the array of offsets is, behind the counters. */
 static Size
-shared_header_bytes(ParallelContext *pcxt)
+offsets_offset(ParallelContext *pcxt)
 {
 	return MAXALIGN(offsetof(NodeShared, counters) +
 					counters_shared_bytes(pcxt->nworkers));
+}
+
+/* Where the first scan is, behind the offsets. */
+static Size
+scans_offset(const BatchNode *node, ParallelContext *pcxt)
+{
+	return offsets_offset(pcxt) + MAXALIGN(sizeof(Size) * node->input_count);
+}
+
+static Size
+scan_bytes(const BatchNode *node, int input)
+{
+	return MAXALIGN(table_parallelscan_estimate(node->inputs[input].relation,
+												node->css.ss.ps.state->es_snapshot));
 }
 
 Size
 node_estimate_dsm(CustomScanState *css, ParallelContext *pcxt)
 {
 	BatchNode  *node = (BatchNode *) css;
-	Size		bytes = shared_header_bytes(pcxt);
+	Size		bytes = scans_offset(node, pcxt);
 
-	if (node->original == NULL)
-		bytes = add_size(bytes, table_parallelscan_estimate(node->relation,
-															css->ss.ps.state->es_snapshot));
+	/* None, where the original plan runs. */
+	for (int i = 0; i < node->input_count; i++)
+		bytes = add_size(bytes, scan_bytes(node, i));
 	return bytes;
 }
 
@@ -33,18 +48,26 @@ node_initialize_dsm(CustomScanState *css, ParallelContext *pcxt,
 {
 	BatchNode  *node = (BatchNode *) css;
 	NodeShared *shared = coordinate;
+	Size		offset = scans_offset(node, pcxt);
+	Size	   *offsets;
 
 	shared->is_batched = (node->original == NULL);
-	shared->scan_offset = shared_header_bytes(pcxt);
+	shared->scan_offsets = offsets_offset(pcxt);
 	shared->counters.worker_count = pcxt->nworkers;
 	memset(shared->counters.workers, 0, sizeof(BatchCounters) * pcxt->nworkers);
 	if (node->original != NULL)
 		return;
 	node->shared = shared;
 	node->is_shut_down = false;
-	table_parallelscan_initialize(node->relation,
-								  (ParallelTableScanDesc) ((char *) shared + shared->scan_offset),
-								  css->ss.ps.state->es_snapshot);
+	offsets = (Size *) ((char *) shared + shared->scan_offsets);
+	for (int i = 0; i < node->input_count; i++)
+	{
+		offsets[i] = offset;
+		table_parallelscan_initialize(node->inputs[i].relation,
+									  (ParallelTableScanDesc) ((char *) shared + offset),
+									  css->ss.ps.state->es_snapshot);
+		offset += scan_bytes(node, i);
+	}
 }
 
 void
@@ -53,14 +76,16 @@ node_reinitialize_dsm(CustomScanState *css, ParallelContext *pcxt,
 {
 	BatchNode  *node = (BatchNode *) css;
 	NodeShared *shared = coordinate;
+	const Size *offsets = (const Size *) ((char *) shared + shared->scan_offsets);
 
 	(void) pcxt;
 	if (node->original != NULL)
 		return;
 	node->shared = shared;
 	node->is_shut_down = false;
-	table_parallelscan_reinitialize(node->relation,
-										(ParallelTableScanDesc) ((char *) shared + shared->scan_offset));
+	for (int i = 0; i < node->input_count; i++)
+		table_parallelscan_reinitialize(node->inputs[i].relation,
+										(ParallelTableScanDesc) ((char *) shared + offsets[i]));
 }
 
 void
@@ -95,8 +120,5 @@ node_shutdown(CustomScanState *css)
 	counters_add_shared(&node->worker_counters, &node->shared->counters);
 	node->shared = NULL;
 	node->is_shut_down = true;
-	heap_source_stop(&node->source);
-	if (node->scan != NULL)
-		table_endscan(node->scan);
-	node->scan = NULL;
+	node_stop_scans(node);
 }

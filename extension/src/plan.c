@@ -21,6 +21,7 @@
 #include "utils/snapmgr.h"
 
 #include "explain.h"
+#include "limits.h"
 #include "plan.h"
 
 static void batch_subtree(PlanContext *context, Plan **plan, RowDemand demand);
@@ -157,17 +158,58 @@ note_scan_reason(PlanContext *context, SeqScan *scan, const char *obstacle)
 	context->scan_reasons = lappend(context->scan_reasons, reason);
 }
 
+/* Count expressions of a node; why they are too many for it, or NULL. */
+static const char *
+size_obstacle(PlanContext *context, int nodes)
+{
+	if (nodes > EXPRESSION_NODES_MAX)
+		return psprintf("its expressions have more than %d parts",
+						EXPRESSION_NODES_MAX);
+	if (context->expression_nodes + nodes > STATEMENT_EXPRESSION_NODES_MAX)
+		return psprintf("the statement's batched expressions have more than %d parts",
+						STATEMENT_EXPRESSION_NODES_MAX);
+	context->expression_nodes += nodes;
+	return NULL;
+}
+
+/* As size_obstacle, of an aggregation over these scans. */
+static const char *
+agg_size_obstacle(PlanContext *context, Agg *agg, List *scans)
+{
+	const int	before = context->expression_nodes;
+	ListCell   *cell;
+
+	foreach(cell, scans)
+	{
+		const char *obstacle = size_obstacle(context,
+											 agg_expression_size(agg, lfirst(cell)));
+
+		if (obstacle != NULL)
+		{
+			context->expression_nodes = before;
+			return obstacle;
+		}
+	}
+	return NULL;
+}
+
 static bool
 batch_aggregate(PlanContext *context, Plan **plan)
 {
 	Agg		   *agg = (Agg *) *plan;
 	const char *obstacle = context->obstacle;
+	List	   *scans = agg_scans(agg);
+	ListCell   *cell;
 
-	/* The reason of its scan says it all where the scan can't be batched. */
-	if (!IsA(agg->plan.lefttree, SeqScan) || obstacle != NULL ||
-		scan_obstacle(context->statement, (SeqScan *) agg->plan.lefttree) != NULL)
+	if (scans == NIL || obstacle != NULL)
 		return false;
+	/* The reason of a scan says it all where the scan can't be batched. */
+	foreach(cell, scans)
+		if (scan_obstacle(context->statement, lfirst(cell)) != NULL)
+			return false;
 	obstacle = agg_obstacle(agg);
+	if (obstacle == NULL)
+		obstacle = agg_size_obstacle(context, agg, scans);
 	if (obstacle != NULL)
 	{
 		context->reasons = lappend(context->reasons,
@@ -187,6 +229,8 @@ batch_scan(PlanContext *context, Plan **plan, const RowDemand *demand)
 
 	if (obstacle == NULL)
 		obstacle = scan_obstacle(context->statement, scan);
+	if (obstacle == NULL)
+		obstacle = size_obstacle(context, expression_size((Node *) scan->scan.plan.qual, NIL));
 	if (obstacle != NULL)
 	{
 		note_scan_reason(context, scan, obstacle);

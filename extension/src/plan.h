@@ -16,7 +16,11 @@ typedef struct PlanContext
 	List	   *scan_reasons;	/* those of them that concern table scans */
 	Cost		batched_cost;	/* of the nodes that were replaced */
 	RowDemand  *subplan_demands;	/* of each of the statement's subplans */
+	int			expression_nodes;	/* of all nodes that were replaced */
 } PlanContext;
+
+/* plan_size.c */
+extern int	expression_size(Node *expression, List *outer_targets);
 
 extern List *plan_children(Plan *plan);
 

@@ -1,6 +1,7 @@
 /*
  * plan_agg.c
- *	  Which aggregations over a sequential scan run in batches, and their nodes.
+ *	  Which aggregations run in batches, over a sequential scan or an Append of
+ *	  some, and their nodes.
  */
 #include "postgres.h"
 
@@ -14,15 +15,57 @@
 
 #include "aggregate.h"
 #include "group.h"
+#include "limits.h"
 #include "plan.h"
 
 typedef struct AggContext
 {
 	Agg		   *agg;
 	List	   *scan_targets;	/* target list of the scan below */
-	List	   *targets;		/* custom_scan_tlist: keys, then aggregates */
+	List	   *aggrefs;		/* of the node, each once, over what it reads */
 	const char *obstacle;
 } AggContext;
+
+/* The sequential scans that an aggregation is right over; NIL: not such alone. */
+List *
+agg_scans(const Agg *agg)
+{
+	Plan	   *below = agg->plan.lefttree;
+	ListCell   *cell;
+
+	if (IsA(below, SeqScan))
+		return list_make1(below);
+	if (!IsA(below, Append))
+		return NIL;
+	foreach(cell, ((Append *) below)->appendplans)
+		if (!IsA(lfirst(cell), SeqScan))
+			return NIL;
+	return ((Append *) below)->appendplans;
+}
+
+/* The results of a scan, in the order of what the aggregation reads. */
+static List *
+input_targets(const Agg *agg, const SeqScan *scan)
+{
+	const Plan *below = agg->plan.lefttree;
+	List	   *targets = NIL;
+	ListCell   *cell;
+
+	if (below == (const Plan *) scan)
+		return below->targetlist;
+	foreach(cell, below->targetlist)
+	{
+		TargetEntry *entry = flatCopyTargetEntry(lfirst_node(TargetEntry, cell));
+		const Var  *var = (const Var *) entry->expr;
+
+		/* A constant is one for all scans. */
+		if (IsA(var, Var) && var->varno == OUTER_VAR)
+			entry->expr = get_tle_by_resno(scan->scan.plan.targetlist,
+										   var->varattno)->expr;
+		targets = lappend(targets, entry);
+	}
+	return targets;
+}
 
 /* References to the scan's results become the scan's expressions. */
 static Node *
@@ -107,9 +150,37 @@ key_obstacle(const AggContext *context, int column)
 }
 
 static const char *
+scan_shape_obstacle(const Plan *scan)
+{
+	if (scan->initPlan != NIL)
+		return "its scan has subqueries of its own";
+	if (contain_volatile_functions((Node *) scan->qual))
+		return "a filter is volatile";
+	if (contain_subplans((Node *) scan->qual))
+		return "a filter holds a subquery";
+	return NULL;
+}
+
+static const char *
+append_obstacle(const Append *append)
+{
+#if PG_VERSION_NUM >= 180000
+	if (append->part_prune_index >= 0)
+#else
+	if (append->part_prune_info != NULL)
+#endif
+		return "its partitions are chosen when it runs";
+	if (append->plan.initPlan != NIL)
+		return "its scans have subqueries of their own";
+	if (list_length(append->appendplans) > AGG_TABLES_MAX)
+		return psprintf("it reads more than %d tables", AGG_TABLES_MAX);
+	return NULL;
+}
+
+static const char *
 shape_obstacle(const Agg *agg)
 {
-	const Plan *scan = agg->plan.lefttree;
+	const Plan *below = agg->plan.lefttree;
 
 	if (agg->groupingSets != NIL || agg->chain != NIL ||
 		agg->aggstrategy == AGG_MIXED)
@@ -120,25 +191,19 @@ shape_obstacle(const Agg *agg)
 		return "it combines partial results";
 	if (agg->numCols > GROUP_KEYS_MAX)
 		return "there are too many grouping keys";
-	if (scan->initPlan != NIL)
-		return "its scan has subqueries of its own";
-	if (contain_volatile_functions((Node *) scan->qual))
-		return "a filter is volatile";
-	if (contain_subplans((Node *) scan->qual))
-		return "a filter holds a subquery";
-	return NULL;
+	return IsA(below, Append) ? append_obstacle((const Append *) below) : NULL;
 }
 
-/* Why an aggregation over a sequential scan can't be batched, or NULL. */
-const char *
-agg_obstacle(Agg *agg)
+/* Why an aggregation can't read a scan, or NULL. */
+static const char *
+input_obstacle(Agg *agg, SeqScan *scan)
 {
 	AggContext	context;
 
 	memset(&context, 0, sizeof(context));
 	context.agg = agg;
-	context.scan_targets = agg->plan.lefttree->targetlist;
-	context.obstacle = shape_obstacle(agg);
+	context.scan_targets = input_targets(agg, scan);
+	context.obstacle = scan_shape_obstacle((Plan *) scan);
 	for (int i = 0; i < agg->numCols && context.obstacle == NULL; i++)
 		context.obstacle = key_obstacle(&context, i);
 	if (context.obstacle == NULL &&
@@ -147,27 +212,54 @@ agg_obstacle(Agg *agg)
 	return context.obstacle;
 }
 
-/* A reference to an entry of custom_scan_tlist, added where it is new. */
+/* Why an aggregation over sequential scans can't be batched, or NULL. */
+const char *
+agg_obstacle(Agg *agg)
+{
+	const char *obstacle = shape_obstacle(agg);
+	ListCell   *cell;
+
+	if (obstacle != NULL)
+		return obstacle;
+	foreach(cell, agg_scans(agg))
+	{
+		obstacle = input_obstacle(agg, lfirst(cell));
+		if (obstacle != NULL)
+			return obstacle;
+	}
+	return NULL;
+}
+
+/* Nodes of all expressions of an aggregation over a scan, and of its filter. */
+int
+agg_expression_size(const Agg *agg, const SeqScan *scan)
+{
+	return expression_size((Node *) list_make3(scan->scan.plan.qual,
+											   agg->plan.targetlist,
+											   agg->plan.qual),
+						   input_targets(agg, scan));
+}
+
+/* A reference to an entry of custom_scan_tlist: keys first, then aggregates. */
 static Node *
-reference_target(AggContext *context, Node *expression)
+reference_target(Node *expression, int entry)
+{
+	return (Node *) makeVar(INDEX_VAR, entry + 1, exprType(expression),
+							exprTypmod(expression), exprCollation(expression), 0);
+}
+
+/* The number of an aggregate among all of the node, added where it is new. */
+static int
+aggregate_number(AggContext *context, Node *aggref)
 {
 	ListCell   *cell;
-	TargetEntry *entry = NULL;
 
-	foreach(cell, context->targets)
-	{
-		entry = lfirst(cell);
-		if (equal(entry->expr, expression))
-			break;
-	}
-	if (cell == NULL)
-	{
-		entry = makeTargetEntry((Expr *) expression,
-								list_length(context->targets) + 1, NULL, false);
-		context->targets = lappend(context->targets, entry);
-	}
-	return (Node *) makeVar(INDEX_VAR, entry->resno, exprType(expression),
-							exprTypmod(expression), exprCollation(expression), 0);
+	/* Aggregates that are the same over one table need not be over another. */
+	foreach(cell, context->aggrefs)
+		if (equal(lfirst(cell), aggref))
+			return foreach_current_index(cell);
+	context->aggrefs = lappend(context->aggrefs, aggref);
+	return list_length(context->aggrefs) - 1;
 }
 
 /* Keys and aggregates become references to custom_scan_tlist. */
@@ -175,45 +267,50 @@ static Node *
 reference_targets(Node *node, void *context_)
 {
 	AggContext *context = context_;
+	const Agg  *agg = context->agg;
 
 	if (node == NULL)
 		return NULL;
 	if (IsA(node, Aggref))
-		return reference_target(context,
-								resolve_outer(node, context->scan_targets));
+		return reference_target(node, agg->numCols + aggregate_number(context, node));
 	if (IsA(node, Var))
 	{
 		/* Equal keys may come twice; each keeps its own entry. */
-		for (int i = 0; i < context->agg->numCols; i++)
-		{
-			TargetEntry *entry = list_nth(context->targets, i);
-
-			if (context->agg->grpColIdx[i] == ((Var *) node)->varattno)
-				return (Node *) makeVar(INDEX_VAR, entry->resno,
-										exprType((Node *) entry->expr),
-										exprTypmod((Node *) entry->expr),
-										exprCollation((Node *) entry->expr), 0);
-		}
+		for (int i = 0; i < agg->numCols; i++)
+			if (agg->grpColIdx[i] == ((Var *) node)->varattno)
+				return reference_target(node, i);
 		elog(ERROR, "column %d is not a grouping key", ((Var *) node)->varattno);
 	}
 	return expression_tree_mutator(node, reference_targets, context_);
 }
 
-/* The first entries of custom_scan_tlist. */
-static List *
-key_targets(const AggContext *context)
+/* A scan as it was, with a node id of its own. */
+static Plan *
+copy_scan(const Plan *scan, int *next_node_id)
 {
-	List	   *targets = NIL;
+	SeqScan    *copy = makeNode(SeqScan);
 
-	for (int i = 0; i < context->agg->numCols; i++)
-	{
-		TargetEntry *entry = get_tle_by_resno(context->scan_targets,
-											  context->agg->grpColIdx[i]);
+	memcpy(copy, scan, sizeof(SeqScan));
+	((Plan *) copy)->plan_node_id = (*next_node_id)++;
+	return (Plan *) copy;
+}
 
-		targets = lappend(targets, makeTargetEntry(copyObject(entry->expr),
-												   i + 1, NULL, false));
-	}
-	return targets;
+/* What is below an aggregation as it was, with node ids of its own. */
+static Plan *
+copy_below(const Plan *below, int *next_node_id)
+{
+	Append	   *copy;
+	ListCell   *cell;
+
+	if (IsA(below, SeqScan))
+		return copy_scan(below, next_node_id);
+	copy = makeNode(Append);
+	memcpy(copy, below, sizeof(Append));
+	copy->plan.plan_node_id = (*next_node_id)++;
+	copy->appendplans = list_copy(copy->appendplans);
+	foreach(cell, copy->appendplans)
+		lfirst(cell) = copy_scan(lfirst(cell), next_node_id);
+	return (Plan *) copy;
 }
 
 /* The aggregation as it was, with node ids of its own. */
@@ -221,46 +318,88 @@ static Agg *
 copy_original(const Agg *agg, int *next_node_id)
 {
 	Agg		   *original = makeNode(Agg);
-	SeqScan    *scan = makeNode(SeqScan);
 
 	memcpy(original, agg, sizeof(Agg));
-	memcpy(scan, agg->plan.lefttree, sizeof(SeqScan));
-	original->plan.lefttree = (Plan *) scan;
 	original->plan.initPlan = NIL;
 	original->plan.plan_node_id = (*next_node_id)++;
-	((Plan *) scan)->plan_node_id = (*next_node_id)++;
+	original->plan.lefttree = copy_below(agg->plan.lefttree, next_node_id);
 	return original;
 }
 
-/* The BatchAgg in place of an aggregation and its sequential scan. */
+/* Filters of a scan, and what custom_scan_tlist is over it: keys, then aggregates. */
+static List *
+input_expressions(const AggContext *context, const SeqScan *scan)
+{
+	const Agg  *agg = context->agg;
+	List	   *scan_targets = input_targets(agg, scan);
+	List	   *expressions = NIL;
+	ListCell   *cell;
+
+	for (int i = 0; i < agg->numCols; i++)
+	{
+		TargetEntry *entry = get_tle_by_resno(scan_targets, agg->grpColIdx[i]);
+
+		expressions = lappend(expressions, copyObject(entry->expr));
+	}
+	foreach(cell, context->aggrefs)
+		expressions = lappend(expressions, resolve_outer(lfirst(cell), scan_targets));
+	return list_make2(copyObject(scan->scan.plan.qual), expressions);
+}
+
+static List *
+make_targets(List *expressions)
+{
+	List	   *targets = NIL;
+	ListCell   *cell;
+
+	foreach(cell, expressions)
+		targets = lappend(targets, makeTargetEntry(lfirst(cell),
+												   foreach_current_index(cell) + 1,
+												   NULL, false));
+	return targets;
+}
+
+/* The BatchAgg in place of an aggregation and its sequential scans. */
 CustomScan *
 agg_to_batch(Agg *agg, int *next_node_id)
 {
 	CustomScan *batch = makeNode(CustomScan);
-	Plan	   *scan = agg->plan.lefttree;
-	int			scanrelid = ((Scan *) scan)->scanrelid;
+	Plan	   *below = agg->plan.lefttree;
 	AggContext	context;
+	List	   *scanrelids = NIL;
+	ListCell   *cell;
 
 	memset(&context, 0, sizeof(context));
 	context.agg = agg;
-	context.scan_targets = scan->targetlist;
-	context.targets = key_targets(&context);
 	batch->scan.plan = agg->plan;
 	NodeSetTag(batch, T_CustomScan);
 	batch->scan.plan.lefttree = NULL;
-	batch->scan.plan.parallel_aware = scan->parallel_aware;
+	batch->scan.plan.parallel_aware = below->parallel_aware;
 	batch->scan.plan.targetlist = (List *)
 		reference_targets((Node *) agg->plan.targetlist, &context);
 	batch->scan.plan.qual = (List *)
 		reference_targets((Node *) agg->plan.qual, &context);
 	batch->scan.scanrelid = 0;
-	batch->custom_scan_tlist = context.targets;
-	batch->custom_exprs = copyObject(scan->qual);
-	batch->custom_private = list_make3(makeInteger(scanrelid),
-									   makeInteger(agg->numCols),
+	foreach(cell, agg_scans(agg))
+	{
+		SeqScan    *scan = lfirst(cell);
+		int			scanrelid = ((Scan *) scan)->scanrelid;
+
+		/* Where one process may share a scan, our processes share all of them. */
+		batch->scan.plan.parallel_aware |= ((Plan *) scan)->parallel_aware;
+		scanrelids = lappend_int(scanrelids, scanrelid);
+		batch->custom_relids = bms_add_member(batch->custom_relids, scanrelid);
+		batch->custom_exprs = lappend(batch->custom_exprs,
+									  input_expressions(&context, scan));
+	}
+	/* EXPLAIN then names the tables as it does below the Append. */
+	if (IsA(below, Append))
+		batch->custom_relids = bms_add_members(batch->custom_relids,
+											   ((Append *) below)->apprelids);
+	batch->custom_scan_tlist = make_targets(lsecond(linitial(batch->custom_exprs)));
+	batch->custom_private = list_make3(scanrelids, makeInteger(agg->numCols),
 									   makeInteger(agg->aggstrategy != AGG_PLAIN));
 	batch->custom_plans = list_make1(copy_original(agg, next_node_id));
-	batch->custom_relids = bms_make_singleton(scanrelid);
 	batch->methods = &batch_agg_methods;
 	batch->flags = CUSTOMPATH_SUPPORT_PROJECTION;
 	return batch;

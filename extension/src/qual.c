@@ -77,7 +77,7 @@ is_date_as_timestamp(const VectorExpr *expression)
 {
 	return expression->function == kernel_convert &&
 		expression->operation == OPERATION_DATE_TO_TIMESTAMP &&
-		!IsA(expression->source, FuncExpr);
+		expression->is_for_comparison;
 }
 
 /*
@@ -143,7 +143,7 @@ integer_test_evaluate(const VectorExpr *clause, VectorContext *context,
 		date_for_timestamp(test->operation, test->constant, &test->constant))
 		test->operand = test->operand->left;
 	left = vector_evaluate(test->operand, context, &batch->selection);
-	if (left == NULL || left->has_nulls ||
+	if (left == NULL ||
 		(test->operand->kind == VALUE_NUMERIC &&
 		 !constant_at_scale(constant, left->scale, &test->constant)))
 		return NULL;

@@ -28,6 +28,7 @@ begin_scan(CustomScanState *css, EState *estate, int eflags)
 	CustomScan *plan = (CustomScan *) css->ss.ps.plan;
 	RowDemand	demand = demand_from_list(plan->custom_private);
 	Relation	relation = css->ss.ss_currentRelation;
+	BatchInput *input;
 
 	if (node_begin_original(&state->node, estate, eflags))
 	{
@@ -39,10 +40,12 @@ begin_scan(CustomScanState *css, EState *estate, int eflags)
 	ExecInitScanTupleSlot(estate, &css->ss, RelationGetDescr(relation),
 						  &TTSOpsBufferHeapTuple);
 	ExecAssignScanProjectionInfoWithVarno(&css->ss, plan->scan.scanrelid);
-	node_begin_source(&state->node, relation, css->ss.ss_ScanTupleSlot,
-					  plan->scan.scanrelid);
-	state->node.qual = qual_compile(&state->node.context, plan->scan.plan.qual);
-	node_plan_columns(&state->node);
+	node_begin_inputs(&state->node, 1);
+	input = state->node.input;
+	node_begin_input(&state->node, input, relation, css->ss.ss_ScanTupleSlot,
+					 plan->scan.scanrelid);
+	input->qual = qual_compile(&input->context, plan->scan.plan.qual);
+	node_plan_columns(input);
 	demand_begin(&state->demand, &demand, estate);
 }
 
@@ -51,14 +54,15 @@ static bool
 fetch_batch(BatchScanState *state)
 {
 	BatchNode  *node = &state->node;
-	TupleBatch *batch = node->source.batch;
+	BatchQual  *qual = node->input->qual;
+	TupleBatch *batch = node->input->source.batch;
 	int			rows;
 
 	state->has_batch = node_next_batch(node, demand_rows(&state->demand));
 	if (!state->has_batch)
 		return false;
-	state->clause_next = qual_apply_vectors(node->qual, batch);
-	if (state->clause_next < node->qual->vector_count &&
+	state->clause_next = qual_apply_vectors(qual, batch);
+	if (state->clause_next < qual->vector_count &&
 		batch->selection.count > 0)
 		node->counters->batches_by_row++;
 	state->selected_next = 0;
@@ -72,7 +76,8 @@ static TupleTableSlot *
 next_row(BatchScanState *state)
 {
 	BatchNode  *node = &state->node;
-	TupleBatch *batch = node->source.batch;
+	BatchQual  *qual = node->input->qual;
+	TupleBatch *batch = node->input->source.batch;
 	ExprContext *econtext = node->css.ss.ps.ps_ExprContext;
 	const Selection *selection = &batch->selection;
 
@@ -84,9 +89,9 @@ next_row(BatchScanState *state)
 			int			row = selection->rows != NULL ? selection->rows[at] : at;
 
 			ResetExprContext(econtext);
-			if (state->clause_next >= node->qual->clause_count)
+			if (state->clause_next >= qual->clause_count)
 				return batch->ops->materialise_row(batch, row);
-			if (qual_row_passes(node->qual, batch, state->clause_next, row))
+			if (qual_row_passes(qual, batch, state->clause_next, row))
 				return econtext->ecxt_scantuple;
 			InstrCountFiltered1(&node->css, 1);
 		}
@@ -99,6 +104,7 @@ static TupleTableSlot *
 exec_scan(CustomScanState *css)
 {
 	BatchScanState *state = (BatchScanState *) css;
+	TupleBatch *batch;
 	ProjectionInfo *projection = css->ss.ps.ps_ProjInfo;
 	TupleTableSlot *slot;
 
@@ -107,7 +113,8 @@ exec_scan(CustomScanState *css)
 	slot = next_row(state);
 	if (slot == NULL)
 	{
-		state->node.source.batch->ops->release(state->node.source.batch);
+		batch = state->node.input->source.batch;
+		batch->ops->release(batch);
 		return projection != NULL ?
 			ExecClearTuple(projection->pi_state.resultslot) :
 			css->ss.ss_ScanTupleSlot;

@@ -24,11 +24,19 @@ ROWS = 200_000
 LIMIT_EXTRA_ROWS_MAX = 4
 REPEATS = 300
 GROWTH_MAX_BYTES = 256 * 1024
+WIDE_BYTES = 20_000
+MANY_TERMS = 20_000
+# What a batched statement may take: so many times stock's time, and this for a busy machine.
+SLOWER_MAX = 3
+SPARE_S = 2
 SETTINGS = {"shared_buffers": "256MB", "max_parallel_workers_per_gather": "0", "jit": "off"}
 TABLE = (f"create table rows as select x as a, x % 10 as b, repeat('x', 20) as c from generate_series(1, {ROWS}) x",
          "vacuum (freeze, analyze) rows",
          "create table fresh as select * from rows limit 5000",
-         "create table few as select x as a from generate_series(1, 20) x", "vacuum few")
+         "create table few as select x as a from generate_series(1, 20) x", "vacuum few",
+         # Compressed in the row, and 20 kB once it is not.
+         f"create table wide as select x as a, repeat('x', {WIDE_BYTES}) || x as c from generate_series(1, 2500) x",
+         "create table names as select x::text as c from generate_series(1, 5) x")
 LIMITED = ("select * from {t} limit 1", "select a from {t} where b = 3 limit 1",
            "select a from {t} where a = 40 limit 1", "select a from {t} where a = 4321 limit 1",
            "select a from {t} where b = 3 and length(c) = 20 limit 2", "select a from {t} limit 7",
@@ -252,6 +260,48 @@ class Accounting(unittest.TestCase):
         grown = self.memory_bytes() - before
         self.session.must("rollback")
         self.assertLess(grown, GROWTH_MAX_BYTES)
+
+    def test_rescans_free_the_values_of_parameters(self):
+        """A parameter that comes compressed is unpacked at each rescan, and freed at the next."""
+        self.session.use("allow")
+        sql = "select w.a, (select count(*) from names where names.c = w.c) from wide w"
+        self.assert_batched(sql)
+        self.session.must("begin")
+        self.session.must(f"declare c no scroll cursor for {sql}")
+        self.session.must("fetch 100 from c")
+        before = self.memory_bytes()
+        self.session.must("fetch 2000 from c")
+        grown = self.memory_bytes() - before
+        self.session.must("rollback")
+        self.assertLess(grown, 2 * WIDE_BYTES + GROWTH_MAX_BYTES)
+
+    def seconds(self, mode: str, sql: str) -> float:
+        self.session.use(mode)
+        started = time.monotonic()
+        self.session.must(sql)
+        return time.monotonic() - started
+
+    def test_many_terms_take_no_longer_than_on_stock(self):
+        """An expression of many terms is not compiled term against term; beyond a limit, stock runs."""
+        statements = (
+            "explain select count(*) from few where " + " or ".join(f"a + 1 = {x}" for x in range(MANY_TERMS)),
+            "explain select count(*) from few where " + " and ".join(f"a <> {x}" for x in range(MANY_TERMS)),
+            f"select count(*) from rows where a in ({', '.join(str(x * 3) for x in range(MANY_TERMS))})",
+            f"select count(*) from rows where c not in ({', '.join(repr(str(x)) for x in range(MANY_TERMS))})")
+        for statement in statements:
+            with self.subTest(sql=statement[:60]):
+                stock = self.seconds("forbid", statement)
+                self.assertLess(self.seconds("allow", statement), SLOWER_MAX * stock + SPARE_S)
+
+    def test_too_many_terms_run_as_stock_and_say_so(self):
+        self.session.use("allow")
+        for terms, is_batched in ((300, True), (1000, False)):
+            sql = "select count(*) from few where " + " or ".join(f"a + 1 = {x}" for x in range(terms))
+            with self.subTest(terms=terms):
+                text = b"\n".join(row[0] for row in self.session.must(f"explain (costs off) {sql}"))
+                self.assertEqual(comparison.BATCHED_MARK in text, is_batched)
+                self.assertEqual(b"expressions have more than 2000 parts" in text, not is_batched)
+                self.assertEqual(self.session.must(sql), [(b"20",)])
 
     def test_serializable_conflict_is_found(self):
         """Write skew: of two transactions that each read what the other writes, one must fail."""

@@ -242,7 +242,7 @@ kernel_convert(VectorExpr *expression, VectorContext *context,
 						 result[row] = Int64GetDatum(date_to_timestamp(DatumGetInt64(operand->values[row]),
 																	   &is_out_of_range)));
 			/* Only comparisons may take a date that is no timestamp. */
-			return !is_out_of_range || !IsA(expression->source, FuncExpr);
+			return !is_out_of_range || expression->is_for_comparison;
 		default:
 			if (expression->operation == OPERATION_TO_NUMERIC)
 				expression->result.scale = 0;

@@ -109,18 +109,25 @@ kernel_compare(VectorExpr *expression, VectorContext *context,
 
 /*
  * Narrow the selection to the rows whose integer is in a range, without a
- * vector of truth values between.  No NULLs.
+ * vector of truth values between.  A NULL is in no range.
  */
 void
 select_range(const Vector *vector, IntegerRange range, Selection *selection,
 			 uint16 *rows)
 {
 	const Datum *values = vector->values;
+	const bool *nulls = vector->nulls;
 	const uint64 lowest = (uint64) range.lowest;
 	const uint64 span = (uint64) range.highest - lowest;
 	int			count = 0;
 
-	if (range.wraps || range.lowest <= range.highest)
+	if (!range.wraps && range.lowest > range.highest)
+		count = 0;
+	else if (vector->has_nulls)
+		FOR_SELECTED(row, selection,
+					 rows[count] = row;
+					 count += ((uint64) values[row] - lowest <= span) & !nulls[row]);
+	else
 		FOR_SELECTED(row, selection,
 					 rows[count] = row;
 					 count += ((uint64) values[row] - lowest <= span));

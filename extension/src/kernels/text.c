@@ -1,6 +1,6 @@
 /*
  * text.c
- *	  Equality, order under C, IN and LIKE of text by its bytes.
+ *	  Equality, order under C and LIKE of text by its bytes.
  *
  * Compressed and external values make a kernel return false: the row path
  * detoasts them.
@@ -8,39 +8,7 @@
 #include "postgres.h"
 
 #include "../expr.h"
-
-typedef struct Bytes
-{
-	const char *data;
-	int			length;
-} Bytes;
-
-static inline bool
-is_toasted(Datum value)
-{
-	return VARATT_IS_EXTERNAL(DatumGetPointer(value)) ||
-		VARATT_IS_COMPRESSED(DatumGetPointer(value));
-}
-
-/* The bytes of an inline value, without a bpchar's trailing spaces. */
-static inline Bytes
-bytes_of(Datum value, bool is_bpchar)
-{
-	Bytes		bytes;
-
-	bytes.data = VARDATA_ANY(DatumGetPointer(value));
-	bytes.length = VARSIZE_ANY_EXHDR(DatumGetPointer(value));
-	if (is_bpchar)
-		while (bytes.length > 0 && bytes.data[bytes.length - 1] == ' ')
-			bytes.length--;
-	return bytes;
-}
-
-static inline bool
-bytes_equal(Bytes a, Bytes b)
-{
-	return a.length == b.length && memcmp(a.data, b.data, a.length) == 0;
-}
+#include "bytes.h"
 
 static inline int
 bytes_compare(Bytes a, Bytes b)
@@ -136,55 +104,5 @@ kernel_like(VectorExpr *expression, VectorContext *context,
 				 matches = (is_prefix ? value.length >= pattern.length : value.length == pattern.length) &&
 				 memcmp(value.data, pattern.data, pattern.length) == 0;
 				 result->values[row] = Int64GetDatum(matches != is_negated));
-	return true;
-}
-
-static bool
-list_contains(const VectorExpr *expression, Datum value)
-{
-	Bytes		bytes;
-
-	if (expression->left->kind == VALUE_INTEGER)
-	{
-		for (int i = 0; i < expression->list_count; i++)
-			if (expression->list[i] == DatumGetInt64(value))
-				return true;
-		return false;
-	}
-	bytes = bytes_of(value, expression->is_bpchar);
-	for (int i = 0; i < expression->list_count; i++)
-		if (bytes_equal(bytes, bytes_of(Int64GetDatum(expression->list[i]),
-										expression->is_bpchar)))
-			return true;
-	return false;
-}
-
-/* x IN (list) and x NOT IN (list), with a NULL in the list as SQL has it. */
-bool
-kernel_in_list(VectorExpr *expression, VectorContext *context,
-			   const Selection *selection)
-{
-	const Vector *operand = vector_evaluate(expression->left, context, selection);
-	Vector	   *result = &expression->result;
-	const bool	is_text = (expression->left->kind == VALUE_TEXT);
-
-	if (operand == NULL)
-		return false;
-	result->has_nulls = operand->has_nulls || expression->list_has_null;
-	FOR_SELECTED(row, selection,
-				 bool is_null = operand->has_nulls && operand->nulls[row];
-				 bool found = false;
-				 if (!is_null)
-				 {
-					 if (is_text && is_toasted(operand->values[row]))
-					 return false;
-					 found = list_contains(expression, operand->values[row]);
-					 is_null = !found && expression->list_has_null;
-				 }
-				 result->nulls[row] = is_null;
-				 result->values[row] = Int64GetDatum(found != expression->is_negated));
-	/* x IN () is false and x NOT IN () true, even where x is NULL. */
-	if (expression->list_count == 0 && !expression->list_has_null)
-		result->has_nulls = false;
 	return true;
 }

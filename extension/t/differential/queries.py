@@ -86,10 +86,10 @@ class QueryMaker:
     def make(self) -> Query:
         shapes = [(self.scan, 22), (self.limited, 8), (self.aggregate, 26), (self.grouped, 22), (self.joined, 6),
                   (self.nested, 7), (self.prepared, 6), (self.cursor, 3), (self.stacked, 4), (self.unbatchable, 3),
-                  (self.guarded, 3)]
+                  (self.guarded, 3), (self.united, 6)]
         if self.is_parallel:
             # Only what has one answer, however the workers share the rows.
-            shapes = [(self.aggregate, 40), (self.grouped, 40), (self.scan, 20)]
+            shapes = [(self.aggregate, 40), (self.grouped, 40), (self.scan, 20), (self.united, 15)]
         elif self.may_write:
             shapes.append((self.writing, 3))
         makers, weights = zip(*shapes)
@@ -170,6 +170,24 @@ class QueryMaker:
             return Query(f"{table.name} t", ["count(*)"], [guard, f"{failing} > 3"], tables=[table])
         return Query(f"{table.name} t", ["count(*)"], [f"(case when {guard} then {failing} else 1 end) > 0"],
                      tables=[table])
+
+    def united(self) -> Query:
+        """Aggregates over the parts of a UNION ALL: one node reads all of their tables."""
+        parts = []
+        taken = []
+        for alias in ("t", "u", "v")[:self.rng.choice((2, 2, 3))]:
+            table, make = self._over(alias=alias)
+            value = make.name(make.column("int"))
+            value = self.rng.choice((value, value, f"({value} % 5)", "7", "null::int4"))
+            condition = f" where {make.condition()}" if self.rng.random() < 0.5 else ""
+            parts.append(f"select {value} as x, {alias}.id as y, {make.name(make.column())} is null as z "
+                         f"from {table.name} {alias}{condition}")
+            taken.append(table)
+        targets = self.rng.sample(["count(*)", "sum(q.x)", "avg(q.y)", "min(q.x)", "max(q.y)", "count(q.x)",
+                                   "bool_or(q.z)", "sum(q.y) filter (where q.x > 2)", "sum(q.x + q.y)"], 4)
+        keys = self.rng.choice(([], ["q.x"], ["q.z"], ["q.x", "q.z"], ["(q.y % 7)"]))
+        return Query(f"({' union all '.join(parts)}) q", targets, self.rng.choice(([], [], ["q.y > 20"])), keys,
+                     is_ordered=False, tables=taken)
 
     def joined(self) -> Query:
         left, make_left = self._over(alias="t")

@@ -1,0 +1,39 @@
+/*
+ * deform.h
+ *	  What the parts of deforming share.
+ */
+#ifndef BATCHEXEC_DEFORM_H
+#define BATCHEXEC_DEFORM_H
+
+#include "batch.h"
+
+/* Which rows hold a value of one attribute: a bit of each row's word. */
+typedef struct Presence
+{
+	const uint64 *words;
+	int			bit;
+} Presence;
+
+/* All ones for a row that holds a value, else zero. */
+#define PRESENT_MASK(presence_, row_) \
+	(-(((presence_).words[row_] >> (presence_).bit) & 1))
+
+/* gather.c */
+extern void gather_values(BatchColumn *column, char **starts, int offset,
+						  const Selection *selection);
+extern void gather_present(BatchColumn *column, char **starts, int offset,
+						   int alignment, Presence presence,
+						   const Selection *selection);
+
+/* deform.c */
+extern int	step_over_varlenas(TupleBatch *batch, AttributeStep *steps,
+							   int steps_max, uint32 advance,
+							   const Selection *selection);
+
+/* deform_nulls.c */
+extern void presence_allocate(TupleBatch *batch);
+extern void presence_read(TupleBatch *batch);
+extern void deform_present_column(TupleBatch *batch, BatchColumn *column,
+								  const Selection *selection);
+
+#endif

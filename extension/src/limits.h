@@ -1,0 +1,22 @@
+/*
+ * limits.h
+ *	  Bounds on what a statement may make of batches.  Beyond one, stock runs.
+ */
+#ifndef BATCHEXEC_LIMITS_H
+#define BATCHEXEC_LIMITS_H
+
+/*
+ * Nodes of the expressions of one scan, or of one aggregation and its scans,
+ * and of all batched nodes of a statement.  A node that is computed takes up to
+ * three vectors: about 9 kB.
+ */
+#define EXPRESSION_NODES_MAX			2000
+#define STATEMENT_EXPRESSION_NODES_MAX	20000
+
+/* Values of an IN list with a vector form.  A value takes up to 32 bytes. */
+#define IN_LIST_VALUES_MAX				1000000
+
+/* Tables that one aggregation reads.  Each takes some 60 kB. */
+#define AGG_TABLES_MAX					256
+
+#endif
