@@ -193,7 +193,7 @@ impl WarmProcess {
                 output: self.output.unclaimed.tail(CRASH_OUTPUT_BYTES_MAX),
             });
         }
-        (Instant::now() >= self.start_deadline).then(|| RuntimeError::StartTimedOut {
+        (Instant::now() >= self.start_deadline).then_some(RuntimeError::StartTimedOut {
             script,
             milliseconds: recipe.start_ms_max,
         })
