@@ -88,6 +88,10 @@ test-machine: postgres ## 10,000 random sequences of operations on both stores, 
 	PROPTEST_CASES=10000 $(CARGO) test --release --locked --package gristmill-store --all-features --test sqlite_conformance \
 	  --test postgres_conformance -- agrees_with_the_reference --nocapture
 
+.PHONY: test-dispatch
+test-dispatch: ## 10,000 random workloads of the dispatcher in virtual time, beside the greedy bound
+	SIMULATION_WORKLOADS=10000 $(CARGO) test --release --locked --package gristmill-worker --lib -- simulation --nocapture
+
 include bench/targets.mk
 include crates/cli/targets.mk
 include crates/server/targets.mk
