@@ -491,7 +491,8 @@ impl Source for HttpSource {
             content_type: "application/json",
             timeout: shared.options.request_timeout,
             insist: true,
-            must_arrive: false,
+            // A worker that stops before its first registration does not wait for it. Later, outcomes wait for this one.
+            must_arrive: true,
         };
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let host = match host.trim() {

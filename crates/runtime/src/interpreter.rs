@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -93,16 +94,14 @@ impl Interpreter {
                 version: (0, 0),
             });
         }
-        let output = Command::new(program)
-            .arg("--version")
-            .stdin(Stdio::null())
-            .output()
-            .ok()
-            .filter(|output| output.status.success())?;
+        let behind = (runtime == Runtime::Python && is_version_manager_shim(program))
+            .then(|| executable_behind(program))
+            .flatten();
+        let program = behind.as_deref().unwrap_or(program);
         Some(Interpreter {
             runtime,
             program: program.to_owned(),
-            version: parse_version(&String::from_utf8_lossy(&output.stdout))?,
+            version: parse_version(&said_by(program, &["--version"])?)?,
         })
     }
 
@@ -132,6 +131,35 @@ impl Interpreter {
             .find(|program| program.exists())
             .and_then(|program| Interpreter::probe(Runtime::Python, &program))
     }
+}
+
+/// Whether a program is a shell script by which a version manager (pyenv, asdf, mise) finds the interpreter anew at each
+/// start. That takes longer than the interpreter itself.
+fn is_version_manager_shim(program: &Path) -> bool {
+    let folder = program.parent().and_then(Path::file_name);
+    let is_script = || {
+        let mut first = [0; 2];
+        let read = std::fs::File::open(program).and_then(|mut file| file.read_exact(&mut first));
+        read.is_ok() && first == *b"#!"
+    };
+    folder == Some(OsStr::new("shims")) && is_script()
+}
+
+/// The Python that a version manager's shim stands for.
+fn executable_behind(shim: &Path) -> Option<PathBuf> {
+    let said = said_by(shim, &["-c", "import sys; print(sys.executable)"])?;
+    Some(PathBuf::from(said.trim_end())).filter(|program| program.is_file())
+}
+
+/// What a program prints. `None` where it does not run or fails.
+fn said_by(program: &Path, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .ok()
+        .filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Looks a program up as a shell does: a name with a slash is a path, others are searched for.
@@ -173,6 +201,28 @@ mod tests {
         );
         assert_eq!(parse_version("1.4.5\n"), Some((1, 4)));
         assert_eq!(parse_version("no number"), None);
+    }
+
+    #[test]
+    fn looks_behind_the_shims_of_version_managers() {
+        let folder = tempfile::tempdir().unwrap();
+        let python = find_program(OsStr::new("python3"), None).unwrap();
+        let python = executable_behind(&python).unwrap();
+        let write = |folder: &Path| {
+            std::fs::create_dir_all(folder).unwrap();
+            let program = folder.join("python3");
+            let text = format!("#!/bin/sh\nexec {} \"$@\"\n", python.display());
+            std::fs::write(&program, text).unwrap();
+            std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            program
+        };
+        let shim = write(&folder.path().join("shims"));
+        let probed = Interpreter::probe(Runtime::Python, &shim).unwrap();
+        assert_eq!(probed.program, python);
+        // Another wrapper may set up what the interpreter needs.
+        let wrapper = write(&folder.path().join("bin"));
+        let probed = Interpreter::probe(Runtime::Python, &wrapper).unwrap();
+        assert_eq!(probed.program, wrapper);
     }
 
     #[test]

@@ -41,7 +41,7 @@ return (async () => {
   const { words } = memory;
   // NEXT is the number of the job that begins next. Whoever exchanges it has what lies between: the main thread one job, the
   // flusher all up to the limit that Gristmill set.
-  const COUNT = 1, NOTES_END = 3, BEGUN = 5, NEXT = 7, ACTIVE = 8, PARKED = 9, OPENED = 11;
+  const COUNT = 1, NOTES_END = 3, BEGUN = 5, NEXT = 7, ACTIVE = 8, PARKED = 9, TICK = 10, OPENED = 11, QUIET = 12;
 
   // Runs in both threads: in the flusher as the text of this function.
   function makeSender(fs, memory, nonce, fd) {
@@ -95,11 +95,13 @@ return (async () => {
     };
 
     // Sends what is finished; afterwards, where it may, makes all memory free again.
+    // Says whether there was anything to send.
     const flush = (startAnew) => {
       lock();
       const count = Atomics.load(words, COUNT), from = words[SENT];
       const notesEnd = Atomics.load(words, NOTES_END), noteFrom = words[NOTES_SENT];
-      if (count > from || notesEnd > noteFrom || Atomics.load(words, BEGUN) !== words[BEGUN_SENT]) {
+      const isNews = count > from || notesEnd > noteFrom || Atomics.load(words, BEGUN) !== words[BEGUN_SENT];
+      if (isNews) {
         sendRange(from, count - from, from === 0 ? 0 : ends[from - 1], count === 0 ? 0 : ends[count - 1], noteFrom, notesEnd);
       }
       words[SENT] = count;
@@ -108,6 +110,7 @@ return (async () => {
         words[COUNT] = words[SENT] = words[NOTES_END] = words[NOTES_SENT] = 0;
       }
       unlock();
+      return isNews;
     };
     const sendJson = (kind, body) => {
       const bytes = new TextEncoder().encode(JSON.stringify(body));
@@ -138,7 +141,9 @@ return (async () => {
     const { workerData: { memory, nonce, everyMs, fd, controlFd } } = require('node:worker_threads');
     const fs = require('node:fs');
     const { words } = memory;
-    const NEXT = 7, ACTIVE = 8, PARKED = 9, TICK = 10, OPENED = 11, PARK_AFTER_MS = 100;
+    const NEXT = 7, ACTIVE = 8, PARKED = 9, TICK = 10, OPENED = 11, QUIET = 12, PARK_AFTER_MS = 100;
+    // Beside a job that says nothing for so many ticks, this thread looks only so often, until it is woken.
+    const QUIET_AFTER_TICKS = 8, QUIET_EVERY_MS = 8;
     const control = fs.openSync('/dev/fd/' + controlFd, 'r');
     const { flush, sendNote } = (${makeSender.toString()})(fs, memory, nonce, fs.openSync('/dev/fd/' + fd, 'w'));
     const limitWord = new Uint32Array(1);
@@ -160,12 +165,16 @@ return (async () => {
     };
     Atomics.store(words, OPENED, 1);
     Atomics.notify(words, OPENED);
-    for (let idleMs = 0; ; ) {
-      Atomics.wait(words, TICK, 0, everyMs);
+    for (let idleMs = 0, quietTicks = 0; ; ) {
+      const isQuiet = quietTicks >= QUIET_AFTER_TICKS;
+      Atomics.store(words, QUIET, isQuiet ? 1 : 0);
+      // What came before the word was set is seen here; what comes after it wakes this thread.
+      if (!isQuiet || !flush(false)) Atomics.wait(words, TICK, 0, isQuiet ? QUIET_EVERY_MS : everyMs);
       if (Atomics.load(words, ACTIVE) === 1) {
         idleMs = 0;
         heedLimit();
-        flush(false);
+        const wasWoken = isQuiet && Atomics.load(words, QUIET) === 0;
+        quietTicks = flush(false) || wasWoken ? 0 : quietTicks + 1;
       } else if ((idleMs += everyMs) >= PARK_AFTER_MS) {
         Atomics.store(words, PARKED, 1);
         if (Atomics.load(words, ACTIVE) === 0) Atomics.wait(words, PARKED, 1);
@@ -434,11 +443,17 @@ return (async () => {
     flushedAt = now();
   };
 
+  // Wakes the flusher's thread where it looks rarely.
+  const stir = () => {
+    if (words[QUIET] === 1 && Atomics.exchange(words, QUIET, 0) === 1) Atomics.notify(words, TICK);
+  };
+
   const note = (body) => {
     const text = JSON.stringify(body) + '\n';
     if (words[NOTES_END] + text.length * UTF8_BYTES_MAX > NOTES_BYTES) flushAll();
     const end = words[NOTES_END];
     Atomics.store(words, NOTES_END, end + notes.write(text, end, 'utf8'));
+    stir();
   };
 
   const durationUs = (job) => Math.min(Math.round((job.endedAt - job.begunAt) * 1000), 0xffffffff);
@@ -458,6 +473,7 @@ return (async () => {
     memory.durations[count] = duration;
     memory.ends[count] = valuesEnd;
     Atomics.store(words, COUNT, count + 1);
+    stir();
   };
 
   // A value that the shared memory cannot hold for sure: sent at once, in a frame of its own.
@@ -621,6 +637,7 @@ return (async () => {
     if (at < frame.payloads.length && Atomics.compareExchange(words, NEXT, number, number + 1) === number) {
       at++;
       Atomics.store(words, BEGUN, number + 1);
+      stir();
       return number;
     }
     // At its end, or what is left was taken back.

@@ -1,6 +1,8 @@
 //! When outcomes come, and what a drain, a cancel and more processes change.
 
+use std::future::Future;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use gristmill_model::{Positions, Progress};
 use gristmill_runtime::{Runtime, RuntimeOptions, ScriptHandler};
@@ -27,7 +29,13 @@ pub fn start_on(
         Arc::clone(&recorder),
         micro_batch(payloads, None),
     );
-    let running = tokio::spawn(async move { handler.run(runner, work, &*sink).await });
+    let mut running = Box::pin(async move { handler.run(runner, work, &*sink).await });
+    // The runner has the micro-batch before this returns, so that calls come in their order.
+    let mut context = Context::from_waker(Waker::noop());
+    let running = match running.as_mut().poll(&mut context) {
+        Poll::Ready(()) => tokio::spawn(async {}),
+        Poll::Pending => tokio::spawn(running),
+    };
     (recorder, running)
 }
 

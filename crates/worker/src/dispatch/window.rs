@@ -82,7 +82,7 @@ impl Window {
             true => 1,
             false => 0,
         };
-        self.jobs = (fitting as u32)
+        self.jobs = (fitting.round() as u32)
             .max(prefetched)
             .min(self.jobs.saturating_mul(2).max(1))
             .min(self.jobs_max);
@@ -92,7 +92,7 @@ impl Window {
     pub fn learn_batch(&mut self, jobs: u32, elapsed: Duration) {
         let us_per_job = elapsed.as_secs_f64() * 1e6 / f64::from(jobs.max(1));
         let fitting = self.target_us / self.mix(us_per_job).max(1e-3);
-        self.batch_jobs = (fitting as u32)
+        self.batch_jobs = (fitting.round() as u32)
             .min(self.batch_jobs.saturating_mul(2))
             .clamp(1, self.batch_jobs_max);
     }
