@@ -26,7 +26,8 @@ use window::Window;
 /// A runner that answers nothing for so long gives its window to slots that are free.
 pub const STALE_AFTER: Duration = Duration::from_millis(4);
 
-/// A runner that has had nothing for so long comes before those that are quicker to begin.
+/// A runner that has had nothing for so long comes before those that are quicker to begin. A slot that has been free for so
+/// long beside windows gets what they hold, however steadily these are worked off.
 const IDLE_FIRST_AFTER: Duration = Duration::from_millis(8);
 
 /// A runner that answers nothing for so long gives its window back to the worker, free slots or not.
@@ -60,6 +61,8 @@ struct Kind {
     runners: Runners,
     window: Window,
     whole_batches: bool,
+    /// Since when a slot has been free while others hold more than they run.
+    unfair_since: Option<Duration>,
 }
 
 /// Decides what goes where. It is told what is given, answered and returned, and the time since some fixed moment.
@@ -80,6 +83,7 @@ impl Dispatcher {
             ),
             window: Window::new(&settings, capacity),
             whole_batches: capacity.whole_batches,
+            unfair_since: None,
         };
         Dispatcher {
             kinds: capacities.iter().map(kind).collect(),
@@ -119,6 +123,7 @@ impl Dispatcher {
             runners,
             window,
             whole_batches,
+            ..
         } = &self.kinds[kind];
         let concurrency = runners.concurrency();
         if let Some((runner, unanswered)) = runners.freest(may_busy_another, now) {
@@ -173,6 +178,7 @@ impl Dispatcher {
             runners,
             window,
             whole_batches,
+            ..
         } = &mut self.kinds[kind];
         if !*whole_batches {
             window.learn(durations_us);
@@ -198,16 +204,32 @@ impl Dispatcher {
     /// A runner whose unbegun jobs should be recalled now, where `waiting` jobs of its kind wait in the worker; it counts as
     /// asked.
     pub fn recall(&mut self, kind: usize, waiting: u64, now: Duration) -> Option<usize> {
-        let has_free_slot = self.may_recall(kind, waiting)?;
-        let Kind { runners, window, .. } = &mut self.kinds[kind];
-        runners.take_stale(has_free_slot, window.jobs(), now)
+        let has_free_slot = self.may_recall(kind, waiting);
+        let Kind {
+            runners,
+            window,
+            unfair_since,
+            ..
+        } = &mut self.kinds[kind];
+        *unfair_since = match has_free_slot {
+            Some(true) => Some(unfair_since.unwrap_or(now)),
+            _ => None,
+        };
+        let fair_at = unfair_since.map_or(Duration::MAX, |since| since + IDLE_FIRST_AFTER);
+        runners.take_stale(has_free_slot?.then_some(fair_at), window.jobs(), now)
     }
 
     /// When [`Dispatcher::recall`] is to be asked again at the latest, where `waiting` jobs of a kind wait in the worker.
     pub fn look_at(&self, kind: usize, waiting: u64) -> Option<Duration> {
         let has_free_slot = self.may_recall(kind, waiting)?;
-        let Kind { runners, window, .. } = &self.kinds[kind];
-        runners.stale_at(has_free_slot, window.jobs())
+        let Kind {
+            runners,
+            window,
+            unfair_since,
+            ..
+        } = &self.kinds[kind];
+        let fair_at = unfair_since.map_or(Duration::MAX, |since| since + IDLE_FIRST_AFTER);
+        runners.stale_at(has_free_slot.then_some(fair_at), window.jobs())
     }
 
     /// Whether a slot is free for what is recalled. `None` where there is nothing to recall.

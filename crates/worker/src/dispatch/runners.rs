@@ -167,10 +167,16 @@ impl Runners {
     }
 
     /// A runner with unbegun jobs that are of more use elsewhere, and that was not asked for them yet or not lately. It
-    /// counts as asked now. `has_free_slot`: of any runner. `window_jobs`: what a window holds now.
-    pub fn take_stale(&mut self, has_free_slot: bool, window_jobs: u32, now: Duration) -> Option<usize> {
+    /// counts as asked now. `fair_at`: where a slot is free, when it gets what others
+    /// hold at the latest. `window_jobs`: what a window holds now.
+    pub fn take_stale(
+        &mut self,
+        fair_at: Option<Duration>,
+        window_jobs: u32,
+        now: Duration,
+    ) -> Option<usize> {
         let is_due = |runner: &Runner| {
-            self.stale_at_of(runner, has_free_slot, window_jobs)
+            self.stale_at_of(runner, fair_at, window_jobs)
                 .is_some_and(|at| at <= now)
         };
         let found = self.runners.iter().position(is_due)?;
@@ -181,26 +187,26 @@ impl Runners {
     }
 
     /// When the next runner is stale.
-    pub fn stale_at(&self, has_free_slot: bool, window_jobs: u32) -> Option<Duration> {
-        let stale_at = |runner| self.stale_at_of(runner, has_free_slot, window_jobs);
+    pub fn stale_at(&self, fair_at: Option<Duration>, window_jobs: u32) -> Option<Duration> {
+        let stale_at = |runner| self.stale_at_of(runner, fair_at, window_jobs);
         self.runners.iter().filter_map(stale_at).min()
     }
 
-    fn stale_at_of(&self, runner: &Runner, has_free_slot: bool, window_jobs: u32) -> Option<Duration> {
+    fn stale_at_of(&self, runner: &Runner, fair_at: Option<Duration>, window_jobs: u32) -> Option<Duration> {
         let unbegun = self.unbegun_of(runner);
         if unbegun == 0 {
             return None;
         }
-        let after = match (runner.is_warm, has_free_slot) {
+        let at = match (runner.is_warm, fair_at) {
             // Given while jobs were quicker than they are now.
-            (true, true) if unbegun > window_jobs.saturating_mul(2) => Duration::ZERO,
-            (true, true) => STALE_AFTER,
-            (true, false) => STUCK_AFTER,
+            (true, Some(_)) if unbegun > window_jobs.saturating_mul(2) => Duration::ZERO,
+            (true, Some(fair_at)) => fair_at.min(runner.progress_at + STALE_AFTER),
+            (true, None) => runner.progress_at + STUCK_AFTER,
             // Nothing that it holds can begin sooner in another one that has to start, too.
             (false, _) if self.warm_free_slots == 0 => return None,
-            (false, _) => STALE_AFTER,
+            (false, _) => runner.progress_at + STALE_AFTER,
         };
-        Some(runner.recall_again_at.unwrap_or(runner.progress_at + after))
+        Some(runner.recall_again_at.unwrap_or(at))
     }
 
     fn unbegun_of(&self, runner: &Runner) -> u32 {

@@ -10,7 +10,7 @@ const HALF_LIFE_MEASUREMENTS: f64 = 4.0;
 
 /// Jobs that take longer than so many times the target get no window at all: the way to the runner and back is nothing
 /// beside them. The window of quicker ones holds one job at least, which hides that way.
-const PREFETCH_TARGETS: f64 = 5.0;
+const PREFETCH_TARGETS: f64 = 10.0;
 
 /// Micro-batches that a window holds at most: one in the pipe while another is packed.
 const MICRO_BATCHES: u32 = 2;
@@ -147,8 +147,9 @@ mod tests {
             (1, 1_000, 10),
             (32, 1_000, 320),
             (1, 20_000, 1),
-            (1, 60_000, 0),
-            (32, 250_000, 0),
+            (1, 60_000, 1),
+            (1, 120_000, 0),
+            (32, 250_000, 1),
         ] {
             let mut window = window(concurrency);
             (0..20).for_each(|_| window.learn([duration_us]));
