@@ -597,7 +597,7 @@ impl Source for HttpSource {
                 Ok(Heartbeat {
                     known: answer.known,
                     revoked: answer.revoked,
-                    // What is followed is not told over HTTP yet.
+                    // Servers do not tell agents yet which jobs somebody follows.
                     followed: Vec::new(),
                 })
             }
@@ -612,7 +612,7 @@ impl Source for HttpSource {
     async fn leave(&self, stats: BatchStats) -> Result<(), SourceError> {
         self.shared.stop_waiting();
         if self.shared.connection.is_given_up() {
-            // What is held still goes back when the heartbeats are missed.
+            // Without heartbeats the leases expire, and the jobs go back.
             return Ok(());
         }
         if let Err(error) = self.heartbeat(stats, Vec::new()).await {

@@ -153,7 +153,7 @@ impl RampUp {
         }
     }
 
-    /// What is held cannot begin soon: nothing beyond the free slots is claimed until jobs are quick again.
+    /// The buffered jobs cannot begin soon. The worker claims nothing beyond the free slots until jobs are quick again.
     pub fn stalled(&mut self) {
         self.hold = 0;
         self.may_grow = false;

@@ -76,7 +76,7 @@ fn print_stored(details: &JobDetails) -> Result<(), OutputError> {
     Ok(())
 }
 
-/// What was shown of a job.
+/// The output of a job that was shown.
 #[derive(Default)]
 struct Shown {
     /// The pieces that were read already, by their ids, as far as they may be read again.

@@ -52,7 +52,7 @@ pub struct KeptOutput {
     pub id: i64,
     /// When it was kept.
     pub at: Timestamp,
-    /// What was printed.
+    /// The printed text.
     #[serde(flatten)]
     pub printed: Printed,
 }

@@ -26,7 +26,7 @@ impl CappedLog {
         self.dropped_by_writer_bytes = bytes;
     }
 
-    /// What was kept.
+    /// The kept text.
     pub fn kept(&self) -> &[u8] {
         &self.kept
     }

@@ -216,7 +216,7 @@ impl Claims {
         self.left = self.left.saturating_add(jobs);
     }
 
-    /// What is held cannot begin soon, and goes back.
+    /// The waiting jobs cannot begin soon, and go back to the source.
     pub fn stalled(&mut self) {
         self.ramp_up.stalled();
     }

@@ -8,7 +8,7 @@ use gristmill_model::{Rng, SplitMix64};
 use model::{JobModel, Outcome, Simulation, Workload};
 
 /// Workloads that are tried, unless `SIMULATION_WORKLOADS` says otherwise.
-const WORKLOADS: u64 = 500;
+const WORKLOADS: u64 = 1_000;
 
 /// No slot is idle for longer while its worker holds a job that has not begun.
 const IDLE_MAX: Duration = Duration::from_millis(20);
