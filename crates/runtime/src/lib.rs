@@ -22,8 +22,9 @@
 //!   [`RuntimeOptions::threads`], each in a thread of its own. Asynchronous is what is written so: `async def main`, `async function
 //!   main`. A plain function may return an awaitable or a promise, but then its jobs run one at a time: how many run at once
 //!   is promised to the worker before the first one.
-//! * `gristmill.job()` says which job runs: `id`, `attempt`, `batch`, `kind`, and `queue`, `group`, `key`, `tags` and `deadline`, each
-//!   `None` or `null` where it is not known. Programs find the same in their environment (`GRISTMILL_JOB`, `GRISTMILL_ATTEMPT`, …).
+//! * `gristmill.job()` says which job runs, in every thread and task of it: `id`, `attempt`, `key`, `batch`, `kind`, `queue`, `group`,
+//!   `tags` and `deadline` (seconds since 1970). A job without key, group or deadline has `None` or `null` there, one without tags
+//!   an empty dict or object. Programs find the same in their environment (`GRISTMILL_JOB`, `GRISTMILL_ATTEMPT`, …).
 //! * An exception fails the job. Its attribute `retry_after` (`retryAfter` in JavaScript; seconds) asks
 //!   for the next attempt no sooner than that, and `permanent` being true says that trying again
 //!   cannot help.

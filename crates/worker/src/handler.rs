@@ -112,7 +112,7 @@ pub trait OutcomeSink: Send + Sync {
 
     /// What a job of the micro-batch can say to the worker while it runs.
     fn context(&self, job: &MicroBatchJob<'_>) -> JobContext {
-        JobContext::detached(job.id, job.attempt)
+        JobContext::detached(job)
     }
 }
 
