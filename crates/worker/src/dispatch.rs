@@ -11,6 +11,8 @@
 //! * A window holds about 10 ms of work. It grows by doubling from one job, as durations become known.
 //! * Where a slot is free, nothing waits in the worker, and a runner has answered nothing for [`STALE_AFTER`] or holds more
 //!   than a window, the dispatcher recalls what that runner has not begun. A job that has begun is never moved.
+//! * Where no slot is free, a runner that answers nothing for about as long as a job takes gives its window back, so that jobs
+//!   begin in about their order.
 
 mod runners;
 #[cfg(test)]
