@@ -102,6 +102,7 @@ fn an_answer_reads_back_as_written() {
         now: Timestamp(6),
         claim_unknown: true,
         not_claimed: false,
+        followed: Some(vec![gristmill_model::Followed::Kind("work".into())]),
     };
     assert_eq!(
         ExchangeResponse::decode(&response.clone().encode()).unwrap(),
