@@ -6,9 +6,8 @@ mod workspace;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
 
 use processes::{PATIENCE, Process, Server};
 use workspace::{Workspace, send_signal};
@@ -72,20 +71,21 @@ impl Follower {
     }
 }
 
-fn start(workspace: &Workspace) -> (Server, Process) {
+fn serve(workspace: &Workspace) -> Server {
     workspace.write("talk.py", TALK);
-    let server = Server::start(workspace.command("serve --listen 127.0.0.1:0 --lease 2s"));
-    let mut agent = workspace.command("agent talk.py --kind talk --batch 10 -j 3 --quiet");
-    agent.env("BASE_URL", &server.url);
-    (server, Process::start(agent))
+    Server::start(workspace.command("serve --listen 127.0.0.1:0 --lease 2s"))
 }
 
-fn wait_until(what: &str, holds: impl Fn() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < until, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+fn agent(workspace: &Workspace, server: &Server) -> Command {
+    let mut agent = workspace.command("agent talk.py --kind talk --batch 10 -j 3 --quiet");
+    agent.env("BASE_URL", &server.url);
+    agent
+}
+
+fn start(workspace: &Workspace) -> (Server, Process) {
+    let server = serve(workspace);
+    let agent = Process::start(agent(workspace, &server));
+    (server, agent)
 }
 
 fn jobs_of_an_agent_are_followed_while_they_run(new_workspace: fn() -> Workspace) {
@@ -156,14 +156,13 @@ fn one_job_of_an_agent_is_followed_to_its_end(new_workspace: fn() -> Workspace) 
 #[test]
 fn while_nobody_follows_agents_send_no_output() {
     let workspace = Workspace::new();
-    let (server, agent) = start(&workspace);
+    let server = serve(&workspace);
     for payload in 1..=5 {
         workspace.write(&format!("go-{payload}"), "");
     }
     workspace.run("submit talk 1 2 3 4 5").expect(0);
-    wait_until("all jobs complete", || {
-        workspace.run("jobs --state completed").expect(0).lines().count() >= 6
-    });
+    let drained = agent(&workspace, &server).arg("--drain").status();
+    assert!(drained.unwrap().success());
     let sent = |server: &Server| {
         let metrics = get(server, "/metrics");
         let lines = metrics.lines().filter(|line| !line.starts_with('#'));
@@ -176,6 +175,7 @@ fn while_nobody_follows_agents_send_no_output() {
     };
     assert_eq!(sent(&server), [""; 0]);
     // The same count is not empty where somebody follows.
+    let agent = Process::start(agent(&workspace, &server));
     let mut follower = Follower::start(&workspace, &format!("--kind talk --base-url {}", server.url));
     workspace.run("submit talk 6").expect(0);
     assert_eq!(follower.line(), "2:0 | begun 6");
