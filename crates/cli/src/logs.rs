@@ -62,7 +62,7 @@ fn say_unknown(job: JobId) -> Exit {
 async fn of_store(arguments: &LogsArguments, interrupt: &mut Interrupt) -> anyhow::Result<Exit> {
     let store = arguments.store.open_existing().await?;
     let wanted = match arguments.job {
-        None => FollowedJobs::Matching(filter(arguments, &store).await?),
+        None => FollowedJobs::Matching(Box::new(filter(arguments, &store).await?)),
         Some(job) => {
             let Some(details) = store.job(job).await? else {
                 return Ok(say_unknown(job));

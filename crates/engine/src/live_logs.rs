@@ -28,7 +28,7 @@ pub enum FollowedJobs {
     /// One job, with what its earlier attempts printed, until it has ended.
     Job(JobId),
     /// All that run and match, and those that begin later, without an end. The filter's states are not looked at.
-    Matching(JobFilter),
+    Matching(Box<JobFilter>),
 }
 
 /// What a follower sees.
@@ -221,7 +221,7 @@ impl LiveLogs {
                 Some(details) => (vec![details], false),
                 None => (Vec::new(), true),
             },
-            FollowedJobs::Matching(filter) => (self.look_at_matching(filter.clone()).await?, false),
+            FollowedJobs::Matching(filter) => (self.look_at_matching((**filter).clone()).await?, false),
         };
         let followed = self.followed();
         self.say(&followed).await?;

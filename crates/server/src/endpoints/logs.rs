@@ -78,7 +78,7 @@ impl LogsQuery {
             caller.check_queue(&details.row.queue)?;
             return Ok(FollowedJobs::Job(job));
         }
-        Ok(FollowedJobs::Matching(JobFilter {
+        Ok(FollowedJobs::Matching(Box::new(JobFilter {
             kind: self.kind,
             queue: caller.filter_queue(self.queue)?,
             group: self.group,
@@ -94,7 +94,7 @@ impl LogsQuery {
                 .map(TagCondition::parse)
                 .collect(),
             ..JobFilter::default()
-        }))
+        })))
     }
 }
 
