@@ -4,17 +4,22 @@
 //! batches, packed as they are; a request whose answer was lost is sent again with its number until it is answered,
 //! so that nothing is committed or claimed twice. While a worker has nothing to do, one request waits at the server
 //! for work.
+//!
+//! [`LogClient`] follows, over the same connection, what jobs print.
 
 mod connection;
 mod error;
 mod held;
+mod logs;
 mod options;
+mod output;
 mod servers;
 mod source;
 mod split;
 
 pub use connection::AgentToken;
 pub use error::AgentError;
+pub use logs::{AttemptLog, LogClient, LogsError, LogsWanted};
 pub use options::{HttpSourceOptions, agent_settings};
 pub use servers::{ServerListener, ServerNews};
 pub use source::HttpSource;

@@ -76,7 +76,7 @@ pub enum Command {
     Tags(TagsArguments),
     /// Show everything about one job: payload, value, attempts, errors, log
     Show(ShowArguments),
-    /// Print what a job printed, attempt by attempt, or prints
+    /// Print what a job printed, attempt by attempt, or follow what running jobs print
     Logs(LogsArguments),
     /// Print what happens to jobs, as it happens
     Events(EventsArguments),

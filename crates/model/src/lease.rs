@@ -62,23 +62,6 @@ impl LeasedSlice {
     pub fn labels_of(&self, positions: &Positions) -> Option<JobLabels> {
         self.labels.as_ref()?.select(positions)
     }
-
-    /// Takes the first `count` jobs out as a slice of their own; all of them where there are no more.
-    pub fn take_first(&mut self, count: u32) -> LeasedSlice {
-        let whole = self.len();
-        let mut taken = self.clone();
-        taken.positions = self.positions.take_first(count);
-        if count < whole {
-            let (first, rest) = (Positions::from(0..count), Positions::from(count..whole));
-            taken.payloads = self.payloads.select(&first);
-            self.payloads = self.payloads.select(&rest);
-            if let Some(memos) = &mut self.memos {
-                taken.memos = Some(memos.select(&first));
-                *memos = memos.select(&rest);
-            }
-        }
-        taken
-    }
 }
 
 /// One claim: the slices that it took.

@@ -138,6 +138,9 @@ pub const PROGRESS_EVERY_MS: u64 = 1_000;
 /// Jobs, batches and kinds that one follower of output names at most, and that a worker is told of.
 pub const FOLLOWED_MAX: usize = 1_000;
 
+/// Running jobs whose output one follower sees at once; of more, it is told how many are left out.
+pub const LIVE_JOBS_MAX: usize = 100;
+
 /// How long output is kept for a follower that does not say again that it follows. Milliseconds.
 pub const FOLLOWED_FOR_MS: i64 = 15_000;
 

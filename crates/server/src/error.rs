@@ -95,6 +95,14 @@ pub enum ApiError {
         /// Which.
         number: u64,
     },
+    /// Output of jobs came from a worker that does not hold them.
+    #[error("worker {worker} does not hold job {job}, of which it sends output")]
+    NotHeld {
+        /// Whose.
+        worker: i64,
+        /// One of them.
+        job: String,
+    },
     /// The server is being stopped.
     #[error("the server is stopping")]
     Stopping,
@@ -135,7 +143,9 @@ impl ApiError {
             ApiError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             ApiError::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
             ApiError::Slow(_) => StatusCode::REQUEST_TIMEOUT,
-            ApiError::WorkerUnknown(_) | ApiError::Stale { .. } => StatusCode::CONFLICT,
+            ApiError::WorkerUnknown(_) | ApiError::Stale { .. } | ApiError::NotHeld { .. } => {
+                StatusCode::CONFLICT
+            }
             ApiError::Stopping | ApiError::Trust(_) => StatusCode::SERVICE_UNAVAILABLE,
             ApiError::Store(error) => match error {
                 StoreError::InvalidBatch(_)
@@ -170,6 +180,7 @@ impl ApiError {
             ApiError::Slow(_) => "slow",
             ApiError::WorkerUnknown(_) | ApiError::Store(StoreError::WorkerUnknown(_)) => "worker_unknown",
             ApiError::Stale { .. } => "stale",
+            ApiError::NotHeld { .. } => "not_held",
             ApiError::Stopping => "stopping",
             ApiError::Trust(_) => "trust",
             ApiError::Store(StoreError::DuplicateKey { .. }) => "duplicate_key",
@@ -194,6 +205,9 @@ impl ApiError {
             ApiError::Slow(_) => "send smaller requests, or compress them with zstd".to_owned(),
             ApiError::WorkerUnknown(_) | ApiError::Store(StoreError::WorkerUnknown(_)) => {
                 "register again; what it held is claimed by others".to_owned()
+            }
+            ApiError::NotHeld { .. } => {
+                "send output of jobs that the worker has claimed and not reported, with their kind".to_owned()
             }
             ApiError::Stale { .. } => "number each new request higher than the last".to_owned(),
             ApiError::Stopping => "try again in a moment".to_owned(),

@@ -1,7 +1,10 @@
 //! What running jobs print, as both stores keep it: for some seconds, and only while somebody follows.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use gristmill_model::limits::{FOLLOWED_MAX, LIVE_OUTPUT_BYTES_PER_WRITE_MAX};
-use gristmill_model::{Followed, KeptOutput, Printed};
+use gristmill_model::{BatchId, Followed, JobId, KeptOutput, Positions, Printed};
 
 use crate::StoreError;
 
@@ -42,6 +45,33 @@ pub(crate) fn check_printed(mut printed: Vec<Printed>) -> Result<Vec<Printed>, S
         piece.text = piece.text.replace('\0', " ");
     }
     Ok(printed)
+}
+
+/// Jobs of one batch that a worker holds.
+pub(crate) struct HeldJobs {
+    pub batch: BatchId,
+    pub kind: Arc<str>,
+    pub positions: Positions,
+}
+
+/// The batches that pieces are of, each once.
+pub(crate) fn batches_of(printed: &[Printed]) -> Vec<i64> {
+    let batches: BTreeSet<i64> = printed.iter().map(|piece| piece.job.batch.0).collect();
+    batches.into_iter().collect()
+}
+
+/// The pieces of jobs that a worker holds, and the jobs of the others, each once.
+pub(crate) fn only_held<'p>(held: &[HeldJobs], printed: &'p [Printed]) -> (Vec<&'p Printed>, Vec<JobId>) {
+    let is_held = |piece: &&Printed| {
+        held.iter().any(|held| {
+            held.batch == piece.job.batch
+                && held.kind == piece.kind
+                && held.positions.contains(piece.job.position)
+        })
+    };
+    let (kept, refused): (Vec<&Printed>, Vec<&Printed>) = printed.iter().partition(is_held);
+    let refused: BTreeSet<JobId> = refused.into_iter().map(|piece| piece.job).collect();
+    (kept, refused.into_iter().collect())
 }
 
 /// The pieces of followed jobs, and the place of the last one that was looked at.

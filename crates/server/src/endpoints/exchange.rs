@@ -37,8 +37,8 @@ use crate::wake::is_nothing;
 /// slot, how often as `repeats`, with those failures as `earlier`), `want` (`jobs_max`, `queues`, `kinds`) and `wait_ms`;
 /// each report with completed jobs has two segments, the values (a JSON array) and the durations (32-bit
 /// little-endian numbers, microseconds). The head of an answer has `instance`, `receipts` (each with the positions
-/// `accepted`, `refused`, `dead`), `lease` (`id` and `slices`), `next_run_at`, `now`, `claim_unknown` and
-/// `not_claimed`; each slice has one segment, its payloads (a JSON array with one item a line), and `memos` where its
+/// `accepted`, `refused`, `dead`), `lease` (`id` and `slices`), `next_run_at`, `now`, `claim_unknown`,
+/// `not_claimed`, and `followed` where that has changed (as heartbeats are answered); each slice has one segment, its payloads (a JSON array with one item a line), and `memos` where its
 /// jobs finalize: their children have ended. Jobs that are `suspended` wait for children that are stored with the
 /// report: `positions`, `memos`, `on_failure` (`fail` or `collect`) and `children` (each `kind`, `payloads` and
 /// `shares`: how many are each job's; perhaps `queue`, `options`, `tags` and `after`). What completed jobs spawned for
@@ -188,6 +188,7 @@ async fn carry_out(
         now: app.clock().now(),
         claim_unknown: wanted && !is_ours && attempt > 1,
         not_claimed: wanted && !is_ours,
+        followed: session.news_of(&app.interest),
     };
     Ok(response.encode())
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use gristmill_model::limits::{ATTEMPTS_MAX, BATCH_JOBS_MAX, LOG_BYTES_MAX};
 use gristmill_model::{
-    BatchId, Completed, EarlierFailure, FailedJob, JobError, JobLabels, JobLog, Lease, LeaseId, LeasedSlice,
-    PackedArray, Positions, Receipt, Report, RetryPolicy, Siblings, Suspended, Timestamp,
+    BatchId, Completed, EarlierFailure, FailedJob, Followed, JobError, JobLabels, JobLog, Lease, LeaseId,
+    LeasedSlice, PackedArray, Positions, Receipt, Report, RetryPolicy, Siblings, Suspended, Timestamp,
 };
 use gristmill_store::{Exchanged, Want};
 use serde::{Deserialize, Serialize};
@@ -48,6 +48,8 @@ pub struct ExchangeResponse {
     pub claim_unknown: bool,
     /// Whether something was wanted and not claimed, because the agent did not name this server.
     pub not_claimed: bool,
+    /// All jobs whose output somebody follows, where that has changed.
+    pub followed: Option<Vec<Followed>>,
 }
 
 impl ExchangeResponse {
@@ -121,6 +123,8 @@ struct ResponseHead {
     claim_unknown: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     not_claimed: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    followed: Option<Vec<Followed>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -474,6 +478,7 @@ impl ExchangeResponse {
             now: self.now,
             claim_unknown: self.claim_unknown,
             not_claimed: self.not_claimed,
+            followed: self.followed,
         };
         frame::encode(&head, &segments)
     }
@@ -501,6 +506,7 @@ impl ExchangeResponse {
             now: head.now,
             claim_unknown: head.claim_unknown,
             not_claimed: head.not_claimed,
+            followed: head.followed,
         })
     }
 }

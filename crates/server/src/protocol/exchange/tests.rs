@@ -109,6 +109,7 @@ fn response(slices: Vec<LeasedSlice>) -> ExchangeResponse {
         now: Timestamp(6),
         claim_unknown: true,
         not_claimed: false,
+        followed: Some(vec![gristmill_model::Followed::Kind("work".into())]),
     }
 }
 
