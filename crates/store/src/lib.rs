@@ -23,6 +23,7 @@ pub mod family;
 pub mod history;
 pub mod keys;
 mod lanes;
+pub mod layout;
 pub mod live_output;
 mod merge;
 mod open;
