@@ -1,11 +1,10 @@
 //! Making the schema, and bringing it to the layout of this program.
 
-use deadpool_postgres::Object;
 use gristmill_store::layout::Layout;
 use gristmill_store::layout::postgres::{Error, SchemaLayout};
 
 use super::connection::{Database, Failure, Result};
-use crate::error::{MemoryError, in_words};
+use crate::error::MemoryError;
 
 /// The schema `gristmill_memory`. The class of its lock says whose it is: `GRMK`.
 const LAYOUT: SchemaLayout = SchemaLayout {
