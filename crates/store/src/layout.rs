@@ -8,6 +8,7 @@
 //!
 //! `docs/migrations.md` says how to make a migration.
 
+#[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod sqlite;
 
