@@ -50,6 +50,7 @@ format: ## Check the format
 .PHONY: lint
 lint: ## Clippy, warnings denied
 	$(CARGO) clippy --workspace --all-targets --all-features --locked -- -D warnings
+	$(CARGO) clippy --package gristmill-engine --no-default-features --locked -- -D warnings
 
 .PHONY: docs
 docs: ## The Rust documentation, warnings denied

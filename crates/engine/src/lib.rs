@@ -27,6 +27,9 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! The feature `postgres`, which is on by default, adds the store in PostgreSQL. An engine on SQLite alone compiles no driver
+//! of PostgreSQL and no TLS with `default-features = false`.
 
 pub mod engine;
 pub mod events;

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use gristmill_store::layout::{Layout, LayoutError};
+
 /// Why an operation was refused or failed. Nothing of it is stored.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum MemoryError {
@@ -19,15 +21,29 @@ pub enum MemoryError {
         /// The file.
         path: PathBuf,
     },
-    /// The file was written by a newer program.
-    #[error("{} has schema version {found}, and this program knows versions up to {known}; use a newer gristmill", path.display())]
+    /// A newer program has changed its layout.
+    #[error(
+        "{} has schema version {found} of gristmill {program}, and this program is gristmill {} with version {known}; \
+         use gristmill {program} or newer", path.display(), env!("CARGO_PKG_VERSION")
+    )]
     NewerSchema {
-        /// The file.
+        /// The file or database.
         path: PathBuf,
-        /// Its version.
+        /// The version of its tables.
         found: i64,
-        /// The newest version that this program knows.
+        /// The version of the tables of this program.
         known: i64,
+        /// The version of the newer program.
+        program: String,
+    },
+    /// A development version has made it.
+    #[error(
+        "{} has the layout of an earlier development version of Gristmill, which this program cannot read; \
+         use that version, or ingest the sources into a new knowledge base", path.display()
+    )]
+    Development {
+        /// The file or database.
+        path: PathBuf,
     },
     /// The database refused or failed.
     #[error("{}: {reason}", path.display())]
@@ -71,6 +87,33 @@ pub enum MemoryError {
 }
 
 impl MemoryError {
+    /// Why a knowledge base does not have this layout; `failed` says what is wrong with its database.
+    pub(crate) fn of_layout<E: std::error::Error>(
+        error: LayoutError<E>,
+        path: PathBuf,
+        layout: &Layout,
+        failed: impl FnOnce(E) -> MemoryError,
+    ) -> Self {
+        let known = layout.version();
+        match error {
+            LayoutError::Newer(found) => MemoryError::NewerSchema {
+                path,
+                found: found.version,
+                known,
+                program: found.program,
+            },
+            LayoutError::Development => MemoryError::Development { path },
+            LayoutError::Failed { found, cause } => MemoryError::Database {
+                path,
+                reason: format!(
+                    "its layout could not be brought from version {found} to {known}: {}",
+                    in_words(&cause)
+                ),
+            },
+            LayoutError::Database(cause) => failed(cause),
+        }
+    }
+
     /// An input at `place` that does not have the form that it should have.
     pub fn invalid(place: impl Into<String>, reason: impl Into<String>) -> Self {
         MemoryError::Invalid {
@@ -78,4 +121,15 @@ impl MemoryError {
             reason: reason.into(),
         }
     }
+}
+
+/// An error and what it came from, in one line.
+pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text = format!("{text}: {inner}");
+        source = inner.source();
+    }
+    text
 }

@@ -143,7 +143,7 @@ async fn refuses_what_it_cannot_open() {
     open(&url).await;
     let name = url.split(['/', '?']).nth(3).expect("the database's name");
     gristmill_private_postgres::shared()
-        .psql(name, "UPDATE gristmill_memory.migration SET version = 999")
+        .psql(name, "UPDATE gristmill_memory.layout SET version = 999")
         .expect("updates");
     let newer = PostgresKnowledge::open(&url, true).await.expect_err("newer");
     assert!(

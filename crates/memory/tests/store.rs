@@ -51,7 +51,7 @@ fn refuses_a_newer_schema() {
     SqliteKnowledge::open(&path, SqliteKnowledgeOptions::default()).expect("makes");
     let connection = rusqlite::Connection::open(&path).expect("opens");
     connection
-        .execute("UPDATE refinery_schema_history SET version = 999", [])
+        .execute("UPDATE layout SET version = 999", [])
         .expect("writes");
     let error = SqliteKnowledge::open(&path, SqliteKnowledgeOptions::default()).expect_err("newer");
     assert!(

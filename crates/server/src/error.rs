@@ -157,6 +157,7 @@ impl ApiError {
                 }
                 StoreError::RunUnknown(_) => StatusCode::NOT_FOUND,
                 StoreError::Locked { .. }
+                | StoreError::LayoutChanged { .. }
                 | StoreError::Closed
                 | StoreError::Unreachable { .. }
                 | StoreError::Unknown { .. } => StatusCode::SERVICE_UNAVAILABLE,
@@ -216,6 +217,9 @@ impl ApiError {
                 "leave the job out, or say what else becomes of duplicates".to_owned()
             }
             ApiError::Store(_) if self.status().is_client_error() => "correct the request".to_owned(),
+            ApiError::Store(StoreError::LayoutChanged { .. }) => {
+                "ask another server, or try again once this one is upgraded".to_owned()
+            }
             ApiError::Store(StoreError::Unknown { .. }) => {
                 "look what is stored before sending it again, unless it is an exchange".to_owned()
             }
@@ -233,6 +237,9 @@ impl ApiError {
                     "the store is locked by another process".to_owned()
                 }
                 ApiError::Store(StoreError::DiskFull { .. }) => "the server's disk is full".to_owned(),
+                ApiError::Store(StoreError::LayoutChanged { .. }) => {
+                    "a newer version has changed the layout of the store, and this server is older".to_owned()
+                }
                 ApiError::Store(StoreError::Unreachable { .. }) => {
                     "the database cannot be reached".to_owned()
                 }

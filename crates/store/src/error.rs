@@ -50,15 +50,38 @@ pub enum StoreError {
         /// What its header says.
         application_id: i64,
     },
-    /// The file was written by a newer program.
-    #[error("{} has schema version {found}, and this program knows versions up to {known}; use a newer gristmill", path.display())]
+    /// A newer program has changed the layout of the file or database.
+    #[error(
+        "{} has schema version {found} of gristmill {program}, and this program is gristmill {} with version {known}; \
+         use gristmill {program} or newer", path.display(), env!("CARGO_PKG_VERSION")
+    )]
     NewerSchema {
         /// The file or database.
         path: PathBuf,
-        /// Its version.
+        /// The version of its tables.
         found: i64,
-        /// The newest version that this program knows.
+        /// The version of the tables of this program.
         known: i64,
+        /// The version of the newer program.
+        program: String,
+    },
+    /// A development version has made the file or database.
+    #[error(
+        "{} has the layout of an earlier development version of Gristmill, which this program cannot read; \
+         finish its jobs with that version, or use a new store", path.display()
+    )]
+    Development {
+        /// The file or database.
+        path: PathBuf,
+    },
+    /// Another program has changed the layout of the file or database since this one opened it.
+    #[error(
+        "another version of gristmill has changed the layout of {} while this process was running; \
+         nothing of this operation is stored; start that version here, too", path.display()
+    )]
+    LayoutChanged {
+        /// The file or database.
+        path: PathBuf,
     },
     /// Somebody else holds the store's write lock for too long.
     #[error("{} is locked by another process that has been writing for over {waited_ms} ms; try again when it is done", path.display())]
@@ -134,4 +157,16 @@ pub enum StoreError {
     /// The store is closed.
     #[error("the store is closed")]
     Closed,
+}
+
+impl StoreError {
+    /// The refusal of a layout of a newer program.
+    pub(crate) fn newer(path: PathBuf, found: crate::layout::Found, known: i64) -> StoreError {
+        StoreError::NewerSchema {
+            path,
+            found: found.version,
+            known,
+            program: found.program,
+        }
+    }
 }

@@ -4,6 +4,9 @@
 //! checks: `conformance`, behind the feature of that name. Each call is one operation: it holds as a whole
 //! or not at all, and when it has answered `Ok`, what it did is on disk.
 
+// Some methods of the types that both stores share serve the one in PostgreSQL alone.
+#![cfg_attr(not(feature = "postgres"), allow(dead_code))]
+
 mod admission;
 mod awaited;
 mod cache;
@@ -23,6 +26,7 @@ pub mod family;
 pub mod history;
 pub mod keys;
 mod lanes;
+pub mod layout;
 pub mod live_output;
 mod merge;
 mod open;
@@ -31,6 +35,7 @@ pub mod outcome;
 mod pack;
 mod pauses;
 mod piece;
+#[cfg(feature = "postgres")]
 pub mod postgres;
 mod progress;
 pub mod query;
@@ -63,6 +68,7 @@ pub use live_output::OutputPage;
 pub use open::{is_postgres, open};
 pub use options::DebugRng;
 pub use outcome::{BatchOutcomes, StoredFailure, StoredReport};
+#[cfg(feature = "postgres")]
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use query::{
     BatchPositions, BatchRow, Changed, JobCounts, JobDetails, JobFilter, JobPause, JobRow, KindCounts, Page,

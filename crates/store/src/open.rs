@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store, StoreError};
+use crate::{SqliteOptions, SqliteStore, Store, StoreError};
 
 /// Whether a place is a PostgreSQL database's URL, and not a file's path.
 pub fn is_postgres(place: &str) -> bool {
@@ -14,11 +14,27 @@ pub fn is_postgres(place: &str) -> bool {
 ///
 /// # Errors
 ///
-/// As [`PostgresStore::open`] and [`SqliteStore::open`].
+/// As `PostgresStore::open` and [`SqliteStore::open`]; [`StoreError::Open`] for a database, where this program was built
+/// without the feature `postgres`.
 pub async fn open(place: &str) -> Result<Arc<dyn Store>, StoreError> {
     if is_postgres(place) {
-        let store = PostgresStore::open(place, PostgresOptions::default()).await?;
-        return Ok(Arc::new(store));
+        return open_postgres(place).await;
     }
     Ok(Arc::new(SqliteStore::open(place, SqliteOptions::default())?))
+}
+
+#[cfg(feature = "postgres")]
+async fn open_postgres(url: &str) -> Result<Arc<dyn Store>, StoreError> {
+    let store = crate::PostgresStore::open(url, crate::PostgresOptions::default()).await?;
+    Ok(Arc::new(store))
+}
+
+#[cfg(not(feature = "postgres"))]
+async fn open_postgres(_: &str) -> Result<Arc<dyn Store>, StoreError> {
+    // Without the address, which may hold a password.
+    Err(StoreError::Open {
+        path: "the database".into(),
+        reason: "this program was built without the feature `postgres` of gristmill-store; turn it on, or name a file"
+            .to_owned(),
+    })
 }

@@ -116,7 +116,8 @@ impl SqliteStore {
     /// # Errors
     ///
     /// [`StoreError::NotAStore`] for another program's database, [`StoreError::Open`] for a file that is no database
-    /// or cannot be opened, [`StoreError::NewerSchema`], [`StoreError::ReadOnly`], [`StoreError::Locked`],
+    /// or cannot be opened, [`StoreError::NewerSchema`],
+    /// [`StoreError::Development`], [`StoreError::ReadOnly`], [`StoreError::Locked`],
     /// [`StoreError::DiskFull`].
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<SqliteStore, StoreError> {
         let path = path.as_ref().to_path_buf();
@@ -140,6 +141,8 @@ impl SqliteStore {
             busy_timeout_ms,
             synchronous: options.synchronous,
             syncs: options.synchronous == Synchronous::Full,
+            layout: open::LAYOUT.id(),
+            layout_seen: None,
             on_work: {
                 let work = work.clone();
                 Box::new(move || work.add())

@@ -13,7 +13,7 @@ use gristmill_store::{PostgresOptions, PostgresStore, Store};
 /// empty one.
 static USED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Leaves what the migrations leave.
+/// Leaves what a new store has.
 const EMPTY: &str = "
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid();
 DO $$
@@ -21,7 +21,7 @@ BEGIN
     EXECUTE (
         SELECT 'TRUNCATE ' || string_agg(oid::regclass::text, ', ')
         FROM pg_class
-        WHERE relnamespace = 'gristmill'::regnamespace AND relkind = 'r' AND relname <> 'migration'
+        WHERE relnamespace = 'gristmill'::regnamespace AND relkind = 'r' AND relname <> 'layout'
     );
     PERFORM setval(seqrelid, seqstart, false) FROM pg_sequence;
     INSERT INTO gristmill.control_version VALUES (0);

@@ -280,11 +280,7 @@ fn altered(file: &Path, sql: &str) {
 fn a_newer_schema_is_refused() {
     let folder = folder();
     let file = folder.path().join("newer.db");
-    altered(
-        &file,
-        "INSERT INTO refinery_schema_history SELECT 999, 'from_the_future', applied_on, checksum \
-         FROM refinery_schema_history LIMIT 1",
-    );
+    altered(&file, "UPDATE layout SET version = 999, program = '9.1.0'");
     let before = std::fs::read(&file).unwrap();
     let error = refusal(&file, options());
     assert!(
@@ -295,21 +291,116 @@ fn a_newer_schema_is_refused() {
         "{error:?}"
     );
     assert!(
-        error.to_string().contains("newer.db has schema version 999"),
+        error
+            .to_string()
+            .contains("newer.db has schema version 999 of gristmill 9.1.0"),
         "{error}"
     );
     assert_eq!(std::fs::read(&file).unwrap(), before, "nothing was written to it");
 }
 
 #[test]
+fn a_layout_of_a_development_version_is_refused() {
+    let folder = folder();
+    let file = folder.path().join("early.db");
+    let connection = Connection::open(&file).unwrap();
+    let id = gristmill_store::sqlite::APPLICATION_ID;
+    connection
+        .execute_batch(&format!(
+            "PRAGMA application_id = {id}; CREATE TABLE refinery_schema_history (version INTEGER)"
+        ))
+        .unwrap();
+    drop(connection);
+    let before = std::fs::read(&file).unwrap();
+    let error = refusal(&file, options());
+    assert!(matches!(error, StoreError::Development { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(
+        text.contains("early.db") && text.contains("finish its jobs with that version"),
+        "{text}"
+    );
+    assert_eq!(std::fs::read(&file).unwrap(), before, "nothing was written to it");
+}
+
+/// A process that runs on after a newer one has changed the layout writes nothing more, and says why.
+#[tokio::test]
+async fn a_changed_layout_stops_the_processes_that_are_at_work() {
+    let folder = folder();
+    let file = folder.path().join("migrated.db");
+    let store = open(&file);
+    submit(&store, batch(2)).await;
+    let newer = Connection::open(&file).unwrap();
+    newer
+        .execute("UPDATE layout SET version = version + 1", [])
+        .unwrap();
+    for _ in 0..2 {
+        let error = store.submit(vec![batch(1)], None).await.unwrap_err();
+        assert!(matches!(error, StoreError::LayoutChanged { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(
+            text.contains("migrated.db") && text.contains("start that version"),
+            "{text}"
+        );
+    }
+    let batches: i64 = newer
+        .query_row("SELECT count(*) FROM batch", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(batches, 1, "nothing was stored since");
+}
+
+/// Views of an earlier release are replaced, and events go on where somebody listens.
+#[tokio::test]
+async fn changed_views_and_triggers_are_replaced_at_open() {
+    let folder = folder();
+    for listens in [false, true] {
+        let file = folder.path().join(format!("{listens}.db"));
+        let store = open(&file);
+        submit(&store, batch(2)).await;
+        if listens {
+            store.listen().await.unwrap();
+        }
+        store.close().await.unwrap();
+        let connection = Connection::open(&file).unwrap();
+        connection
+            .execute_batch(
+                "DROP VIEW job; CREATE VIEW job AS SELECT 'old' AS id; DROP TRIGGER IF EXISTS event_of_batch;
+                 UPDATE layout SET code = 'that of an earlier release'",
+            )
+            .unwrap();
+        let store = open(&file);
+        submit(&store, batch(1)).await;
+        let jobs: String = connection
+            .query_row("SELECT group_concat(id) FROM job", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(jobs, "1:0,1:1,2:0");
+        let events: i64 = connection
+            .query_row("SELECT count(*) FROM event WHERE batch_id = 2", [], |row| {
+                row.get(0)
+            })
+            .unwrap();
+        assert_eq!(events, i64::from(listens));
+    }
+}
+
+#[test]
 fn a_schema_that_cannot_be_brought_up_to_date_is_told_in_one_line() {
     let folder = folder();
     let file = folder.path().join("damaged.db");
-    altered(&file, "DELETE FROM refinery_schema_history WHERE version > 1");
+    let nothing = gristmill_store::layout::Layout {
+        tables: &[],
+        code: &[],
+    };
+    altered(
+        &file,
+        &format!(
+            "UPDATE layout SET version = 0, tables = '{}'",
+            nothing.tables_digest()
+        ),
+    );
     let error = refusal(&file, options()).to_string();
     assert!(error.contains("damaged.db"), "{error}");
     assert!(
-        error.contains("could not be brought from version 1 to"),
+        error.contains("could not be brought from version 0 to 1"),
         "{error}"
     );
     assert!(error.ends_with("already exists"), "{error}");

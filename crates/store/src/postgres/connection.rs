@@ -14,6 +14,7 @@ use tokio_postgres::types::ToSql;
 use super::address::Address;
 use super::failure::{Failure, Result};
 use super::limits;
+use super::open::LAYOUT;
 
 /// A parameter that a request owns.
 pub(super) type Param = Box<dyn ToSql + Sync + Send>;
@@ -151,7 +152,9 @@ impl Connection {
         self.client
             .batch_execute(&format!(
                 "SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; \
-                 SET plan_cache_mode = force_generic_plan; SET default_transaction_isolation = 'read committed'; {}",
+                 SET plan_cache_mode = force_generic_plan; SET default_transaction_isolation = 'read committed'; \
+                 SET gristmill.layout = '{}'; {}",
+                LAYOUT.layout.id(),
                 bounds(),
             ))
             .await?;

@@ -1,5 +1,5 @@
-//! Keeping events for those who listen, and reading them. Triggers write them (see the migration), so that nothing is
-//! left out, whoever changes the jobs.
+//! Keeping events for listeners, and reading them. Triggers write them (`schema/events.sql`), so that none is left out,
+//! whichever client changes the jobs.
 
 use gristmill_model::limits::{EVENTS_FORGOTTEN_PER_TRANSACTION, EVENTS_KEPT_MAX, EVENTS_KEPT_MS};
 use gristmill_model::{BatchId, Timestamp, WorkerId};

@@ -3,6 +3,7 @@
 use gristmill_model::positions::ParsePositionsError;
 use tokio_postgres::error::SqlState;
 
+use super::open::WRITER_LAYOUT;
 use crate::StoreError;
 
 /// Why an operation or a query failed.
@@ -122,6 +123,15 @@ impl Failure {
         }
     }
 
+    /// Whether the database has another layout since this process opened it.
+    fn is_of_changed_layout(&self) -> bool {
+        let Failure::Postgres(error) = self else {
+            return false;
+        };
+        let constraint = error.as_db_error().and_then(|error| error.constraint());
+        error.code() == Some(&SqlState::CHECK_VIOLATION) && constraint == Some(WRITER_LAYOUT)
+    }
+
     /// The error that callers see who open a database.
     pub fn at_open(self, database: &str) -> StoreError {
         let reason = self.reason();
@@ -141,6 +151,11 @@ impl Failure {
 
     /// The error that callers see.
     pub fn at(self, database: &str) -> StoreError {
+        if self.is_of_changed_layout() {
+            return StoreError::LayoutChanged {
+                path: database.into(),
+            };
+        }
         let reason = self.reason();
         let state = match &self {
             Failure::Refused(error) => return error.clone(),

@@ -1,60 +1,80 @@
-//! Opening a database: whose it is, and which schema it has.
+//! Opening a database: which layout it has, and whether its server can hold it.
 
 use deadpool_postgres::ClientWrapper;
 
 use super::address::Address;
-use super::failure::Result;
+use super::failure::{Failure, Remedy, Result};
 use crate::StoreError;
+use crate::layout::Layout;
+use crate::layout::postgres::{Error, SchemaLayout};
 
-mod embedded {
-    refinery::embed_migrations!("src/postgres/migrations");
+/// The schema `gristmill`.
+pub(super) const LAYOUT: SchemaLayout = SchemaLayout {
+    schema: "gristmill",
+    lock: (1_196_576_076, 1),
+    layout: Layout {
+        tables: &[include_str!("schema/tables.sql")],
+        code: &[
+            include_str!("schema/packed.sql"),
+            include_str!("schema/options.sql"),
+            include_str!("schema/keys.sql"),
+            include_str!("schema/settle.sql"),
+            include_str!("schema/families.sql"),
+            include_str!("schema/change.sql"),
+            include_str!("schema/pause.sql"),
+            include_str!("schema/submit.sql"),
+            include_str!("schema/view.sql"),
+            include_str!("schema/events.sql"),
+            include_str!("schema/grants.sql"),
+        ],
+    },
+    finish: refuse_others,
+};
+
+/// From this change on, connections of programs with another layout write nothing: each operation writes a row of
+/// `writer`, with the layout of its program.
+fn refuse_others(layout: &str) -> String {
+    format!(
+        "ALTER TABLE gristmill.writer DROP CONSTRAINT IF EXISTS {WRITER_LAYOUT}; \
+         ALTER TABLE gristmill.writer ADD CONSTRAINT {WRITER_LAYOUT} CHECK (layout = '{layout}') NOT VALID"
+    )
 }
 
-/// The table of migrations.
-const HISTORY: &str = "gristmill.migration";
+/// The constraint that refuses the writers of other layouts.
+pub(super) const WRITER_LAYOUT: &str = "writer_layout";
 
 /// Makes and migrates the store where that is needed, one process at a time. Gives back the connection.
 pub(super) async fn set_up(address: &Address) -> Result<ClientWrapper> {
     let mut client = address.connect().await?;
-    if schema_version(&client).await? == Some(known_version()) {
+    let refused = |error| refusal(error, address);
+    if LAYOUT.is_current(&*client).await.map_err(refused)? {
         forget_old_writers(&client).await?;
         return Ok(client);
     }
-    // Released with the connection, too.
-    client
-        .batch_execute("SELECT pg_advisory_lock(1196576076, 1)")
-        .await?;
-    let found = schema_version(&client).await?;
-    if found.unwrap_or(0) > known_version() {
-        return Err(StoreError::NewerSchema {
-            path: address.as_str().into(),
-            found: found.unwrap_or(0),
-            known: known_version(),
-        }
-        .into());
-    }
     check_server(&client, address).await?;
-    client
-        .batch_execute("CREATE SCHEMA IF NOT EXISTS gristmill")
-        .await?;
-    let mut runner = embedded::migrations::runner().set_grouped(true);
-    runner.set_migration_table_name(HISTORY);
-    if let Err(error) = runner.run_async(&mut *client).await {
-        return Err(StoreError::Open {
-            path: address.as_str().into(),
-            reason: format!(
-                "its schema could not be brought from version {} to {}: {}",
-                found.unwrap_or(0),
-                known_version(),
-                chain(&error)
-            ),
-        }
-        .into());
-    }
-    client
-        .batch_execute("SELECT pg_advisory_unlock(1196576076, 1)")
-        .await?;
+    LAYOUT.apply(&mut client).await.map_err(refused)?;
     Ok(client)
+}
+
+fn refusal(error: Error, address: &Address) -> Failure {
+    let path = address.as_str().into();
+    let known = LAYOUT.layout.version();
+    match error {
+        Error::Newer(found) => StoreError::newer(path, found, known).into(),
+        Error::Development => StoreError::Development { path }.into(),
+        Error::Failed { found, cause } => match Failure::from(cause) {
+            cause if cause.remedy() == Remedy::None => StoreError::Open {
+                path,
+                reason: format!(
+                    "its layout could not be brought from version {found} to {known}: {}",
+                    cause.reason()
+                ),
+            }
+            .into(),
+            passing => passing,
+        },
+        Error::Database(cause) => cause.into(),
+    }
 }
 
 /// The oldest version that has multiranges, in PostgreSQL's form (14.0).
@@ -85,32 +105,6 @@ async fn check_server(client: &ClientWrapper, address: &Address) -> Result<()> {
     .into())
 }
 
-/// The newest schema version that this program knows.
-fn known_version() -> i64 {
-    let runner = embedded::migrations::runner();
-    let versions = runner
-        .get_migrations()
-        .iter()
-        .map(|migration| i64::from(migration.version()));
-    versions.max().unwrap_or(0)
-}
-
-/// The version of the schema in the database; `None` where there is none.
-async fn schema_version(client: &ClientWrapper) -> Result<Option<i64>> {
-    let exists: bool = client
-        .query_one("SELECT to_regclass('gristmill.migration') IS NOT NULL", &[])
-        .await?
-        .try_get(0)?;
-    if !exists {
-        return Ok(None);
-    }
-    let version: Option<i32> = client
-        .query_one("SELECT max(version) FROM gristmill.migration", &[])
-        .await?
-        .try_get(0)?;
-    Ok(version.map(i64::from))
-}
-
 /// Takes the rows away of connections that ended long ago, with processes that could not do it by themselves.
 async fn forget_old_writers(client: &ClientWrapper) -> Result<()> {
     client
@@ -119,12 +113,5 @@ async fn forget_old_writers(client: &ClientWrapper) -> Result<()> {
     Ok(())
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(&format!(": {error}"));
-        source = error.source();
-    }
-    text
-}
+#[cfg(test)]
+mod tests;

@@ -85,7 +85,7 @@ async fn look_while_awaited(awaited: &Awaited, readers: &Arc<Readers>) -> std::r
 }
 
 /// A number that changes with each COMMIT of another connection.
-fn data_version(connection: &Connection) -> Result<i64> {
+pub(super) fn data_version(connection: &Connection) -> Result<i64> {
     let mut statement = connection.prepare_cached("PRAGMA data_version")?;
     Ok(statement.query_row([], |row| row.get(0))?)
 }

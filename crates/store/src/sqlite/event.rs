@@ -1,5 +1,5 @@
-//! Keeping events for those who listen, and reading them. Triggers write them (`listen.sql`), so that nothing is left out,
-//! whoever changes the jobs. There are none while nobody listens.
+//! Keeping events for listeners, and reading them. Triggers write them (`schema/events.sql`), so that none is left out,
+//! whichever client changes the jobs. There are no triggers while nobody listens.
 
 use std::sync::Arc;
 
@@ -12,11 +12,20 @@ use super::transaction::{Transaction, read_positions};
 use crate::event::{EventCursor, EventPage, EventRow};
 
 /// The triggers.
-const LISTEN: &str = include_str!("listen.sql");
+pub(super) const LISTEN: &str = include_str!("schema/events.sql");
 
 /// Without them.
 const STOP_LISTENING: &str = "DROP TRIGGER IF EXISTS event_of_batch; DROP TRIGGER IF EXISTS event_of_report; DROP TRIGGER IF EXISTS event_of_failure; \
      DROP TRIGGER IF EXISTS event_of_progress; DROP TRIGGER IF EXISTS event_of_further_progress;";
+
+/// Drops the triggers of a new layout where nobody listens.
+pub(super) fn keep_triggers_for_listeners(connection: &Connection) -> rusqlite::Result<()> {
+    let listeners: i64 = connection.query_row("SELECT count(*) FROM listening", [], |row| row.get(0))?;
+    match listeners {
+        0 => connection.execute_batch(STOP_LISTENING),
+        _ => Ok(()),
+    }
+}
 
 fn cursor(id: i64) -> EventCursor {
     EventCursor { transaction: 0, id }

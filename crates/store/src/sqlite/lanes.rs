@@ -2,6 +2,7 @@
 
 use rusqlite::{Connection, params};
 
+use super::ended::data_version;
 use super::failure::Result;
 use super::transaction::Memory;
 use crate::Want;
@@ -28,9 +29,7 @@ impl Memory {
     /// The lanes that a worker wants to claim from.
     pub fn wanted_lanes(&mut self, connection: &Connection, want: &Want) -> Result<Vec<Lane>> {
         // As a rule nobody else has written since, and nothing is read.
-        let data_version: i64 = connection
-            .prepare_cached("PRAGMA data_version")?
-            .query_row([], |row| row.get(0))?;
+        let data_version = data_version(connection)?;
         if self.data_version != Some(data_version) {
             self.refresh_lanes(connection)?;
             self.refresh_controls(connection)?;

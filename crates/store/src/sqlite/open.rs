@@ -5,16 +5,20 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use super::event;
 use super::failure::{Failure, Result};
 use super::limits::STATEMENTS_MAX;
 use super::options::SqliteOptions;
 use crate::StoreError;
+use crate::layout::{self, Layout, LayoutError};
 
-mod embedded {
-    refinery::embed_migrations!("src/sqlite/migrations");
-}
+/// The layout of a store's file.
+pub(super) const LAYOUT: Layout = Layout {
+    tables: &[include_str!("schema/tables.sql")],
+    code: &[include_str!("schema/views.sql"), event::LISTEN],
+};
 
 /// What the header of a store's file says: `GRML`.
 pub const APPLICATION_ID: i64 = 0x4752_4d4c;
@@ -73,7 +77,7 @@ fn lock_folder(path: &Path) -> Option<File> {
 /// Looks at whose file it is, says how it is written, and migrates it.
 fn set_up(connection: &mut Connection, path: &Path, options: &SqliteOptions) -> Result<()> {
     check_owner(connection, path)?;
-    check_version(connection, path)?;
+    check_layout(connection, path)?;
     if connection.is_readonly(rusqlite::MAIN_DB)? {
         return Err(StoreError::ReadOnly {
             path: path.to_path_buf(),
@@ -120,12 +124,7 @@ fn prepare(connection: &Connection, busy_timeout_ms: u32) -> Result<()> {
 
 /// Refuses what is not ours, before anything is written to it.
 fn check_owner(connection: &Connection, path: &Path) -> Result<()> {
-    // The table of migrations alone is a store that another process is making at this moment.
-    let tables: i64 = connection.query_row(
-        "SELECT count(*) FROM sqlite_schema WHERE tbl_name <> 'refinery_schema_history'",
-        [],
-        |row| row.get(0),
-    )?;
+    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     // Read second: the tables and the id appear together, so tables that were seen have their id by now.
     let application_id: i64 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
     if application_id == APPLICATION_ID || (application_id == 0 && tables == 0) {
@@ -138,84 +137,37 @@ fn check_owner(connection: &Connection, path: &Path) -> Result<()> {
     .into())
 }
 
-/// The newest schema version that this program knows.
-fn known_version() -> i64 {
-    let runner = embedded::migrations::runner();
-    let versions = runner
-        .get_migrations()
-        .iter()
-        .map(|migration| i64::from(migration.version()));
-    versions.max().unwrap_or(0)
-}
-
-/// Refuses a schema that is newer than this program.
-fn check_version(connection: &Connection, path: &Path) -> Result<()> {
-    let (found, known) = (schema_version(connection)?, known_version());
-    if found <= known {
-        return Ok(());
-    }
-    Err(StoreError::NewerSchema {
-        path: path.to_path_buf(),
-        found,
-        known,
-    }
-    .into())
-}
-
-/// What the database said, without the SQL that it was told.
-fn cause_of(error: &refinery::Error) -> String {
-    let mut causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
-    match causes.find_map(|cause| cause.downcast_ref()) {
-        Some(rusqlite::Error::SqlInputError { msg, .. }) => msg.clone(),
-        Some(other) => other.to_string(),
-        None => error.to_string(),
-    }
-}
-
-/// Brings the schema up to the version of this program, in one transaction. Writes nothing where it is.
+/// Brings the file to the layout of this program. Writes nothing where it has it.
 fn migrate(connection: &mut Connection, path: &Path) -> Result<()> {
-    let known = known_version();
-    let mut attempt = 1;
-    loop {
-        let found = schema_version(connection)?;
-        if found >= known {
-            return check_version(connection, path);
-        }
-        match embedded::migrations::runner().set_grouped(true).run(connection) {
-            Ok(_) => {}
-            // Another process may be making the store at this moment; then its version tells.
-            Err(_) if attempt < SET_UP_ATTEMPTS_MAX => {
-                attempt += 1;
-                connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK")?;
-            }
-            Err(error) => {
-                return Err(StoreError::Open {
-                    path: path.to_path_buf(),
-                    reason: format!(
-                        "its schema could not be brought from version {found} to {known}: {}",
-                        cause_of(&error)
-                    ),
-                }
-                .into());
-            }
-        }
-    }
+    let refused = |error| refusal(error, path);
+    layout::sqlite::apply(connection, &LAYOUT, event::keep_triggers_for_listeners).map_err(refused)
 }
 
-fn schema_version(connection: &Connection) -> Result<i64> {
-    let exists: Option<i64> = connection
-        .query_row(
-            "SELECT 1 FROM sqlite_schema WHERE name = 'refinery_schema_history'",
-            [],
-            |row| row.get(0),
-        )
-        .optional()?;
-    if exists.is_none() {
-        return Ok(0);
+/// Refuses a layout that this program cannot read.
+fn check_layout(connection: &Connection, path: &Path) -> Result<()> {
+    let refused = |error| refusal(error, path);
+    layout::sqlite::is_current(connection, &LAYOUT).map_err(refused)?;
+    Ok(())
+}
+
+fn refusal(error: layout::sqlite::Error, path: &Path) -> Failure {
+    let path = path.to_path_buf();
+    let known = LAYOUT.version();
+    match error {
+        LayoutError::Newer(found) => StoreError::newer(path, found, known).into(),
+        LayoutError::Development => StoreError::Development { path }.into(),
+        LayoutError::Failed { found, cause } => StoreError::Open {
+            path,
+            reason: format!(
+                "its layout could not be brought from version {found} to {known}: {}",
+                match cause {
+                    // Without the SQL, which is long.
+                    rusqlite::Error::SqlInputError { msg, .. } => msg,
+                    other => other.to_string(),
+                }
+            ),
+        }
+        .into(),
+        LayoutError::Database(cause) => cause.into(),
     }
-    let version: Option<i64> =
-        connection.query_row("SELECT max(version) FROM refinery_schema_history", [], |row| {
-            row.get(0)
-        })?;
-    Ok(version.unwrap_or(0))
 }

@@ -25,10 +25,12 @@ use gristmill_model::limits::HAND_OVERS_PER_TRANSACTION_MAX;
 use gristmill_model::{Clock, JobId, NewBatch};
 use rusqlite::Connection;
 
+use super::ended::data_version;
 use super::failure::{Failure, Result};
 use super::merge::{Unit, merge};
 use super::options::Synchronous;
 use super::transaction::{Memory, Transaction};
+use crate::layout;
 use crate::waiting::{Unclaimed, WaitingWorker, WaitingWorkers};
 use crate::{Exchanged, StoreError};
 
@@ -103,6 +105,10 @@ pub(super) struct Writer {
     pub synchronous: Synchronous,
     /// Whether the connection is set to sync at COMMIT.
     pub syncs: bool,
+    /// The layout of the file, as this program has opened it.
+    pub layout: String,
+    /// What the connection said of other writers when the layout was compared last.
+    pub layout_seen: Option<i64>,
     /// Called after a COMMIT that may have made jobs claimable.
     pub on_work: Box<dyn Fn() + Send>,
     /// Workers that wait: the transaction that brings jobs claims them for these.
@@ -205,6 +211,7 @@ impl Writer {
     fn together(&mut self, units: &[Unit<'_>], way: Way) -> std::result::Result<Outcome, Stop> {
         self.set_sync(units).map_err(Stop::CannotBegin)?;
         self.command("BEGIN IMMEDIATE").map_err(Stop::CannotBegin)?;
+        self.check_layout()?;
         let mut outcome = Outcome::default();
         for unit in units {
             if way == Way::Savepoints {
@@ -236,6 +243,30 @@ impl Writer {
         }
         self.command_or_roll_back("COMMIT")?;
         Ok(outcome)
+    }
+
+    /// Refuses to go on once a newer program has changed the layout of the file. As a rule nobody else has written since
+    /// the last transaction, and no row is read.
+    fn check_layout(&mut self) -> std::result::Result<(), Stop> {
+        let seen = data_version(&self.connection)
+            .and_then(|version| match self.layout_seen == Some(version) {
+                true => Ok(true),
+                false => {
+                    self.layout_seen = Some(version);
+                    Ok(layout::sqlite::id(&self.connection)? == self.layout)
+                }
+            })
+            .map_err(|failure| failure.at(&self.path, self.busy_timeout_ms));
+        let error = match seen {
+            Ok(true) => return Ok(()),
+            Ok(false) => StoreError::LayoutChanged {
+                path: self.path.clone(),
+            },
+            Err(error) => error,
+        };
+        self.layout_seen = None;
+        let (Stop::RolledBack(error) | Stop::CannotBegin(error)) = self.roll_back(error);
+        Err(Stop::CannotBegin(error))
     }
 
     /// Lets COMMIT wait for the disk where one of the units needs it. Can be changed between transactions only.

@@ -38,21 +38,41 @@ async fn many_open_a_fresh_database_at_once() {
 async fn a_newer_schema_is_refused() {
     let case = Case::new().await;
     let client = case.client().await;
-    let known: i32 = row(&client, "SELECT max(version) FROM gristmill.migration", &[])
+    let known: i64 = row(&client, "SELECT version FROM gristmill.layout", &[])
         .await
         .get(0);
     client
-        .batch_execute(
-            "INSERT INTO gristmill.migration SELECT version + 1, 'later', applied_on, checksum FROM gristmill.migration \
-             ORDER BY version DESC LIMIT 1",
-        )
+        .batch_execute("UPDATE gristmill.layout SET version = version + 1, program = '9.1.0'")
         .await
         .unwrap();
     let error = open(&case.url).await.unwrap_err();
     assert!(
-        matches!(error, StoreError::NewerSchema { found, known: newest, .. } if found == i64::from(known) + 1 && newest == i64::from(known)),
+        matches!(error, StoreError::NewerSchema { found, known: newest, .. } if found == known + 1 && newest == known),
         "{error}"
     );
+}
+
+/// A store of a development version cannot be read; the error says what can be done.
+#[tokio::test]
+async fn a_layout_of_a_development_version_is_refused() {
+    let url = shared().create_database().unwrap();
+    let database = url.split(['/', '?']).nth(3).unwrap();
+    let before = "CREATE SCHEMA gristmill; CREATE TABLE gristmill.migration (version integer)";
+    shared().psql(database, before).unwrap();
+    let error = open(&url).await.unwrap_err();
+    assert!(matches!(error, StoreError::Development { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(
+        text.contains(database) && text.contains("finish its jobs with that version"),
+        "{text}"
+    );
+    let tables = shared()
+        .psql(
+            database,
+            "SELECT count(*) FROM pg_tables WHERE schemaname = 'gristmill'",
+        )
+        .unwrap();
+    assert_eq!(tables.trim(), "1", "nothing was made in it");
 }
 
 /// A database that cannot hold every text is refused before anything is made in it.

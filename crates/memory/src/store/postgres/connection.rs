@@ -10,7 +10,7 @@ use gristmill_store::StoreError;
 use gristmill_store::postgres::{Address, without_password};
 use tokio_postgres::Config;
 
-use crate::error::MemoryError;
+use crate::error::{MemoryError, in_words};
 use crate::limits::{CONNECT_TIMEOUT_MS, POSTGRES_CONNECTIONS_MAX};
 
 /// What every connection is told first. Queries here are short, and compiling them takes longer than they do.
@@ -121,15 +121,4 @@ impl Database {
             reason,
         }
     }
-}
-
-/// An error and what it came from, in one line.
-pub(super) fn in_words(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        text = format!("{text}: {inner}");
-        source = inner.source();
-    }
-    text
 }

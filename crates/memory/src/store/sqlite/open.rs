@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use gristmill_store::layout::{self, Layout};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::MemoryError;
@@ -10,9 +11,11 @@ use crate::limits::{BUSY_TIMEOUT_MS, STATEMENTS_MAX};
 
 use super::database_error;
 
-mod embedded {
-    refinery::embed_migrations!("src/store/sqlite/migrations");
-}
+/// The layout of a knowledge base's file.
+const LAYOUT: Layout = Layout {
+    tables: &[include_str!("schema/tables.sql")],
+    code: &[include_str!("schema/views.sql")],
+};
 
 /// What the header of a knowledge base says: `GRMK`.
 pub const APPLICATION_ID: i64 = 0x4752_4d4b;
@@ -32,17 +35,16 @@ pub(super) fn open_writer(path: &Path, create: bool, sync: bool) -> Result<Conne
     let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
     prepare(&connection).map_err(failed)?;
     check_owner(&connection, path)?;
-    check_version(&connection, path)?;
+    layout::sqlite::is_current(&connection, &LAYOUT).map_err(|error| layout_error(error, path))?;
     (|| {
         connection.pragma_update(None, "synchronous", if sync { "FULL" } else { "NORMAL" })?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
         connection.pragma_update(None, "cache_size", -65_536)?;
-        connection.pragma_update(None, "temp_store", "MEMORY")?;
-        connection.pragma_update(None, "application_id", APPLICATION_ID)
+        connection.pragma_update(None, "temp_store", "MEMORY")
     })()
     .map_err(failed)?;
-    migrate(&mut connection, path)?;
+    layout::sqlite::apply(&mut connection, &LAYOUT, |_| Ok(())).map_err(|error| layout_error(error, path))?;
     Ok(connection)
 }
 
@@ -85,60 +87,8 @@ fn check_owner(connection: &Connection, path: &Path) -> Result<(), MemoryError> 
     })
 }
 
-/// Refuses a schema that is newer than this program.
-fn check_version(connection: &Connection, path: &Path) -> Result<(), MemoryError> {
-    let (found, known) = (schema_version(connection, path)?, known_version());
-    if found <= known {
-        return Ok(());
-    }
-    Err(MemoryError::NewerSchema {
-        path: path.to_path_buf(),
-        found,
-        known,
+fn layout_error(error: layout::sqlite::Error, path: &Path) -> MemoryError {
+    MemoryError::of_layout(error, path.to_path_buf(), &LAYOUT, |cause| {
+        database_error(path, &cause)
     })
-}
-
-/// Brings the schema up to the version of this program. Writes nothing where it is.
-fn migrate(connection: &mut Connection, path: &Path) -> Result<(), MemoryError> {
-    if schema_version(connection, path)? < known_version()
-        && let Err(error) = embedded::migrations::runner().set_grouped(true).run(connection)
-        // Another process may have made the schema at the same moment.
-        && schema_version(connection, path)? < known_version()
-    {
-        return Err(MemoryError::Database {
-            path: path.to_path_buf(),
-            reason: format!("its schema could not be brought up to date: {error}"),
-        });
-    }
-    check_version(connection, path)
-}
-
-/// The newest schema version that this program knows.
-fn known_version() -> i64 {
-    let runner = embedded::migrations::runner();
-    let versions = runner
-        .get_migrations()
-        .iter()
-        .map(|migration| i64::from(migration.version()));
-    versions.max().unwrap_or(0)
-}
-
-fn schema_version(connection: &Connection, path: &Path) -> Result<i64, MemoryError> {
-    let failed = |error| database_error(path, &error);
-    let exists: i64 = connection
-        .query_row(
-            "SELECT count(*) FROM sqlite_schema WHERE name = 'refinery_schema_history'",
-            [],
-            |row| row.get(0),
-        )
-        .map_err(failed)?;
-    if exists == 0 {
-        return Ok(0);
-    }
-    let version: Option<i64> = connection
-        .query_row("SELECT max(version) FROM refinery_schema_history", [], |row| {
-            row.get(0)
-        })
-        .map_err(failed)?;
-    Ok(version.unwrap_or(0))
 }

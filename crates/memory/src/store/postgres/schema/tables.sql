@@ -1,0 +1,106 @@
+-- The tables of a knowledge base in PostgreSQL: version 1 of its layout. Sources, their messages, the knowledge from them, and the
+-- indexes over both. They are in a schema of their own, `gristmill_memory`, which every connection searches first.
+--
+-- Long values are found by a digest (16 bytes of SHA-256), since entries of an index have at most 2,700 bytes. Text in columns of its
+-- own has no NUL, which PostgreSQL cannot keep; JSON writes one as \u0000.
+
+CREATE TABLE source (
+    id           bigint  PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    name_digest  bytea   NOT NULL UNIQUE,
+    name         text    NOT NULL COLLATE "C",
+    format       text    NOT NULL,
+    digest       text    NOT NULL,          -- of its bytes: an unchanged source is skipped
+    settings     text    NOT NULL,          -- how it was cut and by which extractor it was read
+    complete     boolean NOT NULL,          -- false while messages are still to come
+    messages     bigint  NOT NULL,          -- committed so far
+    zone_minutes smallint,
+    ingested_at  bigint  NOT NULL           -- milliseconds since 1970-01-01T00:00:00Z
+);
+
+CREATE TABLE message (
+    ordinal  bigint   PRIMARY KEY,
+    source   bigint   NOT NULL REFERENCES source (id),
+    position bigint   NOT NULL,             -- in its source, from 0
+    body     text     NOT NULL,             -- JSON
+    chunks   integer  NOT NULL,             -- how many its text has
+    at       bigint,                        -- milliseconds since 1970-01-01T00:00:00Z
+    words    tsvector NOT NULL,
+    UNIQUE (source, position)
+);
+CREATE INDEX message_words ON message USING gin (words);
+
+-- Consecutive refs of one chunk, packed: one row, whatever their number.
+CREATE TABLE knowledge (
+    first_ref bigint  PRIMARY KEY,
+    message   bigint  NOT NULL REFERENCES message (ordinal),
+    chunk     bigint  NOT NULL,
+    kinds     text    NOT NULL,             -- a letter each: entity, action, topic, taG
+    items     text    NOT NULL              -- JSON array, one item each
+);
+CREATE INDEX knowledge_message ON knowledge (message);
+
+CREATE TABLE term (
+    id     bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    digest bytea  NOT NULL UNIQUE,
+    text   text   NOT NULL COLLATE "C"      -- in lower case
+);
+CREATE INDEX term_prefix ON term (left(text, 200) COLLATE "C");
+-- The refs of a term in a role, in segments of ascending refs: the first is in the key, of the others the
+-- differences are in `refs` as LEB128 numbers.
+CREATE TABLE posting (
+    term      bigint   NOT NULL,
+    property  smallint NOT NULL,
+    first_ref bigint   NOT NULL,
+    last_ref  bigint   NOT NULL,
+    count     integer  NOT NULL,
+    refs      bytea    NOT NULL,
+    PRIMARY KEY (term, property, first_ref)
+);
+-- The words of terms, stemmed; terms of few words first, which are nearest to what is looked for.
+CREATE TABLE stem (
+    stem  text    NOT NULL COLLATE "C",
+    words integer NOT NULL,
+    term  bigint  NOT NULL,
+    PRIMARY KEY (stem, words, term)
+);
+CREATE TABLE alias (
+    term_digest    bytea NOT NULL,
+    related_digest bytea NOT NULL,
+    term           text  NOT NULL COLLATE "C",
+    related        text  NOT NULL COLLATE "C",
+    weight         double precision,
+    PRIMARY KEY (term_digest, related_digest)
+);
+
+-- Chunks whose extraction failed. Their messages are kept.
+CREATE TABLE failure (
+    message bigint NOT NULL REFERENCES message (ordinal),
+    chunk   bigint NOT NULL,
+    error   text   NOT NULL,
+    at      bigint NOT NULL,
+    PRIMARY KEY (message, chunk)
+);
+
+-- Vectors of terms and of messages' chunks, by the model that made them: 32-bit floats, little endian, of length 1.
+CREATE TABLE term_vector (
+    term   bigint NOT NULL,
+    model  text   NOT NULL COLLATE "C",
+    vector bytea  NOT NULL,
+    PRIMARY KEY (term, model)
+);
+CREATE TABLE chunk_vector (
+    message bigint NOT NULL,
+    chunk   bigint NOT NULL,
+    model   text   NOT NULL COLLATE "C",
+    vector  bytea  NOT NULL,
+    PRIMARY KEY (message, chunk, model)
+);
+
+-- The next numbers, and how often something was deleted. Its one row is the lock of those that write.
+CREATE TABLE counter (
+    one          boolean PRIMARY KEY DEFAULT true CHECK (one),
+    next_message bigint NOT NULL,
+    next_ref     bigint NOT NULL,
+    rewrites     bigint NOT NULL
+);
+INSERT INTO counter (next_message, next_ref, rewrites) VALUES (0, 0, 0);

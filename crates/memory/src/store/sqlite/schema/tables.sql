@@ -1,0 +1,107 @@
+-- The tables of a knowledge base in SQLite: version 1 of its layout. Sources, their messages, the knowledge from them, and the indexes
+-- over both.
+
+-- The header of the file says that it is a knowledge base ("GRMK").
+PRAGMA application_id = 1196576075;
+
+-- What was ingested. A source is replaced or deleted as a whole.
+CREATE TABLE source (
+    id           INTEGER PRIMARY KEY,
+    name         TEXT    NOT NULL UNIQUE,
+    format       TEXT    NOT NULL,
+    digest       TEXT    NOT NULL,          -- of its bytes: an unchanged source is skipped
+    settings     TEXT    NOT NULL,          -- how it was cut and by which extractor it was read
+    complete     INTEGER NOT NULL,          -- 0 while messages are still to come
+    messages     INTEGER NOT NULL,          -- committed so far
+    zone_minutes INTEGER,
+    ingested_at  INTEGER NOT NULL           -- milliseconds since 1970-01-01T00:00:00Z
+);
+
+CREATE TABLE message (
+    ordinal      INTEGER PRIMARY KEY,
+    source       INTEGER NOT NULL REFERENCES source (id),
+    position     INTEGER NOT NULL,          -- in its source, from 0
+    text_chunks  TEXT    NOT NULL,          -- JSON array
+    speaker      TEXT,
+    recipients   TEXT,                      -- JSON array; NULL where empty, as the others
+    subject      TEXT,
+    tags         TEXT,
+    at           INTEGER,                   -- milliseconds since 1970-01-01T00:00:00Z
+    zone_minutes INTEGER,
+    UNIQUE (source, position)
+);
+CREATE INDEX message_at ON message (at);
+CREATE VIRTUAL TABLE message_text USING fts5 (
+    text, content = '', contentless_delete = 1, tokenize = 'porter unicode61 remove_diacritics 2'
+);
+
+-- Consecutive refs of one chunk, packed: one row, whatever their number.
+CREATE TABLE knowledge (
+    first_ref INTEGER PRIMARY KEY,
+    message   INTEGER NOT NULL REFERENCES message (ordinal),
+    chunk     INTEGER NOT NULL,
+    kinds     TEXT    NOT NULL,             -- a letter each: entity, action, topic, taG
+    items     TEXT    NOT NULL              -- JSON array, one item each
+);
+-- Covers what recall needs of every ref, without the items.
+CREATE INDEX knowledge_columns ON knowledge (message, kinds);
+
+CREATE TABLE term (
+    id   INTEGER PRIMARY KEY,
+    text TEXT NOT NULL UNIQUE               -- in lower case
+);
+-- The refs of a term in a role, in segments of ascending refs: the first is in the key, of the others the
+-- differences are in `refs` as LEB128 numbers.
+CREATE TABLE posting (
+    term      INTEGER NOT NULL,
+    property  INTEGER NOT NULL,
+    first_ref INTEGER NOT NULL,
+    last_ref  INTEGER NOT NULL,
+    count     INTEGER NOT NULL,
+    refs      BLOB    NOT NULL,
+    PRIMARY KEY (term, property, first_ref)
+) WITHOUT ROWID;
+-- The words of terms, stemmed; terms of few words first, which are nearest to what is looked for.
+CREATE TABLE stem (
+    stem  TEXT    NOT NULL,
+    words INTEGER NOT NULL,
+    term  INTEGER NOT NULL,
+    PRIMARY KEY (stem, words, term)
+) WITHOUT ROWID;
+CREATE TABLE alias (
+    term    TEXT NOT NULL,
+    related TEXT NOT NULL,
+    weight  REAL,
+    PRIMARY KEY (term, related)
+) WITHOUT ROWID;
+
+-- Chunks whose extraction failed. Their messages are kept.
+CREATE TABLE failure (
+    message INTEGER NOT NULL REFERENCES message (ordinal),
+    chunk   INTEGER NOT NULL,
+    error   TEXT    NOT NULL,
+    at      INTEGER NOT NULL,
+    PRIMARY KEY (message, chunk)
+) WITHOUT ROWID;
+
+-- Vectors of terms and of messages' chunks, by the model that made them.
+CREATE TABLE term_vector (
+    term   INTEGER NOT NULL,
+    model  TEXT    NOT NULL,
+    vector BLOB    NOT NULL,                -- 32-bit floats, little endian, of length 1
+    PRIMARY KEY (model, term)
+);
+CREATE TABLE chunk_vector (
+    message INTEGER NOT NULL,
+    chunk   INTEGER NOT NULL,
+    model   TEXT    NOT NULL,
+    vector  BLOB    NOT NULL,
+    PRIMARY KEY (model, message, chunk)
+);
+
+-- `next_message`, `next_ref`: the next numbers. `rewrites`: how often something was deleted.
+CREATE TABLE counter (
+    name  TEXT    PRIMARY KEY,
+    value INTEGER NOT NULL
+) WITHOUT ROWID;
+INSERT INTO counter (name, value) VALUES ('next_message', 0), ('next_ref', 0), ('rewrites', 0);

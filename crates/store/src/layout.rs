@@ -1,0 +1,136 @@
+//! The layout of a database: its tables, and the views, functions and triggers over them. The stores of jobs and of
+//! knowledge bring their databases to the layout of the program that opens them, both by this module.
+//!
+//! Tables have versions: version 1 makes them, and each later version is a migration that changes them. Views, functions
+//! and triggers, the *code* of a layout, have none: a database records a digest of its code, and a program with another
+//! digest replaces the code as a whole. Both happen in one transaction, under a lock, so a process finds either the old
+//! layout or the new one.
+//!
+//! `docs/migrations.md` says how to make a migration.
+
+#[cfg(feature = "postgres")]
+pub mod postgres;
+pub mod sqlite;
+
+use sha2::{Digest, Sha256};
+
+/// The version of this program, which a database records.
+const PROGRAM: &str = env!("CARGO_PKG_VERSION");
+
+/// What this program keeps in a database.
+#[derive(Debug, Clone, Copy)]
+pub struct Layout {
+    /// The tables: version 1, and then one migration a version. Released ones never change.
+    pub tables: &'static [&'static str],
+    /// The views, functions and triggers, in an order in which they can be made.
+    pub code: &'static [&'static str],
+}
+
+/// What a database records of its layout.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The version of its tables.
+    pub version: i64,
+    /// The digest of the files that made them.
+    pub tables: String,
+    /// The digest of its code.
+    pub code: String,
+    /// The version of the program that brought it to this layout.
+    pub program: String,
+    /// The views, functions and triggers that the program made, each as `DROP` names it.
+    pub objects: Vec<String>,
+}
+
+/// Why a database does not have the layout of this program.
+#[derive(Debug)]
+pub enum LayoutError<E> {
+    /// A newer program has brought it to its own layout.
+    Newer(Found),
+    /// It was made by a development version, whose tables are those of no release.
+    Development,
+    /// The tables cannot be changed, or the code cannot be replaced.
+    Failed {
+        /// The version that was found; 0 for a new database.
+        found: i64,
+        /// What the database said.
+        cause: E,
+    },
+    /// The database failed otherwise.
+    Database(E),
+}
+
+impl<E> From<E> for LayoutError<E> {
+    fn from(error: E) -> Self {
+        LayoutError::Database(error)
+    }
+}
+
+impl Layout {
+    /// The version of the tables.
+    pub fn version(&self) -> i64 {
+        i64::try_from(self.tables.len()).unwrap_or(i64::MAX)
+    }
+
+    /// The digest of the code.
+    pub fn code_digest(&self) -> String {
+        digest(self.code)
+    }
+
+    /// The digest of the tables.
+    pub fn tables_digest(&self) -> String {
+        digest(self.tables)
+    }
+
+    /// What tells this layout from all others.
+    pub fn id(&self) -> String {
+        format!(
+            "{}-{}-{}",
+            self.version(),
+            self.tables_digest(),
+            self.code_digest()
+        )
+    }
+
+    /// Whether the database has this layout. An error where it has that of a newer program.
+    fn is_that_of<E>(&self, found: &Found) -> Result<bool, LayoutError<E>> {
+        if found.version > self.version() {
+            return Err(LayoutError::Newer(found.clone()));
+        }
+        let (made_by, migrations) = self.split_at(found.version);
+        if found.tables != digest(made_by) {
+            return Err(LayoutError::Development);
+        }
+        if migrations.is_empty() && found.code == self.code_digest() {
+            return Ok(true);
+        }
+        match release(&found.program) > release(PROGRAM) {
+            true => Err(LayoutError::Newer(found.clone())),
+            false => Ok(false),
+        }
+    }
+
+    /// The files that made the tables of this version, and the migrations after it.
+    fn split_at(&self, version: i64) -> (&'static [&'static str], &'static [&'static str]) {
+        let made = usize::try_from(version).unwrap_or(0);
+        self.tables.split_at(made.min(self.tables.len()))
+    }
+}
+
+/// A digest of files, in hexadecimal.
+fn digest(files: &[&str]) -> String {
+    let mut digest = Sha256::new();
+    for file in files {
+        digest.update(file.len().to_le_bytes());
+        digest.update(file);
+    }
+    let bytes = &digest.finalize()[..16];
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The numbers of a version such as `1.12.3`, for comparison.
+fn release(version: &str) -> Vec<u64> {
+    version
+        .split(['.', '-', '+'])
+        .map_while(|number| number.parse().ok())
+        .collect()
+}
