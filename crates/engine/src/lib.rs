@@ -53,3 +53,8 @@ pub use gristmill_worker::{
 pub use kind::Kind;
 pub use schedules::ScheduleOptions;
 pub use work::{RunningWorker, WorkerBuilder};
+
+/// The examples of the documentation, compiled and run.
+#[cfg(all(doctest, feature = "testing"))]
+#[doc = include_str!("../../../docs/rust.md")]
+mod documented {}

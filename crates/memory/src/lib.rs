@@ -45,3 +45,8 @@ pub use place::Place;
 pub use query::SearchQuery;
 pub use recall::{RecallOptions, Recalled, recall};
 pub use store::{Change, KnowledgeStore, PostgresKnowledge, SqliteKnowledge, SqliteKnowledgeOptions};
+
+/// The examples of the documentation, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/memory.md")]
+mod documented {}
