@@ -106,7 +106,7 @@ pub enum InvalidControl {
     #[error(transparent)]
     Name(#[from] InvalidBatch),
     /// A scope that the effect cannot have.
-    #[error("a {effect} cannot be set so: {reason}")]
+    #[error("a {effect} cannot have this scope: {reason}")]
     Scope {
         /// Its name.
         effect: &'static str,

@@ -42,7 +42,7 @@ impl fmt::Display for OnFailure {
 
 /// What was wrong with the text of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` does not say what a failure means: one of cancel, fail, ignore")]
+#[error("`{0}` is not an action on a failure: give cancel, fail or ignore")]
 pub struct ParseOnFailureError(String);
 
 impl FromStr for OnFailure {
@@ -113,7 +113,7 @@ impl After {
 /// What was wrong with the text of something that is waited for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is nothing to wait for: give a batch (`42`), a job (`42:7`) or some jobs of a batch (`42:0-499,731`)"
+    "`{0}` is not a prerequisite: give a batch (`42`), a job (`42:7`) or some jobs of a batch (`42:0-499,731`)"
 )]
 pub struct ParseAfterError(String);
 
@@ -269,7 +269,7 @@ mod tests {
     fn what_is_no_earlier_batch_is_refused() {
         let message = |after: &[&[usize]]| check_after(&batches(after)).unwrap_err().to_string();
         assert!(message(&[&[1], &[]]).contains("put batch 1 before batch 0"));
-        assert!(message(&[&[], &[7]]).contains("there is no batch 7"));
+        assert!(message(&[&[], &[7]]).contains("waits for batch 7, which the submit does not have"));
         let mut wrong = batches(&[&[], &[0]]);
         wrong[1].after[0].positions = Some(Positions::from(1..3));
         assert!(

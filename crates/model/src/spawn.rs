@@ -43,7 +43,7 @@ impl fmt::Display for OnChildFailure {
 
 /// What was wrong with the text of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` does not say what a child's failure means: one of fail, collect")]
+#[error("`{0}` is not an action on a child's failure: give fail or collect")]
 pub struct ParseOnChildFailureError(String);
 
 impl FromStr for OnChildFailure {
@@ -292,7 +292,7 @@ pub struct Suspended {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSpawn {
     /// More or fewer memos, or shares of a batch, than jobs.
-    #[error("there are {found} {what} for {parents} jobs that wait for children")]
+    #[error("{found} {what} for {parents} jobs that wait for children")]
     Count {
         /// `memos` or `shares of children`.
         what: &'static str,
@@ -302,7 +302,7 @@ pub enum InvalidSpawn {
         parents: u32,
     },
     /// A memo that is too long.
-    #[error("the memo has {0} bytes; the limit is {MEMO_BYTES_MAX}: keep a reference to what it says")]
+    #[error("the memo has {0} bytes; the limit is {MEMO_BYTES_MAX}: store a reference instead")]
     Memo(usize),
     /// More batches than a job may spawn.
     #[error(
@@ -310,7 +310,7 @@ pub enum InvalidSpawn {
     )]
     TooManyBatches(usize),
     /// Shares that are not all of the children.
-    #[error("batch {place} of the children has {jobs} jobs, of which {shared} are somebody's")]
+    #[error("child batch {place} has {jobs} jobs, but its shares sum to {shared}")]
     Shares {
         /// The batch's place.
         place: usize,
@@ -320,10 +320,10 @@ pub enum InvalidSpawn {
         shared: u64,
     },
     /// Children that wait for others, of several parents.
-    #[error("batch {0} of the children waits for others, so all must be of one parent")]
+    #[error("child batch {0} has prerequisites, so all its jobs must have one parent")]
     AfterShared(usize),
     /// Children that cannot be.
-    #[error("batch {place} of the children: {reason}")]
+    #[error("child batch {place}: {reason}")]
     Batch {
         /// The batch's place.
         place: usize,
@@ -593,11 +593,13 @@ mod tests {
             change(&mut wrong);
             wrong.check().unwrap_err().to_string()
         };
-        assert!(check(&|wrong| wrong.children[0].shares = vec![1]).contains("2 jobs, of which 1"));
+        assert!(
+            check(&|wrong| wrong.children[0].shares = vec![1]).contains("2 jobs, but its shares sum to 1")
+        );
         assert!(
             check(&|wrong| wrong.children[0].shares = vec![1, 1]).contains("2 shares of children for 1 jobs")
         );
-        assert!(check(&|wrong| wrong.children[0].kind.clear()).contains("batch 0 of the children"));
+        assert!(check(&|wrong| wrong.children[0].kind.clear()).contains("child batch 0"));
         let two = PackedArray::parse("[1,2]").unwrap();
         assert!(check(&|wrong| wrong.memos = two.clone()).contains("2 memos for 1 jobs"));
         let long = format!("[\"{}\"]", "x".repeat(MEMO_BYTES_MAX));

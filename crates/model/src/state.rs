@@ -80,7 +80,7 @@ impl fmt::Display for JobState {
 /// What was wrong with the text of a state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not a state: one of blocked, waiting, scheduled, paused, running, completed, dead, cancelled, expired"
+    "`{0}` is not a state: give blocked, waiting, scheduled, paused, running, completed, dead, cancelled or expired"
 )]
 pub struct ParseJobStateError(String);
 

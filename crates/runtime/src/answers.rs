@@ -232,7 +232,10 @@ impl Answers {
                     durations_us.push(*duration_us);
                 }
                 Err(error) => {
-                    let error = JobError::new("NotJson", format!("main returned what is no value: {error}"));
+                    let error = JobError::new(
+                        "NotJson",
+                        format!("main returned a value that is not JSON: {error}"),
+                    );
                     self.failed.push((*index, *duration_us, error));
                 }
             }

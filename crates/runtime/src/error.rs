@@ -9,7 +9,7 @@ use gristmill_model::JobError;
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
     /// There is no such file.
-    #[error("there is no script {path}: {source}")]
+    #[error("cannot open the script {path}: {source}")]
     NoScript {
         /// The path as it was given.
         path: PathBuf,
@@ -18,7 +18,7 @@ pub enum RuntimeError {
     },
     /// Neither the extension nor a first line `#!…` says what language it is.
     #[error(
-        "{path}: not known how to run it; name it .py, .js, .mjs, .cjs, .ts or .sh, begin it with #!, or give its \
+        "{path}: unknown language; name it .py, .js, .mjs, .cjs, .ts or .sh, begin it with #!, or give its \
          command after --"
     )]
     UnknownLanguage {
@@ -46,7 +46,7 @@ pub enum RuntimeError {
         source: io::Error,
     },
     /// `--` without a program after it.
-    #[error("no program is given: write it after --, as in `-- jq .name`")]
+    #[error("the program is missing: write it after --, as in `-- jq .name`")]
     NoProgram,
     /// The script was found and its interpreter started, but it cannot be imported or has no `main`.
     #[error("{script}: {}: {}{}", error.error_type, error.message, Traceback(error))]
@@ -70,7 +70,7 @@ pub enum RuntimeError {
         output: String,
     },
     /// The script's import takes too long.
-    #[error("{script}: not imported after {milliseconds} ms")]
+    #[error("{script}: the import did not end within {milliseconds} ms")]
     StartTimedOut {
         /// The script.
         script: PathBuf,
@@ -78,7 +78,7 @@ pub enum RuntimeError {
         milliseconds: u64,
     },
     /// The handler shuts down.
-    #[error("the handler shuts down")]
+    #[error("the handler is shutting down")]
     ShutDown,
     /// A system call of the runtime itself failed.
     #[error("cannot talk to the script's process: {0}")]

@@ -101,7 +101,7 @@ impl InFlight {
     fn refuse(&self, place: u32, error: &PackedError) {
         let error = JobError::new(
             "children",
-            format!("the outcomes of its children are too much: {error}"),
+            format!("the outcomes of its children are too large: {error}"),
         );
         self.fail(&Positions::from(place..place + 1), &error.permanent());
     }

@@ -370,7 +370,7 @@ fn value(written: &[u8]) -> Ended {
         Ok(()) => Ended::Completed(value.finish()),
         Err(error) => Ended::Failed(JobError::new(
             "NotJson",
-            format!("the program wrote what is no value: {error}"),
+            format!("the program wrote a value that is not JSON: {error}"),
         )),
     }
 }

@@ -288,15 +288,15 @@ pub(crate) enum ProtocolError {
     Parts,
     #[error("a frame that is not UTF-8")]
     NotUtf8,
-    #[error("a frame whose JSON does not hold: {0}")]
+    #[error("a frame with invalid JSON: {0}")]
     Json(String),
-    #[error("an outcome for a job that it was not given or has answered before")]
+    #[error("an outcome of a job that it does not hold")]
     UnknownJob,
     #[error("{values} values for {jobs} jobs")]
     Count { values: u32, jobs: u32 },
-    #[error("a recall of jobs that it was not asked for")]
+    #[error("an answer to a recall that was not sent")]
     Recall,
-    #[error("the end of its answers while it lives")]
+    #[error("the end of its answers while it runs")]
     Closed,
 }
 

@@ -333,7 +333,7 @@ mod tests {
         assert!(
             missing
                 .to_string()
-                .starts_with("there is no script /nonexistent/a.py"),
+                .starts_with("cannot open the script /nonexistent/a.py"),
             "{missing}"
         );
 

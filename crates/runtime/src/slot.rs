@@ -653,10 +653,7 @@ impl Slot {
     /// Fails all that is under way or waits: no process can be had for it.
     fn fail_all(&mut self, error: RuntimeError) {
         self.process = None;
-        let failure = JobError::new(
-            "startup",
-            format!("the script's process could not be started: {error}"),
-        );
+        let failure = JobError::new("startup", format!("the script's process cannot start: {error}"));
         self.forget_process();
         let (_, mut waiting) = self.pool.take(self.number);
         for work in waiting.drain(..) {

@@ -105,8 +105,8 @@ async fn arrive(body: AxumBody) -> Result<Bytes, ApiError> {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
         Err(error) => Err(ApiError::invalid(
-            format!("the body did not arrive whole: {error}"),
-            "send all of the bytes that Content-Length announces",
+            format!("the body is incomplete: {error}"),
+            "send all bytes that Content-Length announces",
         )),
     }
 }

@@ -44,7 +44,7 @@ impl fmt::Display for Role {
 
 /// What was wrong with the text of a role.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a role: one of admin, submit, agent")]
+#[error("`{0}` is not a role: give admin, submit or agent")]
 pub struct ParseRoleError(String);
 
 impl FromStr for Role {
@@ -113,7 +113,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Whoever reaches a server that listens on loopback only and has no trust folder.
+    /// Whoever reaches a server without a trust folder, which listens on loopback only.
     pub fn local() -> Self {
         Caller {
             subject: "local".into(),
@@ -131,7 +131,7 @@ impl Caller {
         let queue: String = queue.chars().take(80).collect();
         Err(ApiError::forbidden(
             format!(
-                "the token of `{}` does not reach the queue `{queue}`",
+                "the token of `{}` does not give access to the queue `{queue}`",
                 self.subject
             ),
             format!("its queues are: {}", self.queues),
@@ -144,7 +144,7 @@ impl Caller {
             QueueScope::All => Ok(()),
             QueueScope::Named(_) => Err(ApiError::forbidden(
                 format!(
-                    "this shows all queues, and the token of `{}` reaches only: {}",
+                    "this operation needs all queues, and the token of `{}` gives access only to: {}",
                     self.subject, self.queues
                 ),
                 "use a token whose queues are `*`",
@@ -159,7 +159,7 @@ impl Caller {
             (None, QueueScope::All) => Ok(None),
             (None, QueueScope::Named(own)) if own.len() == 1 => Ok(own.first().cloned()),
             (None, QueueScope::Named(_)) => Err(ApiError::invalid(
-                "no queue is named, and the token does not reach all",
+                "the request names no queue, and the token does not give access to all",
                 format!("name one of its queues: {}", self.queues),
             )),
         }

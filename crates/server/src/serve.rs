@@ -70,8 +70,8 @@ impl Default for ServeOptions {
 pub enum ServeError {
     /// Everybody could do everything.
     #[error(
-        "refusing to listen on {0} without tokens: anybody who reaches it could run jobs; \
-         make a token with `gristmill token create --trust DIR` and start with `--trust DIR`, or listen on 127.0.0.1"
+        "refusing to listen on {0} without tokens: every caller could run jobs; \
+         create a token with `gristmill token create --trust DIR` and start with `--trust DIR`, or listen on 127.0.0.1"
     )]
     Open(SocketAddr),
     /// The trust folder is not in order.
@@ -97,7 +97,7 @@ pub enum ServeError {
         reason: String,
     },
     /// The system gave no random numbers.
-    #[error("the system gave no random numbers: {0}")]
+    #[error("the system's random number generator failed: {0}")]
     Random(String),
     /// The connections ended with an error.
     #[error("the server ended: {0}")]

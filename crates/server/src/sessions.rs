@@ -186,7 +186,7 @@ impl Sessions {
 fn not_yours(worker: WorkerId) -> ApiError {
     ApiError::forbidden(
         format!("worker {worker} was not registered with this token"),
-        "register a worker of your own",
+        "register your own worker",
     )
 }
 

@@ -68,7 +68,7 @@ pub(crate) fn check_pause(reason: &str, until: Option<Timestamp>) -> Result<(), 
     check_name("reason", reason)?;
     match until {
         Some(Timestamp(until)) if until < 0 => Err(StoreError::InvalidInput(
-            "until is milliseconds since 1970, so at least 0".to_owned(),
+            "until is in milliseconds since 1970, at least 0".to_owned(),
         )),
         _ => Ok(()),
     }

@@ -12,7 +12,7 @@ use crate::piece::Piece;
 pub(crate) fn pack(jobs: Vec<JobProgress>) -> Result<String, StoreError> {
     if jobs.len() > PROGRESS_JOBS_MAX {
         return Err(StoreError::InvalidInput(format!(
-            "a worker tells of the progress of at most {PROGRESS_JOBS_MAX} jobs at once, not of {}",
+            "a worker reports the progress of at most {PROGRESS_JOBS_MAX} jobs at once, not {}",
             jobs.len()
         )));
     }

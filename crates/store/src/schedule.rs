@@ -125,7 +125,7 @@ impl NewSchedule {
         self.batch(self.payload.clone(), now).check()?;
         if self.payload.count() != 1 {
             return Err(StoreError::InvalidInput(format!(
-                "schedule `{}` has one payload a job, this one has {}",
+                "schedule `{}` needs one payload; this one has {}",
                 self.name,
                 self.payload.count()
             )));

@@ -186,7 +186,7 @@ impl JobContext {
         }
         match &self.delivery {
             Some(delivery) => delivery.writes.add(self.job, (sql.into(), item)),
-            None => Err(refused("the handler was called without a worker".to_owned())),
+            None => Err(refused("the handler runs without a worker".to_owned())),
         }
     }
 
@@ -223,9 +223,9 @@ impl JobContext {
     fn add_siblings(&self, batches: Vec<ChildBatch>) -> Result<(), JobError> {
         match &self.delivery {
             Some(delivery) => delivery.siblings.add(self.job, batches),
-            None => Err(
-                JobError::new("siblings", "the handler was called without a worker".to_owned()).permanent(),
-            ),
+            None => {
+                Err(JobError::new("siblings", "the handler runs without a worker".to_owned()).permanent())
+            }
         }
     }
 
@@ -280,7 +280,7 @@ impl JobContext {
         if let Some(delivery) = &self.delivery {
             delivery.signals.give_back(self.job);
         }
-        JobError::new("paused", "it made room for something more urgent")
+        JobError::new("paused", "it yielded to a more urgent job")
     }
 
     /// Whether it was given back.

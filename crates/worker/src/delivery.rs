@@ -224,7 +224,10 @@ impl Delivery {
             return;
         }
         let error = match run {
-            None => JobError::new("cancelled", "it went on after it was cancelled, and was given up"),
+            None => JobError::new(
+                "cancelled",
+                "the job continued after its cancellation, and was abandoned",
+            ),
             Some(Err(panic)) => {
                 JobError::new("panic", format!("the handler panicked: {}", panic_text(&*panic)))
             }

@@ -55,7 +55,7 @@ fn value_of<T: DeserializeOwned>(child: &ChildOutcome) -> Result<T, JobError> {
     serde_json::from_str(value.get()).map_err(|error| {
         JobError::new(
             "children",
-            format!("the value of job {job} does not fit: {error}"),
+            format!("the value of job {job} does not match its type: {error}"),
         )
         .permanent()
     })
@@ -140,7 +140,7 @@ fn without_siblings<V>(step: Step<V>, context: &JobContext) -> Result<Step<V>, J
     match step {
         Step::Wait(_) if context.forget_siblings() => Err(JobError::new(
             "siblings",
-            "it spawned siblings and waits for children: spawn the siblings when it finalizes",
+            "a job cannot spawn siblings while it waits for children: spawn them when it finalizes",
         )
         .permanent()),
         step => Ok(step),
@@ -155,7 +155,7 @@ fn finalizing<P: DeserializeOwned, M: DeserializeOwned>(
     let memo = serde_json::from_str(one.memo.unwrap_or("null")).map_err(|error| {
         JobError::new(
             "memo",
-            format!("what job {} remembers does not fit: {error}", one.id),
+            format!("the memo of job {} does not match its type: {error}", one.id),
         )
         .permanent()
     })?;

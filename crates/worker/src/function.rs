@@ -139,7 +139,7 @@ where
                     let error = failed.err().unwrap_or_else(|| {
                         JobError::new(
                             "answers",
-                            "the handler did not give one answer for each job of its batch",
+                            "the handler did not return one answer for each job of its batch",
                         )
                     });
                     for (index, _) in indexes {
@@ -169,7 +169,7 @@ fn beginning<P: DeserializeOwned>(
         false => parsed(job, context),
         true => Err(JobError::new(
             "children",
-            "the children of this job have ended, and its handler on this worker does not finalize",
+            "the job must finalize, but its handler on this worker has no finalizer",
         )),
     }
 }
@@ -187,7 +187,7 @@ pub(crate) fn parsed<P: DeserializeOwned>(
         }),
         Err(error) => Err(JobError::new(
             "payload",
-            format!("the payload of job {} does not fit its kind: {error}", job.id),
+            format!("the payload of job {} does not match its kind: {error}", job.id),
         )
         .permanent()),
     }
@@ -218,7 +218,7 @@ pub(crate) async fn guarded<T, R: Future<Output = T>>(
             Err(_) => {
                 return Err(JobError::new(
                     "timeout",
-                    format!("not done after {timeout_ms} ms"),
+                    format!("the attempt exceeded its timeout of {timeout_ms} ms"),
                 ));
             }
         },
@@ -226,7 +226,7 @@ pub(crate) async fn guarded<T, R: Future<Output = T>>(
     let Some(ended) = ended else {
         return Err(JobError::new(
             "cancelled",
-            "it went on after it was cancelled, and was given up",
+            "the job continued after its cancellation, and was abandoned",
         ));
     };
     ended.map_err(|panic| JobError::new("panic", format!("the handler panicked: {}", panic_text(&*panic))))
@@ -265,7 +265,7 @@ impl<'a> Answers<'a> {
         let duration_us = micros(now - begun);
         let stored = outcome.and_then(|value| {
             self.values.push_value(&value).map_err(|error| {
-                JobError::new("value", format!("the value cannot be kept: {error}")).permanent()
+                JobError::new("value", format!("the value cannot be stored: {error}")).permanent()
             })
         });
         match stored {

@@ -21,11 +21,11 @@ pub struct WorkerView {
     host: String,
     /// Its process there.
     process_id: u32,
-    /// When it registered. Milliseconds since 1970.
+    /// The time of its registration. Milliseconds since 1970.
     started_at: i64,
     /// Its last heartbeat. Milliseconds since 1970.
     heartbeat_at: i64,
-    /// How many jobs it holds.
+    /// The number of jobs that it holds.
     jobs_held: u64,
 }
 

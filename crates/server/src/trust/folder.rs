@@ -28,7 +28,7 @@ const ID_BYTES: usize = 9;
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// A file cannot be read or written.
-    #[error("{}: {reason}; check the folder and its permissions, or make one with `gristmill token create`", path.display())]
+    #[error("{}: {reason}; check the folder and its permissions, or create one with `gristmill token create`", path.display())]
     File {
         /// The file.
         path: PathBuf,
@@ -36,7 +36,7 @@ pub enum TrustError {
         reason: String,
     },
     /// A file holds something else.
-    #[error("{}: {reason}; restore it, or begin with a new folder", path.display())]
+    #[error("{}: {reason}; restore it, or create a new folder", path.display())]
     Content {
         /// The file.
         path: PathBuf,
@@ -55,13 +55,13 @@ pub enum TrustError {
     #[error("{0}")]
     Invalid(String),
     /// No such token.
-    #[error("there is no token `{0}`; see `gristmill token list`")]
+    #[error("token `{0}` does not exist; see `gristmill token list`")]
     Unknown(String),
     /// Too many tokens or keys.
-    #[error("the folder holds {0} {1} already, as many as it may; revoke or drop some")]
+    #[error("the folder has reached its limit of {0} {1}; revoke or drop some")]
     Full(usize, &'static str),
     /// The system gave no random numbers.
-    #[error("the system gave no random numbers: {0}")]
+    #[error("the system's random number generator failed: {0}")]
     Random(String),
 }
 
