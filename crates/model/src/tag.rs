@@ -1,4 +1,7 @@
-//! Tags: names with values, by which jobs are found again.
+//! Tags: names with values, to find jobs by.
+//!
+//! A store keeps one row for each pair of name and value in a batch, with the positions of its jobs. A filter on tags,
+//! keys or parents first becomes positions of batches; queries and changes then work on these.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,4 +1,8 @@
-//! What running jobs print, as both stores keep it: for some seconds, and only while somebody follows.
+//! The live output of running jobs, which a store keeps only while it has followers.
+//!
+//! A follower keeps a row of `following`. Workers on the store read these rows with their heartbeats, and write the
+//! output of followed jobs four times a second, bounded for each job and each write. The rows are deleted after half a
+//! minute, and with the last follower.
 
 use gristmill_model::limits::{FOLLOWED_MAX, LIVE_OUTPUT_BYTES_PER_WRITE_MAX};
 use gristmill_model::{Followed, KeptOutput, Printed};

@@ -1,4 +1,5 @@
-//! Pauses of single jobs. They stack, each with a reason; a job goes on once the last of them is gone.
+//! Pauses of single jobs. A paused job is part of a row of `blocked`, which claims do not read, with a reason for each
+//! pause. Pauses stack: the job becomes claimable when the last one ends.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! How many bytes jobs move, and how many they may.
+//! The bytes that jobs move, as declared or reported by the handlers, and the limit on them, which bounds the jobs that
+//! the worker starts.
 
 use std::iter::Sum;
 use std::ops::Add;

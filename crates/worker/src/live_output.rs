@@ -1,4 +1,5 @@
-//! What followed jobs print, until the worker tells its source.
+//! The output of followed jobs, until the worker passes it to the source four times a second, bounded for each job and
+//! write.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

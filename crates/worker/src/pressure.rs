@@ -1,4 +1,6 @@
-//! Backpressure: a worker that claims less, or only what matters, while its machine is busy.
+//! Backpressure: a worker claims less, or only urgent jobs, while its machine is busy.
+//!
+//! Under pressure, the worker claims with a minimum priority, which bounds the ranks that the claim reads.
 
 use std::fmt;
 use std::sync::Arc;

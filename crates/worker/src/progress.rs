@@ -1,4 +1,4 @@
-//! What handlers say of how far their jobs are, until the worker tells its source.
+//! The progress that handlers report, until the worker's heartbeat passes it to the source, about once a second.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
