@@ -47,7 +47,7 @@ pub(crate) fn split(reports: Vec<Report>, bytes_target: usize) -> Parts {
     Parts { parts, origins }
 }
 
-/// Takes the upper half of what a report speaks of out of it. `None` where it speaks of one job.
+/// Removes and returns the upper half of a report's jobs. `None` for a report of one job.
 fn halve(report: &mut Report) -> Option<Report> {
     let mut upper_positions = report.positions();
     let count = upper_positions.len();

@@ -1,7 +1,7 @@
 //! The embedded job engine.
 //!
-//! An [`Engine`] is a store with what a program does to it: submit, run, cancel, retry, query, watch,
-//! and the housekeeping behind them. Jobs of a [`Kind`] are typed.
+//! An [`Engine`] is a store with its operations: submit, run, cancel, retry, query, watch, and housekeeping. Jobs of a
+//! [`Kind`] are typed.
 //!
 //! ```
 //! use gristmill_engine::{Engine, Job, JobError, Kind};

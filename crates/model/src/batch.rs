@@ -1,4 +1,4 @@
-//! What is submitted.
+//! Batches as they are submitted.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ use crate::unique::Unique;
 /// The queue that is used where none is named.
 pub const DEFAULT_QUEUE: &str = "default";
 
-/// What holds for all jobs of a batch.
+/// The options of all jobs of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BatchOptions {
@@ -26,13 +26,13 @@ pub struct BatchOptions {
     /// Not to be claimed before this moment; now, where none is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_at: Option<Timestamp>,
-    /// A job that nobody has started by this moment ends as expired.
+    /// A job that no worker has started by this time expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     /// How long one attempt may take. Milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// A job that has not completed so long after its first attempt began is not tried again, and ends as dead.
+    /// A job that has not completed this long after its first attempt began is not retried, and ends as dead.
     /// Milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub complete_within_ms: Option<u64>,
@@ -47,7 +47,7 @@ pub struct BatchOptions {
     /// [`KeyedBatch`](crate::KeyedBatch) has this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unique: Option<Unique>,
-    /// Whose jobs they are (a tenant, a customer): limits, pauses and shares may be set by group.
+    /// The tenant or customer that owns the jobs: limits, pauses and shares can apply to a group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
 }
@@ -71,11 +71,11 @@ pub struct NewBatch {
     pub queue: String,
     /// One payload a job.
     pub payloads: PackedArray,
-    /// What holds for all of them.
+    /// The options of all of them.
     pub options: BatchOptions,
     /// Jobs that are dead from the start, by position ascending; usually none.
     pub rejected: Vec<Rejected>,
-    /// What they wait for before they can be claimed; usually nothing.
+    /// Their prerequisites; usually none.
     pub after: Vec<After>,
     /// Tags, by which jobs are found again; usually none.
     pub tags: Vec<Tag>,
@@ -113,7 +113,7 @@ pub enum InvalidBatch {
     /// Options of keys, in a batch without any.
     #[error("the option `unique` needs keys: submit each job with a key")]
     KeysMissing,
-    /// Keys, without options that say what they are for.
+    /// Keys without the option `unique`.
     #[error("the jobs have keys, but the options have no `unique`")]
     KeysUnexpected,
     /// A delay that is none, or longer than the longest wait.
@@ -138,17 +138,17 @@ pub enum InvalidBatch {
         /// The jobs.
         jobs: u32,
     },
-    /// What cannot be a key.
+    /// An invalid key.
     #[error(
         "a key is null, or a string of 1 to {KEY_BYTES_MAX} bytes without control characters; job {index} has {key}"
     )]
     Key {
         /// The job's place, from 0.
         index: u32,
-        /// What was given, cut.
+        /// The given text, cut.
         key: String,
     },
-    /// What cannot be a tag.
+    /// An invalid tag.
     #[error(
         "a tag has a name of 1 to {TAG_NAME_BYTES_MAX} bytes without `=` and `*`, and a value of at most {TAG_VALUE_BYTES_MAX} bytes, both without control characters: {name:?} = {value:?}"
     )]
@@ -190,7 +190,7 @@ pub enum InvalidBatch {
     UnknownPlace {
         /// The batch that waits.
         place: usize,
-        /// What it waits for.
+        /// Its prerequisite.
         earlier: usize,
     },
     /// Waits for a batch that comes later.
@@ -200,7 +200,7 @@ pub enum InvalidBatch {
     NotEarlier {
         /// The batch that waits.
         place: usize,
-        /// What it waits for.
+        /// Its prerequisite.
         earlier: usize,
     },
     /// Batches that wait for one another.
@@ -252,7 +252,7 @@ impl NewBatch {
         }
     }
 
-    /// Checks what can be checked without a store.
+    /// Checks everything that needs no store.
     pub fn check(&self) -> Result<(), InvalidBatch> {
         check_name("kind", &self.kind)?;
         check_name("queue", &self.queue)?;

@@ -1,4 +1,4 @@
-//! When a schedule is due: cron expressions in a time zone, and fixed intervals.
+//! Recurrences of schedules: cron expressions in a time zone, and fixed intervals.
 //!
 //! A cron expression has five fields (minute, hour, day of month, month, day of week) or six, with seconds first, as
 //! the Open Cron Pattern Specification has them (<https://github.com/open-source-cron/ocps>): ranges, steps, lists,
@@ -30,9 +30,9 @@ pub enum InvalidRecurrence {
          in `30 4 * * mon-fri`"
     )]
     Cron {
-        /// What was given.
+        /// The given text.
         expression: String,
-        /// What the parser said.
+        /// The parser's message.
         reason: String,
     },
     /// There is no such time zone.
@@ -54,7 +54,7 @@ pub enum RecurrenceRule {
     Cron {
         /// Five or six fields, or a nickname: `30 4 * * mon-fri`, `@daily`.
         expression: String,
-        /// Whose clocks are meant, by the name in the IANA database: `Europe/Berlin`, `UTC`.
+        /// The time zone, by its IANA name: `Europe/Berlin`, `UTC`.
         time_zone: String,
     },
     /// At a fixed interval.
