@@ -1,4 +1,4 @@
-//! What can go wrong before a job runs.
+//! Errors before a job runs.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ pub enum RuntimeError {
     NoScript {
         /// The path as it was given.
         path: PathBuf,
-        /// What the system said.
+        /// The system's message.
         source: io::Error,
     },
-    /// Neither the extension nor a first line `#!…` says what language it is.
+    /// Neither the extension nor a first line `#!…` reveals the language.
     #[error(
         "{path}: unknown language; name it .py, .js, .mjs, .cjs, .ts or .sh, begin it with #!, or give its \
          command after --"
@@ -30,11 +30,11 @@ pub enum RuntimeError {
     NoInterpreter {
         /// The script.
         path: PathBuf,
-        /// What was looked for.
+        /// The required interpreter.
         needs: &'static str,
-        /// What was found instead.
+        /// The found interpreter.
         found: String,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// An interpreter or program could not be started.
@@ -42,7 +42,7 @@ pub enum RuntimeError {
     Spawn {
         /// The interpreter or program.
         program: String,
-        /// What the system said.
+        /// The system's message.
         source: io::Error,
     },
     /// `--` without a program after it.
@@ -53,7 +53,7 @@ pub enum RuntimeError {
     ScriptRefused {
         /// The script.
         script: PathBuf,
-        /// What was wrong, with the traceback.
+        /// The error, with the traceback.
         error: Box<JobError>,
     },
     /// The process died before it had imported the script.
@@ -66,7 +66,7 @@ pub enum RuntimeError {
         script: PathBuf,
         /// How the process ended.
         status: String,
-        /// The end of what it printed.
+        /// The end of its output.
         output: String,
     },
     /// The script's import takes too long.

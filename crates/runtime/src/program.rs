@@ -4,7 +4,7 @@
 //! text where it is not JSON; nothing is `null`, and line feeds at the end do not count. Standard
 //! error is the log. An exit status other than 0 fails the job with the end of standard error. The
 //! environment says which job it is: `GRISTMILL_JOB` (`42:7`), `GRISTMILL_ATTEMPT`, `GRISTMILL_BATCH`, `GRISTMILL_KIND`, and
-//! what else is known of it (`GRISTMILL_QUEUE`, `GRISTMILL_KEY`, …); what is not text or a number is there as JSON.
+//! further variables (`GRISTMILL_QUEUE`, `GRISTMILL_KEY`, …); other values than text and numbers are JSON.
 
 use std::cell::Cell;
 use std::io;
@@ -34,7 +34,7 @@ pub(crate) struct ProgramSlot {
     number: usize,
 }
 
-/// What became of one job.
+/// The result of one job.
 enum Ended {
     Completed(PackedArray),
     Failed(JobError),
@@ -42,7 +42,7 @@ enum Ended {
     Released,
 }
 
-/// A program that runs, and what it has said so far.
+/// A running program, and its output so far.
 struct Running {
     child: GroupChild,
     input: Option<OwnedFd>,
@@ -77,7 +77,7 @@ impl ProgramSlot {
     }
 
     fn run(&self, work: &Work) {
-        // What is recalled before it has begun is cut off the end.
+        // Recalled jobs that have not begun are cut off the end.
         let end = Cell::new(work.micro_batch.jobs_count());
         for job in work.micro_batch.jobs() {
             if job.index >= end.get() {
@@ -157,7 +157,7 @@ impl ProgramSlot {
 }
 
 impl Running {
-    /// Writes the payload and reads what comes until the program has ended.
+    /// Writes the payload and reads the output until the program has ended.
     fn converse(
         &mut self,
         slot: &ProgramSlot,
@@ -212,7 +212,7 @@ impl Running {
                 return Ok(Ended::Failed(JobError::new("ValueTooLarge", message)));
             }
             if ended {
-                // What it left running dies with it, and with that its output ends.
+                // Kill the processes that it left running; this ends its output.
                 let status = self.child.end();
                 self.read_to_end();
                 return Ok(if status.success() {
@@ -275,13 +275,13 @@ impl Running {
         }
     }
 
-    /// Reads what is left in the pipes of a program that has ended.
+    /// Reads the rest of the pipes of an ended program.
     fn read_to_end(&mut self) {
         let is_there = |fd: BorrowedFd<'_>| {
             let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
             poll_ms(&mut fds, Some(0)).is_ok_and(|ready| ready > 0)
         };
-        // At most what the pipes hold, whatever someone outside the group still writes.
+        // At most the capacity of the pipes: processes outside the group may still write.
         for _ in 0..4 * crate::limits::PIPE_BYTES / READ_BYTES {
             let output_left = self.output_open && is_there(self.output.as_fd());
             let errors_left = self.errors_open && is_there(self.errors.as_fd());
@@ -342,7 +342,7 @@ fn identity(work: &Work, job: MicroBatchJob<'_>) -> Vec<(String, String)> {
             serde_json::Value::String(text) => text.clone(),
             other => other.to_string(),
         };
-        // What an environment cannot hold is left out.
+        // Omit values that an environment cannot hold.
         if !text.contains('\0') {
             variables.push((format!("GRISTMILL_{}", name.to_uppercase()), text));
         }
@@ -350,7 +350,7 @@ fn identity(work: &Work, job: MicroBatchJob<'_>) -> Vec<(String, String)> {
     variables
 }
 
-/// What a program wrote, as a value.
+/// The output of a program, as a value.
 fn value(written: &[u8]) -> Ended {
     let Ok(text) = std::str::from_utf8(written) else {
         return Ended::Failed(JobError::new(

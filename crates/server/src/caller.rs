@@ -1,4 +1,4 @@
-//! Who sends a request, and what they may do. Known from the token alone, never from a request's body.
+//! The caller of a request and its rights. They come from the token alone, never from a request's body.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 
-/// What a token is for.
+/// The role of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -42,7 +42,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// What was wrong with the text of a role.
+/// The text is not a role.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a role: give admin, submit or agent")]
 pub struct ParseRoleError(String);
@@ -58,7 +58,7 @@ impl FromStr for Role {
     }
 }
 
-/// Which queues somebody may touch.
+/// The queues that a caller may access.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueueScope {
     /// All, written `*`.
@@ -98,7 +98,7 @@ impl fmt::Display for QueueScope {
     }
 }
 
-/// Who sends a request.
+/// The caller of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// The token's subject: for agents, the worker group.
@@ -113,7 +113,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Whoever reaches a server without a trust folder, which listens on loopback only.
+    /// The caller of a server without a trust folder, which listens on loopback only.
     pub fn local() -> Self {
         Caller {
             subject: "local".into(),
@@ -138,7 +138,7 @@ impl Caller {
         ))
     }
 
-    /// Refuses whoever does not reach all queues.
+    /// Refuses callers without access to all queues.
     pub fn check_all_queues(&self) -> Result<(), ApiError> {
         match self.queues {
             QueueScope::All => Ok(()),

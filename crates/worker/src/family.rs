@@ -17,7 +17,7 @@ use crate::handler::{Handler, OutcomeSink};
 use crate::micro_batch::{MicroBatch, MicroBatchJob};
 use crate::turns::Turns;
 
-/// What a job has come to.
+/// The result of a step of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step<V> {
     /// It is done, with this value.
@@ -31,7 +31,7 @@ pub enum Step<V> {
 pub struct Finalizing<P, M> {
     /// The job, as it was before.
     pub job: Job<P>,
-    /// What it wanted to remember.
+    /// Its memo.
     pub memo: M,
     /// How its children ended, in the order in which it spawned them.
     pub children: Vec<ChildOutcome>,

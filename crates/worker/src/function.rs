@@ -31,7 +31,7 @@ pub struct Job<P> {
     pub attempt: u32,
     /// Its payload.
     pub payload: P,
-    /// What it can say to its worker.
+    /// Its channel to the worker.
     pub context: JobContext,
 }
 

@@ -1,4 +1,4 @@
-//! What a worker holds of one kind and has not given to a runner.
+//! The jobs of one kind that a worker holds and no runner has.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl HeldSlice {
     }
 }
 
-/// A slice of which jobs are taken from the front, a few at a time. What is left is not copied.
+/// A slice whose jobs are taken from the front, a few at a time, without copying the rest.
 #[derive(Debug)]
 struct Queued {
     held: HeldSlice,
@@ -133,7 +133,7 @@ impl Lane {
         self.waiting
     }
 
-    /// Keeps what was claimed: behind what is as urgent, before what is less.
+    /// Adds claimed jobs: behind equally urgent ones, before less urgent ones.
     pub(crate) fn push(&mut self, held: HeldSlice) {
         let before = self
             .queue
@@ -142,7 +142,7 @@ impl Lane {
         self.insert(before.map_or(0, |index| index + 1), held);
     }
 
-    /// Keeps what was here before: ahead of what is as urgent, behind what is more.
+    /// Restores jobs: before equally urgent ones, behind more urgent ones.
     pub(crate) fn push_front(&mut self, held: HeldSlice) {
         let more_urgent = self
             .queue
@@ -158,12 +158,12 @@ impl Lane {
         }
     }
 
-    /// Whether what runs can be paused.
+    /// Whether its running jobs can be paused.
     pub(crate) fn is_pausable(&self) -> bool {
         self.is_pausable
     }
 
-    /// The priority of what waits.
+    /// The priority of the waiting jobs.
     pub(crate) fn urgency(&self) -> Option<i16> {
         self.queue.front().map(|queued| queued.held.slice.priority)
     }
@@ -211,12 +211,12 @@ impl Lane {
         (slices, end_reason)
     }
 
-    /// What its micro-batches that run move.
+    /// The bytes that its running micro-batches move.
     pub(crate) fn io_in_use(&self) -> IoRate {
         self.io.of(self.deliveries)
     }
 
-    /// What one more would move.
+    /// The bytes that one more would move.
     pub(crate) fn io_rate(&self) -> IoRate {
         self.io.rate()
     }

@@ -87,7 +87,7 @@ pub enum ControlEffect {
 pub struct ControlView {
     /// Which jobs.
     scope: ControlScope,
-    /// What.
+    /// The effect.
     effect: ControlEffect,
 }
 

@@ -1,4 +1,4 @@
-//! `GET /events`: what happens, as it happens, from any place on.
+//! `GET /events`: streams events, from any cursor on.
 
 use std::convert::Infallible;
 

@@ -32,7 +32,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// wait may not be told.
 const LOOK_FIRST_AFTER: Duration = Duration::from_millis(25);
 
-/// Whose results.
+/// The selection of results.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

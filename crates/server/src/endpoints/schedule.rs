@@ -1,4 +1,4 @@
-//! `GET`, `PUT` and `DELETE /schedules/{schedule}`, and what pauses, resumes and triggers it.
+//! `GET`, `PUT` and `DELETE /schedules/{schedule}`, and its operations pause, resume and trigger.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! `GET /schedules`: what is submitted again and again.
+//! `GET /schedules`: lists schedules.
 
 use axum::Json;
 use axum::extract::State;

@@ -85,7 +85,7 @@ impl From<Changed> for ChangedView {
 }
 
 impl SelectionRequest {
-    /// What a request says of jobs among other things.
+    /// The selection of jobs within a larger request.
     pub fn new(jobs: Option<Vec<String>>, filter: Option<FilterRequest>) -> Self {
         SelectionRequest { jobs, filter }
     }

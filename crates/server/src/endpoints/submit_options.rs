@@ -1,4 +1,4 @@
-//! What holds for all jobs of a submit.
+//! The options of all jobs of a submit.
 
 use gristmill_model::batch::check_name;
 use gristmill_model::limits::ATTEMPTS_MAX;
@@ -34,7 +34,7 @@ pub enum AfterFailureName {
     /// They are cancelled.
     #[default]
     Cancel,
-    /// They are dead, with an error that names what they waited for.
+    /// They end as dead, with an error that names the prerequisite.
     Fail,
     /// They can be claimed all the same.
     Ignore,
@@ -67,7 +67,7 @@ pub struct RetryOptions {
     pub delay_ms_max: Option<u64>,
 }
 
-/// What holds for all jobs of a submit. All of it may be left out.
+/// The options of all jobs of a submit. All are optional.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SubmitOptions {
@@ -172,7 +172,7 @@ impl RetryOptions {
     }
 }
 
-/// Reads what the jobs wait for.
+/// Parses the prerequisites.
 pub fn check_after(after: &[String], on_failure: AfterFailureName) -> Result<Vec<After>, ApiError> {
     if after.len() > AFTER_PER_REQUEST_MAX {
         return Err(ApiError::invalid(

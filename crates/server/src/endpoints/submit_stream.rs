@@ -22,7 +22,7 @@ use crate::error::{ApiError, Refusal};
 /// The content type of one JSON a line.
 pub const NDJSON_TYPE: &str = "application/x-ndjson";
 
-/// What holds for all jobs of the stream.
+/// The options of all jobs of the stream.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

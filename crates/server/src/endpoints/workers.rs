@@ -1,4 +1,4 @@
-//! `GET /workers`: who works.
+//! `GET /workers`: lists workers.
 
 use axum::Json;
 use axum::extract::State;
@@ -38,7 +38,7 @@ pub struct Workers {
 
 impl From<WorkerRow> for WorkerView {
     fn from(row: WorkerRow) -> Self {
-        // What tells its process from others is not shown: an agent's token id stands there.
+        // The identity of its process is hidden: it has an agent's token id.
         WorkerView {
             worker: row.id.0,
             name: row.worker.name,

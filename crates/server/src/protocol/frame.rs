@@ -29,7 +29,7 @@ pub enum FrameError {
     /// A length is over its limit.
     #[error("the message announces a head of {0} bytes; the limit is {HEAD_BYTES_MAX}")]
     HeadTooLong(usize),
-    /// The head is not what it should be.
+    /// The head is invalid.
     #[error("the message's head is invalid: {0}")]
     Head(String),
     /// There are other segments than the head names.

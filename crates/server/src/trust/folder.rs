@@ -1,4 +1,4 @@
-//! The trust folder: its files, and what is done with them.
+//! The trust folder: its files and the operations on them.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -32,7 +32,7 @@ pub enum TrustError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's message.
         reason: String,
     },
     /// A file holds something else.
@@ -40,7 +40,7 @@ pub enum TrustError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
     /// Others may read the keys.
@@ -51,7 +51,7 @@ pub enum TrustError {
         /// Its permissions.
         mode: u32,
     },
-    /// What was asked for is wrong.
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
     /// No such token.
@@ -68,9 +68,9 @@ pub enum TrustError {
 /// A token that is to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewToken {
-    /// The worker group, or whoever submits.
+    /// The worker group, or the submitting program.
     pub subject: String,
-    /// What it is for.
+    /// Its role.
     pub role: Role,
     /// The queues that it reaches; `*` for all.
     pub queues: Vec<String>,
@@ -104,10 +104,10 @@ struct TokenFile {
     tokens: Vec<TokenRecord>,
 }
 
-/// Tells one version of the folder from another: device-independent parts of its files' metadata.
+/// The version of the folder: device-independent parts of its files' metadata.
 pub(super) type Stamp = [Option<(u64, i64, i64, u64)>; 2];
 
-/// What a folder held at one moment.
+/// The contents of a folder at one moment.
 pub(super) struct Contents {
     pub stamp: Stamp,
     keys: HashMap<String, DecodingKey>,
