@@ -57,7 +57,7 @@ docs: ## The Rust documentation, warnings denied
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 .PHONY: test-rust
-test-rust: runtimes postgres ## The Rust tests, with the scripts' runtimes and a private PostgreSQL
+test-rust: runtimes clients postgres ## The Rust tests, with the scripts' runtimes and a private PostgreSQL
 	$(CARGO) test --workspace --all-features --locked
 
 .PHONY: test-loom
@@ -67,6 +67,15 @@ test-loom: ## Every interleaving of group commit, by loom
 .PHONY: runtimes
 runtimes: ## Deno, Bun and a newer Node, below build/, for the tests of scripts
 	$(RUNTIMES)
+
+.PHONY: clients
+clients: $(BUILD)/clients/installed ## PostgreSQL's drivers for Python and Node, for the examples of docs/sql.md
+
+$(BUILD)/clients/installed:
+	python3 -m venv $(BUILD)/clients/venv
+	$(BUILD)/clients/venv/bin/python -m pip install --quiet --target $(BUILD)/clients/python 'psycopg[binary]==3.2.*'
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(BUILD)/clients pg@8
+	touch $@
 
 .PHONY: postgres
 postgres: ## PostgreSQL from Debian's packages, for the tests of stores

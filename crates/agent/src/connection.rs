@@ -1,4 +1,4 @@
-//! Requests to servers: who sends them, and how often they are tried.
+//! Requests to servers: credentials and retries.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a server may take to say that it is back.
 const LOOK_BACK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Who an agent is, kept out of its arguments and logs.
+/// The credentials of an agent, kept out of its arguments and logs.
 #[derive(Clone)]
 pub struct AgentToken {
     file: Option<PathBuf>,
@@ -129,7 +129,7 @@ pub(crate) struct Request {
     pub must_arrive: bool,
 }
 
-/// What a request that is not needed any more is answered with.
+/// The answer to a request that is no longer needed.
 fn stopped() -> SourceError {
     SourceError {
         message: "the agent is asked to stop, and no server has answered yet".to_owned(),
@@ -169,7 +169,7 @@ impl Connection {
         })
     }
 
-    /// Gives up what carries nothing that must arrive, now and later.
+    /// Abandons requests that carry no reports, now and later.
     pub fn stop(&self) {
         self.stopping.send_replace(true);
     }
@@ -419,7 +419,7 @@ impl Refused {
         }
     }
 
-    /// Nobody knows whether the server got it.
+    /// The server may or may not have received it.
     pub fn lost(error: &reqwest::Error) -> Refused {
         use std::error::Error;
         // The cause says more than the error itself, which only names the URL.

@@ -27,7 +27,7 @@ pub enum AgentError {
     TokenFile {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's message.
         reason: String,
     },
     /// The token cannot be sent.
@@ -40,7 +40,7 @@ pub enum AgentError {
     Certificate {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
     /// The HTTP client cannot be set up.

@@ -1,11 +1,11 @@
-//! What a worker holds, as its source sees it.
+//! The jobs that a worker holds, as its source sees them.
 
 use std::collections::BTreeMap;
 
 use gristmill_model::{BatchId, Lease, LeaseId, Positions, Receipt, Report};
 use gristmill_store::Revoked;
 
-/// Positions that were claimed and of which no receipt has spoken yet.
+/// Claimed positions without a receipt.
 #[derive(Debug, Default)]
 pub(crate) struct Held(BTreeMap<(LeaseId, BatchId), Positions>);
 

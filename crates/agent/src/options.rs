@@ -1,4 +1,4 @@
-//! What an agent is told.
+//! The settings of an agent.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub struct HttpSourceOptions {
     /// The URLs of one or more servers of the same store, without `/api/v1`: `https://jobs.example:8378`. The first is
     /// used until it does not answer, then the next one, and after the last the first again.
     pub base_urls: Vec<String>,
-    /// Who the agent is; none for a server on this machine that has no trust folder.
+    /// The credentials; none for a server on this machine without a trust folder.
     pub token: Option<AgentToken>,
     /// Its name, for people.
     pub name: String,
@@ -30,11 +30,11 @@ pub struct HttpSourceOptions {
     pub compress: Option<bool>,
     /// How long one request may take, the server's waiting not counted.
     pub request_timeout: Duration,
-    /// How long a request whose answer was lost is sent again before the agent gives up.
+    /// How long the agent retries a request with a lost answer.
     pub give_up_after: Duration,
     /// How long one request waits at the server for work.
     pub wait: Duration,
-    /// Is told when a server does not answer any more, and when it is back.
+    /// Receives the loss and the return of servers.
     pub listener: Option<ServerListener>,
 }
 
@@ -64,7 +64,7 @@ impl HttpSourceOptions {
     }
 }
 
-/// The settings of a worker over HTTP: an idle one need not poll, since its source is told when there is work.
+/// The settings of a worker over HTTP: an idle worker does not poll, since the server wakes its source.
 /// `slots` stands for the mode `agent`: jobs are claimed and reported one by one, and so many run at once.
 pub fn agent_settings(settings: WorkerSettings, slots: Option<usize>) -> WorkerSettings {
     let settings = WorkerSettings {

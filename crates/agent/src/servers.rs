@@ -10,17 +10,17 @@ use reqwest::Url;
 use crate::error::AgentError;
 use crate::options::HttpSourceOptions;
 
-/// Servers that one agent is told of, at most.
+/// The maximum number of servers of one agent.
 const SERVERS_MAX: usize = 32;
 
-/// What an agent finds out about its servers.
+/// News about an agent's servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerNews {
     /// A server does not answer any more.
     Unreachable {
         /// The server.
         base_url: String,
-        /// What went wrong.
+        /// The error.
         reason: String,
         /// The server that is tried next, where there is another.
         next: Option<String>,
@@ -51,12 +51,12 @@ impl fmt::Display for ServerNews {
     }
 }
 
-/// Is told each piece of news once.
+/// Receives each piece of news once.
 #[derive(Clone)]
 pub struct ServerListener(Arc<dyn Fn(&ServerNews) + Send + Sync>);
 
 impl ServerListener {
-    /// Tells `listener`.
+    /// Notifies `listener`.
     pub fn new(listener: impl Fn(&ServerNews) + Send + Sync + 'static) -> Self {
         ServerListener(Arc::new(listener))
     }

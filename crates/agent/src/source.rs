@@ -75,21 +75,21 @@ pub(crate) struct State {
     numbered: u64,
     heartbeats: u64,
     held: Held,
-    /// A claim may have been made that nobody knows of: nothing more is claimed, and once nothing is held any more,
-    /// the worker leaves, which gives such a claim back, and begins anew.
+    /// The worker may have a claim that it never received: it claims no more, and leaves when it holds nothing, which
+    /// releases such a claim. It then re-registers.
     renew: bool,
-    /// What was last wanted, for the request that waits for work.
+    /// The last wish, for the request that waits for work.
     want: Option<Want>,
     waiting: Option<AbortHandle>,
-    /// What waiting brought and nobody has asked for yet.
+    /// The result of a wait that was not delivered yet.
     ahead: VecDeque<Lease>,
-    /// What the last claim said of later ones.
+    /// The last claim's news about later jobs.
     outlook: Outlook,
     /// Requests with reports so far: each may have made jobs claimable.
     reported: u64,
     /// The request that waited for work failed; the next ordinary one will say how.
     waiting_failed: bool,
-    /// Whether the worker was told last that more can be claimed later.
+    /// Whether the worker last heard that more jobs become claimable later.
     expects: bool,
     /// The request that waited for work found that this is so no longer.
     waited_in_vain: bool,
@@ -97,7 +97,7 @@ pub(crate) struct State {
     pub(crate) followed: Option<Vec<Followed>>,
 }
 
-/// What a claim says of later ones.
+/// A claim's news about later jobs.
 #[derive(Debug, Clone, Copy, Default)]
 struct Outlook {
     /// When more can be claimed, by this machine's clock.
@@ -272,8 +272,8 @@ impl Shared {
         Ok(response)
     }
 
-    /// Claims, also where each request is answered by another server of several: each claims only for those who name
-    /// it, so that a request that arrives at two is carried out by one, and an answer tells its name.
+    /// Claims, even if each request reaches a different server. A server claims only for requests that name it, so only
+    /// one server handles a request that reaches two; each answer names its server.
     async fn claim(&self, want: Option<Want>, wait: Duration) -> Result<Exchanged, SourceError> {
         let mut response = self.exchange(Vec::new(), want.clone(), wait).await?;
         for _ in 1..SERVERS_TRIED_MAX {
@@ -317,7 +317,7 @@ impl Shared {
         }
     }
 
-    /// Keeps what a claim says of later ones, unless a later claim has.
+    /// Stores a claim's news about later jobs, unless a later claim has newer ones.
     fn look_out(&self, exchanged: &Exchanged, reported: u64) {
         let mut state = self.lock();
         if state.outlook.reported <= reported {
@@ -329,7 +329,7 @@ impl Shared {
         }
     }
 
-    /// Waits once at the server, and keeps what it brings.
+    /// Waits once at the server, and stores the result.
     async fn wait_for_lease(self: Arc<Self>, want: Want) {
         let begun = Instant::now();
         let answer = self.claim(Some(want), self.options.wait).await;
@@ -382,7 +382,7 @@ impl Shared {
             .plus_ms(i64::try_from(PAUSE.as_millis()).unwrap_or(i64::MAX))
     }
 
-    /// What a claim is answered with while it is left to the request that waits at the server.
+    /// The answer to a claim while a request waits at the server.
     fn left_to_waiting(&self, state: &State) -> Exchanged {
         Exchanged {
             next_run_at: state.outlook.next_run_at.map(|at| at.max(self.soon())),
@@ -433,7 +433,7 @@ impl HttpSource {
             return Claim::Else(self.shared.left_to_waiting(&state));
         }
         if state.renew {
-            // Looked at again soon: by then what is held may have been reported.
+            // Check again soon: the held jobs may have been reported by then.
             return Claim::Else(Exchanged {
                 next_run_at: Some(self.shared.soon()),
                 ..Exchanged::default()
@@ -630,7 +630,7 @@ impl Source for HttpSource {
         };
         match self.shared.end(registration.worker).await {
             Err(error) if error.kind != SourceErrorKind::Unregistered => {
-                // Everything is reported; what is held still goes back when the heartbeats are missed.
+                // Everything is reported. The store releases the rest when heartbeats stop.
                 tracing::warn!(%error, "the worker could not leave");
                 Ok(())
             }

@@ -1,4 +1,4 @@
-//! The command line: what the program takes, and its `--help`.
+//! The arguments of the program, and its `--help`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,8 +30,8 @@ use crate::schedule_arguments::ScheduleArguments;
 use crate::span::parse_span;
 use crate::store_location::StoreLocation;
 
-/// A durable job engine that moves work in batches: runs a script over every item of a file, and goes
-/// on where it stopped after Ctrl-C, a crash or a reboot.
+/// A durable job engine that moves work in batches: runs a script over every item of a file, and resumes
+/// after Ctrl-C, a crash or a reboot.
 #[derive(Debug, Parser)]
 #[command(name = "gristmill", version, after_help = format!("{CONTAINER_HELP}\n\n{EXIT_STATUS_HELP}"), max_term_width = 100)]
 #[command(
@@ -40,7 +40,7 @@ use crate::store_location::StoreLocation;
     disable_help_subcommand = true
 )]
 pub struct Arguments {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -54,57 +54,57 @@ pub enum Command {
     Submit(SubmitArguments),
     /// Run submitted jobs with scripts until Ctrl-C
     Worker(WorkerArguments),
-    /// Submit jobs again and again: cron expressions and intervals
+    /// Submit jobs on a schedule: cron expressions and intervals
     Schedule(ScheduleArguments),
-    /// Keep jobs, a queue, a kind, a group or everything from being claimed
+    /// Pause jobs, a queue, a kind, a group or everything
     Pause(PauseArguments),
     /// End pauses
     Resume(ResumeArguments),
-    /// List what is paused
+    /// List pauses
     Pauses(PausesArguments),
-    /// Limit what runs at the same time and how often, and share it out
+    /// Set concurrency limits, rate limits, shares and aging
     Limit(LimitArguments),
     /// Serve the HTTP API, for clients and agents
     Serve(ServeArguments),
-    /// Run jobs of a server with scripts until Ctrl-C
+    /// Run a server's jobs with scripts until Ctrl-C
     Agent(AgentArguments),
-    /// Make, list and revoke the tokens of a server
+    /// Create, list and revoke a server's tokens
     Token(TokenArguments),
     /// List jobs
     Jobs(JobsArguments),
-    /// List the values of a tag, with how many jobs have each
+    /// List the values of a tag, and the number of jobs with each
     Tags(TagsArguments),
     /// Show everything about one job: payload, value, attempts, errors, log
     Show(ShowArguments),
-    /// Print what a job printed, attempt by attempt, or follow what running jobs print
+    /// Print a job's log, attempt by attempt; --follow prints the logs of running jobs live
     Logs(LogsArguments),
-    /// Print what happens to jobs, as it happens
+    /// Print events of jobs as they happen
     Events(EventsArguments),
     /// Make dead, cancelled or expired jobs claimable again
     Retry(ChangeArguments),
-    /// Cancel jobs that are not over
+    /// Cancel jobs that have not ended
     Cancel(ChangeArguments),
-    /// End dead jobs as cancelled, so that they count as dead no more
+    /// End dead jobs as cancelled, so that they no longer count as dead
     Discard(ChangeArguments),
-    /// Change the priority of jobs that are not over
+    /// Change the priority of jobs that have not ended
     Priority(PriorityArguments),
     /// Write the results of a run or a batch again
     Results(ResultsArguments),
     /// List the runs of a store
     Runs(RunsArguments),
-    /// Show totals by kind, batches by hop and why they ended, and sizes
+    /// Show totals by kind, batches by hop and end reason, and sizes
     Stats(StatsArguments),
-    /// Show how many jobs ended, how, and how long they took, by kind and time
+    /// Show counts and durations of ended jobs, by kind and time
     History(HistoryArguments),
     /// Delete batches that ended long ago
     Prune(PruneArguments),
     /// Read transcripts, subtitles, mail, notes and chats into a knowledge base
     Ingest(IngestArguments),
-    /// Find messages and knowledge in a knowledge base, with no model
+    /// Find messages and knowledge in a knowledge base, without a model
     Recall(RecallArguments),
     /// Answer a question from a knowledge base, with its sources
     Ask(AskArguments),
-    /// Look into a knowledge base, delete from it, export and import
+    /// Inspect a knowledge base, delete from it, export and import
     Memory(MemoryArguments),
     /// Serve a knowledge base to programs that speak the Model Context Protocol, over standard input and output
     Mcp(McpArguments),
@@ -112,10 +112,10 @@ pub enum Command {
     Completions(CompletionsArguments),
 }
 
-/// Where the state is kept.
+/// The store of a command.
 #[derive(Debug, Args)]
 pub struct StoreArguments {
-    /// The file that holds the state, or a database: postgresql://user@host/database
+    /// The store: a file, or a database such as postgresql://user@host/database
     #[arg(
         long,
         value_name = "FILE|URL",
@@ -125,24 +125,24 @@ pub struct StoreArguments {
         value_parser = OsStringValueParser::new().try_map(|text| StoreLocation::parse(&text))
     )]
     pub store: StoreLocation,
-    /// How sure a commit to a file is: full survives a power cut, normal may lose the last moments to one
+    /// Durability of a commit to a file: full survives a power cut, normal can lose the latest commits
     #[arg(long, value_enum, default_value_t = Synchronous::Full, value_name = "LEVEL")]
     pub synchronous: Synchronous,
 }
 
-/// When a commit counts as written.
+/// The durability of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Synchronous {
-    /// When it is on disk.
+    /// A commit is on disk.
     Full,
-    /// When the system has it: a killed process loses nothing, a power cut may.
+    /// The operating system has the commit: it survives a killed process, but not always a power cut.
     Normal,
 }
 
-/// When a worker counts as lost.
+/// The failure detection of workers.
 #[derive(Debug, Args)]
 pub struct LeaseArguments {
-    /// Give a worker's jobs to others after so long without a sign of life; the same for all programs on one store
+    /// Release a worker's jobs after this time without a heartbeat; use the same for all programs on a store
     #[arg(
         long,
         value_name = "SPAN",
@@ -159,7 +159,7 @@ fn parse_lease(text: &str) -> Result<Duration, String> {
         [LEASE_LOST_AFTER_MS_MIN, LEASE_LOST_AFTER_MS_MAX].map(|ms| Duration::from_millis(ms.unsigned_abs()));
     if lease < least || lease > most {
         return Err(format!(
-            "`{text}` is not from {} s to {} s",
+            "`{text}` is out of range: give a span from {} s to {} s",
             least.as_secs(),
             most.as_secs()
         ));
@@ -167,19 +167,19 @@ fn parse_lease(text: &str) -> Result<Duration, String> {
     Ok(lease)
 }
 
-/// When a failed job is tried again.
+/// The retry policy.
 #[derive(Debug, Args)]
 pub struct RetryArguments {
-    /// How long one attempt may take; what takes longer is killed and counts as failed [default: no limit]
+    /// Time limit of one attempt; an attempt beyond it is killed and fails [default: no limit]
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub timeout: Option<Duration>,
-    /// How often a failed job is tried again
+    /// Retries of a failed job
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..ATTEMPTS_MAX as i64))]
     pub retries: u32,
-    /// How the wait before the next attempt grows
+    /// Growth of the delay from retry to retry
     #[arg(long, value_enum, default_value_t = BackoffArgument::Jitter)]
     pub backoff: BackoffArgument,
-    /// The wait that the backoff begins with
+    /// Delay before the first retry
     #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = parse_span)]
     pub retry_delay: Duration,
 }
@@ -206,16 +206,16 @@ impl RetryArguments {
     }
 }
 
-/// How the wait grows from attempt to attempt.
+/// The growth of the delay from retry to retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BackoffArgument {
-    /// Always the same.
+    /// The same delay each time.
     Constant,
-    /// The delay times the number of attempts.
+    /// The delay times the number of failed attempts.
     Linear,
-    /// Doubled each time.
+    /// Doubles each time.
     Exponential,
-    /// At random, up to the exponential wait.
+    /// Random, up to the exponential delay.
     Jitter,
 }
 
@@ -224,23 +224,22 @@ pub fn milliseconds(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// How many jobs run at once.
+/// The concurrency of scripts.
 #[derive(Debug, Clone, Args)]
 pub struct ConcurrencyArguments {
-    /// How many processes run each script [default: the number of processors; 1 for an agent without --batch]
+    /// Processes of each script [default: the number of processors; 1 for an agent without --batch]
     #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_024))]
     pub jobs: Option<u32>,
-    /// Jobs at once in one process of a script whose `main` is asynchronous; with --extractor, model calls at once
-    /// [default: 32, and 20 calls; 1 for an agent without --batch]
+    /// Concurrent jobs in each process of an asynchronous script; with --extractor, concurrent model calls
+    /// [default: 32 jobs, 20 calls; 1 for an agent without --batch]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_096))]
     pub concurrency: Option<u32>,
-    /// Jobs at once in one process of a Python script whose `main` is synchronous, each in a thread of its own: for what
-    /// waits, such as `requests`
+    /// Threads in each process of a synchronous Python script; each thread runs one job: for scripts that wait for I/O
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4_096))]
     pub threads: u32,
 }
 
-/// Jobs at once in one process of an asynchronous script, where nothing else is said.
+/// The default number of concurrent jobs in one process of an asynchronous script.
 const CONCURRENCY_DEFAULT: u32 = 32;
 
 impl ConcurrencyArguments {
@@ -280,8 +279,8 @@ pub struct ScriptConcurrency {
 
 const RUN_HELP: &str = "\
 The script has a function `main` that takes one item and returns its result: `def main(payload)` in
-Python, `export function main(payload)` in JavaScript or TypeScript. A Bash script, or the program
-after --, reads the item from its standard input and writes the result to its standard output.
+Python, `export function main(payload)` in JavaScript and TypeScript. A Bash script, or the program
+after --, reads the item from standard input and writes the result to standard output.
 
 Examples:
   gristmill run word_stats.py --input items.jsonl --output results.jsonl
@@ -290,9 +289,9 @@ Examples:
   zcat log.gz | gristmill run parse.py --format lines --values > parsed.jsonl
   gristmill run --input words.txt --output upper.jsonl -- tr a-z A-Z
 
-Run the same command again to go on after Ctrl-C, a crash or a reboot. Items that cannot be read
-fail with the file and line; the others are run. In the results every item has one line, in the
-order of the input: {\"job\":\"1:7\",\"value\":…} or {\"job\":\"1:7\",\"error\":{…}}.
+Run the same command again to resume after Ctrl-C, a crash or a reboot. An unreadable item fails
+with its file and line; the other items run. The results have one line for each item, in input
+order: {\"job\":\"1:7\",\"value\":…} or {\"job\":\"1:7\",\"error\":{…}}.
 Blank lines of JSONL are skipped.";
 
 /// `gristmill run`.
@@ -305,16 +304,16 @@ pub struct RunArguments {
     /// A program and its arguments, run once for each item
     #[arg(last = true, value_name = "PROGRAM")]
     pub program: Vec<String>,
-    /// The items: a file, plain or as .gz or .zst; - is standard input [default: what is piped in]
+    /// The items: a file, plain, .gz or .zst; - is standard input [default: standard input, if it is piped]
     #[arg(short, long, value_name = "FILE")]
     pub input: Option<PathBuf>,
-    /// Where the results go; - is standard output
+    /// The file of results; - is standard output
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub output: PathBuf,
-    /// How the items are written [default: as the input's name says; jsonl for standard input]
+    /// The format of the items [default: by the input's name; jsonl for standard input]
     #[arg(long, value_enum)]
     pub format: Option<Format>,
-    /// The run's name, under which it goes on [default: the names of the script and the input]
+    /// The run's name; the same name resumes the run [default: the names of the script and the input]
     #[arg(long)]
     pub name: Option<String>,
     #[command(flatten)]
@@ -332,22 +331,22 @@ pub struct RunArguments {
     /// Jobs in a batch
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=BATCH_JOBS_MAX as i64))]
     pub batch: u32,
-    /// Run the first N items only; a later run without it does the others
+    /// Run only the first N items; a later run without --limit runs the others
     #[arg(long, value_name = "N")]
     pub limit: Option<u64>,
-    /// Write bare values, null for a job that failed
+    /// Write bare values; null for a failed job
     #[arg(long)]
     pub values: bool,
-    /// Forget what an earlier run of this name did, and begin anew
+    /// Discard the progress of an earlier run of this name, and start over
     #[arg(long, conflicts_with = "continue_run")]
     pub restart: bool,
-    /// Go on although the script or the input has changed: what is done stays, the rest runs as it is now
+    /// Resume although the script or the input has changed: results stay, the rest runs with the new version
     #[arg(long = "continue")]
     pub continue_run: bool,
-    /// Print the summary as JSON: to standard output, or to standard error where the results go there
+    /// Print the summary as JSON: to standard output, or to standard error if standard output has the results
     #[arg(long)]
     pub json: bool,
-    /// Show no progress and no summary
+    /// Print no progress and no summary
     #[arg(short, long)]
     pub quiet: bool,
 }
@@ -359,8 +358,8 @@ Examples:
   gristmill submit resize --input images.csv --key-field file --on-duplicate replace
   gristmill worker resize.py --kind resize --drain
 
-Exit status: 0 if all jobs are submitted; 1 if some were submitted as failed, because their item
-cannot be read; 2 if nothing was submitted.";
+Exit status: 0 if all jobs are submitted; 1 if some items are unreadable, and their jobs are
+submitted as failed; 2 if nothing is submitted.";
 
 /// Reads a tag.
 fn parse_tag(text: &str) -> Result<Tag, String> {
@@ -376,51 +375,51 @@ fn parse_tag(text: &str) -> Result<Tag, String> {
 #[derive(Debug, Args)]
 #[command(after_help = SUBMIT_HELP)]
 pub struct SubmitArguments {
-    /// Which handler is to run the jobs
+    /// The kind: selects the script that runs the jobs
     pub kind: String,
-    /// The payloads, one JSON text a job
+    /// The payloads: one JSON text for each job
     #[arg(value_name = "JSON", conflicts_with = "input")]
     pub payloads: Vec<String>,
-    /// A file of payloads, plain or as .gz or .zst; - is standard input
+    /// A file of payloads, plain, .gz or .zst; - is standard input
     #[arg(short, long, value_name = "FILE", required_unless_present = "payloads")]
     pub input: Option<PathBuf>,
-    /// How the items of the file are written
+    /// The format of the file
     #[arg(long, value_enum)]
     pub format: Option<Format>,
-    /// Which workers may take the jobs
+    /// The queue: selects the workers of the jobs
     #[arg(long, default_value = gristmill_model::batch::DEFAULT_QUEUE)]
     pub queue: String,
-    /// Whose jobs they are; limits and pauses may be set by group
+    /// The tenant that owns the jobs; limits and pauses can apply to a group
     #[arg(long)]
     pub group: Option<String>,
-    /// Higher is run first: a number, or background (-100), low (-10), normal (0), high (10) or urgent (100)
+    /// Higher runs first: a number, or background (-100), low (-10), normal (0), high (10) or urgent (100)
     #[arg(long, value_name = "PRIORITY", default_value = "normal", allow_negative_numbers = true, value_parser = parse_priority)]
     pub priority: i16,
-    /// Not to be run before so long
+    /// Earliest start, from now
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub delay: Option<Duration>,
-    /// Given up as expired if nobody has started it after so long
+    /// Expire a job that no worker has started after this time
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub expires: Option<Duration>,
-    /// Not to be tried again, and dead, if it has not completed so long after its first attempt began
+    /// Stop retrying a job that has not completed this long after its first attempt began
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub complete_within: Option<Duration>,
-    /// Take the value of a job of the same kind and payload that was submitted so, too, and completed within so long
+    /// Reuse the value of a job of the same kind and payload that completed within this time, if it also had --cached
     #[arg(long, value_name = "SPAN", conflicts_with_all = ["after", "keys", "key_field"], value_parser = parse_span)]
     pub cached: Option<Duration>,
-    /// Not to be run before this batch (42), this job (42:7) or these jobs (42:0-499) have ended; may be repeated
+    /// Wait for a batch (42), a job (42:7) or part of a batch (42:0-499) to end; repeatable
     #[arg(long, value_name = "JOBS")]
     pub after: Vec<After>,
-    /// What becomes of the jobs if one of those does not complete: cancel, fail or ignore
+    /// Action if a prerequisite does not complete: cancel, fail or ignore
     #[arg(long, value_name = "POLICY", default_value_t, requires = "after")]
     pub after_failure: OnFailure,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub retry: RetryArguments,
-    /// A tag that the jobs are found again by; may be repeated
+    /// A tag of the jobs; repeatable
     #[arg(long = "tag", value_name = "NAME=VALUE", value_parser = parse_tag)]
     pub tags: Vec<Tag>,
-    /// Take a tag of this name for each job from the field of its payload; may be repeated
+    /// Tag each job with the value of this field of its payload; repeatable
     #[arg(long = "tag-field", value_name = "FIELD")]
     pub tag_fields: Vec<String>,
     #[command(flatten)]
@@ -432,7 +431,7 @@ pub struct SubmitArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,
-    /// Print what was submitted as JSON
+    /// Print the submitted jobs as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -453,10 +452,10 @@ pub struct WorkerArguments {
     /// The scripts
     #[arg(required_unless_present = "extractor", value_name = "SCRIPT")]
     pub scripts: Vec<PathBuf>,
-    /// The kind that a script runs, one for each in their order [default: script:FILE]
+    /// The kind of each script, in the order of the scripts [default: script:FILE]
     #[arg(long = "kind", value_name = "KIND")]
     pub kinds: Vec<String>,
-    /// A queue that the scripts take jobs from; may be repeated
+    /// A queue to claim jobs from; repeatable
     #[arg(long = "queue", value_name = "QUEUE", default_value = gristmill_model::batch::DEFAULT_QUEUE)]
     pub queues: Vec<String>,
     #[command(flatten)]
@@ -468,7 +467,7 @@ pub struct WorkerArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub pressure: PressureArguments,
-    /// End when nothing is left to run
+    /// Exit when nothing is left to run
     #[arg(long)]
     pub drain: bool,
     #[command(flatten)]
@@ -477,10 +476,10 @@ pub struct WorkerArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub lease: LeaseArguments,
-    /// Print the totals at the end as JSON
+    /// Print the totals as JSON at the end
     #[arg(long)]
     pub json: bool,
-    /// Show no progress
+    /// Print no progress
     #[arg(short, long)]
     pub quiet: bool,
 }

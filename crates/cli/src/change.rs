@@ -18,7 +18,7 @@ pub async fn retry(arguments: ChangeArguments) -> anyhow::Result<Exit> {
     tell(
         &arguments,
         changed,
-        "to be run again",
+        "can run again",
         "only dead, cancelled and expired jobs can be retried",
     )
 }
@@ -32,7 +32,7 @@ pub async fn cancel(arguments: ChangeArguments) -> anyhow::Result<Exit> {
         &arguments,
         changed,
         "cancelled",
-        "only jobs that are not over can be cancelled",
+        "only jobs that have not ended can be cancelled",
     )
 }
 
@@ -58,14 +58,14 @@ pub async fn priority(arguments: PriorityArguments) -> anyhow::Result<Exit> {
         &arguments.change,
         changed,
         &format!("have priority {}", arguments.priority),
-        "only jobs that are not over have one that counts",
+        "only jobs that have not ended can get another priority",
     )
 }
 
 async fn select(arguments: &ChangeArguments, verb: &str) -> anyhow::Result<(Arc<dyn Store>, Selection)> {
     if arguments.ids.is_empty() && arguments.filter.is_empty() && !arguments.all {
         bail!(
-            "say which jobs to {verb}: ids as in 42:7, or --state, --kind, --queue, --group, --run, --batch, --tag, --key, or --all"
+            "name the jobs to {verb}: ids as in 42:7, or --state, --kind, --queue, --group, --run, --batch, --tag, --key, or --all"
         );
     }
     let store = arguments.store.open_existing().await?;
@@ -84,12 +84,12 @@ fn tell(arguments: &ChangeArguments, changed: Changed, done: &str, rule: &str) -
         print_line(&format!("{} jobs {done}", show_count(changed.changed)))?;
         if changed.unchanged > 0 {
             eprintln!(
-                "{} were not, or do not exist: {rule}",
+                "{} did not change, or do not exist: {rule}",
                 show_count(changed.unchanged)
             );
         }
     }
-    // Who named a job expects it to be changed; who gave a filter takes what there is.
+    // A caller that names a job expects a change; a filter may match no job.
     Ok(if arguments.ids.is_empty() || changed.unchanged == 0 {
         Exit::Done
     } else {

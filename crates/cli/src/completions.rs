@@ -1,4 +1,4 @@
-//! `gristmill completions`: what a shell needs to complete the command line.
+//! `gristmill completions`: shell completions.
 
 use clap::CommandFactory;
 

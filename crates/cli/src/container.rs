@@ -1,4 +1,4 @@
-//! Containers say in the environment what they are: `MODE` stands for the command where none is written.
+//! Containers select the command by the environment variable `MODE`.
 
 use std::ffi::OsString;
 
@@ -11,13 +11,13 @@ pub const MODE_VARIABLE: &str = "MODE";
 /// How many jobs `agent-batch` takes at once.
 const BATCH_VARIABLE: &str = "BATCH_PULL_SIZE";
 
-/// What `--help` says of it.
+/// Its text in `--help`.
 pub const CONTAINER_HELP: &str = "\
 Containers:
-  Where no command is written, the environment's MODE stands for it: standalone and server (serve),
-  worker, agent, and agent-batch (agent --batch, with BATCH_PULL_SIZE or 1000). What follows are the
-  scripts. Also read: GRISTMILL_STORE, PGPASSWORD, GRISTMILL_LISTEN, GRISTMILL_TRUST, GRISTMILL_LEASE, BASE_URL or
-  BASE_INTERNAL_URL (one server or several), AGENT_TOKEN. An empty variable counts as unset.
+  Without a command, the environment variable MODE selects it: standalone or server (serve), worker, agent, or
+  agent-batch (agent --batch, with BATCH_PULL_SIZE or 1000). The arguments are the scripts. Other variables:
+  GRISTMILL_STORE, PGPASSWORD, GRISTMILL_LISTEN, GRISTMILL_TRUST, GRISTMILL_LEASE, BASE_URL or BASE_INTERNAL_URL (one
+  server or several), AGENT_TOKEN. An empty variable counts as unset.
     docker run -e MODE=agent-batch -e BASE_URL=… -e AGENT_TOKEN=… IMAGE resize.py --kind resize";
 
 /// The jobs that `agent-batch` takes at once where `BATCH_PULL_SIZE` does not say.
@@ -29,7 +29,7 @@ pub fn variable(name: &str) -> anyhow::Result<Option<String>> {
         None => Ok(None),
         Some(text) => match text.into_string() {
             Ok(text) => Ok(Some(text)),
-            Err(_) => bail!("the environment's {name} is not UTF-8; correct it"),
+            Err(_) => bail!("the environment variable {name} is not UTF-8; correct it"),
         },
     }
 }
@@ -65,10 +65,10 @@ pub fn with_command(
         "worker" => vec!["worker".to_owned()],
         "agent" | "agent-batch" => vec!["agent".to_owned()],
         _ => {
-            let written = first.map_or_else(String::new, |first| format!(", and `{first}` is no command"));
+            let written = first.map_or_else(String::new, |first| format!(", and `{first}` is not a command"));
             bail!(
-                "the environment's {MODE_VARIABLE} is `{mode}`, which is none of standalone, server, worker, agent and \
-                 agent-batch{written}: correct it, or write a command first (see --help)"
+                "the environment variable {MODE_VARIABLE} is `{mode}`{written}: give standalone, server, worker, agent or \
+                 agent-batch, or write a command first (see --help)"
             );
         }
     };
@@ -82,7 +82,9 @@ pub fn with_command(
             .parse()
             .is_ok_and(|size: u32| (1..=LEASE_JOBS_MAX).contains(&size));
         if !is_size {
-            bail!("the environment's {BATCH_VARIABLE} is `{size}`: give a number from 1 to {LEASE_JOBS_MAX}");
+            bail!(
+                "the environment variable {BATCH_VARIABLE} is `{size}`: give a number from 1 to {LEASE_JOBS_MAX}"
+            );
         }
         words.extend(["--batch".to_owned(), size]);
     }

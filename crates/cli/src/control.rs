@@ -17,7 +17,7 @@ use crate::table::{Align, Table};
 /// The reason of a pause where none is named.
 const REASON: &str = "manual";
 
-/// What limits, but for pauses.
+/// The effects of controls, without pauses.
 const LIMITS: [&str; 4] = ["concurrency", "rate", "share", "aging"];
 
 /// Runs `gristmill pause`.
@@ -29,7 +29,7 @@ pub async fn pause(arguments: PauseArguments) -> anyhow::Result<Exit> {
         let store = arguments.store.open_existing().await?;
         let changed = store.pause_jobs(selection, &arguments.reason, until).await?;
         store.close().await?;
-        return tell(changed, "paused", "only jobs that are not over can be paused");
+        return tell(changed, "paused", "only jobs that have not ended can be paused");
     }
     check_named(&arguments.scope)?;
     let control = Control {
@@ -58,7 +58,7 @@ pub async fn resume(arguments: ResumeArguments) -> anyhow::Result<Exit> {
         let reason = arguments.reason.as_deref().unwrap_or(REASON);
         let changed = store.resume_jobs(selection, Some(reason)).await?;
         store.close().await?;
-        return tell(changed, "resumed", "they are not paused for that reason");
+        return tell(changed, "resumed", "they have no pause with this reason");
     }
     if arguments.reason.is_none() {
         check_named(&arguments.scope)?;
@@ -95,7 +95,7 @@ pub async fn pauses(arguments: PausesArguments) -> anyhow::Result<Exit> {
     let exit = list(&arguments, &["pause"], none).await?;
     if paused > 0 {
         eprintln!(
-            "{} jobs are paused by themselves: gristmill jobs --state paused",
+            "{} single jobs are paused: gristmill jobs --state paused",
             show_count(paused)
         );
     }
@@ -122,14 +122,14 @@ pub async fn limit(arguments: LimitArguments) -> anyhow::Result<Exit> {
     }
 }
 
-/// Says how many jobs were paused or resumed.
+/// Prints the number of paused or resumed jobs.
 fn tell(changed: Changed, done: &str, rule: &str) -> anyhow::Result<Exit> {
     print_line(&format!("{} jobs {done}", show_count(changed.changed)))?;
     if changed.unchanged == 0 {
         return Ok(Exit::Done);
     }
     eprintln!(
-        "{} were not, or do not exist: {rule}",
+        "{} did not change, or do not exist: {rule}",
         show_count(changed.unchanged)
     );
     Ok(Exit::SomeFailed)
@@ -137,9 +137,7 @@ fn tell(changed: Changed, done: &str, rule: &str) -> anyhow::Result<Exit> {
 
 fn check_named(scope: &ScopeArguments) -> anyhow::Result<()> {
     if scope.is_empty() {
-        bail!(
-            "say which jobs are meant: --queue, --kind, --group, or --all (single ones by their ids, --batch or --tag)"
-        );
+        bail!("name the jobs: --queue, --kind, --group or --all (single jobs: ids, --batch or --tag)");
     }
     Ok(())
 }
@@ -172,7 +170,7 @@ async fn set(arguments: &LimitSetArguments) -> anyhow::Result<Exit> {
         step_ms: milliseconds(step),
     }));
     if effects.is_empty() {
-        bail!("say what to set: --concurrency, --rate, --weight, --min-jobs or --age-step");
+        bail!("name a limit: --concurrency, --rate, --weight, --min-jobs or --age-step");
     }
     let controls: Vec<Control> = effects
         .into_iter()
@@ -256,14 +254,14 @@ fn show_effect(effect: &Effect) -> String {
             reason,
             until: Some(until),
         } => format!("{reason}, until {until}"),
-        Effect::Concurrency { jobs_max } => format!("at most {jobs_max} at the same time"),
+        Effect::Concurrency { jobs_max } => format!("at most {jobs_max} running"),
         Effect::Rate {
             jobs,
             period_ms,
             burst,
         } => format!("at most {jobs} in {period_ms} ms, {burst} at once"),
         Effect::Share { weight, jobs_min } => {
-            format!("weight {weight}, at least {jobs_min} at the same time")
+            format!("weight {weight}, first while fewer than {jobs_min} run")
         }
         Effect::Aging { grace_ms, step_ms } => {
             format!("one priority higher for each {step_ms} ms after {grace_ms} ms")

@@ -9,7 +9,7 @@ use gristmill_store::{JobFilter, Selection};
 use crate::arguments::StoreArguments;
 use crate::span::parse_span;
 
-/// Which jobs are meant.
+/// A filter of jobs.
 #[derive(Debug, Args)]
 pub struct ScopeArguments {
     /// Only jobs on this queue
@@ -27,12 +27,12 @@ pub struct ScopeArguments {
 }
 
 impl ScopeArguments {
-    /// Whether nothing is said.
+    /// Whether no scope is given.
     pub fn is_empty(&self) -> bool {
         !self.all && self.queue.is_none() && self.kind.is_none() && self.group.is_none()
     }
 
-    /// The scope that they name.
+    /// The named scope.
     pub fn scope(&self) -> Scope {
         Scope {
             queue: self.queue.clone(),
@@ -43,22 +43,22 @@ impl ScopeArguments {
     }
 }
 
-/// Which single jobs are meant.
+/// A selection of single jobs.
 #[derive(Debug, Args)]
 pub struct SingleJobArguments {
     /// These jobs, as in 42:7
     #[arg(value_name = "JOB", conflicts_with_all = ["queue", "kind", "group", "all", "batch", "tags"])]
     pub ids: Vec<JobId>,
-    /// The jobs of this batch that there are
+    /// The existing jobs of this batch
     #[arg(long, value_name = "N", conflicts_with = "all")]
     pub batch: Option<i64>,
-    /// The jobs with this tag that there are: name=value, name, or name* (begins so); may be repeated, and all must hold
+    /// The existing jobs with this tag: name=value, name, or a prefix name*; repeatable, all must match
     #[arg(long = "tag", value_name = "TAG", conflicts_with = "all")]
     pub tags: Vec<String>,
 }
 
 impl SingleJobArguments {
-    /// The jobs that they name, within this scope; `None` where they name none.
+    /// The named jobs within this scope; `None` if no job is named.
     pub fn selection(&self, scope: &ScopeArguments) -> Option<Selection> {
         if !self.ids.is_empty() {
             return Some(Selection::Jobs(self.ids.clone()));
@@ -78,9 +78,9 @@ impl SingleJobArguments {
 }
 
 const PAUSE_HELP: &str = "\
-What runs is let be; what waits is not claimed until its last pause is gone, also after a restart. A pause
-of a queue, a kind or a group holds for jobs that are submitted later, too; one of jobs, a batch or a tag
-for those that there are.
+Running jobs continue. Workers claim no paused job until its last pause ends. Pauses survive restarts. A pause
+of a queue, a kind or a group also affects jobs that are submitted later; a pause of ids, a batch or a tag
+affects existing jobs only.
 
 Examples:
   gristmill pause --queue mail --reason deploy
@@ -99,10 +99,10 @@ pub struct PauseArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub scope: ScopeArguments,
-    /// Tells this pause from others of the same jobs
+    /// The reason; pauses with different reasons stack
     #[arg(long, default_value = "manual")]
     pub reason: String,
-    /// It is over by itself after so long
+    /// End the pause after this time
     #[arg(long = "for", value_name = "SPAN", value_parser = parse_span)]
     pub span: Option<Duration>,
     #[command(flatten)]
@@ -127,7 +127,7 @@ pub struct ResumeArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub scope: ScopeArguments,
-    /// Only the pauses of this reason; `manual` where jobs, a queue, kind or group are named, or --all
+    /// Only pauses with this reason [default: manual, if jobs, a queue, a kind, a group or --all is given]
     #[arg(long)]
     pub reason: Option<String>,
     #[command(flatten)]
@@ -146,13 +146,13 @@ pub struct PausesArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,
-    /// Print one JSON object a pause
+    /// Print one JSON line for each pause
     #[arg(long)]
     pub json: bool,
 }
 
 const LIMIT_HELP: &str = "\
-Limits hold for all workers of a store together, from their next claim on.
+Limits apply to all workers of a store together, from their next claim on.
 
 Examples:
   gristmill limit set --kind mail --concurrency 20
@@ -167,19 +167,19 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = LIMIT_HELP)]
 pub struct LimitArguments {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: LimitCommand,
 }
 
-/// What is done with limits.
+/// The commands over limits.
 #[derive(Debug, Subcommand)]
 pub enum LimitCommand {
-    /// Set limits of running jobs and rates, shares and agings, in the place of those of the same jobs
+    /// Set concurrency limits, rates, shares and aging; replaces those of the same scope
     Set(Box<LimitSetArguments>),
-    /// List them
+    /// List limits
     List(PausesArguments),
-    /// Lift all that were set for exactly these jobs
+    /// Remove all limits of exactly this scope
     Lift(LimitLiftArguments),
 }
 
@@ -189,31 +189,31 @@ pub struct LimitSetArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub scope: ScopeArguments,
-    /// Each group has a limit of its own
+    /// Give each group its own limit
     #[arg(long, conflicts_with = "group")]
     pub each_group: bool,
-    /// Jobs that run at the same time at most
+    /// The maximum number of running jobs
     #[arg(long, value_name = "N")]
     pub concurrency: Option<u32>,
-    /// Attempts that begin in a span (--per) at most
+    /// The maximum number of attempts that begin in a period (--per)
     #[arg(long, value_name = "N")]
     pub rate: Option<u32>,
-    /// The span of the rate
+    /// The period of the rate
     #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = parse_span, requires = "rate")]
     pub per: Duration,
-    /// Attempts that may begin at once; a tenth of the rate, where nothing is said
+    /// Attempts that can begin at once [default: a tenth of the rate]
     #[arg(long, value_name = "N", requires = "rate")]
     pub burst: Option<u32>,
-    /// How much of what is claimed, in proportion to other queues or groups, which have 1
+    /// The share of claimed jobs, in proportion to other queues or groups, which have 1
     #[arg(long, value_name = "N")]
     pub weight: Option<u32>,
-    /// While fewer of its jobs run, it comes before others
+    /// Claim these jobs first while fewer than this run
     #[arg(long, value_name = "N")]
     pub min_jobs: Option<u32>,
-    /// Jobs count as more urgent once they have waited for so long
+    /// Raise the priority of jobs that have waited this long
     #[arg(long, value_name = "SPAN", value_parser = parse_span, requires = "age_step")]
     pub age_after: Option<Duration>,
-    /// By one priority for each so long
+    /// Raise the priority by one for each such span
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub age_step: Option<Duration>,
     #[command(flatten)]
@@ -227,7 +227,7 @@ pub struct LimitLiftArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub scope: ScopeArguments,
-    /// Those of each group
+    /// The limits of each group
     #[arg(long, conflicts_with = "group")]
     pub each_group: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `gristmill events`: what happens to jobs, as JSON lines.
+//! `gristmill events`: events of jobs, as JSON lines.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub async fn events(arguments: EventsArguments) -> anyhow::Result<Exit> {
     }
 }
 
-/// Prints what is kept, and ends.
+/// Prints the stored events.
 async fn print_kept(store: &dyn Store, mut after: Option<EventCursor>) -> anyhow::Result<Exit> {
     loop {
         let page = store.events(after, EVENTS_PAGE_MAX).await?;
@@ -33,7 +33,7 @@ async fn print_kept(store: &dyn Store, mut after: Option<EventCursor>) -> anyhow
     }
 }
 
-/// Prints what happens, until the program is asked to end.
+/// Prints events until the program is asked to end.
 async fn follow(store: Arc<dyn Store>, after: Option<EventCursor>) -> anyhow::Result<Exit> {
     let mut interrupt = Interrupt::listen()?;
     let settings = EngineSettings {

@@ -5,17 +5,17 @@ use std::process::ExitCode;
 /// The exit statuses, as `--help` explains them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// Everything that was asked for is done, and every job completed.
+    /// The command is done, and every job completed.
     Done,
-    /// Some jobs did not complete, or something that was named does not exist.
+    /// Some jobs did not complete, or a named object does not exist.
     SomeFailed,
-    /// The command, its input or its store is wrong; nothing was done half.
+    /// The command, its input or its store is wrong; nothing changed.
     Refused,
-    /// Stopped by Ctrl-C, as shells count it: 128 and the signal's number.
+    /// Stopped by Ctrl-C. Shells use 128 plus the signal's number.
     Interrupted,
     /// Stopped by SIGTERM.
     Terminated,
-    /// Whoever read the output has gone.
+    /// The reader of the output closed the pipe.
     PipeClosed,
 }
 
@@ -39,11 +39,11 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// What `--help` says of the exit statuses.
+/// The exit statuses in `--help`.
 pub const EXIT_STATUS_HELP: &str = "\
 Exit status:
   0    done, and every job completed
-  1    some jobs failed, or what was named does not exist
+  1    some jobs failed, or a named object does not exist
   2    the command, its input or its store is wrong
-  130  stopped by Ctrl-C (143 by SIGTERM); nothing that was committed is lost
-  141  whoever read the output has closed the pipe";
+  130  stopped by Ctrl-C (143 by SIGTERM); commits are not lost
+  141  the reader of the output closed the pipe";

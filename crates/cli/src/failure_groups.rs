@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use gristmill_model::{JobError, JobId};
 
-/// Different errors that are told apart; what comes after is counted as other.
+/// Distinct errors to count; further ones count as other.
 const GROUPS_MAX: usize = 200;
 
 /// Characters of a message that tell errors apart, and are shown.
@@ -23,7 +23,7 @@ pub struct FailureGroup {
     pub first: JobId,
 }
 
-/// Counts errors by type and message, whose numbers are not looked at.
+/// Counts errors by type and message, ignoring numbers in the message.
 #[derive(Debug, Default)]
 pub struct FailureGroups {
     groups: HashMap<(String, String), FailureGroup>,

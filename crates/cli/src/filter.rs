@@ -44,7 +44,7 @@ impl FilterArguments {
     }
 }
 
-/// The run of that name; where there is none, the error names those that there are.
+/// The run with this name; otherwise an error that names the existing runs.
 pub async fn find_run(store: &Arc<dyn Store>, name: &str) -> anyhow::Result<Run> {
     if let Some(run) = store.run(name).await? {
         return Ok(run);
@@ -57,7 +57,7 @@ pub async fn find_run(store: &Arc<dyn Store>, name: &str) -> anyhow::Result<Run>
         .map(|run| format!("`{}`", run.name))
         .collect();
     match names.as_slice() {
-        [] => bail!("there is no run `{name}`: this store has no runs"),
-        names => bail!("there is no run `{name}`; there is {}", names.join(", ")),
+        [] => bail!("run `{name}` does not exist: this store has no runs"),
+        names => bail!("run `{name}` does not exist; this store has {}", names.join(", ")),
     }
 }

@@ -15,12 +15,12 @@ use crate::model_arguments::ExtractorArguments;
 use crate::pressure_arguments::PressureArguments;
 use crate::span::parse_span;
 
-/// What a server does beside answering.
+/// The mode of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// Serves, and runs jobs with its own scripts.
+    /// Serve, and run jobs with scripts.
     Standalone,
-    /// Serves only.
+    /// Serve only.
     Server,
 }
 
@@ -31,26 +31,26 @@ Examples:
   gristmill token create --role agent --group gpu --trust trust
   gristmill serve --listen 0.0.0.0:8378 --trust trust --tls-cert cert.pem --tls-key key.pem
 
-The API is under /api/v1, and /api/v1/openapi.json describes it. Without --trust the server listens on
-loopback only, and whoever reaches it there may do everything.";
+The API is under /api/v1, and /api/v1/openapi.json describes it. Without --trust, the server listens on
+loopback only and gives every caller full access.";
 
 /// `gristmill serve`.
 #[derive(Debug, Args)]
 #[command(after_help = format!("{SERVE_HELP}\n\n{EXIT_STATUS_HELP}"))]
 pub struct ServeArguments {
-    /// The scripts that a standalone server runs
+    /// The scripts of a standalone server
     #[arg(value_name = "SCRIPT")]
     pub scripts: Vec<PathBuf>,
-    /// Whether jobs are run here too [env: MODE] [default: standalone where there are scripts, else server]
+    /// Whether to run jobs too [env: MODE] [default: standalone with scripts, else server]
     #[arg(long, value_enum)]
     pub mode: Option<Mode>,
-    /// The kind that a script runs, one for each in their order [default: script:FILE]
+    /// The kind of each script, in the order of the scripts [default: script:FILE]
     #[arg(long = "kind", value_name = "KIND")]
     pub kinds: Vec<String>,
-    /// A queue that the scripts take jobs from; may be repeated
+    /// A queue to claim jobs from; repeatable
     #[arg(long = "queue", value_name = "QUEUE", default_value = DEFAULT_QUEUE)]
     pub queues: Vec<String>,
-    /// Where to listen; another address than loopback needs --trust
+    /// The address to listen on; other addresses than loopback need --trust
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
@@ -58,13 +58,13 @@ pub struct ServeArguments {
         env = "GRISTMILL_LISTEN"
     )]
     pub listen: SocketAddr,
-    /// The folder of keys and tokens; see `gristmill token`
+    /// The folder of keys and tokens: see `gristmill token`
     #[arg(long, value_name = "DIR", env = "GRISTMILL_TRUST")]
     pub trust: Option<PathBuf>,
-    /// The certificate for TLS, PEM
+    /// The TLS certificate, as PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
-    /// The certificate's key, PEM
+    /// The certificate's key, as PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
     #[command(flatten)]
@@ -76,7 +76,7 @@ pub struct ServeArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub lease: LeaseArguments,
-    /// Say nothing
+    /// Print nothing
     #[arg(short, long)]
     pub quiet: bool,
 }
@@ -88,9 +88,9 @@ Examples:
   AGENT_TOKEN=… BASE_URL=https://a.example:8378,https://b.example:8378 gristmill agent a.py --batch 1000
   gristmill agent --extractor openai --concurrency 64 --batch 1000 --base-url https://jobs.example:8378 --token-file token
 
-Without --batch one job is taken, run and reported after the other; -j, --concurrency and --threads let several be at
-once. Of several servers of one store, the first is used until it does not answer, then the next one. The token stands in the environment
-(AGENT_TOKEN) or in a file, which is read again when the token has expired; never among the arguments.";
+Without --batch, the agent claims, runs and reports one job after the other; -j, --concurrency and --threads raise the
+number. The agent uses the first server until it fails to answer, then the next one. The token comes from the
+environment (AGENT_TOKEN) or a file, never from an argument. The agent reads the file again when the token has expired.";
 
 /// `gristmill agent`.
 #[derive(Debug, Args)]
@@ -99,29 +99,29 @@ pub struct AgentArguments {
     /// The scripts
     #[arg(required_unless_present = "extractor", value_name = "SCRIPT")]
     pub scripts: Vec<PathBuf>,
-    /// The kind that a script runs, one for each in their order [default: script:FILE]
+    /// The kind of each script, in the order of the scripts [default: script:FILE]
     #[arg(long = "kind", value_name = "KIND")]
     pub kinds: Vec<String>,
-    /// A queue that the scripts take jobs from; may be repeated
+    /// A queue to claim jobs from; repeatable
     #[arg(long = "queue", value_name = "QUEUE", default_value = DEFAULT_QUEUE)]
     pub queues: Vec<String>,
-    /// The server, or several of one store with commas between them; may be repeated [env: BASE_INTERNAL_URL, else
+    /// The server, or several servers of one store, separated by commas; repeatable [env: BASE_INTERNAL_URL, else
     /// BASE_URL] [default: http://127.0.0.1:8378]
     #[arg(long = "base-url", value_name = "URL", value_delimiter = ',')]
     pub base_urls: Vec<String>,
-    /// The file that holds the token [default: the environment's AGENT_TOKEN]
+    /// The file with the token [default: the environment variable AGENT_TOKEN]
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// Take and report jobs in batches, of up to so many [default: one job at a time]
+    /// Claim and report jobs in batches of up to N [default: one job at a time]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=LEASE_JOBS_MAX as i64))]
     pub batch: Option<u32>,
-    /// The agent's name, for people [default: agent-PID]
+    /// The agent's display name [default: agent-PID]
     #[arg(long)]
     pub name: Option<String>,
-    /// A certificate to check the server's against, PEM, beside those of the system
+    /// A CA certificate to verify the server with, as PEM, in addition to the system's
     #[arg(long, value_name = "FILE")]
     pub ca_cert: Option<PathBuf>,
-    /// Send the token to another machine in clear text, on a network that you trust
+    /// Allow a token in clear text over plain HTTP to another machine: only on a trusted network
     #[arg(long)]
     pub plain_http: bool,
     #[command(flatten)]
@@ -133,13 +133,13 @@ pub struct AgentArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub pressure: PressureArguments,
-    /// End when nothing is left to run
+    /// Exit when nothing is left to run
     #[arg(long)]
     pub drain: bool,
-    /// Print the totals at the end as JSON
+    /// Print the totals as JSON at the end
     #[arg(long)]
     pub json: bool,
-    /// Show no progress
+    /// Print no progress
     #[arg(short, long)]
     pub quiet: bool,
 }
@@ -152,32 +152,32 @@ Examples:
   gristmill token revoke 5f3a9c01d2e4b67788
   gristmill token rotate-key
 
-The folder holds the signing keys (keys.json, secret) and the list of tokens (tokens.json). Servers that are
-started with --trust on the same folder, or on a copy of it, see changes within a second.";
+The folder holds the signing keys (keys.json, secret) and the list of tokens (tokens.json). Servers with
+--trust on the same folder, or on a copy of it, see changes within a second.";
 
 /// `gristmill token`.
 #[derive(Debug, Args)]
 #[command(after_help = format!("{TOKEN_HELP}\n\n{EXIT_STATUS_HELP}"))]
 pub struct TokenArguments {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: TokenCommand,
 }
 
-/// What is done with tokens.
+/// The commands over tokens.
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
-    /// Make a token and print it; makes the folder and its first key where there are none
+    /// Create a token and print it; creates the folder and its first key if needed
     Create(TokenCreateArguments),
     /// List all tokens, without their signatures
     List(TokenListArguments),
-    /// Refuse tokens from now on
+    /// Revoke tokens
     Revoke(TokenRevokeArguments),
-    /// Sign new tokens with a new key; older tokens hold until they expire
+    /// Sign new tokens with a new key; existing tokens stay valid until they expire
     RotateKey(TrustArguments),
 }
 
-/// Where keys and tokens are kept.
+/// The folder of keys and tokens.
 #[derive(Debug, Args)]
 pub struct TrustArguments {
     /// The folder of keys and tokens
@@ -193,16 +193,16 @@ pub struct TrustArguments {
 /// `gristmill token create`.
 #[derive(Debug, Args)]
 pub struct TokenCreateArguments {
-    /// What the token is for: admin, submit or agent
+    /// The token's role: admin, submit or agent
     #[arg(long)]
     pub role: Role,
-    /// The worker group, or whoever submits
+    /// The worker group, or the submitting program
     #[arg(long, value_name = "NAME")]
     pub group: String,
-    /// A queue that the token reaches; may be repeated; * for all
+    /// A queue that the token gives access to; repeatable; * for all
     #[arg(long = "queue", value_name = "QUEUE", default_value = DEFAULT_QUEUE)]
     pub queues: Vec<String>,
-    /// How long the token holds
+    /// The token's lifetime
     #[arg(long, value_name = "SPAN", default_value = "30d", value_parser = parse_span)]
     pub expires: Duration,
     #[command(flatten)]
@@ -216,7 +216,7 @@ pub struct TokenListArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub trust: TrustArguments,
-    /// Print one JSON object a token
+    /// Print one JSON line for each token
     #[arg(long)]
     pub json: bool,
 }
@@ -224,7 +224,7 @@ pub struct TokenListArguments {
 /// `gristmill token revoke`.
 #[derive(Debug, Args)]
 pub struct TokenRevokeArguments {
-    /// The tokens' ids, as `gristmill token list` shows them
+    /// The tokens' ids: see `gristmill token list`
     #[arg(required = true, value_name = "ID")]
     pub tokens: Vec<String>,
     #[command(flatten)]

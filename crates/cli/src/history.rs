@@ -1,4 +1,4 @@
-//! `gristmill history`: how many jobs ended, how, and how long they took.
+//! `gristmill history`: counts and durations of ended jobs.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::span::{parse_span, show_count, show_microseconds};
 use crate::table::{Align, Table};
 
 const HISTORY_HELP: &str = "\
-Percentiles are of how long the last attempts of completed jobs took, rounded up by a sixteenth at
-most. Batches that were pruned are not counted.
+Percentiles describe the last attempts of completed jobs, rounded up by a sixteenth at most.
+Pruned batches do not count.
 
 Examples:
   gristmill history
@@ -26,7 +26,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = HISTORY_HELP)]
 pub struct HistoryArguments {
-    /// A row for how long a time
+    /// The period of a row
     #[arg(long, value_enum, default_value_t = Period::All)]
     pub by: Period,
     /// Only jobs of this kind
@@ -35,25 +35,25 @@ pub struct HistoryArguments {
     /// Only jobs on this queue
     #[arg(long)]
     pub queue: Option<String>,
-    /// Only jobs that ended so long ago or later
+    /// Only jobs that ended within this time
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub since: Option<Duration>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,
-    /// Print one JSON object a row and line
+    /// Print one JSON line for each row
     #[arg(long)]
     pub json: bool,
 }
 
-/// How long a time a row speaks of.
+/// The period of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Period {
-    /// All of it
+    /// All time
     All,
-    /// Each hour
+    /// One hour
     Hour,
-    /// Each day of UTC
+    /// One day in UTC
     Day,
 }
 
@@ -82,7 +82,7 @@ pub async fn history(arguments: HistoryArguments) -> anyhow::Result<Exit> {
             print_line(&line(row).to_string())?;
         }
     } else if rows.is_empty() {
-        print_line("no job has ended there")?;
+        print_line("no job has ended in this period")?;
     } else {
         print_line(&table(&rows, arguments.by))?;
     }

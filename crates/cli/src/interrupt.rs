@@ -22,7 +22,7 @@ impl Interrupt {
                     _ = terminations.recv() => Exit::Terminated,
                 };
                 if sender.borrow().is_some() {
-                    // Asked twice: whatever still runs is given up. The store loses nothing of what is committed.
+                    // A second signal abandons running jobs. The store keeps all commits.
                     std::process::exit(i32::from(exit.code()));
                 }
                 sender.send_replace(Some(exit));
@@ -41,7 +41,7 @@ impl Interrupt {
         let asked = self.0.wait_for(Option::is_some).await.map(|exit| *exit);
         match asked {
             Ok(exit) => exit.unwrap_or(Exit::Interrupted),
-            // Nobody listens any more, so nobody can ask.
+            // The receiver is gone.
             Err(_) => std::future::pending().await,
         }
     }

@@ -1,4 +1,4 @@
-//! What the commands over stored jobs take: to list, show, change, and delete them, and to read what they did.
+//! The arguments of commands over stored jobs: list, show, change, delete, logs, events.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use gristmill_store::EventCursor;
 use crate::arguments::StoreArguments;
 use crate::span::parse_span;
 
-/// Which jobs are meant.
+/// A filter of jobs.
 #[derive(Debug, Args)]
 pub struct FilterArguments {
-    /// Only jobs in this state: blocked, waiting, scheduled, paused, running, completed, dead, cancelled or expired; may be repeated
+    /// Only jobs in this state: blocked, waiting, scheduled, paused, running, completed, dead, cancelled or expired; repeatable
     #[arg(long = "state", value_name = "STATE")]
     pub states: Vec<JobState>,
     /// Only jobs of this kind
@@ -25,19 +25,19 @@ pub struct FilterArguments {
     /// Only jobs of this group
     #[arg(long)]
     pub group: Option<String>,
-    /// Only jobs of the run of this name
+    /// Only jobs of this run
     #[arg(long, value_name = "NAME")]
     pub run: Option<String>,
     /// Only jobs of this batch
     #[arg(long, value_name = "N")]
     pub batch: Option<i64>,
-    /// Only jobs with this tag: name=value, name, or name* (begins so); may be repeated, and all must hold
+    /// Only jobs with this tag: name=value, name, or a prefix name*; repeatable, all must match
     #[arg(long = "tag", value_name = "TAG")]
     pub tags: Vec<String>,
     /// Only jobs with this deduplication key
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
-    /// Only jobs with a deduplication key that begins so
+    /// Only jobs whose deduplication key has this prefix
     #[arg(long, value_name = "TEXT")]
     pub key_prefix: Option<String>,
     /// Only children of this job, as in 42:7
@@ -46,10 +46,10 @@ pub struct FilterArguments {
 }
 
 const EVENTS_HELP: &str = "\
-Prints one JSON object a line: submitted, completed, retried, dead, cancelled, expired, progress,
-in the order in which they were committed, by whatever process. Events are kept while somebody
-listens (--follow, an engine, a server's /events), and for an hour after that; `missed` says that
-others before it are not there.
+Prints one JSON object in each line: submitted, completed, retried, dead, cancelled, expired,
+progress, in commit order, of all processes. The store records events while a listener exists
+(--follow, an engine, a server's /events) and for an hour after that. `missed` means that
+earlier events are gone.
 
 Examples:
   gristmill events --follow
@@ -75,16 +75,16 @@ Examples:
 pub struct TagsArguments {
     /// The tag's name
     pub name: String,
-    /// Only values after this one, to see the next page
+    /// Only values after this one: the next page
     #[arg(long, value_name = "VALUE")]
     pub after: Option<String>,
-    /// Values to list
+    /// The maximum number of values
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..gristmill_model::limits::PAGE_ROWS_MAX as i64))]
     pub limit: u32,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,
-    /// Print one JSON object a value and line
+    /// Print one JSON line for each value
     #[arg(long)]
     pub json: bool,
 }
@@ -96,19 +96,19 @@ pub struct JobsArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub filter: FilterArguments,
-    /// Only jobs after this one, to see the next page
+    /// Only jobs after this one: the next page
     #[arg(long, value_name = "JOB")]
     pub after: Option<JobId>,
-    /// Print the ids of all jobs that match, packed by batch: 42:0-499,731
+    /// Print the ids of all matching jobs, packed by batch: 42:0-499,731
     #[arg(long, conflicts_with_all = ["after", "limit", "json"])]
     pub ids: bool,
-    /// Jobs to list
+    /// The maximum number of jobs
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..gristmill_model::limits::PAGE_ROWS_MAX as i64))]
     pub limit: u32,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,
-    /// Print one JSON object a job and line
+    /// Print one JSON line for each job
     #[arg(long)]
     pub json: bool,
 }
@@ -117,10 +117,10 @@ pub struct JobsArguments {
 #[derive(Debug, Args)]
 #[command(after_help = EVENTS_HELP)]
 pub struct EventsArguments {
-    /// Go on with what happens from now on, or after --after, until Ctrl-C
+    /// Print new events (or those after --after) until Ctrl-C
     #[arg(long, short)]
     pub follow: bool,
-    /// Only events after this one, by its cursor, to go on where a listener was
+    /// Only events after this cursor, to resume a listener
     #[arg(long, value_name = "CURSOR")]
     pub after: Option<EventCursor>,
     #[command(flatten)]
@@ -150,10 +150,10 @@ Examples:
   gristmill logs --follow --tag customer=7 --run word_stats.py:items.jsonl
   gristmill logs 42:7 --follow --base-url https://jobs.example:8378 --token-file token
 
-With --kind, --queue, --tag or --run, all jobs that run and match are followed, up to 100 at once, and
-those that begin later; each line begins with its job's id, as in `42:7 | text`, and Ctrl-C ends it.
-On a terminal, control characters of the output are shown as symbols; to a file or a pipe everything
-is written as it came. A token for a server needs the role submit or admin.";
+--kind, --queue, --tag and --run follow all running jobs that match, up to 100 at once, and those that
+start later. Each line begins with its job's id, as in `42:7 | text`. Ctrl-C ends the command.
+A terminal shows control characters as symbols; a file or a pipe gets the output unchanged.
+A token for a server needs the role submit or admin.";
 
 /// `gristmill logs`.
 #[derive(Debug, Args)]
@@ -162,7 +162,7 @@ pub struct LogsArguments {
     /// The job, as in 42:7
     #[arg(required_unless_present = "follow", conflicts_with_all = ["kind", "queue", "tags", "run"])]
     pub job: Option<JobId>,
-    /// Print what it prints as it comes, until it has ended; the exit status is 0 where it completed
+    /// Print the log live until the job ends; exit status 0 if it completed
     #[arg(long, short)]
     pub follow: bool,
     /// Follow the running jobs of this kind
@@ -214,7 +214,7 @@ pub struct ChangeArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub filter: FilterArguments,
-    /// All jobs of the store that can be
+    /// All jobs of the store
     #[arg(long)]
     pub all: bool,
     #[command(flatten)]
@@ -231,13 +231,13 @@ Examples:
   gristmill priority 25 --tag customer=7
   gristmill priority background --kind resize --state waiting
 
-It holds from the jobs' next claim on. Those that run keep it for when they are tried again.";
+The priority takes effect at the next claim. Running jobs keep it for their next attempt.";
 
 /// `gristmill priority`.
 #[derive(Debug, Args)]
 #[command(after_help = PRIORITY_HELP)]
 pub struct PriorityArguments {
-    /// Higher is run first: a number, or background (-100), low (-10), normal (0), high (10) or urgent (100)
+    /// Higher runs first: a number, or background (-100), low (-10), normal (0), high (10) or urgent (100)
     #[arg(allow_negative_numbers = true, value_parser = parse_priority)]
     pub priority: i16,
     #[command(flatten)]
@@ -250,7 +250,7 @@ Examples:
   gristmill results word_stats.py:items.jsonl --output again.jsonl
   gristmill results --batch 42 --values
 
-Jobs that have not ended have no line. Exit status 0 only when every job completed.";
+Jobs that have not ended have no line. The exit status is 0 only if every job completed.";
 
 /// `gristmill results`.
 #[derive(Debug, Args)]
@@ -262,10 +262,10 @@ pub struct ResultsArguments {
     /// One batch instead of a run
     #[arg(long, value_name = "N")]
     pub batch: Option<i64>,
-    /// Where the results go; - is standard output
+    /// The file of results; - is standard output
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub output: PathBuf,
-    /// Write bare values, null for a job that failed
+    /// Write bare values; null for a failed job
     #[arg(long)]
     pub values: bool,
     #[command(flatten)]
@@ -280,7 +280,7 @@ pub struct RunsArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,
-    /// Print one JSON object a run and line
+    /// Print one JSON line for each run
     #[arg(long)]
     pub json: bool,
 }
@@ -298,9 +298,8 @@ pub struct StatsArguments {
 }
 
 const PRUNE_HELP: &str = "\
-A batch is deleted as a whole, once all of its jobs have ended. Those with dead jobs are kept for
-someone to look at, unless --dead-too is said. The results of a run cannot be written again without
-its batches.
+A batch is deleted as a whole, once all of its jobs have ended. Batches with dead jobs are kept
+unless --dead-too is given. `gristmill results` cannot write the results of deleted batches.
 
 Examples:
   gristmill prune --older-than 7d --dry-run
@@ -310,16 +309,16 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = PRUNE_HELP)]
 pub struct PruneArguments {
-    /// Only batches whose last job ended so long ago
+    /// Only batches whose last job ended at least this long ago
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub older_than: Duration,
-    /// Keep the latest N batches, whatever their age
+    /// Keep the latest N batches, regardless of age
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub keep: u32,
-    /// Delete batches with dead jobs too
+    /// Also delete batches with dead jobs
     #[arg(long)]
     pub dead_too: bool,
-    /// Only say what would be deleted
+    /// Print the counts without deleting
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]

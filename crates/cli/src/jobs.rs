@@ -34,12 +34,12 @@ pub async fn jobs(arguments: JobsArguments) -> anyhow::Result<Exit> {
             print_line(&serde_json::to_string(row)?)?;
         }
     } else if rows.is_empty() {
-        eprintln!("no such jobs");
+        eprintln!("no job matches");
     } else {
         print_line(&table(&rows).text())?;
     }
     if let Some(last) = rows.last().filter(|_| has_more) {
-        eprintln!("there are more: add --after {}", last.job);
+        eprintln!("more jobs match: add --after {}", last.job);
     }
     Ok(Exit::Done)
 }

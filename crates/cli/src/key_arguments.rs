@@ -11,56 +11,56 @@ use crate::span::parse_span;
 /// Deduplication keys.
 #[derive(Debug, Args)]
 pub struct KeyArguments {
-    /// A key, one for each payload: there is one job with it at a time
+    /// The deduplication key of each payload, in the order of the payloads; at most one open job has it
     #[arg(long = "key", value_name = "KEY", conflicts_with_all = ["input", "key_field"])]
     pub keys: Vec<String>,
-    /// Take each job's key from this field of its payload; jobs without it have none
+    /// Take each job's key from this field of its payload; a job without the field has no key
     #[arg(long, value_name = "FIELD")]
     pub key_field: Option<String>,
-    /// What becomes of a job whose key another job has
+    /// Action if another job has the key
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnDuplicateArgument::Skip)]
     pub on_duplicate: OnDuplicateArgument,
-    /// Among which jobs a key stands for one
+    /// The jobs among which a key is unique
     #[arg(long, value_enum, value_name = "SCOPE", default_value_t = KeyScopeArgument::Kind)]
     pub key_scope: KeyScopeArgument,
-    /// Jobs keep their keys at least for so long, over or not
+    /// Keep keys for at least this time, even after the job ends
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub key_period: Option<Duration>,
-    /// Jobs with the same key become one, with the last payload, that is run so long after the last of them
+    /// Merge jobs with the same key into one, which runs this long after the last submit, with the last payload
     #[arg(long, value_name = "SPAN", conflicts_with_all = ["on_duplicate", "key_period", "delay"], value_parser = parse_span)]
     pub debounce: Option<Duration>,
-    /// With --debounce: it is run so long after the first of them, however many still come
+    /// With --debounce: run at the latest this long after the first submit
     #[arg(long, value_name = "SPAN", requires = "debounce", value_parser = parse_span)]
     pub debounce_max: Option<Duration>,
-    /// With --debounce: it has all their payloads, as a list
+    /// With --debounce: pass all payloads as a list
     #[arg(long, requires = "debounce")]
     pub debounce_merge: bool,
 }
 
-/// What becomes of a job whose key another job has.
+/// The action if another job has the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OnDuplicateArgument {
-    /// The other one stands for it
+    /// Keep the other job, and submit nothing
     Skip,
-    /// The other one is cancelled
+    /// Cancel the other job, and submit this one
     Replace,
-    /// It runs once more after the other one, if that runs
+    /// If the other job is running, run this one after it; else as skip
     Rerun,
-    /// Nothing is submitted
+    /// Fail, and submit nothing at all
     Reject,
 }
 
-/// Among which jobs a key stands for one.
+/// The jobs among which a key is unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum KeyScopeArgument {
-    /// Those of the same kind
+    /// Jobs of the same kind
     Kind,
-    /// Those on the same queue
+    /// Jobs on the same queue
     Queue,
 }
 
 impl KeyArguments {
-    /// How the keys are meant; `None` where there are none.
+    /// The deduplication of the jobs; `None` without keys.
     pub fn unique(&self) -> Option<Unique> {
         if self.keys.is_empty() && self.key_field.is_none() {
             return None;

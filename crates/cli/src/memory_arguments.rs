@@ -18,18 +18,18 @@ use crate::model_arguments::{
 use crate::span::parse_span;
 use crate::store_location::StoreLocation;
 
-/// What `--help` says of the exit statuses of these commands.
+/// The exit statuses of these commands in `--help`.
 const MEMORY_EXIT_STATUS_HELP: &str = "\
 Exit status:
   0    done
-  1    some chunks failed, nothing was found, or what was named does not exist
+  1    some chunks failed, nothing was found, or a named object does not exist
   2    the command, its input or its knowledge base is wrong
-  130  stopped by Ctrl-C (143 by SIGTERM); nothing that was committed is lost
-  141  whoever read the output has closed the pipe";
+  130  stopped by Ctrl-C (143 by SIGTERM); commits are not lost
+  141  the reader of the output closed the pipe";
 
 const MODEL_HELP: &str = "\
-The key stands in the environment (OPENAI_API_KEY) or in a file that OPENAI_API_KEY_FILE names; never among
-the arguments. Any service that speaks OpenAI's API will do, as llama.cpp's and Ollama's servers do.";
+The key comes from the environment (OPENAI_API_KEY) or from the file that OPENAI_API_KEY_FILE names, never from
+an argument. Any service that speaks OpenAI's API works, such as the servers of llama.cpp and Ollama.";
 
 /// A knowledge base: a file or an address.
 pub fn parse_knowledge(text: &str) -> Result<StoreLocation, String> {
@@ -72,7 +72,7 @@ fn parse_moment(text: &str) -> Result<Moment, String> {
 /// An existing knowledge base.
 #[derive(Debug, Args)]
 pub struct KnowledgeArguments {
-    /// The knowledge base that `gristmill ingest --into` made: a file, or postgresql://user@host/database
+    /// The knowledge base: a file, or postgresql://user@host/database
     #[arg(value_name = "KB", value_parser = parse_knowledge)]
     pub knowledge: StoreLocation,
 }
@@ -80,7 +80,7 @@ pub struct KnowledgeArguments {
 const INGEST_HELP: &str = "\
 Sources are podcast transcripts (SPEAKER: …), WebVTT and SRT subtitles, .eml mails and mbox, Markdown, plain
 text, and JSON lines such as {\"text\":\"…\",\"speaker\":\"…\",\"timestamp\":\"2023-05-01T07:00:00Z\"}. A folder stands
-for all files in it that end as one of these.
+for all files in it with a matching extension.
 
 Examples:
   gristmill ingest talk.vtt mails/*.eml notes.md --into kb.db
@@ -91,10 +91,10 @@ Examples:
   gristmill ingest --embedder model2vec:models/potion --into kb.db
   gristmill ingest talk.vtt --into kb.db --on-batch-committed - | jq .messages
 
-A model reads each chunk once; its answer is on disk before it is used, and is never paid for again. A source
-that is in the knowledge base and unchanged is skipped, a changed one is replaced at once. Run the same command
-again to go on after Ctrl-C, a crash or a reboot. Without a key and without --base-url the rules of --extractor
-local read the texts: no network, and weaker answers. An embedder gives vectors to all that is there.";
+A model reads each chunk once. Its answer is on disk before it is used, and is never paid for twice. Unchanged
+sources are skipped, and a changed source replaces its old version atomically. Run the same command again to
+resume after Ctrl-C, a crash or a reboot. Without a key and --base-url, the rules of --extractor local read the
+texts: no network, and weaker answers. An embedder adds vectors to the whole knowledge base.";
 
 /// `gristmill ingest`.
 #[derive(Debug, Args)]
@@ -103,17 +103,17 @@ pub struct IngestArguments {
     /// Files and folders; - is standard input, which needs --name
     #[arg(value_name = "SOURCE", required_unless_present_any = ["retry_failed", "embedder"])]
     pub sources: Vec<PathBuf>,
-    /// The knowledge base: a file, or postgresql://user@host/database; made where there is none
+    /// The knowledge base: a file, or postgresql://user@host/database; created if needed
     #[arg(long, value_name = "KB", value_parser = parse_knowledge, env = "GRISTMILL_MEMORY", hide_env_values = true)]
     pub into: StoreLocation,
-    /// How the sources are written: transcript, vtt, srt, eml, mbox, markdown, text or jsonl [default: as their names
-    /// and beginnings say]
+    /// The format of the sources: transcript, vtt, srt, eml, mbox, markdown, text or jsonl [default: by their names
+    /// and first lines]
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     pub format: Option<Format>,
-    /// The name of the source on standard input, by which it is known in the knowledge base
+    /// The name of the source on standard input, in the knowledge base
     #[arg(long)]
     pub name: Option<String>,
-    /// Who reads the texts [default: openai where there is a key or --base-url, else local]
+    /// The extractor [default: openai with a key or --base-url, else local]
     #[arg(long, value_enum)]
     pub extractor: Option<ExtractorChoice>,
     #[command(flatten)]
@@ -122,38 +122,38 @@ pub struct IngestArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub embedder: EmbedderArguments,
-    /// Model calls at once
+    /// Concurrent model calls
     #[arg(long, value_name = "N", default_value_t = CALLS_DEFAULT, value_parser = clap::value_parser!(u32).range(1..=4_096))]
     pub concurrency: u32,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub calls: CallArguments,
-    /// Leave the calls to workers and agents that are started with the same --extractor, and wait until there are any
+    /// Leave the calls to workers and agents with the same --extractor, and wait for them
     #[arg(long, requires = "extractor")]
     pub calls_elsewhere: bool,
-    /// What happens when a chunk cannot be extracted
+    /// Action if the extraction of a chunk fails
     #[arg(long, value_enum, default_value_t = OnFailureChoice::Skip)]
     pub on_failure: OnFailureChoice,
-    /// Extract again what failed in earlier runs
+    /// Retry failed extractions of earlier runs
     #[arg(long)]
     pub retry_failed: bool,
-    /// Replace sources that are there, also where they are unchanged; what was extracted is not paid for again
+    /// Replace existing sources even if they are unchanged; extractions are not paid for again
     #[arg(long)]
     pub replace: bool,
-    /// Characters of one chunk at most: what one model call reads
+    /// The maximum number of characters in a chunk, which one model call reads
     #[arg(long, value_name = "N", default_value_t = CHUNK_CHARACTERS_DEFAULT as u32, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     pub chunk_characters: u32,
-    /// The offset from UTC of times that tell none, as in +02:00 [default: UTC]
+    /// The offset from UTC of times without one, as in +02:00 [default: UTC]
     #[arg(long, value_name = "OFFSET", value_parser = parse_zone, allow_hyphen_values = true)]
     pub zone: Option<i16>,
-    /// When a recording began: the times of subtitles and transcripts count from there
+    /// The start of a recording: the origin of times in subtitles and transcripts
     #[arg(long, value_name = "TIME")]
     pub recorded_at: Option<String>,
-    /// How long a transcript's recording is; its turns are spread over that time
+    /// The length of a transcript's recording; its turns are spread over this time
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub duration: Option<Duration>,
-    /// Where the jobs are that the extractions are: a file or a database, for workers elsewhere one that they reach
-    /// [default: KB.jobs.db beside the knowledge base, or the database that it is in]
+    /// The store of the extraction jobs: a file, or a database that remote workers can reach
+    /// [default: KB.jobs.db beside the knowledge base, or the knowledge base's database]
     #[arg(
         long,
         value_name = "FILE|URL",
@@ -165,39 +165,39 @@ pub struct IngestArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub lease: LeaseArguments,
-    /// Write an event as JSON, one a line, after every commit; - is standard output
+    /// Write a JSON line after each commit; - is standard output
     #[arg(long, value_name = "FILE")]
     pub on_batch_committed: Option<PathBuf>,
-    /// The price of a million tokens sent, to tell the cost so far
+    /// The price of a million input tokens, to report the cost
     #[arg(long, value_name = "PRICE", requires = "output_price")]
     pub input_price: Option<f64>,
-    /// The price of a million tokens answered
+    /// The price of a million output tokens
     #[arg(long, value_name = "PRICE", requires = "input_price")]
     pub output_price: Option<f64>,
-    /// Print the summary as JSON: to standard output, or to standard error where the events go there
+    /// Print the summary as JSON: to standard output, or to standard error if standard output has the events
     #[arg(long)]
     pub json: bool,
-    /// Show no progress and no summary
+    /// Print no progress and no summary
     #[arg(short, long)]
     pub quiet: bool,
 }
 
-/// What happens when a chunk cannot be extracted.
+/// The action if the extraction of a chunk fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OnFailureChoice {
-    /// Its message is kept, the failure is recorded, and the rest goes on.
+    /// Keep the message, record the failure, and continue.
     Skip,
-    /// What stands before it is committed, and the ingestion ends.
+    /// Commit everything before it, and stop.
     Stop,
 }
 
-/// What is looked for, and where.
+/// The scope of a question.
 #[derive(Debug, Args)]
 pub struct ScopeArguments {
-    /// Messages at most
+    /// The maximum number of messages
     #[arg(long, value_name = "N", default_value_t = MESSAGES_DEFAULT as u32, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub limit: u32,
-    /// Only messages with this tag; may be repeated
+    /// Only messages with this tag; repeatable
     #[arg(long = "tag", value_name = "TAG")]
     pub tags: Vec<String>,
     /// Only messages from this time on
@@ -206,7 +206,7 @@ pub struct ScopeArguments {
     /// Only messages before this time
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub until: Option<Moment>,
-    /// The offset from UTC of times in the question, as in +02:00 [default: that of the sources]
+    /// The offset from UTC of times in the question, as in +02:00 [default: the sources' offset]
     #[arg(long, value_name = "OFFSET", value_parser = parse_zone, allow_hyphen_values = true)]
     pub zone: Option<i16>,
 }
@@ -218,8 +218,8 @@ Examples:
   gristmill recall kb.db \"bees\" --json | jq -r '.messages[].textChunks[]'
   gristmill recall kb.db --recorded questions.json --output candidate.json
 
-No model is needed: the question is understood by rules, or with --parser model by a model. With --recorded,
-the search queries of a file of recorded questions are run, and what they find is written for a scorer.";
+Rules parse the question, or a model with --parser model. --recorded runs the search queries of a file of
+recorded questions, and writes the results for a scorer.";
 
 /// `gristmill recall`.
 #[derive(Debug, Args)]
@@ -228,16 +228,16 @@ pub struct RecallArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub knowledge: KnowledgeArguments,
-    /// What is asked
+    /// The question
     #[arg(required_unless_present = "recorded", conflicts_with = "recorded")]
     pub question: Option<String>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub scope: ScopeArguments,
-    /// Pieces of knowledge of each kind at most
+    /// The maximum number of pieces of knowledge of each kind
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub knowledge_limit: u32,
-    /// Who understands the question
+    /// The parser of the question
     #[arg(long, value_enum, default_value_t = ParserChoice::Rules)]
     pub parser: ParserChoice,
     #[command(flatten)]
@@ -249,10 +249,10 @@ pub struct RecallArguments {
     /// Run the search queries of a file of recorded questions
     #[arg(long, value_name = "FILE")]
     pub recorded: Option<PathBuf>,
-    /// Where the results of --recorded go; - is standard output
+    /// The file of the results of --recorded; - is standard output
     #[arg(short, long, value_name = "FILE", default_value = "-", requires = "recorded")]
     pub output: PathBuf,
-    /// Show whole messages
+    /// Print whole messages
     #[arg(long)]
     pub full: bool,
     /// Print one JSON object
@@ -260,12 +260,12 @@ pub struct RecallArguments {
     pub json: bool,
 }
 
-/// Who understands a question.
+/// The parser of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ParserChoice {
     /// Rules, on this machine.
     Rules,
-    /// The model; the rules where its answer is none.
+    /// The model, or the rules if its answer is unusable.
     Model,
 }
 
@@ -275,7 +275,7 @@ Examples:
   gristmill ask kb.db \"Who keeps bees?\" --base-url http://127.0.0.1:8080/v1 --model local --parser rules
   gristmill ask kb.db \"Who keeps bees?\" --json | jq '.citations[].source'
 
-The model is shown the messages that are recalled, as many as --context-tokens hold, and cites them by number.";
+The model reads the recalled messages, up to --context-tokens, and cites them by number.";
 
 /// `gristmill ask`.
 #[derive(Debug, Args)]
@@ -284,7 +284,7 @@ pub struct AskArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub knowledge: KnowledgeArguments,
-    /// What is asked
+    /// The question
     pub question: String,
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -306,13 +306,13 @@ pub struct AskArguments {
 /// How a model answers.
 #[derive(Debug, Args)]
 pub struct AnsweringArguments {
-    /// Who understands the question
+    /// The parser of the question
     #[arg(long, value_enum, default_value_t = ParserChoice::Model)]
     pub parser: ParserChoice,
-    /// Tokens of messages that the model is shown at most, by estimate
+    /// The maximum number of message tokens that the model reads, by estimate
     #[arg(long, value_name = "N", default_value_t = CONTEXT_TOKENS_DEFAULT as u32, value_parser = clap::value_parser!(u32).range(50..=2_000_000))]
     pub context_tokens: u32,
-    /// Tokens of the answer at most
+    /// The maximum number of answer tokens
     #[arg(long, value_name = "N", default_value_t = ANSWER_TOKENS_DEFAULT, value_parser = clap::value_parser!(u32).range(16..=100_000))]
     pub answer_tokens: u32,
 }
@@ -330,25 +330,25 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = format!("{MEMORY_HELP}\n\n{MEMORY_EXIT_STATUS_HELP}"))]
 pub struct MemoryArguments {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: MemoryCommand,
 }
 
-/// What is done with a knowledge base.
+/// The commands over a knowledge base.
 #[derive(Debug, Subcommand)]
 pub enum MemoryCommand {
-    /// Show how much there is of everything
+    /// Show counts and sizes
     Stats(MemoryListArguments),
     /// List the sources
     Sources(MemoryListArguments),
-    /// List the chunks that could not be extracted, with their errors
+    /// List failed extractions, with their errors
     Failures(MemoryListArguments),
-    /// Delete sources with all that is known of them
+    /// Delete sources and their knowledge
     Delete(MemoryDeleteArguments),
     /// Write a knowledge base as JSON, in the recorded index format
     Export(MemoryExportArguments),
-    /// Read a recorded index, or an export; sources of the same names are replaced
+    /// Import a recorded index or an export; replaces sources of the same names
     Import(MemoryImportArguments),
 }
 
@@ -358,7 +358,7 @@ pub struct MemoryListArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub knowledge: KnowledgeArguments,
-    /// Print JSON, one object a line
+    /// Print JSON lines
     #[arg(long)]
     pub json: bool,
 }
@@ -369,7 +369,7 @@ pub struct MemoryDeleteArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub knowledge: KnowledgeArguments,
-    /// The sources' names, as `gristmill memory sources` lists them
+    /// The sources' names: see `gristmill memory sources`
     #[arg(required = true, value_name = "SOURCE")]
     pub sources: Vec<String>,
 }
@@ -380,7 +380,7 @@ pub struct MemoryExportArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub knowledge: KnowledgeArguments,
-    /// Where it goes; - is standard output
+    /// The file of the export; - is standard output
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub output: PathBuf,
 }
@@ -388,16 +388,16 @@ pub struct MemoryExportArguments {
 /// `gristmill memory import`.
 #[derive(Debug, Args)]
 pub struct MemoryImportArguments {
-    /// The file
+    /// The file of the index
     #[arg(value_name = "INDEX")]
     pub index: PathBuf,
-    /// The knowledge base: a file, or postgresql://user@host/database; made where there is none
+    /// The knowledge base: a file, or postgresql://user@host/database; created if needed
     #[arg(long, value_name = "KB", value_parser = parse_knowledge, env = "GRISTMILL_MEMORY", hide_env_values = true)]
     pub into: StoreLocation,
-    /// The offset from UTC of the recording, as in -07:00 [default: as the first message's time suggests]
+    /// The offset from UTC of the recording, as in -07:00 [default: guessed from the first message's time]
     #[arg(long, value_name = "OFFSET", value_parser = parse_zone, allow_hyphen_values = true)]
     pub zone: Option<i16>,
-    /// Print what was imported as JSON
+    /// Print the counts of the import as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -408,8 +408,8 @@ Examples:
   gristmill mcp kb.db --base-url http://127.0.0.1:8080/v1 --embedder model2vec:models/potion
 
 A program that speaks the Model Context Protocol starts this command and talks to it over standard input and
-output. In its configuration: {\"command\": \"gristmill\", \"args\": [\"mcp\", \"/path/to/kb.db\"]}. The tools are
-`recall` and, where there is a model, `ask`.";
+output. Its configuration: {\"command\": \"gristmill\", \"args\": [\"mcp\", \"/path/to/kb.db\"]}. The tools are
+`recall` and, with a model, `ask`.";
 
 /// `gristmill mcp`.
 #[derive(Debug, Args)]

@@ -1,4 +1,4 @@
-//! The command line of models: who extracts, who makes vectors, and how much may be asked of them.
+//! The arguments of models: extractor, embedder, service and limits.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 
 use crate::span::parse_span;
 
-/// Who extracts.
+/// The extractor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ExtractorChoice {
     /// A model behind an OpenAI-compatible service.
@@ -17,10 +17,10 @@ pub enum ExtractorChoice {
     Local,
 }
 
-/// Who makes vectors.
+/// The embedder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EmbedderChoice {
-    /// Nobody.
+    /// No embedder.
     None,
     /// A model of the service.
     OpenAi(String),
@@ -28,7 +28,7 @@ pub enum EmbedderChoice {
     Model2Vec(PathBuf),
 }
 
-/// The model that is asked for vectors where none is named.
+/// The default embedding model.
 const EMBEDDING_MODEL_DEFAULT: &str = "text-embedding-3-small";
 
 impl FromStr for EmbedderChoice {
@@ -47,13 +47,13 @@ impl FromStr for EmbedderChoice {
     }
 }
 
-/// The model that is asked where none is named.
+/// The default model.
 const MODEL_DEFAULT: &str = "gpt-4o";
 
-/// Which model service is asked.
+/// The model service.
 #[derive(Debug, Args)]
 pub struct ServiceArguments {
-    /// The model service, up to the version [default: OpenAI's]
+    /// The base URL of the model service, including the version [default: OpenAI's]
     #[arg(long, value_name = "URL", env = "OPENAI_BASE_URL", hide_env_values = true)]
     pub base_url: Option<String>,
     /// The model
@@ -65,15 +65,15 @@ pub struct ServiceArguments {
         default_value = MODEL_DEFAULT
     )]
     pub model: String,
-    /// How long one model call may take
+    /// Time limit of one model call
     #[arg(long, value_name = "SPAN", default_value = "2m", value_parser = parse_span)]
     pub timeout: Duration,
 }
 
-/// How vectors are made.
+/// The embedder's arguments.
 #[derive(Debug, Args)]
 pub struct EmbedderArguments {
-    /// What makes vectors, by which terms and messages are found by meaning: none, openai, openai:MODEL, or
+    /// The embedder, to find terms and messages by meaning: none, openai, openai:MODEL, or
     /// model2vec:FOLDER for a static model on this machine
     #[arg(
         long,
@@ -83,7 +83,7 @@ pub struct EmbedderArguments {
         hide_env_values = true
     )]
     pub embedder: EmbedderChoice,
-    /// The service of the embedder, where it is not that of the model
+    /// The base URL of the embedding service [default: the model service's]
     #[arg(
         long,
         value_name = "URL",
@@ -93,34 +93,33 @@ pub struct EmbedderArguments {
     pub embedding_base_url: Option<String>,
 }
 
-/// Model calls at once, where nothing else is said.
+/// The default number of concurrent model calls.
 pub const CALLS_DEFAULT: u32 = 20;
 
-/// How much a model service is asked.
+/// The limits of a model service.
 #[derive(Debug, Args)]
 pub struct CallArguments {
-    /// Tokens a minute that the service allows, both ways [default: what its answers tell]
+    /// The service's limit of tokens a minute, input and output [default: as the service reports]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub tokens_per_minute: Option<u64>,
-    /// Requests a minute that the service allows [default: what its answers tell]
+    /// The service's limit of requests a minute [default: as the service reports]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub requests_per_minute: Option<u64>,
-    /// Tokens of one chunk's extraction at most [default: the service's limit]
+    /// The maximum number of output tokens for one chunk [default: the service's limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
     pub output_tokens: Option<u32>,
 }
 
-/// What workers and agents take to run the extractions of ingestions elsewhere.
+/// Arguments of workers and agents that run the extractions of an ingestion.
 #[derive(Debug, Args)]
 pub struct ExtractorArguments {
-    /// Run the extractions of `gristmill ingest` too, from the queue `extract`: with the extractor and the model that
-    /// the ingestion names
+    /// Also run the extractions of `gristmill ingest`, from the queue `extract`; use the ingestion's extractor and model
     #[arg(long, value_enum)]
     pub extractor: Option<ExtractorChoice>,
-    /// The model service of --extractor openai, up to the version [default: OpenAI's]
+    /// The base URL of the service of --extractor openai, including the version [default: OpenAI's]
     #[arg(long, value_name = "URL", env = "OPENAI_BASE_URL", hide_env_values = true)]
     pub model_url: Option<String>,
-    /// Its model
+    /// The service's model
     #[arg(
         long,
         value_name = "NAME",
@@ -129,7 +128,7 @@ pub struct ExtractorArguments {
         default_value = MODEL_DEFAULT
     )]
     pub model: String,
-    /// How long one model call may take
+    /// Time limit of one model call
     #[arg(long, value_name = "SPAN", default_value = "2m", value_parser = parse_span)]
     pub model_timeout: Duration,
     #[command(flatten)]

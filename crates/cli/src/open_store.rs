@@ -26,7 +26,7 @@ const REACH_WAIT_FIRST: Duration = Duration::from_millis(100);
 const REACH_WAIT_LONGEST: Duration = Duration::from_secs(2);
 
 impl StoreArguments {
-    /// Opens the store; makes it where there is none.
+    /// Opens the store, and creates it if needed.
     pub async fn open_or_create(&self) -> anyhow::Result<Arc<dyn Store>> {
         self.open(true).await
     }
@@ -36,10 +36,10 @@ impl StoreArguments {
         if let StoreLocation::File(path) = &self.store {
             let exists = path
                 .try_exists()
-                .with_context(|| format!("{} cannot be looked at", path.display()))?;
+                .with_context(|| format!("{} cannot be read", path.display()))?;
             if !exists {
                 bail!(
-                    "there is no store {} here; name one with --store, or make one with `gristmill run` or `gristmill submit`",
+                    "the store {} does not exist; name another with --store, or create one with `gristmill run` or `gristmill submit`",
                     path.display()
                 );
             }
@@ -108,7 +108,7 @@ pub async fn open_location(
     }
 }
 
-/// Refuses a location whose password stands among the program's arguments.
+/// Refuses a location with a password in the program's arguments.
 pub fn refuse_shown_password(location: &StoreLocation) -> anyhow::Result<()> {
     if location.shows_password_among(std::env::args_os()) {
         bail!(

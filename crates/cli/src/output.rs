@@ -15,7 +15,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Why the output cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
-    /// Whoever read it has gone. No fault of anybody's.
+    /// The reader closed the pipe. This is not an error.
     #[error("the output's reader has closed the pipe")]
     PipeClosed,
     /// The file cannot be made.
@@ -23,25 +23,21 @@ pub enum OutputError {
     Create {
         /// The file.
         name: String,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
     },
     /// No room.
-    #[error(
-        "the disk of {name} is full: free some space and run the same command again; it goes on where it stopped"
-    )]
+    #[error("the disk of {name} is full: free some space and run the same command again to resume")]
     DiskFull {
         /// The file.
         name: String,
     },
     /// Another error of the system.
-    #[error(
-        "{name} cannot be written any further: {reason}; run the same command again, and it goes on where it stopped"
-    )]
+    #[error("{name} cannot be written any further: {reason}; run the same command again to resume")]
     Write {
         /// The file.
         name: String,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
     },
 }
@@ -57,7 +53,7 @@ impl OutputError {
     }
 }
 
-/// What the lines look like.
+/// The format of the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LineForm {
     /// `{"job":"1:7","value":…}` or `{"job":"1:7","error":{…}}`.
@@ -66,7 +62,7 @@ pub enum LineForm {
     Value,
 }
 
-/// What was written.
+/// The written lines.
 #[derive(Debug, Default)]
 pub struct OutputStatistics {
     /// Completed jobs.
@@ -141,13 +137,13 @@ impl Output {
         written.map_err(|reason| self.failed(reason))
     }
 
-    /// Hands over what is buffered, so that a reader sees it.
+    /// Flushes the buffer, so that a reader sees the lines.
     pub fn flush(&mut self) -> Result<(), OutputError> {
         let flushed = self.sink.flush();
         flushed.map_err(|reason| self.failed(reason))
     }
 
-    /// Writes what is buffered, sees it on disk, and returns what was written.
+    /// Writes the buffer, syncs the file, and returns the counts of written lines.
     pub fn finish(mut self) -> Result<OutputStatistics, OutputError> {
         self.flush()?;
         if let Some(file) = &self.file
@@ -182,7 +178,7 @@ impl Output {
                 ))),
                 Ended::Expired => Some(std::borrow::Cow::Owned(JobError::new(
                     "expired",
-                    "nobody started the job in time",
+                    "no worker started the job in time",
                 ))),
             };
             match &error {

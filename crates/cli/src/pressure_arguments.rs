@@ -1,4 +1,4 @@
-//! How a worker is told to claim less while its machine is busy.
+//! Arguments for backpressure: a worker claims less while its machine is busy.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use clap::Args;
 use gristmill_worker::pressure::machine;
 use gristmill_worker::{Admission, Backpressure, PressureSource, Threshold};
 
-/// What holds where sources are named and no thresholds: only what is more urgent than usual, and then nothing.
+/// The default thresholds: first only jobs above normal priority, then none.
 const THRESHOLDS: [Threshold; 2] = [
     Threshold {
         pressure: 0.9,
@@ -18,20 +18,20 @@ const THRESHOLDS: [Threshold; 2] = [
     },
 ];
 
-/// What a worker claims while its machine is busy.
+/// Backpressure of a worker.
 #[derive(Debug, Args)]
 pub struct PressureArguments {
-    /// Claim less while this is busy: cpu, memory, disk, battery, or network=BYTES (so many a second are all of it); may
-    /// be repeated, and the busiest decides
+    /// Claim less while this is busy: cpu, memory, disk, battery, or network=BYTES (the capacity in bytes a second);
+    /// repeatable, the busiest decides
     #[arg(long = "pressure", value_name = "SOURCE", value_parser = parse_source)]
     pub sources: Vec<MachineSource>,
-    /// From this pressure on (0 to 1) claim only jobs of a priority and above, or none; may be repeated [default: 0.9=1
+    /// From this pressure on (0 to 1), claim only jobs of this priority and above, or none; repeatable [default: 0.9=1
     /// 0.98=none]
     #[arg(long = "admit", value_name = "PRESSURE=PRIORITY", value_parser = parse_threshold, requires = "sources")]
     pub thresholds: Vec<Threshold>,
 }
 
-/// A source of the machine's, by name.
+/// A source of pressure, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum MachineSource {
@@ -43,7 +43,7 @@ pub enum MachineSource {
 }
 
 impl PressureArguments {
-    /// What the worker is told.
+    /// As the worker's settings.
     pub fn backpressure(&self) -> Backpressure {
         let source = |source: &MachineSource| -> Arc<dyn PressureSource> {
             match source {
@@ -71,13 +71,13 @@ fn parse_source(text: &str) -> Result<MachineSource, String> {
             "memory" => Ok(MachineSource::Memory),
             "disk" => Ok(MachineSource::Disk),
             "battery" => Ok(MachineSource::Battery),
-            _ => Err("one of cpu, memory, disk, battery, network=BYTES".to_owned()),
+            _ => Err("give one of cpu, memory, disk, battery, network=BYTES".to_owned()),
         },
         Some(("network", bytes)) => match bytes.parse() {
             Ok(bytes_per_s_max) if bytes_per_s_max > 0 => Ok(MachineSource::Network { bytes_per_s_max }),
-            _ => Err("give the bytes a second that the network carries, as in network=125000000".to_owned()),
+            _ => Err("give the network's capacity in bytes a second, as in network=125000000".to_owned()),
         },
-        Some(_) => Err("one of cpu, memory, disk, battery, network=BYTES".to_owned()),
+        Some(_) => Err("give one of cpu, memory, disk, battery, network=BYTES".to_owned()),
     }
 }
 

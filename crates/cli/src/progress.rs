@@ -35,15 +35,15 @@ pub struct Snapshot {
     pub batch_jobs_mean: f64,
 }
 
-/// What can be shown again and again.
+/// A progress that can be shown repeatedly.
 pub trait Shown {
-    /// What is done.
+    /// The finished work.
     fn done(&self) -> u64;
 
-    /// What there is to do, as far as that is known.
+    /// The total work, if known.
     fn total(&self) -> Option<u64>;
 
-    /// One line on how far it is, with what is done a second.
+    /// One line with the progress and the throughput.
     fn describe(&self, rate: Option<f64>) -> String;
 }
 
@@ -94,7 +94,7 @@ impl Progress {
         }
     }
 
-    /// Shows what `look` sees, again and again, until it is dropped.
+    /// Shows the result of `look` repeatedly, until it is dropped.
     pub async fn show<S: Shown>(mut self, look: impl Fn() -> S) {
         let every = match self.place {
             Place::Bar(_) => DRAW_EVERY,
@@ -125,7 +125,7 @@ impl Progress {
                 bar.tick();
             }
             Place::Lines if rate.is_some() => {
-                // Nobody is left to tell where this cannot be written.
+                // An error of standard error has no other place to go.
                 let _ = writeln!(std::io::stderr(), "gristmill: {}", now.describe(rate));
             }
             Place::Lines | Place::Nowhere => {}

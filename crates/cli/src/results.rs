@@ -47,7 +47,7 @@ pub async fn results(arguments: ResultsArguments) -> anyhow::Result<Exit> {
         }
         (None, Some(batch)) => {
             if store.outcomes(BatchId(batch)).await?.is_none() {
-                bail!("there is no batch {batch}");
+                bail!("batch {batch} does not exist");
             }
             let mut output = Output::create(Some(&arguments.output), form)?;
             write(&store, BatchId(batch), &mut output).await?;

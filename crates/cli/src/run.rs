@@ -96,7 +96,7 @@ struct Run<'a> {
     interrupt: Interrupt,
 }
 
-/// What came of the three parts.
+/// The results of the three parts.
 #[derive(Default)]
 struct Outcome {
     written: Option<Written>,
@@ -107,7 +107,7 @@ struct Outcome {
     pipe_closed: bool,
 }
 
-/// What the summary says beside the outcome.
+/// Further data of the summary.
 struct Ending {
     ended_before: u64,
     ended_here: u64,
@@ -191,7 +191,7 @@ impl Run<'_> {
         }
         let (ended, left) = (plan.counts.ended(), plan.counts.total() - plan.counts.ended());
         eprintln!(
-            "gristmill: going on with run `{}`: {} jobs done before, {} submitted and not done",
+            "gristmill: resuming run `{}`: {} jobs done before, {} submitted and not done",
             self.request.name,
             crate::span::show_count(ended),
             crate::span::show_count(left)
@@ -271,7 +271,7 @@ impl Run<'_> {
                         Ok(Ok(Fed::Interrupted)) => {}
                         Err(error) if error.is_cancelled() => {}
                         Err(error) => outcome.note(error.into()),
-                        // What was read before is run to its end; the store's errors end everything.
+                        // Jobs that were read before run to their end; an error of the store ends everything.
                         Ok(Err(FeedError::Input(error))) => outcome.note(error.into()),
                         Ok(Err(FeedError::Store(error))) => {
                             outcome.note(error.into());
@@ -301,7 +301,7 @@ impl Run<'_> {
                 () = self.lock.lost(), if !is_lost => {
                     is_lost = true;
                     outcome.note(anyhow!(
-                        "run `{}` was taken over by another process while the database was away; nothing is lost",
+                        "another process took over run `{}` while the database was unreachable; nothing is lost",
                         self.request.name
                     ));
                     feeding.iter().for_each(JoinHandle::abort);
@@ -310,7 +310,7 @@ impl Run<'_> {
                 _ = interrupt.wait(), if !asked => {
                     asked = true;
                     if !self.arguments.quiet {
-                        eprintln!("\ngristmill: finishing what is running; once more to leave at once (nothing committed is lost)");
+                        eprintln!("\ngristmill: finishing running jobs; press Ctrl-C again to exit immediately (commits are not lost)");
                     }
                     stop();
                 }
@@ -391,7 +391,7 @@ impl Run<'_> {
             .store()
             .update_run(plan.run, plan.remember.clone(), state)
             .await;
-        noted.context("the end of the run cannot be noted")
+        noted.context("the end of the run cannot be stored")
     }
 
     /// Lines of a JSONL input that were skipped because nothing is on them.

@@ -37,7 +37,7 @@ async fn put(arguments: &SchedulePutArguments) -> anyhow::Result<Exit> {
     let mut payload = PackedBuilder::new();
     payload.push(&arguments.payload).with_context(|| {
         format!(
-            "the payload `{}` is not JSON; a string needs quotes of its own, as in '\"text\"'",
+            "the payload `{}` is not JSON; a string needs its own quotes, as in '\"text\"'",
             arguments.payload
         )
     })?;
@@ -57,7 +57,7 @@ async fn put(arguments: &SchedulePutArguments) -> anyhow::Result<Exit> {
     let row = store.schedule(&arguments.name).await?;
     store.close().await?;
     print_line(&match row.and_then(|row| row.next_at) {
-        Some(next_at) => format!("schedule {} is due next at {next_at}", arguments.name),
+        Some(next_at) => format!("schedule {} is next due at {next_at}", arguments.name),
         None => format!("schedule {} is paused", arguments.name),
     })?;
     Ok(Exit::Done)
@@ -155,7 +155,7 @@ async fn known(
     for name in names {
         if store.schedule(name).await?.is_none() {
             bail!(
-                "there is no schedule `{name}` in {}; `gristmill schedule list` shows all",
+                "schedule `{name}` does not exist in {}; `gristmill schedule list` lists all",
                 arguments.store
             );
         }

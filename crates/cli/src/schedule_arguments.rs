@@ -11,7 +11,7 @@ use crate::exit::EXIT_STATUS_HELP;
 use crate::span::parse_span;
 
 const SCHEDULE_HELP: &str = "\
-Schedules are fired by any `gristmill worker` or `gristmill serve` on the store; each moment once, however many run.
+Any `gristmill worker` or `gristmill serve` on the store fires the schedules; each due moment fires once.
 
 Examples:
   gristmill schedule put nightly report '{\"region\":\"eu\"}' --cron '30 4 * * *'
@@ -25,25 +25,25 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = format!("{SCHEDULE_HELP}\n\n{EXIT_STATUS_HELP}"))]
 pub struct ScheduleArguments {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: ScheduleCommand,
 }
 
-/// What is done with schedules.
+/// The commands over schedules.
 #[derive(Debug, Subcommand)]
 pub enum ScheduleCommand {
-    /// Make a schedule, or change the one of that name
+    /// Create or change a schedule
     Put(Box<SchedulePutArguments>),
-    /// List all schedules: when each is due, what it did last
+    /// List all schedules, with the next due moment and the last job of each
     List(ScheduleListArguments),
-    /// Let schedules be due no more, for a while or until they are resumed
+    /// Pause schedules, for a span or until they are resumed
     Pause(SchedulePauseArguments),
-    /// Let paused schedules go on; what passed meanwhile is left out
+    /// Resume paused schedules; moments that passed meanwhile are skipped
     Resume(ScheduleNamesArguments),
-    /// Submit a job of schedules now; they stay due as they were
+    /// Submit a job of each schedule now; due moments do not change
     Trigger(ScheduleNamesArguments),
-    /// Delete schedules; the jobs that they submitted stay
+    /// Delete schedules; jobs that they submitted stay
     Delete(ScheduleNamesArguments),
 }
 
@@ -53,36 +53,36 @@ pub enum ScheduleCommand {
 pub struct SchedulePutArguments {
     /// The schedule's name
     pub name: String,
-    /// Which handler is to run its jobs
+    /// The kind of its jobs: selects the script
     pub kind: String,
     /// The payload of its jobs, as JSON
     #[arg(value_name = "JSON", default_value = "null")]
     pub payload: String,
-    /// When it is due: minute, hour, day of month, month, day of week (seconds may stand first), or @daily and its kin
+    /// Due moments: minute, hour, day of month, month, day of week (optionally seconds first), or @daily and the like
     #[arg(long, value_name = "EXPRESSION", required_unless_present = "every")]
     pub cron: Option<String>,
-    /// Whose clocks the expression means, by the name in the IANA database
+    /// The time zone of the expression, by its IANA name
     #[arg(long, value_name = "ZONE", default_value = "UTC", requires = "cron")]
     pub time_zone: String,
-    /// Due again after so long, from now on
+    /// The interval between due moments, from now on
     #[arg(long, value_name = "SPAN", conflicts_with = "cron", value_parser = parse_span)]
     pub every: Option<Duration>,
-    /// What becomes of moments that passed while nothing ran
+    /// Action for moments that passed while no worker or server ran
     #[arg(long, value_enum, default_value_t = CatchUpArgument::One)]
     pub catch_up: CatchUpArgument,
-    /// What happens while the last job is not over
+    /// Action while the last job has not ended
     #[arg(long, value_enum, default_value_t = OverlapArgument::Allow)]
     pub overlap: OverlapArgument,
-    /// Which workers may take its jobs
+    /// The queue of its jobs: selects the workers
     #[arg(long, default_value = gristmill_model::batch::DEFAULT_QUEUE)]
     pub queue: String,
-    /// Whose jobs they are; limits and pauses may be set by group
+    /// The tenant that owns the jobs; limits and pauses can apply to a group
     #[arg(long)]
     pub group: Option<String>,
-    /// Higher is run first: a number, or background (-100), low (-10), normal (0), high (10) or urgent (100)
+    /// Higher runs first: a number, or background (-100), low (-10), normal (0), high (10) or urgent (100)
     #[arg(long, value_name = "PRIORITY", default_value = "normal", allow_negative_numbers = true, value_parser = parse_priority)]
     pub priority: i16,
-    /// A job is given up as expired if nobody has started it so long after it was due
+    /// Expire a job that no worker has started this long after it was due
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub expires: Option<Duration>,
     #[command(flatten)]
@@ -94,7 +94,7 @@ pub struct SchedulePutArguments {
 }
 
 impl SchedulePutArguments {
-    /// When it is due.
+    /// The recurrence.
     pub fn rule(&self) -> RecurrenceRule {
         match (&self.cron, self.every) {
             (None, Some(interval)) => RecurrenceRule::Every {
@@ -107,7 +107,7 @@ impl SchedulePutArguments {
         }
     }
 
-    /// What holds for its jobs.
+    /// The options of its jobs.
     pub fn options(&self) -> BatchOptions {
         BatchOptions {
             priority: self.priority,
@@ -119,14 +119,14 @@ impl SchedulePutArguments {
     }
 }
 
-/// What becomes of missed moments.
+/// The action for missed moments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CatchUpArgument {
-    /// They are left out
+    /// Skip them
     Skip,
-    /// One job for all of them
+    /// Submit one job for all of them
     One,
-    /// A job for each
+    /// Submit one job for each
     All,
 }
 
@@ -140,14 +140,14 @@ impl From<CatchUpArgument> for CatchUp {
     }
 }
 
-/// What happens while the last job is not over.
+/// Action while the last job has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OverlapArgument {
-    /// The next one is submitted beside it
+    /// Submit the next job too
     Allow,
-    /// The moment is left out
+    /// Skip the moment
     Skip,
-    /// It is cancelled for the next one
+    /// Cancel the last job, and submit the next
     Replace,
 }
 
@@ -168,7 +168,7 @@ pub struct ScheduleListArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,
-    /// Print one JSON object a schedule
+    /// Print one JSON line for each schedule
     #[arg(long)]
     pub json: bool,
 }
@@ -180,7 +180,7 @@ pub struct SchedulePauseArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub names: ScheduleNamesArguments,
-    /// They go on by themselves after so long
+    /// Resume after this time
     #[arg(long = "for", value_name = "SPAN", value_parser = parse_span)]
     pub span: Option<Duration>,
 }

@@ -23,7 +23,7 @@ pub fn detect(script: Option<&Path>, program: &[String]) -> anyhow::Result<Scrip
     }
 }
 
-/// Refuses what would say nothing for any of these scripts.
+/// Refuses options that have no effect on any of these scripts.
 pub fn check_concurrency<'s>(
     scripts: impl Iterator<Item = &'s Script> + Clone,
     concurrency: &ScriptConcurrency,
@@ -37,7 +37,7 @@ pub fn check_concurrency<'s>(
     }
     if concurrency.is_concurrency_given && !runs(|runtime| runtime != Runtime::Program) {
         bail!(
-            "--concurrency is for asynchronous scripts: a program runs one job at a time, in as many processes as -j says"
+            "--concurrency needs an asynchronous script: a program runs one job at a time, in -j processes"
         );
     }
     Ok(())

@@ -39,10 +39,10 @@ pub async fn serve(arguments: ServeArguments) -> anyhow::Result<Exit> {
     let handlers = match (mode, arguments.scripts.as_slice()) {
         (Mode::Server, []) => None,
         (Mode::Server, _) => {
-            bail!("a server runs no scripts: use --mode standalone, or start agents for them")
+            bail!("--mode server runs no scripts: use --mode standalone, or start agents with these scripts")
         }
         (Mode::Standalone, []) => {
-            bail!("standalone runs jobs too: name its scripts, or use --mode server")
+            bail!("--mode standalone needs scripts: name them, or use --mode server")
         }
         (Mode::Standalone, scripts) => {
             let concurrency = arguments.concurrency.of_scripts();
@@ -82,9 +82,9 @@ pub async fn serve(arguments: ServeArguments) -> anyhow::Result<Exit> {
         .run(async move {
             asked.wait().await;
             if !quiet {
-                eprintln!("\ngristmill: finishing what is running; once more to leave at once");
+                eprintln!("\ngristmill: finishing running jobs; press Ctrl-C again to exit immediately");
             }
-            // The worker ends what it has begun while the server answers its last requests.
+            // The worker finishes its running jobs while the server answers its last requests.
             if let Some(stopper) = stopper {
                 stopper.stop();
             }

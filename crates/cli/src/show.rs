@@ -14,7 +14,7 @@ pub async fn show(arguments: ShowArguments) -> anyhow::Result<Exit> {
     let store = arguments.store.open_existing().await?;
     let Some(details) = store.job(arguments.job).await? else {
         eprintln!(
-            "error: there is no job {}; `gristmill jobs` lists those that there are",
+            "error: job {} does not exist; `gristmill jobs` lists all jobs",
             arguments.job
         );
         return Ok(Exit::SomeFailed);
@@ -121,7 +121,7 @@ fn describe_progress(shown: &ShownProgress) -> String {
         parts.push(format!("{} left", show_microseconds(left_ms as f64 * 1_000.0)));
     }
     if shown.estimated {
-        parts.push("as others of its kind".to_owned());
+        parts.push("estimated from its kind".to_owned());
     }
     match (&progress.message, parts.is_empty()) {
         (Some(message), true) => message.clone(),
@@ -231,7 +231,7 @@ mod tests {
                     estimated: true,
                     ..shown(Progress::fraction(0.25), None, Some(3_000))
                 },
-                "25 %, 3.00 s left, as others of its kind",
+                "25 %, 3.00 s left, estimated from its kind",
             ),
         ] {
             assert_eq!(describe_progress(&shown), expected);

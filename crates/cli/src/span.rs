@@ -1,8 +1,8 @@
-//! Spans of time as people write them: `500ms`, `30s`, `5m`, `12h`, `7d`.
+//! Spans of time: `500ms`, `30s`, `5m`, `12h`, `7d`.
 
 use std::time::Duration;
 
-/// Reads a span of time. A bare number is refused, since nobody knows its unit.
+/// Parses a span of time. A bare number is an error, since its unit is unknown.
 pub fn parse_span(text: &str) -> Result<Duration, String> {
     let refuse =
         || format!("`{text}` is not a span of time: write a number and ms, s, m, h or d, as in 500ms or 30s");

@@ -55,7 +55,7 @@ fn kinds(stats: &StoreStats) -> String {
     table.text()
 }
 
-/// The batches that each hop has moved, how large they were, and how many ended for which reason.
+/// The batches of each hop: number, size, and number by end reason.
 fn hops(stats: &StoreStats) -> String {
     let numbers = ["batches", "jobs", "mean", "largest"].map(|name| (name, Align::Right));
     let reasons = EndReason::ALL.map(|reason| (reason.as_str(), Align::Right));

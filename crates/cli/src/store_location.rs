@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use gristmill_memory::Place;
 
-/// What the URLs of PostgreSQL databases begin with.
+/// The schemes of PostgreSQL URLs.
 const POSTGRES_SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 
 /// Where a store is.
@@ -18,7 +18,7 @@ pub enum StoreLocation {
     Postgres(DatabaseUrl),
 }
 
-/// The URL of a PostgreSQL database. What is shown of it has no password.
+/// The URL of a PostgreSQL database. Its displayed form has no password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseUrl(String);
 
@@ -90,7 +90,7 @@ impl From<Place> for StoreLocation {
     }
 }
 
-/// What is wrong with the location of a store.
+/// An invalid location of a store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LocationError {
     /// Another database, or a slip of the finger.
@@ -102,7 +102,7 @@ pub enum LocationError {
 }
 
 impl StoreLocation {
-    /// Reads what `--store` or the environment says.
+    /// Parses the value of `--store` or of the environment.
     pub fn parse(text: &OsStr) -> Result<StoreLocation, LocationError> {
         let lossy = text.to_string_lossy();
         if POSTGRES_SCHEMES.iter().any(|scheme| lossy.starts_with(scheme)) {

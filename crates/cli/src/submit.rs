@@ -20,7 +20,7 @@ use crate::input::{BatchLimits, Input};
 use crate::output::print_line;
 use crate::span::show_count;
 
-/// What was submitted.
+/// The submitted batches and jobs.
 #[derive(Debug, Default)]
 struct Submitted {
     batches: Vec<(BatchId, u32)>,
@@ -144,7 +144,7 @@ async fn submit_payloads(arguments: &SubmitArguments, options: BatchOptions) -> 
     for (index, payload) in arguments.payloads.iter().enumerate() {
         builder.push(payload).map_err(|error| match error {
             PackedError::NotJson { reason, .. } => anyhow::anyhow!(
-                "payload {} is not JSON: {reason}; a string needs quotes of its own, as in '\"text\"'",
+                "payload {} is not JSON: {reason}; a string needs its own quotes, as in '\"text\"'",
                 index + 1
             ),
             other => other.into(),
@@ -159,7 +159,7 @@ async fn submit_payloads(arguments: &SubmitArguments, options: BatchOptions) -> 
     let keys = arguments.key.keys.len();
     if keys > 0 && keys != arguments.payloads.len() {
         bail!(
-            "there are {keys} keys for {} payloads: give --key once for each payload",
+            "{keys} keys for {} payloads: give --key once for each payload",
             arguments.payloads.len()
         );
     }
@@ -253,13 +253,13 @@ fn tell(arguments: &SubmitArguments, submitted: &Submitted) -> anyhow::Result<()
     }
     if duplicates > 0 {
         eprintln!(
-            "{} of them are duplicates: other jobs stand for them",
+            "{} jobs are duplicates: other jobs stand for them",
             show_count(duplicates)
         );
     }
     if submitted.rejected > 0 {
         eprintln!(
-            "{} of them cannot be read and are dead: gristmill jobs --state dead --kind '{}'",
+            "{} items are unreadable, and their jobs are dead: gristmill jobs --state dead --kind '{}'",
             show_count(submitted.rejected),
             arguments.kind
         );

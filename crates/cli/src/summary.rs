@@ -1,4 +1,4 @@
-//! What a run did, told at its end.
+//! The summary at the end of a run.
 
 use serde_json::json;
 
@@ -17,7 +17,7 @@ pub struct Summary<'a> {
     pub name: &'a str,
     /// The store, as it was named; nothing where it is the default.
     pub store_option: String,
-    /// What was written of it, over all processes that worked on it.
+    /// Its written results, over all processes that worked on it.
     pub statistics: &'a OutputStatistics,
     /// Blank lines of the input that were skipped.
     pub blank_lines: u64,
@@ -75,9 +75,9 @@ impl Summary<'_> {
         match self.standing {
             Standing::Finished | Standing::FinishedBefore => {}
             Standing::Limited => {
-                lines.push("stopped at --limit; without it the same command runs the rest".to_owned())
+                lines.push("stopped at --limit; the same command without --limit runs the rest".to_owned())
             }
-            Standing::Stopped { .. } => lines.push("run the same command again to go on".to_owned()),
+            Standing::Stopped { .. } => lines.push("run the same command again to resume".to_owned()),
         }
         lines.join("\n")
     }
@@ -99,10 +99,7 @@ impl Summary<'_> {
             }
             Standing::Finished => format!("run `{}`: {parts}", self.name),
             Standing::FinishedBefore => {
-                format!(
-                    "run `{}` was finished before and nothing was run: {parts}",
-                    self.name
-                )
+                format!("run `{}` had finished before; nothing ran: {parts}", self.name)
             }
             Standing::Limited => format!("run `{}` so far: {parts}", self.name),
             Standing::Stopped { ended } => format!(
@@ -136,9 +133,9 @@ impl Summary<'_> {
             lines.push(format!("  {} × others", show_count(other)));
         }
         let options = format!("--state dead --run '{}'{}", self.name, self.store_option);
-        lines.push(format!("see them all: gristmill jobs {options}"));
+        lines.push(format!("list them all: gristmill jobs {options}"));
         lines.push(format!(
-            "try them again: gristmill retry {options}, and then the same command"
+            "retry them: gristmill retry {options}, and then the same command"
         ));
     }
 
@@ -212,8 +209,8 @@ mod tests {
              50,000 jobs/s over 2.0 s; a job took 15.0 µs on average, 99 of 100 at most 15.0 µs\n\
              2 blank lines of the input were skipped\n  \
              3 × KeyError: 'text'  (gristmill show 1:7 --store x.db)\n\
-             see them all: gristmill jobs --state dead --run 'a.py:b.jsonl' --store x.db\n\
-             try them again: gristmill retry --state dead --run 'a.py:b.jsonl' --store x.db, and then the same command"
+             list them all: gristmill jobs --state dead --run 'a.py:b.jsonl' --store x.db\n\
+             retry them: gristmill retry --state dead --run 'a.py:b.jsonl' --store x.db, and then the same command"
         );
         summary.standing = Standing::Stopped { ended: 120_000 };
         assert!(
@@ -221,7 +218,7 @@ mod tests {
                 .text()
                 .starts_with("run `a.py:b.jsonl` stopped with 120,000 jobs done and committed, 100,000")
         );
-        assert!(summary.text().ends_with("run the same command again to go on"));
+        assert!(summary.text().ends_with("run the same command again to resume"));
         assert_eq!(summary.json()["failures"][0]["count"], 3);
     }
 }

@@ -29,7 +29,7 @@ pub async fn tags(arguments: TagsArguments) -> anyhow::Result<Exit> {
         print_line(&table.text())?;
     }
     if let Some(last) = values.last().filter(|_| has_more) {
-        eprintln!("there are more: add --after '{}'", last.value);
+        eprintln!("more values exist: add --after '{}'", last.value);
     }
     Ok(Exit::Done)
 }

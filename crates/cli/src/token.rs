@@ -1,4 +1,4 @@
-//! `gristmill token`: who is let in.
+//! `gristmill token`: creates, lists and revokes tokens.
 
 use gristmill_model::{Clock, SystemClock, Timestamp};
 use gristmill_server::{NewToken, TokenRecord, TrustFolder};
@@ -21,7 +21,7 @@ pub fn token(arguments: TokenArguments) -> anyhow::Result<Exit> {
             let (text, record) = TrustFolder::new(create.trust.trust).create(&new, &SystemClock)?;
             print_line(&text)?;
             eprintln!(
-                "gristmill: token {} for {} `{}` on {} until {}; it is shown only now",
+                "gristmill: token {} for {} `{}` on {} until {}; it is not shown again",
                 record.jti,
                 record.role,
                 record.subject,

@@ -1,4 +1,4 @@
-//! What all commands that run submitted jobs share: their handlers, their progress, their end.
+//! Shared parts of commands that run submitted jobs: handlers, progress, end.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -24,7 +24,7 @@ use crate::run::{ScriptIdentity, kind_of};
 use crate::script::{check_concurrency, detect, start};
 use crate::span::show_count;
 
-/// What was committed, for the progress.
+/// The committed jobs, for the progress.
 #[derive(Debug, Default)]
 pub struct Committed {
     completed: AtomicU64,
@@ -71,7 +71,7 @@ impl Committed {
     }
 }
 
-/// What runs jobs: scripts that have been started, and the extractor of ingestions elsewhere.
+/// The handlers: started scripts, and the extractor of ingestions elsewhere.
 pub struct Handlers {
     /// By kind.
     pub by_kind: Vec<(String, Arc<dyn Handler>)>,
@@ -130,7 +130,7 @@ impl Handlers {
         Ok(self)
     }
 
-    /// What a worker of these is told. Each handler's own bound of what runs at once holds beside the worker's.
+    /// The settings of a worker with these handlers. Each handler's own concurrency limit applies in addition to the worker's.
     pub fn settings(&self) -> WorkerSettings {
         let own = self
             .by_kind
@@ -152,7 +152,7 @@ fn kinds_of(
 ) -> anyhow::Result<Vec<(String, gristmill_runtime::Script)>> {
     if !kinds.is_empty() && kinds.len() != scripts.len() {
         bail!(
-            "there are {} scripts and {} kinds: give one --kind for each script, in their order, or none",
+            "{} scripts and {} kinds: give one --kind for each script, in their order, or none",
             scripts.len(),
             kinds.len()
         );
@@ -170,7 +170,7 @@ fn kinds_of(
         };
         check_name("kind", &kind)?;
         if !seen.insert(kind.clone()) {
-            bail!("two scripts are to run the kind `{kind}`; give each its own --kind");
+            bail!("two scripts have the kind `{kind}`; give each its own --kind");
         }
         pairs.push((kind, script));
     }
@@ -197,7 +197,7 @@ pub async fn until_done(
             _ = interrupt.wait(), if !asked => {
                 asked = true;
                 if !quiet {
-                    eprintln!("\ngristmill: finishing what is running; once more to leave at once");
+                    eprintln!("\ngristmill: finishing running jobs; press Ctrl-C again to exit immediately");
                 }
                 stopper.stop();
             }
@@ -205,7 +205,7 @@ pub async fn until_done(
     }
 }
 
-/// Tells what was done, and says how the program ends.
+/// Prints the totals, and returns the exit status.
 pub fn tell(
     summary: &WorkerSummary,
     committed: &Committed,

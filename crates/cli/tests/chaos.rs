@@ -160,7 +160,7 @@ fn committed(workspace: &Workspace) -> BTreeMap<String, String> {
     let results = workspace.run("results chaos.py:items.jsonl");
     if results.code == Some(2) {
         // Killed before the run was begun.
-        assert!(results.stderr.contains("there is no run"), "{}", results.stderr);
+        assert!(results.stderr.contains("does not exist"), "{}", results.stderr);
         return BTreeMap::new();
     }
     let lines = results.stdout.lines().map(|line| {

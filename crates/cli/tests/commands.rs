@@ -47,7 +47,7 @@ fn jobs_are_submitted_listed_run_and_shown(new_workspace: fn() -> Workspace) {
         workspace.run("results --batch 1 --values").expect(1),
         "2\n4\nnull\n"
     );
-    assert_eq!(workspace.run("retry 1:2").expect(0), "1 jobs to be run again\n");
+    assert_eq!(workspace.run("retry 1:2").expect(0), "1 jobs can run again\n");
     workspace.run("retry 1:0").expect(1);
     assert_eq!(workspace.run("cancel 1:2").expect(0), "1 jobs cancelled\n");
     let counts = json_lines(&workspace.run("stats --json").expect(0)).remove(0);
@@ -61,7 +61,7 @@ fn jobs_are_submitted_listed_run_and_shown(new_workspace: fn() -> Workspace) {
     assert!(history[0]["duration"]["p95_us"].is_u64(), "{history:?}");
     assert!(workspace.run("history").expect(0).contains("p95"));
     let none = workspace.run("history --kind other").expect(0);
-    assert_eq!(none, "no job has ended there\n");
+    assert_eq!(none, "no job has ended in this period\n");
     let stats = workspace.run("stats").expect(0);
     for part in ["double", "hop ", "claim", "commit", "full", "drained", "on disk"] {
         assert!(stats.contains(part), "{part} in {stats}");
@@ -88,7 +88,7 @@ fn a_file_is_submitted_in_batches_and_its_bad_lines_are_told(new_workspace: fn()
     );
     let page = workspace.run("jobs --queue slow --limit 2 --after 1:998");
     assert!(
-        page.stderr.contains("there are more: add --after 2:0"),
+        page.stderr.contains("more jobs match: add --after 2:0"),
         "{}",
         page.stderr
     );
@@ -224,7 +224,7 @@ fn jobs_wait_for_others(new_workspace: fn() -> Workspace) {
     let blocked = workspace.run("jobs --state blocked").expect(0);
     assert_eq!(blocked.lines().count(), 3, "{blocked}");
     let error = workspace.run("submit double 7 --after 99").error();
-    assert!(error.contains("there is no batch 99 to wait for"), "{error}");
+    assert!(error.contains("option `after` names batch 99"), "{error}");
     let error = workspace.run("submit double 7 --after 1:x").error();
     assert!(error.contains("42:7"), "{error}");
     workspace.run("worker double.py --kind double --drain").expect(1);
@@ -298,7 +298,7 @@ fn runs_are_listed_and_a_wrong_name_names_the_right_ones(new_workspace: fn() -> 
     for command in ["results other", "jobs --run other", "retry --run other"] {
         let error = workspace.run(command).error();
         assert!(
-            error.contains("there is no run `other`; there is `mine`"),
+            error.contains("run `other` does not exist; this store has `mine`"),
             "{error}"
         );
     }
@@ -311,17 +311,14 @@ fn payloads_and_kinds_that_are_wrong_store_nothing() {
     workspace.write("double.py", DOUBLE).write("empty.jsonl", "\n");
     for (arguments, expected) in [
         ("submit k 1 {", "payload 2 is not JSON"),
-        ("submit k text", "a string needs quotes of its own"),
+        ("submit k text", "a string needs its own quotes"),
         ("submit k", "required arguments were not provided"),
         ("submit k --input empty.jsonl", "empty.jsonl has no items"),
         (
             "worker double.py double.py",
-            "two scripts are to run the kind `script:double.py`",
+            "two scripts have the kind `script:double.py`",
         ),
-        (
-            "worker double.py --kind a --kind b",
-            "there are 1 scripts and 2 kinds",
-        ),
+        ("worker double.py --kind a --kind b", "1 scripts and 2 kinds"),
         ("show 7", "write the batch and the position, as in 42:7"),
         ("jobs --state done", "is not a state"),
         ("fly", "unrecognized subcommand"),

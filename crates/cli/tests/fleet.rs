@@ -318,7 +318,7 @@ fn what_is_wrong_with_a_mode_or_with_concurrency_is_named() {
         (
             "",
             "run --input items.jsonl --concurrency 3 -- cat",
-            "--concurrency is for asynchronous scripts",
+            "--concurrency needs an asynchronous script",
         ),
     ] {
         let ended: workspace::Ended = workspace
@@ -361,7 +361,7 @@ fn tokens_decide_who_may_work() {
         ("", "401"),
         ("nonsense", "401"),
         (submit.as_str(), "403"),
-        (other.as_str(), "does not reach the queue `default`"),
+        (other.as_str(), "does not give access to the queue `default`"),
     ] {
         let error = agent(&workspace, &server, "--drain", token).error();
         assert!(error.contains(says), "{error}");

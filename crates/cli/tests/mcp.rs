@@ -69,7 +69,7 @@ async fn a_client_recalls() {
     );
     let (is_error, result) = call(&client, "recall", json!({"question": "Paris", "since": "soon"})).await;
     assert!(
-        is_error && result.to_string().contains("no time such as"),
+        is_error && result.to_string().contains("not a time such as"),
         "{result}"
     );
     // It is still there after an error.

@@ -50,7 +50,10 @@ async fn an_interrupted_ingestion_keeps_what_it_paid_for() {
         .expect("starts");
     is_reached.recv().expect("the call begins");
     let busy = run(&workspace, &ingest).error();
-    assert!(busy.contains("another process is ingesting into kb.db"), "{busy}");
+    assert!(
+        busy.contains("another process is already ingesting into kb.db"),
+        "{busy}"
+    );
     send_signal(&child, "-INT");
     go.send(()).expect("the service waits");
     let ended = Ended::from(child.wait_with_output().expect("ends"));

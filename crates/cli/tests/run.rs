@@ -256,14 +256,14 @@ fn what_cannot_be_right_is_refused_with_a_remedy_and_leaves_nothing() {
         .write("items.jsonl", "1\n")
         .write("words", "1\n");
     for (arguments, expected) in [
-        ("run none.py -i items.jsonl", "there is no script none.py"),
+        ("run none.py -i items.jsonl", "cannot open the script none.py"),
         ("run broken.py -i items.jsonl", "SyntaxError"),
         ("run empty.py -i items.jsonl", "no function main"),
         (
             "run same.py -i none.jsonl",
             "none.jsonl cannot be opened: No such file",
         ),
-        ("run same.py -i words", "say --format jsonl"),
+        ("run same.py -i words", "give --format jsonl"),
         ("run same.py -i .", "is a folder"),
         (
             "run same.py -i items.jsonl -o items.jsonl",
@@ -277,7 +277,10 @@ fn what_cannot_be_right_is_refused_with_a_remedy_and_leaves_nothing() {
             "run same.py -i items.jsonl -o none/out.jsonl",
             "none/out.jsonl cannot be written",
         ),
-        ("run same.py -i items.jsonl --name ''\u{1}", "the name of a run"),
+        (
+            "run same.py -i items.jsonl --name ''\u{1}",
+            "the name of a run has",
+        ),
         ("run -i items.jsonl -- no-such-program", "no-such-program"),
         (
             "run same.py -i items.jsonl --timeout 30",
@@ -288,7 +291,7 @@ fn what_cannot_be_right_is_refused_with_a_remedy_and_leaves_nothing() {
             "cannot be used with",
         ),
         ("run same.py -i items.jsonl --batch 0", "0 is not in 1..=10000"),
-        ("jobs", "there is no store gristmill.db here"),
+        ("jobs", "the store gristmill.db does not exist"),
     ] {
         let error = workspace.run(&format!(
             "{arguments} {}",

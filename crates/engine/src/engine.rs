@@ -1,4 +1,4 @@
-//! The engine: a store and what a program does to it.
+//! The engine: a store and the operations of a program on it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub struct Retention {
     pub keep_batches: u32,
 }
 
-/// What an engine is told.
+/// The settings of an engine.
 #[derive(Debug, Clone)]
 pub struct EngineSettings {
     /// Where the time comes from.
@@ -74,7 +74,7 @@ pub enum EngineError {
         what: &'static str,
         /// The kind's name.
         kind: &'static str,
-        /// What the serialiser said.
+        /// The serialiser's message.
         reason: String,
     },
     /// The job did not complete.
@@ -158,7 +158,7 @@ impl Engine {
         &self.shared.settings.clock
     }
 
-    /// Without a heartbeat for so long, a worker's jobs are given to others. Milliseconds.
+    /// The time without a heartbeat after which the store releases a worker's jobs. Milliseconds.
     pub fn lease_lost_after_ms(&self) -> i64 {
         self.shared.settings.lease_lost_after_ms
     }
@@ -395,14 +395,14 @@ impl Engine {
         }
     }
 
-    /// What happens after a place, or from now on: of all processes that use the store, in the order in which it was
-    /// committed. Events are kept for an hour after the last listener was heard of; who comes later with a place is told
-    /// that it has [missed](gristmill_store::Event::Missed) some.
+    /// Events after a cursor, or from now on, of all processes that use the store, in commit order. Events are kept for
+    /// an hour after the last listener was heard of; who comes later with a place is told that it has
+    /// [missed](gristmill_store::Event::Missed) some.
     pub async fn events(&self, after: Option<EventCursor>) -> Result<Events, EngineError> {
         self.shared.events.listen(self.shared.store.clone(), after).await
     }
 
-    /// Has those who listen for events look at once: the store was changed beside this engine.
+    /// Wakes listeners for events: something changed the store without this engine.
     pub fn wake_listeners(&self) {
         self.shared.events.wake();
     }

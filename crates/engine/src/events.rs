@@ -1,4 +1,4 @@
-//! What happens to jobs, in order, from any place on.
+//! Events of jobs, in commit order, from any cursor on.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::engine::EngineError;
 
-/// How often a listener looks for what other processes did. What this one does wakes it at once.
+/// How often a listener polls for changes of other processes. Changes of this process wake it at once.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// How often it says that it still listens.
@@ -45,7 +45,7 @@ impl Events {
             self.next = page.next;
             self.ready.extend(page.events);
             if self.ready.is_empty() {
-                // Without a sender nothing changes any more, but what others do.
+                // Without a sender, only other processes make changes.
                 let news = async {
                     if self.came.changed().await.is_err() {
                         std::future::pending::<()>().await;
@@ -60,7 +60,7 @@ impl Events {
     }
 }
 
-/// Wakes those who listen for events. Costs nothing while nobody does.
+/// Wakes listeners for events. Costs nothing without listeners.
 #[derive(Debug, Clone)]
 pub(crate) struct EventHub(watch::Sender<u64>);
 

@@ -1,4 +1,4 @@
-//! What is done in the background: rescue, expiry, compaction, retention.
+//! Background work: rescue, expiry, compaction, retention.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ pub(crate) async fn rescue(store: &dyn Store, settings: &EngineSettings) -> Resu
     Ok(rescued)
 }
 
-/// Keeps the house until it is aborted. An error is told and the next round tries again.
+/// Runs housekeeping until it is aborted. It logs an error, and the next round retries.
 pub(crate) async fn keep(store: Arc<dyn Store>, settings: EngineSettings, hops: HopRecorder) {
     let every_ms = settings.lease_lost_after_ms.unsigned_abs() / ROUNDS_PER_LEASE;
     let mut ticks = tokio::time::interval(Duration::from_millis(every_ms.max(1)));

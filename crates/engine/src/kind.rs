@@ -5,18 +5,18 @@ use gristmill_model::batch::DEFAULT_QUEUE;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// One kind of jobs: its name, what goes in and what comes out.
+/// One kind of jobs: its name, its payload and its value.
 pub trait Kind {
     /// The kind's name, as it is stored.
     const NAME: &'static str;
     /// The queue that its jobs go to.
     const QUEUE: &'static str = DEFAULT_QUEUE;
-    /// What a job is made of.
+    /// The payload of a job.
     type Payload: Serialize + DeserializeOwned + Send + 'static;
-    /// What it is turned into.
+    /// The value of a job.
     type Value: Serialize + DeserializeOwned + Send + 'static;
 
-    /// What holds for its jobs where a submit says nothing else.
+    /// The default options of its jobs.
     fn options() -> BatchOptions {
         BatchOptions::default()
     }

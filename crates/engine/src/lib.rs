@@ -1,7 +1,7 @@
 //! The embedded job engine.
 //!
-//! An [`Engine`] is a store with what a program does to it: submit, run, cancel, retry, query, watch,
-//! and the housekeeping behind them. Jobs of a [`Kind`] are typed.
+//! An [`Engine`] is a store with its operations: submit, run, cancel, retry, query, watch, and housekeeping. Jobs of a
+//! [`Kind`] are typed.
 //!
 //! ```
 //! use gristmill_engine::{Engine, Job, JobError, Kind};
@@ -57,3 +57,8 @@ pub use gristmill_worker::{
 pub use kind::Kind;
 pub use schedules::ScheduleOptions;
 pub use work::{RunningWorker, WorkerBuilder};
+
+/// The examples of the documentation, compiled and run.
+#[cfg(all(doctest, feature = "testing"))]
+#[doc = include_str!("../../../docs/rust.md")]
+mod documented {}

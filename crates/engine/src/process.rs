@@ -1,10 +1,10 @@
-//! Which process a worker runs in, so that a dead one is found out at once on its own machine.
+//! The process of a worker, so that its own machine detects its death at once.
 
 use std::fs;
 
 use gristmill_store::{NewWorker, WorkerRow};
 
-/// What identifies this process, as a worker of this name.
+/// The identity of this process, as a worker of this name.
 pub fn this_worker(name: impl Into<String>) -> NewWorker {
     let process_id = std::process::id();
     NewWorker {
@@ -23,7 +23,7 @@ pub fn has_ended(row: &WorkerRow) -> bool {
         && started(worker.process_id).as_ref() != Some(&worker.process_started)
 }
 
-/// The machine's name and its boot's id; a machine that was started anew has no old processes.
+/// The machine's name and its boot id; a rebooted machine has no old processes.
 fn host() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()

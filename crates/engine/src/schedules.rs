@@ -16,16 +16,16 @@ use crate::kind::Kind;
 /// How long the schedules are left alone at most: another process may have put one that is due soon.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What a schedule does beside submitting a job.
+/// The options of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScheduleOptions {
-    /// What holds for its jobs.
+    /// The options of its jobs.
     pub batch: BatchOptions,
-    /// A job that nobody has started so long after it was due ends as expired.
+    /// A job that no worker has started this long after it was due expires.
     pub expires_after: Option<Duration>,
-    /// What becomes of moments that passed while nobody looked.
+    /// The action for moments that passed while no engine ran.
     pub catch_up: CatchUp,
-    /// What happens while the last job is not over.
+    /// The action while the last job has not ended.
     pub overlap: Overlap,
 }
 
@@ -98,7 +98,7 @@ async fn fire(store: &dyn Store, events: &EventHub, hops: &HopRecorder) -> Resul
     Ok(fired)
 }
 
-/// Fires schedules as they become due, until it is aborted. An error is told and the next look tries again.
+/// Fires due schedules until it is aborted. It logs an error, and the next round retries.
 pub(crate) async fn keep(store: Arc<dyn Store>, clock: Arc<dyn Clock>, events: EventHub, hops: HopRecorder) {
     loop {
         let wait = match fire(&*store, &events, &hops).await {

@@ -1,5 +1,4 @@
-//! For the tests of programs that use the engine: a store of its own, gone afterwards, on a clock that stands still
-//! until it is moved.
+//! For tests of programs that use the engine: a temporary store, and a clock that tests move by hand.
 //!
 //! ```
 //! use std::time::Duration;
@@ -23,7 +22,7 @@
 //! assert_eq!(engine.drain(&mut worker).await.completed, 1);
 //! assert_eq!(engine.values::<Greet>().await, ["Hello, Ada!"]);
 //!
-//! engine.advance(Duration::from_secs(60)).await; // what is scheduled until then is submitted
+//! engine.advance(Duration::from_secs(60)).await; // schedules that are due by then submit their jobs
 //! # }
 //! ```
 
@@ -49,7 +48,7 @@ const BEGINNING: Timestamp = Timestamp(1_000_000_000_000);
 /// Files here are kept in memory, where the system has it.
 const MEMORY: &str = "/dev/shm";
 
-/// An engine for one test. It keeps no house by itself: what time brings happens in [`advance`](TestEngine::advance).
+/// An engine for one test. It runs no housekeeping in the background: [`advance`](TestEngine::advance) does.
 #[derive(Debug)]
 pub struct TestEngine {
     engine: Engine,
@@ -70,7 +69,7 @@ impl TestEngine {
     ///
     /// # Panics
     ///
-    /// Where no store can be made, like the other calls here wherever the store fails: the test cannot go on.
+    /// If the store cannot be created. The other calls also panic if the store fails: the test cannot continue.
     pub async fn new() -> TestEngine {
         let folder = if Path::new(MEMORY).is_dir() {
             tempfile::tempdir_in(MEMORY)
@@ -101,7 +100,7 @@ impl TestEngine {
         }
     }
 
-    /// Moves the clock on. What is due by then happens: schedules fire, and jobs that nobody started in time expire.
+    /// Advances the clock. Due schedules fire, and jobs that no worker started in time expire.
     pub async fn advance(&self, by: Duration) {
         self.clock
             .advance_ms(i64::try_from(by.as_millis()).expect("a span of less than a million years"));
@@ -109,8 +108,8 @@ impl TestEngine {
         self.engine.store().expire().await.expect("jobs expire");
     }
 
-    /// Runs everything of the worker's kinds that can be claimed now. What waits for a later attempt is left: move the
-    /// clock and drain again.
+    /// Runs all jobs of the worker's kinds that can be claimed now. Delayed retries stay: advance the clock and drain
+    /// again.
     pub async fn drain(&self, worker: &mut WorkerBuilder) -> WorkerSummary {
         worker.until_idle().run().await.expect("the worker ends")
     }

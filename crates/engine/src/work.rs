@@ -135,7 +135,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Tells `observer` what the worker claims and commits.
+    /// Notifies `observer` of the worker's claims and commits.
     pub fn observer(&mut self, observer: Arc<dyn Observer>) -> &mut Self {
         self.observer = Some(observer);
         self
@@ -176,7 +176,7 @@ impl WorkerBuilder {
     }
 }
 
-/// A worker that runs in the background. It goes on when this is dropped.
+/// A worker that runs in the background. It continues when this handle is dropped.
 #[derive(Debug)]
 pub struct RunningWorker {
     stopper: Stopper,
@@ -184,7 +184,7 @@ pub struct RunningWorker {
 }
 
 impl RunningWorker {
-    /// What stops it.
+    /// Its stopper.
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }

@@ -434,7 +434,7 @@ async fn a_payload_of_another_type_fails_its_job_alone() {
     assert_eq!(engine.value::<Square>(job(2)).await.unwrap(), Some(9));
     let failures = engine.job(job(1)).await.unwrap().unwrap().failures;
     assert_eq!(failures.len(), 1);
-    assert!(failures[0].error.message.contains("does not fit"));
+    assert!(failures[0].error.message.contains("does not match"));
 }
 
 #[tokio::test]

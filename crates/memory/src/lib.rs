@@ -1,16 +1,24 @@
 //! Memory: messages become a knowledge base that answers questions.
 //!
-//! Podcast transcripts, subtitles, mail, notes and chats are cut into chunks; each chunk is read once by a model or
-//! by rules, which tell the entities, actions and topics in it; indexes over those answer the questions.
+//! Podcast transcripts, subtitles, mail, notes and chats are cut into chunks. A model or rules read each chunk once and
+//! extract its entities, actions and topics. Indexes over these answer questions.
 //!
 //! [`Memory`] opens a knowledge base, fills it, recalls from it and answers questions. Below it:
 //!
 //! * [`store`]: the knowledge base, behind the trait [`KnowledgeStore`]; SQLite and PostgreSQL.
-//! * [`query`]: what is asked: search queries, and the term groups that they are compiled to.
-//! * [`recall()`]: ranked knowledge and messages for a question, no model needed.
-//! * [`ask()`]: an answer with its sources, by a model that reads what is recalled.
-//! * [`extract`], [`embed`]: what turns texts into knowledge and into vectors. [`service`]: the model service behind both.
+//! * [`query`]: search queries, and the term groups that they are compiled to.
+//! * [`recall()`]: ranked knowledge and messages for a question, without a model.
+//! * [`ask()`]: an answer with its sources, by a model that reads the recalled messages.
+//! * [`extract`], [`embed`]: extract knowledge and vectors from texts. [`service`]: the model service behind both.
 //! * [`import`], [`export`]: the recorded index format. [`recorded`]: files of recorded questions.
+//!
+//! An ingestion reads sources (`source/`), submits one job for each chunk (`pipeline.rs`), commits the extractions in
+//! reading order, and adds vectors for texts that have none (`pipeline/embedding.rs`). All model calls go through
+//! `service.rs`.
+//!
+//! The extractions are ordinary jobs. A worker or agent with `--extractor` runs them by the same handler
+//! (`pipeline/job.rs`) as the ingestion's own worker, and `pipeline/outcomes.rs` reads from the store what others
+//! commit. Jobs and knowledge can share one PostgreSQL database, in two schemas.
 
 pub mod ask;
 pub mod digest;
@@ -45,3 +53,8 @@ pub use place::Place;
 pub use query::SearchQuery;
 pub use recall::{RecallOptions, Recalled, recall};
 pub use store::{Change, KnowledgeStore, PostgresKnowledge, SqliteKnowledge, SqliteKnowledgeOptions};
+
+/// The examples of the documentation, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/memory.md")]
+mod documented {}

@@ -1,4 +1,4 @@
-//! What is submitted.
+//! Batches as they are submitted.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ use crate::unique::Unique;
 /// The queue that is used where none is named.
 pub const DEFAULT_QUEUE: &str = "default";
 
-/// What holds for all jobs of a batch.
+/// The options of all jobs of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BatchOptions {
@@ -26,13 +26,13 @@ pub struct BatchOptions {
     /// Not to be claimed before this moment; now, where none is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_at: Option<Timestamp>,
-    /// A job that nobody has started by this moment ends as expired.
+    /// A job that no worker has started by this time expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     /// How long one attempt may take. Milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// A job that has not completed so long after its first attempt began is not tried again, and ends as dead.
+    /// A job that has not completed this long after its first attempt began is not retried, and ends as dead.
     /// Milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub complete_within_ms: Option<u64>,
@@ -47,7 +47,7 @@ pub struct BatchOptions {
     /// [`KeyedBatch`](crate::KeyedBatch) has this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unique: Option<Unique>,
-    /// Whose jobs they are (a tenant, a customer): limits, pauses and shares may be set by group.
+    /// The tenant or customer that owns the jobs: limits, pauses and shares can apply to a group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
 }
@@ -71,11 +71,11 @@ pub struct NewBatch {
     pub queue: String,
     /// One payload a job.
     pub payloads: PackedArray,
-    /// What holds for all of them.
+    /// The options of all of them.
     pub options: BatchOptions,
     /// Jobs that are dead from the start, by position ascending; usually none.
     pub rejected: Vec<Rejected>,
-    /// What they wait for before they can be claimed; usually nothing.
+    /// Their prerequisites; usually none.
     pub after: Vec<After>,
     /// Tags, by which jobs are found again; usually none.
     pub tags: Vec<Tag>,
@@ -102,59 +102,53 @@ pub enum InvalidBatch {
     #[error("a retry policy allows at least one attempt")]
     NoAttempts,
     /// A time to complete within that is none, or over its limit.
-    #[error(
-        "a job completes within 1 to {KEY_PERIOD_MS_MAX} ms of its first attempt; complete_within_ms is {0}"
-    )]
+    #[error("complete_within_ms is {0}: give 1 to {KEY_PERIOD_MS_MAX}")]
     CompleteWithin(u64),
     /// A time for which values are kept that is none, or over its limit.
-    #[error("values are kept for 1 to {KEY_PERIOD_MS_MAX} ms; cached_ms is {0}")]
+    #[error("cached_ms is {0}: give 1 to {KEY_PERIOD_MS_MAX}")]
     CachedSpan(u64),
     /// Options that a cache does not go with.
-    #[error("jobs whose values are cached have no keys and wait for no others: leave out one of the two")]
+    #[error("cached jobs can have neither keys nor prerequisites: omit one of the options")]
     CachedOptions,
     /// Options of keys, in a batch without any.
-    #[error("the options say how keys are meant, and the jobs have none: submit them with a key each")]
+    #[error("the option `unique` needs keys: submit each job with a key")]
     KeysMissing,
-    /// Keys, without options that say what they are for.
-    #[error("the jobs have keys, and the options do not say how they are meant")]
+    /// Keys without the option `unique`.
+    #[error("the jobs have keys, but the options have no `unique`")]
     KeysUnexpected,
     /// A delay that is none, or longer than the longest wait.
-    #[error(
-        "the delay of a debounce is 1 ms to its longest wait, and that is at most {KEY_PERIOD_MS_MAX} ms"
-    )]
+    #[error("a debounce has a delay from 1 ms to its maximum wait, which is at most {KEY_PERIOD_MS_MAX} ms")]
     DebounceDelay,
     /// Options that a debounce does not go with.
     #[error(
-        "a debounce says itself what becomes of duplicates and when: leave out on_duplicate, period_ms and run_at"
+        "a debounce defines the action on duplicates and its time: omit on_duplicate, period_ms and run_at"
     )]
     DebounceOptions,
     /// A job without a key.
-    #[error("each job of a debounce has a key, and job {0} has none")]
+    #[error("each job of a debounce needs a key, but job {0} has none")]
     DebounceKey(u32),
     /// Jobs with keys that wait for others, and would run once more or later.
-    #[error(
-        "jobs that are debounced, or run once more after one that has their key, cannot wait for others, too: skip, replace or reject duplicates"
-    )]
+    #[error("jobs with prerequisites cannot be debounced or use `rerun`: skip, replace or reject duplicates")]
     KeysAfter,
     /// More or fewer keys than jobs.
-    #[error("a batch has one key a job, or null; this one has {keys} keys for {jobs} jobs")]
+    #[error("a batch needs a key or null for each job; this one has {keys} keys for {jobs} jobs")]
     KeyCount {
         /// The keys.
         keys: u32,
         /// The jobs.
         jobs: u32,
     },
-    /// What cannot be a key.
+    /// An invalid key.
     #[error(
-        "the key of a job is null, or a string of 1 to {KEY_BYTES_MAX} bytes without control characters; that of job {index} is {key}"
+        "a key is null, or a string of 1 to {KEY_BYTES_MAX} bytes without control characters; job {index} has {key}"
     )]
     Key {
         /// The job's place, from 0.
         index: u32,
-        /// What was given, cut.
+        /// The given text, cut.
         key: String,
     },
-    /// What cannot be a tag.
+    /// An invalid tag.
     #[error(
         "a tag has a name of 1 to {TAG_NAME_BYTES_MAX} bytes without `=` and `*`, and a value of at most {TAG_VALUE_BYTES_MAX} bytes, both without control characters: {name:?} = {value:?}"
     )]
@@ -165,7 +159,7 @@ pub enum InvalidBatch {
         value: String,
     },
     /// A tag of jobs that there are not.
-    #[error("the tag `{0}` is of no job, or of one that is not in the batch")]
+    #[error("the tag `{0}` has no job, or a job outside the batch")]
     TagPositions(String),
     /// Two values of one tag.
     #[error("a job has the tag `{0}` twice")]
@@ -183,7 +177,7 @@ pub enum InvalidBatch {
     TooManyPrerequisites(usize),
     /// An empty set of jobs to wait for.
     #[error(
-        "batch {place} of the submit waits for no job of another: name at least one, or leave the positions out"
+        "batch {place} of the submit has a prerequisite with no positions: name at least one, or omit them"
     )]
     NothingToWaitFor {
         /// The batch that waits.
@@ -191,12 +185,12 @@ pub enum InvalidBatch {
     },
     /// Waits for a batch that is not part of the submit.
     #[error(
-        "batch {place} of the submit waits for batch {earlier} of it, and there is no batch {earlier}; the first is 0"
+        "batch {place} of the submit waits for batch {earlier}, which the submit does not have; the first is 0"
     )]
     UnknownPlace {
         /// The batch that waits.
         place: usize,
-        /// What it waits for.
+        /// Its prerequisite.
         earlier: usize,
     },
     /// Waits for a batch that comes later.
@@ -206,7 +200,7 @@ pub enum InvalidBatch {
     NotEarlier {
         /// The batch that waits.
         place: usize,
-        /// What it waits for.
+        /// Its prerequisite.
         earlier: usize,
     },
     /// Batches that wait for one another.
@@ -216,9 +210,7 @@ pub enum InvalidBatch {
         cycle: String,
     },
     /// Waits for a job that its batch does not have.
-    #[error(
-        "{prerequisite} has {count} jobs, from position 0, so that there is none at position {position} to wait for"
-    )]
+    #[error("{prerequisite} has {count} jobs, from position 0: position {position} does not exist")]
     UnknownPosition {
         /// The batch that is waited for.
         prerequisite: String,
@@ -260,7 +252,7 @@ impl NewBatch {
         }
     }
 
-    /// Checks what can be checked without a store.
+    /// Checks everything that needs no store.
     pub fn check(&self) -> Result<(), InvalidBatch> {
         check_name("kind", &self.kind)?;
         check_name("queue", &self.queue)?;

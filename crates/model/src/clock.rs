@@ -1,4 +1,4 @@
-//! Time is a parameter: whoever needs it takes a [`Clock`].
+//! Time is a parameter: code that needs it takes a [`Clock`].
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -73,7 +73,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves only when told to; for tests.
+/// A clock that tests move by hand.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicI64);
 

@@ -1,4 +1,4 @@
-//! Controls: what decides, beside priority and time, when waiting jobs may be claimed.
+//! Controls: pauses, limits, rates, shares and aging, which decide with priority and time when jobs can be claimed.
 
 use serde::{Deserialize, Serialize};
 
@@ -32,13 +32,13 @@ pub struct Scope {
     pub each_group: bool,
 }
 
-/// What a control does.
+/// The effect of a control.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Effect {
     /// Nothing is claimed. Jobs run again once the last pause that holds them is gone.
     Pause {
-        /// Tells pauses of the same jobs apart; each is resumed by its own.
+        /// The reason. Pauses with different reasons stack, and each is resumed by its reason.
         reason: String,
         /// When it is over by itself; never, where nothing is said.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,7 +58,7 @@ pub enum Effect {
         /// Tokens that the bucket holds: how many attempts may begin at once.
         burst: u32,
     },
-    /// How claims are shared out between groups or queues of which each has work.
+    /// The share in claims, among groups or queues with waiting jobs.
     Share {
         /// How much of it, in proportion to the others'; 1 where nothing is said.
         weight: u32,
@@ -69,16 +69,16 @@ pub enum Effect {
     Aging {
         /// How long a job waits before it ages. Milliseconds.
         grace_ms: u64,
-        /// It counts as one priority higher for each so long. Milliseconds.
+        /// The span that raises the priority by one. Milliseconds.
         step_ms: u64,
     },
 }
 
 impl Effect {
-    /// What they are called.
+    /// Their names.
     pub const NAMES: [&str; 5] = ["pause", "concurrency", "rate", "share", "aging"];
 
-    /// What it is called.
+    /// Its name.
     pub fn name(&self) -> &'static str {
         match self {
             Effect::Pause { .. } => "pause",
@@ -106,11 +106,11 @@ pub enum InvalidControl {
     #[error(transparent)]
     Name(#[from] InvalidBatch),
     /// A scope that the effect cannot have.
-    #[error("a {effect} cannot be set so: {reason}")]
+    #[error("a {effect} cannot have this scope: {reason}")]
     Scope {
         /// Its name.
         effect: &'static str,
-        /// What would be right.
+        /// The remedy.
         reason: &'static str,
     },
     /// A number out of its range.
@@ -118,7 +118,7 @@ pub enum InvalidControl {
     Number {
         /// Its name.
         effect: &'static str,
-        /// Of which number.
+        /// The name of the number.
         what: &'static str,
         /// The number.
         given: u64,
@@ -130,7 +130,7 @@ pub enum InvalidControl {
 }
 
 impl Control {
-    /// Checks what can be checked without a store.
+    /// Checks everything that needs no store.
     pub fn check(&self) -> Result<(), InvalidControl> {
         let scope = &self.scope;
         for (what, name) in [
@@ -192,7 +192,7 @@ impl Control {
         Ok(())
     }
 
-    /// What tells it from all others: a second one of the same key takes the place of the first.
+    /// Its identity: a control replaces an earlier one with the same key.
     pub fn key(&self) -> String {
         let scope = &self.scope;
         let reason = match &self.effect {

@@ -1,4 +1,4 @@
-//! What a batch waits for before its jobs can be claimed.
+//! Prerequisites of batches.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,14 +10,14 @@ use crate::id::{BatchId, JobId};
 use crate::limits::{BATCH_JOBS_MAX, PREREQUISITES_MAX};
 use crate::positions::Positions;
 
-/// What becomes of a batch that waits when a job that it waits for ends without completing.
+/// The action on a batch when a prerequisite ends without completing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
     /// Its jobs are cancelled.
     #[default]
     Cancel,
-    /// Its jobs are dead, with an error that names what they waited for.
+    /// Its jobs end as dead, with an error that names the prerequisite.
     Fail,
     /// It does not matter how the others end: once they have ended, the jobs can be claimed.
     Ignore,
@@ -40,9 +40,9 @@ impl fmt::Display for OnFailure {
     }
 }
 
-/// What was wrong with the text of a policy.
+/// The text is not a policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` does not say what a failure means: one of cancel, fail, ignore")]
+#[error("`{0}` is not an action on a failure: give cancel, fail or ignore")]
 pub struct ParseOnFailureError(String);
 
 impl FromStr for OnFailure {
@@ -73,7 +73,7 @@ pub struct After {
     pub prerequisite: Prerequisite,
     /// Which of its jobs; all of them, where `None`.
     pub positions: Option<Positions>,
-    /// What becomes of the batch that waits if one of them does not complete.
+    /// The action on the batch if one of them does not complete.
     pub on_failure: OnFailure,
 }
 
@@ -103,17 +103,17 @@ impl After {
         }
     }
 
-    /// The same, with what a failure means.
+    /// The same, with the action on a failure.
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
         self
     }
 }
 
-/// What was wrong with the text of something that is waited for.
+/// The text is not a prerequisite.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is nothing to wait for: give a batch (`42`), a job (`42:7`) or some jobs of a batch (`42:0-499,731`)"
+    "`{0}` is not a prerequisite: give a batch (`42`), a job (`42:7`) or some jobs of a batch (`42:0-499,731`)"
 )]
 pub struct ParseAfterError(String);
 
@@ -145,7 +145,7 @@ impl FromStr for After {
     }
 }
 
-/// Checks what the batches of one submit wait for, as far as that can be done without a store.
+/// Checks the prerequisites of the batches of one submit, without a store.
 pub fn check_after<B: AsRef<NewBatch>>(batches: &[B]) -> Result<(), InvalidBatch> {
     for (place, batch) in batches.iter().map(AsRef::as_ref).enumerate() {
         if batch.after.len() > PREREQUISITES_MAX {
@@ -269,7 +269,7 @@ mod tests {
     fn what_is_no_earlier_batch_is_refused() {
         let message = |after: &[&[usize]]| check_after(&batches(after)).unwrap_err().to_string();
         assert!(message(&[&[1], &[]]).contains("put batch 1 before batch 0"));
-        assert!(message(&[&[], &[7]]).contains("there is no batch 7"));
+        assert!(message(&[&[], &[7]]).contains("waits for batch 7, which the submit does not have"));
         let mut wrong = batches(&[&[], &[0]]);
         wrong[1].after[0].positions = Some(Positions::from(1..3));
         assert!(

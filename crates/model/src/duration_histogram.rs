@@ -1,4 +1,4 @@
-//! How long jobs took, in a fixed amount of memory, and in a short text.
+//! Durations of jobs, in a fixed amount of memory and in a short text.
 
 use std::fmt::Write;
 
@@ -49,7 +49,7 @@ impl DurationHistogram {
         self.sum_us
     }
 
-    /// Counts what another has counted.
+    /// Adds another histogram.
     pub fn merge(&mut self, other: &DurationHistogram) {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
             *count += more;

@@ -1,16 +1,16 @@
-//! What a failed attempt says of itself.
+//! The error of a failed attempt.
 
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{ERROR_MESSAGE_BYTES_MAX, ERROR_TRACEBACK_BYTES_MAX};
 
-/// Why one attempt of one job failed, and what the job itself advises about trying again.
+/// The error of one attempt of one job, and the job's advice on a retry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobError {
     /// The kind of error, for grouping: an exception's class, or `timeout`, `crash`, `panic`, …
     #[serde(rename = "type")]
     pub error_type: String,
-    /// What went wrong, in words.
+    /// The message.
     pub message: String,
     /// Where, if known: a traceback or a stack.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -52,7 +52,7 @@ impl fmt::Display for JobId {
     }
 }
 
-/// What was wrong with the text of a job id.
+/// The text is not a job id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a job id: write the batch and the position, as in 42:7")]
 pub struct ParseJobIdError(String);

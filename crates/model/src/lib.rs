@@ -1,7 +1,7 @@
-//! The words of Gristmill, as types: [`Batch`](batch::NewBatch), [`JobId`], [`Positions`],
+//! The terms of Gristmill, as types: [`Batch`](batch::NewBatch), [`JobId`], [`Positions`],
 //! [`Lease`], [`Report`], outcomes, retry policies and limits.
 //!
-//! This crate does no I/O and imports nothing of the house. Time and randomness are parameters
+//! This crate does no I/O and depends on no other crate of the project. Time and randomness are parameters
 //! ([`Clock`], [`Rng`]).
 
 pub mod batch;

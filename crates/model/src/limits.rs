@@ -1,6 +1,6 @@
-//! Every limit of the house, in one place: nothing is unbounded.
+//! All shared limits, in one place: nothing is unbounded.
 //!
-//! What is over a limit gets an error that names it, before anything is stored.
+//! Input over a limit gets an error that names the limit, and nothing is stored.
 
 /// Jobs in one batch at most. Positions are below it, so that a report's id can be derived from its
 /// batch and its first position.
@@ -46,7 +46,7 @@ pub const EARLIER_FAILURES_BYTES_MAX: usize = 4 << 20;
 /// so that a job that kills its worker ends.
 pub const RESCUES_MAX: u32 = 20;
 
-/// How long a running job that was cancelled may go on after it was told, where nothing else is said. Milliseconds.
+/// The default time that a cancelled job may continue after the signal. Milliseconds.
 pub const CANCEL_GRACE_MS: u64 = 10_000;
 
 /// Slices in one lease at most: bounds the lease's row and the claim's transaction.
@@ -71,11 +71,11 @@ pub const PREREQUISITES_MAX: usize = 100_000;
 /// Batches of children that one job spawns at most.
 pub const CHILD_BATCHES_MAX: usize = 1_000;
 
-/// Batches of children that parents which were suspended together have at most, with what their children spawn beside
-/// themselves: each child that ends looks through them.
+/// The maximum number of batches of children of parents that were suspended together, siblings included: each child
+/// that ends searches them.
 pub const FAMILY_BATCHES_MAX: usize = 10_000;
 
-/// Bytes of what a job remembers while it waits for its children.
+/// The maximum size of a memo. Bytes.
 pub const MEMO_BYTES_MAX: usize = 1 << 20;
 
 /// Jobs that finalize together at most: the outcomes of their children are read at once.
@@ -96,7 +96,7 @@ pub const TRANSACTION_BYTES_MAX: usize = 8 << 20;
 /// Rows that one page of a listing returns at most.
 pub const PAGE_ROWS_MAX: u32 = 10_000;
 
-/// How long events are kept, and go on being recorded after the last listener was heard of. Milliseconds: an hour.
+/// How long events are kept, and recorded after the last listener. Milliseconds: an hour.
 pub const EVENTS_KEPT_MS: i64 = 3_600_000;
 
 /// Small reports of a batch that has ended, above which they are compacted.
@@ -114,7 +114,7 @@ pub const COMPACTED_BATCHES_BACK: u32 = 10_000;
 /// Batches that are compacted in one transaction, so that others do not wait for long.
 pub const COMPACTED_BATCHES_PER_TRANSACTION: u32 = 16;
 
-/// Batches whose outcomes one handle of a store is told of at a time; those beyond are looked at now and then.
+/// Batches that one handle of a store watches for outcomes; further ones are polled.
 pub const AWAITED_BATCHES_MAX: usize = 10_000;
 
 /// Events that are kept at most, about.
@@ -126,25 +126,25 @@ pub const EVENTS_FORGOTTEN_PER_TRANSACTION: i64 = 100_000;
 /// Events that a listener reads at once.
 pub const EVENTS_PAGE_MAX: u32 = 1_000;
 
-/// Bytes of what a running job says that it is at.
+/// Bytes of a progress message.
 pub const PROGRESS_MESSAGE_BYTES_MAX: usize = 400;
 
-/// Jobs of one worker whose progress is told at once; that of others is not.
+/// Jobs of one worker with progress in one heartbeat; further jobs have none.
 pub const PROGRESS_JOBS_MAX: usize = 1_000;
 
-/// How often a worker tells of the progress of its jobs at most, all together. Milliseconds.
+/// The minimum interval of a worker's progress reports, for all jobs together. Milliseconds.
 pub const PROGRESS_EVERY_MS: u64 = 1_000;
 
-/// Jobs, batches and kinds that one follower of output names at most, and that a worker is told of.
+/// Jobs, batches and kinds that one follower of output names at most, and that a worker receives.
 pub const FOLLOWED_MAX: usize = 1_000;
 
-/// Running jobs whose output one follower sees at once; of more, it is told how many are left out.
+/// Running jobs with output that one follower sees at once. The follower learns how many further ones are left out.
 pub const LIVE_JOBS_MAX: usize = 100;
 
-/// How long output is kept for a follower that does not say again that it follows. Milliseconds.
+/// How long a follower lasts without renewal. Milliseconds.
 pub const FOLLOWED_FOR_MS: i64 = 15_000;
 
-/// How long a store keeps what followed jobs printed. Milliseconds.
+/// How long a store keeps the live output of followed jobs. Milliseconds.
 pub const LIVE_OUTPUT_KEPT_MS: i64 = 30_000;
 
 /// Pieces of output that a store keeps at most.
@@ -156,11 +156,10 @@ pub const LIVE_OUTPUT_BYTES_PER_WRITE_MAX: usize = 256 << 10;
 /// Bytes of output of one job that a worker gathers between two writes; of more, the oldest are dropped.
 pub const LIVE_OUTPUT_BYTES_PER_JOB_MAX: usize = 32 << 10;
 
-/// How often a worker writes what followed jobs printed, at most. Milliseconds.
+/// The minimum interval of a worker's writes of live output. Milliseconds.
 pub const LIVE_OUTPUT_EVERY_MS: u64 = 250;
 
-/// Batches that the mean duration of a kind is taken from, the latest ones of all kinds: bounds what showing one job
-/// reads.
+/// The latest batches, of all kinds, that give the mean duration of a kind: bounds the cost of showing one job.
 pub const ESTIMATE_BATCHES_MAX: i64 = 1_000;
 
 /// Milliseconds without a heartbeat after which a worker's leases are rescued, where nothing else is said.
@@ -176,14 +175,14 @@ pub const LEASE_LOST_AFTER_MS_MIN: i64 = 1_000;
 /// The longest time without a heartbeat after which leases may be rescued. Milliseconds: an hour.
 pub const LEASE_LOST_AFTER_MS_MAX: i64 = 3_600_000;
 
-/// How often a worker says that it lives, where its leases are lost after so long without: three heartbeats may be
-/// lost, and the fourth still has some time to arrive. Milliseconds.
+/// The interval of heartbeats for a lease: three heartbeats can be lost, and the fourth still has time to arrive.
+/// Milliseconds.
 pub const fn heartbeat_every_ms(lease_lost_after_ms: i64) -> i64 {
     lease_lost_after_ms * 4 / 15
 }
 
-/// The shortest interval of a schedule: schedules are looked at once a second, so what is due more often would come
-/// in bursts. Milliseconds.
+/// The shortest interval of a schedule: the engine reads schedules once a second, so shorter intervals would fire in
+/// bursts. Milliseconds.
 pub const INTERVAL_MS_MIN: i64 = 1_000;
 /// Longest interval of a schedule: ten years.
 pub const INTERVAL_MS_MAX: i64 = 10 * 366 * 86_400_000;
@@ -199,7 +198,7 @@ pub const CATCH_UP_MOMENTS_MAX: usize = 1_000;
 /// Schedules that fire in one transaction: others wait no longer than for a batch of this size.
 pub const SCHEDULES_FIRED_MAX: u32 = 1_000;
 
-/// Rows of a history at most: what has more is asked for in parts.
+/// The maximum number of rows of a history; request longer ones in parts.
 pub const HISTORY_ROWS_MAX: usize = 10_000;
 
 /// Bytes of one job's deduplication key.

@@ -1,4 +1,4 @@
-//! What running jobs print, as it comes, for those who follow it.
+//! The live output of running jobs, for followers.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Timestamp;
 use crate::id::{BatchId, JobId};
 
-/// Jobs whose output somebody follows.
+/// Jobs with followers of their output.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Followed {
@@ -30,7 +30,7 @@ impl Followed {
     }
 }
 
-/// A piece of what an attempt of a job printed.
+/// A piece of the output of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Printed {
     /// The job.
@@ -41,7 +41,7 @@ pub struct Printed {
     pub attempt: u32,
     /// How much the attempt had printed before. Bytes of text. Where pieces were dropped, it is more than has come.
     pub offset: u64,
-    /// What it printed then.
+    /// The output.
     pub text: String,
 }
 

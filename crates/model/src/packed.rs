@@ -22,7 +22,7 @@ pub enum PackedError {
     NotJson {
         /// Which item, from 0.
         index: u32,
-        /// What the parser said.
+        /// The parser's message.
         reason: String,
     },
     /// The text as a whole is not a JSON array.
@@ -164,7 +164,7 @@ impl PackedArray {
         }
     }
 
-    /// Where each item begins, for whoever selects from the same array again and again. Costs a search for line feeds.
+    /// The start of each item, for repeated selections from the same array. Costs a search for line feeds.
     pub fn index(&self) -> PackedIndex {
         let body = &self.text.as_bytes()[1..self.text.len() - 1];
         let mut starts = Vec::with_capacity(self.count as usize + 1);
@@ -177,7 +177,7 @@ impl PackedArray {
         PackedIndex(starts.into())
     }
 
-    /// As [`select`](PackedArray::select), by the array's own index: costs what is selected, wherever it stands.
+    /// As [`select`](PackedArray::select), by the array's index: the cost is that of the selected items alone.
     pub fn select_indexed(&self, positions: &Positions, index: &PackedIndex) -> PackedArray {
         if positions.len() >= self.count {
             return self.clone();
@@ -203,7 +203,7 @@ impl PackedArray {
         }
     }
 
-    /// Cuts the array into pieces of so many items each, from the first item on; what lies past them is left out.
+    /// Cuts the array into pieces of the given numbers of items, from the first item on; drops the rest.
     pub fn cut(&self, counts: impl IntoIterator<Item = u32>) -> Vec<PackedArray> {
         let mut items = self.items();
         let piece = |count: u32| {

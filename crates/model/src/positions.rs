@@ -106,7 +106,7 @@ impl Positions {
         union
     }
 
-    /// What is in both sets.
+    /// The intersection.
     pub fn intersection(&self, other: &Positions) -> Positions {
         let mut common = Positions::new();
         let (mut left, mut right) = (0, 0);
@@ -121,7 +121,7 @@ impl Positions {
         common
     }
 
-    /// What is in this set and not in `other`.
+    /// The difference: positions of this set that are not in `other`.
     pub fn difference(&self, other: &Positions) -> Positions {
         let mut rest = Positions::new();
         let mut right = 0;
@@ -267,7 +267,7 @@ impl fmt::Display for Positions {
     }
 }
 
-/// What was wrong with the text of a set of positions.
+/// The text is not a set of positions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a set of positions: write ascending ranges below {BATCH_JOBS_MAX}, as in 0-499,731")]
 pub struct ParsePositionsError(String);

@@ -9,7 +9,7 @@ pub const PRIORITY_LEVELS: [(&str, i16); 5] = [
     ("urgent", 100),
 ];
 
-/// What was wrong with the text of a priority.
+/// The text is not a priority.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a priority: give -32768 to 32767, or background, low, normal, high or urgent")]
 pub struct ParsePriorityError(String);

@@ -1,4 +1,4 @@
-//! How far running jobs are.
+//! The progress of running jobs.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 use crate::id::JobId;
 use crate::limits::PROGRESS_MESSAGE_BYTES_MAX;
 
-/// How fast a rate forgets what was before: after so long, half of it is new. Seconds.
+/// The half-life of a rate: after this time, older values count half. Seconds.
 const HALF_LIFE_S: f64 = 10.0;
 
 /// How far a job is estimated to be at most, when it has run for as long as its kind does in the mean, or longer.
@@ -25,7 +25,7 @@ pub struct Progress {
     /// How much there is to do, in the same unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
-    /// What the job is at, in words; cut at [`PROGRESS_MESSAGE_BYTES_MAX`].
+    /// A message; cut at [`PROGRESS_MESSAGE_BYTES_MAX`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -48,13 +48,13 @@ impl Progress {
         }
     }
 
-    /// The same, with what the job is at.
+    /// The same, with a message.
     pub fn message(mut self, message: impl Into<String>) -> Self {
         self.message = Some(message.into());
         self
     }
 
-    /// The same within its bounds, whoever said it.
+    /// The same, within its bounds.
     pub fn cleaned(mut self) -> Self {
         self.fraction = self
             .fraction
@@ -77,20 +77,20 @@ impl Progress {
         })
     }
 
-    /// What a rate is measured of: what is done, or the fraction.
+    /// The basis of the rate: the finished work, or the fraction.
     pub fn amount(&self) -> Option<f64> {
         self.done.map(|done| done as f64).or(self.fraction)
     }
 }
 
-/// How far one job is, as its worker tells.
+/// The progress of one job, as its worker reports it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobProgress {
     /// Which job.
     pub job: JobId,
     /// The attempt that runs.
     pub attempt: u32,
-    /// What its handler said last.
+    /// The handler's last report.
     #[serde(flatten)]
     pub progress: Progress,
     /// How much is done a second, in the unit of `done`, or of the fraction where that alone is said.
@@ -101,16 +101,16 @@ pub struct JobProgress {
 /// How far a job is, as it is shown.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShownProgress {
-    /// What its handler said; where that is nothing, a fraction from how long jobs of its kind take in the mean.
+    /// The handler's report; without one, a fraction estimated from the mean duration of its kind.
     #[serde(flatten)]
     pub progress: Progress,
     /// How much is done a second, in the unit of `done`, or of the fraction where that alone is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
-    /// How long it will take from now on, if it goes on like this. Milliseconds.
+    /// The estimated time left. Milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_ms: Option<u64>,
-    /// When its worker told, or the moment of the question where this is an estimate.
+    /// The time of the worker's report, or of the query if this is an estimate.
     pub at: Timestamp,
     /// Whether its handler said nothing, and this comes from others of its kind.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -118,7 +118,7 @@ pub struct ShownProgress {
 }
 
 impl ShownProgress {
-    /// What was told at `at`, as it looks at `now`.
+    /// The report of `at`, as of `now`.
     pub fn told(told: JobProgress, at: Timestamp, now: Timestamp) -> Self {
         let JobProgress {
             progress, rate_per_s, ..
@@ -146,7 +146,7 @@ impl ShownProgress {
         }
     }
 
-    /// A job that has run since `since`, where others of its kind take so long in the mean. Microseconds.
+    /// An estimate for a job that has run since `since`, from the mean duration of its kind. Microseconds.
     pub fn estimated(since: Timestamp, mean_us: u64, now: Timestamp) -> Self {
         let (passed_ms, mean_ms) = (now.since_ms(since).max(0) as f64, mean_us as f64 / 1_000.0);
         let fraction = match mean_ms > 0.0 {
@@ -156,7 +156,7 @@ impl ShownProgress {
         ShownProgress {
             progress: Progress::fraction(fraction),
             rate_per_s: None,
-            // Once it has taken longer than others, nobody knows.
+            // Once it has taken longer than the mean, there is no estimate.
             left_ms: (passed_ms < mean_ms).then_some((mean_ms - passed_ms) as u64),
             at: now,
             estimated: true,
@@ -172,7 +172,7 @@ pub struct RateMeter {
 }
 
 impl RateMeter {
-    /// The amount at a moment, in seconds since whenever. Returns what is added a second; nothing before the second
+    /// The amount at a time, in seconds from any origin. Returns the increase a second; `None` before the second
     /// call, nor after the amount has shrunk (the job began again).
     pub fn measure(&mut self, amount: f64, at_s: f64) -> Option<f64> {
         match self.last {

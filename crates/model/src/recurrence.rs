@@ -1,4 +1,4 @@
-//! When a schedule is due: cron expressions in a time zone, and fixed intervals.
+//! Recurrences of schedules: cron expressions in a time zone, and fixed intervals.
 //!
 //! A cron expression has five fields (minute, hour, day of month, month, day of week) or six, with seconds first, as
 //! the Open Cron Pattern Specification has them (<https://github.com/open-source-cron/ocps>): ranges, steps, lists,
@@ -30,19 +30,19 @@ pub enum InvalidRecurrence {
          in `30 4 * * mon-fri`"
     )]
     Cron {
-        /// What was given.
+        /// The given text.
         expression: String,
-        /// What the parser said.
+        /// The parser's message.
         reason: String,
     },
     /// There is no such time zone.
-    #[error("there is no time zone `{0}`; write a name of the IANA database, as in `Europe/Berlin` or `UTC`")]
+    #[error("time zone `{0}` does not exist; give an IANA name, as in `Europe/Berlin` or `UTC`")]
     TimeZone(String),
     /// The interval is too short, or too long.
-    #[error("an interval is from {INTERVAL_MS_MIN} to {INTERVAL_MS_MAX} ms; this one is {0} ms")]
+    #[error("an interval of {0} ms is out of range: give {INTERVAL_MS_MIN} to {INTERVAL_MS_MAX} ms")]
     Interval(u64),
     /// No moment matches.
-    #[error("`{0}` never happens")]
+    #[error("`{0}` never matches a time")]
     Never(String),
 }
 
@@ -54,7 +54,7 @@ pub enum RecurrenceRule {
     Cron {
         /// Five or six fields, or a nickname: `30 4 * * mon-fri`, `@daily`.
         expression: String,
-        /// Whose clocks are meant, by the name in the IANA database: `Europe/Berlin`, `UTC`.
+        /// The time zone, by its IANA name: `Europe/Berlin`, `UTC`.
         time_zone: String,
     },
     /// At a fixed interval.
@@ -374,14 +374,14 @@ mod tests {
             |expression: &str, zone: &str| Recurrence::cron(expression, zone).unwrap_err().to_string();
         assert!(refused("61 * * * *", "UTC").contains("`61 * * * *` is not a cron expression"));
         assert!(refused("often", "UTC").contains("as in `30 4 * * mon-fri`"));
-        assert!(refused("* * * * *", "Berlin").contains("there is no time zone `Berlin`"));
-        assert_eq!(refused("0 0 31 2 *", "UTC"), "`0 0 31 2 *` never happens");
+        assert!(refused("* * * * *", "Berlin").contains("time zone `Berlin` does not exist"));
+        assert_eq!(refused("0 0 31 2 *", "UTC"), "`0 0 31 2 *` never matches a time");
         let short = Recurrence::every(0, Timestamp(0)).unwrap_err();
         assert_eq!(short, InvalidRecurrence::Interval(0));
         let long = Recurrence::every(316_224_000_001, Timestamp(0)).unwrap_err();
         assert_eq!(
             long.to_string(),
-            "an interval is from 1000 to 316224000000 ms; this one is 316224000001 ms"
+            "an interval of 316224000001 ms is out of range: give 1000 to 316224000000 ms"
         );
     }
 

@@ -1,4 +1,4 @@
-//! What a worker hands back.
+//! Reports: the outcomes that a worker commits.
 
 use std::sync::Arc;
 
@@ -44,12 +44,12 @@ pub struct EarlierFailure {
     pub error: JobError,
     /// How long it took. Microseconds.
     pub duration_us: u32,
-    /// What it printed.
+    /// Its log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
 }
 
-/// What one job printed.
+/// The log of one job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobLog {
     /// Which job.
@@ -63,9 +63,9 @@ pub struct JobLog {
 pub struct ReportWrite {
     /// Which job.
     pub position: u32,
-    /// A statement with one parameter, which takes what all jobs of a report give it, as a JSON array.
+    /// A statement with one parameter: a JSON array with the data of all jobs of a report.
     pub sql: Arc<str>,
-    /// What this job gives it, as JSON.
+    /// This job's data, as JSON.
     pub item: String,
 }
 
@@ -78,7 +78,7 @@ pub struct Report {
     pub batch: BatchId,
     /// The attempt that they were claimed for.
     pub attempt: u32,
-    /// How often these jobs failed and ran again at once: what is reported is of attempt `attempt + repeats`.
+    /// The number of immediate retries of these jobs: the report is about attempt `attempt + repeats`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub repeats: u32,
     /// The attempts before that one, as many for each job, by position and attempt ascending.
@@ -96,13 +96,14 @@ pub struct Report {
     /// Those that wait for children, which are stored with the report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub suspended: Vec<Suspended>,
-    /// What completed jobs spawned for their parents, which is stored with the report.
+    /// Siblings that completed jobs spawned, which the store adds with the report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub siblings: Vec<Siblings>,
-    /// What jobs printed, by position ascending.
+    /// Logs, by position ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logs: Vec<JobLog>,
-    /// What completed jobs write in the report's transaction. Only for a store of the program's own: it does not travel.
+    /// SQL statements of completed jobs, for the report's transaction. Only for a store in the same process: they do
+    /// not travel.
     #[serde(skip)]
     pub writes: Vec<ReportWrite>,
 }
@@ -187,7 +188,7 @@ impl EarlierFailure {
 /// The answer to one report.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Receipt {
-    /// What is now on disk.
+    /// The committed positions.
     pub accepted: Positions,
     /// What was refused, because the lease no longer holds it: it was rescued, cancelled, or
     /// reported before.

@@ -1,4 +1,4 @@
-//! When a failed job is tried again.
+//! Retry policies.
 
 use serde::{Deserialize, Serialize};
 
@@ -47,7 +47,7 @@ impl Default for RetryPolicy {
     }
 }
 
-/// What happens after a failed attempt.
+/// The action after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterFailure {
     /// Another attempt in so many milliseconds.
@@ -68,7 +68,7 @@ impl RetryPolicy {
         delay_ms_max: 0,
     };
 
-    /// What happens after attempt number `attempt` (from 1) failed with `error`.
+    /// The action after attempt number `attempt` (from 1) failed with `error`.
     pub fn after_failure(&self, attempt: u32, error: &JobError, rng: &mut dyn Rng) -> AfterFailure {
         if error.permanent || attempt >= self.attempts_max.min(ATTEMPTS_MAX) {
             return AfterFailure::Dead;
@@ -79,8 +79,8 @@ impl RetryPolicy {
         AfterFailure::Retry { delay_ms }
     }
 
-    /// Whether a job whose attempt number `attempt` failed with `error` may run again at once, without a delay that
-    /// somebody would have to draw.
+    /// Whether a job whose attempt number `attempt` failed with `error` can run again immediately, without a random
+    /// delay.
     pub fn repeats_at_once(&self, attempt: u32, error: &JobError) -> bool {
         let no_delay = match error.retry_after_ms {
             Some(retry_after_ms) => retry_after_ms == 0,

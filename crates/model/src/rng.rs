@@ -1,4 +1,4 @@
-//! Randomness is a parameter: whoever needs it takes an [`Rng`].
+//! Randomness is a parameter: code that needs it takes an [`Rng`].
 
 /// A source of random numbers. Not for secrets.
 pub trait Rng: Send {

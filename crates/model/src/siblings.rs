@@ -1,4 +1,4 @@
-//! Jobs that a running job spawns beside itself: further children of its own parent.
+//! Siblings: further children of its own parent that a running job spawns.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,12 +12,12 @@ use crate::spawn::{ChildBatch, InvalidSpawn, OnChildFailure, Suspended};
 pub struct Siblings {
     /// Which.
     pub positions: Positions,
-    /// What they spawned, with one share a position.
+    /// Their siblings, with one share for each position.
     pub children: Vec<ChildBatch>,
 }
 
 impl Siblings {
-    /// What one job spawned, each batch with one share.
+    /// The siblings of one job, each batch with one share.
     pub fn one(position: u32, children: Vec<ChildBatch>) -> Self {
         Siblings {
             positions: Positions::from(position..position + 1),
@@ -25,11 +25,11 @@ impl Siblings {
         }
     }
 
-    /// Checks what can be checked without a store.
+    /// Checks everything that needs no store.
     ///
     /// # Errors
     ///
-    /// What is wrong first.
+    /// The first problem.
     pub fn check(&self) -> Result<(), InvalidSpawn> {
         self.clone().into_suspended().check()
     }
@@ -70,14 +70,14 @@ impl Siblings {
         children.map(ChildBatch::weight_bytes).sum()
     }
 
-    /// Packs what jobs of one batch spawned: what is alike shares batches.
+    /// Packs the siblings of jobs of one batch: similar ones share batches.
     pub fn pack(all: Vec<Siblings>) -> Vec<Siblings> {
         let all = all.into_iter().map(Siblings::into_suspended).collect();
         let packed = Suspended::pack(all).into_iter();
         packed.map(Siblings::from_suspended).collect()
     }
 
-    /// As if the jobs waited for what they spawned, and remembered nothing.
+    /// The same as suspended jobs without memos.
     fn into_suspended(self) -> Suspended {
         let nulls = vec!["null"; self.positions.len() as usize].join("\n,");
         Suspended {

@@ -1,4 +1,4 @@
-//! Jobs that a running job spawns: its children, which it waits for without holding a slot.
+//! Children: jobs that a running job spawns, and waits for without a slot.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::packed::{PackedArray, PackedBuilder, PackedError};
 use crate::positions::Positions;
 use crate::tag::Tag;
 
-/// What becomes of a parent when a child of it ends without completing.
+/// The action on a parent when its child ends without completing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnChildFailure {
@@ -41,9 +41,9 @@ impl fmt::Display for OnChildFailure {
     }
 }
 
-/// What was wrong with the text of a policy.
+/// The text is not a policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` does not say what a child's failure means: one of fail, collect")]
+#[error("`{0}` is not an action on a child's failure: give fail or collect")]
 pub struct ParseOnChildFailureError(String);
 
 impl FromStr for OnChildFailure {
@@ -62,7 +62,7 @@ impl FromStr for OnChildFailure {
 pub struct ChildAfter {
     /// Their place among the parent's batches of children, from 0. It comes before the batch that waits.
     pub place: usize,
-    /// What becomes of those that wait if one of them does not complete.
+    /// The action on dependents if one of them does not complete.
     #[serde(default)]
     pub on_failure: OnFailure,
 }
@@ -77,13 +77,13 @@ pub struct ChildBatch {
     pub queue: Option<String>,
     /// One payload a child.
     pub payloads: PackedArray,
-    /// What holds for all of them. Their group is their parent's, where they name none.
+    /// The options of all of them. The group defaults to the parent's.
     #[serde(default)]
     pub options: BatchOptions,
     /// Tags of all of them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
-    /// What they wait for before they can be claimed. Only where all are children of one parent.
+    /// Their prerequisites. Only if all are children of one parent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<ChildAfter>,
     /// How many of them are each parent's, in the order of the parents: first those of the first one, and so on.
@@ -221,9 +221,9 @@ pub fn ranges(shares: &[u32]) -> impl Iterator<Item = Range<u32>> + '_ {
 pub struct Spawn {
     /// The children, each batch with one share.
     pub children: Vec<ChildBatch>,
-    /// What a child's failure means.
+    /// The action on a child's failure.
     pub on_failure: OnChildFailure,
-    /// What the job wants to remember until it finalizes, as JSON; `null`, where `None`.
+    /// The memo for the finalizing run, as JSON; `null` if `None`.
     pub memo: Option<PackedArray>,
 }
 
@@ -265,7 +265,7 @@ impl Spawn {
         Ok(self)
     }
 
-    /// Says what a child's failure means.
+    /// Sets the action on a child's failure.
     pub fn on_failure(mut self, on_failure: OnChildFailure) -> Self {
         self.on_failure = on_failure;
         self
@@ -280,7 +280,7 @@ pub struct Suspended {
     pub positions: Positions,
     /// One memo a position.
     pub memos: PackedArray,
-    /// What a child's failure means to its parent.
+    /// The action on the parent when a child fails.
     #[serde(default)]
     pub on_failure: OnChildFailure,
     /// Their children.
@@ -292,7 +292,7 @@ pub struct Suspended {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSpawn {
     /// More or fewer memos, or shares of a batch, than jobs.
-    #[error("there are {found} {what} for {parents} jobs that wait for children")]
+    #[error("{found} {what} for {parents} jobs that wait for children")]
     Count {
         /// `memos` or `shares of children`.
         what: &'static str,
@@ -302,7 +302,7 @@ pub enum InvalidSpawn {
         parents: u32,
     },
     /// A memo that is too long.
-    #[error("the memo has {0} bytes; the limit is {MEMO_BYTES_MAX}: keep a reference to what it says")]
+    #[error("the memo has {0} bytes; the limit is {MEMO_BYTES_MAX}: store a reference instead")]
     Memo(usize),
     /// More batches than a job may spawn.
     #[error(
@@ -310,7 +310,7 @@ pub enum InvalidSpawn {
     )]
     TooManyBatches(usize),
     /// Shares that are not all of the children.
-    #[error("batch {place} of the children has {jobs} jobs, of which {shared} are somebody's")]
+    #[error("child batch {place} has {jobs} jobs, but its shares sum to {shared}")]
     Shares {
         /// The batch's place.
         place: usize,
@@ -320,23 +320,23 @@ pub enum InvalidSpawn {
         shared: u64,
     },
     /// Children that wait for others, of several parents.
-    #[error("batch {0} of the children waits for others, so all must be of one parent")]
+    #[error("child batch {0} has prerequisites, so all its jobs must have one parent")]
     AfterShared(usize),
     /// Children that cannot be.
-    #[error("batch {place} of the children: {reason}")]
+    #[error("child batch {place}: {reason}")]
     Batch {
         /// The batch's place.
         place: usize,
-        /// What is wrong with it.
+        /// The problem.
         reason: InvalidBatch,
     },
-    /// Batches that wait for what does not come before them.
+    /// Batches with prerequisites that do not precede them.
     #[error("the children: {0}")]
     After(InvalidBatch),
 }
 
 impl Suspended {
-    /// One job that waits for what it spawned.
+    /// One job that waits for its children.
     pub fn one(position: u32, spawn: Spawn) -> Self {
         let null = || PackedArray::from_stored("[null]");
         Suspended {
@@ -347,11 +347,11 @@ impl Suspended {
         }
     }
 
-    /// Checks what can be checked without a store.
+    /// Checks everything that needs no store.
     ///
     /// # Errors
     ///
-    /// What is wrong first.
+    /// The first problem.
     pub fn check(&self) -> Result<(), InvalidSpawn> {
         let parents = self.positions.len();
         let count = |what, found: usize| match found == parents as usize {
@@ -425,7 +425,7 @@ impl Suspended {
         self.memos.as_str().len() + children.sum::<usize>()
     }
 
-    /// Packs what jobs of one batch spawned: children of many parents that are alike share batches.
+    /// Packs the children of jobs of one batch: similar children of many parents share batches.
     pub fn pack(mut all: Vec<Suspended>) -> Vec<Suspended> {
         all.sort_by_key(|suspended| suspended.positions.first());
         let mut packs: Vec<Pack> = Vec::new();
@@ -593,11 +593,13 @@ mod tests {
             change(&mut wrong);
             wrong.check().unwrap_err().to_string()
         };
-        assert!(check(&|wrong| wrong.children[0].shares = vec![1]).contains("2 jobs, of which 1"));
+        assert!(
+            check(&|wrong| wrong.children[0].shares = vec![1]).contains("2 jobs, but its shares sum to 1")
+        );
         assert!(
             check(&|wrong| wrong.children[0].shares = vec![1, 1]).contains("2 shares of children for 1 jobs")
         );
-        assert!(check(&|wrong| wrong.children[0].kind.clear()).contains("batch 0 of the children"));
+        assert!(check(&|wrong| wrong.children[0].kind.clear()).contains("child batch 0"));
         let two = PackedArray::parse("[1,2]").unwrap();
         assert!(check(&|wrong| wrong.memos = two.clone()).contains("2 memos for 1 jobs"));
         let long = format!("[\"{}\"]", "x".repeat(MEMO_BYTES_MAX));

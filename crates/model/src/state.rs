@@ -1,11 +1,11 @@
-//! Where a job stands.
+//! The state of a job.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The state of one job, derived from what is stored of its batch.
+/// The state of one job, derived from the rows of its batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {
@@ -15,7 +15,7 @@ pub enum JobState {
     Waiting,
     /// To be claimed later: delayed, or waiting for its next attempt.
     Scheduled,
-    /// Kept back by a pause of its own. (What is paused with its queue, kind or group waits.)
+    /// Held by its own pause. (A job that is paused with its queue, kind or group is `waiting`.)
     Paused,
     /// Held by a worker's lease.
     Running,
@@ -25,7 +25,7 @@ pub enum JobState {
     Dead,
     /// Ended by a cancel.
     Cancelled,
-    /// Ended because nobody started it in time.
+    /// Ended because no worker started it in time.
     Expired,
 }
 
@@ -77,10 +77,10 @@ impl fmt::Display for JobState {
     }
 }
 
-/// What was wrong with the text of a state.
+/// The text is not a state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not a state: one of blocked, waiting, scheduled, paused, running, completed, dead, cancelled, expired"
+    "`{0}` is not a state: give blocked, waiting, scheduled, paused, running, completed, dead, cancelled or expired"
 )]
 pub struct ParseJobStateError(String);
 

@@ -1,4 +1,7 @@
-//! Tags: names with values, by which jobs are found again.
+//! Tags: names with values, to find jobs by.
+//!
+//! A store keeps one row for each pair of name and value in a batch, with the positions of its jobs. A filter on tags,
+//! keys or parents first becomes positions of batches; queries and changes then work on these.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -31,7 +34,7 @@ impl Tag {
     }
 }
 
-/// Packs the tags of jobs, those of each in their order: what is the same is one tag.
+/// Packs the tags of jobs, given in the order of the jobs: equal tags become one.
 pub fn pack_tags<'t>(jobs: impl IntoIterator<Item = &'t BTreeMap<String, String>>) -> Vec<Tag> {
     let mut packed: BTreeMap<(&str, &str), Positions> = BTreeMap::new();
     let mut count = 0;
@@ -52,9 +55,9 @@ pub fn pack_tags<'t>(jobs: impl IntoIterator<Item = &'t BTreeMap<String, String>
 /// Which tags a job must have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TagCondition {
-    /// The name, or what it begins with.
+    /// The name, or its prefix.
     pub name: String,
-    /// Whether it is only what the name begins with.
+    /// Whether it is a prefix of the name.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub prefix: bool,
     /// The value; any, where `None`.

@@ -1,4 +1,4 @@
-//! Deduplication: jobs that have a key, which no other job may have at the same time.
+//! Deduplication: at most one open job has a given key.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,73 +6,72 @@ use crate::batch::{InvalidBatch, NewBatch};
 use crate::limits::{KEY_BYTES_MAX, KEY_PERIOD_MS_MAX};
 use crate::packed::PackedArray;
 
-/// Among which jobs a key stands for one.
+/// The jobs among which a key is unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyScope {
-    /// Those of the same kind, on whatever queue.
+    /// Jobs of the same kind, on all queues.
     #[default]
     Kind,
-    /// Those on the same queue, of whatever kind.
+    /// Jobs on the same queue, of all kinds.
     Queue,
 }
 
-/// What becomes of a job whose key another job has.
+/// The action on a job whose key another job has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnDuplicate {
-    /// It is left out; the other one stands for it, with the higher priority of the two while it waits.
+    /// The store drops it. The other job stands for it, with the higher priority of the two while it waits.
     #[default]
     Skip,
-    /// It takes the other one's place, which is cancelled, running or not. One that is over cannot be replaced: within
-    /// its period it stands for the new one.
+    /// It replaces the other job, which is cancelled, running or not. An ended job cannot be replaced: within its
+    /// period it stands for the new one.
     Replace,
-    /// Where the other one runs, the new payload runs once more as a job of its own after that has completed (of
-    /// several such, the last one). Otherwise as [`Skip`](OnDuplicate::Skip).
+    /// If the other job is running, the new payload becomes a job that runs after it (of several such, the last one).
+    /// Otherwise as [`Skip`](OnDuplicate::Skip).
     Rerun,
-    /// The whole submit is refused, with an error that names the key.
+    /// The whole submit fails, with an error that names the key.
     Reject,
 }
 
-/// Which payload a job has that stands for several.
+/// The payload of a job that stands for several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DebouncedPayloads {
     /// The last one.
     #[default]
     Last,
-    /// All of them as one JSON array, in the order in which they were submitted; also where there is only one.
+    /// All payloads as one JSON array, in the order of their submits; also for a single one.
     Merged,
 }
 
-/// Jobs with the same key become one that waits until no more of them have come for a while.
+/// Debouncing: jobs with the same key become one, which waits until submits cease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Debounce {
-    /// The job can be claimed so long after the last one was submitted. Milliseconds.
+    /// The delay after the last submit before the job can be claimed. Milliseconds.
     pub delay_ms: u64,
-    /// It can be claimed so long after the first one was submitted, however many still come; for ever later, where
-    /// `None`. Milliseconds.
+    /// The maximum delay after the first submit; unlimited if `None`. Milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms_max: Option<u64>,
-    /// Which payload it has.
+    /// Its payload.
     #[serde(default)]
     pub payloads: DebouncedPayloads,
 }
 
-/// How the keys of a batch's jobs are meant.
+/// The rules of deduplication of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Unique {
     /// Among which jobs.
     pub scope: KeyScope,
-    /// What becomes of a job whose key another one has.
+    /// The action on a job whose key another job has.
     pub on_duplicate: OnDuplicate,
-    /// A job keeps its key until it is over, and at least for so long from its submission. Milliseconds.
+    /// The minimum time that a job keeps its key, from its submit; it also keeps the key until it ends. Milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub period_ms: Option<u64>,
-    /// A job whose key a job has that has not started becomes part of that one, and both wait; one that has started, or
-    /// has as many payloads as it may, leaves its key to the new one. Each job has a key then, `on_duplicate` is as by
-    /// default, and there is no period and no `run_at`.
+    /// Debouncing: a new job becomes part of a job with its key that has not started. A job that has started, or has
+    /// reached its limit of payloads, passes its key to the new one. Requires a key for each job, the default
+    /// `on_duplicate`, and no period or `run_at`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub debounce: Option<Debounce>,
 }
@@ -107,7 +106,7 @@ impl KeyedBatch {
         self.batch.options.unique.unwrap_or_default()
     }
 
-    /// Checks what can be checked without a store, and reads the keys.
+    /// Checks the batch without a store, and reads the keys.
     pub fn check(&self) -> Result<Vec<Option<String>>, InvalidBatch> {
         let Some(unique) = self.batch.options.unique else {
             return Err(InvalidBatch::KeysUnexpected);

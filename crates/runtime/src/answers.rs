@@ -1,4 +1,4 @@
-//! What a process answers in one frame.
+//! The answers of a process in one frame.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,7 +23,7 @@ struct Share<'a> {
     notes: Vec<Note>,
 }
 
-/// The answers in a frame for the jobs of one piece, checked against what was sent. Reading changes nothing.
+/// The answers in a frame for the jobs of one piece, checked against the sent jobs. Reading changes nothing.
 #[derive(Default)]
 pub(crate) struct Answers {
     /// Indexes, ascending, with their durations and values.
@@ -37,7 +37,7 @@ pub(crate) struct Answers {
     pub progress: Vec<(u32, Progress)>,
 }
 
-/// What a frame says, checked.
+/// The checked contents of a frame.
 pub(crate) struct Said {
     /// By the places of the pieces in the stream, ascending.
     pub answers: Vec<(usize, Answers)>,
@@ -66,7 +66,7 @@ impl Said {
                 Note::Progress { index, .. }
                     if stream.piece_of(index).is_none() && index < stream.next_number() =>
                 {
-                    // Said by what an answered job left running.
+                    // From code that an answered job left running.
                 }
                 _ => {
                     let Some(number) = note.number_mut() else { continue };
@@ -208,7 +208,7 @@ impl Answers {
             }
             Note::Progress { index, progress } => match sent.answered.get(*index as usize) {
                 Some(false) => self.progress.push((*index, progress.clone())),
-                // Said by what the job left running.
+                // From code that the job left running.
                 Some(true) => {}
                 None => return Err(ProtocolError::UnknownJob),
             },
@@ -232,7 +232,10 @@ impl Answers {
                     durations_us.push(*duration_us);
                 }
                 Err(error) => {
-                    let error = JobError::new("NotJson", format!("main returned what is no value: {error}"));
+                    let error = JobError::new(
+                        "NotJson",
+                        format!("main returned a value that is not JSON: {error}"),
+                    );
                     self.failed.push((*index, *duration_us, error));
                 }
             }
@@ -275,7 +278,7 @@ impl Answers {
         Ok(())
     }
 
-    /// Marks what is answered, and returns it as outcomes with its logs, and how many jobs they are.
+    /// Marks answered jobs, and returns their outcomes with logs, and their number.
     pub fn into_outcomes(self, sent: &mut SentPiece, output: &mut Output) -> (Outcomes, usize) {
         let mut outcomes = Outcomes::default();
         let mut answered: Vec<u32> = self.failed.iter().map(|(index, ..)| *index).collect();

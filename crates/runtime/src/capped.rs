@@ -31,7 +31,7 @@ impl CappedLog {
         &self.kept
     }
 
-    /// Adds what another log holds.
+    /// Appends another log.
     pub fn append(&mut self, other: CappedLog) {
         self.push(&other.kept);
         self.dropped_bytes += other.dropped_bytes;
@@ -49,7 +49,7 @@ impl CappedLog {
         String::from_utf8_lossy(&self.kept[from..]).trim().to_owned()
     }
 
-    /// The text, at most [`LOG_BYTES_MAX`] long, with a last line that says what is missing.
+    /// The text, at most [`LOG_BYTES_MAX`] long, with a last line that counts the missing bytes.
     pub fn into_text(self) -> String {
         let mut text = String::from_utf8_lossy(&self.kept).into_owned();
         let mut dropped_bytes = self.dropped_bytes + self.dropped_by_writer_bytes;

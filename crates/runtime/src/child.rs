@@ -131,7 +131,7 @@ pub(crate) fn poll_ms(fds: &mut [PollFd<'_>], timeout_ms: Option<u64>) -> io::Re
     }
 }
 
-/// Reads what is there into `buffer`. `Ok(None)` at the end, `Ok(Some(0))` while nothing is there.
+/// Reads available bytes into `buffer`. `Ok(None)` at the end, `Ok(Some(0))` without available bytes.
 pub(crate) fn read_ready(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<usize>> {
     match rustix::io::read(fd, buffer) {
         Ok(0) => Ok(None),
@@ -141,7 +141,7 @@ pub(crate) fn read_ready(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Op
     }
 }
 
-/// A pipe of which our end (`true`: the reading one) does not block.
+/// A pipe whose end on our side (`true`: the reading one) does not block.
 pub(crate) fn pipe(ours_reads: bool) -> io::Result<(OwnedFd, OwnedFd)> {
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     // A smaller pipe than wished for only costs speed.

@@ -1,4 +1,4 @@
-//! What can go wrong before a job runs.
+//! Errors before a job runs.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,16 +9,16 @@ use gristmill_model::JobError;
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
     /// There is no such file.
-    #[error("there is no script {path}: {source}")]
+    #[error("cannot open the script {path}: {source}")]
     NoScript {
         /// The path as it was given.
         path: PathBuf,
-        /// What the system said.
+        /// The system's message.
         source: io::Error,
     },
-    /// Neither the extension nor a first line `#!…` says what language it is.
+    /// Neither the extension nor a first line `#!…` reveals the language.
     #[error(
-        "{path}: not known how to run it; name it .py, .js, .mjs, .cjs, .ts or .sh, begin it with #!, or give its \
+        "{path}: unknown language; name it .py, .js, .mjs, .cjs, .ts or .sh, begin it with #!, or give its \
          command after --"
     )]
     UnknownLanguage {
@@ -30,11 +30,11 @@ pub enum RuntimeError {
     NoInterpreter {
         /// The script.
         path: PathBuf,
-        /// What was looked for.
+        /// The required interpreter.
         needs: &'static str,
-        /// What was found instead.
+        /// The found interpreter.
         found: String,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// An interpreter or program could not be started.
@@ -42,18 +42,18 @@ pub enum RuntimeError {
     Spawn {
         /// The interpreter or program.
         program: String,
-        /// What the system said.
+        /// The system's message.
         source: io::Error,
     },
     /// `--` without a program after it.
-    #[error("no program is given: write it after --, as in `-- jq .name`")]
+    #[error("the program is missing: write it after --, as in `-- jq .name`")]
     NoProgram,
     /// The script was found and its interpreter started, but it cannot be imported or has no `main`.
     #[error("{script}: {}: {}{}", error.error_type, error.message, Traceback(error))]
     ScriptRefused {
         /// The script.
         script: PathBuf,
-        /// What was wrong, with the traceback.
+        /// The error, with the traceback.
         error: Box<JobError>,
     },
     /// The process died before it had imported the script.
@@ -66,11 +66,11 @@ pub enum RuntimeError {
         script: PathBuf,
         /// How the process ended.
         status: String,
-        /// The end of what it printed.
+        /// The end of its output.
         output: String,
     },
     /// The script's import takes too long.
-    #[error("{script}: not imported after {milliseconds} ms")]
+    #[error("{script}: the import did not end within {milliseconds} ms")]
     StartTimedOut {
         /// The script.
         script: PathBuf,
@@ -78,7 +78,7 @@ pub enum RuntimeError {
         milliseconds: u64,
     },
     /// The handler shuts down.
-    #[error("the handler shuts down")]
+    #[error("the handler is shutting down")]
     ShutDown,
     /// A system call of the runtime itself failed.
     #[error("cannot talk to the script's process: {0}")]

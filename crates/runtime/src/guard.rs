@@ -1,4 +1,4 @@
-//! What kills the process groups of our children when Gristmill itself is killed.
+//! The guard kills the process groups of our children when Gristmill itself is killed.
 //!
 //! The kernel kills a child whose parent dies, but not what the child has started in turn. The guard
 //! is one small shell in a process group of its own: it reads on its standard input which groups
@@ -62,7 +62,7 @@ impl Guard {
     fn tell(&self, sign: char, group: Pid) {
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(input) = &mut running.input {
-            // A guard that someone killed guards nothing; the jobs go on.
+            // Without the guard, jobs continue.
             let _ = writeln!(input, "{sign}{}", group.as_raw_nonzero());
         }
     }

@@ -36,7 +36,7 @@ pub struct RuntimeOptions {
     pub jobs_per_process_max: u32,
     /// How long a script may take to be imported. Milliseconds.
     pub start_ms_max: u64,
-    /// How long a job that was cancelled may go on before its process is killed. Milliseconds.
+    /// How long a cancelled job may continue before its process is killed. Milliseconds.
     pub cancel_grace_ms: u64,
 }
 
@@ -68,7 +68,7 @@ pub struct ScriptHandler {
 }
 
 impl ScriptHandler {
-    /// Starts the pool. Whether the script can be imported is told by [`ScriptHandler::check`].
+    /// Starts the pool. [`ScriptHandler::check`] reports whether the script can be imported.
     pub fn new(script: Script, options: &RuntimeOptions) -> Result<ScriptHandler, RuntimeError> {
         let processes = options.processes.clamp(1, PROCESSES_MAX);
         let pool = Arc::new(Pool::new(processes).map_err(RuntimeError::Plumbing)?);

@@ -1,4 +1,4 @@
-//! One micro-batch in the hands of a slot: what is to be sent, and where its outcomes go.
+//! One micro-batch in a slot: the jobs to send, and the receiver of outcomes.
 
 use std::collections::VecDeque;
 
@@ -25,9 +25,9 @@ pub(crate) struct InFlight {
     waiting: VecDeque<Piece>,
     /// How many of its jobs the process has.
     pub sent_count: usize,
-    /// Whether the worker wants back what has not begun.
+    /// Whether the worker recalls jobs that have not begun.
     pub is_recalled: bool,
-    /// Whether what its jobs print is told at once.
+    /// Whether its output is sent at once.
     pub is_followed: bool,
 }
 
@@ -50,7 +50,7 @@ impl InFlight {
         self.waiting.is_empty() && self.sent_count == 0
     }
 
-    /// Whether what has not begun is to be given up.
+    /// Whether to abandon the jobs that have not begun.
     pub fn is_draining(&self) -> bool {
         self.work.signals.is_draining() || self.work.is_abandoned()
     }
@@ -97,11 +97,11 @@ impl InFlight {
         }
     }
 
-    /// Fails a job that cannot be told what it finalizes with.
+    /// Fails a job whose input for finalizing is too large.
     fn refuse(&self, place: u32, error: &PackedError) {
         let error = JobError::new(
             "children",
-            format!("the outcomes of its children are too much: {error}"),
+            format!("the outcomes of its children are too large: {error}"),
         );
         self.fail(&Positions::from(place..place + 1), &error.permanent());
     }
@@ -163,7 +163,7 @@ impl InFlight {
         }
     }
 
-    /// Charges a job with what became of its process.
+    /// Charges a job with the failure of its process.
     pub fn charge(&mut self, place: u32, error: JobError, duration_us: u32, log: CappedLog) {
         self.sent_count -= 1;
         let mut logs = Vec::new();

@@ -54,7 +54,7 @@ impl Runtime {
         }
     }
 
-    /// What a program of this name is, as in a path or behind `#!`.
+    /// The interpreter with this name, as in a path or behind `#!`.
     pub(crate) fn of_program(name: &str) -> Option<Runtime> {
         let stem = name.trim_end_matches(|letter: char| letter.is_ascii_digit() || letter == '.');
         match stem {
@@ -151,7 +151,7 @@ fn executable_behind(shim: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(said.trim_end())).filter(|program| program.is_file())
 }
 
-/// What a program prints. `None` where it does not run or fails.
+/// The output of a program. `None` if it does not run, or fails.
 fn said_by(program: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program)
         .args(arguments)
@@ -176,7 +176,7 @@ pub(crate) fn find_program(name: &OsStr, search_path: Option<&OsStr>) -> Option<
         .find(is_program)
 }
 
-/// The first `major.minor` in what `--version` prints.
+/// The first `major.minor` in the output of `--version`.
 fn parse_version(text: &str) -> Option<Version> {
     text.split_whitespace().find_map(|word| {
         let mut numbers = word.trim_start_matches('v').split('.').map(str::parse);
@@ -219,7 +219,7 @@ mod tests {
         let shim = write(&folder.path().join("shims"));
         let probed = Interpreter::probe(Runtime::Python, &shim).unwrap();
         assert_eq!(probed.program, python);
-        // Another wrapper may set up what the interpreter needs.
+        // Another wrapper may set up the interpreter's environment.
         let wrapper = write(&folder.path().join("bin"));
         let probed = Interpreter::probe(Runtime::Python, &wrapper).unwrap();
         assert_eq!(probed.program, wrapper);

@@ -1,18 +1,18 @@
 //! Warm script processes behind the worker's [`Handler`](gristmill_worker::Handler).
 //!
-//! [`Script::detect`] finds out what runs a script, and [`ScriptHandler`] keeps a pool of processes
-//! that have it imported: its runners. A process takes a stream of jobs and answers with a stream of outcomes. Jobs travel to it
-//! as they were stored, and outcomes come back packed, over pipes of their own ([protocol]); what jobs print becomes their log.
+//! [`Script::detect`] finds the interpreter of a script, and [`ScriptHandler`] keeps a pool of processes that have
+//! imported it: its runners. A process takes a stream of jobs and answers with a stream of outcomes, over its own pipes
+//! ([protocol]). Jobs travel as they are stored, and outcomes come back packed; the output of a job becomes its log.
 //!
-//! | file | what |
+//! | file | purpose |
 //! | --- | --- |
-//! | `script.rs`, `interpreter.rs` | what language, which interpreter |
+//! | `script.rs`, `interpreter.rs` | languages and interpreters |
 //! | `handler.rs`, `pool.rs` | the handler, and the queues before the processes |
-//! | `slot.rs` | one thread a process: feeding, timeouts, finding the job that kills |
-//! | `stream.rs`, `in_flight.rs`, `answers.rs` | what a process has, what waits for it, and what it says |
-//! | `process.rs`, `protocol.rs`, `shims/` | one warm process and what is said to it |
-//! | `output.rs`, `capped.rs` | whose log is what a process writes |
-//! | `program.rs` | a process a job: Bash and any program |
+//! | `slot.rs` | one thread for each process: feeding, timeouts, finding the job that kills |
+//! | `stream.rs`, `in_flight.rs`, `answers.rs` | the jobs of a process, waiting jobs, and answers |
+//! | `process.rs`, `protocol.rs`, `shims/` | one warm process and its protocol |
+//! | `output.rs`, `capped.rs` | the assignment of output to logs |
+//! | `program.rs` | a process for each job: Bash and any program |
 //! | `child.rs`, `guard.rs` | processes that never outlive us |
 //!
 //! # What a script can rely on
@@ -37,22 +37,22 @@
 //!
 //! # What Gristmill guarantees
 //!
-//! * A job's outcome leaves its process within [`limits::FLUSH_EVERY_MS`] of its end, also while the
-//!   next job computes or blocks. In Python that takes a moment in which other threads may run: native
-//!   code that lets none run, such as a regular expression that backtracks for ages, holds it up.
-//! * A job's time counts from its own start. A synchronous job that exceeds it is killed with its process. An asynchronous one
-//!   is ended alone: Python cancels its task; JavaScript gives it up, and it holds its slot until it ends by itself. A process in which such
-//!   jobs hold half of the slots is replaced once the others have ended. A process that does not do so within
-//!   [`limits::GIVE_UP_GRACE_MS`] is killed.
-//! * A job that kills its process, writes into our pipes or exceeds its timeout is the only one that
-//!   is charged an attempt. Others that its process had and had not answered run again, in the same runner.
-//! * What a job printed through its language's own streams is its log, up to the limit, however it ends: its
-//!   timeout, its crash and the end of its process included.
-//! * Values are what they were when `main` returned them, whatever later jobs do to what they refer to.
-//! * A recall ([`Handler::recall`](gristmill_worker::Handler::recall)) is answered within milliseconds, also while a job computes
-//!   or blocks. A job is either begun or given back, never both.
-//! * A drain is heard within [`limits::SIGNALS_EVERY_MS`], and by the process as a recall. Then no job begins; those that have
-//!   are ended and answered.
+//! * A job's outcome leaves its process within [`limits::FLUSH_EVERY_MS`] of its end, even while the next job computes
+//!   or blocks. In Python, this needs a moment in which other threads can run: native code that holds the interpreter's
+//!   lock, such as a regular expression that backtracks for long, delays it.
+//! * A job's time counts from its own start. A synchronous job that exceeds its timeout is killed with its process. An
+//!   asynchronous one ends alone: Python cancels its task; JavaScript abandons it, and it holds its slot until it ends
+//!   by itself. A process whose abandoned jobs hold half of its slots is replaced when its other jobs have ended, or
+//!   killed after [`limits::GIVE_UP_GRACE_MS`].
+//! * Only the job that kills its process, writes into our pipes or exceeds its timeout is charged an attempt.
+//!   Unanswered jobs of the same process run again, in the same runner.
+//! * Output through the language's own streams becomes the job's log, up to the limit, regardless of the job's end:
+//!   timeout, crash and the end of its process included.
+//! * A value is a snapshot of the moment at which `main` returns it. Later jobs cannot change it.
+//! * A recall ([`Handler::recall`](gristmill_worker::Handler::recall)) is answered within milliseconds, even while a
+//!   job computes or blocks. A job either begins or is returned, never both.
+//! * A slot notices a drain within [`limits::SIGNALS_EVERY_MS`], and its process sees it as a recall. Then no job
+//!   begins; jobs that have begun end and are answered.
 
 mod answers;
 mod capped;

@@ -16,7 +16,7 @@ pub const TIMEOUT_SLACK_MS: u64 = 3 * FLUSH_EVERY_MS;
 /// gathered before a flush.
 pub const FRAME_BYTES_MAX: usize = VALUE_BYTES_MAX + (8 << 20);
 
-/// Bytes of all that one job is told when it finalizes: its payload, its memo and the outcomes of its children.
+/// Bytes of one job's input when it finalizes: its payload, its memo and the outcomes of its children.
 pub const FINALIZING_BYTES_MAX: usize = 64 << 20;
 
 /// Asynchronous jobs that run at once in one process, by default. High enough to hide the latency of
@@ -51,7 +51,7 @@ pub const OUTCOMES_WAITING_MAX: usize = 64;
 /// when the last one ends. The kernel's limit for a user without privileges.
 pub const PIPE_BYTES: usize = 1 << 20;
 
-/// Bytes of what a process printed that go into the error of a crash.
+/// Bytes of a process's output in the error of a crash.
 pub const CRASH_OUTPUT_BYTES_MAX: usize = 4 << 10;
 
 /// Processes of one handler at most.

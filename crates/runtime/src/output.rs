@@ -1,4 +1,4 @@
-//! What a warm process writes to file descriptors 1 and 2, and which job it belongs to.
+//! The output of a warm process on file descriptors 1 and 2, and its assignment to jobs.
 //!
 //! The shims catch what scripts print in their own language, and write it into the pipe as records that name the job. What else
 //! comes was written past them: by native code, or by programs that a job started. To tell whose it is, a shim writes
@@ -21,19 +21,19 @@ const KIND_ENDED: u8 = 0;
 const KIND_PRINTED: u8 = 1;
 const KIND_DROPPED: u8 = 2;
 
-/// The output of one process, cut into what belongs to its jobs.
+/// The output of one process, split by job.
 #[derive(Debug)]
 pub(crate) struct Output {
     /// How a record of this process begins: unknown to the script, so that it cannot be forged.
     start: [u8; NONCE_END],
-    /// What no record has claimed yet.
+    /// Output that no record has claimed yet.
     pub unclaimed: CappedLog,
-    /// The numbers of the jobs that the process may have. What it says of others is dropped.
+    /// The numbers of the jobs that the process may have. Records of other jobs are dropped.
     pub numbers: Range<u32>,
     logs: HashMap<u32, CappedLog>,
-    /// What jobs have printed since this was last taken, where it is asked for.
+    /// The output of followed jobs since the last call.
     news: Option<Vec<(u32, Vec<u8>)>>,
-    /// The beginning of what may become a record.
+    /// The start of a possible record.
     partial: Vec<u8>,
 }
 
@@ -52,7 +52,7 @@ impl Output {
         }
     }
 
-    /// Takes what was read.
+    /// Processes bytes that were read.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.partial.is_empty() {
             self.split(bytes);
@@ -139,12 +139,12 @@ impl Output {
         (from..bytes.len()).find(begins).map_or(0, |at| bytes.len() - at)
     }
 
-    /// Takes what a job has printed so far.
+    /// Takes the output of a job so far.
     pub fn take_log(&mut self, number: u32) -> Option<CappedLog> {
         self.logs.remove(&number)
     }
 
-    /// What a job has printed so far.
+    /// The output of a job so far.
     pub fn log(&self, number: u32) -> Option<&CappedLog> {
         self.logs.get(&number)
     }
@@ -159,12 +159,12 @@ impl Output {
         self.logs.len()
     }
 
-    /// Forgets what jobs printed that the process does not have any more.
+    /// Drops the output of jobs that the process no longer has.
     pub fn forget(&mut self, is_expected: impl Fn(u32) -> bool) {
         self.logs.retain(|number, _| is_expected(*number));
     }
 
-    /// From now on what jobs print is kept for [`Output::take_news`], or is not any more.
+    /// Starts or stops keeping output for [`Output::take_news`].
     pub fn follow(&mut self, followed: bool) {
         match followed {
             true => drop(self.news.get_or_insert_default()),
@@ -172,7 +172,7 @@ impl Output {
         }
     }
 
-    /// Takes what jobs have printed since the last call.
+    /// Takes the output of jobs since the last call.
     pub fn take_news(&mut self) -> Vec<(u32, Vec<u8>)> {
         self.news.as_mut().map(std::mem::take).unwrap_or_default()
     }

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use crate::error::RuntimeError;
 use crate::limits::OUTCOMES_WAITING_MAX;
 
-/// What the worker wants of a micro-batch while it runs.
+/// The worker's requests for a running micro-batch.
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
     draining: AtomicBool,
@@ -28,7 +28,7 @@ impl Signals {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Whether somebody follows what its jobs print.
+    /// Whether its output has a follower.
     pub fn is_followed(&self) -> bool {
         self.followed.load(Ordering::Acquire)
     }
@@ -41,7 +41,7 @@ impl Signals {
     }
 }
 
-/// What the worker wants of a micro-batch, as it says it.
+/// The worker's requests for a micro-batch, as it sends them.
 #[derive(Debug)]
 pub(crate) struct Wishes {
     pub draining: bool,
@@ -49,14 +49,14 @@ pub(crate) struct Wishes {
     pub cancelled: Positions,
 }
 
-/// What comes of a micro-batch. Jobs are numbered by their places in it.
+/// The events of a micro-batch. Jobs are numbered by their places in it.
 #[derive(Debug)]
 pub(crate) enum Told {
-    /// What became of jobs.
+    /// Outcomes of jobs.
     Outcomes(Box<Outcomes>),
     /// How far running jobs are.
     Progress(Vec<(u32, Progress)>),
-    /// What a running job has printed.
+    /// The output of a running job.
     Printed(u32, Vec<u8>),
 }
 
@@ -76,12 +76,12 @@ impl Work {
         let _ = self.events.blocking_send(Told::Outcomes(Box::new(outcomes)));
     }
 
-    /// Tells how far jobs are or what they print, unless the worker's task is behind: there will be more to tell.
+    /// Sends progress or output, unless the worker's task is behind: newer news follows.
     pub fn tell(&self, told: Told) {
         let _ = self.events.try_send(told);
     }
 
-    /// Gives back all of a micro-batch that nobody has begun to answer, without waiting.
+    /// Releases all of an unanswered micro-batch, without waiting.
     fn return_whole(self) {
         self.tell(Told::Outcomes(Box::new(Outcomes {
             returned: self.micro_batch.indexes(),
@@ -89,7 +89,7 @@ impl Work {
         })));
     }
 
-    /// Whether nobody waits for outcomes any more.
+    /// Whether the receiver of outcomes is gone.
     pub fn is_abandoned(&self) -> bool {
         self.events.is_closed()
     }
@@ -106,7 +106,7 @@ pub(crate) struct Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        // Given up before its end: its process is to be told.
+        // Abandoned before its end: its process must learn it.
         if !self.events.is_closed() {
             self.events.close();
             self.pool.wake(self.runner);
@@ -114,7 +114,7 @@ impl Drop for Ticket {
     }
 }
 
-/// What is known of a script whose process has started.
+/// The properties of a started script.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Started {
     pub is_async: bool,
@@ -123,7 +123,7 @@ pub(crate) struct Started {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Work>,
-    /// Whether the worker wants back what the runner has not begun.
+    /// Whether the worker recalls the jobs that the runner has not begun.
     is_recalled: bool,
 }
 
@@ -146,7 +146,7 @@ pub(crate) struct Pool {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What the lock protects is whole at every moment, also when a holder panicked.
+    // The protected data is consistent at every moment, even if a holder panicked.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -167,7 +167,7 @@ impl Pool {
         })
     }
 
-    /// What becomes readable when a slot should look around.
+    /// The descriptor that wakes a slot.
     pub fn waker(&self, slot: usize) -> &OwnedFd {
         &self.wakers[slot]
     }
@@ -219,7 +219,7 @@ impl Pool {
         state.queues[runner].waiting.pop_front()
     }
 
-    /// Whether a runner was recalled since the last call, and what has been pushed since then.
+    /// Whether a runner was recalled since the last call, and the jobs pushed since then.
     pub fn take(&self, runner: usize) -> (bool, VecDeque<Work>) {
         let queue = std::mem::take(&mut lock(&self.state).queues[runner]);
         (queue.is_recalled, queue.waiting)
@@ -230,7 +230,7 @@ impl Pool {
         !lock(&self.state).queues[runner].waiting.is_empty()
     }
 
-    /// Gives back what waits for a runner, and has its slot give back what it has not begun.
+    /// Releases the jobs that wait for a runner, and makes its slot release those that have not begun.
     pub fn recall(&self, runner: usize) {
         let runner = runner % self.wakers.len();
         let waiting = {
@@ -247,8 +247,8 @@ impl Pool {
         std::mem::take(&mut lock(&self.state).queues[runner].is_recalled)
     }
 
-    /// Tells the runner what the worker wants of a micro-batch. One that still waits is given back at
-    /// once; the positions of what is returned are to be released.
+    /// Passes the worker's requests for a micro-batch to the runner. A waiting one is returned at once; the caller
+    /// releases the returned positions.
     pub fn signal(&self, ticket: &Ticket, wishes: Wishes) -> Option<Positions> {
         let signals = &ticket.signals;
         let mut changed = {
@@ -293,7 +293,7 @@ impl Pool {
         }
     }
 
-    /// What is known since the first start, where it went well.
+    /// The script's properties since its first successful start.
     pub fn started(&self) -> Option<Started> {
         lock(&self.state).started.as_ref()?.as_ref().ok().copied()
     }

@@ -27,7 +27,7 @@ use crate::protocol::{
 };
 use crate::script::Script;
 
-/// What the shim finds at which file descriptor.
+/// The file descriptors of a shim.
 const REQUESTS_FD: i32 = 3;
 const OUTCOMES_FD: i32 = 4;
 const CONTROL_FD: i32 = 5;
@@ -43,7 +43,7 @@ const READ_BYTES: usize = 256 << 10;
 /// Reads of a stream that never runs dry before the others get their turn.
 const READS_IN_A_ROW_MAX: usize = 16;
 
-/// What is needed to start a process, again and again.
+/// Everything that starting a process needs.
 #[derive(Debug)]
 pub(crate) struct Recipe {
     pub script: Script,
@@ -79,14 +79,14 @@ pub(crate) struct WarmProcess {
     control: OwnedFd,
     bell: OwnedFd,
     nonce: u64,
-    /// When it must have imported its script, and since when it has: what it is then.
+    /// The deadline of the import; then the script's properties, once it is imported.
     start_deadline: Instant,
     ready: Option<Started>,
     outgoing: VecDeque<Outgoing>,
     incoming: Vec<u8>,
     /// Where reads go first.
     scratch: Box<[u8]>,
-    /// What came on file descriptors 1 and 2.
+    /// Output on file descriptors 1 and 2.
     pub output: Output,
 }
 
@@ -112,7 +112,7 @@ impl Outgoing {
     }
 }
 
-/// What made [`WarmProcess::wait`] return.
+/// The reason why [`WarmProcess::wait`] returned.
 #[derive(Debug, Default)]
 pub(crate) struct Arrived {
     pub frames: Vec<OutcomesFrame>,
@@ -162,7 +162,7 @@ impl WarmProcess {
         Ok(process)
     }
 
-    /// What the script is, once it is imported.
+    /// The script's properties, once it is imported.
     pub fn ready(&self) -> Option<Started> {
         self.ready
     }
@@ -221,7 +221,7 @@ impl WarmProcess {
             ])
             .map_err(io::Error::other)?;
         let child = GroupChild::spawn(&mut command, &recipe.guard)?;
-        // Keyed anew by the operating system's randomness for every `RandomState`.
+        // Every `RandomState` has new keys from the operating system.
         let nonce = RandomState::new().build_hasher().finish();
         Ok(WarmProcess {
             child,
@@ -274,7 +274,7 @@ impl WarmProcess {
         }
     }
 
-    /// Writes and reads what can be written and read, after waiting at most `timeout_ms` for the
+    /// Writes and reads without blocking, after waiting at most `timeout_ms` for the
     /// process or for `interrupt`.
     pub fn wait(&mut self, timeout_ms: Option<u64>, interrupt: &OwnedFd) -> Result<Arrived, RuntimeError> {
         self.write().map_err(RuntimeError::Plumbing)?;
@@ -299,7 +299,7 @@ impl WarmProcess {
         if let Err(broken) = self.read_frames(&mut arrived) {
             arrived.broken = Some(broken);
         }
-        // After the frames: what a job printed was there before its outcome.
+        // After the frames: a job's output precedes its outcome.
         self.read_printed();
         if arrived.became_ready {
             let printed = self.output.take_unclaimed();
@@ -388,14 +388,14 @@ impl WarmProcess {
         Ok(())
     }
 
-    /// Kills the process and its group, reads what it still printed, and says how it ended.
+    /// Kills the process and its group, reads its remaining output, and returns its exit status.
     pub fn end(&mut self) -> std::process::ExitStatus {
         let status = self.child.end();
         self.read_printed();
         status
     }
 
-    /// Lets the process end by itself, so that what the script registered for its exit runs; kills it
+    /// Lets the process end by itself, so that the script's exit handlers run; kills it
     /// where it does not.
     pub fn shut_down(self) {
         let WarmProcess {

@@ -35,7 +35,7 @@ pub(crate) struct ProgramSlot {
     number: usize,
 }
 
-/// What became of one job.
+/// The result of one job.
 enum Ended {
     Completed(PackedArray),
     Failed(JobError),
@@ -43,7 +43,7 @@ enum Ended {
     Released,
 }
 
-/// A program that runs, and what it has said so far.
+/// A running program, and its output so far.
 struct Running {
     child: GroupChild,
     input: Option<OwnedFd>,
@@ -78,7 +78,7 @@ impl ProgramSlot {
     }
 
     fn run(&self, work: &Work) {
-        // What is recalled before it has begun is cut off the end.
+        // Recalled jobs that have not begun are cut off the end.
         let end = Cell::new(work.micro_batch.jobs_count());
         for job in work.micro_batch.jobs() {
             if job.index >= end.get() {
@@ -163,7 +163,7 @@ impl ProgramSlot {
 }
 
 impl Running {
-    /// Writes the payload and reads what comes until the program has ended.
+    /// Writes the payload and reads the output until the program has ended.
     fn converse(
         &mut self,
         slot: &ProgramSlot,
@@ -218,7 +218,7 @@ impl Running {
                 return Ok(Ended::Failed(JobError::new("ValueTooLarge", message)));
             }
             if ended {
-                // What it left running dies with it, and with that its output ends.
+                // Kill the processes that it left running; this ends its output.
                 let status = self.child.end();
                 self.read_to_end();
                 return Ok(if status.success() {
@@ -281,13 +281,13 @@ impl Running {
         }
     }
 
-    /// Reads what is left in the pipes of a program that has ended.
+    /// Reads the rest of the pipes of an ended program.
     fn read_to_end(&mut self) {
         let is_there = |fd: BorrowedFd<'_>| {
             let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
             poll_ms(&mut fds, Some(0)).is_ok_and(|ready| ready > 0)
         };
-        // At most what the pipes hold, whatever someone outside the group still writes.
+        // At most the capacity of the pipes: processes outside the group may still write.
         for _ in 0..4 * crate::limits::PIPE_BYTES / READ_BYTES {
             let output_left = self.output_open && is_there(self.output.as_fd());
             let errors_left = self.errors_open && is_there(self.errors.as_fd());
@@ -352,7 +352,7 @@ fn identity(job: MicroBatchJob<'_>) -> Vec<(&'static str, Option<String>)> {
     variables.into()
 }
 
-/// What a program wrote, as a value.
+/// The output of a program, as a value.
 fn value(written: &[u8]) -> Ended {
     let Ok(text) = std::str::from_utf8(written) else {
         return Ended::Failed(JobError::new(
@@ -372,7 +372,7 @@ fn value(written: &[u8]) -> Ended {
         Ok(()) => Ended::Completed(value.finish()),
         Err(error) => Ended::Failed(JobError::new(
             "NotJson",
-            format!("the program wrote what is no value: {error}"),
+            format!("the program wrote a value that is not JSON: {error}"),
         )),
     }
 }

@@ -171,7 +171,7 @@ pub(crate) struct ScriptChildren {
 }
 
 impl ScriptChildren {
-    /// What a job of this kind spawns.
+    /// The children of the job.
     pub fn into_batch(self, kind: &str) -> ChildBatch {
         ChildBatch {
             queue: self.queue,
@@ -183,7 +183,7 @@ impl ScriptChildren {
 }
 
 impl ScriptSpawn {
-    /// What a job of this kind spawns.
+    /// The children of the job.
     pub fn into_spawn(self, kind: &str) -> Spawn {
         let children = self.children.into_iter();
         let children = children.map(|children| children.into_batch(kind));
@@ -195,7 +195,7 @@ impl ScriptSpawn {
     }
 }
 
-/// What a `run` frame says of its jobs.
+/// The description of jobs in a `run` frame.
 #[derive(Debug)]
 pub(crate) struct Run<'a> {
     /// The number of the first one.
@@ -206,7 +206,7 @@ pub(crate) struct Run<'a> {
     pub identity: &'a str,
 }
 
-/// What stands out among the outcomes.
+/// Notes: everything except plain values.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Note {
@@ -238,7 +238,7 @@ pub(crate) enum Note {
     },
     /// These numbers had not begun, and never will.
     Recalled { from: u32, to: u32 },
-    /// The process begins no more jobs, since what was given up in it holds too many of its slots.
+    /// The process begins no more jobs, since abandoned jobs hold too many of its slots.
     Exhausted,
 }
 
@@ -275,7 +275,7 @@ pub(crate) enum Frame {
     Outcomes(OutcomesFrame),
 }
 
-/// What was wrong with a frame. The process is not to be trusted any more.
+/// An invalid frame. The process is no longer trusted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProtocolError {
     #[error("a frame without this process's nonce")]
@@ -288,15 +288,15 @@ pub(crate) enum ProtocolError {
     Parts,
     #[error("a frame that is not UTF-8")]
     NotUtf8,
-    #[error("a frame whose JSON does not hold: {0}")]
+    #[error("a frame with invalid JSON: {0}")]
     Json(String),
-    #[error("an outcome for a job that it was not given or has answered before")]
+    #[error("an outcome of a job that it does not hold")]
     UnknownJob,
     #[error("{values} values for {jobs} jobs")]
     Count { values: u32, jobs: u32 },
-    #[error("a recall of jobs that it was not asked for")]
+    #[error("an answer to a recall that was not sent")]
     Recall,
-    #[error("the end of its answers while it lives")]
+    #[error("the end of its answers while it runs")]
     Closed,
 }
 

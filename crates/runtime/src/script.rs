@@ -1,4 +1,4 @@
-//! What is to be run: a script and the interpreter for it, or a program.
+//! A script and its interpreter, or a program.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
@@ -51,7 +51,7 @@ enum Language {
 }
 
 impl Script {
-    /// Finds out what language a script is in and which interpreter runs it: by its first line
+    /// Detects the language and the interpreter of a script: by its first line
     /// (`#!/usr/bin/env deno`) and its extension.
     ///
     /// Python is `$GRISTMILL_PYTHON`, the active virtual environment's, that of a `.venv` beside the
@@ -108,12 +108,12 @@ impl Script {
         &self.path
     }
 
-    /// What runs it.
+    /// Its interpreter.
     pub fn runtime(&self) -> Runtime {
         self.runtime
     }
 
-    /// What is started, in words: the interpreter or program.
+    /// The name of the started interpreter or program.
     pub(crate) fn program_name(&self) -> String {
         self.command
             .first()
@@ -333,7 +333,7 @@ mod tests {
         assert!(
             missing
                 .to_string()
-                .starts_with("there is no script /nonexistent/a.py"),
+                .starts_with("cannot open the script /nonexistent/a.py"),
             "{missing}"
         );
 

@@ -32,16 +32,16 @@ pub(crate) struct Slot {
     recipe: Arc<Recipe>,
     number: usize,
     process: Option<WarmProcess>,
-    /// What the process has.
+    /// The jobs of the process.
     stream: Stream,
     /// In the order in which the worker gave them.
     in_flight: Vec<InFlight>,
     next_id: u64,
-    /// The limit that the process was told and has not answered.
+    /// The limit that was sent to the process and is not answered yet.
     recalling: Option<u32>,
-    /// The process gets nothing more, and is replaced once it has answered what it has.
+    /// The process gets no more jobs, and is replaced when it has answered its jobs.
     is_retiring: bool,
-    /// Jobs that run although nobody wants them any more, by their numbers, and since when that is known.
+    /// Abandoned jobs that still run, by their numbers, with the time of their abandonment.
     unwanted: BTreeMap<u32, Instant>,
 }
 
@@ -72,7 +72,7 @@ impl Slot {
             self.heed_signals();
             self.end_unwanted();
             self.feed();
-            // What ended without the process, by a drain or a failed start, must not be waited for.
+            // Do not wait for jobs that ended without the process, by a drain or a failed start.
             if !self.forget_done()
                 && let Err(error) = self.wait()
             {
@@ -101,7 +101,8 @@ impl Slot {
             .is_some_and(|process| process.ready().is_some())
     }
 
-    /// Takes what the worker gives this runner. Until the process is ready it stays where a recall finds it at once.
+    /// Takes the worker's jobs for this runner. Until the process is ready, they stay where a recall finds them at
+    /// once.
     fn take_work(&mut self) {
         let (is_recalled, mut waiting) = match self.is_ready() {
             true => self.pool.take(self.number),
@@ -118,14 +119,14 @@ impl Slot {
         }
     }
 
-    /// Drops the micro-batches that are done, which tells the worker; whether there were any.
+    /// Drops finished micro-batches, which notifies the worker. Returns whether there were any.
     fn forget_done(&mut self) -> bool {
         let before = self.in_flight.len();
         self.in_flight.retain(|micro_batch| !micro_batch.is_done());
         self.in_flight.len() < before
     }
 
-    /// Looks at what the worker wants.
+    /// Reads the worker's requests.
     fn heed_signals(&mut self) {
         let now = Instant::now();
         let runs_to = self.stream.begun_to();
@@ -154,7 +155,7 @@ impl Slot {
                     unwanted.insert(number, since);
                 }
                 if number >= runs_to {
-                    // The process skips no single job: it gives all back, and what is left is sent anew.
+                    // The process cannot skip a single job: it returns all, and the rest is sent again.
                     recalls |= is_unwanted || is_draining;
                     // A suspect has begun before.
                     micro_batch.is_recalled |= is_recalled && !piece.careful;
@@ -179,7 +180,7 @@ impl Slot {
         }
     }
 
-    /// Sees to it that what followed jobs print is told. What they have printed before comes first.
+    /// Reports the output of followed jobs. Earlier output comes first.
     fn follow(&mut self, is_followed: bool) {
         let Some(process) = &mut self.process else { return };
         process.output.follow(is_followed);
@@ -263,7 +264,7 @@ impl Slot {
         if !self.is_ready() || self.is_retiring {
             return;
         }
-        // What comes back from a recall goes first.
+        // Recalled jobs go first.
         if self.recalling.is_some() && !self.stream.is_empty() {
             return;
         }
@@ -318,7 +319,7 @@ impl Slot {
         process.output.numbers.end = self.stream.next_number();
     }
 
-    /// Ends a process that has had its share, or whose slots are full of what it gave up.
+    /// Ends a process that has run its share of jobs, or whose slots are full of abandoned jobs.
     fn retire(&mut self) {
         if let Some(mut process) = self.process.take() {
             tracing::debug!("a script process is replaced by a new one");
@@ -436,7 +437,7 @@ impl Slot {
         self.stream.note_begun(frame.begun, now);
         let answered: usize = said.answers.iter().map(|(_, answers)| answers.count()).sum();
         let unanswered: usize = self.in_flight.iter().map(|one| one.sent_count).sum();
-        // What nobody has claimed by the end is the longest job's.
+        // Output without a record belongs to the longest job.
         if answered == unanswered && !process.output.unclaimed.is_empty() {
             let longest = said.answers.iter().filter_map(|(piece, answers)| {
                 let (duration_us, index) = answers.longest()?;
@@ -525,7 +526,7 @@ impl Slot {
         let running = self.running().unwrap_or(number);
         let piece = self.stream.piece_of(running);
         let Some(allowed) = piece.and_then(|piece| self.stream.pieces[piece].timeout_ms) else {
-            // What runs has no limit. It holds up the outcome of the one that seemed to be late.
+            // The running job has no limit. It delays the outcome of the one that seemed late.
             self.stream.note_begun(running + 1, Instant::now());
             return;
         };
@@ -653,10 +654,7 @@ impl Slot {
     /// Fails all that is under way or waits: no process can be had for it.
     fn fail_all(&mut self, error: RuntimeError) {
         self.process = None;
-        let failure = JobError::new(
-            "startup",
-            format!("the script's process could not be started: {error}"),
-        );
+        let failure = JobError::new("startup", format!("the script's process cannot start: {error}"));
         self.forget_process();
         let (_, mut waiting) = self.pool.take(self.number);
         for work in waiting.drain(..) {

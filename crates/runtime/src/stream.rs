@@ -11,7 +11,7 @@ const BEGUN_KEPT_MIN: usize = 256;
 /// Jobs of one `run` frame.
 #[derive(Debug)]
 pub(crate) struct SentPiece {
-    /// Whose they are.
+    /// Their micro-batch.
     pub owner: u64,
     /// The number of the first one.
     pub first: u32,
@@ -65,7 +65,7 @@ impl SentPiece {
     }
 }
 
-/// What one process has.
+/// The jobs of one process.
 #[derive(Debug)]
 pub(crate) struct Stream {
     /// In the order of their numbers.
@@ -240,7 +240,7 @@ mod tests {
         for number in 0..10_000 {
             stream.push(number, &Positions::from(0..1), false, Some(60_000), start);
             stream.note_begun(number as u32 + 1, at(number));
-            // Two jobs go on.
+            // Two jobs continue.
             if number != 0 && number != 5_000 {
                 let piece = stream.piece_of(number as u32).unwrap();
                 stream.pieces[piece].answer(0);

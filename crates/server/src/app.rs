@@ -1,4 +1,4 @@
-//! What all requests share.
+//! The shared state of all requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,16 +17,16 @@ use crate::sessions::Sessions;
 use crate::trust::Trust;
 use crate::wake::Wake;
 
-/// What all requests share. Cheap to clone.
+/// The shared state of all requests. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct App(pub Arc<Shared>);
 
-/// What all requests share.
+/// The shared state of all requests.
 #[derive(Debug)]
 pub struct Shared {
     /// Where jobs are kept.
     pub engine: Engine,
-    /// Who is let in.
+    /// The check of tokens.
     pub trust: Trust,
     /// How often.
     pub rate: RateLimiter,
@@ -36,7 +36,7 @@ pub struct Shared {
     pub wake: Wake,
     /// Counts.
     pub metrics: Metrics,
-    /// Tells this server's run from any other.
+    /// The id of this run of the server.
     pub instance: String,
     /// The description of the API, as JSON.
     pub openapi: Bytes,
@@ -67,7 +67,7 @@ impl std::ops::Deref for App {
 }
 
 impl App {
-    /// What the requests to one server share.
+    /// The state that the requests to one server share.
     pub fn new(engine: Engine, trust: Trust, rate: RateLimiter, instance: String, openapi: Bytes) -> App {
         App(Arc::new(Shared {
             engine,
@@ -106,7 +106,7 @@ impl App {
         let _ = stopping.wait_for(|stopping| *stopping).await;
     }
 
-    /// Tells listeners that a report was committed, and waiting claims where it made jobs claimable again.
+    /// Notifies listeners of a committed report, and waiting claims if it made jobs claimable again.
     pub fn committed(&self, report: &Report) {
         if !report.released.is_empty() || !report.failed.is_empty() {
             self.wake.ring();

@@ -105,13 +105,13 @@ async fn arrive(body: AxumBody) -> Result<Bytes, ApiError> {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
         Err(error) => Err(ApiError::invalid(
-            format!("the body did not arrive whole: {error}"),
-            "send all of the bytes that Content-Length announces",
+            format!("the body is incomplete: {error}"),
+            "send all bytes that Content-Length announces",
         )),
     }
 }
 
-/// Compressed bodies above this size are decompressed on a thread of their own, so that other requests go on.
+/// Compressed bodies above this size are decompressed on their own thread, so that they do not block other requests.
 const DECOMPRESSED_ASIDE_BYTES: usize = 128 << 10;
 
 async fn decompress(bytes: Bytes) -> Result<Bytes, ApiError> {
@@ -160,7 +160,7 @@ pub fn check_type(headers: &HeaderMap, expected: &'static str) -> Result<(), Api
     })
 }
 
-/// A JSON body, still as text: what reads it may borrow from it.
+/// A JSON body, as text: its reader can borrow from it.
 #[derive(Debug)]
 pub struct JsonBody(Body);
 

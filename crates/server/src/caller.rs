@@ -1,4 +1,4 @@
-//! Who sends a request, and what they may do. Known from the token alone, never from a request's body.
+//! The caller of a request and its rights. They come from the token alone, never from a request's body.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 
-/// What a token is for.
+/// The role of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -42,9 +42,9 @@ impl fmt::Display for Role {
     }
 }
 
-/// What was wrong with the text of a role.
+/// The text is not a role.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a role: one of admin, submit, agent")]
+#[error("`{0}` is not a role: give admin, submit or agent")]
 pub struct ParseRoleError(String);
 
 impl FromStr for Role {
@@ -58,7 +58,7 @@ impl FromStr for Role {
     }
 }
 
-/// Which queues somebody may touch.
+/// The queues that a caller may access.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueueScope {
     /// All, written `*`.
@@ -98,7 +98,7 @@ impl fmt::Display for QueueScope {
     }
 }
 
-/// Who sends a request.
+/// The caller of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// The token's subject: for agents, the worker group.
@@ -113,7 +113,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Whoever reaches a server that listens on loopback only and has no trust folder.
+    /// The caller of a server without a trust folder, which listens on loopback only.
     pub fn local() -> Self {
         Caller {
             subject: "local".into(),
@@ -131,20 +131,20 @@ impl Caller {
         let queue: String = queue.chars().take(80).collect();
         Err(ApiError::forbidden(
             format!(
-                "the token of `{}` does not reach the queue `{queue}`",
+                "the token of `{}` does not give access to the queue `{queue}`",
                 self.subject
             ),
             format!("its queues are: {}", self.queues),
         ))
     }
 
-    /// Refuses whoever does not reach all queues.
+    /// Refuses callers without access to all queues.
     pub fn check_all_queues(&self) -> Result<(), ApiError> {
         match self.queues {
             QueueScope::All => Ok(()),
             QueueScope::Named(_) => Err(ApiError::forbidden(
                 format!(
-                    "this shows all queues, and the token of `{}` reaches only: {}",
+                    "this operation needs all queues, and the token of `{}` gives access only to: {}",
                     self.subject, self.queues
                 ),
                 "use a token whose queues are `*`",
@@ -159,7 +159,7 @@ impl Caller {
             (None, QueueScope::All) => Ok(None),
             (None, QueueScope::Named(own)) if own.len() == 1 => Ok(own.first().cloned()),
             (None, QueueScope::Named(_)) => Err(ApiError::invalid(
-                "no queue is named, and the token does not reach all",
+                "the request names no queue, and the token does not give access to all",
                 format!("name one of its queues: {}", self.queues),
             )),
         }

@@ -1,4 +1,4 @@
-//! The operations, one a file: its types, its description, its handler. Who may use it stands in
+//! The operations, one in each file: types, description, handler. Its roles are in
 //! [`rules`](crate::rules).
 
 pub mod cancel;

@@ -1,4 +1,4 @@
-//! Why a request was refused, as a status and a JSON body that says what was wrong and what would be right.
+//! Refusals: a status, and a JSON body that names the problem and the remedy.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -11,62 +11,62 @@ use utoipa::ToSchema;
 /// The body of every refusal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Refusal {
-    /// What kind of refusal, for programs: one word, stable.
+    /// The kind of refusal, for programs: one stable word.
     pub code: String,
-    /// What was wrong, and where.
+    /// The problem, and its place.
     pub error: String,
-    /// What would be right.
+    /// The remedy.
     pub remedy: String,
 }
 
-/// Why a request was refused or failed. Nothing of it is stored.
+/// A refused or failed request. Nothing of it is stored.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ApiError {
-    /// No token, or one that does not hold.
+    /// The token is missing or invalid.
     #[error("{0}")]
     Unauthorized(String),
     /// The token does not allow this.
     #[error("{error}")]
     Forbidden {
-        /// What is not allowed.
+        /// The problem.
         error: String,
-        /// What would be.
+        /// The remedy.
         remedy: String,
     },
-    /// There is no such thing.
-    #[error("there is no {what} `{id}`")]
+    /// The object does not exist.
+    #[error("{what} `{id}` does not exist")]
     NotFound {
         /// `job`, `batch`, …
         what: &'static str,
-        /// As it was asked for.
+        /// As the request names it.
         id: String,
     },
     /// No operation has this path.
-    #[error("there is nothing at `{0}`")]
+    #[error("no operation has the path `{0}`")]
     NoSuchPath(String),
-    /// The path has other methods.
-    #[error("this path has no method {0}")]
+    /// The path does not have this method.
+    #[error("this path does not support the method {0}")]
     NoSuchMethod(String),
     /// The request is wrong.
     #[error("{error}")]
     Invalid {
-        /// What, and where.
+        /// The problem, and its place.
         error: String,
-        /// What would be right.
+        /// The remedy.
         remedy: String,
     },
-    /// The body has another type than the operation reads.
-    #[error("the body is of type `{found}`")]
+    /// The operation does not read this type of body.
+    #[error("the body has the type `{found}`")]
     MediaType {
-        /// What the request says.
+        /// The type in the request.
         found: String,
-        /// What would be right.
+        /// The remedy.
         expected: &'static str,
     },
     /// Over a limit of size.
-    #[error("{what} is over the limit of {limit}")]
+    #[error("{what} exceeds the limit of {limit}")]
     TooLarge {
-        /// What is too large.
+        /// The object that is too large.
         what: String,
         /// The limit with its unit.
         limit: String,
@@ -74,48 +74,48 @@ pub enum ApiError {
     /// Over a limit of rate or number.
     #[error("{what}; the limit is {limit}")]
     TooMany {
-        /// What there is too much of.
+        /// The exceeded quantity.
         what: &'static str,
         /// The limit with its unit.
         limit: String,
-        /// When to try again. Seconds.
+        /// The delay before a retry. Seconds.
         retry_after_s: u64,
     },
     /// The body did not arrive in time.
     #[error("the body did not arrive within {0} s")]
     Slow(u64),
-    /// The worker is not registered (any more).
-    #[error("worker {0} is not registered (any more)")]
+    /// The worker is not, or no longer, registered.
+    #[error("worker {0} is not, or no longer, registered")]
     WorkerUnknown(i64),
-    /// An exchange that was answered long ago came again.
-    #[error("request {number} of worker {worker} was answered before, and its answer is no longer kept")]
+    /// The request repeats an exchange whose answer is gone.
+    #[error("the server answered request {number} of worker {worker} before, and no longer has the answer")]
     Stale {
-        /// Whose.
+        /// The worker.
         worker: i64,
-        /// Which.
+        /// The request.
         number: u64,
     },
-    /// Output of jobs came from a worker that does not hold them.
-    #[error("worker {worker} does not hold job {job}, of which it sends output")]
+    /// A worker sent output of a job that it does not hold.
+    #[error("worker {worker} sent output of job {job}, which it does not hold")]
     NotHeld {
-        /// Whose.
+        /// The worker.
         worker: i64,
-        /// One of them.
+        /// The first such job.
         job: String,
     },
-    /// The server is being stopped.
+    /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
     /// The trust folder cannot be read.
     #[error("the server cannot read its trust folder: {0}")]
     Trust(String),
-    /// The store did not do it.
+    /// The store failed or refused.
     #[error(transparent)]
     Store(StoreError),
 }
 
 impl ApiError {
-    /// A wrong request.
+    /// An invalid request.
     pub fn invalid(error: impl Into<String>, remedy: impl Into<String>) -> Self {
         ApiError::Invalid {
             error: error.into(),
@@ -123,7 +123,7 @@ impl ApiError {
         }
     }
 
-    /// Something that the token does not allow.
+    /// A request that the token does not allow.
     pub fn forbidden(error: impl Into<String>, remedy: impl Into<String>) -> Self {
         ApiError::Forbidden {
             error: error.into(),
@@ -131,7 +131,7 @@ impl ApiError {
         }
     }
 
-    /// The status that the refusal is sent with.
+    /// The status of the refusal.
     pub fn status(&self) -> StatusCode {
         match self {
             ApiError::Unauthorized(_) => StatusCode::UNAUTHORIZED,
@@ -196,38 +196,43 @@ impl ApiError {
                 "send `Authorization: Bearer TOKEN` with a token of `gristmill token create`".to_owned()
             }
             ApiError::Forbidden { remedy, .. } | ApiError::Invalid { remedy, .. } => remedy.clone(),
-            ApiError::NotFound { what, .. } => format!("name a {what} that was submitted and not pruned"),
+            ApiError::NotFound { what, .. } => {
+                format!("name an existing {what}; a prune deletes ended batches")
+            }
             ApiError::NoSuchPath(_) | ApiError::NoSuchMethod(_) => {
-                "see /api/v1/openapi.json for what there is".to_owned()
+                "see /api/v1/openapi.json for all operations".to_owned()
             }
             ApiError::MediaType { expected, .. } => format!("send `Content-Type: {expected}`"),
             ApiError::TooLarge { .. } => "send it in several requests, or send a reference to it".to_owned(),
-            ApiError::TooMany { retry_after_s, .. } => format!("try again in {retry_after_s} s"),
+            ApiError::TooMany { retry_after_s, .. } => format!("retry after {retry_after_s} s"),
             ApiError::Slow(_) => "send smaller requests, or compress them with zstd".to_owned(),
             ApiError::WorkerUnknown(_) | ApiError::Store(StoreError::WorkerUnknown(_)) => {
-                "register again; what it held is claimed by others".to_owned()
+                "register again; other workers claim its jobs".to_owned()
+            }
+            ApiError::Stale { .. } => "give each new request a higher number than the last".to_owned(),
+            ApiError::Stopping => "retry in a moment".to_owned(),
+            ApiError::Trust(_) => {
+                "repair or restore the folder; the server refuses all requests until then".to_owned()
             }
             ApiError::NotHeld { .. } => {
-                "send output of jobs that the worker has claimed and not reported, with their kind".to_owned()
+                "send output only of jobs that the worker has claimed and not reported, with their kind"
+                    .to_owned()
             }
-            ApiError::Stale { .. } => "number each new request higher than the last".to_owned(),
-            ApiError::Stopping => "try again in a moment".to_owned(),
-            ApiError::Trust(_) => "repair or restore the folder; nobody is let in until then".to_owned(),
             ApiError::Store(StoreError::DuplicateKey { .. }) => {
-                "leave the job out, or say what else becomes of duplicates".to_owned()
+                "omit the job, or choose another `on_duplicate`".to_owned()
             }
             ApiError::Store(_) if self.status().is_client_error() => "correct the request".to_owned(),
             ApiError::Store(StoreError::LayoutChanged { .. }) => {
-                "ask another server, or try again once this one is upgraded".to_owned()
+                "use another server, or retry after an upgrade of this one".to_owned()
             }
             ApiError::Store(StoreError::Unknown { .. }) => {
-                "look what is stored before sending it again, unless it is an exchange".to_owned()
+                "check the store before you repeat the request; repeating an exchange is safe".to_owned()
             }
-            ApiError::Store(_) => "try again; if it goes on, see the server's log".to_owned(),
+            ApiError::Store(_) => "retry; if the error persists, see the server's log".to_owned(),
         }
     }
 
-    /// The body of the refusal. What a broken server says of its files and database stays in its log.
+    /// The body of the refusal. Internal errors of files and database go to the server's log only.
     pub fn refusal(&self) -> Refusal {
         let error = if self.status() == StatusCode::INTERNAL_SERVER_ERROR {
             "the store failed".to_owned()
@@ -244,7 +249,7 @@ impl ApiError {
                     "the database cannot be reached".to_owned()
                 }
                 ApiError::Store(StoreError::Unknown { .. }) => {
-                    "the database was lost while it committed: what was sent may or may not be stored"
+                    "the connection to the database broke during COMMIT: the request may or may not be stored"
                         .to_owned()
                 }
                 ApiError::Trust(_) => "the server cannot read its trust folder".to_owned(),

@@ -1,8 +1,8 @@
-//! The HTTP API over an engine, under `/api/v1`: submitting, querying, changing and watching jobs, and what agents
-//! need. [`serve()`] runs it.
+//! The HTTP API over an engine, under `/api/v1`: submitting, querying, changing and watching jobs, and the operations
+//! of agents. [`serve()`] runs it.
 //!
-//! * Every operation is a file in [`endpoints`] and a line in [`rules`], which says who may use it. What no rule
-//!   allows is denied.
+//! * Every operation is a file in [`endpoints`] and a line in [`rules`], which lists the roles that may use it. An
+//!   operation without a rule is denied.
 //! * Tokens are checked by [`trust`]: signed, listed, not expired, not revoked. A server without a trust folder
 //!   listens on loopback only.
 //! * Agents report and claim in one request, the [`protocol`]'s exchange, whose packed texts pass through as they are.

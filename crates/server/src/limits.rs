@@ -1,5 +1,5 @@
-//! Every limit of the server, in one place. What is over a limit gets a 4xx answer that names it, before anything
-//! is stored. The limits that hold for all of the house are in `gristmill_model::limits`.
+//! Every limit of the server, in one place. A request over a limit gets a 4xx answer that names the limit, and stores
+//! nothing. Shared limits are in `gristmill_model::limits`.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub const ITEM_BYTES_MAX: usize = 16 << 20;
 /// Bytes of one request's body on the wire at most.
 pub const REQUEST_BYTES_MAX: usize = 32 << 20;
 
-/// Bytes of one request's body after decompression at most: what a small compressed body can make of itself.
+/// Bytes of one request's body after decompression at most: bounds the expansion of a small compressed body.
 pub const REQUEST_DECODED_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes of bodies that are held at once, over all requests; more requests wait for room, so that many large
@@ -37,7 +37,7 @@ pub const KINDS_MAX: usize = 1_000;
 /// Reports in one exchange: one a leased slice, and some for parts.
 pub const REPORTS_PER_EXCHANGE_MAX: usize = 10_000;
 
-/// Bytes of what jobs printed in one exchange; an agent drops what is over it.
+/// Bytes of logs in one exchange; an agent drops the excess.
 pub const LOG_BYTES_PER_EXCHANGE_MAX: usize = 16 << 20;
 
 /// Requests a second that one token may send, on average.
@@ -52,7 +52,7 @@ pub const LONG_POLLS_MAX: usize = 4_096;
 /// How long one claim, or one wait for results, may wait.
 pub const WAIT_MS_MAX: u64 = 30_000;
 
-/// How often waiting claims look for what other processes submitted to the same store.
+/// How often waiting claims poll for jobs that other processes submitted to the same store.
 pub const POLL_EVERY: Duration = Duration::from_millis(250);
 
 /// Listeners to events at once.
@@ -64,7 +64,7 @@ pub const LOG_STREAMS_MAX: usize = 64;
 /// Answers to exchanges that are kept for one worker until it says that they arrived.
 pub const ANSWERS_KEPT_MAX: usize = 4;
 
-/// Workers whose last exchanges are remembered; the one that was silent for longest is forgotten first.
+/// Workers whose last exchanges are remembered; the longest silent one is evicted first.
 pub const SESSIONS_MAX: usize = 10_000;
 
 /// Tokens in a trust folder; expired ones are dropped when a new one is created.
@@ -73,7 +73,7 @@ pub const TOKENS_MAX: usize = 10_000;
 /// Signing keys in a trust folder: the newest signs, the older ones still verify.
 pub const KEYS_MAX: usize = 16;
 
-/// How often the trust folder is looked at for changes: a revocation holds after so long.
+/// How often the trust folder is checked for changes: the maximum delay of a revocation.
 pub const TRUST_RELOADED_EVERY: Duration = Duration::from_secs(1);
 
 /// The longest life of a token. Milliseconds: 366 days.
@@ -82,7 +82,7 @@ pub const TOKEN_LIFE_MS_MAX: i64 = 366 * 86_400_000;
 /// How far a token's beginning may lie in the future, since clocks differ. Milliseconds.
 pub const CLOCK_SKEW_MS_MAX: i64 = 60_000;
 
-/// How long requests may go on after a server was told to stop.
+/// How long requests may continue after the stop signal.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 
 /// Batches whose results one request may name.

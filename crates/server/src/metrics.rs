@@ -1,4 +1,4 @@
-//! What the server counts, for Prometheus.
+//! The server's metrics, for Prometheus.
 
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ impl Metrics {
             .set(value as f64);
     }
 
-    /// Counts a request. What has no rule counts as one operation, so that nobody can make up new ones.
+    /// Counts a request. All requests without a rule count as one operation, so that callers cannot create labels.
     pub fn request(&self, rule: Option<&'static Rule>, status: StatusCode, took: Duration) {
         let (method, path) = rule.map_or(("", "none"), |rule| (rule.method, rule.path));
         let operation = [
@@ -122,7 +122,7 @@ impl Metrics {
         self.count(SUBMITTED_JOBS, Vec::new(), jobs);
     }
 
-    /// All counts, and what the store says of itself, as text for Prometheus.
+    /// All metrics, including those of the store, as text for Prometheus.
     pub fn render(&self, stats: &StoreStats) -> String {
         for kind in &stats.kinds {
             let mut counts = kind.counts;
@@ -158,7 +158,7 @@ impl Metrics {
         self.recorder.handle().render()
     }
 
-    /// Folds what was measured together, which would otherwise grow until it is read.
+    /// Folds measurements, which would otherwise grow until they are read.
     pub fn upkeep(&self) {
         self.recorder.handle().run_upkeep();
     }

@@ -18,15 +18,15 @@ const TOKEN: &str = "token";
 #[openapi(
     info(
         title = "Gristmill",
-        description = "Submit jobs, watch them, and work on them as an agent. Every operation needs a token, except on \
-            a server that listens on loopback only and has no trust folder. `x-gristmill-roles` says which tokens an \
-            operation allows, and `x-gristmill-queues` which queues it touches. Bodies may be compressed with zstd.",
+        description = "Submit jobs, watch them, and run them as an agent. Every operation needs a token, except on \
+            a server without a trust folder, which listens on loopback only. `x-gristmill-roles` lists the roles that \
+            may call an operation, and `x-gristmill-queues` the affected queues. Bodies may be compressed with zstd.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"),
     ),
     tags(
         (name = "jobs", description = "Submitting and changing jobs, and reading their outcomes"),
         (name = "watching", description = "Queues, workers, events and health"),
-        (name = "agents", description = "What agents need"),
+        (name = "agents", description = "Operations of agents"),
     ),
     modifiers(&TokenScheme),
 )]

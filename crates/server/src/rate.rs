@@ -65,7 +65,7 @@ impl RateLimiter {
 }
 
 impl Bucket {
-    /// What is left at `now`: a request a second is a thousandth of one a millisecond.
+    /// The tokens left at `now`: a request a second is a thousandth of one a millisecond.
     fn filled_to(&self, now: Timestamp, per_second: u32, full: i64) -> i64 {
         let filled = now
             .since_ms(self.filled_at)

@@ -1,4 +1,4 @@
-//! Who may do what. What no rule allows is denied: an operation without a rule answers nobody.
+//! Authorisation rules. An operation without a rule is denied to every caller.
 //!
 //! The same table writes each operation's `x-gristmill-roles` and `x-gristmill-queues` into the description of
 //! the API, and the tests of authorisation are made from there.
@@ -42,7 +42,7 @@ impl QueueRule {
     }
 }
 
-/// Who may use an operation.
+/// The rule of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
     /// `GET`, `POST`, …
@@ -147,7 +147,7 @@ pub async fn guard(State(app): State<App>, mut request: Request, next: Next) -> 
     response
 }
 
-/// Who sends the request, if they may send it.
+/// The caller, if the rule allows the request.
 fn admit(app: &App, rule: Option<&Rule>, request: &Request) -> Result<Caller, ApiError> {
     let caller = app.trust.authenticate(request.headers())?;
     app.rate.take(&caller.token)?;

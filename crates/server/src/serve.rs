@@ -28,7 +28,7 @@ use crate::trust::{Trust, TrustError};
 /// Answers smaller than this are not compressed. Bytes.
 const COMPRESSED_FROM_BYTES: u64 = 8 << 10;
 
-/// How often what was counted is folded together, so that it does not grow while nobody reads it.
+/// The interval of folding metrics, so that they do not grow while nothing reads them.
 const METRICS_UPKEEP_EVERY: Duration = Duration::from_secs(10);
 
 /// The files of a certificate for TLS.
@@ -40,12 +40,12 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// What a server is told.
+/// The settings of a server.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
     /// Where it listens. Another address than loopback needs `trust`.
     pub listen: SocketAddr,
-    /// The folder of keys and tokens; without one, whoever reaches the loopback address may do everything.
+    /// The folder of keys and tokens; without one, the server gives every caller on loopback full access.
     pub trust: Option<PathBuf>,
     /// TLS; plain HTTP where `None`.
     pub tls: Option<TlsFiles>,
@@ -70,8 +70,8 @@ impl Default for ServeOptions {
 pub enum ServeError {
     /// Everybody could do everything.
     #[error(
-        "refusing to listen on {0} without tokens: anybody who reaches it could run jobs; \
-         make a token with `gristmill token create --trust DIR` and start with `--trust DIR`, or listen on 127.0.0.1"
+        "refusing to listen on {0} without tokens: every caller could run jobs; \
+         create a token with `gristmill token create --trust DIR` and start with `--trust DIR`, or listen on 127.0.0.1"
     )]
     Open(SocketAddr),
     /// The trust folder is not in order.
@@ -82,7 +82,7 @@ pub enum ServeError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's message.
         reason: String,
     },
     /// The certificate or its key cannot be used.
@@ -93,11 +93,11 @@ pub enum ServeError {
         certificate: PathBuf,
         /// The key's file.
         key: PathBuf,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
     /// The system gave no random numbers.
-    #[error("the system gave no random numbers: {0}")]
+    #[error("the system's random number generator failed: {0}")]
     Random(String),
     /// The connections ended with an error.
     #[error("the server ended: {0}")]
@@ -114,7 +114,7 @@ pub struct BoundServer {
     tls: Option<RustlsConfig>,
 }
 
-/// Serves until `shutdown` resolves; then lets go of whoever waits, finishes requests, and returns. The engine is
+/// Serves until `shutdown` resolves; then ends all waits, finishes requests, and returns. The engine is
 /// left open.
 pub async fn serve(
     engine: Engine,
@@ -190,7 +190,7 @@ pub fn routes(engine: Engine, trust: Trust, rate: RateLimiter) -> Result<(App, R
     Ok((app, router))
 }
 
-/// The guard answers before: this is reached by nobody, and is here so that the guard sees such requests.
+/// Unreachable: the guard answers before. It exists so that the guard sees such requests.
 async fn no_such_path(request: Request) -> ApiError {
     ApiError::NoSuchPath(request.uri().path().chars().take(200).collect())
 }
@@ -258,7 +258,7 @@ impl BoundServer {
         let watching = app.wake.watch(&**app.store(), POLL_EVERY);
         let stopping = async {
             shutdown.await;
-            // Those who wait are answered first: they hold connections that would otherwise be waited for.
+            // End the waits first: they hold connections that would delay the shutdown.
             app.stopping.send_replace(true);
             handle.graceful_shutdown(Some(SHUTDOWN_GRACE));
             std::future::pending::<()>().await;

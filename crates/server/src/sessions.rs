@@ -1,4 +1,4 @@
-//! What the server remembers of each agent's worker: whose it is, and the answers that may not have arrived.
+//! The sessions of agents' workers: their owners, and the answers that may not have arrived.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -50,7 +50,7 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// Whose a worker is. It stands in the worker's row, so that every server can tell.
+/// The owner of a worker. It is stored in the worker's row, so that every server knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Owner {
     subject: String,
@@ -79,7 +79,7 @@ impl Drop for Waiter {
     }
 }
 
-/// What stands before the token's id in the row of a worker that came over HTTP.
+/// The prefix of the token's id in the row of a worker over HTTP.
 const TOKEN_PREFIX: &str = "token:";
 
 /// The row of an agent's worker: its owner is the token's, whatever the agent says of itself.
@@ -190,7 +190,7 @@ impl Sessions {
 fn not_yours(worker: WorkerId) -> ApiError {
     ApiError::forbidden(
         format!("worker {worker} was not registered with this token"),
-        "register a worker of your own",
+        "register your own worker",
     )
 }
 

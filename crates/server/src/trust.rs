@@ -1,4 +1,4 @@
-//! Who is let in: tokens signed by a key of the trust folder, listed there, not expired and not revoked.
+//! Authentication: a token must be signed by a key of the trust folder, listed there, not expired and not revoked.
 //!
 //! The folder holds two files, both written as a whole and renamed into place, so that they can be read at any
 //! moment, by any number of servers (a shared or a copied folder):
@@ -27,10 +27,10 @@ use crate::error::ApiError;
 use crate::limits::{CLOCK_SKEW_MS_MAX, TRUST_RELOADED_EVERY};
 use folder::Contents;
 
-/// Decides who a request comes from.
+/// Authenticates requests.
 #[derive(Debug)]
 pub enum Trust {
-    /// There is no trust folder: the server listens on loopback only, and whoever reaches it may do everything.
+    /// Without a trust folder, the server listens on loopback only and gives every caller full access.
     Loopback,
     /// Tokens of a folder.
     Tokens(TokenTrust),
@@ -84,7 +84,7 @@ impl Trust {
         }))
     }
 
-    /// Who sends a request with these headers.
+    /// The caller of a request with these headers.
     pub fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, ApiError> {
         match self {
             Trust::Loopback => check_local(headers).map(|()| Caller::local()),
@@ -140,7 +140,7 @@ impl TokenTrust {
         if record.revoked_at.is_some() {
             return Err(refuse("the token was revoked"));
         }
-        // The list and the signed text must say the same; where they differ, somebody changed the list.
+        // The list and the signed text must agree. A difference means that the list was changed.
         if record.subject != claims.sub || record.role != claims.role || record.queues != claims.queues {
             return Err(refuse("the token and the server's list of tokens differ"));
         }

@@ -13,7 +13,7 @@ use gristmill_model::{Clock, Lease, Timestamp};
 use gristmill_store::{Exchanged, Store, StoreError, Want, WorkSeen};
 use tokio::sync::watch;
 
-/// What claims wait for: queues and kinds, sorted, and from which priority on.
+/// A wish that claims wait for: sorted queues and kinds, and a minimum priority.
 type Key = (Vec<Arc<str>>, Vec<Arc<str>>, Option<i16>);
 
 /// All gates.
@@ -30,7 +30,7 @@ struct Gate {
     dry: tokio::sync::Mutex<Dry>,
 }
 
-/// What a claim found that brought nothing.
+/// The result of an empty claim.
 #[derive(Debug, Default)]
 struct Dry {
     /// The moment after which it was made.
@@ -60,7 +60,7 @@ impl Wake {
         });
     }
 
-    /// Rings when the store has work, and every so often for what other processes submitted. Never returns.
+    /// Rings when the store has work, and regularly for jobs that other processes submitted. Never returns.
     pub async fn watch(&self, store: &dyn Store, every: Duration) {
         let seen = WorkSeen::default();
         let mut ticks = tokio::time::interval(every);

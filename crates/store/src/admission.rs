@@ -1,5 +1,16 @@
-//! What a claim may take of which lanes, and in which order: what the controls say, decided once a claim, before any
-//! slice is read. A lane that is paused or has no room is not looked into, so it blocks nobody.
+//! Admission: which lanes a claim may take from, how much, and in which order.
+//!
+//! The controls (pauses, limits, rates, shares, aging) are evaluated once for each claim, lane by lane, before any
+//! slice is read. A paused or full lane is not read at all, so it blocks no other lane; slices of other lanes are cut
+//! to the room that is left.
+//!
+//! * A concurrency limit counts held jobs in the transaction of the claim. On PostgreSQL, claims under one limit run
+//!   one after the other, by a lock on the limit's row.
+//! * A rate limit is a token bucket (`token_bucket`), which also knows when its next tokens arrive.
+//! * Aging only changes the order: of a lane with aging, a claim reads only ranks that may come first.
+//!
+//! Lanes without controls pay nothing. The cost of a claim grows with the slices that it takes, and not with the number
+//! of full groups or of jobs that wait in them.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};

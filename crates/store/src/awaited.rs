@@ -1,4 +1,8 @@
-//! Batches whose outcomes somebody of this process awaits.
+//! Batches whose outcomes a process awaits.
+//!
+//! Reports pay nothing while there are no waiters. On PostgreSQL, a row of `awaited` makes the trigger of reports
+//! notify for that batch alone. On SQLite, the process polls the file for changes every few milliseconds while it has
+//! waiters.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,7 @@
-//! Values that are kept, so that jobs with the same payload need not run.
+//! Cached values: a job reuses the value of a job with the same kind and payload.
+//!
+//! A submit looks up the digests of a batch's payloads with one statement. Jobs with a known value complete by a report
+//! of the submit itself, on attempt 0.
 
 use std::collections::BTreeMap;
 

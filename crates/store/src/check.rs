@@ -39,7 +39,7 @@ fn check_rest(batch: &NewBatch) -> Result<(), StoreError> {
             || previous.is_some_and(|position| position >= rejected.position)
         {
             return Err(StoreError::InvalidInput(format!(
-                "the rejected jobs of a batch stand by position ascending, below its {} jobs; position {} does not",
+                "rejected jobs need ascending positions below the batch's {} jobs; position {} violates this",
                 batch.payloads.count(),
                 rejected.position
             )));
@@ -53,7 +53,7 @@ fn check_rest(batch: &NewBatch) -> Result<(), StoreError> {
     for (name, moment) in moments {
         if moment.is_some_and(|Timestamp(moment)| moment < 0) {
             return Err(StoreError::InvalidInput(format!(
-                "{name} is milliseconds since 1970, so at least 0"
+                "{name} is in milliseconds since 1970, at least 0"
             )));
         }
     }
@@ -64,7 +64,7 @@ fn check_rest(batch: &NewBatch) -> Result<(), StoreError> {
 pub(crate) fn check_filter(filter: &JobFilter) -> Result<(), StoreError> {
     match filter.tags.len() {
         count if count > TAG_CONDITIONS_MAX => Err(StoreError::InvalidInput(format!(
-            "a filter has at most {TAG_CONDITIONS_MAX} conditions on tags, this one has {count}"
+            "a filter has at most {TAG_CONDITIONS_MAX} conditions on tags; this one has {count}"
         ))),
         _ => Ok(()),
     }
@@ -84,7 +84,7 @@ pub(crate) fn check_single(job: &NewBatch) -> Result<(), StoreError> {
     match job.payloads.count() {
         1 => Ok(()),
         count => Err(StoreError::InvalidInput(format!(
-            "a single submit has one payload, this one has {count}: submit them as a batch"
+            "a single submit needs one payload; this one has {count}: submit them as a batch"
         ))),
     }
 }

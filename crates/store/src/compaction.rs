@@ -1,4 +1,8 @@
-//! What stores have in common that compact reports.
+//! Compaction: small reports of a batch that has ended become one row.
+//!
+//! The row keeps each report in two packed columns: `parts`, and `bodies` for durations, logs and values. Counts read
+//! the row; queries for single reports read the view `reported`, which restores the original reports. Completed jobs
+//! never change, so compaction loses nothing.
 
 use gristmill_model::BatchId;
 use gristmill_model::limits::COMPACTED_BYTES_MAX;

@@ -1,4 +1,4 @@
-//! Controls as both stores use them: which of them each lane is under.
+//! Controls as both stores use them: the controls of each lane.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! How long a job may take from its first attempt on.
+//! The deadline of all attempts together, from the first one on.
 //!
-//! From that attempt on, the moment by which it must be over stands where until then the one stood by which it had to be
-//! started: a slice that is not claimed by then ends.
+//! Before the first attempt, a slice carries the moment by which it must start; from the first attempt on, the moment
+//! by which the job must complete. A slice that is not claimed by that moment ends.
 
 use gristmill_model::{BatchOptions, JobError, JobState, Timestamp};
 

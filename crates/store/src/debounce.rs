@@ -1,5 +1,7 @@
-//! Debounce: jobs with the same key become one, which waits until no more of them come. What is planned here the stores
-//! carry out.
+//! Debouncing: jobs with the same key become one, which waits until submits cease.
+//!
+//! While a debounced job has not started, further jobs with its key are added to it as rows of `debounced`, and it is
+//! postponed. The claim of its batch merges the payloads. The plan is made here; the stores carry it out.
 
 use std::collections::{BTreeMap, HashMap};
 

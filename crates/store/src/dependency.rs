@@ -1,4 +1,14 @@
-//! What batches wait for: how all stores take it from a submit.
+//! Dependencies: a batch can wait for other batches, or for some of their jobs.
+//!
+//! A waiting part of a batch is a row of `blocked`, which claims do not read, with one row of `edge` for each
+//! prerequisite, regardless of the number of its jobs. A batch that others wait for is marked (`is_awaited`), so an
+//! operation that ends jobs sees the mark in rows that it reads anyway, and settles the edges in its own transaction:
+//! when all jobs of an edge have ended, the waiting jobs become claimable, or end without running, together with their
+//! own dependents. Batches without dependents pay nothing.
+//!
+//! An edge leads from a later batch to an earlier one, or from a parent to its children, so there are no cycles.
+//!
+//! Retrying a prerequisite does not revive its failed dependents. Retrying those explicitly runs them immediately.
 
 use std::collections::BTreeMap;
 

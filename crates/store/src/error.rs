@@ -1,53 +1,53 @@
-//! What can go wrong in a store.
+//! Errors of a store.
 
 use std::path::PathBuf;
 
 use gristmill_model::batch::InvalidBatch;
 use gristmill_model::{BatchId, JobId, PackedError, RunId, WorkerId};
 
-/// Why an operation was refused or failed. Nothing of it is stored, but for [`Unknown`](StoreError::Unknown).
+/// A refused or failed operation. Nothing of it is stored, except for [`Unknown`](StoreError::Unknown).
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// The batch itself is wrong.
+    /// The batch is invalid.
     #[error(transparent)]
     InvalidBatch(#[from] InvalidBatch),
-    /// A packed text is wrong.
+    /// A packed text is invalid.
     #[error(transparent)]
     InvalidPacked(#[from] PackedError),
-    /// Other input is wrong; the text says what would be right.
+    /// Other input is invalid; the text names the remedy.
     #[error("{0}")]
     InvalidInput(String),
-    /// A key that another job has, where duplicates are refused.
+    /// Another job has the key, and duplicates are rejected.
     #[error("the key `{key}` {}; nothing of this submit is stored", match owner {
-        Some(job) => format!("is that of job {job} already"),
-        None => "stands twice in one batch".to_owned(),
+        Some(job) => format!("belongs to job {job}"),
+        None => "occurs twice in one batch".to_owned(),
     })]
     DuplicateKey {
         /// The key.
         key: String,
-        /// Who has it; another one of the same batch, where `None`.
+        /// Its owner; `None` if that is another job of the same batch.
         owner: Option<JobId>,
     },
-    /// A batch waits for one that there is not.
+    /// A prerequisite does not exist.
     #[error(
-        "there is no batch {0} to wait for: it never existed, or it was pruned; leave it out, or submit it again"
+        "option `after` names batch {0}, which does not exist or was pruned; omit it, or submit it again"
     )]
     PrerequisiteUnknown(BatchId),
-    /// The worker is not registered: it was silent for too long and its leases were given to others.
-    #[error("worker {0} is not registered (any more): its heartbeat stopped and its leases were rescued")]
+    /// The worker is not registered: its heartbeats stopped, and its leases were rescued.
+    #[error("worker {0} is not registered: its heartbeats stopped, and the store released its jobs")]
     WorkerUnknown(WorkerId),
-    /// A run of that name exists.
-    #[error("there is a run named `{0}` already")]
+    /// A run with this name exists.
+    #[error("run `{0}` already exists")]
     RunExists(String),
-    /// No such run.
-    #[error("there is no run with the id {0}")]
+    /// The run does not exist.
+    #[error("the run with the id {0} does not exist")]
     RunUnknown(RunId),
-    /// The file is a database of something else.
+    /// The file is a database of another program.
     #[error("{} is not a Gristmill store (application id {application_id:#010x}); choose another file with --store", path.display())]
     NotAStore {
         /// The file.
         path: PathBuf,
-        /// What its header says.
+        /// The id in its header.
         application_id: i64,
     },
     /// A newer program has changed the layout of the file or database.
@@ -83,16 +83,16 @@ pub enum StoreError {
         /// The file or database.
         path: PathBuf,
     },
-    /// Somebody else holds the store's write lock for too long.
-    #[error("{} is locked by another process that has been writing for over {waited_ms} ms; try again when it is done", path.display())]
+    /// Another process holds the store's write lock for too long.
+    #[error("{} is locked by another process for over {waited_ms} ms; retry when it has finished", path.display())]
     Locked {
         /// The file.
         path: PathBuf,
-        /// How long was waited.
+        /// The wait.
         waited_ms: u64,
     },
-    /// No room.
-    #[error("the disk of {} is full: free some space and run the same command again; nothing that was acknowledged is lost", path.display())]
+    /// The disk is full.
+    #[error("the disk of {} is full: free some space and run the same command again; acknowledged jobs and outcomes are not lost", path.display())]
     DiskFull {
         /// The file.
         path: PathBuf,
@@ -114,7 +114,7 @@ pub enum StoreError {
         reason: String,
     },
     /// The file is damaged.
-    #[error("{} is damaged: {reason}; restore it from a backup, or see what `PRAGMA integrity_check` says", path.display())]
+    #[error("{} is damaged: {reason}; restore it from a backup, or run `PRAGMA integrity_check`", path.display())]
     Corrupt {
         /// The file.
         path: PathBuf,
@@ -122,7 +122,7 @@ pub enum StoreError {
         reason: String,
     },
     /// The database cannot be reached.
-    #[error("{database} could not be reached{}: {reason}; see that it runs, and try again", match waited_ms {
+    #[error("{database} could not be reached{}: {reason}; start it or check the network, and retry", match waited_ms {
         0 => String::new(),
         waited_ms => format!(" for {waited_ms} ms"),
     })]
@@ -137,8 +137,8 @@ pub enum StoreError {
     /// The database was lost while it committed the operation, and could not be asked since. The operation may be
     /// stored.
     #[error(
-        "{database} was lost while it committed, and could not be asked for {waited_ms} ms: {reason}; \
-         what was sent may or may not be stored: look, once it runs, before you send it again"
+        "the connection to {database} broke during COMMIT, and reconnecting failed for {waited_ms} ms: {reason}; \
+         the operation may or may not be stored: check the store before you repeat it"
     )]
     Unknown {
         /// Its address, without its password.
@@ -151,7 +151,7 @@ pub enum StoreError {
     /// Another error of the database.
     #[error("the database failed: {0}")]
     Database(String),
-    /// The operation's code panicked; it was rolled back, and others go on.
+    /// The operation panicked and was rolled back. Other operations continue.
     #[error("the operation panicked and was rolled back: {0}")]
     Panicked(String),
     /// The store is closed.

@@ -1,4 +1,10 @@
-//! What happens to jobs, in order, as it is kept for those who listen.
+//! Events of jobs, in commit order, as the stores keep them for listeners.
+//!
+//! Triggers on the tables of batches, reports, failures and progress write the events, so every change of every process
+//! is covered. They write only while the table `listening` has a row of a listener; on SQLite, the triggers exist only
+//! then. Readers page through events from any cursor, wake at once for changes of their own process, and poll four
+//! times a second for others. On PostgreSQL, events are ordered by transaction, and a reader stops before the oldest
+//! open transaction, so that no event appears behind its cursor.
 
 use std::fmt;
 use std::str::FromStr;

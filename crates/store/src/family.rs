@@ -1,4 +1,17 @@
-//! Parents and children: what all stores do with them in the same way.
+//! Families: parents wait for their children without a worker, and then finalize.
+//!
+//! A report can suspend jobs and store their children with it; `model::spawn` packs the children of many parents into
+//! few batches. The parents become a row of `blocked`, with an edge to each batch of children; `suspension` keeps their
+//! memos, and `child_batch` the shares of each parent, both packed.
+//!
+//! When children end, settling finds their parents by position. Parents without open children become a slice that
+//! finalizes. A claim hands it out with the memos, and its worker reads the outcomes of the children before it runs the
+//! jobs. With the policy `fail`, the first failed child ends its parent and its siblings at once. Cancelling a parent
+//! cancels its descendants.
+//!
+//! A child that completes can add siblings with its report: one more batch of the family, stored with an edge to it
+//! before the report's edges are settled, so that the parent does not finalize before they end. A job without a parent
+//! that spawns siblings fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

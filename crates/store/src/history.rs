@@ -1,4 +1,8 @@
-//! What has ended: how many jobs, how, and how long they took, by kind and time.
+//! The history of ended jobs: counts and durations, by kind, queue and period.
+//!
+//! A commit keeps the durations of a report's jobs as counts by bucket (`model::duration_histogram`), so a history
+//! reads a short text for each report, and no values. For a report of few jobs, SQLite reads the durations themselves:
+//! a small report then needs one row less.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,8 @@
-//! Deduplication: what becomes of jobs whose keys other jobs have. The stores find out who has which key, and carry out
-//! what is planned here.
+//! Deduplication keys: plans the action on each job whose key another open job has.
+//!
+//! A store finds the owners of a batch's keys with one statement. The plan is made here, and the store carries it out
+//! in the transaction of the submit. The keys of a batch are packed; one statement for each report releases them. A
+//! batch without keys never touches the tables of keys.
 
 use std::collections::{BTreeMap, HashMap};
 

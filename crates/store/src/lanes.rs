@@ -139,7 +139,7 @@ impl Lanes {
 /// What a submit is told that would make one lane too many.
 pub(crate) fn too_many(name: LaneName<'_>) -> StoreError {
     StoreError::InvalidInput(format!(
-        "the store has {LANES_MAX} combinations of queue, kind and group already, and {name} would be one more: put \
-         what varies into the payload"
+        "the store has reached its limit of {LANES_MAX} combinations of queue, kind and group with {name}: put \
+         the varying part into the payload"
     ))
 }

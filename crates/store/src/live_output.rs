@@ -1,4 +1,8 @@
-//! What running jobs print, as both stores keep it: for some seconds, and only while somebody follows.
+//! The live output of running jobs, which a store keeps only while it has followers.
+//!
+//! A follower keeps a row of `following`. Workers on the store read these rows with their heartbeats, and write the
+//! output of followed jobs four times a second, bounded for each job and each write. The rows are deleted after half a
+//! minute, and with the last follower.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +16,7 @@ use crate::StoreError;
 pub(crate) fn pack_followed(followed: &[Followed]) -> Result<String, StoreError> {
     if followed.is_empty() || followed.len() > FOLLOWED_MAX {
         return Err(StoreError::InvalidInput(format!(
-            "somebody follows {} jobs, batches and kinds: give 1 to {FOLLOWED_MAX}, such as their kind alone",
+            "a follower names {} jobs, batches and kinds: give 1 to {FOLLOWED_MAX}, such as their kind alone",
             followed.len()
         )));
     }
@@ -37,7 +41,7 @@ pub(crate) fn check_printed(mut printed: Vec<Printed>) -> Result<Vec<Printed>, S
     let bytes: usize = printed.iter().map(|piece| piece.text.len()).sum();
     if bytes > LIVE_OUTPUT_BYTES_PER_WRITE_MAX {
         return Err(StoreError::InvalidInput(format!(
-            "{bytes} bytes of output came at once; the limit is {LIVE_OUTPUT_BYTES_PER_WRITE_MAX}"
+            "one write has {bytes} bytes of output; the limit is {LIVE_OUTPUT_BYTES_PER_WRITE_MAX}"
         )));
     }
     for piece in printed.iter_mut().filter(|piece| piece.text.contains('\0')) {

@@ -1,4 +1,5 @@
-//! Pauses of single jobs. They stack, each with a reason; a job goes on once the last of them is gone.
+//! Pauses of single jobs. A paused job is part of a row of `blocked`, which claims do not read, with a reason for each
+//! pause. Pauses stack: the job becomes claimable when the last one ends.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +69,7 @@ pub(crate) fn check_pause(reason: &str, until: Option<Timestamp>) -> Result<(), 
     check_name("reason", reason)?;
     match until {
         Some(Timestamp(until)) if until < 0 => Err(StoreError::InvalidInput(
-            "until is milliseconds since 1970, so at least 0".to_owned(),
+            "until is in milliseconds since 1970, at least 0".to_owned(),
         )),
         _ => Ok(()),
     }

@@ -1,4 +1,7 @@
-//! How far running jobs are, as both stores keep it: packed, a row a worker.
+//! The progress of running jobs, packed: one row for each worker.
+//!
+//! About once a second, a worker's heartbeat writes the progress of all its jobs. It is shown for jobs that the worker
+//! holds; for others, the mean duration of their kind gives an estimate.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +15,7 @@ use crate::piece::Piece;
 pub(crate) fn pack(jobs: Vec<JobProgress>) -> Result<String, StoreError> {
     if jobs.len() > PROGRESS_JOBS_MAX {
         return Err(StoreError::InvalidInput(format!(
-            "a worker tells of the progress of at most {PROGRESS_JOBS_MAX} jobs at once, not of {}",
+            "a worker reports the progress of at most {PROGRESS_JOBS_MAX} jobs at once, not {}",
             jobs.len()
         )));
     }

@@ -1,4 +1,7 @@
-//! What handlers write with their reports, as both stores carry it out.
+//! SQL statements that handlers write with their reports.
+//!
+//! A statement runs in the transaction of the report, once for each report and in a savepoint, with the data of all its
+//! jobs as one JSON array, for the jobs that the lease still holds.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

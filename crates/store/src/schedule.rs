@@ -1,4 +1,8 @@
-//! Schedules: jobs that are submitted again and again.
+//! Schedules: rows with the next due moment.
+//!
+//! The engine reads due schedules once a second, or when the next one is due. This module plans the jobs that they
+//! submit, packed by kind; the store submits them and updates the rows in one transaction, so that no moment fires
+//! twice. `model::recurrence` computes due moments.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -125,7 +129,7 @@ impl NewSchedule {
         self.batch(self.payload.clone(), now).check()?;
         if self.payload.count() != 1 {
             return Err(StoreError::InvalidInput(format!(
-                "schedule `{}` has one payload a job, this one has {}",
+                "schedule `{}` needs one payload; this one has {}",
                 self.name,
                 self.payload.count()
             )));

@@ -1,7 +1,11 @@
-//! Workers of one process that wait for jobs, each with its wish: the transaction that stores such jobs claims for it.
+//! Workers of one process that wait for jobs. Each registers a wish, and the transaction that stores matching jobs
+//! claims them for it, with one sync for both.
 //!
-//! A wish is in one of three places: on this list, in the hands of a transaction that claims for it, or answered. What was
-//! claimed for a worker that is gone by then is given back.
+//! On SQLite, this is an ordinary claim before COMMIT. On PostgreSQL, it is the statement of a lone submit, if the wish
+//! covers the whole batch, nothing else is due and no control applies. The lease is handed over in memory after COMMIT.
+//!
+//! A wish is in one of three places: in this list, in a transaction that claims for it, or answered. The store releases
+//! the claim of a worker that is gone by then.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Waking those who wait for work in one process.
+//! Wakes workers that wait for jobs in one process.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! What a running job can say to its worker, and hear from it.
+//! The channel between a running job and its worker.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use crate::micro_batch::{JobOrigin, MicroBatchJob};
 use crate::progress::ProgressBoard;
 use crate::signals::Signals;
 
-/// What the jobs of one running micro-batch share with their worker.
+/// The state that the jobs of one running micro-batch share with their worker.
 #[derive(Debug)]
 pub(crate) struct DeliveryContext {
     pub board: ProgressBoard,
@@ -25,10 +25,10 @@ pub(crate) struct DeliveryContext {
     pub siblings: SpawnedSiblings,
 }
 
-/// A statement, and what a job gives it.
+/// A statement, and a job's data for it.
 type Write = (Arc<str>, String);
 
-/// What running jobs want to be written with their reports.
+/// The SQL statements that running jobs add to their reports.
 #[derive(Debug, Default)]
 pub(crate) struct Writes {
     used: AtomicBool,
@@ -57,12 +57,12 @@ impl Writes {
         Ok(())
     }
 
-    /// Forgets what a job wanted that has failed.
+    /// Drops the statements of a failed job.
     pub fn forget(&self, job: JobId) {
         self.lock().remove(&job);
     }
 
-    /// Takes what these jobs of a batch want that have completed.
+    /// Takes the statements of completed jobs of a batch.
     pub fn take(&self, batch: BatchId, completed: &Positions) -> Vec<ReportWrite> {
         let mut by_job = self.lock();
         let mut taken = Vec::new();
@@ -75,7 +75,7 @@ impl Writes {
     }
 }
 
-/// What running jobs spawned for their parents.
+/// The siblings that running jobs spawned.
 #[derive(Debug, Default)]
 pub(crate) struct SpawnedSiblings {
     used: AtomicBool,
@@ -104,12 +104,12 @@ impl SpawnedSiblings {
         })
     }
 
-    /// Forgets what a job spawned that has not completed. Whether it was anything.
+    /// Drops the siblings of a job that did not complete. Returns whether there were any.
     pub fn forget(&self, job: JobId) -> bool {
         self.lock().remove(&job).is_some()
     }
 
-    /// Takes what these jobs of a batch spawned, which have completed.
+    /// Takes the siblings of completed jobs of a batch.
     pub fn take(&self, batch: BatchId, completed: &Positions) -> Vec<Siblings> {
         let mut by_job = self.lock();
         let spawned = completed.iter().filter_map(|position| {
@@ -137,7 +137,7 @@ impl JobContext {
         }
     }
 
-    /// A context that nobody listens to, for handlers that are called without a worker.
+    /// A context without a worker, for handlers that are called directly.
     pub fn detached(job: &MicroBatchJob<'_>) -> Self {
         JobContext {
             job: job.id,
@@ -226,7 +226,7 @@ impl JobContext {
     ///
     /// # Errors
     ///
-    /// For what cannot be JSON, or is over a limit.
+    /// If the data is not JSON, or exceeds a limit.
     pub fn write_with_report<T: Serialize + ?Sized>(
         &self,
         sql: impl Into<Arc<str>>,
@@ -242,7 +242,7 @@ impl JobContext {
         }
         match &self.delivery {
             Some(delivery) => delivery.writes.add(self.job, (sql.into(), item)),
-            None => Err(refused("the handler was called without a worker".to_owned())),
+            None => Err(refused("the handler runs without a worker".to_owned())),
         }
     }
 
@@ -256,7 +256,7 @@ impl JobContext {
     ///
     /// # Errors
     ///
-    /// For what cannot be a payload, and what is over a limit.
+    /// If a payload is invalid, or exceeds a limit.
     pub fn spawn_siblings<P: Serialize>(
         &self,
         kind: &str,
@@ -271,7 +271,7 @@ impl JobContext {
     ///
     /// # Errors
     ///
-    /// For what cannot be stored.
+    /// If the data cannot be stored.
     pub fn spawn_sibling_batch(&self, siblings: ChildBatch) -> Result<(), JobError> {
         self.add_siblings(vec![siblings])
     }
@@ -279,9 +279,9 @@ impl JobContext {
     fn add_siblings(&self, batches: Vec<ChildBatch>) -> Result<(), JobError> {
         match &self.delivery {
             Some(delivery) => delivery.siblings.add(self.job, batches),
-            None => Err(
-                JobError::new("siblings", "the handler was called without a worker".to_owned()).permanent(),
-            ),
+            None => {
+                Err(JobError::new("siblings", "the handler runs without a worker".to_owned()).permanent())
+            }
         }
     }
 
@@ -302,7 +302,7 @@ impl JobContext {
             .is_some_and(|delivery| delivery.signals.is_cancelled(self.job))
     }
 
-    /// Resolves when the job is cancelled. To be awaited beside what it does.
+    /// Resolves when the job is cancelled. Await it concurrently with the job's work.
     pub async fn cancelled(&self) {
         match &self.delivery {
             Some(delivery) => {
@@ -322,7 +322,7 @@ impl JobContext {
             .is_some_and(|delivery| delivery.signals.is_pausing())
     }
 
-    /// Resolves when something more urgent needs the slot. To be awaited beside what the job does.
+    /// Resolves when a more urgent job needs the slot. Await it concurrently with the job's work.
     pub async fn pausing(&self) {
         match &self.delivery {
             Some(delivery) => delivery.signals.until(Signals::is_pausing).await,
@@ -336,7 +336,7 @@ impl JobContext {
         if let Some(delivery) = &self.delivery {
             delivery.signals.give_back(self.job);
         }
-        JobError::new("paused", "it made room for something more urgent")
+        JobError::new("paused", "it yielded to a more urgent job")
     }
 
     /// Whether it was given back.

@@ -18,7 +18,7 @@ use crate::progress::ProgressBoard;
 use crate::signals::Signals;
 use crate::source::{Source, SourceError};
 
-/// Tells one delivery from another, within one worker. Later ones have larger numbers.
+/// The id of a delivery within one worker. Later ones have larger numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeliveryId(pub u64);
 
@@ -32,7 +32,7 @@ pub enum DeliveryEvent {
         delivery: DeliveryId,
         /// The number of the jobs' part in the micro-batch.
         part: usize,
-        /// What became of them, by their positions in the batch.
+        /// Their outcomes, by their positions in the batch.
         outcomes: Box<Outcomes>,
     },
     /// The handler returned; all jobs are answered.
@@ -44,7 +44,7 @@ pub enum DeliveryEvent {
     },
 }
 
-/// What the worker keeps of a micro-batch that it gave to a runner, and what the handler sees of it.
+/// The state of a micro-batch that a runner holds, shared by the worker and the handler.
 #[derive(Debug)]
 pub struct Delivery {
     /// Which it is.
@@ -70,16 +70,16 @@ struct State {
     cancelled: Positions,
 }
 
-/// What all deliveries of a worker share.
+/// The state that all deliveries of a worker share.
 #[derive(Debug, Clone)]
 pub struct Shared {
     /// Whether the worker wants unbegun jobs back.
     pub draining: Arc<AtomicBool>,
     /// Where jobs say how far they are.
     pub board: ProgressBoard,
-    /// Where what followed jobs print is gathered.
+    /// The output of followed jobs.
     pub output: LiveOutputBoard,
-    /// How long a job may go on after it was cancelled.
+    /// How long a cancelled job may continue.
     pub cancel_grace: Duration,
     /// Where the worker hears of its deliveries.
     pub events: UnboundedSender<DeliveryEvent>,
@@ -224,7 +224,10 @@ impl Delivery {
             return;
         }
         let error = match run {
-            None => JobError::new("cancelled", "it went on after it was cancelled, and was given up"),
+            None => JobError::new(
+                "cancelled",
+                "the job continued after its cancellation, and was abandoned",
+            ),
             Some(Err(panic)) => {
                 JobError::new("panic", format!("the handler panicked: {}", panic_text(&*panic)))
             }
@@ -260,7 +263,7 @@ impl Delivery {
         }
     }
 
-    /// Forgets what jobs wanted with their report that do not complete.
+    /// Drops the statements and siblings of jobs that do not complete.
     fn forget_wishes(&self, outcomes: &Outcomes) {
         let context = &self.context;
         if !context.writes.is_used() && !context.siblings.is_used() {
@@ -314,7 +317,7 @@ impl OutcomeSink for Delivery {
             self.send(number, outcomes);
         }
         drop(state);
-        // What is left may have been cancelled.
+        // The rest may have been cancelled.
         self.context.signals.remind();
     }
 
@@ -362,7 +365,7 @@ pub fn micros(duration: Duration) -> u32 {
     u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
 }
 
-/// What a panic said, as far as it is text.
+/// The text of a panic, if it is text.
 pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     panic
         .downcast_ref::<&str>()

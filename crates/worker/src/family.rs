@@ -17,7 +17,7 @@ use crate::handler::{Handler, OutcomeSink};
 use crate::micro_batch::{MicroBatch, MicroBatchJob};
 use crate::turns::Turns;
 
-/// What a job has come to.
+/// The result of a step of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step<V> {
     /// It is done, with this value.
@@ -31,7 +31,7 @@ pub enum Step<V> {
 pub struct Finalizing<P, M> {
     /// The job, as it was before.
     pub job: Job<P>,
-    /// What it wanted to remember.
+    /// Its memo.
     pub memo: M,
     /// How its children ended, in the order in which it spawned them.
     pub children: Vec<ChildOutcome>,
@@ -55,7 +55,7 @@ fn value_of<T: DeserializeOwned>(child: &ChildOutcome) -> Result<T, JobError> {
     serde_json::from_str(value.get()).map_err(|error| {
         JobError::new(
             "children",
-            format!("the value of job {job} does not fit: {error}"),
+            format!("the value of job {job} does not match its type: {error}"),
         )
         .permanent()
     })
@@ -140,7 +140,7 @@ fn without_siblings<V>(step: Step<V>, context: &JobContext) -> Result<Step<V>, J
     match step {
         Step::Wait(_) if context.forget_siblings() => Err(JobError::new(
             "siblings",
-            "it spawned siblings and waits for children: spawn the siblings when it finalizes",
+            "a job cannot spawn siblings while it waits for children: spawn them when it finalizes",
         )
         .permanent()),
         step => Ok(step),
@@ -155,7 +155,7 @@ fn finalizing<P: DeserializeOwned, M: DeserializeOwned>(
     let memo = serde_json::from_str(one.memo.unwrap_or("null")).map_err(|error| {
         JobError::new(
             "memo",
-            format!("what job {} remembers does not fit: {error}", one.id),
+            format!("the memo of job {} does not match its type: {error}", one.id),
         )
         .permanent()
     })?;

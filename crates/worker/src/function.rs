@@ -34,7 +34,7 @@ pub struct Job<P> {
     pub attempt: u32,
     /// Its payload.
     pub payload: P,
-    /// What it can say to its worker.
+    /// Its channel to the worker.
     pub context: JobContext,
 }
 
@@ -189,7 +189,7 @@ where
                     let error = failed.err().unwrap_or_else(|| {
                         JobError::new(
                             "answers",
-                            "the handler did not give one answer for each job of its batch",
+                            "the handler did not return one answer for each job of its batch",
                         )
                     });
                     for (index, _) in indexes {
@@ -219,7 +219,7 @@ fn beginning<P: DeserializeOwned>(
         false => parsed(job, context),
         true => Err(JobError::new(
             "children",
-            "the children of this job have ended, and its handler on this worker does not finalize",
+            "the job must finalize, but its handler on this worker has no finalizer",
         )),
     }
 }
@@ -237,7 +237,7 @@ pub(crate) fn parsed<P: DeserializeOwned>(
         }),
         Err(error) => Err(JobError::new(
             "payload",
-            format!("the payload of job {} does not fit its kind: {error}", job.id),
+            format!("the payload of job {} does not match its kind: {error}", job.id),
         )
         .permanent()),
     }
@@ -268,7 +268,7 @@ pub(crate) async fn guarded<T, R: Future<Output = T>>(
             Err(_) => {
                 return Err(JobError::new(
                     "timeout",
-                    format!("not done after {timeout_ms} ms"),
+                    format!("the attempt exceeded its timeout of {timeout_ms} ms"),
                 ));
             }
         },
@@ -276,7 +276,7 @@ pub(crate) async fn guarded<T, R: Future<Output = T>>(
     let Some(ended) = ended else {
         return Err(JobError::new(
             "cancelled",
-            "it went on after it was cancelled, and was given up",
+            "the job continued after its cancellation, and was abandoned",
         ));
     };
     ended.map_err(|panic| JobError::new("panic", format!("the handler panicked: {}", panic_text(&*panic))))
@@ -315,7 +315,7 @@ impl<'a> Answers<'a> {
         let duration_us = micros(now - begun);
         let stored = outcome.and_then(|value| {
             self.values.push_value(&value).map_err(|error| {
-                JobError::new("value", format!("the value cannot be kept: {error}")).permanent()
+                JobError::new("value", format!("the value cannot be stored: {error}")).permanent()
             })
         });
         match stored {

@@ -1,4 +1,4 @@
-//! What runs jobs: a [`Handler`] takes work in micro-batches and answers item by item.
+//! Handlers: a [`Handler`] runs jobs in micro-batches and answers item by item.
 
 use async_trait::async_trait;
 use gristmill_model::{
@@ -23,9 +23,9 @@ pub struct Outcomes {
     pub returned: Positions,
     /// Jobs that wait for children, which they spawned.
     pub suspended: Vec<Suspended>,
-    /// What completed jobs spawned for their parents. Jobs of functions say it by their [`JobContext`].
+    /// The siblings of completed jobs. Functions spawn them by their [`JobContext`].
     pub siblings: Vec<Siblings>,
-    /// What jobs printed.
+    /// The logs of jobs.
     pub logs: Vec<JobLog>,
     /// Attempts before these, which failed and were followed by another at once. The worker sees to them; handlers leave
     /// this empty.
@@ -86,7 +86,7 @@ pub trait OutcomeSink: Send + Sync {
     fn answer(&self, outcomes: Outcomes);
 
     /// Whether the worker wants the rest of this micro-batch back (a shutdown, a lost lease): the
-    /// handler then ends what it has begun and answers the others as released.
+    /// handler then finishes the jobs that have begun and answers the others as released.
     fn is_draining(&self) -> bool;
 
     /// The places of the jobs that were cancelled while they were held: running them is of no
@@ -99,7 +99,7 @@ pub trait OutcomeSink: Send + Sync {
         let _ = progress;
     }
 
-    /// Whether somebody follows what the jobs of this micro-batch print. Asked now and then while they run.
+    /// Whether a job of this micro-batch has a follower of its output. Checked now and then while they run.
     fn is_followed(&self) -> bool {
         false
     }
@@ -110,7 +110,7 @@ pub trait OutcomeSink: Send + Sync {
         let _ = (index, bytes);
     }
 
-    /// What a job of the micro-batch can say to the worker while it runs.
+    /// The channel of a job of the micro-batch to the worker.
     fn context(&self, job: &MicroBatchJob<'_>) -> JobContext {
         JobContext::detached(job)
     }
@@ -154,7 +154,7 @@ pub trait Handler: Send + Sync + 'static {
     }
 
     /// Asks a runner for the jobs that it has not begun: it answers them as [`Outcomes::returned`] within milliseconds,
-    /// also while its jobs run. It may keep none, and what it has begun it finishes. Never blocks.
+    /// also while its jobs run. It may return none, and it finishes the jobs that have begun. Never blocks.
     fn recall(&self, runner: usize) {
         let _ = runner;
     }

@@ -28,7 +28,7 @@ impl Heart {
     /// Beats every so often until stopped, and where jobs say how far they are, about once a second.
     pub fn start(source: Arc<dyn Source>, every: Duration) -> Heart {
         let stats = HopRecorder::default();
-        // One answer may wait; while the loop has not taken it, the heart waits with it, then goes on.
+        // One answer may wait. The heart waits until the loop has taken it, and then continues.
         let (sender, answers) = mpsc::channel(1);
         let recorder = stats.clone();
         let board = ProgressBoard::default();
@@ -105,7 +105,7 @@ impl Heart {
         self.board.clone()
     }
 
-    /// Where what followed jobs print is gathered.
+    /// The output of followed jobs.
     pub fn output(&self) -> LiveOutputBoard {
         self.output.clone()
     }
@@ -115,14 +115,14 @@ impl Heart {
         self.answers.recv().await
     }
 
-    /// Stops, and gives what has not been sent.
+    /// Stops, and returns unsent data.
     pub fn stop(self) -> BatchStats {
         self.task.abort();
         self.stats.take()
     }
 }
 
-/// Resolves when there is something to be told of the jobs, and it has been a while since the last time.
+/// Resolves when there is news of the jobs, and the minimum interval has passed.
 async fn news(said: &ProgressBoard, told_at: Option<Instant>) {
     said.changed().await;
     if let Some(told_at) = told_at {

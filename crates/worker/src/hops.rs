@@ -1,10 +1,10 @@
-//! Batches counted by hop, until they are told.
+//! Batches counted by hop, until they are reported.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gristmill_batching::{BatchStats, EndReason};
 
-/// What hops moved since a source or store was told of it last. Cheap to clone; all clones are one.
+/// The batches of each hop since the last report. Clones are cheap and share their state.
 #[derive(Debug, Clone, Default)]
 pub struct HopRecorder(Arc<Mutex<BatchStats>>);
 
@@ -15,12 +15,12 @@ impl HopRecorder {
         stats.record(hop, usize::try_from(items).unwrap_or(usize::MAX), end_reason);
     }
 
-    /// Takes what has been counted.
+    /// Takes the counts.
     pub fn take(&self) -> BatchStats {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts again what could not be told.
+    /// Restores counts that could not be reported.
     pub fn give_back(&self, stats: &BatchStats) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).merge(stats);
     }

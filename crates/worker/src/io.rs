@@ -1,4 +1,5 @@
-//! How many bytes jobs move, and how many they may.
+//! The bytes that jobs move, as declared or reported by the handlers, and the limit on them, which bounds the jobs that
+//! the worker starts.
 
 use std::iter::Sum;
 use std::ops::Add;
@@ -69,7 +70,7 @@ impl IoCounter {
         self.written_bytes.fetch_add(written_bytes, Ordering::Relaxed);
     }
 
-    /// What was counted over so long, as a rate. Nothing where nothing was counted.
+    /// The count over a period, as a rate. `None` without a count.
     fn over(&self, elapsed: Duration) -> Option<IoRate> {
         let per_s = |bytes: &AtomicU64| {
             let bytes = bytes.load(Ordering::Relaxed) as f64;
@@ -83,7 +84,7 @@ impl IoCounter {
     }
 }
 
-/// What the micro-batches of one kind move: as was declared, until it is measured.
+/// The bytes that micro-batches of one kind move: as declared, until they are measured.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct IoOfKind {
     declared: IoRate,
@@ -98,12 +99,12 @@ impl IoOfKind {
         }
     }
 
-    /// What one micro-batch moves while it runs.
+    /// The bytes of one running micro-batch.
     pub fn rate(&self) -> IoRate {
         self.measured.unwrap_or(self.declared)
     }
 
-    /// What so many micro-batches move together.
+    /// The bytes of several micro-batches together.
     pub fn of(&self, running: usize) -> IoRate {
         self.rate().times(running)
     }

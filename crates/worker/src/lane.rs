@@ -1,4 +1,4 @@
-//! What a worker holds of one kind and has not given to a runner.
+//! The jobs of one kind that a worker holds and no runner has.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -56,7 +56,7 @@ impl HeldSlice {
     }
 }
 
-/// A slice of which jobs are taken from the front, a few at a time. What is left is not copied.
+/// A slice whose jobs are taken from the front, a few at a time, without copying the rest.
 #[derive(Debug)]
 struct Queued {
     held: HeldSlice,
@@ -140,7 +140,7 @@ impl Lane {
         self.waiting
     }
 
-    /// Keeps what was claimed: behind what is as urgent, before what is less.
+    /// Adds claimed jobs: behind equally urgent ones, before less urgent ones.
     pub(crate) fn push(&mut self, mut held: HeldSlice) {
         self.arrivals += 1;
         held.arrival = self.arrivals;
@@ -151,7 +151,7 @@ impl Lane {
         self.insert(before.map_or(0, |index| index + 1), held);
     }
 
-    /// Keeps what was here before, where it was: behind what is more urgent, or as urgent and came before it.
+    /// Restores jobs to their place: behind more urgent ones, and behind equally urgent ones that came before them.
     pub(crate) fn put_back(&mut self, held: HeldSlice) {
         let place = |held: &HeldSlice| {
             let slice = &held.slice;
@@ -171,12 +171,12 @@ impl Lane {
         }
     }
 
-    /// Whether what runs can be paused.
+    /// Whether its running jobs can be paused.
     pub(crate) fn is_pausable(&self) -> bool {
         self.is_pausable
     }
 
-    /// The priority of what waits.
+    /// The priority of the waiting jobs.
     pub(crate) fn urgency(&self) -> Option<i16> {
         self.queue.front().map(|queued| queued.held.slice.priority)
     }
@@ -224,12 +224,12 @@ impl Lane {
         (slices, end_reason)
     }
 
-    /// What its micro-batches that run move.
+    /// The bytes that its running micro-batches move.
     pub(crate) fn io_in_use(&self) -> IoRate {
         self.io.of(self.deliveries)
     }
 
-    /// What one more would move.
+    /// The bytes that one more would move.
     pub(crate) fn io_rate(&self) -> IoRate {
         self.io.rate()
     }

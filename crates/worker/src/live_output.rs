@@ -1,4 +1,6 @@
-//! What followed jobs print, until the worker tells its source.
+//! The output of followed jobs, until the worker passes it to the source four times a second, bounded for each job and
+//! write. Agents learn of followers by their heartbeats, and by the next answer to an exchange when the followed jobs
+//! change. Without followers a worker sends nothing, and an exchange runs no further query.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,13 +12,14 @@ use gristmill_model::limits::{
 use gristmill_model::{BatchId, Followed, JobId, Positions, Printed};
 use tokio::sync::Notify;
 
-/// Gathers what followed jobs print. While nobody follows, it costs one look at a flag. Cheap to clone; all clones are one.
+/// Gathers the output of followed jobs. Without followers it costs one read of a flag. Clones are cheap and share their
+/// state.
 #[derive(Debug, Clone, Default)]
 pub struct LiveOutputBoard(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Whether anybody follows anything.
+    /// Whether any job has a follower.
     used: AtomicBool,
     state: Mutex<State>,
     came: Notify,
@@ -80,7 +83,7 @@ impl LiveOutputBoard {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what is followed from now on.
+    /// Sets the followed jobs.
     pub fn follow(&self, followed: Vec<Followed>) {
         if followed.is_empty() && !self.0.used.load(Ordering::Relaxed) {
             return;
@@ -100,12 +103,12 @@ impl LiveOutputBoard {
         });
     }
 
-    /// Whether anybody follows anything.
+    /// Whether any job has a follower.
     pub fn is_used(&self) -> bool {
         self.0.used.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody follows a job of a kind.
+    /// Whether a job of a kind has a follower.
     pub fn is_followed(&self, job: JobId, kind: &str) -> bool {
         self.0.used.load(Ordering::Relaxed) && self.state().includes(job, kind)
     }
@@ -154,7 +157,7 @@ impl LiveOutputBoard {
         }
     }
 
-    /// What is to be written now: at most [`LIVE_OUTPUT_BYTES_PER_WRITE_MAX`] bytes, of each job in turn.
+    /// The output to write now: at most [`LIVE_OUTPUT_BYTES_PER_WRITE_MAX`] bytes, of each job in turn.
     pub fn take(&self) -> Vec<Printed> {
         let mut state = self.state();
         let State {

@@ -1,4 +1,4 @@
-//! What goes to a handler at once.
+//! Micro-batches: jobs that travel to a handler together.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub struct MicroBatchJob<'a> {
     pub attempt: u32,
     /// Its payload, as JSON.
     pub payload: &'a str,
-    /// What it remembers, as JSON, where it finalizes.
+    /// Its memo, as JSON, if it finalizes.
     pub memo: Option<&'a str>,
     /// The parts of its micro-batch, and which of them it belongs to.
     parts: &'a Arc<[Part]>,
@@ -155,7 +155,7 @@ impl MicroBatch {
     ///
     /// # Errors
     ///
-    /// The place of a job whose children's outcomes are too much for one JSON text, and why.
+    /// The place of a job whose children's outcomes are too large for one JSON text, and the reason.
     pub fn finalizing_items(
         &self,
         places: &Positions,

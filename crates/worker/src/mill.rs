@@ -58,7 +58,7 @@ pub(crate) struct Mill {
     give_back: GiveBack,
     reports: ReportBuffer,
     trip: Option<BoxFuture<'static, Trip>>,
-    /// What the source may claim for this worker while it waits.
+    /// The wish that the source may fulfil while this worker waits.
     offer: Option<Offer>,
     /// When the next exchange may begin, where outcomes gather for it.
     trip_at: Option<Instant>,
@@ -213,7 +213,7 @@ impl Mill {
         self.began.elapsed()
     }
 
-    /// Gives to runners what can begin, and recalls what is of more use elsewhere. Returns when to look again.
+    /// Hands jobs to runners, and recalls jobs for free slots elsewhere. Returns the time of the next check.
     fn dispatch(&mut self) -> Option<Instant> {
         if self.is_draining() || self.reports.weight_bytes() > REPORTS_PENDING_BYTES_MAX {
             return None;
@@ -246,7 +246,7 @@ impl Mill {
         self.look_at()
     }
 
-    /// When a runner may be stale, or what waits here has waited too long.
+    /// The time at which a runner may be stale, or waiting jobs have waited too long.
     fn look_at(&self) -> Option<Instant> {
         let lanes = (0..).zip(&self.lanes);
         let stale = lanes.filter_map(|(kind, lane)| self.dispatcher.look_at(kind, lane.waiting()));
@@ -282,8 +282,8 @@ impl Mill {
         true
     }
 
-    /// Whether one more micro-batch of a kind stays within the budget of bytes. What moves nothing always does, and so
-    /// does what is alone.
+    /// Whether one more micro-batch of a kind stays within the budget of bytes. One that moves nothing always does, and
+    /// so does a single one.
     fn has_io_for(&self, lane: &Lane) -> bool {
         let Some(budget) = self.settings.io_budget.filter(|_| !lane.io_rate().is_zero()) else {
             return true;

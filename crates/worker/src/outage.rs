@@ -1,4 +1,4 @@
-//! A source that does not answer.
+//! Outages of a source.
 
 use std::time::{Duration, Instant};
 

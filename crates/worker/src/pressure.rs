@@ -1,4 +1,6 @@
-//! Backpressure: a worker that claims less, or only what matters, while its machine is busy.
+//! Backpressure: a worker claims less, or only urgent jobs, while its machine is busy.
+//!
+//! Under pressure, the worker claims with a minimum priority, which bounds the ranks that the claim reads.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,11 +17,11 @@ pub trait PressureSource: Send + Sync + fmt::Debug + 'static {
     fn name(&self) -> &str;
 
     /// How much, from 0 (idle) to 1 (no more can be taken). Asked about twice a second, from the worker's own task: it
-    /// should return quickly. What is not a number counts as 0.
+    /// should return quickly. NaN counts as 0.
     fn pressure(&self) -> f64;
 }
 
-/// What a worker still claims under pressure.
+/// The jobs that a worker still claims under pressure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Admission {
     /// Jobs of this priority and above.
@@ -28,16 +30,16 @@ pub enum Admission {
     Nothing,
 }
 
-/// What a worker claims while the pressure is at `pressure` or above.
+/// A threshold: applies while the pressure is at `pressure` or above.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Threshold {
     /// From 0 to 1.
     pub pressure: f64,
-    /// What is claimed then.
+    /// The admitted jobs.
     pub admits: Admission,
 }
 
-/// Where pressure comes from, and what it changes. Without sources nothing is measured.
+/// The sources of pressure, and its effects. Without sources nothing is measured.
 #[derive(Debug, Clone, Default)]
 pub struct Backpressure {
     /// The source with the highest pressure decides.
@@ -63,7 +65,7 @@ impl Gauge {
         }
     }
 
-    /// What may be claimed now; everything, where `None`.
+    /// The jobs that may be claimed now; all of them if `None`.
     pub fn admits(&mut self, now: Instant) -> Option<Admission> {
         let is_fresh = |at: Instant| now.saturating_duration_since(at) < ASK_EVERY;
         if self.backpressure.sources.is_empty() || self.asked_at.is_some_and(is_fresh) {

@@ -1,4 +1,4 @@
-//! What handlers say of how far their jobs are, until the worker tells its source.
+//! The progress that handlers report, until the worker's heartbeat passes it to the source, about once a second.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,8 +9,8 @@ use gristmill_model::limits::PROGRESS_JOBS_MAX;
 use gristmill_model::{BatchId, JobId, JobProgress, Positions, Progress, RateMeter};
 use tokio::sync::Notify;
 
-/// What the running jobs of one worker said last. Costs nothing where they say nothing. Cheap to clone; all clones are
-/// one.
+/// The last progress reports of the running jobs of one worker. Costs nothing without reports. Clones are cheap and
+/// share their state.
 #[derive(Debug, Clone, Default)]
 pub struct ProgressBoard(Arc<Shared>);
 
@@ -92,7 +92,7 @@ impl ProgressBoard {
         }
     }
 
-    /// What is to be told of all jobs; nothing where nothing was said since the last time.
+    /// The progress of all jobs to report; `None` without news since the last call.
     pub fn take(&self) -> Option<Vec<JobProgress>> {
         if !self.is_used() {
             return None;
@@ -114,7 +114,7 @@ impl ProgressBoard {
         Some(told.collect())
     }
 
-    /// Has what was taken told again: it did not arrive.
+    /// Reports the taken progress again: it did not arrive.
     pub fn give_back(&self) {
         self.jobs().changed = true;
         self.0.changed.notify_one();

@@ -1,4 +1,7 @@
-//! Failed jobs that run again at once, in the same worker.
+//! Retries without delay: a failed job runs again in the same worker, on any free slot, ahead of waiting jobs.
+//!
+//! Such a retry makes no trip to the store: the report that ends the job carries all attempts (`repeats` and `earlier`
+//! in `model::report`). If the worker crashes meanwhile, the job is rescued on the attempt that was claimed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

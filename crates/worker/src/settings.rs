@@ -1,4 +1,4 @@
-//! What a worker is told.
+//! The settings of a worker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,9 +34,9 @@ pub struct WorkerSettings {
     pub until_empty: bool,
     /// Ends when nothing can be claimed now, whatever can be later.
     pub until_idle: bool,
-    /// How long a running job goes on after it was told that it was cancelled; then it is given up, and its slot is free.
+    /// How long a cancelled job may continue. Then the worker abandons it, and its slot is free.
     pub cancel_grace: Duration,
-    /// What it still claims while its machine is busy.
+    /// Backpressure while its machine is busy.
     pub backpressure: Backpressure,
     /// What the jobs that run may move together. A micro-batch that would be over it waits until others have ended; one
     /// alone may be over it.
@@ -44,9 +44,9 @@ pub struct WorkerSettings {
     /// Jobs of this priority and above do not wait for a slot: lower ones that can be paused make room. None do, where
     /// `None`.
     pub preempt_from: Option<i16>,
-    /// Kinds whose jobs can be paused, whatever their handlers say.
+    /// Kinds whose jobs can be paused, regardless of their handlers.
     pub pausable: BTreeSet<Arc<str>>,
-    /// What a micro-batch of a kind moves, until its jobs say so themselves.
+    /// The bytes that a micro-batch of a kind moves, until its jobs report them.
     pub io_rates: BTreeMap<Arc<str>, IoRate>,
 }
 

@@ -1,4 +1,4 @@
-//! What a worker tells the jobs of a running micro-batch.
+//! Signals of a worker to the jobs of a running micro-batch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,10 +8,10 @@ use std::time::Duration;
 use gristmill_model::{BatchId, JobId, Positions};
 use tokio::sync::Notify;
 
-/// What was told so far. Asking costs a look at a flag while nothing was.
+/// The signals so far. Without signals, a query costs one read of a flag.
 #[derive(Debug)]
 pub struct Signals {
-    /// Whether anything was told.
+    /// Whether there are any signals.
     told: AtomicBool,
     cancelled: Mutex<Cancelled>,
     pausing: AtomicBool,
@@ -27,7 +27,7 @@ struct Cancelled {
 }
 
 impl Signals {
-    /// Nothing told yet. What is cancelled may go on for `grace`.
+    /// No signals yet. Cancelled jobs may continue for `grace`.
     pub fn new(grace: Duration) -> Self {
         Signals {
             told: AtomicBool::new(false),
@@ -43,7 +43,7 @@ impl Signals {
         self.cancelled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells jobs of a batch that they were cancelled.
+    /// Signals to jobs of a batch that they were cancelled.
     pub fn cancel(&self, batch: BatchId, positions: &Positions) {
         {
             let mut cancelled = self.lock();
@@ -53,7 +53,7 @@ impl Signals {
         self.tell();
     }
 
-    /// Tells all jobs that nobody waits for them any more.
+    /// Signals to all jobs that their outcomes are no longer needed.
     pub fn cancel_all(&self) {
         self.lock().all = true;
         self.tell();
@@ -84,7 +84,7 @@ impl Signals {
         self.given_back.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has those who wait look again, where anything was told.
+    /// Wakes waiters if there are any signals.
     pub fn remind(&self) {
         if self.told.load(Ordering::Acquire) {
             self.changed.notify_waiters();
@@ -106,7 +106,7 @@ impl Signals {
         cancelled.all || jobs.is_some_and(|positions| positions.contains(job.position))
     }
 
-    /// Resolves once `is_so` holds. It is asked whenever something is told.
+    /// Resolves when `is_so` holds. Every signal checks it.
     pub async fn until(&self, is_so: impl Fn(&Signals) -> bool) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
@@ -118,7 +118,7 @@ impl Signals {
         }
     }
 
-    /// Resolves when the time that jobs may go on has passed since the call.
+    /// Resolves after the grace period of jobs.
     pub async fn grace(&self) {
         tokio::time::sleep(self.grace).await;
     }

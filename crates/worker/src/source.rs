@@ -1,4 +1,4 @@
-//! Where a worker's leases come from.
+//! Sources of leases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use gristmill_store::family::child_outcomes;
 use gristmill_store::{ChildOutcome, Exchanged, Heartbeat, NewWorker, Store, StoreError, Want, WorkSeen};
 use tokio::sync::RwLock;
 
-/// What helps against a source's error.
+/// The remedy of a source's error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceErrorKind {
     /// Trying again later can help.
     Transient,
-    /// The source does not know the worker (any more): it registers again, and what it held is lost.
+    /// The source does not know the worker, or no longer does: the worker registers again, and its leases are lost.
     Unregistered,
     /// Nothing helps: the worker ends.
     Fatal,
@@ -26,9 +26,9 @@ pub enum SourceErrorKind {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct SourceError {
-    /// What went wrong and what to do about it.
+    /// The problem and the remedy.
     pub message: String,
-    /// What helps.
+    /// The remedy.
     pub kind: SourceErrorKind,
 }
 
@@ -59,15 +59,15 @@ pub trait Source: Send + Sync + 'static {
     /// Commits reports and claims leases, in one round trip and one transaction.
     async fn exchange(&self, reports: Vec<Report>, want: Option<Want>) -> Result<Exchanged, SourceError>;
 
-    /// Says that the worker lives; `stats` is what its hops moved since the last call, and `progress` how far its jobs
-    /// are, where there is something new to that.
+    /// Sends a heartbeat; `stats` has the batches of its hops since the last call, and `progress` the progress of its
+    /// jobs are, where there is something new to that.
     async fn heartbeat(
         &self,
         stats: BatchStats,
         progress: Vec<JobProgress>,
     ) -> Result<Heartbeat, SourceError>;
 
-    /// Tells what followed jobs printed. What does not arrive is shown with the jobs' logs.
+    /// Sends the output of followed jobs. Lost output still appears in the jobs' logs.
     async fn put_output(&self, printed: Vec<Printed>) -> Result<(), SourceError> {
         let _ = printed;
         Ok(())

@@ -13,7 +13,7 @@ use crate::observer::Observer;
 use crate::settings::WorkerSettings;
 use crate::source::{Source, SourceError};
 
-/// Stops a worker: it claims nothing more, ends what runs, gives back what has not begun, commits and leaves.
+/// Stops a worker: it claims no more, finishes running jobs, releases the others, commits and leaves.
 #[derive(Debug, Clone)]
 pub struct Stopper(watch::Sender<bool>);
 
@@ -24,7 +24,7 @@ impl Stopper {
     }
 }
 
-/// What a worker did, at its end.
+/// The totals of a worker at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WorkerSummary {
     /// Jobs completed and committed.
@@ -68,7 +68,7 @@ impl Worker {
         self.handlers.insert(kind.into(), handler);
     }
 
-    /// What stops this worker.
+    /// The stopper of this worker.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.stop.clone())
     }

@@ -64,7 +64,7 @@ pub struct BatchReader {
     rejected: Vec<Rejected>,
 }
 
-/// What became of one look at the input.
+/// The result of one read of the input.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     /// An item was added, or a blank line skipped.
@@ -102,7 +102,7 @@ impl BatchReader {
         }
     }
 
-    /// Reads what comes before the first item: a byte order mark, the header of a CSV file.
+    /// Reads everything before the first item: a byte order mark, the header of a CSV file.
     pub(super) fn begin(&mut self, refuse_document: bool) -> Result<(), InputError> {
         while self.stream.pending().len() < 3 && self.read_more()? {}
         match &mut self.items {
@@ -381,6 +381,6 @@ fn refusal(error: PackedError) -> (&'static str, String) {
 
 fn over_limit(what: &str, bytes: u64) -> String {
     format!(
-        "the {what} is {bytes} bytes long; the limit is {PAYLOAD_BYTES_MAX} (16 MiB): store large things elsewhere and pass a reference"
+        "the {what} is {bytes} bytes long; the limit is {PAYLOAD_BYTES_MAX} (16 MiB): store large data elsewhere and pass a reference"
     )
 }

@@ -9,7 +9,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use super::lines::EXCERPT_BYTES_MAX;
 use super::stream::Stream;
 
-/// Columns of a CSV input at most: bounds what a file of nothing but commas can cost.
+/// The maximum number of columns of a CSV input: bounds the cost of a file of commas.
 const COLUMNS_MAX: usize = 100_000;
 
 /// What comes next.
@@ -17,7 +17,7 @@ const COLUMNS_MAX: usize = 100_000;
 pub(super) enum Row {
     /// A row, held by the reader and not accepted yet.
     Whole {
-        /// What is to be accepted, in bytes.
+        /// The bytes to accept.
         row_bytes: usize,
     },
     /// A row that is too long. It is accepted already, and was never held as a whole.
@@ -59,7 +59,7 @@ impl RowReader {
         }
     }
 
-    /// Takes the row that was found as the header. Says what is wrong, where it cannot be one.
+    /// Uses the current row as the header, or returns the reason against it.
     pub fn take_header(&mut self) -> Result<(), String> {
         let mut header: Vec<String> = Vec::with_capacity(self.columns);
         for column in 0..self.columns {

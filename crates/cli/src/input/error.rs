@@ -1,8 +1,8 @@
-//! What can be wrong with an input as a whole.
+//! Errors of an input as a whole.
 
 use std::io;
 
-/// Why an input cannot be read. A single bad item is no such error: it becomes a rejected job.
+/// An unreadable input. A single bad item is not such an error: it becomes a rejected job.
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
     /// The file cannot be opened.
@@ -10,7 +10,7 @@ pub enum InputError {
     Open {
         /// The file as it was named.
         name: String,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
     },
     /// It is a folder.
@@ -18,7 +18,7 @@ pub enum InputError {
     Folder(String),
     /// The name says nothing about the format.
     #[error(
-        "the format of {0} cannot be told from its name: say --format jsonl, --format csv, --format tsv or --format lines"
+        "the name of {0} does not reveal its format: give --format jsonl, --format csv, --format tsv or --format lines"
     )]
     UnknownFormat(String),
     /// Reading failed half-way.
@@ -28,7 +28,7 @@ pub enum InputError {
         name: String,
         /// The line after the last one that was read.
         line: u64,
-        /// What the system or the decompressor said.
+        /// The error of the system or the decompressor.
         reason: io::Error,
     },
     /// The name promises a compression that the content does not have.
@@ -41,7 +41,7 @@ pub enum InputError {
     },
     /// A document over many lines, where one value a line is expected.
     #[error(
-        "{0}:1: looks like one JSON document over many lines; one JSON value a line is read: convert it with `jq -c '.[]'`"
+        "{0}:1: looks like one JSON document over many lines; the format is one JSON value in each line: convert it with `jq -c '.[]'`"
     )]
     WholeDocument(String),
     /// The first row of a CSV file is no header.
@@ -49,7 +49,7 @@ pub enum InputError {
     Header {
         /// The file as it was named.
         name: String,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
 }

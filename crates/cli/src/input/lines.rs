@@ -20,7 +20,7 @@ pub(super) enum Line {
     Whole {
         /// Its length without the line's end.
         text_bytes: usize,
-        /// Its length with the line's end: what is to be accepted.
+        /// Its length with the line's end: the bytes to accept.
         line_bytes: usize,
     },
     /// A line that is too long. It is accepted already, and was never held as a whole.

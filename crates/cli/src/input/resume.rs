@@ -1,4 +1,4 @@
-//! Opening an input, anew or where a run stopped.
+//! Opens an input from its start, or resumes behind the last item of a run.
 
 use gristmill_store::run::RunProgress;
 
@@ -10,11 +10,11 @@ use super::stream::Stream;
 
 /// An input that was read up to some place before.
 pub enum Reopened {
-    /// It begins with the same bytes; reading goes on behind them.
+    /// It begins with the same bytes; reading continues behind them.
     Unchanged(Box<BatchReader>),
     /// It does not.
     Changed {
-        /// What is different, for people.
+        /// The difference, as text.
         what: String,
     },
 }
@@ -52,13 +52,13 @@ impl Input {
         let now = self.fingerprint()?;
         if now.path != remembered.path {
             return Ok(changed(format!(
-                "it was {}, and is {} now",
+                "it was {}, and is now {}",
                 remembered.path, now.path
             )));
         }
         if now.format != remembered.format {
             return Ok(changed(format!(
-                "it was read as {}, and is as {} now",
+                "its format was {}, and is now {}",
                 remembered.format, now.format
             )));
         }
@@ -85,13 +85,13 @@ impl Input {
         let (bytes, crc32) = reader.stream_mut().position();
         if !whole {
             return Ok(changed(format!(
-                "it is shorter than before: {} bytes were read of it, and it has {bytes}",
+                "it is shorter than before: a run has read {} bytes, and it now has {bytes}",
                 progress.bytes
             )));
         }
         if crc32 != progress.crc32 {
             return Ok(changed(format!(
-                "its first {} lines are not what they were",
+                "its first {} lines have changed",
                 progress.lines
             )));
         }

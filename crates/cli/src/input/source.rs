@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 use super::error::InputError;
 use super::format::Format;
 
-/// What a run remembers of its input's file, to see at a glance that it is the same.
+/// The fingerprint of a run's input file: a cheap check that the file is the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
     /// The file's absolute path; `-` for standard input.
     pub path: String,
     /// How its items are read.
     pub format: String,
-    /// Its size in bytes; nothing for what is no regular file.
+    /// Its size in bytes; `None` unless it is a regular file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
-    /// When it was last written, in nanoseconds since 1970; nothing for what is no regular file.
+    /// Its modification time in nanoseconds since 1970; `None` unless it is a regular file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modified_ns: Option<u64>,
 }
@@ -97,7 +97,7 @@ impl Input {
         self.path.as_deref()
     }
 
-    /// What to remember of it.
+    /// Its fingerprint.
     pub fn fingerprint(&self) -> Result<Fingerprint, InputError> {
         let metadata = match &self.path {
             Some(path) => Some(std::fs::metadata(path).map_err(|reason| self.cannot_open(reason))?),
@@ -136,7 +136,7 @@ impl Input {
         }
     }
 
-    /// Opens it and decompresses what is compressed. Which it is, its first bytes tell.
+    /// Opens the input, and decompresses it if its first bytes are those of a compressed file.
     pub(super) fn open_bytes(&self) -> Result<Opened, InputError> {
         let mut raw: Box<dyn Read + Send> = match &self.path {
             None => Box::new(io::stdin()),

@@ -1,4 +1,4 @@
-//! Bytes of an input, with the place and the checksum of what was taken from them.
+//! The bytes of an input, with the position and checksum of the accepted bytes.
 
 use std::io::{self, Read};
 
@@ -7,7 +7,7 @@ use crc32fast::Hasher;
 /// Bytes that are read at once, and kept at least.
 const BUFFER_BYTES_MIN: usize = 256 << 10;
 
-/// A buffered reader that keeps what was read until it is accepted, and counts and hashes what is.
+/// A buffered reader that keeps bytes until they are accepted, and counts and hashes accepted bytes.
 ///
 /// The readers of lines and rows look ahead in [`pending`](Stream::pending) and accept whole items
 /// only, so the place is always one where a later process can go on. How far they look ahead is
@@ -15,21 +15,21 @@ const BUFFER_BYTES_MIN: usize = 256 << 10;
 pub(super) struct Stream {
     reader: Box<dyn Read + Send>,
     buffer: Vec<u8>,
-    /// What is accepted ends here.
+    /// The end of the accepted bytes.
     accepted: usize,
-    /// What is read ends here.
+    /// The end of the bytes that were read.
     end: usize,
-    /// What is in the checksum ends here: hashing lags behind accepting, because it is faster in bulk.
+    /// The end of the hashed bytes: hashing lags behind accepting, because it is faster in bulk.
     hashed: usize,
     hasher: Hasher,
     /// Where `buffer[0]` stands in the input.
     offset: u64,
-    /// The reader has said that nothing more comes. It is not asked again: a terminal would wait anew.
+    /// The reader reported its end. It is not read again: a terminal would wait for input.
     at_end: bool,
 }
 
 impl Stream {
-    /// A stream whose first byte is at `offset` of the input, with `crc32` over what came before.
+    /// A stream that starts at `offset` of the input; `crc32` covers the bytes before.
     pub fn new(reader: Box<dyn Read + Send>, offset: u64, crc32: u32) -> Stream {
         Stream {
             reader,
@@ -43,12 +43,12 @@ impl Stream {
         }
     }
 
-    /// What is read and not accepted yet.
+    /// The bytes that were read and not accepted yet.
     pub fn pending(&self) -> &[u8] {
         &self.buffer[self.accepted..self.end]
     }
 
-    /// Reads more behind what is pending. Returns `false` at the end of the input.
+    /// Reads more bytes behind the pending ones. Returns `false` at the end of the input.
     pub fn read_more(&mut self) -> io::Result<bool> {
         if self.at_end {
             return Ok(false);
@@ -70,7 +70,7 @@ impl Stream {
         }
     }
 
-    /// Accepts the first `bytes` of what is pending.
+    /// Accepts the first `bytes` of the pending bytes.
     pub fn accept(&mut self, bytes: usize) {
         self.accepted += bytes;
         debug_assert!(self.accepted <= self.end);
@@ -110,7 +110,7 @@ impl Stream {
         self.hashed = self.accepted;
     }
 
-    /// Moves what is pending to the front where that is cheap, and doubles the buffer where it is full.
+    /// Moves the pending bytes to the front if that is cheap, and doubles a full buffer.
     fn make_room(&mut self) {
         if self.accepted > 0 && (self.accepted == self.end || self.end == self.buffer.len()) {
             self.hash_accepted();

@@ -1,4 +1,4 @@
-//! What an ingestion tells programs: a JSON object a line, each of something that is on disk.
+//! Events of an ingestion for programs: JSON lines, each about committed data.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Appends to the file at `path`, which is made where there is none; standard output for `-`.
+    /// Appends to the file at `path`, and creates it if needed; standard output for `-`.
     pub fn open(path: &Path) -> Result<Events, OutputError> {
         if path == Path::new("-") {
             return Ok(Events {

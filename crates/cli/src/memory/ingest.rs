@@ -53,7 +53,7 @@ pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
     let jobs = Jobs::of(&arguments)?;
     let Some(lock) = RunLock::try_take(&jobs.location, jobs.name.as_deref().unwrap_or(RUN)).await? else {
         bail!(
-            "another process is ingesting into {} already; wait for it",
+            "another process is already ingesting into {}; wait for it",
             arguments.into
         );
     };
@@ -86,7 +86,7 @@ pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
     engine.close().await?;
     let Some(ended) = ended else {
         bail!(
-            "another process has begun to ingest into {} while the database was away; what was committed is kept",
+            "another process began to ingest into {} while the database was unreachable; commits are not lost",
             arguments.into
         );
     };
@@ -109,7 +109,7 @@ impl Jobs {
             _ if location == own => None,
             StoreLocation::File(path) => {
                 let path = std::path::absolute(path)
-                    .with_context(|| format!("{} cannot be looked at", path.display()))?;
+                    .with_context(|| format!("{} cannot be read", path.display()))?;
                 Some(path.display().to_string())
             }
             database @ StoreLocation::Postgres(_) => Some(database.place().to_string()),
@@ -132,7 +132,7 @@ fn tell_who_extracts(arguments: &IngestArguments, jobs: &StoreLocation) {
 /// How an ingestion ended.
 struct Ended {
     result: Result<Ingested, IngestError>,
-    /// What is on disk, however it ended.
+    /// The committed progress, regardless of the end.
     done: Done,
     /// The reader of the events has gone, or they cannot be written.
     events: Option<OutputError>,
@@ -153,7 +153,7 @@ impl Ended {
     }
 }
 
-/// Says what helps where the disk is full.
+/// Adds the remedy to the error of a full disk.
 fn full_disk(error: IngestError) -> anyhow::Error {
     let text = error.to_string();
     let is_full = text.contains("disk is full") || text.contains("disk I/O error");
@@ -224,7 +224,7 @@ async fn ask_to_stop(mut interrupt: Interrupt, stopper: IngestStopper, quiet: bo
     interrupt.wait().await;
     if !quiet {
         eprintln!(
-            "\ngristmill: keeping what has come; once more to leave at once (nothing committed is lost)"
+            "\ngristmill: committing results; press Ctrl-C again to exit immediately (commits are not lost)"
         );
     }
     stopper.stop();
@@ -244,7 +244,7 @@ fn options(arguments: &IngestArguments) -> anyhow::Result<IngestOptions> {
     let recorded_at = match &arguments.recorded_at {
         None => None,
         Some(text) => Some(moment::parse(text, arguments.zone).with_context(|| {
-            format!("--recorded-at {text}: it is no time such as 2023-05-01T09:30:00 or 2023-05-01")
+            format!("--recorded-at {text}: not a time such as 2023-05-01T09:30:00 or 2023-05-01")
         })?),
     };
     Ok(IngestOptions {
@@ -267,7 +267,7 @@ fn options(arguments: &IngestArguments) -> anyhow::Result<IngestOptions> {
     })
 }
 
-/// Tells what was done, and what failed.
+/// Prints the summary and the failures.
 async fn tell(
     arguments: &IngestArguments,
     memory: &Memory,
@@ -302,7 +302,7 @@ async fn tell(
         tell_failures(memory, &arguments.into.to_string()).await?;
     }
     if ended.interrupted.is_some() && ingested.is_none() {
-        eprintln!("run the same command again to go on");
+        eprintln!("run the same command again to resume");
     }
     Ok(())
 }
@@ -318,13 +318,13 @@ fn summary(arguments: &IngestArguments, ended: &Ended, seconds: f64) -> String {
     if let Ok(ingested) = &ended.result {
         if done.messages == 0 && done.chunks == 0 && ingested.sources_skipped > 0 {
             parts = vec![format!(
-                "nothing is new: {} sources are in {} and unchanged",
+                "nothing is new: {} sources in {} are unchanged",
                 show_count(ingested.sources_skipped),
                 arguments.into
             )];
         } else if ingested.sources_skipped > 0 {
             parts.push(format!(
-                "{} sources were there and unchanged",
+                "{} sources were unchanged",
                 show_count(ingested.sources_skipped)
             ));
         }
@@ -359,7 +359,7 @@ async fn tell_failures(memory: &Memory, place: &str) -> Result<(), MemoryError> 
             show_count((failures.len() - FAILURES_SHOWN) as u64)
         );
     }
-    eprintln!("see them all: gristmill memory failures {place}");
-    eprintln!("try them again: gristmill ingest --retry-failed --into {place}");
+    eprintln!("list them all: gristmill memory failures {place}");
+    eprintln!("retry them: gristmill ingest --retry-failed --into {place}");
     Ok(())
 }

@@ -5,7 +5,7 @@ use gristmill_memory::pipeline::Progress as IngestProgress;
 use crate::progress::{Shown, show_rate};
 use crate::span::{show_count, show_seconds};
 
-/// What a million tokens cost.
+/// The prices of a million tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prices {
     /// Sent.
@@ -15,7 +15,7 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// What the calls so far cost.
+    /// The cost of the calls so far.
     pub fn cost(&self, progress: &IngestProgress) -> f64 {
         let usage = &progress.usage;
         (usage.input_tokens as f64 * self.input + usage.output_tokens as f64 * self.output) / 1e6
@@ -25,11 +25,11 @@ impl Prices {
 /// One look at an ingestion.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct IngestSnapshot {
-    /// What is on disk.
+    /// The committed progress.
     pub progress: IngestProgress,
-    /// Whether vectors are made, which goes on after the last message.
+    /// Whether vectors are made, which continues after the last message.
     pub embeds: bool,
-    /// What tokens cost.
+    /// The prices of tokens.
     pub prices: Option<Prices>,
 }
 
@@ -69,7 +69,7 @@ impl Shown for IngestSnapshot {
     }
 }
 
-/// What the model calls so far cost, in words.
+/// The cost of the model calls so far, as text.
 pub fn costs(progress: &IngestProgress, prices: Option<Prices>) -> Vec<String> {
     let usage = &progress.usage;
     let mut parts = Vec::new();

@@ -43,7 +43,7 @@ async fn show_stats(arguments: &MemoryListArguments) -> anyhow::Result<Exit> {
         print_line(&all.to_string())?;
         return Ok(Exit::Done);
     }
-    let mut table = Table::new(&[("what", Align::Left), ("how many", Align::Right)]);
+    let mut table = Table::new(&[("count of", Align::Left), ("number", Align::Right)]);
     for (what, count) in [
         ("sources", stats.sources),
         ("messages", stats.messages),
@@ -52,7 +52,7 @@ async fn show_stats(arguments: &MemoryListArguments) -> anyhow::Result<Exit> {
         ("topics", stats.topics),
         ("tags", stats.tags),
         ("distinct terms", stats.terms),
-        ("places where terms stand", stats.postings),
+        ("term occurrences", stats.postings),
         ("aliases", stats.aliases),
         ("failed chunks", stats.failures),
     ] {
@@ -93,7 +93,7 @@ async fn list_sources(arguments: &MemoryListArguments) -> anyhow::Result<Exit> {
             source.name,
             source.format,
             show_count(u64::from(source.messages)),
-            if source.complete { "complete" } else { "in part" }.to_owned(),
+            if source.complete { "complete" } else { "partial" }.to_owned(),
             source.ingested_at.to_string(),
         ]);
     }
@@ -153,7 +153,7 @@ async fn write_export(arguments: &MemoryExportArguments) -> anyhow::Result<Exit>
         return Ok(Exit::Done);
     }
     let output = arguments.output.display().to_string();
-    // Whoever reads the file finds a whole export, or the one before.
+    // A reader of the file finds a whole export, or the previous one.
     let mut partial = arguments.output.as_os_str().to_owned();
     partial.push(".partial");
     let created = File::create(&partial).map_err(|reason| OutputError::Create {

@@ -61,12 +61,12 @@ struct Server {
     tool_router: ToolRouter<Server>,
 }
 
-/// What `recall` takes.
+/// The parameters of `recall`.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct RecallRequest {
-    /// What is asked, in plain words.
+    /// The question, in plain words.
     question: String,
-    /// Messages at most; 25 by default, and at most 200.
+    /// The maximum number of messages: 25 by default, 200 at most.
     #[serde(default)]
     limit: Option<usize>,
     /// Only messages with one of these tags.
@@ -80,7 +80,7 @@ struct RecallRequest {
     until: Option<String>,
 }
 
-/// What `recall` gives.
+/// The result of `recall`.
 #[derive(Debug, Serialize, JsonSchema)]
 struct RecallResponse {
     /// Messages, best first.
@@ -89,46 +89,46 @@ struct RecallResponse {
     knowledge: Vec<String>,
 }
 
-/// A message that was found.
+/// A found message.
 #[derive(Debug, Serialize, JsonSchema)]
 struct FoundMessage {
-    /// Its number in an answer's text; none for `recall`.
+    /// Its number in an answer's text; absent for `recall`.
     #[serde(skip_serializing_if = "Option::is_none")]
     number: Option<usize>,
     /// The source's name.
     source: String,
     /// Its position in the source, from 0.
     position: u32,
-    /// Who said or sent it.
+    /// Its speaker or sender.
     #[serde(skip_serializing_if = "Option::is_none")]
     speaker: Option<String>,
-    /// When, as in 2023-05-01T07:00:00.000Z.
+    /// Its time, as in 2023-05-01T07:00:00.000Z.
     #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<String>,
-    /// What it is about, where it says so itself.
+    /// Its subject, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<String>,
-    /// How well it answers; more is better.
+    /// Its relevance; higher is better.
     score: f64,
     /// Its text.
     text: String,
 }
 
-/// What `ask` takes.
+/// The parameters of `ask`.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct AskRequest {
-    /// What is asked, in plain words.
+    /// The question, in plain words.
     question: String,
 }
 
-/// What `ask` gives.
+/// The result of `ask`.
 #[derive(Debug, Serialize, JsonSchema)]
 struct AskResponse {
     /// Whether the messages answer the question.
     answered: bool,
-    /// The answer, or why there is none.
+    /// The answer, or the reason for its absence.
     answer: String,
-    /// The messages that it rests on.
+    /// The messages that support the answer.
     citations: Vec<FoundMessage>,
 }
 
@@ -162,7 +162,7 @@ impl Server {
         }
     }
 
-    /// Finds messages and knowledge about a question, best first. No model is asked.
+    /// Finds messages and knowledge about a question, best first, without a model.
     #[tool(name = "recall", annotations(read_only_hint = true))]
     async fn recall(
         &self,
@@ -190,7 +190,7 @@ impl Server {
         }))
     }
 
-    /// Answers a question from the knowledge base, with the messages that the answer rests on. A model is asked.
+    /// Answers a question from the knowledge base by a model, with the messages that support the answer.
     #[tool(name = "ask", annotations(read_only_hint = true))]
     async fn ask(&self, Parameters(request): Parameters<AskRequest>) -> Result<Json<AskResponse>, String> {
         let Some(service) = &self.service else {
@@ -227,7 +227,7 @@ fn time_range(since: Option<&str>, until: Option<&str>) -> Result<Option<TimeRan
         text.map(|text| {
             moment::parse(text, None)
                 .map(|moment| moment.at)
-                .ok_or_else(|| format!("`{text}` is no time such as 2023-05-01 or 2023-05-01T09:30:00Z"))
+                .ok_or_else(|| format!("`{text}` is not a time such as 2023-05-01 or 2023-05-01T09:30:00Z"))
         })
         .transpose()
     };

@@ -44,7 +44,7 @@ impl ServiceArguments {
         Ok(Some(Service::new(settings, Limiter::new(limits))?))
     }
 
-    /// The model's name in the form of a service that nobody here asks.
+    /// The model's name, as a service that this process does not call.
     fn unasked(&self) -> anyhow::Result<Service> {
         let settings = OpenAiSettings {
             base_url: BASE_URL_DEFAULT.to_owned(),
@@ -55,7 +55,7 @@ impl ServiceArguments {
         Ok(Service::new(settings, Limiter::new(LimiterSettings::default()))?)
     }
 
-    /// The model service, which must be there and know the key. `what` is what it is needed for.
+    /// The model service; an error if it is unreachable or refuses the key. `what` names the option that needs it.
     pub async fn reachable_service(&self, what: &str, limits: LimiterSettings) -> anyhow::Result<Service> {
         let Some(service) = self.service(limits)? else {
             bail!(no_model(what));
@@ -65,7 +65,7 @@ impl ServiceArguments {
     }
 }
 
-/// What is said where there is no model service.
+/// The error without a model service.
 pub fn no_model(what: &str) -> String {
     format!(
         "{what} needs a model: set OPENAI_API_KEY (or OPENAI_API_KEY_FILE) in the environment, or name a service that \
@@ -106,7 +106,7 @@ impl CallArguments {
     }
 }
 
-/// Who extracts, and how many calls there may be at once.
+/// The extractor, and its maximum number of concurrent calls.
 pub struct Extracting {
     /// The extractor.
     pub extractor: Arc<dyn Extractor>,
@@ -136,7 +136,7 @@ impl Extracting {
 }
 
 impl IngestArguments {
-    /// Who extracts. A model service must be there and know the key, unless others ask it.
+    /// The extractor. A model service must be there and know the key, unless others ask it.
     pub async fn extracting(&self) -> anyhow::Result<Extracting> {
         let limits = self.calls.limits(self.concurrency);
         let service = match self.extractor {

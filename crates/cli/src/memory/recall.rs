@@ -1,4 +1,4 @@
-//! `gristmill recall`: what a knowledge base knows about a question.
+//! `gristmill recall`: knowledge and messages about a question.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -95,14 +95,14 @@ pub async fn recall(arguments: RecallArguments) -> anyhow::Result<Exit> {
     if arguments.json {
         print_line(&serde_json::to_string(&recalled)?)?;
     } else if is_empty {
-        eprintln!("gristmill: nothing was found");
+        eprintln!("gristmill: nothing found");
     } else {
         print_line(&text(&recalled, arguments.full))?;
     }
     Ok(if is_empty { Exit::SomeFailed } else { Exit::Done })
 }
 
-/// Runs the search queries of recorded questions, and writes what they find.
+/// Runs the search queries of recorded questions, and writes the results.
 async fn run_recorded(memory: &Memory, questions: &Path, output: &Path) -> anyhow::Result<Exit> {
     let questions = recorded::read(questions)?;
     let candidates = recorded::run(&**memory.knowledge(), &questions, &RecallOptions::default()).await?;
@@ -147,7 +147,7 @@ fn text(recalled: &Recalled, full: bool) -> String {
         lines.push(String::new());
     }
     if !recalled.knowledge.is_empty() {
-        lines.push("What is known:".to_owned());
+        lines.push("Knowledge:".to_owned());
         let mut known: Vec<String> = Vec::new();
         for found in &recalled.knowledge {
             let line = format!("  {}", knowledge_line(&found.reference.knowledge));
@@ -160,7 +160,7 @@ fn text(recalled: &Recalled, full: bool) -> String {
     lines.join("\n").trim_end().to_owned()
 }
 
-/// Who said a message when, and where it stands.
+/// The speaker, time and position of a message.
 pub fn heading(recalled: &RecalledMessage) -> String {
     let stored = &recalled.message;
     let mut parts = vec![format!("{} #{}", stored.source, stored.position)];

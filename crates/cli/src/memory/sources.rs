@@ -17,7 +17,7 @@ const FILES_MAX: usize = 100_000;
 /// Folders in folders at most.
 const FOLDER_DEPTH_MAX: usize = 32;
 
-/// What files in a folder must end as to be sources.
+/// The extensions of sources in a folder.
 const ENDINGS: [&str; 9] = [
     "eml", "jsonl", "markdown", "mbox", "md", "ndjson", "srt", "txt", "vtt",
 ];
@@ -27,7 +27,7 @@ const ENDINGS: [&str; 9] = [
 pub enum Source {
     /// A file, which is read when its turn comes.
     File(PathBuf, Option<Format>),
-    /// What came from a pipe, which can be read once.
+    /// Bytes from a pipe, which can be read once.
     Piped(NewInput),
 }
 
@@ -50,7 +50,7 @@ pub fn find(paths: &[PathBuf], format: Option<Format>, name: Option<&str>) -> an
     let mut sources = Vec::new();
     let mut seen = BTreeSet::new();
     if name.is_some() && !paths.iter().any(|path| path == Path::new("-")) {
-        bail!("--name is for standard input; files are known by their paths");
+        bail!("--name is for standard input; a file's name is its path");
     }
     for path in files(paths)? {
         let is_stdin = path == Path::new("-");
@@ -58,7 +58,7 @@ pub fn find(paths: &[PathBuf], format: Option<Format>, name: Option<&str>) -> an
             (false, _) => path.display().to_string(),
             (true, Some(name)) => name.to_owned(),
             (true, None) => {
-                bail!("standard input needs --name, by which the source is known in the knowledge base")
+                bail!("standard input needs --name: the source's name in the knowledge base")
             }
         };
         if !seen.insert(known_as.clone()) {
@@ -68,7 +68,7 @@ pub fn find(paths: &[PathBuf], format: Option<Format>, name: Option<&str>) -> an
             let bytes = read_pipe(std::io::stdin().lock()).context("standard input cannot be read")?;
             Source::Piped(piped(known_as, bytes, format))
         } else {
-            // Whatever cannot be read is told before the first one is.
+            // Unreadable files are reported before the first one is ingested.
             let cannot = || format!("{} cannot be read", path.display());
             let file = File::open(&path).with_context(cannot)?;
             match file.metadata().with_context(cannot)?.is_file() {
@@ -107,7 +107,7 @@ fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
         add_folder(path, 0, &mut files)?;
         if files.len() == before {
             bail!(
-                "{} has no file that ends as a source: {}",
+                "{} has no file with the extension of a source: {}",
                 path.display(),
                 ENDINGS.join(", ")
             );
@@ -115,7 +115,7 @@ fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     }
     if files.len() > FILES_MAX {
         bail!(
-            "these are {} files, and at most {FILES_MAX} are ingested at once; name fewer",
+            "{} files exceed the limit of {FILES_MAX} in one ingestion; name fewer",
             files.len()
         );
     }
@@ -158,7 +158,7 @@ fn read_pipe(pipe: impl Read) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     pipe.take(SOURCE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > SOURCE_BYTES_MAX {
-        bail!("it has more than the {SOURCE_BYTES_MAX} bytes that a pipe may have; put them into a file");
+        bail!("the input exceeds the limit of {SOURCE_BYTES_MAX} bytes for a pipe; write it to a file");
     }
     Ok(bytes)
 }
@@ -181,6 +181,9 @@ mod tests {
         assert_eq!(found.len(), 1);
         std::fs::create_dir(path("empty")).expect("a folder");
         let error = files(&[path("empty")]).expect_err("no sources").to_string();
-        assert!(error.contains("no file that ends as a source"), "{error}");
+        assert!(
+            error.contains("no file with the extension of a source"),
+            "{error}"
+        );
     }
 }

@@ -81,7 +81,7 @@ fn each_ended_job_has_its_line_in_order() {
 {"job":"7:2","error":{"type":"KeyError","message":"'text'","traceback":"line 3"}}
 {"job":"7:3","error":{"type":"cancelled","message":"the job was cancelled"}}
 {"job":"7:4","value":"last"}
-{"job":"7:5","error":{"type":"expired","message":"nobody started the job in time"}}
+{"job":"7:5","error":{"type":"expired","message":"no worker started the job in time"}}
 "#;
     assert_eq!(text, expected);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What a run has submitted and not ended: how far it may read ahead, and what its progress shows.
+//! The jobs that a run has submitted and that have not ended: bounds reading ahead, and feeds the progress.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use gristmill_model::{BatchId, Receipt, Report};
 use tokio::sync::watch;
 
 /// Batches that may be submitted and not ended: the workers never wait for input, and the store never
-/// holds much that nobody works on.
+/// holds many idle jobs.
 const BATCHES_OPEN_MAX: u64 = 64;
 
 /// Jobs that may be, however small the batches are.
@@ -84,7 +84,7 @@ pub struct Backlog {
     counts: Counts,
 }
 
-/// What has happened in this process, for the progress.
+/// The events in this process, for the progress.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Jobs submitted.
@@ -114,7 +114,7 @@ impl Backlog {
         }
     }
 
-    /// What has happened so far.
+    /// The events so far.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }

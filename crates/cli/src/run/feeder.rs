@@ -38,7 +38,7 @@ pub enum Fed {
     Interrupted,
 }
 
-/// What every batch of the run has in common.
+/// The settings that all batches of the run share.
 #[derive(Debug, Clone)]
 pub struct Feeder {
     /// Where to.
@@ -51,7 +51,7 @@ pub struct Feeder {
     pub queue: String,
     /// The batches' options.
     pub options: BatchOptions,
-    /// What is not ended.
+    /// The jobs that have not ended.
     pub backlog: Arc<Backlog>,
 }
 
@@ -166,7 +166,7 @@ impl Feeder {
 }
 
 /// Reads on a thread of its own, since a file or pipe may make it wait. The thread ends with the input,
-/// or when nobody wants its batches any more.
+/// or when the receiver of its batches is gone.
 fn read_in_background(mut reader: BatchReader) -> mpsc::Receiver<Result<InputBatch, InputError>> {
     let (sender, receiver) = mpsc::channel(BATCHES_READ_MAX);
     std::thread::spawn(move || {

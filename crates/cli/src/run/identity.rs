@@ -1,4 +1,4 @@
-//! What makes a run the same run: its name, its script and its input.
+//! The identity of a run: its name, its script and its input.
 
 use std::io;
 use std::path::Path;
@@ -12,10 +12,10 @@ use crate::input::{Fingerprint, Input};
 /// The queue's prefix, which must fit into its name with the run's.
 const QUEUE_PREFIX: &str = "run:";
 
-/// What the store keeps of a run, as JSON.
+/// The stored identity of a run, as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
-    /// What runs the items.
+    /// The script or program that runs the items.
     pub script: ScriptIdentity,
     /// The kind of the run's batches. It stays, even where the script is another one later.
     pub kind: String,
@@ -23,12 +23,12 @@ pub struct Description {
     pub input: Fingerprint,
 }
 
-/// What identifies a script or program.
+/// The identity of a script or program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScriptIdentity {
     /// Its absolute path.
     pub path: String,
-    /// SHA-256 of its file in hexadecimal digits. What it imports is not looked at.
+    /// SHA-256 of its file in hexadecimal digits. Its imports do not count.
     pub sha256: String,
     /// A program's arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -51,15 +51,15 @@ impl ScriptIdentity {
         self.path.rsplit('/').next().unwrap_or(&self.path)
     }
 
-    /// What is different now, if anything is.
+    /// The difference, if any.
     pub fn difference(&self, now: &ScriptIdentity) -> Option<String> {
         if self.path != now.path {
-            return Some(format!("the script was {}, and is {} now", self.path, now.path));
+            return Some(format!("the script was {}, and is now {}", self.path, now.path));
         }
         if self.arguments != now.arguments {
             let (before, after) = (self.arguments.join(" "), now.arguments.join(" "));
             return Some(format!(
-                "the program's arguments were `{before}`, and are `{after}` now"
+                "the program's arguments were `{before}`, and are now `{after}`"
             ));
         }
         (self.sha256 != now.sha256).then(|| format!("the script {} has changed", now.path))
@@ -87,7 +87,7 @@ pub fn check_name(name: &str) -> anyhow::Result<()> {
     gristmill_model::batch::check_name("run", name)?;
     if queue_of(name).len() > NAME_BYTES_MAX {
         anyhow::bail!(
-            "the name of a run has at most {} bytes: {name}",
+            "a run's name has at most {} bytes: {name}",
             NAME_BYTES_MAX - QUEUE_PREFIX.len()
         );
     }
@@ -153,7 +153,7 @@ mod tests {
             before
                 .difference(&other)
                 .unwrap()
-                .contains("arguments were ``, and are `-n` now")
+                .contains("arguments were ``, and are now `-n`")
         );
     }
 }

@@ -14,9 +14,9 @@ use crate::store_location::StoreLocation;
 /// Holds a run until it is dropped, or the process ends however it may.
 #[derive(Debug)]
 pub struct RunLock {
-    /// Against others on this machine, who alone can use a file.
+    /// A lock between processes on this machine, for a store in a file.
     _file: Option<FileLock>,
-    /// Against all who use a database.
+    /// A lock between all processes on a database.
     name: Option<NameLock>,
 }
 
@@ -67,10 +67,11 @@ impl FileLock {
     fn try_take(store: &Path, name: &str) -> anyhow::Result<Option<FileLock>> {
         let path = lock_path(store, name);
         loop {
-            let file = File::create(&path).with_context(|| format!("{} cannot be made", path.display()))?;
+            let file =
+                File::create(&path).with_context(|| format!("{} cannot be created", path.display()))?;
             match file.try_lock() {
                 Ok(()) if is_still_at(&file, &path) => return Ok(Some(FileLock { path, _file: file })),
-                // Its holder has just ended and removed it: the next one is made anew.
+                // Its holder has just ended and removed it: create a new one.
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(reason)) => {

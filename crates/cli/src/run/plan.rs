@@ -1,4 +1,4 @@
-//! Decides what a `gristmill run` is to do: begin, go on, or only write what is done.
+//! Plans a `gristmill run`: start, resume, or only write the results.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::identity::{Description, ScriptIdentity, check_name, default_name, kin
 use crate::arguments::RunArguments;
 use crate::input::{BatchLimits, BatchReader, Input, InputError, Reopened};
 
-/// What is to be run over what, before the store is looked at.
+/// The script and the input, before the store is read.
 pub struct Request {
     /// The script or program.
     pub script: Script,
@@ -21,7 +21,7 @@ pub struct Request {
     pub input: Input,
     /// The run's name.
     pub name: String,
-    /// What the store is to remember.
+    /// The identity to store.
     pub description: Description,
 }
 
@@ -54,13 +54,13 @@ impl Request {
     }
 }
 
-/// What is to be done.
+/// The plan.
 pub struct Plan {
     /// The run in the store.
     pub run: RunId,
     /// The kind of its batches.
     pub kind: String,
-    /// What the store is to remember of it from now on.
+    /// The identity to store from now on.
     pub remember: NewRun,
     /// The input, where it is to be read further; `None` where it is submitted to its end.
     pub reader: Option<BatchReader>,
@@ -73,7 +73,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Looks the run up, compares, and begins it where there is none.
+    /// Looks up the run and compares it, or begins a new run.
     pub async fn make(
         store: &Arc<dyn Store>,
         request: &Request,
@@ -114,7 +114,7 @@ impl Plan {
     ) -> anyhow::Result<Plan> {
         let before: Description = serde_json::from_str(&run.description).with_context(|| {
             format!(
-                "run `{}` was begun by something else than `gristmill run`; give this one another --name",
+                "another program than `gristmill run` created run `{}`; give this one another --name",
                 run.name
             )
         })?;
@@ -143,7 +143,7 @@ impl Plan {
             ..JobFilter::default()
         };
         let counts = store.counts(&filter).await?;
-        // The kind stays, so that what is left of the old batches runs with the new script.
+        // The kind stays, so that the rest of the old batches runs with the new script.
         let description = Description {
             kind: before.kind.clone(),
             ..request.description.clone()
@@ -185,7 +185,7 @@ fn reopen(
     match reopened {
         Reopened::Unchanged(mut reader) => {
             if reader.next_batch()?.is_some() {
-                let what = format!("it had {} lines, and has more now", run.progress.lines);
+                let what = format!("it had {} lines, and now has more", run.progress.lines);
                 return Ok(Reopened::Changed { what });
             }
             Ok(Reopened::Unchanged(reader))
@@ -201,13 +201,13 @@ fn remember(name: &str, description: &Description) -> anyhow::Result<NewRun> {
     })
 }
 
-/// The input that is named, or what is piped in.
+/// The named input, or standard input if it is piped.
 fn input_argument(arguments: &RunArguments) -> anyhow::Result<std::path::PathBuf> {
     use std::io::IsTerminal;
     match &arguments.input {
         Some(path) => Ok(path.clone()),
         None if std::io::stdin().is_terminal() => {
-            bail!("there is no input: name a file with --input, or pipe items in")
+            bail!("the input is missing: name a file with --input, or pipe items in")
         }
         None => Ok(Path::new("-").to_owned()),
     }

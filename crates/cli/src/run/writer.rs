@@ -23,7 +23,7 @@ pub enum WriteError {
     Store(#[from] StoreError),
 }
 
-/// What was written.
+/// The written lines.
 #[derive(Debug)]
 pub struct Written {
     /// Of the batches that were written.
@@ -48,7 +48,7 @@ pub struct Writer {
     pub store: Arc<dyn Store>,
     /// The run.
     pub run: RunId,
-    /// What is not ended.
+    /// The jobs that have not ended.
     pub backlog: Arc<Backlog>,
     /// How far the others are.
     pub stage: watch::Receiver<Stage>,
@@ -117,7 +117,7 @@ impl Writer {
             _ = changes.changed() => false,
             stage = self.stage.changed() => {
                 if stage.is_err() {
-                    // The stage's owner has gone, and with it whoever would await this.
+                    // The owner of this stage is gone, and so is the waiter.
                     std::future::pending::<()>().await;
                 }
                 false

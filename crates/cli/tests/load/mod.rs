@@ -34,7 +34,7 @@ pub const SCRIPT: &str = "import os, time\n\
     \x20   time.sleep(0.0005)\n\
     \x20   return payload * 2\n";
 
-/// What was submitted. Payloads are counted upwards from 1.
+/// The submitted batches and jobs. Payloads are counted upwards from 1.
 #[derive(Default)]
 pub struct Submitted {
     /// Acknowledged batches with their first payloads.

@@ -92,7 +92,7 @@ async fn a_script_that_dies_or_hangs_at_its_start_does_not_loop() {
         };
         let hung = refusal(&subject, "while True: pass\n", "for (;;);", &quick).await;
         assert!(
-            hung.contains("not imported after 1500 ms"),
+            hung.contains("the import did not end within 1500 ms"),
             "{}: {hung}",
             subject.name
         );

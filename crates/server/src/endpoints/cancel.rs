@@ -9,9 +9,9 @@ use crate::body::{JsonBody, NoQuery, Query};
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 
-/// Cancel jobs that are not over
+/// Cancel jobs that have not ended
 ///
-/// Those that run end as cancelled at once; their workers learn it with their next heartbeat or exchange.
+/// Running jobs end as cancelled at once. Their workers learn this with their next heartbeat or exchange.
 #[utoipa::path(
     post,
     path = "/jobs/cancel",
@@ -19,7 +19,7 @@ use crate::error::{ApiError, Refusal};
     operation_id = "cancel",
     request_body = SelectionRequest,
     responses(
-        (status = 200, description = "What was changed", body = ChangedView),
+        (status = 200, description = "The number of changed jobs", body = ChangedView),
         (status = "4XX", description = "Refused; nothing is changed", body = Refusal),
     )
 )]

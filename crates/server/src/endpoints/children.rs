@@ -26,27 +26,27 @@ pub struct ChildrenRequest {
     pub positions: Positions,
 }
 
-/// How their children ended.
+/// The outcomes of their children.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ChildrenAnswer {
-    /// The children that each of the jobs spawned last, in the order of the positions: each with `job`, `state`, and
-    /// its `value` or its `error`.
+    /// The children that each job spawned last, in the order of the positions: each with `job`, `state`, and `value` or
+    /// `error`.
     #[schema(value_type = Vec<Vec<Object>>)]
     pub children: Vec<Vec<ChildOutcome>>,
 }
 
-/// Read how children ended
+/// Read the outcomes of children
 ///
-/// For jobs that are claimed to finalize: their slices have `memos`.
+/// For jobs that finalize: their slices have `memos`.
 #[utoipa::path(
     post,
     path = "/workers/{worker}/children",
     tag = "agents",
     operation_id = "children",
-    params(("worker" = i64, Path, description = "As registering answered")),
+    params(("worker" = i64, Path, description = "The id from its registration")),
     request_body = ChildrenRequest,
     responses(
-        (status = 200, description = "How the children of each job ended", body = ChildrenAnswer),
+        (status = 200, description = "The outcomes of the children of each job", body = ChildrenAnswer),
         (status = "4XX", description = "Refused", body = Refusal),
     )
 )]
@@ -63,7 +63,7 @@ pub async fn children(
     let last = request.positions.last();
     if last.is_none_or(|last| last >= BATCH_JOBS_MAX) || request.positions.len() > FINALIZED_JOBS_MAX {
         return Err(ApiError::invalid(
-            format!("`positions` are {} of a batch", request.positions.len()),
+            format!("`positions` has {} positions", request.positions.len()),
             format!("name 1 to {FINALIZED_JOBS_MAX} positions below {BATCH_JOBS_MAX}"),
         ));
     }

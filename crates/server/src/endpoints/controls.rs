@@ -11,7 +11,7 @@ use crate::app::App;
 use crate::body::{JsonBody, NoQuery, Query};
 use crate::error::{ApiError, Refusal};
 
-/// Which jobs a control is for: those of all that it names; all jobs, where it names nothing.
+/// The scope of a control: jobs that match all named conditions; all jobs without conditions.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ControlScope {
@@ -27,55 +27,55 @@ pub struct ControlScope {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 200)]
     group: Option<String>,
-    /// Each group has a limit of its own; jobs without a group have none.
+    /// Each group has its own limit; jobs without a group have none.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     each_group: bool,
 }
 
-/// What a control does.
+/// The effect of a control.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum ControlEffect {
-    /// Nothing is claimed. Jobs run again once the last pause that holds them is gone.
+    /// Workers claim none of the jobs until their last pause ends.
     Pause {
-        /// Tells pauses of the same jobs apart; each is lifted by its own.
+        /// The reason. Pauses with different reasons stack, and each is lifted by its reason.
         #[schema(min_length = 1, max_length = 200, example = "deploy")]
         reason: String,
-        /// When it is over by itself; when it is lifted, where nothing is said. Milliseconds since 1970.
+        /// The end of the pause; by default, it ends when it is lifted. Milliseconds since 1970.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         until: Option<i64>,
     },
-    /// No more jobs than this run at the same time.
+    /// A limit of running jobs.
     Concurrency {
-        /// How many. With 0, none are claimed.
+        /// The maximum number. With 0, workers claim none.
         jobs_max: u32,
     },
-    /// No more attempts than this begin in a time: a bucket of tokens, one an attempt.
+    /// A limit of attempts in a period: a token bucket, one token for each attempt.
     Rate {
-        /// Tokens that come in a period.
+        /// The tokens added in each period.
         #[schema(minimum = 1)]
         jobs: u32,
         /// The period. Milliseconds.
         #[schema(minimum = 1, maximum = 31_622_400_000_i64)]
         period_ms: u64,
-        /// Tokens that the bucket holds: how many attempts may begin at once.
+        /// The size of the bucket: the number of attempts that can begin at once.
         #[schema(minimum = 1)]
         burst: u32,
     },
-    /// How claims are shared out between groups or queues of which each has work; of one group or one queue.
+    /// The share of one group or queue in claims, among groups or queues with waiting jobs.
     Share {
-        /// How much of it, in proportion to the others'; 1 where nothing is said.
+        /// The weight in proportion to others; 1 by default.
         #[schema(minimum = 1, maximum = 10_000)]
         weight: u32,
-        /// While fewer of its jobs run, it comes before those that run at least as many as their own minimum.
+        /// While fewer of its jobs run, it comes before groups or queues that have reached their own minimum.
         jobs_min: u32,
     },
-    /// Jobs that wait for long come before those of a higher priority; of one queue or all.
+    /// Jobs that have waited long come before jobs of a higher priority; for one queue or all.
     Aging {
-        /// How long a job waits before it ages. Milliseconds.
+        /// The wait before a job begins to age. Milliseconds.
         #[schema(minimum = 0, maximum = 31_622_400_000_i64)]
         grace_ms: u64,
-        /// It counts as one priority higher for each so long. Milliseconds.
+        /// The span that raises the priority by one. Milliseconds.
         #[schema(minimum = 1, maximum = 31_622_400_000_i64)]
         step_ms: u64,
     },
@@ -87,7 +87,7 @@ pub enum ControlEffect {
 pub struct ControlView {
     /// Which jobs.
     scope: ControlScope,
-    /// What.
+    /// The effect.
     effect: ControlEffect,
 }
 
@@ -95,11 +95,11 @@ pub struct ControlView {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Controls {
-    /// By age, without pauses that are over.
+    /// By age, without ended pauses.
     controls: Vec<ControlView>,
 }
 
-/// Which controls are lifted: those that meet all conditions, of which there is at least one.
+/// The controls to lift: those that match all conditions; at least one is required.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LiftRequest {
@@ -110,15 +110,15 @@ pub struct LiftRequest {
     /// Only those of exactly this scope.
     #[serde(default)]
     scope: Option<ControlScope>,
-    /// Only pauses of this reason.
+    /// Only pauses with this reason.
     #[serde(default)]
     reason: Option<String>,
 }
 
-/// What was lifted.
+/// The lifted controls.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Lifted {
-    /// How many controls.
+    /// The number of controls.
     lifted: u64,
 }
 
@@ -225,8 +225,8 @@ pub async fn controls(
 
 /// Set pauses, limits, shares and agings
 ///
-/// All or none. One of the same scope and effect (and reason, for a pause) takes the place of the one before; others
-/// stay. What runs already is left alone.
+/// Sets all or none. A control replaces one of the same scope and effect (and reason, for a pause); others stay.
+/// Running jobs continue.
 #[utoipa::path(
     put,
     path = "/controls",
@@ -234,7 +234,7 @@ pub async fn controls(
     operation_id = "put_controls",
     request_body = Controls,
     responses(
-        (status = 200, description = "All that hold now", body = Controls),
+        (status = 200, description = "All active controls", body = Controls),
         (status = "4XX", description = "Refused; nothing is changed", body = Refusal),
     )
 )]
@@ -248,7 +248,7 @@ pub async fn put_controls(
     for control in &controls {
         control
             .check()
-            .map_err(|error| ApiError::invalid(error.to_string(), "give what it says"))?;
+            .map_err(|error| ApiError::invalid(error.to_string(), "give a value in this range"))?;
     }
     app.store().put_controls(controls).await?;
     shown(&app).await
@@ -256,7 +256,7 @@ pub async fn put_controls(
 
 /// Lift pauses, limits, shares and agings
 ///
-/// A pause is resumed so: work goes on once no other holds it.
+/// Lifting a pause resumes its jobs, unless another pause holds them.
 #[utoipa::path(
     post,
     path = "/controls/lift",
@@ -264,7 +264,7 @@ pub async fn put_controls(
     operation_id = "lift_controls",
     request_body = LiftRequest,
     responses(
-        (status = 200, description = "How many there were", body = Lifted),
+        (status = 200, description = "The number of lifted controls", body = Lifted),
         (status = "4XX", description = "Refused", body = Refusal),
     )
 )]
@@ -276,7 +276,7 @@ pub async fn lift_controls(
     let request: LiftRequest = body.read()?;
     if request.effects.is_empty() && request.scope.is_none() && request.reason.is_none() {
         return Err(ApiError::invalid(
-            "it names no condition, which would lift all controls",
+            "a request without conditions would lift all controls",
             "name at least one: effects, scope or reason",
         ));
     }
@@ -285,8 +285,8 @@ pub async fn lift_controls(
         let known = Effect::NAMES.iter().find(|name| *name == given).ok_or_else(|| {
             let cut: String = given.chars().take(40).collect();
             ApiError::invalid(
-                format!("`{cut}` is no effect"),
-                format!("name some of: {}", Effect::NAMES.join(", ")),
+                format!("`{cut}` is not an effect"),
+                format!("give some of: {}", Effect::NAMES.join(", ")),
             )
         })?;
         effects.push(*known);

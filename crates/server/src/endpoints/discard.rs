@@ -11,7 +11,7 @@ use crate::error::{ApiError, Refusal};
 
 /// Discard dead jobs
 ///
-/// They end as cancelled, with their failures, and do not count as dead any more.
+/// The jobs end as cancelled, keep their failures, and no longer count as dead.
 #[utoipa::path(
     post,
     path = "/jobs/discard",
@@ -19,7 +19,7 @@ use crate::error::{ApiError, Refusal};
     operation_id = "discard",
     request_body = SelectionRequest,
     responses(
-        (status = 200, description = "What was changed", body = ChangedView),
+        (status = 200, description = "The number of changed jobs", body = ChangedView),
         (status = "4XX", description = "Refused; nothing is changed", body = Refusal),
     )
 )]

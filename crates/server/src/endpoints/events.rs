@@ -1,4 +1,4 @@
-//! `GET /events`: what happens, as it happens, from any place on.
+//! `GET /events`: streams events, from any cursor on.
 
 use std::convert::Infallible;
 
@@ -21,8 +21,8 @@ use crate::limits::EVENT_STREAMS_MAX;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct EventsQuery {
-    /// Only events after this one, by its `id`; from now on, where it is left out. The header `Last-Event-ID`, which
-    /// clients send by themselves when they connect again, comes first.
+    /// Only events after this `id`; new events by default. The header `Last-Event-ID`, which clients send when they
+    /// reconnect, takes precedence.
     #[serde(default)]
     #[param(example = "0-17", pattern = "^[0-9]{1,18}-[0-9]{1,18}$")]
     after: Option<String>,
@@ -56,12 +56,11 @@ impl Listener {
 
 /// Watch events
 ///
-/// Server-sent events, of all that happens in the store, in the order in which it was committed: `submitted`,
-/// `completed`, `retried` (an attempt failed and is followed by another at `run_at`), `dead`, `cancelled` and `expired`
-/// (each with `batch`, `positions`, `kind` and `queue`), `progress` (`worker`, and of its `running` jobs how far they
-/// are), and `missed` where events before it are not kept. The data of each is JSON with `cursor`, `at` and `type` beside
-/// these. The `id` of each is its place: asked for what comes after it, the server goes on behind it, also another server
-/// of the same store. Events are kept for an hour after the last listener was heard of. The stream ends when the server
+/// Streams server-sent events of the whole store in commit order: `submitted`, `completed`, `retried` (an attempt
+/// failed, and the next one begins at `run_at`), `dead`, `cancelled` and `expired` (each with `batch`, `positions`,
+/// `kind` and `queue`), `progress` (`worker`, and the progress of its `running` jobs), and `missed` if earlier events
+/// are gone. The data is JSON with `cursor`, `at` and `type` beside these. The `id` is a cursor: any server of the same
+/// store resumes after it. The store keeps events for an hour after the last listener. The stream ends when the server
 /// stops.
 #[utoipa::path(
     get,
@@ -115,7 +114,7 @@ fn store_error(error: gristmill_engine::EngineError) -> ApiError {
 fn parse_cursor(text: &str) -> Result<EventCursor, ApiError> {
     text.parse()
         .map_err(|error: gristmill_store::event::ParseEventCursorError| {
-            ApiError::invalid(error.to_string(), "give the `id` of an event as it came")
+            ApiError::invalid(error.to_string(), "give the `id` of an event")
         })
 }
 

@@ -49,7 +49,7 @@ use crate::wake::is_nothing;
     path = "/workers/{worker}/exchange",
     tag = "agents",
     operation_id = "exchange",
-    params(("worker" = i64, Path, description = "As registering answered")),
+    params(("worker" = i64, Path, description = "The id from its registration")),
     request_body(content = Vec<u8>, content_type = "application/vnd.gristmill.exchange.v1"),
     responses(
         (status = 200, description = "Receipts and a lease", content_type = "application/vnd.gristmill.exchange.v1", body = Vec<u8>),

@@ -15,16 +15,16 @@ pub struct Health {
     status: &'static str,
 }
 
-/// Ask whether the server lives
+/// Check that the server runs
 ///
-/// Does not ask the store; see `/ready`.
+/// This does not ask the store: see `/ready`.
 #[utoipa::path(
     get,
     path = "/health",
     tag = "watching",
     operation_id = "health",
     responses(
-        (status = 200, description = "It lives", body = Health),
+        (status = 200, description = "The server runs", body = Health),
         (status = "4XX", description = "Refused", body = Refusal),
     )
 )]

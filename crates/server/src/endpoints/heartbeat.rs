@@ -15,32 +15,32 @@ use crate::body::{JsonBody, NoQuery, PathText, Query};
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 
-/// A sign of life.
+/// A heartbeat.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeartbeatRequest {
-    /// From 1 upwards for each worker; the same when it is sent again, so that nothing is counted twice.
+    /// From 1 upwards for each worker. A repeated heartbeat has the same number, so that nothing counts twice.
     #[schema(minimum = 1)]
     pub number: u64,
-    /// What the worker's hops moved since the last heartbeat: by hop `batches`, `items`, `items_max` and
+    /// The batches that the worker's hops moved since the last heartbeat: by hop `batches`, `items`, `items_max` and
     /// `end_reasons`.
     #[serde(default)]
     #[schema(value_type = Object)]
     pub hops: BatchStats,
-    /// How far the worker's running jobs are, in the place of what was told last; left out where nothing is new. Of each
-    /// `job`, `attempt`, and what there is to say: `fraction` (from 0 to 1), `done` and `total` (in one unit, such as
-    /// bytes), `message`, `rate_per_s`. At most 1,000 jobs.
+    /// The progress of the worker's running jobs; replaces the last report, and is absent without news. Each has `job`,
+    /// `attempt`, and optionally `fraction` (from 0 to 1), `done` and `total` (in one unit, such as bytes), `message`,
+    /// `rate_per_s`. At most 1,000 jobs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     pub progress: Vec<JobProgress>,
 }
 
-/// What the worker no longer holds.
+/// Jobs that the worker no longer holds.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct HeartbeatAnswer {
     /// Whether the worker is still registered. If not, its leases are lost, and it registers again.
     pub known: bool,
-    /// Jobs that were cancelled while it held them, each told once: `lease`, `batch`, `positions`.
+    /// Jobs that were cancelled while the worker held them, each reported once: `lease`, `batch`, `positions`.
     #[schema(value_type = Vec<Object>)]
     pub revoked: Vec<Revoked>,
     /// Jobs whose output somebody follows now, each as `{"job": …}`, `{"batch": …}` or `{"kind": …}`; left out where nobody
@@ -50,18 +50,18 @@ pub struct HeartbeatAnswer {
     pub followed: Vec<Followed>,
 }
 
-/// Say that a worker lives
+/// Send a heartbeat
 ///
-/// Answers which of its jobs were cancelled.
+/// The answer lists the worker's cancelled jobs.
 #[utoipa::path(
     post,
     path = "/workers/{worker}/heartbeat",
     tag = "agents",
     operation_id = "heartbeat",
-    params(("worker" = i64, Path, description = "As registering answered")),
+    params(("worker" = i64, Path, description = "The id from its registration")),
     request_body = HeartbeatRequest,
     responses(
-        (status = 200, description = "What the worker no longer holds", body = HeartbeatAnswer),
+        (status = 200, description = "Jobs that the worker no longer holds", body = HeartbeatAnswer),
         (status = "4XX", description = "Refused", body = Refusal),
     )
 )]
@@ -78,7 +78,7 @@ pub async fn heartbeat(
     if request.progress.len() > PROGRESS_JOBS_MAX {
         return Err(ApiError::invalid(
             format!("`progress` names {} jobs", request.progress.len()),
-            "tell of at most 1000 jobs at once",
+            "report at most 1000 jobs in one heartbeat",
         ));
     }
     let session = app.sessions.of_caller(&**app.store(), &caller, worker).await?;
@@ -112,7 +112,7 @@ pub fn check_hops(hops: &BatchStats) -> Result<(), ApiError> {
     match foreign {
         Some(hop) => Err(ApiError::invalid(
             format!(
-                "a worker has no hop `{}`",
+                "`{}` is not a hop of a worker",
                 hop.chars().take(40).collect::<String>()
             ),
             "its hops are claim, run and commit",

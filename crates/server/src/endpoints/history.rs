@@ -20,16 +20,16 @@ pub struct HistoryQuery {
     /// Only of this kind.
     #[serde(default)]
     kind: Option<String>,
-    /// Only on this queue. Must be named with a token that reaches several but not all.
+    /// Only on this queue. Required for a token with several queues but not all.
     #[serde(default)]
     queue: Option<String>,
-    /// Only what ended at this moment or later. Milliseconds since 1970.
+    /// Only jobs that ended at this time or later. Milliseconds since 1970.
     #[serde(default)]
     since: Option<i64>,
-    /// Only what ended before this moment. Milliseconds since 1970.
+    /// Only jobs that ended before this time. Milliseconds since 1970.
     #[serde(default)]
     until: Option<i64>,
-    /// A row for how long a time: all of it by default, or each hour or day of UTC.
+    /// The period of a row: all time by default, or each hour or day in UTC.
     #[serde(default)]
     by: Period,
 }
@@ -50,36 +50,36 @@ pub enum Period {
 /// Jobs of one kind on one queue that ended within one period.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct HistoryView {
-    /// When the period begins. Milliseconds since 1970.
+    /// The start of the period. Milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<i64>,
     /// Their kind.
     kind: String,
     /// Their queue.
     queue: String,
-    /// How many completed.
+    /// The number of completed jobs.
     completed: u64,
-    /// How many are dead.
+    /// The number of dead jobs.
     dead: u64,
-    /// How many were cancelled.
+    /// The number of cancelled jobs.
     cancelled: u64,
-    /// How many expired.
+    /// The number of expired jobs.
     expired: u64,
-    /// How long the completed ones took, where there are any.
+    /// The durations of completed jobs, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     duration: Option<DurationView>,
 }
 
-/// How long last attempts took, in microseconds. Percentiles are rounded up, by a sixteenth at most.
+/// Durations of last attempts, in microseconds. Percentiles are rounded up, by a sixteenth at most.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct DurationView {
     /// The mean.
     mean_us: f64,
-    /// Half took no longer.
+    /// The 50th percentile.
     p50_us: u64,
-    /// 95 in 100 took no longer.
+    /// The 95th percentile.
     p95_us: u64,
-    /// 99 in 100 took no longer.
+    /// The 99th percentile.
     p99_us: u64,
 }
 
@@ -113,9 +113,9 @@ impl From<HistoryRow> for HistoryView {
     }
 }
 
-/// Show what has ended
+/// Show the history of ended jobs
 ///
-/// Counts and durations of ended jobs, by kind and queue, as far as their batches were not pruned.
+/// Counts and durations of ended jobs, by kind and queue. Pruned batches do not count.
 #[utoipa::path(
     get,
     path = "/history",
@@ -124,7 +124,7 @@ impl From<HistoryRow> for HistoryView {
     params(HistoryQuery),
     responses(
         (status = 200, description = "Ended jobs, by period, queue and kind", body = History),
-        (status = "4XX", description = "Refused, or more rows than there may be", body = Refusal),
+        (status = "4XX", description = "Refused, or too many rows", body = Refusal),
     )
 )]
 pub async fn history(

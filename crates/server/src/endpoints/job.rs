@@ -20,37 +20,37 @@ use crate::error::{ApiError, Refusal};
 /// One failed attempt.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct FailureView {
-    /// The attempt, from 1; 0 for a job that was rejected before any.
+    /// The attempt, from 1; 0 for a job that was rejected before its first attempt.
     attempt: u32,
-    /// The kind of error, for grouping.
+    /// The error's type, for grouping.
     #[serde(rename = "type")]
     error_type: String,
-    /// What went wrong.
+    /// The error's message.
     message: String,
-    /// Where, if known.
+    /// The traceback, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     traceback: Option<String>,
-    /// How long it took. Microseconds.
+    /// Its duration. Microseconds.
     duration_us: u32,
-    /// What it printed.
+    /// Its log.
     #[serde(skip_serializing_if = "Option::is_none")]
     log: Option<String>,
     /// The worker that ran it.
     #[serde(skip_serializing_if = "Option::is_none")]
     worker: Option<String>,
-    /// When. Milliseconds since 1970.
+    /// Its time. Milliseconds since 1970.
     failed_at: i64,
 }
 
-/// A pause that keeps a job back.
+/// A pause that holds a job.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct PauseView {
-    /// Why.
+    /// The reason.
     reason: String,
-    /// When it is over by itself; never, where nothing is said. Milliseconds since 1970.
+    /// The end of the pause; none by default. Milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<i64>,
-    /// Which jobs it is for; this one alone, where nothing is said.
+    /// Its scope; without one, it is a pause of this job alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     scope: Option<ControlScope>,
 }
@@ -65,7 +65,7 @@ impl From<JobPause> for PauseView {
     }
 }
 
-/// Everything that is known of one job.
+/// All data of one job.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct JobView {
     #[serde(flatten)]
@@ -73,14 +73,14 @@ pub struct JobView {
     /// Its payload.
     #[schema(value_type = serde_json::Value)]
     payload: Box<RawValue>,
-    /// Its value, once completed.
+    /// Its value, if it completed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     value: Option<Box<RawValue>>,
     /// Its deduplication key.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
-    /// What keeps it back: its own pauses, and those of its queue, kind and group.
+    /// The pauses that hold it: its own, and those of its queue, kind and group.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pauses: Vec<PauseView>,
     /// Its tags.
@@ -90,17 +90,17 @@ pub struct JobView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     parent: Option<JobId>,
-    /// The children that it spawned last, by state. While it is blocked, it waits for them.
+    /// The number of children that it spawned last, by state. A blocked job waits for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     children: Option<JobCounts>,
-    /// How long its last attempt took. Microseconds.
+    /// The duration of its last attempt. Microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     duration_us: Option<u32>,
     /// The worker that holds it or ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     worker: Option<String>,
-    /// What it printed in its last attempt, if that did not fail.
+    /// The log of its last attempt, unless that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     log: Option<String>,
     /// Its failed attempts, oldest first.
@@ -147,10 +147,10 @@ impl From<JobDetails> for JobView {
     path = "/jobs/{job}",
     tag = "jobs",
     operation_id = "job",
-    params(("job" = String, Path, description = "Its id: the batch and the position", example = "42:7", pattern = "^[0-9]{1,18}:[0-9]{1,9}$")),
+    params(("job" = String, Path, description = "The job's id: its batch and position", example = "42:7", pattern = "^[0-9]{1,18}:[0-9]{1,9}$")),
     responses(
         (status = 200, description = "The job", body = JobView),
-        (status = "4XX", description = "Refused, or not there", body = Refusal),
+        (status = "4XX", description = "Refused, or not found", body = Refusal),
     )
 )]
 pub async fn job(

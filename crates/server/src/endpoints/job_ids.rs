@@ -27,14 +27,14 @@ pub struct JobIds {
 pub struct JobIdsPage {
     /// By batch ascending.
     batches: Vec<JobIds>,
-    /// Where there may be more: the `after` of the next page. A page may be short, and only the last one is empty.
+    /// The `after` of the next page, if there may be more. A page can be short; only the last page is empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
 
 /// List the ids of jobs
 ///
-/// Of a batch of ten thousand jobs that all match, this is one short line.
+/// Ids are packed by batch: ten thousand matching jobs of one batch are one short line.
 #[utoipa::path(
     get,
     path = "/jobs/ids",
@@ -42,7 +42,7 @@ pub struct JobIdsPage {
     operation_id = "job_ids",
     params(JobsQuery),
     responses(
-        (status = 200, description = "A page of batches, with the jobs of each that match", body = JobIdsPage),
+        (status = 200, description = "A page of batches, with the matching jobs of each", body = JobIdsPage),
         (status = "4XX", description = "Refused", body = Refusal),
     )
 )]
@@ -57,8 +57,8 @@ pub async fn job_ids(
         Some(text) => Some(text.parse().map(BatchId).map_err(|_| {
             let cut: String = text.chars().take(40).collect();
             ApiError::invalid(
-                format!("`after` is `{cut}`, which is no batch"),
-                "give the `next` of the page before",
+                format!("`after` is `{cut}`, not a batch"),
+                "give the `next` of the previous page",
             )
         })?),
     };

@@ -23,7 +23,7 @@ const PAGE_ROWS: u32 = 100;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct JobsQuery {
-    /// Only in these states, with commas between them: blocked, waiting, scheduled, paused, running, completed,
+    /// Only in these states, separated by commas: blocked, waiting, scheduled, paused, running, completed,
     /// dead, cancelled, expired.
     #[serde(default)]
     #[param(example = "dead,expired")]
@@ -31,67 +31,67 @@ pub struct JobsQuery {
     /// Only of this kind.
     #[serde(default)]
     kind: Option<String>,
-    /// Only on this queue. Must be named with a token that reaches several but not all.
+    /// Only on this queue. Required for a token with several queues but not all.
     #[serde(default)]
     queue: Option<String>,
     /// Only of this group.
     #[serde(default)]
     group: Option<String>,
-    /// Only of the run of this name.
+    /// Only of this run.
     #[serde(default)]
     run: Option<String>,
     /// Only of this batch.
     #[serde(default)]
     batch: Option<i64>,
-    /// Only with all of these tags, with commas between them: `name=value`, `name` (with any value), or `name*` (a name
-    /// that begins so).
+    /// Only with all of these tags, separated by commas: `name=value`, `name` (any value), or `name*` (a prefix of the
+    /// name).
     #[serde(default)]
     #[param(example = "customer=7")]
     tags: Option<String>,
     /// Only with this deduplication key.
     #[serde(default)]
     key: Option<String>,
-    /// Only with a deduplication key that begins so.
+    /// Only with a deduplication key that has this prefix.
     #[serde(default)]
     key_prefix: Option<String>,
-    /// Only what this job spawned, and what its children spawned for it beside themselves.
+    /// Only children of this job, including siblings that its children spawned.
     #[serde(default)]
     #[param(example = "42:7")]
     parent: Option<String>,
-    /// Only jobs after this one: `next` of the page before.
+    /// Only jobs after this one: `next` of the previous page.
     #[serde(default)]
     #[param(example = "42:7")]
     pub after: Option<String>,
-    /// Jobs (of ids: batches) on the page; 100 by default.
+    /// The maximum number of jobs (for ids: of batches) on the page; 100 by default.
     #[serde(default)]
     #[param(minimum = 1, maximum = 10_000)]
     limit: Option<u32>,
 }
 
-/// How far a running job is.
+/// The progress of a running job.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ProgressView {
-    /// From 0 to 1, where it is known.
+    /// From 0 to 1, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     fraction: Option<f64>,
-    /// How much is done, in whatever unit its handler counts.
+    /// The finished work, in the handler's unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     done: Option<u64>,
-    /// How much there is to do, in the same unit.
+    /// The total work, in the same unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     total: Option<u64>,
-    /// What the job is at.
+    /// The handler's message.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
-    /// How much is done a second, in the unit of `done`, or of the fraction where that alone is said.
+    /// The work a second, in the unit of `done`, or of the fraction if only that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     rate_per_s: Option<f64>,
-    /// How long it will take from now on, if it goes on like this. Milliseconds.
+    /// The estimated time left. Milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     left_ms: Option<u64>,
-    /// When its worker told. Milliseconds since 1970.
+    /// The time of the worker's report. Milliseconds since 1970.
     at: i64,
-    /// Whether its handler said nothing, and this comes from how long others of its kind took.
+    /// Whether this is an estimate from other jobs of its kind, since the handler reports nothing.
     estimated: bool,
 }
 
@@ -162,28 +162,28 @@ pub struct JobSummary {
     kind: String,
     /// Its queue.
     queue: String,
-    /// Its group, where it has one.
+    /// Its group, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<String>,
-    /// Where it stands.
+    /// Its state.
     #[schema(example = "completed")]
     state: String,
-    /// The attempt that runs, ran last or comes next, from 1; 0 where none was or will be made.
+    /// The running, last or next attempt, from 1; 0 without any.
     attempt: u32,
     /// Higher is claimed first.
     priority: i16,
-    /// When it was submitted. Milliseconds since 1970.
+    /// The time of its submit. Milliseconds since 1970.
     submitted_at: i64,
-    /// When it can be claimed, while it waits. Milliseconds since 1970.
+    /// The time from which it can be claimed, while it waits. Milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     run_at: Option<i64>,
-    /// When it ended. Milliseconds since 1970.
+    /// The time of its end. Milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     finished_at: Option<i64>,
-    /// When a worker took it, while it runs. Milliseconds since 1970.
+    /// The time of its claim, while it runs. Milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     claimed_at: Option<i64>,
-    /// How far it is, while it runs.
+    /// Its progress, while it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     progress: Option<ProgressView>,
     /// The message of its last failure.
@@ -196,7 +196,7 @@ pub struct JobSummary {
 pub struct JobsPage {
     /// By id ascending.
     jobs: Vec<JobSummary>,
-    /// Where there may be more: the `after` of the next page.
+    /// The `after` of the next page, if there may be more.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
@@ -230,7 +230,7 @@ pub fn parse_states(text: &str) -> Result<Vec<JobState>, ApiError> {
             cut(state)
                 .parse()
                 .map_err(|error: gristmill_model::state::ParseJobStateError| {
-                    ApiError::invalid(error.to_string(), "name states with commas between them")
+                    ApiError::invalid(error.to_string(), "name states, separated by commas")
                 })
         })
         .collect()

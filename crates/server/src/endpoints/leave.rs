@@ -11,17 +11,17 @@ use crate::body::{NoQuery, PathText, Query};
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 
-/// End a worker
+/// Unregister a worker
 ///
-/// What it still holds goes back uncharged.
+/// The store releases its jobs without charging an attempt.
 #[utoipa::path(
     delete,
     path = "/workers/{worker}",
     tag = "agents",
     operation_id = "leave",
-    params(("worker" = i64, Path, description = "As registering answered")),
+    params(("worker" = i64, Path, description = "The id from its registration")),
     responses(
-        (status = 204, description = "The worker is gone"),
+        (status = 204, description = "The worker is unregistered"),
         (status = "4XX", description = "Refused", body = Refusal),
     )
 )]

@@ -11,7 +11,7 @@ use crate::error::{ApiError, Refusal};
 /// Prometheus's text format.
 const PROMETHEUS_TYPE: &str = "text/plain; version=0.0.4";
 
-/// Read counts for Prometheus
+/// Read metrics for Prometheus
 #[utoipa::path(
     get,
     path = "/metrics",

@@ -14,7 +14,7 @@ use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 use crate::limits::TIMESTAMP_MS_MAX;
 
-/// Either jobs by id, or all jobs that match, and why they are paused.
+/// Either jobs by id, or all matching jobs, and the reason of the pause.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PauseJobsRequest {
@@ -22,19 +22,19 @@ pub struct PauseJobsRequest {
     #[serde(default)]
     #[schema(max_items = 10_000, example = json!(["42:7", "42:8"]))]
     jobs: Option<Vec<String>>,
-    /// All jobs that match.
+    /// All matching jobs.
     #[serde(default)]
     filter: Option<FilterRequest>,
-    /// Tells pauses of the same jobs apart; each is resumed by its own.
+    /// The reason. Pauses with different reasons stack, and each is resumed by its reason.
     #[schema(min_length = 1, max_length = 200, example = "deploy")]
     reason: String,
-    /// When it is over by itself; when they are resumed, where nothing is said. Milliseconds since 1970.
+    /// The end of the pause; by default, it ends when the jobs are resumed. Milliseconds since 1970.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 253_402_300_799_999_i64)]
     until: Option<i64>,
 }
 
-/// Either jobs by id, or all jobs that match, and which of their pauses ends.
+/// Either jobs by id, or all matching jobs, and the reason of the pauses to end.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResumeJobsRequest {
@@ -42,18 +42,18 @@ pub struct ResumeJobsRequest {
     #[serde(default)]
     #[schema(max_items = 10_000, example = json!(["42:7", "42:8"]))]
     jobs: Option<Vec<String>>,
-    /// All jobs that match.
+    /// All matching jobs.
     #[serde(default)]
     filter: Option<FilterRequest>,
-    /// The pause of this reason; all their own pauses, where none is named.
+    /// The reason of the pauses to end; all of the jobs' own pauses by default.
     #[serde(default)]
     reason: Option<String>,
 }
 
-/// Pause jobs that are not over
+/// Pause jobs that have not ended
 ///
-/// They are not claimed until their last pause is gone. What runs is let be, and paused when it comes back. Jobs that are
-/// submitted later are not paused: for that there are controls.
+/// Workers do not claim the jobs until their last pause ends. A running job continues, and is paused when it becomes
+/// claimable again. To pause jobs that are submitted later, use controls.
 #[utoipa::path(
     post,
     path = "/jobs/pause",
@@ -61,7 +61,7 @@ pub struct ResumeJobsRequest {
     operation_id = "pause_jobs",
     request_body = PauseJobsRequest,
     responses(
-        (status = 200, description = "What was changed", body = ChangedView),
+        (status = 200, description = "The number of changed jobs", body = ChangedView),
         (status = "4XX", description = "Refused; nothing is changed", body = Refusal),
     )
 )]
@@ -92,7 +92,7 @@ pub async fn pause_jobs(
 
 /// Resume paused jobs
 ///
-/// They stand in their old place in line, once nothing else keeps them back.
+/// The jobs keep their old place in line. Other pauses still hold them.
 #[utoipa::path(
     post,
     path = "/jobs/resume",
@@ -100,7 +100,7 @@ pub async fn pause_jobs(
     operation_id = "resume_jobs",
     request_body = ResumeJobsRequest,
     responses(
-        (status = 200, description = "What was changed", body = ChangedView),
+        (status = 200, description = "The number of changed jobs", body = ChangedView),
         (status = "4XX", description = "Refused; nothing is changed", body = Refusal),
     )
 )]

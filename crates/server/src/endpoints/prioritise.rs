@@ -12,7 +12,7 @@ use crate::body::{JsonBody, NoQuery, Query};
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 
-/// Either jobs by id, or all jobs that match, and what is done to them.
+/// Either jobs by id, or all matching jobs, and their new priority.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PrioritiseRequest {
@@ -20,17 +20,17 @@ pub struct PrioritiseRequest {
     #[serde(default)]
     #[schema(max_items = 10_000, example = json!(["42:7", "42:8"]))]
     jobs: Option<Vec<String>>,
-    /// All jobs that match.
+    /// All matching jobs.
     #[serde(default)]
     filter: Option<FilterRequest>,
     /// Their new priority; higher is claimed first.
     priority: PriorityName,
 }
 
-/// Change the priority of jobs that are not over
+/// Change the priority of jobs that have not ended
 ///
-/// It holds from their next claim on. Those that run keep it for when they are tried again, and those that wait for others
-/// for when they can be claimed.
+/// The priority takes effect at the next claim. A running job keeps it for its next attempt, and a blocked job for the
+/// time when it can be claimed.
 #[utoipa::path(
     post,
     path = "/jobs/prioritise",
@@ -38,7 +38,7 @@ pub struct PrioritiseRequest {
     operation_id = "prioritise",
     request_body = PrioritiseRequest,
     responses(
-        (status = 200, description = "What was changed", body = ChangedView),
+        (status = 200, description = "The number of changed jobs", body = ChangedView),
         (status = "4XX", description = "Refused; nothing is changed", body = Refusal),
     )
 )]

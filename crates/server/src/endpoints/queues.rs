@@ -20,11 +20,11 @@ pub struct QueueCounts {
     kind: String,
     /// Ready to be claimed.
     waiting: u64,
-    /// To be claimed later.
+    /// Wait for their time.
     scheduled: u64,
     /// Jobs that wait for others.
     blocked: u64,
-    /// Kept back by pauses of their own.
+    /// Held by their own pauses.
     paused: u64,
     /// Held by a worker.
     running: u64,
@@ -34,7 +34,7 @@ pub struct QueueCounts {
     dead: u64,
     /// Ended by a cancel.
     cancelled: u64,
-    /// Ended because nobody started them in time.
+    /// Ended because no worker started them in time.
     expired: u64,
 }
 
@@ -66,7 +66,7 @@ impl From<&KindCounts> for QueueCounts {
 
 /// List queues
 ///
-/// Only those that the token reaches.
+/// Only queues that the token gives access to.
 #[utoipa::path(
     get,
     path = "/queues",

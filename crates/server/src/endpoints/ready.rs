@@ -15,21 +15,21 @@ pub struct Ready {
     /// Always `ready`.
     #[schema(example = "ready")]
     status: &'static str,
-    /// Tells this run of the server from any other.
+    /// The id of this run of the server.
     instance: String,
 }
 
-/// Ask whether the server can serve
+/// Check that the server is ready
 ///
-/// Asks the store. 503 while it does not answer, and once the server is stopping.
+/// Asks the store. Status 503 if the store does not answer, and while the server stops.
 #[utoipa::path(
     get,
     path = "/ready",
     tag = "watching",
     operation_id = "ready",
     responses(
-        (status = 200, description = "It can serve", body = Ready),
-        (status = 503, description = "It cannot", body = Refusal),
+        (status = 200, description = "The server is ready", body = Ready),
+        (status = 503, description = "The server is not ready", body = Refusal),
         (status = "4XX", description = "Refused", body = Refusal),
     )
 )]

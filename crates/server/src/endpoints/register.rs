@@ -15,7 +15,7 @@ use crate::error::{ApiError, Refusal};
 use crate::limits::AGENT_NAME_BYTES_MAX;
 use crate::sessions::new_worker;
 
-/// What an agent says of itself, for people. Who it is, its token says.
+/// The agent's description of itself, for display. Its token identifies it.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RegisterRequest {
@@ -32,13 +32,13 @@ pub struct RegisterRequest {
 /// The worker, as the server knows it.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Registered {
-    /// Its id. It belongs to the token that registered it.
+    /// Its id, which belongs to the token that registered it.
     pub worker: i64,
-    /// Tells this run of the server from any other; exchanges name it.
+    /// The id of this run of the server; exchanges name it.
     pub instance: String,
-    /// How often a heartbeat is expected. Milliseconds.
+    /// The interval of heartbeats. Milliseconds.
     pub heartbeat_every_ms: i64,
-    /// Without a heartbeat for so long, what the worker holds is given to others. Milliseconds.
+    /// The store releases the worker's jobs after this time without a heartbeat. Milliseconds.
     pub lost_after_ms: i64,
 }
 
@@ -65,7 +65,7 @@ pub async fn register(
         let short = text.len() <= AGENT_NAME_BYTES_MAX;
         if !short || check_name("worker", text).is_err() {
             return Err(ApiError::invalid(
-                format!("`{what}` is empty, has control characters, or over {AGENT_NAME_BYTES_MAX} bytes"),
+                format!("`{what}` must have 1 to {AGENT_NAME_BYTES_MAX} bytes and no control characters"),
                 "choose another",
             ));
         }

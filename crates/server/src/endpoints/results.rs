@@ -32,19 +32,19 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// wait may not be told.
 const LOOK_FIRST_AFTER: Duration = Duration::from_millis(25);
 
-/// Whose results.
+/// The selection of results.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ResultsQuery {
-    /// Of these batches, with commas between them.
+    /// Of these batches, separated by commas.
     #[serde(default)]
     #[param(example = "42,43")]
     batches: Option<String>,
-    /// Of the run of this name.
+    /// Of this run.
     #[serde(default)]
     run: Option<String>,
-    /// Wait so long for all of the batches' jobs to end. Milliseconds. Not with `run`.
+    /// The maximum wait for all jobs of the batches to end. Milliseconds. Not with `run`.
     #[serde(default)]
     #[param(minimum = 0, maximum = 30_000)]
     wait_ms: Option<u64>,
@@ -64,8 +64,8 @@ enum Batches {
 
 /// Read results
 ///
-/// One JSON object a line, by batch and position: `job`, `state`, `attempt`, and `value` for a completed job or
-/// `error` for one that failed. Jobs that have not ended have no line.
+/// One JSON object in each line, by batch and position: `job`, `state`, `attempt`, and the `value` of a completed job
+/// or the `error` of a failed one. Jobs that have not ended have no line.
 #[utoipa::path(
     get,
     path = "/results",
@@ -73,8 +73,8 @@ enum Batches {
     operation_id = "results",
     params(ResultsQuery),
     responses(
-        (status = 200, description = "One outcome a line", content_type = "application/x-ndjson", body = String),
-        (status = "4XX", description = "Refused, or not there", body = Refusal),
+        (status = 200, description = "One outcome in each line", content_type = "application/x-ndjson", body = String),
+        (status = "4XX", description = "Refused, or not found", body = Refusal),
     )
 )]
 pub async fn results(
@@ -103,8 +103,8 @@ pub async fn results(
         }
         _ => {
             return Err(ApiError::invalid(
-                "results are asked for by `batches` or by `run`",
-                "give `batches` (ids with commas between them, and `wait_ms` if you like), or `run` (a name)",
+                "the request needs either `batches` or `run`",
+                "give `batches` (ids, separated by commas; optionally `wait_ms`), or `run` (a name)",
             ));
         }
     };
@@ -122,7 +122,7 @@ async fn listed(app: &App, caller: &Caller, text: &str) -> Result<Vec<BatchId>, 
         let part: String = part.chars().take(40).collect();
         ApiError::invalid(
             format!("`{part}` is not a batch's id"),
-            "write ids with commas between them, as in 42,43",
+            "write ids, separated by commas, as in 42,43",
         )
     };
     let ids: Vec<&str> = text.split(',').map(str::trim).collect();

@@ -11,7 +11,7 @@ use crate::error::{ApiError, Refusal};
 
 /// Run dead, cancelled or expired jobs again
 ///
-/// With all of their attempts before them.
+/// The jobs get all their attempts again.
 #[utoipa::path(
     post,
     path = "/jobs/retry",
@@ -19,7 +19,7 @@ use crate::error::{ApiError, Refusal};
     operation_id = "retry",
     request_body = SelectionRequest,
     responses(
-        (status = 200, description = "What was changed", body = ChangedView),
+        (status = 200, description = "The number of changed jobs", body = ChangedView),
         (status = "4XX", description = "Refused; nothing is changed", body = Refusal),
     )
 )]

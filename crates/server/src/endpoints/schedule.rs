@@ -1,4 +1,4 @@
-//! `GET`, `PUT` and `DELETE /schedules/{schedule}`, and what pauses, resumes and triggers it.
+//! `GET`, `PUT` and `DELETE /schedules/{schedule}`, and its operations pause, resume and trigger.
 
 use std::collections::BTreeSet;
 
@@ -20,16 +20,16 @@ use crate::body::{JsonBody, NoQuery, PathText, Query};
 use crate::error::{ApiError, Refusal};
 use crate::limits::TIMESTAMP_MS_MAX;
 
-/// When a schedule is due: by a cron expression, or at an interval.
+/// The recurrence of a schedule: a cron expression or an interval.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Rule {
     /// By a cron expression.
     Cron {
-        /// Minute, hour, day of month, month, day of week; seconds may stand first; or `@daily` and its kin.
+        /// Minute, hour, day of month, month, day of week; optionally seconds first; or `@daily` and the like.
         #[schema(example = "30 4 * * mon-fri")]
         expression: String,
-        /// Whose clocks are meant, by the name in the IANA database; `UTC` where none is named.
+        /// The time zone, by its IANA name; `UTC` by default.
         #[serde(default = "utc")]
         #[schema(example = "Europe/Berlin")]
         time_zone: String,
@@ -76,7 +76,7 @@ impl From<Rule> for RecurrenceRule {
     }
 }
 
-/// What becomes of moments that passed while nothing ran.
+/// The action for moments that passed while no process ran.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CatchUpName {
@@ -89,7 +89,7 @@ pub enum CatchUpName {
     All,
 }
 
-/// What happens while the last job is not over.
+/// The action while the last job has not ended.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OverlapName {
@@ -121,45 +121,45 @@ macro_rules! same_names {
 same_names!(CatchUpName, CatchUp, [Skip, One, All]);
 same_names!(OverlapName, Overlap, [Allow, Skip, Replace]);
 
-/// A schedule as it is made.
+/// A schedule to create or change.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleRequest<'a> {
-    /// When it is due.
+    /// Its recurrence.
     rule: Rule,
-    /// Which handler runs its jobs.
+    /// The kind: selects the handler of its jobs.
     #[schema(min_length = 1, max_length = 200, example = "report")]
     kind: String,
-    /// Which workers may take them; `default` where none is named.
+    /// The queue: selects the workers of the jobs; `default` by default.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 200)]
     queue: Option<String>,
-    /// Whose jobs they are: limits, pauses and shares may be set by group.
+    /// The tenant that owns the jobs: limits, pauses and shares can apply to a group.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 200)]
     group: Option<String>,
-    /// The payload of its jobs: any JSON; `null` where none is given.
+    /// The payload of its jobs: any JSON; `null` by default.
     #[serde(default, borrow)]
     #[schema(value_type = Option<serde_json::Value>)]
     payload: Option<&'a RawValue>,
     /// Higher is claimed first; 0 by default.
     #[serde(default)]
     priority: Option<PriorityName>,
-    /// How long one attempt may take. Milliseconds.
+    /// The time limit of one attempt. Milliseconds.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
     timeout_ms: Option<u64>,
-    /// A job that nobody has started so long after it was due ends as expired. Milliseconds.
+    /// A job that no worker has started this long after it was due expires. Milliseconds.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
     expires_after_ms: Option<u64>,
-    /// When a failed job is tried again.
+    /// The retry policy.
     #[serde(default)]
     retry: Option<RetryOptions>,
-    /// What becomes of moments that passed while nothing ran; `one` by default.
+    /// The action for moments that passed while no process ran; `one` by default.
     #[serde(default)]
     catch_up: CatchUpName,
-    /// What happens while the last job is not over; `allow` by default.
+    /// The action while the last job has not ended; `allow` by default.
     #[serde(default)]
     overlap: OverlapName,
 }
@@ -192,11 +192,11 @@ impl ScheduleRequest<'_> {
     }
 }
 
-/// Until when a schedule is paused.
+/// The end of a schedule's pause.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PauseRequest {
-    /// When it goes on by itself; when it is resumed, where nothing is said. Milliseconds since 1970.
+    /// The end of the pause; by default, it ends when the schedule is resumed. Milliseconds since 1970.
     #[schema(minimum = 0, maximum = 253_402_300_799_999_i64)]
     until: Option<i64>,
 }
@@ -231,7 +231,7 @@ async fn change(app: &App, name: &str, change: ScheduleChange) -> Result<(), Api
     params(("schedule" = String, Path, description = "Its name")),
     responses(
         (status = 200, description = "The schedule", body = ScheduleView),
-        (status = "4XX", description = "Refused, or there is none", body = Refusal),
+        (status = "4XX", description = "Refused, or not found", body = Refusal),
     )
 )]
 pub async fn schedule(
@@ -242,10 +242,9 @@ pub async fn schedule(
     shown(&app, &name).await
 }
 
-/// Make or change a schedule
+/// Create or change a schedule
 ///
-/// With the rule that it has, a schedule stays due as it was, so that a program may put its schedules whenever it
-/// starts.
+/// A schedule with an unchanged rule keeps its next due moment, so a program can put its schedules at each start.
 #[utoipa::path(
     put,
     path = "/schedules/{schedule}",
@@ -254,7 +253,7 @@ pub async fn schedule(
     params(("schedule" = String, Path, description = "Its name")),
     request_body = ScheduleRequest,
     responses(
-        (status = 200, description = "The schedule as it is now", body = ScheduleView),
+        (status = 200, description = "The current schedule", body = ScheduleView),
         (status = "4XX", description = "Refused; nothing is changed", body = Refusal),
     )
 )]
@@ -272,7 +271,7 @@ pub async fn put_schedule(
 
 /// Delete a schedule
 ///
-/// The jobs that it submitted stay.
+/// Jobs that the schedule submitted stay.
 #[utoipa::path(
     delete,
     path = "/schedules/{schedule}",
@@ -280,8 +279,8 @@ pub async fn put_schedule(
     operation_id = "delete_schedule",
     params(("schedule" = String, Path, description = "Its name")),
     responses(
-        (status = 204, description = "It is gone"),
-        (status = "4XX", description = "Refused, or there is none", body = Refusal),
+        (status = 204, description = "The schedule is deleted"),
+        (status = "4XX", description = "Refused, or not found", body = Refusal),
     )
 )]
 pub async fn delete_schedule(
@@ -302,8 +301,8 @@ pub async fn delete_schedule(
     params(("schedule" = String, Path, description = "Its name")),
     request_body = PauseRequest,
     responses(
-        (status = 200, description = "The schedule as it is now", body = ScheduleView),
-        (status = "4XX", description = "Refused, or there is none", body = Refusal),
+        (status = 200, description = "The current schedule", body = ScheduleView),
+        (status = "4XX", description = "Refused, or not found", body = Refusal),
     )
 )]
 pub async fn pause_schedule(
@@ -326,7 +325,7 @@ pub async fn pause_schedule(
 
 /// Resume a schedule
 ///
-/// Moments that passed while it was paused are left out.
+/// Moments that passed during the pause are skipped.
 #[utoipa::path(
     post,
     path = "/schedules/{schedule}/resume",
@@ -334,8 +333,8 @@ pub async fn pause_schedule(
     operation_id = "resume_schedule",
     params(("schedule" = String, Path, description = "Its name")),
     responses(
-        (status = 200, description = "The schedule as it is now", body = ScheduleView),
-        (status = "4XX", description = "Refused, or there is none", body = Refusal),
+        (status = 200, description = "The current schedule", body = ScheduleView),
+        (status = "4XX", description = "Refused, or not found", body = Refusal),
     )
 )]
 pub async fn resume_schedule(
@@ -349,7 +348,7 @@ pub async fn resume_schedule(
 
 /// Trigger a schedule
 ///
-/// It submits a job now, whether paused or not, and stays due as it was.
+/// Submits a job now, paused or not. The next due moment does not change.
 #[utoipa::path(
     post,
     path = "/schedules/{schedule}/trigger",
@@ -357,8 +356,8 @@ pub async fn resume_schedule(
     operation_id = "trigger_schedule",
     params(("schedule" = String, Path, description = "Its name")),
     responses(
-        (status = 200, description = "The schedule as it is now, with the job", body = ScheduleView),
-        (status = "4XX", description = "Refused, or there is none", body = Refusal),
+        (status = 200, description = "The current schedule, with the job", body = ScheduleView),
+        (status = "4XX", description = "Refused, or not found", body = Refusal),
     )
 )]
 pub async fn trigger_schedule(

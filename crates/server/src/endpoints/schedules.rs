@@ -1,4 +1,4 @@
-//! `GET /schedules`: what is submitted again and again.
+//! `GET /schedules`: lists schedules.
 
 use axum::Json;
 use axum::extract::State;
@@ -19,9 +19,9 @@ const PAGE_ROWS: u32 = 100;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub struct SchedulesQuery {
-    /// Only schedules whose name comes after this one.
+    /// Only schedules with a name after this one.
     after: Option<String>,
-    /// At most so many.
+    /// The maximum number.
     #[param(minimum = 1, maximum = 10_000)]
     limit: Option<u32>,
 }
@@ -31,7 +31,7 @@ pub struct SchedulesQuery {
 pub struct ScheduleView {
     /// Its name.
     schedule: String,
-    /// When it is due.
+    /// Its recurrence.
     rule: Rule,
     /// The kind of its jobs.
     kind: String,
@@ -40,17 +40,17 @@ pub struct ScheduleView {
     /// Their payload: any JSON.
     #[schema(value_type = serde_json::Value)]
     payload: Box<serde_json::value::RawValue>,
-    /// What becomes of moments that passed while nothing ran.
+    /// The action for moments that passed while no process ran.
     catch_up: CatchUpName,
-    /// What happens while the last job is not over.
+    /// The action while the last job has not ended.
     overlap: OverlapName,
-    /// When it is due next, if it is. Milliseconds since 1970.
+    /// Its next due moment, if any. Milliseconds since 1970.
     next_at: Option<i64>,
-    /// The moment for which it submitted last. Milliseconds since 1970.
+    /// The due moment of its last job. Milliseconds since 1970.
     last_at: Option<i64>,
     /// The job that it submitted last.
     last_job: Option<String>,
-    /// How many jobs it has submitted.
+    /// The number of jobs that it submitted.
     fired: u64,
     /// Whether it is paused.
     paused: bool,

@@ -14,7 +14,7 @@ use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::limits::SELECTED_JOBS_MAX;
 
-/// Either jobs by id, or all jobs that match.
+/// Either jobs by id, or all matching jobs.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SelectionRequest {
@@ -22,12 +22,12 @@ pub struct SelectionRequest {
     #[serde(default)]
     #[schema(max_items = 10_000, example = json!(["42:7", "42:8"]))]
     jobs: Option<Vec<String>>,
-    /// All jobs that match.
+    /// All matching jobs.
     #[serde(default)]
     filter: Option<FilterRequest>,
 }
 
-/// Conditions that must all hold, at least one of them.
+/// Conditions that must all match; at least one is required.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FilterRequest {
@@ -38,40 +38,40 @@ pub struct FilterRequest {
     /// Only of this kind.
     #[serde(default)]
     kind: Option<String>,
-    /// Only on this queue. Must be named with a token that reaches several but not all.
+    /// Only on this queue. Required for a token with several queues but not all.
     #[serde(default)]
     queue: Option<String>,
     /// Only of this group.
     #[serde(default)]
     group: Option<String>,
-    /// Only of the run of this name.
+    /// Only of this run.
     #[serde(default)]
     run: Option<String>,
     /// Only of this batch.
     #[serde(default)]
     batch: Option<i64>,
-    /// Only with all of these tags: `name=value`, `name` (with any value), or `name*` (a name that begins so).
+    /// Only with all of these tags: `name=value`, `name` (any value), or `name*` (a prefix of the name).
     #[serde(default)]
     #[schema(max_items = 32, example = json!(["customer=7"]))]
     tags: Vec<String>,
     /// Only with this deduplication key.
     #[serde(default)]
     key: Option<String>,
-    /// Only with a deduplication key that begins so.
+    /// Only with a deduplication key that has this prefix.
     #[serde(default)]
     key_prefix: Option<String>,
-    /// Only what this job spawned, and what its children spawned for it beside themselves.
+    /// Only children of this job, including siblings that its children spawned.
     #[serde(default)]
     #[schema(example = "42:7")]
     parent: Option<String>,
 }
 
-/// What was changed.
+/// The result of a change.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ChangedView {
-    /// Jobs that were changed.
+    /// The number of changed jobs.
     changed: u64,
-    /// Jobs that were named but could not be: no such job, or in another state.
+    /// The number of named jobs that do not exist or are in another state.
     unchanged: u64,
 }
 
@@ -85,7 +85,7 @@ impl From<Changed> for ChangedView {
 }
 
 impl SelectionRequest {
-    /// What a request says of jobs among other things.
+    /// The selection of jobs within a larger request.
     pub fn new(jobs: Option<Vec<String>>, filter: Option<FilterRequest>) -> Self {
         SelectionRequest { jobs, filter }
     }
@@ -96,7 +96,7 @@ impl SelectionRequest {
             (Some(jobs), None) => by_id(app, caller, &jobs).await,
             (None, Some(filter)) => by_filter(app, caller, filter).await,
             _ => Err(ApiError::invalid(
-                "a selection has either `jobs` or `filter`",
+                "a selection needs either `jobs` or `filter`",
                 "give `jobs` (a list of ids), or `filter` (an object)",
             )),
         }
@@ -131,7 +131,7 @@ async fn by_filter(app: &App, caller: &Caller, filter: FilterRequest) -> Result<
         || filter.parent.is_some();
     if !named {
         return Err(ApiError::invalid(
-            "the filter names no condition, which would mean all jobs",
+            "a filter without conditions would select all jobs",
             "name at least one: states, kind, queue, group, run, batch, tags, key, key_prefix or parent",
         ));
     }

@@ -12,22 +12,22 @@ use crate::app::App;
 use crate::body::{NoQuery, Query};
 use crate::error::{ApiError, Refusal};
 
-/// What one hop has moved.
+/// The batches that one hop moved.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct HopView {
     /// Batches moved.
     batches: u64,
-    /// Items in all of them together.
+    /// Items of all batches together.
     items: u64,
-    /// Items in the largest of them.
+    /// Items of the largest batch.
     items_max: u64,
-    /// Mean items a batch; 0 before the first.
+    /// The mean number of items in a batch; 0 before the first.
     items_mean: f64,
-    /// Batches by why they ended: full, drained, bytes, deadline, limit.
+    /// Batches by end reason: full, drained, bytes, deadline, limit.
     end_reasons: BTreeMap<String, u64>,
 }
 
-/// What a table takes on disk.
+/// The size of a table on disk.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct TableView {
     /// Its name.
@@ -36,7 +36,7 @@ pub struct TableView {
     row_bytes: u64,
     /// Bytes of its indexes.
     index_bytes: u64,
-    /// Rows that were deleted or replaced and still take room, about.
+    /// An estimate of its dead rows.
     rows_dead: u64,
 }
 
@@ -61,7 +61,7 @@ pub struct Stats {
     failures: u64,
     /// Bytes of the database on disk.
     size_bytes: u64,
-    /// What each table takes of them, the largest first; empty for SQLite.
+    /// The sizes of the tables, the largest first; empty for SQLite.
     tables: Vec<TableView>,
 }
 

@@ -28,14 +28,14 @@ use crate::limits::{ITEM_BYTES_MAX, JOBS_PER_REQUEST_MAX};
 /// Jobs of one batch of a submit.
 pub const BATCH_JOBS: u32 = 1_000;
 
-/// Jobs of one kind, either one `payload` or many `payloads`, with what holds for all of them.
+/// Jobs of one kind, either one `payload` or many `payloads`, with shared options.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubmitRequest<'a> {
-    /// Which handler runs the jobs.
+    /// The kind: selects the handler of the jobs.
     #[schema(min_length = 1, max_length = 200, example = "thumbnail")]
     kind: String,
-    /// Which workers may take them; `default` where none is named.
+    /// The queue: selects the workers of the jobs; `default` by default.
     #[schema(min_length = 1, max_length = 200)]
     #[serde(default)]
     queue: Option<String>,
@@ -50,59 +50,60 @@ pub struct SubmitRequest<'a> {
     /// Higher is claimed first; 0 by default.
     #[serde(default)]
     priority: Option<PriorityName>,
-    /// Not to be claimed before this moment. Milliseconds since 1970.
+    /// The earliest start. Milliseconds since 1970.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 253_402_300_799_999_i64)]
     run_at: Option<i64>,
-    /// Not to be claimed before so many milliseconds from now, by the server's clock. Not together with `run_at`.
+    /// The delay before the jobs can be claimed, by the server's clock. Milliseconds. Not with `run_at`.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 316_224_000_000_i64)]
     delay_ms: Option<u64>,
-    /// A job that nobody has started by this moment ends as expired. Milliseconds since 1970.
+    /// A job that no worker has started by this time expires. Milliseconds since 1970.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 253_402_300_799_999_i64)]
     expires_at: Option<i64>,
-    /// How long one attempt may take. Milliseconds.
+    /// The time limit of one attempt. Milliseconds.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
     timeout_ms: Option<u64>,
-    /// A job that has not completed so many milliseconds after its first attempt began is not tried again, and is dead.
+    /// A job that has not completed this long after its first attempt began is not retried, and ends as dead.
+    /// Milliseconds.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
     complete_within_ms: Option<u64>,
-    /// A job has the value with which another one of the same kind and payload, which has this option, too, completed at
-    /// most so many milliseconds ago, without running. Not with keys and `after`.
+    /// Reuses the value of a job of the same kind and payload that completed within this time, if it also had this
+    /// option. Milliseconds. Not with keys and `after`.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
     cached_ms: Option<u64>,
-    /// When a failed job is tried again.
+    /// The retry policy.
     #[serde(default)]
     retry: Option<RetryOptions>,
-    /// Names and values that the jobs are found again by, at most 32 a job: those of all jobs, or, with `payloads`, a list
-    /// with those of each.
+    /// Names and values to find the jobs by, at most 32 for each job: one object for all jobs, or, with `payloads`, a
+    /// list with one object for each.
     #[serde(default)]
     tags: Option<SubmitTags>,
-    /// With `payload`: the job's deduplication key, which no other job may have at the same time.
+    /// With `payload`: the job's deduplication key, which at most one open job has.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 200)]
     key: Option<String>,
-    /// With `payloads`: one deduplication key a job, or null.
+    /// With `payloads`: a deduplication key (or null) for each job.
     #[serde(default)]
     #[schema(min_items = 1, max_items = 100_000)]
     keys: Option<Vec<Option<String>>>,
-    /// How the keys are meant.
+    /// The rules of deduplication.
     #[serde(default)]
     unique: Option<UniqueOptions>,
-    /// Whose jobs they are (a tenant, a customer): limits, pauses and shares may be set by group.
+    /// The tenant or customer that owns the jobs: limits, pauses and shares can apply to a group.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 200)]
     group: Option<String>,
-    /// What must have ended before the jobs can be claimed: batches (`42`), jobs (`42:7`) or some jobs of a batch
+    /// Prerequisites, which must end before the jobs can be claimed: batches (`42`), jobs (`42:7`) or parts of a batch
     /// (`42:0-499,731`), of any kind and queue.
     #[serde(default)]
     #[schema(max_items = 1000, example = json!(["42:7"]))]
     after: Option<Vec<String>>,
-    /// What becomes of the jobs if one of those ends without completing: `cancel` by default.
+    /// The action if a prerequisite ends without completing: `cancel` by default.
     #[serde(default)]
     after_failure: Option<AfterFailureName>,
 }
@@ -116,7 +117,7 @@ pub struct SubmitRequest<'a> {
 pub enum SubmitTags {
     /// Of all jobs.
     All(BTreeMap<String, String>),
-    /// Of each, in the order of the payloads.
+    /// Tags of each job, in the order of the payloads.
     Each(Vec<Option<BTreeMap<String, String>>>),
 }
 
@@ -127,23 +128,23 @@ pub struct SubmittedBatch {
     pub batch: i64,
     /// The position of its first job.
     pub first_position: u32,
-    /// How many jobs it has.
+    /// Its number of jobs.
     pub count: u32,
 }
 
-/// What was submitted, and is on disk.
+/// The submitted jobs, which are on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Submitted {
-    /// How many jobs.
+    /// The number of jobs.
     pub jobs: u64,
     /// The id of the first of them.
     #[schema(example = "42:0")]
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub first: String,
-    /// The batches that they are in, in order.
+    /// Their batches, in order.
     pub batches: Vec<SubmittedBatch>,
-    /// Where jobs were submitted with keys: the id of each, or of the job that stands for it, in order. (`jobs`, `first`
-    /// and `batches` tell of those that were stored.)
+    /// For jobs with keys: the id of each, or of the job that stands for it, in order. (`jobs`, `first` and `batches`
+    /// describe the stored jobs only.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ids: Option<Vec<String>>,
 }
@@ -245,7 +246,7 @@ impl BatchCutter {
             },
             PackedError::NotJson { reason, .. } => ApiError::invalid(
                 format!("{} is not JSON: {reason}", place(self.jobs)),
-                "correct it; nothing of this request was submitted",
+                "correct it; the request submitted nothing",
             ),
             other => ApiError::invalid(other.to_string(), "correct the request"),
         })?;
@@ -287,7 +288,7 @@ impl BatchCutter {
         let batches: Vec<SubmittedBatch> = match (self.batches.len(), jobs) {
             (0, _) => {
                 return Err(ApiError::invalid(
-                    "there are no jobs in the request",
+                    "the request has no jobs",
                     "send at least one payload",
                 ));
             }
@@ -362,7 +363,7 @@ impl Keys {
 
 /// Submit one job or many
 ///
-/// All or nothing: when this is answered with 201, all jobs are on disk.
+/// The store accepts all jobs or none. Status 201 means that all jobs are on disk.
 #[utoipa::path(
     post,
     path = "/jobs",
@@ -409,7 +410,7 @@ pub async fn submit(
         cutter.set_keys(keys, request.unique.unwrap_or_default().check(&caller)?);
     } else if request.unique.is_some() {
         return Err(ApiError::invalid(
-            "`unique` says how keys are meant, and there are none",
+            "the request has `unique` without keys",
             "give `key` with `payload`, or `keys` with `payloads`",
         ));
     }
@@ -429,7 +430,7 @@ pub async fn submit(
     {
         return Err(ApiError::invalid(
             format!(
-                "there is a list of {} `tags` for {} `payloads`",
+                "the request has {} `tags` for {} `payloads`",
                 each.len(),
                 many.unwrap_or(0)
             ),
@@ -450,7 +451,7 @@ pub async fn submit(
         }
         _ => {
             return Err(ApiError::invalid(
-                "a submit has either `payload` or `payloads`",
+                "a submit needs either `payload` or `payloads`",
                 "give `payload` for one job, or `payloads` (a list) for many",
             ));
         }
@@ -469,8 +470,8 @@ fn keys_of(
         (Some(key), None, None) => Ok(Some(vec![Some(key)])),
         (None, Some(keys), Some(jobs)) if keys.len() == jobs => Ok(Some(keys)),
         (None, Some(keys), Some(jobs)) => Err(ApiError::invalid(
-            format!("there are {} `keys` for {jobs} `payloads`", keys.len()),
-            "give one key a payload, or null",
+            format!("the request has {} `keys` for {jobs} `payloads`", keys.len()),
+            "give a key or null for each payload",
         )),
         _ => Err(ApiError::invalid(
             "`key` belongs to `payload`, and `keys` to `payloads`",

@@ -1,4 +1,4 @@
-//! What holds for all jobs of a submit.
+//! The options of all jobs of a submit.
 
 use gristmill_model::batch::check_name;
 use gristmill_model::limits::ATTEMPTS_MAX;
@@ -13,7 +13,7 @@ use crate::limits::{AFTER_PER_REQUEST_MAX, TIMESTAMP_MS_MAX};
 /// Milliseconds of a delay or a timeout at most: ten years.
 const SPAN_MS_MAX: u64 = 10 * 366 * 86_400_000;
 
-/// How the delay grows from attempt to attempt.
+/// The growth of the delay from retry to retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BackoffName {
@@ -27,14 +27,14 @@ pub enum BackoffName {
     Jitter,
 }
 
-/// What becomes of jobs that wait when one that they wait for ends without completing.
+/// The action on dependents when a prerequisite ends without completing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AfterFailureName {
     /// They are cancelled.
     #[default]
     Cancel,
-    /// They are dead, with an error that names what they waited for.
+    /// They end as dead, with an error that names the prerequisite.
     Fail,
     /// They can be claimed all the same.
     Ignore,
@@ -50,51 +50,52 @@ impl From<AfterFailureName> for OnFailure {
     }
 }
 
-/// When a failed job is tried again. What is left out is as by default.
+/// The retry policy. Each field has a default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryOptions {
-    /// Attempts in all, the first one included; 3 by default.
+    /// The maximum number of attempts, including the first; 3 by default.
     #[schema(minimum = 1, maximum = 1000)]
     pub attempts_max: Option<u32>,
-    /// How the delay grows; `jitter` by default.
+    /// The growth of the delay; `jitter` by default.
     pub backoff: Option<BackoffName>,
     /// The base delay in milliseconds; 1000 by default.
     #[schema(minimum = 0, maximum = 316_224_000_000_i64)]
     pub delay_ms: Option<u64>,
-    /// No delay is longer than this, in milliseconds; 300000 by default.
+    /// The maximum delay in milliseconds; 300000 by default.
     #[schema(minimum = 0, maximum = 316_224_000_000_i64)]
     pub delay_ms_max: Option<u64>,
 }
 
-/// What holds for all jobs of a submit. All of it may be left out.
+/// The options of all jobs of a submit. All are optional.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SubmitOptions {
     /// Higher is claimed first; 0 by default.
     pub priority: Option<PriorityName>,
-    /// Not to be claimed before this moment. Milliseconds since 1970.
+    /// The earliest start. Milliseconds since 1970.
     #[schema(minimum = 0, maximum = 253_402_300_799_999_i64)]
     pub run_at: Option<i64>,
-    /// Not to be claimed before so many milliseconds from now, by the server's clock. Not together with `run_at`.
+    /// The delay before the jobs can be claimed, by the server's clock. Milliseconds. Not with `run_at`.
     #[schema(minimum = 0, maximum = 316_224_000_000_i64)]
     pub delay_ms: Option<u64>,
-    /// A job that nobody has started by this moment ends as expired. Milliseconds since 1970.
+    /// A job that no worker has started by this time expires. Milliseconds since 1970.
     #[schema(minimum = 0, maximum = 253_402_300_799_999_i64)]
     pub expires_at: Option<i64>,
-    /// How long one attempt may take. Milliseconds.
+    /// The time limit of one attempt. Milliseconds.
     #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
     pub timeout_ms: Option<u64>,
-    /// A job that has not completed so many milliseconds after its first attempt began is not tried again, and is dead.
+    /// A job that has not completed this long after its first attempt began is not retried, and ends as dead.
+    /// Milliseconds.
     #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
     pub complete_within_ms: Option<u64>,
-    /// A job has the value with which another one of the same kind and payload, which has this option, too, completed at
-    /// most so many milliseconds ago, without running. Not with keys and `after`.
+    /// Reuses the value of a job of the same kind and payload that completed within this time, if it also had this
+    /// option. Milliseconds. Not with keys and `after`.
     #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
     pub cached_ms: Option<u64>,
-    /// When a failed job is tried again.
+    /// The retry policy.
     pub retry: Option<RetryOptions>,
-    /// Whose jobs they are (a tenant, a customer): limits, pauses and shares may be set by group.
+    /// The tenant or customer that owns the jobs: limits, pauses and shares can apply to a group.
     #[schema(min_length = 1, max_length = 200)]
     pub group: Option<String>,
 }
@@ -125,7 +126,7 @@ impl SubmitOptions {
         check_range("complete_within_ms", self.complete_within_ms, 1, SPAN_MS_MAX)?;
         if self.run_at.is_some() && self.delay_ms.is_some() {
             return Err(ApiError::invalid(
-                "both `run_at` and `delay_ms` are given",
+                "the request has both `run_at` and `delay_ms`",
                 "give one of them",
             ));
         }
@@ -171,14 +172,12 @@ impl RetryOptions {
     }
 }
 
-/// Reads what the jobs wait for.
+/// Parses the prerequisites.
 pub fn check_after(after: &[String], on_failure: AfterFailureName) -> Result<Vec<After>, ApiError> {
     if after.len() > AFTER_PER_REQUEST_MAX {
         return Err(ApiError::invalid(
             format!("`after` names {} batches and jobs", after.len()),
-            format!(
-                "name {AFTER_PER_REQUEST_MAX} at most: a whole batch counts once, however many jobs it has"
-            ),
+            format!("name {AFTER_PER_REQUEST_MAX} at most; a whole batch counts once"),
         ));
     }
     let read = |(index, text): (usize, &String)| {
@@ -187,7 +186,7 @@ pub fn check_after(after: &[String], on_failure: AfterFailureName) -> Result<Vec
             Ok(after) => Ok(after.on_failure(on_failure.into())),
             Err(error) => Err(ApiError::invalid(
                 format!("`after[{index}]`: {error}"),
-                "name batches and jobs as a submit has answered them",
+                "name batches and jobs by the ids from their submit",
             )),
         }
     };

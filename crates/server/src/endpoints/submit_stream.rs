@@ -22,19 +22,19 @@ use crate::error::{ApiError, Refusal};
 /// The content type of one JSON a line.
 pub const NDJSON_TYPE: &str = "application/x-ndjson";
 
-/// What holds for all jobs of the stream.
+/// The options of all jobs of the stream.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct StreamQuery {
-    /// Which handler runs the jobs.
+    /// The kind: selects the handler of the jobs.
     #[param(min_length = 1, max_length = 200)]
     kind: String,
-    /// Which workers may take them; `default` where none is named.
+    /// The queue: selects the workers of the jobs; `default` by default.
     #[serde(default)]
     #[param(min_length = 1, max_length = 200)]
     queue: Option<String>,
-    /// Whose jobs they are: limits, pauses and shares may be set by group.
+    /// The tenant that owns the jobs: limits, pauses and shares can apply to a group.
     #[serde(default)]
     #[param(min_length = 1, max_length = 200)]
     group: Option<String>,
@@ -42,19 +42,19 @@ pub struct StreamQuery {
     #[serde(default)]
     #[param(example = "high")]
     priority: Option<String>,
-    /// Not to be claimed before so many milliseconds from now.
+    /// The delay before the jobs can be claimed. Milliseconds.
     #[serde(default)]
     #[param(minimum = 0, maximum = 316_224_000_000_i64)]
     delay_ms: Option<u64>,
-    /// How long one attempt may take. Milliseconds.
+    /// The time limit of one attempt. Milliseconds.
     #[serde(default)]
     #[param(minimum = 1, maximum = 316_224_000_000_i64)]
     timeout_ms: Option<u64>,
-    /// Attempts in all, the first one included; 3 by default.
+    /// The maximum number of attempts, including the first; 3 by default.
     #[serde(default)]
     #[param(minimum = 1, maximum = 1000)]
     attempts_max: Option<u32>,
-    /// Whether each line is an object with a job's `payload` and its `tags`, instead of the payload itself.
+    /// Whether each line is an object with `payload` and `tags`, instead of the payload itself.
     #[serde(default)]
     wrapped: bool,
 }
@@ -69,17 +69,18 @@ struct WrappedJob<'a> {
     tags: BTreeMap<String, String>,
 }
 
-/// Submit one payload a line
+/// Submit one payload in each line
 ///
-/// Each line is one payload, any JSON (or, `wrapped`, an object with it and its tags); empty lines are passed over. All or nothing: a line that is wrong is named,
-/// and nothing is submitted. More than one request holds is sent as several.
+/// Each line is one payload, any JSON (or, with `wrapped`, an object with the payload and its tags). Empty lines are
+/// skipped. The store accepts all lines or none: an error names the invalid line. Split larger inputs into several
+/// requests.
 #[utoipa::path(
     post,
     path = "/jobs/stream",
     tag = "jobs",
     operation_id = "submit_stream",
     params(StreamQuery),
-    request_body(content = String, content_type = "application/x-ndjson", description = "One payload a line"),
+    request_body(content = String, content_type = "application/x-ndjson", description = "One payload in each line"),
     responses(
         (status = 201, description = "The jobs are on disk", body = Submitted),
         (status = "4XX", description = "Refused; nothing is stored", body = Refusal),
@@ -123,7 +124,7 @@ pub async fn submit_stream(
                     let job: WrappedJob<'_> = serde_json::from_str(text).map_err(|error| {
                         ApiError::invalid(
                             format!("line {number}: {error}"),
-                            "send {\"payload\": …, \"tags\": {…}} on each line, or leave `wrapped` out",
+                            "send {\"payload\": …, \"tags\": {…}} on each line, or omit `wrapped`",
                         )
                     })?;
                     cutter.push_tagged(job.payload.get(), job.tags, place)?;

@@ -18,10 +18,10 @@ const PAGE_ROWS: u32 = 100;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct TagQuery {
-    /// Only values after this one: `next` of the page before.
+    /// Only values after this one: `next` of the previous page.
     #[serde(default)]
     after: Option<String>,
-    /// Values on the page; 100 by default.
+    /// The maximum number of values on the page; 100 by default.
     #[serde(default)]
     #[param(minimum = 1, maximum = 10_000)]
     limit: Option<u32>,
@@ -32,7 +32,7 @@ pub struct TagQuery {
 pub struct TagValueView {
     /// The value.
     value: String,
-    /// How many jobs have it.
+    /// The number of jobs with this value.
     jobs: u64,
 }
 
@@ -41,14 +41,14 @@ pub struct TagValueView {
 pub struct TagValues {
     /// In their order.
     values: Vec<TagValueView>,
-    /// Where there may be more: the `after` of the next page.
+    /// The `after` of the next page, if there may be more.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
 
 /// List the values of a tag
 ///
-/// Of all jobs that are stored, on whatever queue.
+/// Of all stored jobs, on all queues.
 #[utoipa::path(
     get,
     path = "/tags/{tag}",

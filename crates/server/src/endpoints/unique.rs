@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use crate::caller::{Caller, QueueScope};
 use crate::error::ApiError;
 
-/// Among which jobs a key stands for one.
+/// The jobs among which a key is unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyScopeName {
@@ -18,7 +18,7 @@ pub enum KeyScopeName {
     Queue,
 }
 
-/// What becomes of a job whose key another job has.
+/// The action if another job has the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnDuplicateName {
@@ -32,23 +32,23 @@ pub enum OnDuplicateName {
     Reject,
 }
 
-/// How keys are meant. What is left out is as by default.
+/// The rules of deduplication. Each field has a default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct UniqueOptions {
-    /// Among which jobs; `kind` by default.
+    /// The jobs among which a key is unique; `kind` by default.
     scope: Option<KeyScopeName>,
-    /// What becomes of duplicates; `skip` by default.
+    /// The action on duplicates; `skip` by default.
     on_duplicate: Option<OnDuplicateName>,
-    /// A job keeps its key until it is over, and at least for so many milliseconds from its submission.
+    /// The minimum time that a job keeps its key, from its submit; it also keeps the key until it ends. Milliseconds.
     #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
     period_ms: Option<u64>,
-    /// Jobs with the same key become one that waits until no more of them come. Not with `on_duplicate`, `period_ms`,
-    /// `run_at` and `delay_ms`.
+    /// Debouncing: jobs with the same key become one, which waits until submits cease. Not with `on_duplicate`,
+    /// `period_ms`, `run_at` and `delay_ms`.
     debounce: Option<DebounceOptions>,
 }
 
-/// Which payload a job has that stands for several.
+/// The payload of a job that stands for several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DebouncedPayloadsName {
@@ -59,18 +59,18 @@ pub enum DebouncedPayloadsName {
     Merged,
 }
 
-/// How jobs with the same key become one.
+/// The merging of jobs with the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DebounceOptions {
-    /// It can be claimed so many milliseconds after the last of them was submitted.
+    /// The delay after the last submit before the job can be claimed. Milliseconds.
     #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
     delay_ms: u64,
-    /// It can be claimed so many milliseconds after the first of them was submitted, however many still come.
+    /// The maximum delay after the first submit. Milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
     wait_ms_max: Option<u64>,
-    /// Which payload it has; `last` by default.
+    /// Its payload; `last` by default.
     #[serde(default)]
     payloads: DebouncedPayloadsName,
 }
@@ -97,7 +97,7 @@ impl UniqueOptions {
         };
         if scope == KeyScope::Kind && caller.queues != QueueScope::All {
             return Err(ApiError::forbidden(
-                "the keys are those of a kind, on all queues, and the token reaches some queues only",
+                "keys of a kind apply to all queues, and the token gives access to some queues only",
                 "give `unique` with the scope `queue`",
             ));
         }

@@ -1,4 +1,4 @@
-//! `GET /workers`: who works.
+//! `GET /workers`: lists workers.
 
 use axum::Json;
 use axum::extract::State;
@@ -21,11 +21,11 @@ pub struct WorkerView {
     host: String,
     /// Its process there.
     process_id: u32,
-    /// When it registered. Milliseconds since 1970.
+    /// The time of its registration. Milliseconds since 1970.
     started_at: i64,
     /// Its last heartbeat. Milliseconds since 1970.
     heartbeat_at: i64,
-    /// How many jobs it holds.
+    /// The number of jobs that it holds.
     jobs_held: u64,
 }
 
@@ -38,7 +38,7 @@ pub struct Workers {
 
 impl From<WorkerRow> for WorkerView {
     fn from(row: WorkerRow) -> Self {
-        // What tells its process from others is not shown: an agent's token id stands there.
+        // The identity of its process is hidden: it has an agent's token id.
         WorkerView {
             worker: row.id.0,
             name: row.worker.name,

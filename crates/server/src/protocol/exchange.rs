@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::frame::{self, FrameError, Segment};
 use crate::limits::{ITEM_BYTES_MAX, LOG_BYTES_PER_EXCHANGE_MAX, REPORTS_PER_EXCHANGE_MAX};
 
-/// What an agent sends.
+/// The request of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExchangeRequest {
     /// The request's number, from 1 upwards for each registered worker. The same when it is sent again.
@@ -28,23 +28,23 @@ pub struct ExchangeRequest {
     pub instance: String,
     /// Outcomes.
     pub reports: Vec<Report>,
-    /// What the agent wants to claim.
+    /// The agent's claim.
     pub want: Option<Want>,
     /// How long the server may wait for something to claim, where there is nothing and no reports came.
     /// Milliseconds.
     pub wait_ms: u64,
 }
 
-/// What a server answers.
+/// The answer of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExchangeResponse {
     /// The server that answers.
     pub instance: String,
     /// Receipts, a lease, and when more can be claimed by the server's clock.
     pub exchanged: Exchanged,
-    /// The server's clock, so that an agent whose clock differs can tell how far away the next moment is.
+    /// The server's clock, so that an agent with another clock can compute the delay to the next moment.
     pub now: Timestamp,
-    /// Whether an earlier attempt of this request may have claimed something that nobody knows of.
+    /// Whether an earlier attempt of this request may have a claim that the agent never received.
     pub claim_unknown: bool,
     /// Whether something was wanted and not claimed, because the agent did not name this server.
     pub not_claimed: bool,
@@ -53,7 +53,7 @@ pub struct ExchangeResponse {
 }
 
 impl ExchangeResponse {
-    /// Whether the claim can be sent again, to the server that has answered: nobody has claimed.
+    /// Whether the agent can repeat the claim, to the server that answered: nothing was claimed.
     pub fn is_left_to_another(&self) -> bool {
         self.not_claimed && !self.claim_unknown
     }

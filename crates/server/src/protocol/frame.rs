@@ -16,7 +16,7 @@ const HEAD_BYTES_MAX: usize = 48 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// Something else, or another version.
-    #[error("the message does not begin with `GMX1`: it is of another format or version")]
+    #[error("the message does not begin with `GMX1`: it has another format or version")]
     Magic,
     /// The bytes end too early.
     #[error("the message ends after {bytes} bytes, in the middle of {place}")]
@@ -27,13 +27,13 @@ pub enum FrameError {
         place: &'static str,
     },
     /// A length is over its limit.
-    #[error("the message's head is said to be {0} bytes long; the limit is {HEAD_BYTES_MAX}")]
+    #[error("the message announces a head of {0} bytes; the limit is {HEAD_BYTES_MAX}")]
     HeadTooLong(usize),
-    /// The head is not what it should be.
-    #[error("the message's head is wrong: {0}")]
+    /// The head is invalid.
+    #[error("the message's head is invalid: {0}")]
     Head(String),
     /// There are other segments than the head names.
-    #[error("the head names {named} segments and the message has {found}")]
+    #[error("the head names {named} segments, but the message has {found}")]
     Segments {
         /// As the head says.
         named: usize,

@@ -1,4 +1,4 @@
-//! The trust folder: its files, and what is done with them.
+//! The trust folder: its files and the operations on them.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -28,19 +28,19 @@ const ID_BYTES: usize = 9;
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// A file cannot be read or written.
-    #[error("{}: {reason}; check the folder and its permissions, or make one with `gristmill token create`", path.display())]
+    #[error("{}: {reason}; check the folder and its permissions, or create one with `gristmill token create`", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's message.
         reason: String,
     },
     /// A file holds something else.
-    #[error("{}: {reason}; restore it, or begin with a new folder", path.display())]
+    #[error("{}: {reason}; restore it, or create a new folder", path.display())]
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
     /// Others may read the keys.
@@ -51,26 +51,26 @@ pub enum TrustError {
         /// Its permissions.
         mode: u32,
     },
-    /// What was asked for is wrong.
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
     /// No such token.
-    #[error("there is no token `{0}`; see `gristmill token list`")]
+    #[error("token `{0}` does not exist; see `gristmill token list`")]
     Unknown(String),
     /// Too many tokens or keys.
-    #[error("the folder holds {0} {1} already, as many as it may; revoke or drop some")]
+    #[error("the folder has reached its limit of {0} {1}; revoke or drop some")]
     Full(usize, &'static str),
     /// The system gave no random numbers.
-    #[error("the system gave no random numbers: {0}")]
+    #[error("the system's random number generator failed: {0}")]
     Random(String),
 }
 
 /// A token that is to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewToken {
-    /// The worker group, or whoever submits.
+    /// The worker group, or the submitting program.
     pub subject: String,
-    /// What it is for.
+    /// Its role.
     pub role: Role,
     /// The queues that it reaches; `*` for all.
     pub queues: Vec<String>,
@@ -104,10 +104,10 @@ struct TokenFile {
     tokens: Vec<TokenRecord>,
 }
 
-/// Tells one version of the folder from another: device-independent parts of its files' metadata.
+/// The version of the folder: device-independent parts of its files' metadata.
 pub(super) type Stamp = [Option<(u64, i64, i64, u64)>; 2];
 
-/// What a folder held at one moment.
+/// The contents of a folder at one moment.
 pub(super) struct Contents {
     pub stamp: Stamp,
     keys: HashMap<String, DecodingKey>,

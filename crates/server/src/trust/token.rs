@@ -1,4 +1,4 @@
-//! What a token says, signed and listed.
+//! The claims of a token, signed and listed.
 
 use gristmill_model::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -8,9 +8,9 @@ use crate::caller::Role;
 /// The signed claims: RFC 7519's names, and two of our own. Times are seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Claims {
-    /// The worker group, or whoever submits.
+    /// The worker group, or the submitting program.
     pub sub: String,
-    /// What the token is for.
+    /// The token's role.
     pub role: Role,
     /// The queues that it reaches; `*` for all.
     pub queues: Vec<String>,
@@ -27,9 +27,9 @@ pub(super) struct Claims {
 pub struct TokenRecord {
     /// Its own id.
     pub jti: String,
-    /// The worker group, or whoever submits.
+    /// The worker group, or the submitting program.
     pub subject: String,
-    /// What it is for.
+    /// Its role.
     pub role: Role,
     /// The queues that it reaches; `*` for all.
     pub queues: Vec<String>,

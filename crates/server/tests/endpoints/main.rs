@@ -242,11 +242,11 @@ async fn cancel_and_retry_change_what_they_can() {
     for (body, says) in [
         (json!({}), "either `jobs` or `filter`"),
         (json!({"jobs": [], "filter": {}}), "either"),
-        (json!({"filter": {}}), "no condition"),
+        (json!({"filter": {}}), "without conditions"),
         (json!({"jobs": ["x"]}), "42:7"),
         (json!({"jobs": [1]}), "string"),
         (json!({"filter": {"states": ["gone"]}}), "gone"),
-        (json!({"filter": {"run": "none"}}), "no run"),
+        (json!({"filter": {"run": "none"}}), "run `none` does not exist"),
         (json!({"filter": {"kinds": "x"}}), "kinds"),
         (json!({"jobs": vec!["1:1"; 10_001]}), "10000"),
     ] {

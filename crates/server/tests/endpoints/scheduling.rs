@@ -18,7 +18,10 @@ async fn jobs_wait_for_others() {
     let listed = api.get("/jobs?states=blocked").await.json();
     assert_eq!(listed["jobs"].as_array().unwrap().len(), 1, "{listed}");
     for (wrong, says) in [
-        (json!({"kind": "k", "payload": 1, "after": ["99"]}), "no batch 99"),
+        (
+            json!({"kind": "k", "payload": 1, "after": ["99"]}),
+            "names batch 99",
+        ),
         (
             json!({"kind": "k", "payload": 1, "after": [format!("{first}:2")]}),
             "has 2 jobs",
@@ -107,11 +110,11 @@ async fn schedules_are_put_shown_changed_and_deleted() {
         ),
         (
             json!({"cron": {"expression": "@daily", "time_zone": "Mars"}}),
-            "there is no time zone `Mars`",
+            "time zone `Mars` does not exist",
         ),
         (
             json!({"every": {"interval_ms": 5}}),
-            "an interval is from 1000 to 316224000000 ms",
+            "give 1000 to 316224000000 ms",
         ),
     ] {
         let refused = api
@@ -275,7 +278,7 @@ async fn controls_are_put_shown_and_lifted() {
     let left = api.get("/controls").await.json();
     assert_eq!(left["controls"], json!([controls[1], controls[3], controls[4]]));
     for (method, path, wrong, told) in [
-        ("POST", "/controls/lift", json!({}), "names no condition"),
+        ("POST", "/controls/lift", json!({}), "without conditions"),
         ("POST", "/controls/lift", json!({"effects": ["boo"]}), "boo"),
         (
             "PUT",

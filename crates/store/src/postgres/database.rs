@@ -1,5 +1,7 @@
-//! One handle's connections: how operations and queries get through restarts of the server, lost connections and
-//! others that get in the way.
+//! The connections of one handle: operations and queries survive server restarts, lost connections and conflicts.
+//!
+//! Each connection that writes numbers its operations in its own row. After a COMMIT without an answer, the row tells
+//! whether the transaction was committed, before anything is sent again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

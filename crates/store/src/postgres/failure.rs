@@ -186,7 +186,7 @@ impl Failure {
             // A limit of Gristmill's own, or one of PostgreSQL's.
             Some(state) if *state == SqlState::PROGRAM_LIMIT_EXCEEDED => StoreError::InvalidInput(reason),
             Some(state) if *state == SqlState::CHARACTER_NOT_IN_REPERTOIRE => StoreError::InvalidInput(
-                format!("PostgreSQL refuses a text: {reason}; take the NUL characters out of it"),
+                format!("PostgreSQL refuses a text: {reason}; remove its NUL characters"),
             ),
             _ => StoreError::Database(format!("{database}: {reason}")),
         }

@@ -31,14 +31,14 @@ impl SqliteStore {
         let other = connection.path().map(Path::new);
         if other.and_then(canonical) != canonical(&self.path) {
             return Err(StoreError::InvalidInput(format!(
-                "the connection is to {}, and the store's file is {}: open one to that",
+                "the connection is to {}, but the store's file is {}: connect to that file",
                 other.map_or_else(|| "no file".into(), |path| path.display().to_string()),
                 self.path.display()
             )));
         }
         if connection.is_autocommit() {
             return Err(StoreError::InvalidInput(
-                "there is no transaction on the connection: begin one with BEGIN IMMEDIATE".to_owned(),
+                "the connection has no transaction: begin one with BEGIN IMMEDIATE".to_owned(),
             ));
         }
         // What it would remember may be rolled back, so it remembers nothing.

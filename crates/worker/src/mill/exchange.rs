@@ -17,11 +17,11 @@ use crate::pressure::Admission;
 use crate::settings::REPORTS_GATHERED_BYTES_MAX;
 use crate::source::{SourceError, SourceErrorKind};
 
-/// An exchange under way: what was sent and how many jobs were asked for, with the answer.
+/// A running exchange: the reports, the number of requested jobs, and the answer.
 pub(super) struct Trip {
     reports: Vec<Report>,
     asked: u32,
-    /// Whether only what is urgent was asked for, beside what runs.
+    /// Whether it requests only urgent jobs, while all slots are busy.
     urgent: bool,
     took: Duration,
     answer: Result<Exchanged, SourceError>,
@@ -63,7 +63,7 @@ impl Mill {
         }
     }
 
-    /// What the worker asks a source for.
+    /// The worker's wish, for its source.
     fn want(&mut self, jobs_max: u32, urgent: bool) -> Want {
         Want {
             jobs_max,
@@ -175,9 +175,8 @@ impl Mill {
         }
     }
 
-    /// Whether something may be claimable after a report that was not before: what failed is tried again, at once or
-    /// later, what was spawned is there, and what waited for a job may run. The last of these matters only with
-    /// `until_empty` or `until_idle`.
+    /// Whether a report may make further jobs claimable: retries, spawned jobs, and dependents. The last of these
+    /// matters only with `until_empty` or `until_idle`.
     fn may_bring_work(&self, report: &Report) -> bool {
         !report.failed.is_empty()
             || !report.writes.is_empty()
@@ -247,7 +246,7 @@ impl Mill {
             let held = HeldSlice::from(slice);
             match kind {
                 Some(kind) => self.lanes[kind].push(held),
-                // The source gave what was not asked for; it goes back.
+                // The source returned unrequested jobs; release them.
                 None => self.release(&held),
             }
         }

@@ -1,4 +1,7 @@
-//! Making room for what is urgent.
+//! Preemption: makes room for urgent jobs.
+//!
+//! With a minimum priority for preemption, the worker looks for such jobs while its slots are busy, and asks the least
+//! urgent of its runners that can pause to yield, as in a drain.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

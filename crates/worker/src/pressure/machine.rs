@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use super::PressureSource;
 
-/// What grows, and how much of it passes in a second at full pressure.
+/// A growing counter, and its increase a second at full pressure.
 type Counter = fn() -> Option<u64>;
 
-/// Something that is counted up: its pressure is how fast, of what is possible.
+/// A counter: its pressure is its rate as a share of the maximum.
 struct Flow {
     name: &'static str,
     counter: Counter,

@@ -1,4 +1,4 @@
-//! What goes into readers and what comes out, over whole inputs.
+//! Tests of readers over whole inputs.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -313,7 +313,7 @@ fn what_has_changed_is_told() {
     assert_eq!(rest.0, ["3", "4"], "what comes behind the place may change");
     let other = inputs.write("items.jsonl", "1\n7\n3\n4\n");
     let what = changed_how(other.reopen(limits(2), place, &remembered).unwrap());
-    assert_eq!(what, "its first 2 lines are not what they were");
+    assert_eq!(what, "its first 2 lines have changed");
     let rest = drain(other.reopen_after_lines(limits(2), place).unwrap());
     assert_eq!(
         (rest.0, rest.2.jobs, rest.2.lines),
@@ -323,7 +323,7 @@ fn what_has_changed_is_told() {
     let what = changed_how(short.reopen(limits(2), place, &remembered).unwrap());
     assert_eq!(
         what,
-        "it is shorter than before: 4 bytes were read of it, and it has 2"
+        "it is shorter than before: a run has read 4 bytes, and it now has 2"
     );
     assert!(
         drain(short.reopen_after_lines(limits(2), place).unwrap())
@@ -332,7 +332,7 @@ fn what_has_changed_is_told() {
     );
     let as_lines = Input::new(&inputs.path("items.jsonl"), Some(Format::Lines)).unwrap();
     let what = changed_how(as_lines.reopen(limits(2), place, &remembered).unwrap());
-    assert_eq!(what, "it was read as jsonl, and is as lines now");
+    assert_eq!(what, "its format was jsonl, and is now lines");
 }
 
 /// Bytes that make up lines, rows and trouble, far more often than chance would.

@@ -234,16 +234,16 @@ fn foreign_values_must_be_one_array_with_a_value_for_each_position() {
 fn a_request_with_wrong_parts_is_refused_and_says_where() {
     for (head, segments, says) in [
         ("{}".to_owned(), 0, "number"),
-        ("[]".to_owned(), 0, "head is wrong"),
+        ("[]".to_owned(), 0, "head is invalid"),
         (
             one_report(r#""completed":"0-1""#),
             0,
-            "names 2 segments and the message has 0",
+            "names 2 segments, but the message has 0",
         ),
         (
             one_report(r#""released":"0-1""#),
             2,
-            "names 0 segments and the message has 2",
+            "names 0 segments, but the message has 2",
         ),
         (one_report(r#""completed":"5-1""#), 2, "positions"),
         (one_report(r#""completed":"0-99999""#), 2, "positions"),
