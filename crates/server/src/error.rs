@@ -302,3 +302,20 @@ impl IntoResponse for ApiError {
         response
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another server of the store may be newer, so the client may try again there; it does not learn where the store is.
+    #[test]
+    fn an_outdated_server_sends_its_clients_to_others() {
+        let error = ApiError::from(StoreError::LayoutChanged {
+            path: "/srv/jobs.db".into(),
+        });
+        assert_eq!(error.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let refusal = error.refusal();
+        assert!(!refusal.error.contains("/srv"), "{}", refusal.error);
+        assert!(refusal.remedy.contains("another server"), "{}", refusal.remedy);
+    }
+}

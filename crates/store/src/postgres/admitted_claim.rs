@@ -36,33 +36,8 @@ const BUSY: &str = "WITH RECURSIVE busy (id) AS ( \
      FROM busy b WHERE b.id IS NOT NULL) \
      SELECT id FROM busy WHERE id IS NOT NULL";
 
-/// Due slices at `$5` of the lanes `$1`, of each as many as hold `$2` jobs, by the rank that counts: jobs of a lane age
-/// after `$3` milliseconds, a rank each `$4`. Of each rank of a lane, up to the rank `$10`, the first `$6` but for those with
-/// the ids `$7`; of all the first `$8`, one of each lane after the other where `$9`. Each row also says whether its rank may
-/// have more, and whether fewer of its lane hold the jobs than were found of its rank.
-const LOOK: &str = "WITH RECURSIVE lane AS MATERIALIZED ( \
-     SELECT * FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[], $6::bigint[]) l (id, jobs, grace, step, slices)), \
-     head (lane_id, jobs, grace, step, slices, rank) AS ( \
-     SELECT l.id, l.jobs, l.grace, l.step, l.slices, \
-     (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = l.id AND s.rank <= $10::integer ORDER BY s.rank LIMIT 1) FROM lane l \
-     UNION ALL \
-     SELECT h.lane_id, h.jobs, h.grace, h.step, h.slices, (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = h.lane_id \
-     AND s.rank > h.rank AND s.rank <= $10::integer ORDER BY s.rank LIMIT 1) FROM head h WHERE h.rank IS NOT NULL) \
-     SELECT batch_id, id, lane_id, counting, run_at, first, count, job_bytes, found = slices, \
-     count(*) OVER (PARTITION BY lane_id) < found FROM ( \
-     SELECT s.*, h.lane_id, h.jobs, h.slices, r.counting, count(*) OVER (PARTITION BY h.lane_id, h.rank) AS found, \
-     row_number() OVER line AS number, sum(s.count) OVER line - s.count AS jobs_before \
-     FROM head h CROSS JOIN LATERAL ( \
-     SELECT s.batch_id, s.id, s.run_at, lower(s.positions) AS first, s.count, s.job_bytes FROM gristmill.slice s \
-     WHERE s.lane_id = h.lane_id AND s.rank = h.rank AND s.run_at <= $5 AND (s.expires_at IS NULL OR s.expires_at > $5) \
-     AND s.id <> ALL ($7::bigint[]) ORDER BY s.run_at, s.batch_id, lower(s.positions) LIMIT h.slices) s \
-     CROSS JOIN LATERAL (SELECT h.rank::bigint - CASE WHEN h.step IS NULL THEN 0 \
-     ELSE greatest($5 - s.run_at - h.grace, 0) / h.step END) r (counting) \
-     WHERE h.rank IS NOT NULL \
-     WINDOW line AS (PARTITION BY h.lane_id ORDER BY r.counting, s.run_at, s.batch_id, s.first \
-     ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)) s \
-     WHERE jobs_before < jobs \
-     ORDER BY CASE WHEN $9 THEN number END, counting, run_at, batch_id, first LIMIT $8";
+/// Due slices of lanes with controls, by the rank that counts.
+const LOOK: &str = include_str!("statements/look_admitted.sql");
 
 /// Locks these slices, but for those that others are claiming.
 const LOCK: &str = "SELECT s.batch_id, s.id, s.lane_id, s.rank, s.run_at, s.expires_at, s.attempt, s.rescues, s.job_bytes, \
@@ -73,19 +48,8 @@ const LOCK: &str = "SELECT s.batch_id, s.id, s.lane_id, s.rank, s.run_at, s.expi
 const ANY: &str = "SELECT EXISTS (SELECT FROM unnest($1::integer[]) l (id) CROSS JOIN LATERAL ( \
      SELECT FROM gristmill.slice s WHERE s.lane_id = l.id LIMIT 1) s)";
 
-/// The first moments of the lanes `$1`: of all slices, and of those that are not due at `$2`.
-const FIRST: &str = "WITH RECURSIVE head (lane_id, rank) AS ( \
-     SELECT l.id, (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = l.id ORDER BY s.rank LIMIT 1) \
-     FROM unnest($1::integer[]) l (id) \
-     UNION ALL \
-     SELECT h.lane_id, (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = h.lane_id AND s.rank > h.rank \
-     ORDER BY s.rank LIMIT 1) FROM head h WHERE h.rank IS NOT NULL) \
-     SELECT h.lane_id, min(f.run_at), min(n.run_at) FROM head h \
-     CROSS JOIN LATERAL (SELECT s.run_at FROM gristmill.slice s WHERE s.lane_id = h.lane_id AND s.rank = h.rank \
-     ORDER BY s.run_at LIMIT 1) f \
-     LEFT JOIN LATERAL (SELECT s.run_at FROM gristmill.slice s WHERE s.lane_id = h.lane_id AND s.rank = h.rank \
-     AND s.run_at > $2 ORDER BY s.run_at LIMIT 1) n ON true \
-     WHERE h.rank IS NOT NULL GROUP BY h.lane_id";
+/// The first moments of some lanes: of all slices, and of those that are not due.
+const FIRST: &str = include_str!("statements/first_moments.sql");
 
 /// A slice that was looked at.
 #[derive(Debug)]

@@ -24,12 +24,10 @@ use crate::lanes::Lane;
 /// Slices that a claim looks at at least.
 const LOOK_SLICES_MIN: u32 = 4;
 
-/// The ranks of the lanes `$1` up to `$3`, each found by one seek, however many slices lie between.
+/// Puts `head` before a statement: the ranks of the lanes `$1` up to `$3` (or of other parameters), each found by one seek, however many
+/// slices lie between.
 macro_rules! heads {
-    ($rest:literal) => {
-        heads!("$1", "$3", $rest)
-    };
-    ($lanes:literal, $rank_max:literal, $rest:literal) => {
+    ($lanes:literal, $rank_max:literal, $($rest:tt)+) => {
         concat!(
             "WITH RECURSIVE head (lane_id, rank) AS ( \
              SELECT l.id, (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = l.id AND s.rank <= ", $rank_max, "::integer ORDER BY s.rank LIMIT 1) \
@@ -37,52 +35,21 @@ macro_rules! heads {
              UNION ALL \
              SELECT h.lane_id, (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = h.lane_id AND s.rank > h.rank \
              AND s.rank <= ", $rank_max, "::integer ORDER BY s.rank LIMIT 1) FROM head h WHERE h.rank IS NOT NULL) ",
-            $rest
+            $($rest)+
         )
+    };
+    ($($rest:tt)+) => {
+        heads!("$1", "$3", $($rest)+)
     };
 }
 
 pub(super) use heads;
 
-/// Due slices of the lanes `$1` at `$2`, of ranks up to `$3`, in the order of claims, as many as hold `$7` jobs of `$4`
-/// bytes, of the first `$5` but for those with the ids `$6`. Those that others hold are told by their id alone. Each row also says how many
-/// slices were looked at.
-const LOOK: &str = heads!(
-    ", line AS MATERIALIZED ( \
-     SELECT s.*, coalesce(sum(s.count) OVER before, 0) AS jobs_before, \
-     coalesce(sum(s.count::bigint * s.job_bytes) OVER before, 0)::bigint AS bytes_before FROM ( \
-     SELECT s.* FROM head h CROSS JOIN LATERAL ( \
-     SELECT s.rank, s.run_at, s.batch_id, s.id, lower(s.positions) AS first, s.count, s.job_bytes FROM gristmill.slice s \
-     WHERE s.lane_id = h.lane_id AND s.rank = h.rank AND s.run_at <= $2 AND (s.expires_at IS NULL OR s.expires_at > $2) \
-     AND s.id <> ALL ($6::bigint[]) \
-     ORDER BY s.run_at, s.batch_id, lower(s.positions) LIMIT $5) s \
-     WHERE h.rank IS NOT NULL ORDER BY s.rank, s.run_at, s.batch_id, s.first LIMIT $5) s \
-     WINDOW before AS (ORDER BY s.rank, s.run_at, s.batch_id, s.first ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) \
-     SELECT l.id, t.batch_id, t.id, t.lane_id, t.rank, t.run_at, t.expires_at, t.attempt, t.rescues, t.job_bytes, t.positions, \
-     t.awaited, t.family, (SELECT count(*) FROM line) FROM line l LEFT JOIN LATERAL (SELECT * FROM gristmill.slice s WHERE s.batch_id = l.batch_id AND s.id = l.id \
-     FOR UPDATE SKIP LOCKED) t ON true \
-     WHERE l.jobs_before < $7 AND l.bytes_before < $4"
-);
+/// Due slices of some lanes, in the order of claims.
+const LOOK: &str = heads!(include_str!("statements/look.sql"));
 
-/// The same of lanes whose jobs age after `$8` milliseconds, a rank each `$9`: in the order of the ranks that count.
-const LOOK_AGING: &str = heads!(
-    ", line AS MATERIALIZED ( \
-     SELECT s.*, coalesce(sum(s.count) OVER before, 0) AS jobs_before, \
-     coalesce(sum(s.count::bigint * s.job_bytes) OVER before, 0)::bigint AS bytes_before FROM ( \
-     SELECT s.*, h.rank::bigint - CASE WHEN l.step IS NULL THEN 0 ELSE greatest($2 - s.run_at - l.grace, 0) / l.step END \
-     AS counting FROM head h JOIN unnest($1::integer[], $8::bigint[], $9::bigint[]) l (id, grace, step) ON l.id = h.lane_id \
-     CROSS JOIN LATERAL ( \
-     SELECT s.run_at, s.batch_id, s.id, lower(s.positions) AS first, s.count, s.job_bytes FROM gristmill.slice s \
-     WHERE s.lane_id = h.lane_id AND s.rank = h.rank AND s.run_at <= $2 AND (s.expires_at IS NULL OR s.expires_at > $2) \
-     AND s.id <> ALL ($6::bigint[]) \
-     ORDER BY s.run_at, s.batch_id, lower(s.positions) LIMIT $5) s \
-     WHERE h.rank IS NOT NULL ORDER BY counting, s.run_at, s.batch_id, s.first LIMIT $5) s \
-     WINDOW before AS (ORDER BY s.counting, s.run_at, s.batch_id, s.first ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) \
-     SELECT l.id, t.batch_id, t.id, t.lane_id, t.rank, t.run_at, t.expires_at, t.attempt, t.rescues, t.job_bytes, t.positions, \
-     t.awaited, t.family, (SELECT count(*) FROM line) FROM line l LEFT JOIN LATERAL (SELECT * FROM gristmill.slice s WHERE s.batch_id = l.batch_id AND s.id = l.id \
-     FOR UPDATE SKIP LOCKED) t ON true \
-     WHERE l.jobs_before < $7 AND l.bytes_before < $4"
-);
+/// The same of lanes whose jobs age.
+const LOOK_AGING: &str = heads!(include_str!("statements/look_aging.sql"));
 
 /// When the next slice of the lanes `$1`, of ranks up to `$3`, is due after `$2`.
 const NEXT: &str = heads!(

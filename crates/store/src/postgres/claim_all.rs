@@ -23,42 +23,8 @@ const SLICES_MAX: i64 = 65;
 /// Payloads of batches of this size come with the claim, whether they are at hand or not.
 const PAYLOAD_BYTES_MAX: i32 = 8 << 10;
 
-/// Takes the due slices of the lanes `$1` at `$2` under the lease `$10` of the worker `$8`, if there are fewer than `$5`
-/// with at most `$7` jobs of `$4` bytes in all, none that finalizes, no lanes after `$6`, and no other controls than those
-/// of the version `$9`. Gives a row a slice, each with the id of another lease, or one without. `$3` is the highest rank, `$11` and `$12` are the mark.
-const CLAIM_ALL: &str = heads!(
-    ", registered AS MATERIALIZED (SELECT id FROM gristmill.worker WHERE id = $8 FOR KEY SHARE), \
-     due AS MATERIALIZED (SELECT s.* FROM head h CROSS JOIN LATERAL ( \
-     SELECT s.batch_id, s.id, s.count, s.job_bytes, s.family FROM gristmill.slice s \
-     WHERE s.lane_id = h.lane_id AND s.rank = h.rank AND s.run_at <= $2 AND (s.expires_at IS NULL OR s.expires_at > $2) \
-     ORDER BY s.run_at, s.batch_id, lower(s.positions) LIMIT $5) s WHERE h.rank IS NOT NULL LIMIT $5), \
-     verdict AS MATERIALIZED (SELECT EXISTS (SELECT FROM registered) AS registered, count(*) < $5 \
-     AND coalesce(sum(count) <= $7::bigint AND sum(count::bigint * job_bytes)::bigint <= $4::bigint AND bool_and(family IS NULL), true) \
-     AND NOT EXISTS (SELECT FROM gristmill.lane WHERE id > $6) \
-     AND NOT EXISTS (SELECT FROM gristmill.control_version WHERE version <> $9) AS fits FROM due), \
-     taken AS MATERIALIZED (SELECT t.* FROM verdict v JOIN due d ON v.registered AND v.fits \
-     CROSS JOIN LATERAL (SELECT * FROM gristmill.slice s WHERE s.batch_id = d.batch_id AND s.id = d.id \
-     FOR UPDATE SKIP LOCKED) t), \
-     gone AS (DELETE FROM gristmill.slice s USING unnest(ARRAY(SELECT batch_id FROM taken), ARRAY(SELECT id FROM taken)) \
-     k (batch_id, id) WHERE s.batch_id = k.batch_id AND s.id = k.id), \
-     held AS (INSERT INTO gristmill.held (lease_id, batch_id, attempt, first_position, worker_id, run_at, expires_at, \
-     rescues, count, lane_id, positions, awaited, rank, claimed_at, family) \
-     SELECT $10::bigint, batch_id, attempt, lower(positions), $8, run_at, expires_at, rescues, count, lane_id, positions, awaited, \
-     rank, $2, family FROM taken), \
-     marked AS (INSERT INTO gristmill.writer (id, operation) VALUES ($11, $12) \
-     ON CONFLICT (id) DO UPDATE SET operation = excluded.operation, at = excluded.at \
-     RETURNING set_config('synchronous_commit', 'off', true)) \
-     SELECT v.registered, v.fits, CASE WHEN v.fits THEN (SELECT min(s.run_at) FROM head h CROSS JOIN LATERAL ( \
-     SELECT s.run_at FROM gristmill.slice s WHERE s.lane_id = h.lane_id AND s.rank = h.rank AND s.run_at > $2 \
-     ORDER BY s.run_at LIMIT 1) s WHERE h.rank IS NOT NULL) END, \
-     t.batch_id, t.id, t.lane_id, t.rank, t.run_at, t.expires_at, t.attempt, t.rescues, t.job_bytes, t.positions, \
-     t.awaited, t.family, b.id, b.lane_id, b.priority, b.submitted_at, b.run_at, b.options, octet_length(b.payloads), \
-     b.count, CASE WHEN octet_length(b.payloads) <= $13 THEN b.payloads END, \
-     (SELECT nextval('gristmill.lease_id') WHERE EXISTS (SELECT FROM taken)) \
-     FROM marked CROSS JOIN verdict v LEFT JOIN (taken t CROSS JOIN LATERAL \
-     (SELECT * FROM gristmill.batch WHERE id = t.batch_id OFFSET 0) b) ON true \
-     ORDER BY t.rank, t.run_at, t.batch_id, lower(t.positions)"
-);
+/// Takes all due slices of some lanes under a lease, if that is little and nothing else has a say.
+const CLAIM_ALL: &str = heads!(include_str!("statements/claim_all.sql"));
 
 /// What was claimed under a lease whose answer was lost.
 const CLAIMED: &str = "SELECT batch_id, 0::bigint, lane_id, rank, run_at, expires_at, attempt, rescues, 1, positions, awaited, \

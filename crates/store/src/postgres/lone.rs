@@ -18,14 +18,7 @@ use crate::options::options_text;
 
 /// Stores a batch and its slice. The writer's row gets the batch's id, negated, for its operation: by that a lost answer
 /// is looked up.
-const LONE: &str = "WITH stored AS (INSERT INTO gristmill.batch \
-     (id, submitted_at, run_at, lane_id, count, priority, options, payloads) \
-     VALUES (nextval('gristmill.batch_id'), $2, $3, $4, $5, $6, $7, $8) RETURNING id), \
-     sliced AS (INSERT INTO gristmill.slice \
-     (batch_id, run_at, expires_at, lane_id, attempt, rescues, count, job_bytes, rank, positions) \
-     SELECT id, $3, $9, $4, 1, 0, $5, $10, $11, $12 FROM stored) \
-     INSERT INTO gristmill.writer (id, operation) SELECT $1, -id FROM stored \
-     ON CONFLICT (id) DO UPDATE SET operation = excluded.operation, at = excluded.at RETURNING operation";
+const LONE: &str = include_str!("statements/lone_submit.sql");
 
 /// Whether two rows are all that a batch needs. What a batch may come to need is named here, so that nobody forgets to
 /// ask.
