@@ -31,6 +31,9 @@ const ANSWER_BYTES_MAX: u64 = 256 << 20;
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
+/// How long a server may take to begin an answer that comes bit by bit.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
+
 /// How long a server may take to say that it is back.
 const LOOK_BACK_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -225,6 +228,50 @@ impl Connection {
         unreachable!("attempts are counted without an end")
     }
 
+    /// Begins a `GET` whose answer comes bit by bit. Each server is tried once.
+    pub async fn open(&self, path: &str) -> Result<Response, Refused> {
+        let (mut tried, mut has_reread) = (0, false);
+        loop {
+            let (index, server) = self.servers.current();
+            let mut builder = self
+                .client
+                .get(format!("{}{path}", server.api))
+                .header("accept-encoding", "identity");
+            if let Some(token) = &self.token {
+                builder = builder.header(AUTHORIZATION, token.header());
+            }
+            let opened = match tokio::time::timeout(OPEN_TIMEOUT, builder.send()).await {
+                Err(_) => Err(Refused::silent(OPEN_TIMEOUT)),
+                Ok(Err(error)) => Err(Refused::lost(&error)),
+                Ok(Ok(response)) if response.status().is_success() => Ok(response),
+                Ok(Ok(response)) => {
+                    let status = response.status();
+                    read(response)
+                        .await
+                        .and_then(|bytes| Err(Refused::by(status, &bytes)))
+                }
+            };
+            let Err(refused) = &opened else {
+                self.servers.answered(index);
+                return opened;
+            };
+            if refused.status == Some(StatusCode::UNAUTHORIZED)
+                && !std::mem::replace(&mut has_reread, true)
+                && self.token.as_ref().is_some_and(AgentToken::reread)
+            {
+                continue;
+            }
+            if !refused.is_server_lost() {
+                return opened;
+            }
+            self.servers.lost(index, &refused.error.message);
+            tried += 1;
+            if tried >= self.servers.len() {
+                return opened;
+            }
+        }
+    }
+
     /// Resolves when a request is not needed any more.
     async fn given_up(&self, request: &Request) {
         if request.must_arrive {
@@ -318,7 +365,7 @@ impl Connection {
     }
 }
 
-async fn read(mut response: Response) -> Result<Bytes, Refused> {
+pub(crate) async fn read(mut response: Response) -> Result<Bytes, Refused> {
     let mut bytes = bytes::BytesMut::new();
     while let Some(chunk) = response.chunk().await.map_err(|error| Refused::lost(&error))? {
         if (bytes.len() + chunk.len()) as u64 > ANSWER_BYTES_MAX {
@@ -349,20 +396,31 @@ fn decompress(bytes: &[u8]) -> Result<Bytes, Refused> {
 }
 
 /// A request that did not succeed.
-struct Refused {
-    status: Option<StatusCode>,
-    error: SourceError,
+pub(crate) struct Refused {
+    pub status: Option<StatusCode>,
+    pub error: SourceError,
 }
 
 impl Refused {
     /// Whether another server may do better: this one is gone, or is on its way out.
-    fn is_server_lost(&self) -> bool {
+    pub fn is_server_lost(&self) -> bool {
         self.error.kind == SourceErrorKind::Transient
             && self.status.is_none_or(|status| status.is_server_error())
     }
 
+    /// The server takes too long.
+    pub fn silent(timeout: Duration) -> Refused {
+        Refused {
+            status: None,
+            error: SourceError {
+                message: format!("the server sent nothing for {} s", timeout.as_secs()),
+                kind: SourceErrorKind::Transient,
+            },
+        }
+    }
+
     /// The server may or may not have received it.
-    fn lost(error: &reqwest::Error) -> Refused {
+    pub fn lost(error: &reqwest::Error) -> Refused {
         use std::error::Error;
         // The cause says more than the error itself, which only names the URL.
         let mut message = error.to_string();
@@ -380,7 +438,7 @@ impl Refused {
         }
     }
 
-    fn fatal(message: String) -> Refused {
+    pub fn fatal(message: String) -> Refused {
         Refused {
             status: None,
             error: SourceError {

@@ -59,6 +59,8 @@ mod tests {
             lease: LeaseId(1),
             batch: BatchId(2),
             kind: "k".into(),
+            queue: "default".into(),
+            group: None,
             positions: positions.parse().unwrap(),
             payloads: PackedArray::parse("[]").unwrap(),
             attempt: 1,
@@ -68,6 +70,8 @@ mod tests {
             retry: gristmill_model::RetryPolicy::default(),
             submitted_at: Timestamp(0),
             memos: None,
+            deadline: None,
+            labels: None,
         };
         let mut held = Held::default();
         held.claimed(&Lease {

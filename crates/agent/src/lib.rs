@@ -3,17 +3,22 @@
 //! It speaks the exchange of `gristmill_server::protocol` with a server. Reports and claims travel together in batches,
 //! packed as they are; a request with a lost answer is repeated with its number until it is answered, so that nothing
 //! is committed or claimed twice. While a worker has nothing to do, one request waits at the server for work.
+//!
+//! [`LogClient`] follows the output of jobs over the same connection.
 
 mod connection;
 mod error;
 mod held;
+mod logs;
 mod options;
+mod output;
 mod servers;
 mod source;
 mod split;
 
 pub use connection::AgentToken;
 pub use error::AgentError;
+pub use logs::{AttemptLog, LogClient, LogsError, LogsWanted};
 pub use options::{HttpSourceOptions, agent_settings};
 pub use servers::{ServerListener, ServerNews};
 pub use source::HttpSource;

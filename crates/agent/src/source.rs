@@ -12,7 +12,8 @@ use gristmill_model::limits::{
     FINALIZED_JOBS_MAX, LEASE_LOST_AFTER_MS_MAX, LEASE_LOST_AFTER_MS_MIN, heartbeat_every_ms,
 };
 use gristmill_model::{
-    BatchId, Clock, JobProgress, Lease, LeaseId, Positions, Receipt, Report, Rng, Timestamp,
+    BatchId, Clock, Followed, JobProgress, Lease, LeaseId, Positions, Printed, Receipt, Report, Rng,
+    Timestamp,
 };
 use gristmill_server::endpoints::children::{ChildrenAnswer, ChildrenRequest};
 use gristmill_server::endpoints::heartbeat::{HeartbeatAnswer, HeartbeatRequest};
@@ -29,10 +30,10 @@ use crate::connection::{Connection, Request};
 use crate::error::AgentError;
 use crate::held::Held;
 use crate::options::HttpSourceOptions;
-use crate::split::{Parts, REQUEST_BYTES_TARGET, split};
+use crate::split::{Parts, REQUEST_BYTES_TARGET, merged, split};
 
 /// How long a heartbeat may take: the next one should not be late.
-const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(4);
+pub(crate) const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The pause after something that should have taken longer: a wait that came back at once, or a claim that is left
 /// to the request that waits at the server.
@@ -55,17 +56,19 @@ impl fmt::Debug for HttpSource {
     }
 }
 
-struct Shared {
+pub(crate) struct Shared {
     connection: Connection,
     options: HttpSourceOptions,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
     /// The request that waits for work has come back.
     came_back: Notify,
+    /// An answer has told anew which jobs somebody follows.
+    pub(crate) learned: Notify,
 }
 
 #[derive(Default)]
-struct State {
+pub(crate) struct State {
     registration: Option<Registration>,
     /// Requests that are under way, by number.
     under_way: BTreeSet<u64>,
@@ -90,6 +93,8 @@ struct State {
     expects: bool,
     /// The request that waited for work found that this is so no longer.
     waited_in_vain: bool,
+    /// Which jobs somebody follows, as an answer told and nobody has asked for yet.
+    pub(crate) followed: Option<Vec<Followed>>,
 }
 
 /// A claim's news about later jobs.
@@ -104,8 +109,8 @@ struct Outlook {
 }
 
 #[derive(Debug, Clone)]
-struct Registration {
-    worker: i64,
+pub(crate) struct Registration {
+    pub(crate) worker: i64,
     instance: String,
     heartbeat_every: Duration,
 }
@@ -144,6 +149,7 @@ impl HttpSource {
             clock,
             state: Mutex::default(),
             came_back: Notify::new(),
+            learned: Notify::new(),
         };
         Ok(HttpSource {
             shared: Arc::new(shared),
@@ -179,7 +185,7 @@ impl AsRef<Connection> for Shared {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -189,7 +195,7 @@ impl Shared {
         }
     }
 
-    fn registration(&self) -> Result<Registration, SourceError> {
+    pub(crate) fn registration(&self) -> Result<Registration, SourceError> {
         self.lock().registration.clone().ok_or_else(|| SourceError {
             message: "the worker is not registered".to_owned(),
             kind: SourceErrorKind::Unregistered,
@@ -293,6 +299,10 @@ impl Shared {
             return;
         };
         registration.instance.clone_from(&response.instance);
+        if let Some(followed) = response.followed.take() {
+            state.followed = Some(followed);
+            self.learned.notify_one();
+        }
         if response.claim_unknown {
             tracing::warn!(
                 "a claim's answer was lost with its server; beginning anew when what is held is reported"
@@ -344,7 +354,7 @@ impl Shared {
     }
 
     /// Sends JSON, or nothing, and reads JSON.
-    async fn send_json<T: DeserializeOwned>(
+    pub(crate) async fn send_json<T: DeserializeOwned>(
         &self,
         request: &Request,
         body: &impl serde::Serialize,
@@ -458,19 +468,6 @@ impl HttpSource {
         answer.receipts = merged(receipts, &origins, count);
         Ok(answer)
     }
-}
-
-/// One receipt for each original report.
-fn merged(receipts: Vec<Receipt>, origins: &[usize], count: usize) -> Vec<Receipt> {
-    let mut merged = vec![Receipt::default(); count];
-    for (receipt, origin) in receipts.into_iter().zip(origins) {
-        let whole = &mut merged[*origin];
-        whole.accepted = whole.accepted.union(&receipt.accepted);
-        whole.refused = whole.refused.union(&receipt.refused);
-        whole.dead = whole.dead.union(&receipt.dead);
-        whole.failed = whole.failed.union(&receipt.failed);
-    }
-    merged
 }
 
 #[async_trait]
@@ -597,8 +594,7 @@ impl Source for HttpSource {
                 Ok(Heartbeat {
                     known: answer.known,
                     revoked: answer.revoked,
-                    // Servers do not send the followed jobs to agents yet.
-                    followed: Vec::new(),
+                    followed: answer.followed,
                 })
             }
             Err(error) if error.kind == SourceErrorKind::Unregistered => Ok(Heartbeat {
@@ -607,6 +603,14 @@ impl Source for HttpSource {
             }),
             Err(error) => Err(error),
         }
+    }
+
+    async fn put_output(&self, printed: Vec<Printed>) -> Result<(), SourceError> {
+        self.shared.put_output(printed).await
+    }
+
+    async fn followed(&self) -> Vec<Followed> {
+        self.shared.followed().await
     }
 
     async fn leave(&self, stats: BatchStats) -> Result<(), SourceError> {

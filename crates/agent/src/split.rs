@@ -1,6 +1,6 @@
 //! Reports cut to the size of a request.
 
-use gristmill_model::{Completed, Positions, Report};
+use gristmill_model::{Completed, Positions, Receipt, Report};
 
 /// Bytes of reports in one request, roughly: far below what a server takes, so that the head, which is not counted
 /// exactly, fits too.
@@ -45,6 +45,19 @@ pub(crate) fn split(reports: Vec<Report>, bytes_target: usize) -> Parts {
         }
     }
     Parts { parts, origins }
+}
+
+/// One receipt for each original report.
+pub(crate) fn merged(receipts: Vec<Receipt>, origins: &[usize], count: usize) -> Vec<Receipt> {
+    let mut merged = vec![Receipt::default(); count];
+    for (receipt, origin) in receipts.into_iter().zip(origins) {
+        let whole = &mut merged[*origin];
+        whole.accepted = whole.accepted.union(&receipt.accepted);
+        whole.refused = whole.refused.union(&receipt.refused);
+        whole.dead = whole.dead.union(&receipt.dead);
+        whole.failed = whole.failed.union(&receipt.failed);
+    }
+    merged
 }
 
 /// Removes and returns the upper half of a report's jobs. `None` for a report of one job.

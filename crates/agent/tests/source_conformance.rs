@@ -9,8 +9,8 @@ use gristmill_batching::BatchStats;
 use gristmill_engine::Engine;
 use gristmill_engine::process::this_worker;
 use gristmill_model::{
-    BatchId, Completed, Control, Effect, FailedJob, JobError, JobLog, JobState, Lease, PackedBuilder,
-    Positions, Report, Scope, Spawn,
+    BatchId, Completed, Control, Effect, FailedJob, JobError, JobLog, JobState, KeyedBatch, Lease,
+    PackedArray, PackedBuilder, Positions, Report, Scope, Spawn, Tag, Unique,
 };
 use gristmill_store::{Selection, Store};
 use gristmill_worker::{
@@ -126,6 +126,7 @@ suite!(
     a_drain_runs_what_waits_under_a_limit,
     parents_and_children_go_through,
     siblings_go_through,
+    jobs_tell_what_is_known_of_them,
     large_reports_are_committed_whole,
     a_worker_drains_everything_once,
     a_worker_that_is_stopped_gives_the_rest_back,
@@ -572,6 +573,66 @@ async fn parents_and_children_go_through(fixture: Fixture) {
         .map(|parent| (parent, (61 * parent + 6).to_string()))
         .collect();
     assert_eq!(values, expected);
+}
+
+async fn jobs_tell_what_is_known_of_them(fixture: Fixture) {
+    let mut jobs = batch("told", 4);
+    jobs.options.group = Some("acme".to_owned());
+    jobs.options.complete_within_ms = Some(3_600_000);
+    jobs.tags = vec![
+        Tag::all("tenant", "7"),
+        Tag {
+            positions: Some("1,3".parse().unwrap()),
+            ..Tag::all("page", "a")
+        },
+    ];
+    let keys = PackedArray::parse(r#"["zero",null,null,"three"]"#).unwrap();
+    let keyed = KeyedBatch::new(jobs, keys, Unique::default());
+    let submitted = fixture.store().submit_keyed(vec![keyed]).await.unwrap();
+    let id = submitted[0].jobs[0].batch;
+    let plain = submit(&fixture.engine, batch("told", 1)).await;
+    let settings = WorkerSettings {
+        until_empty: true,
+        ..WorkerSettings::default()
+    };
+    let mut worker = doubling(fixture.source(), settings);
+    let told = |job: Job<u32>| async move {
+        if job.attempt() == 1 && job.payload == 3 {
+            return Err(JobError::new("Three", "once more"));
+        }
+        let (key, tags) = (job.key().unwrap_or_default(), job.tags());
+        let tags: Vec<String> = tags
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        assert_eq!((job.id(), job.batch()), (job.id, job.id.batch));
+        let (kind, queue, group) = (job.kind(), job.queue(), job.group().unwrap_or_default());
+        let deadline = job.deadline().is_some();
+        let attempt = job.attempt();
+        Ok(format!(
+            "{attempt} {key} {kind} {queue} {group} {} {deadline}",
+            tags.join(",")
+        ))
+    };
+    worker.handle("told", job_handler(told));
+    tokio::time::timeout(PATIENCE, worker.run())
+        .await
+        .unwrap()
+        .unwrap();
+    let mut values_of = values(fixture.store(), id).await;
+    values_of.sort_unstable();
+    let values_of: Vec<&str> = values_of.iter().map(|(_, value)| value.as_str()).collect();
+    assert_eq!(
+        values_of,
+        [
+            r#""1 zero told default acme tenant=7 true""#,
+            r#""1  told default acme page=a,tenant=7 true""#,
+            r#""1  told default acme tenant=7 true""#,
+            r#""2 three told default acme page=a,tenant=7 true""#,
+        ]
+    );
+    let value = &values(fixture.store(), plain).await[0].1;
+    assert_eq!(value, r#""1  told default   false""#);
 }
 
 async fn siblings_go_through(fixture: Fixture) {

@@ -67,8 +67,12 @@ pub struct RampUp {
     hold: usize,
     /// What the durations of jobs allow to hold, where they are known.
     fitting: Option<usize>,
+    /// What was held when the buffered jobs could not begin soon, until a job ends.
+    stalled_hold: Option<usize>,
     /// Seconds that a claim takes, exponentially weighted.
     claim_seconds: f64,
+    /// Seconds that the last claim took.
+    last_claim_seconds: f64,
     /// The last claim got all that it asked for, and `hold` has not grown for it yet. Without it there is no
     /// reason to ask for more: the source has none.
     may_grow: bool,
@@ -98,7 +102,9 @@ impl RampUp {
         RampUp {
             hold: 0,
             fitting: None,
+            stalled_hold: None,
             claim_seconds: 0.0,
+            last_claim_seconds: 0.0,
             may_grow: false,
             left: settings.jobs_limit,
             jobs: 0.0,
@@ -142,6 +148,7 @@ impl RampUp {
     pub fn claim_took(&mut self, elapsed: Duration) {
         let seconds = elapsed.as_secs_f64().min(CLAIM_SECONDS_MAX);
         self.claim_seconds += (seconds - self.claim_seconds) / CLAIM_MEMORY;
+        self.last_claim_seconds = seconds;
     }
 
     /// The work that the worker wants to hold, as the time it takes to run it: the buffer target, and what runs while the
@@ -153,8 +160,10 @@ impl RampUp {
         }
     }
 
-    /// The buffered jobs cannot begin soon. The worker claims nothing beyond the free slots until jobs are quick again.
+    /// The buffered jobs cannot begin soon. The worker claims nothing beyond the free slots until a job ends; from then on
+    /// it holds less than before.
     pub fn stalled(&mut self) {
+        self.stalled_hold = Some(self.hold.max(self.stalled_hold.unwrap_or(0)));
         self.hold = 0;
         self.may_grow = false;
     }
@@ -179,6 +188,9 @@ impl RampUp {
         };
         self.jobs = self.jobs * fading + jobs as f64;
         self.seconds = self.seconds * fading + elapsed;
+        if jobs > 0 {
+            self.hold += self.stalled_hold.take().unwrap_or(0) / GROWTH;
+        }
         let hold_max = self.hold_max();
         if self.hold > hold_max {
             self.hold = hold_max;
@@ -198,10 +210,14 @@ impl RampUp {
         (self.seconds > 0.0).then(|| self.jobs / self.seconds)
     }
 
-    /// Grows, once for each claim that was filled, up to the jobs that run within `buffer_target`.
+    /// Grows, once for each claim that was filled, up to the jobs that run within `buffer_target`. It grows at least to the
+    /// jobs that run while a claim travels: with fewer, slots that run quick jobs mostly wait.
     fn grow(&mut self) {
         if std::mem::take(&mut self.may_grow) {
-            let grown = self.hold.saturating_mul(GROWTH).max(self.settings.hold_start);
+            let share = self.last_claim_seconds / self.hold_target().as_secs_f64().max(f64::MIN_POSITIVE);
+            let during_claim = self.fitting.unwrap_or(0) as f64 * share.min(1.0);
+            let grown = self.hold.saturating_mul(GROWTH);
+            let grown = grown.max(during_claim as usize).max(self.settings.hold_start);
             self.hold = grown.min(self.hold_max());
         }
     }

@@ -1,5 +1,6 @@
 //! `gristmill agent`: runs jobs of a server with scripts.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -25,8 +26,8 @@ const BASE_URL_DEFAULT: &str = "http://127.0.0.1:8378";
 /// the server, where there are two.
 const BASE_URL_VARIABLES: [&str; 2] = ["BASE_INTERNAL_URL", "BASE_URL"];
 
-/// The servers, from the arguments or the environment.
-fn servers(written: &[String]) -> anyhow::Result<Vec<String>> {
+/// The servers that the arguments or the environment name, if any.
+pub fn servers(written: &[String]) -> anyhow::Result<Vec<String>> {
     let mut named: Vec<String> = separated(&written.join(","));
     for name in BASE_URL_VARIABLES {
         if named.is_empty()
@@ -35,10 +36,20 @@ fn servers(written: &[String]) -> anyhow::Result<Vec<String>> {
             named = separated(&text);
         }
     }
-    if named.is_empty() {
-        named.push(BASE_URL_DEFAULT.to_owned());
-    }
     Ok(named)
+}
+
+/// Who this program is for servers: as the file says, or the environment.
+pub fn token(file: Option<&Path>) -> anyhow::Result<Option<AgentToken>> {
+    match file {
+        Some(path) => Ok(Some(AgentToken::from_file(path)?)),
+        None => std::env::var(TOKEN_VARIABLE)
+            .ok()
+            .filter(|text| !text.is_empty())
+            .map(|text| AgentToken::new(&text))
+            .transpose()
+            .with_context(|| format!("{TOKEN_VARIABLE} cannot be used")),
+    }
 }
 
 fn separated(text: &str) -> Vec<String> {
@@ -59,17 +70,13 @@ async fn handlers(
 /// Runs the command.
 pub async fn agent(arguments: AgentArguments) -> anyhow::Result<Exit> {
     let mut interrupt = Interrupt::listen()?;
-    let token = match &arguments.token_file {
-        Some(path) => Some(AgentToken::from_file(path)?),
-        None => std::env::var(TOKEN_VARIABLE)
-            .ok()
-            .filter(|text| !text.is_empty())
-            .map(|text| AgentToken::new(&text))
-            .transpose()
-            .with_context(|| format!("{TOKEN_VARIABLE} cannot be used"))?,
-    };
+    let token = token(arguments.token_file.as_deref())?;
+    let mut base_urls = servers(&arguments.base_urls)?;
+    if base_urls.is_empty() {
+        base_urls.push(BASE_URL_DEFAULT.to_owned());
+    }
     let mut options = HttpSourceOptions {
-        base_urls: servers(&arguments.base_urls)?,
+        base_urls,
         ..HttpSourceOptions::new("")
     };
     if !arguments.quiet {

@@ -142,18 +142,57 @@ pub struct ShowArguments {
     pub json: bool,
 }
 
+const LOGS_HELP: &str = "\
+Examples:
+  gristmill logs 42:7
+  gristmill logs 42:7 --follow
+  gristmill logs --follow --kind resize
+  gristmill logs --follow --tag customer=7 --run word_stats.py:items.jsonl
+  gristmill logs 42:7 --follow --base-url https://jobs.example:8378 --token-file token
+
+With --kind, --queue, --tag or --run, all jobs that run and match are followed, up to 100 at once, and
+those that begin later; each line begins with its job's id, as in `42:7 | text`, and Ctrl-C ends it.
+On a terminal, control characters of the output are shown as symbols; to a file or a pipe everything
+is written as it came. A token for a server needs the role submit or admin.";
+
 /// `gristmill logs`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  gristmill logs 42:7\n  gristmill logs 42:7 --follow")]
+#[command(after_help = LOGS_HELP)]
 pub struct LogsArguments {
     /// The job, as in 42:7
-    pub job: JobId,
-    /// Print the log live until the job ends; exit status 0 if it completed
+    #[arg(required_unless_present = "follow", conflicts_with_all = ["kind", "queue", "tags", "run"])]
+    pub job: Option<JobId>,
+    /// Print output live until the job ends; exit status 0 if it completed
     #[arg(long, short)]
     pub follow: bool,
+    /// Follow the running jobs of this kind
+    #[arg(long, requires = "follow")]
+    pub kind: Option<String>,
+    /// Follow the running jobs of this queue
+    #[arg(long, requires = "follow")]
+    pub queue: Option<String>,
+    /// Follow the running jobs with this tag: name=value, name, or name* (begins so); may be repeated, and all must hold
+    #[arg(long = "tag", value_name = "TAG", requires = "follow")]
+    pub tags: Vec<String>,
+    /// Follow the running jobs of the run of this name
+    #[arg(long, value_name = "NAME", requires = "follow")]
+    pub run: Option<String>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,
+    /// Ask a server instead of a store, or several of one store with commas between them [env: BASE_INTERNAL_URL, else
+    /// BASE_URL, where no store is named]
+    #[arg(long = "base-url", value_name = "URL", value_delimiter = ',')]
+    pub base_urls: Vec<String>,
+    /// The file that holds the token for the server [default: the environment's AGENT_TOKEN]
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// A certificate to check the server's against, PEM, beside those of the system
+    #[arg(long, value_name = "FILE")]
+    pub ca_cert: Option<PathBuf>,
+    /// Send the token to another machine in clear text, on a network that you trust
+    #[arg(long)]
+    pub plain_http: bool,
 }
 
 const CHANGE_HELP: &str = "\

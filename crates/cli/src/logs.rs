@@ -1,207 +1,198 @@
-//! `gristmill logs`: what a job printed, attempt by attempt, and what it prints, as it comes.
+//! `gristmill logs`: what a job printed, attempt by attempt, and what jobs print, as it comes.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
+mod printer;
+
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use gristmill_model::{Followed, JobId, JobState, Printed};
-use gristmill_store::{JobDetails, Store};
+use anyhow::bail;
+use gristmill_agent::{AttemptLog, HttpSourceOptions, LogClient, LogsError, LogsWanted, ServerListener};
+use gristmill_engine::live_logs::{FollowedJobs, Interest, LiveLogs, LogEvent, attempt_logs};
+use gristmill_model::{JobId, JobState, SplitMix64, TagCondition};
+use gristmill_store::{JobFilter, Store};
 
+use crate::agent::{servers, token};
 use crate::exit::Exit;
+use crate::filter::find_run;
 use crate::interrupt::Interrupt;
 use crate::job_arguments::LogsArguments;
-use crate::output::{OutputError, print_line};
+use crate::store_location::StoreLocation;
+use printer::Printer;
 
-/// How often a follower looks for output and for the job's end.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
-
-/// How often it says that it still follows.
-const FOLLOW_EVERY: Duration = Duration::from_secs(5);
-
-/// Pieces of other workers appear up to so long after later ones. Milliseconds.
-const LATE_MS_MAX: i64 = 3_000;
-
-/// Bytes of what was shown last, by which the rest is found in the stored log.
-const SHOWN_BYTES_KEPT: usize = 4 << 10;
+/// The store where none is named, as `--help` says.
+const STORE_DEFAULT: &str = "gristmill.db";
 
 /// Runs the command.
 pub async fn logs(arguments: LogsArguments) -> anyhow::Result<Exit> {
     let mut interrupt = Interrupt::listen()?;
-    let store = arguments.store.open_existing().await?;
-    let Some(details) = store.job(arguments.job).await? else {
-        eprintln!(
-            "error: there is no job {}; `gristmill jobs` lists those that there are",
-            arguments.job
+    let names_others = arguments.kind.is_some()
+        || arguments.queue.is_some()
+        || arguments.run.is_some()
+        || !arguments.tags.is_empty();
+    if arguments.job.is_none() && !names_others {
+        bail!(
+            "nothing says which jobs to follow: give a job, as in 42:7, or --kind, --queue, --tag or --run"
         );
-        return Ok(Exit::SomeFailed);
-    };
-    if !arguments.follow {
-        print_stored(&details)?;
-        return Ok(Exit::Done);
     }
+    let base_urls = base_urls(&arguments)?;
+    if base_urls.is_empty() {
+        return of_store(&arguments, &mut interrupt).await;
+    }
+    tokio::select! {
+        exit = of_servers(&arguments, base_urls) => exit,
+        exit = interrupt.wait() => Ok(exit),
+    }
+}
+
+/// The servers to ask; none where a store is named, or nothing.
+fn base_urls(arguments: &LogsArguments) -> anyhow::Result<Vec<String>> {
+    let is_store_named = arguments.store.store != StoreLocation::File(Path::new(STORE_DEFAULT).to_owned())
+        || std::env::var_os("GRISTMILL_STORE").is_some_and(|text| !text.is_empty());
+    match arguments.base_urls.is_empty() && is_store_named {
+        true => Ok(Vec::new()),
+        false => servers(&arguments.base_urls),
+    }
+}
+
+fn say_unknown(job: JobId) -> Exit {
+    eprintln!("error: there is no job {job}; `gristmill jobs` lists those that there are");
+    Exit::SomeFailed
+}
+
+async fn of_store(arguments: &LogsArguments, interrupt: &mut Interrupt) -> anyhow::Result<Exit> {
+    let store = arguments.store.open_existing().await?;
+    let wanted = match arguments.job {
+        None => FollowedJobs::Matching(Box::new(filter(arguments, &store).await?)),
+        Some(job) => {
+            let Some(details) = store.job(job).await? else {
+                return Ok(say_unknown(job));
+            };
+            if !arguments.follow {
+                let logs = attempt_logs(&details).into_iter();
+                let has_several = details.failures.len() + usize::from(details.log.is_some()) > 1;
+                Printer::of_one().stored(logs, has_several)?;
+                return Ok(Exit::Done);
+            }
+            FollowedJobs::Job(job)
+        }
+    };
     let follower = format!("{}-{}", std::process::id(), store.now().0);
+    let mut logs = LiveLogs::new(store, follower, wanted, Interest::default());
+    let mut printer = Printer::new(arguments.job);
     let ended = tokio::select! {
-        ended = follow(&store, &follower, arguments.job) => ended,
+        ended = follow_in_store(&mut logs, arguments.job, &mut printer) => ended,
         exit = interrupt.wait() => Ok(exit),
     };
     // Whatever happened, nobody follows any more.
-    let left = store.unfollow(&follower).await;
+    let left = logs.leave().await;
     let exit = ended?;
     left?;
     Ok(exit)
 }
 
-/// The logs of a job's attempts, oldest first.
-fn attempts(details: &JobDetails) -> Vec<(u32, &str)> {
-    let failed = details.failures.iter();
-    let mut logs: Vec<(u32, &str)> = failed
-        .filter_map(|failure| Some((failure.attempt, failure.log.as_deref()?)))
-        .collect();
-    let last = details.log.as_deref().map(|log| (details.row.attempt, log));
-    logs.extend(last);
-    logs.retain(|(_, log)| !log.is_empty());
-    logs
-}
-
-fn print_stored(details: &JobDetails) -> Result<(), OutputError> {
-    let logs = attempts(details);
-    let has_several = details.failures.len() + usize::from(details.log.is_some()) > 1;
-    for (attempt, log) in logs {
-        if has_several {
-            print_line(&format!("--- attempt {attempt} ---"))?;
-        }
-        print_line(log.strip_suffix('\n').unwrap_or(log))?;
-    }
-    Ok(())
-}
-
-/// The output of a job that was shown.
-#[derive(Default)]
-struct Shown {
-    /// The pieces that were read already, by their ids, as far as they may be read again.
-    read: BTreeSet<i64>,
-    /// By attempt: where the next piece begins, and what was shown last.
-    attempts: BTreeMap<u32, (u64, String)>,
-    /// Attempts that are over, and whose stored logs were shown to their ends.
-    whole: BTreeSet<u32>,
-}
-
-impl Shown {
-    /// What there is to show of a piece, with a note of what is missing before it.
-    fn take(&mut self, printed: &Printed) -> String {
-        let (next, last) = self.attempts.entry(printed.attempt).or_default();
-        let missing = printed.offset.saturating_sub(*next);
-        *next = printed.offset + printed.text.len() as u64;
-        last.push_str(&printed.text);
-        let surplus = last.ceil_char_boundary(last.len().saturating_sub(SHOWN_BYTES_KEPT));
-        last.drain(..surplus);
-        match missing {
-            0 => printed.text.clone(),
-            _ => format!("\n… {missing} bytes are left out here …\n{}", printed.text),
+async fn follow_in_store(
+    logs: &mut LiveLogs,
+    job: Option<JobId>,
+    printer: &mut Printer,
+) -> anyhow::Result<Exit> {
+    while let Some(event) = logs.next().await? {
+        if let Some(exit) = take(&event, job, printer)? {
+            return Ok(exit);
         }
     }
+    // It was deleted.
+    Ok(Exit::SomeFailed)
+}
 
-    /// What of an attempt's stored log comes after what was shown.
-    fn rest<'l>(&self, attempt: u32, log: &'l str) -> &'l str {
-        match self.attempts.get(&attempt) {
-            Some((_, last)) if !last.is_empty() => {
-                let found = log.rfind(last.as_str());
-                found.map_or(log, |at| &log[at + last.len()..])
-            }
-            _ => log,
+async fn filter(arguments: &LogsArguments, store: &Arc<dyn Store>) -> anyhow::Result<JobFilter> {
+    Ok(JobFilter {
+        kind: arguments.kind.clone(),
+        queue: arguments.queue.clone(),
+        run: match &arguments.run {
+            Some(name) => Some(find_run(store, name).await?.id),
+            None => None,
+        },
+        tags: arguments
+            .tags
+            .iter()
+            .map(|text| TagCondition::parse(text))
+            .collect(),
+        ..JobFilter::default()
+    })
+}
+
+async fn of_servers(arguments: &LogsArguments, base_urls: Vec<String>) -> anyhow::Result<Exit> {
+    let options = HttpSourceOptions {
+        base_urls,
+        token: token(arguments.token_file.as_deref())?,
+        ca_certificate: arguments.ca_cert.clone(),
+        allow_plain_http: arguments.plain_http,
+        listener: Some(ServerListener::new(|news| eprintln!("gristmill: {news}"))),
+        ..HttpSourceOptions::new("")
+    };
+    let wanted = LogsWanted {
+        job: arguments.job,
+        kind: arguments.kind.clone(),
+        queue: arguments.queue.clone(),
+        run: arguments.run.clone(),
+        tags: arguments.tags.clone(),
+    };
+    let seed = u64::from(std::process::id());
+    let client = LogClient::new(&options, Box::new(SplitMix64::new(seed)), wanted)?;
+    let exit = match arguments.job {
+        Some(job) if !arguments.follow => print_attempts(&client, job).await,
+        _ => follow_at_server(client, arguments.job).await,
+    };
+    match (exit, arguments.job) {
+        (Err(error), Some(job)) if is_not_found(&error) => Ok(say_unknown(job)),
+        (Err(error), None) if is_not_found(&error) => {
+            eprintln!("error: {error}");
+            Ok(Exit::SomeFailed)
         }
+        (exit, _) => exit,
     }
 }
 
-/// Prints what a job prints until it has ended.
-async fn follow(store: &Arc<dyn Store>, follower: &str, job: JobId) -> anyhow::Result<Exit> {
-    let followed = vec![Followed::Job(job)];
-    let mut shown = Shown::default();
-    let mut after = 0;
-    let mut said_at: Option<tokio::time::Instant> = None;
-    let mut ticks = tokio::time::interval(LOOK_EVERY);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+fn is_not_found(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(LogsError::NotFound(_)))
+}
+
+async fn print_attempts(client: &LogClient, job: JobId) -> anyhow::Result<Exit> {
+    let attempts = client.attempts(job).await?;
+    let has_several = attempts.len() > 1;
+    let logs = attempts.iter().filter_map(|attempt: &AttemptLog| {
+        let log = attempt.log.as_deref().filter(|log| !log.is_empty())?;
+        Some((attempt.attempt, log))
+    });
+    Printer::of_one().stored(logs, has_several)?;
+    Ok(Exit::Done)
+}
+
+async fn follow_at_server(mut client: LogClient, job: Option<JobId>) -> anyhow::Result<Exit> {
+    let mut printer = Printer::new(job);
     loop {
-        ticks.tick().await;
-        if said_at.is_none_or(|at| at.elapsed() >= FOLLOW_EVERY) {
-            store.follow(follower, followed.clone()).await?;
-            said_at = Some(tokio::time::Instant::now());
+        let event = client.next().await?;
+        if let Some(exit) = take(&event, job, &mut printer)? {
+            return Ok(exit);
         }
-        // Looked at before the output, so that none comes between.
-        let details = store.job(job).await?;
-        let page = store.live_output(followed.clone(), after).await?;
-        let settled = store.now().plus_ms(-LATE_MS_MAX);
-        for piece in &page.pieces {
-            let is_new = shown.read.insert(piece.id) && !shown.whole.contains(&piece.printed.attempt);
-            if is_new {
-                print(&shown.take(&piece.printed))?;
-            }
-            if piece.at < settled {
-                after = after.max(piece.id);
-            }
-        }
-        shown.read = shown.read.split_off(&(after + 1));
-        let Some(details) = details else {
-            return Ok(Exit::SomeFailed);
-        };
-        for (attempt, log) in attempts(&details) {
-            if shown.whole.insert(attempt) {
-                print(shown.rest(attempt, log))?;
-            }
-        }
-        if details.row.state.is_final() {
-            return Ok(match details.row.state {
+    }
+}
+
+/// Prints an event. How the program ends, where that was the end of the one job that it follows.
+fn take(event: &LogEvent, only: Option<JobId>, printer: &mut Printer) -> anyhow::Result<Option<Exit>> {
+    match event {
+        LogEvent::Printed(piece) => printer.piece(piece)?,
+        LogEvent::AttemptEnded { job, attempt, log } => printer.attempt_ended(*job, *attempt, log)?,
+        LogEvent::LeftOut { jobs } => eprintln!(
+            "gristmill: the output of {jobs} more running jobs is left out; name fewer, with --tag, --queue or --run"
+        ),
+        LogEvent::Ended { job, state } => {
+            printer.ended(*job)?;
+            return Ok(only.map(|_| match state {
                 JobState::Completed => Exit::Done,
                 _ => Exit::SomeFailed,
-            });
+            }));
         }
     }
-}
-
-fn print(text: &str) -> Result<(), OutputError> {
-    if text.is_empty() {
-        return Ok(());
-    }
-    let mut stdout = std::io::stdout().lock();
-    stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-        .map_err(|reason| OutputError::of("stdout".to_owned(), reason))
-}
-
-#[cfg(test)]
-mod tests {
-    use gristmill_model::BatchId;
-
-    use super::*;
-
-    fn printed(attempt: u32, offset: u64, text: &str) -> Printed {
-        Printed {
-            job: JobId {
-                batch: BatchId(1),
-                position: 0,
-            },
-            kind: "work".into(),
-            attempt,
-            offset,
-            text: text.to_owned(),
-        }
-    }
-
-    #[test]
-    fn gaps_are_named_and_the_rest_of_the_log_follows_what_was_shown() {
-        let mut shown = Shown::default();
-        assert_eq!(shown.rest(1, "all"), "all");
-        assert_eq!(shown.take(&printed(1, 0, "one\n")), "one\n");
-        assert_eq!(
-            shown.take(&printed(1, 10, "two\n")),
-            "\n… 6 bytes are left out here …\ntwo\n"
-        );
-        let mut next = Shown::default();
-        next.take(&printed(2, 0, "two\n"));
-        next.take(&printed(2, 4, "three"));
-        assert_eq!(next.rest(2, "one\ntwo\nthree\nfour\n"), "\nfour\n");
-        assert_eq!(next.rest(3, "other"), "other");
-    }
+    Ok(None)
 }

@@ -17,6 +17,7 @@ on_each_store! {
     a_standalone_server_runs_what_is_submitted_over_http,
     an_agent_that_is_interrupted_gives_back_what_it_has_not_begun,
     an_agent_drains_what_waits_under_a_limit,
+    scripts_learn_who_their_jobs_are_on_a_store_and_over_http,
 }
 
 const DOUBLE: &str =
@@ -83,6 +84,123 @@ fn an_agent_drains_what_waits_under_a_limit(new_workspace: fn() -> Workspace) {
         assert_eq!(totals["completed"], 12, "{arguments}: {totals}");
         // It waits for no more work when nothing is left; a wait at the server takes 20 s.
         assert!(begun.elapsed().as_secs() < 18, "{:?}", begun.elapsed());
+    }
+    server.stop();
+}
+
+/// What a job says of itself before and after others ran beside it; the third one fails at first, the fourth one has a child.
+const ASYNC_PYTHON: &str = "import asyncio, gristmill
+async def main(payload):
+    own = vars(gristmill.job())
+    await asyncio.sleep(0)
+    assert vars(gristmill.job()) == own
+    if payload['n'] == 3 and own['attempt'] == 1:
+        raise ValueError('once more')
+    if payload['n'] == 4:
+        return gristmill.spawn(children=[{'n': 0}], kind='who', memo=own)
+    return own
+def finalize(payload, memo, outcomes):
+    assert vars(gristmill.job())['id'] == memo['id']
+    return dict(memo, child=outcomes[0]['value'])
+";
+
+const THREADED_PYTHON: &str = "import gristmill, threading
+def main(payload):
+    own = vars(gristmill.job())
+    threading.Event().wait(0.001)
+    assert vars(gristmill.job()) == own
+    if payload['n'] == 3 and own['attempt'] == 1:
+        raise ValueError('once more')
+    if payload['n'] == 4:
+        return gristmill.spawn(children=[{'n': 0}], kind='who', memo=own)
+    return own
+def finalize(payload, memo, outcomes):
+    return dict(memo, child=outcomes[0]['value'])
+";
+
+const ASYNC_JAVASCRIPT: &str = "export default async function main(payload) {
+  const own = gristmill.job();
+  await null;
+  if (JSON.stringify(gristmill.job()) !== JSON.stringify(own)) throw new Error('another one');
+  if (payload.n === 3 && own.attempt === 1) throw new Error('once more');
+  if (payload.n === 4) return gristmill.spawn({ children: [{ n: 0 }], kind: 'who', memo: own });
+  return own;
+}
+export function finalize(payload, memo, outcomes) {
+  return { ...memo, child: outcomes[0].value };
+}
+";
+
+fn scripts_learn_who_their_jobs_are_on_a_store_and_over_http(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
+    workspace
+        .write("who.py", ASYNC_PYTHON)
+        .write("threaded.py", THREADED_PYTHON)
+        .write("who.mjs", ASYNC_JAVASCRIPT)
+        .write(
+            "items.jsonl",
+            "{\"n\":1,\"k\":\"one\"}\n{\"n\":2,\"page\":\"b\"}\n{\"n\":3,\"k\":\"three\",\"page\":\"c\"}\n{\"n\":4}\n",
+        );
+    let server = start(&workspace, "");
+    let mut batch = 1;
+    for script in ["who.py", "threaded.py --threads 3", "who.mjs"] {
+        for runner in ["worker", "agent", "agent --batch 100"] {
+            let begun_s = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
+            let submit = "submit who --input items.jsonl --key-field k --tag-field page --tag tenant=7 --group acme \
+                 --complete-within 1h --retries 2 --retry-delay 0s --queue paid";
+            workspace.run(submit).expect(0);
+            let (verb, arguments) = runner.split_once(' ').unwrap_or((runner, ""));
+            let mut command = workspace.command(&format!(
+                "{verb} {script} {arguments} --kind who --queue paid --drain -j 1 --quiet"
+            ));
+            if verb == "agent" {
+                command.env("BASE_URL", &server.url);
+            }
+            workspace::Ended::from(command.output().unwrap()).expect(0);
+            let values = workspace
+                .run(&format!("results --batch {batch} --values"))
+                .expect(0);
+            let mut values = json_lines(&values);
+            let case = format!("{script} {runner}: {values:?}");
+            for value in &mut values {
+                let own = value.as_object_mut().unwrap();
+                let deadline_s = own.remove("deadline").unwrap().as_f64().unwrap();
+                assert!((3_599.0..3_700.0).contains(&(deadline_s - begun_s)), "{case}");
+            }
+            let told = |position: u32, attempt: u32, key: Option<&str>, page: Option<&str>| {
+                let mut tags = json!({"tenant": "7"});
+                if let Some(page) = page {
+                    tags["page"] = page.into();
+                }
+                json!({
+                    "id": format!("{batch}:{position}"), "attempt": attempt, "key": key, "batch": batch, "kind": "who",
+                    "queue": "paid", "group": "acme", "tags": tags,
+                })
+            };
+            assert_eq!(
+                values[..3],
+                [
+                    told(0, 1, Some("one"), None),
+                    told(1, 1, None, Some("b")),
+                    told(2, 2, Some("three"), Some("c")),
+                ],
+                "{case}"
+            );
+            // Children inherit the tags of their parent, and not its key.
+            let mut child = values[3]["child"].clone();
+            let child_batch = child["batch"].as_i64().unwrap();
+            assert_eq!(child["id"], format!("{child_batch}:0"), "{case}");
+            assert_eq!(
+                (&child["key"], &child["kind"]),
+                (&json!(null), &json!("who")),
+                "{case}"
+            );
+            assert_eq!(child["tags"], json!({"tenant": "7"}), "{case}");
+            child = values[3].clone();
+            child.as_object_mut().unwrap().remove("child");
+            assert_eq!(child, told(3, 1, None, None), "{case}");
+            batch = child_batch + 1;
+        }
     }
     server.stop();
 }

@@ -99,7 +99,7 @@ impl Playing {
             offset,
             text: text.to_owned(),
         };
-        self.store.put_output(vec![printed]).await.unwrap();
+        self.store.put_output(self.worker, vec![printed]).await.unwrap();
     }
 
     /// Waits until a heartbeat tells that these jobs are followed, or that none are.

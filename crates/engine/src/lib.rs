@@ -32,6 +32,7 @@ pub mod engine;
 pub mod events;
 mod housekeeping;
 pub mod kind;
+pub mod live_logs;
 pub mod process;
 pub mod schedules;
 #[cfg(feature = "testing")]

@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::clock::Timestamp;
 use crate::id::{BatchId, LeaseId};
+use crate::labels::JobLabels;
 use crate::packed::PackedArray;
 use crate::positions::Positions;
 use crate::retry::RetryPolicy;
 
 /// Jobs of one batch that a worker holds, all on the same attempt.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeasedSlice {
     /// The lease that they are held under.
     pub lease: LeaseId,
@@ -19,6 +18,10 @@ pub struct LeasedSlice {
     pub batch: BatchId,
     /// Which handler runs them.
     pub kind: Arc<str>,
+    /// The queue that they were submitted to.
+    pub queue: Arc<str>,
+    /// Whose jobs they are, where that is said.
+    pub group: Option<Arc<str>>,
     /// Their positions in the batch.
     pub positions: Positions,
     /// One payload a position, in the order of the positions.
@@ -28,20 +31,20 @@ pub struct LeasedSlice {
     /// How often a worker died while it held these jobs.
     pub rescues: u32,
     /// How long one attempt may take. Milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// Higher was claimed first.
-    #[serde(default)]
     pub priority: i16,
     /// When a failed job is tried again: at once, it may be in the same slot.
-    #[serde(default)]
     pub retry: RetryPolicy,
     /// When they were submitted.
     pub submitted_at: Timestamp,
     /// Where they finalize, since all of their children have ended: what each remembered, in the order of the
     /// positions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memos: Option<PackedArray>,
+    /// The moment by which they have to have completed, since no attempt is made after it.
+    pub deadline: Option<Timestamp>,
+    /// Their keys and tags, where some have any. There may be those of other jobs of the batch, too.
+    pub labels: Option<Arc<JobLabels>>,
 }
 
 impl LeasedSlice {
@@ -55,26 +58,14 @@ impl LeasedSlice {
         self.positions.is_empty()
     }
 
-    /// Takes the first `count` jobs out as a slice of their own; all of them where there are no more.
-    pub fn take_first(&mut self, count: u32) -> LeasedSlice {
-        let whole = self.len();
-        let mut taken = self.clone();
-        taken.positions = self.positions.take_first(count);
-        if count < whole {
-            let (first, rest) = (Positions::from(0..count), Positions::from(count..whole));
-            taken.payloads = self.payloads.select(&first);
-            self.payloads = self.payloads.select(&rest);
-            if let Some(memos) = &mut self.memos {
-                taken.memos = Some(memos.select(&first));
-                *memos = memos.select(&rest);
-            }
-        }
-        taken
+    /// The keys and tags of some of the jobs, where these have any.
+    pub fn labels_of(&self, positions: &Positions) -> Option<JobLabels> {
+        self.labels.as_ref()?.select(positions)
     }
 }
 
 /// One claim: the slices that it took.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     /// Fences the reports: one under a lost lease is refused.
     pub id: LeaseId,

@@ -138,6 +138,9 @@ pub const PROGRESS_EVERY_MS: u64 = 1_000;
 /// Jobs, batches and kinds that one follower of output names at most, and that a worker receives.
 pub const FOLLOWED_MAX: usize = 1_000;
 
+/// Running jobs whose output one follower sees at once; it receives the number of the others.
+pub const LIVE_JOBS_MAX: usize = 100;
+
 /// How long a follower lasts without renewal. Milliseconds.
 pub const FOLLOWED_FOR_MS: i64 = 15_000;
 

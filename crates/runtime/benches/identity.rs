@@ -131,6 +131,8 @@ fn micro_batch(payloads: &PackedArray) -> MicroBatch {
         lease: LeaseId(1),
         batch: BatchId(1),
         kind: "script:identity".into(),
+        queue: "default".into(),
+        group: None,
         positions: Positions::from(0..payloads.count()),
         payloads: payloads.clone(),
         attempt: 1,
@@ -140,6 +142,8 @@ fn micro_batch(payloads: &PackedArray) -> MicroBatch {
         retry: gristmill_model::RetryPolicy::default(),
         submitted_at: Timestamp(0),
         memos: None,
+        deadline: None,
+        labels: None,
     }])
 }
 

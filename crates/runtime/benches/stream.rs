@@ -56,6 +56,8 @@ fn micro_batch(seconds: &str, count: u32) -> MicroBatch {
         lease: LeaseId(1),
         batch: BatchId(1),
         kind: "script:stream".into(),
+        queue: "default".into(),
+        group: None,
         positions: Positions::from(0..count),
         payloads,
         attempt: 1,
@@ -65,6 +67,8 @@ fn micro_batch(seconds: &str, count: u32) -> MicroBatch {
         retry: gristmill_model::RetryPolicy::default(),
         submitted_at: Timestamp(0),
         memos: None,
+        deadline: None,
+        labels: None,
     }])
 }
 

@@ -22,8 +22,9 @@
 //!   process, and a synchronous one in Python up to [`RuntimeOptions::threads`], each in its own thread. A plain
 //!   function that returns an awaitable or a promise runs one job at a time, since the worker must know the concurrency
 //!   before the first job.
-//! * `gristmill.job()` returns the current job: `id`, `attempt`, `batch`, `kind`, and `queue`, `group`, `key`, `tags`
-//!   and `deadline`, each `None` or `null` if unknown. Programs find the same in their environment (`GRISTMILL_JOB`,
+//! * `gristmill.job()` returns the current job, in all of its threads and tasks: `id`, `attempt`, `key`, `batch`, `kind`,
+//!   `queue`, `group`, `tags` and `deadline` (seconds since 1970). A missing key, group or deadline is `None` or `null`,
+//!   and missing tags are an empty dict or object. Programs find the same in their environment (`GRISTMILL_JOB`,
 //!   `GRISTMILL_ATTEMPT`, …).
 //! * An exception fails the attempt. Its attribute `retry_after` (`retryAfter` in JavaScript; seconds) delays the next
 //!   attempt, and `permanent` being true prevents one.

@@ -3,8 +3,9 @@
 //! The payload's JSON and a line feed are on standard input. Standard output is the value: JSON, or
 //! text where it is not JSON; nothing is `null`, and line feeds at the end do not count. Standard
 //! error is the log. An exit status other than 0 fails the job with the end of standard error. The
-//! environment says which job it is: `GRISTMILL_JOB` (`42:7`), `GRISTMILL_ATTEMPT`, `GRISTMILL_BATCH`, `GRISTMILL_KIND`, and
-//! further variables (`GRISTMILL_QUEUE`, `GRISTMILL_KEY`, …); other values than text and numbers are JSON.
+//! environment identifies the job: `GRISTMILL_JOB` (`42:7`), `GRISTMILL_ATTEMPT`, `GRISTMILL_BATCH`, `GRISTMILL_KIND`,
+//! `GRISTMILL_QUEUE`, and, if the job has them, `GRISTMILL_KEY`, `GRISTMILL_GROUP`, `GRISTMILL_TAGS` (a JSON object) and
+//! `GRISTMILL_DEADLINE` (seconds since 1970).
 
 use std::cell::Cell;
 use std::io;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use gristmill_model::limits::VALUE_BYTES_MAX;
 use gristmill_model::{Completed, FailedJob, JobError, JobLog, PackedArray, PackedBuilder, Positions};
-use gristmill_worker::{MicroBatchJob, Outcomes};
+use gristmill_worker::{JobContext, MicroBatchJob, Outcomes};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
@@ -112,7 +113,7 @@ impl ProgramSlot {
 
     fn run_job(&self, work: &Work, job: MicroBatchJob<'_>, end: &Cell<u32>, log: &mut CappedLog) -> Ended {
         let timeout_ms = work.micro_batch.timeout_ms();
-        let mut running = match self.start(work, job) {
+        let mut running = match self.start(job) {
             Ok(running) => running,
             Err(error) => {
                 let program = self.recipe.script.program_name();
@@ -133,13 +134,18 @@ impl ProgramSlot {
         .with_timeout_of(timeout_ms)
     }
 
-    fn start(&self, work: &Work, job: MicroBatchJob<'_>) -> io::Result<Running> {
+    fn start(&self, job: MicroBatchJob<'_>) -> io::Result<Running> {
         let (their_input, input) = pipe(false)?;
         let (output, their_output) = pipe(true)?;
         let (errors, their_errors) = pipe(true)?;
         let mut command = self.recipe.script.command();
+        for (name, value) in identity(job) {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
         command
-            .envs(identity(work, job))
             .stdin(Stdio::from(their_input))
             .stdout(Stdio::from(their_output))
             .stderr(Stdio::from(their_errors));
@@ -322,32 +328,28 @@ impl Ended {
     }
 }
 
-/// The environment that says which job it is.
-fn identity(work: &Work, job: MicroBatchJob<'_>) -> Vec<(String, String)> {
-    let place = Positions::from(job.index..job.index + 1);
-    let identity: serde_json::Value =
-        serde_json::from_str(&work.micro_batch.identity_json(&place)).unwrap_or_default();
-    let mut variables = vec![
-        ("GRISTMILL_JOB".to_owned(), job.id.to_string()),
-        ("GRISTMILL_KIND".to_owned(), work.micro_batch.kind().to_string()),
+/// The variables that say which job it is. Those that say nothing of this one are not set, whatever the worker's own environment
+/// has.
+fn identity(job: MicroBatchJob<'_>) -> Vec<(&'static str, Option<String>)> {
+    let context = JobContext::detached(&job);
+    let tags = context.tags();
+    let tags = (!tags.is_empty()).then(|| serde_json::to_string(&tags).unwrap_or_default());
+    let deadline = context
+        .deadline()
+        .map(|deadline| (deadline.0 as f64 / 1_000.0).to_string());
+    let variables = [
+        ("GRISTMILL_JOB", Some(context.id().to_string())),
+        ("GRISTMILL_ATTEMPT", Some(context.attempt().to_string())),
+        ("GRISTMILL_KEY", context.key()),
+        ("GRISTMILL_BATCH", Some(context.batch().to_string())),
+        ("GRISTMILL_KIND", Some(context.kind().to_owned())),
+        ("GRISTMILL_QUEUE", Some(context.queue().to_owned())),
+        ("GRISTMILL_GROUP", context.group().map(str::to_owned)),
+        ("GRISTMILL_TAGS", tags),
+        ("GRISTMILL_DEADLINE", deadline),
     ];
-    for (name, value) in identity["parts"][0].as_object().into_iter().flatten() {
-        let (name, value) = match name.as_str() {
-            "positions" => continue,
-            "keys" => ("key", &value[0]),
-            name => (name, value),
-        };
-        let text = match value {
-            serde_json::Value::Null => continue,
-            serde_json::Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        // Omit values that an environment cannot hold.
-        if !text.contains('\0') {
-            variables.push((format!("GRISTMILL_{}", name.to_uppercase()), text));
-        }
-    }
-    variables
+    // No name, key or tag holds a NUL, which an environment cannot.
+    variables.into()
 }
 
 /// The output of a program, as a value.

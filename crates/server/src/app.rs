@@ -1,15 +1,16 @@
 //! The shared state of all requests.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use gristmill_engine::Engine;
+use gristmill_engine::live_logs::Interest;
 use gristmill_model::{Clock, Report};
 use gristmill_store::Store;
 use tokio::sync::{Semaphore, watch};
 
-use crate::limits::{BODIES_KIBIBYTES_MAX, EVENT_STREAMS_MAX, LONG_POLLS_MAX};
+use crate::limits::{BODIES_KIBIBYTES_MAX, EVENT_STREAMS_MAX, LOG_STREAMS_MAX, LONG_POLLS_MAX};
 use crate::metrics::Metrics;
 use crate::rate::RateLimiter;
 use crate::sessions::Sessions;
@@ -47,6 +48,12 @@ pub struct Shared {
     pub long_polls: Arc<Semaphore>,
     /// Room for listeners to events.
     pub event_streams: Arc<Semaphore>,
+    /// Room for followers of logs.
+    pub log_streams: Arc<Semaphore>,
+    /// How many there were: their names are told apart by it.
+    pub log_followers: AtomicU64,
+    /// Which jobs are followed, for the next answers to agents.
+    pub interest: Interest,
     /// Whether the store answered when it was last asked, so that its silence is logged once.
     pub ready: AtomicBool,
 }
@@ -75,6 +82,9 @@ impl App {
             bodies: Arc::new(Semaphore::new(BODIES_KIBIBYTES_MAX as usize)),
             long_polls: Arc::new(Semaphore::new(LONG_POLLS_MAX)),
             event_streams: Arc::new(Semaphore::new(EVENT_STREAMS_MAX)),
+            log_streams: Arc::new(Semaphore::new(LOG_STREAMS_MAX)),
+            log_followers: AtomicU64::new(0),
+            interest: Interest::default(),
             ready: AtomicBool::new(true),
         }))
     }

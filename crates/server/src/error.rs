@@ -95,6 +95,14 @@ pub enum ApiError {
         /// The request.
         number: u64,
     },
+    /// A worker sends output of a job that it does not hold.
+    #[error("worker {worker} sends output of job {job}, which it does not hold")]
+    NotHeld {
+        /// The worker.
+        worker: i64,
+        /// One of the jobs.
+        job: String,
+    },
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
@@ -135,7 +143,9 @@ impl ApiError {
             ApiError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             ApiError::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
             ApiError::Slow(_) => StatusCode::REQUEST_TIMEOUT,
-            ApiError::WorkerUnknown(_) | ApiError::Stale { .. } => StatusCode::CONFLICT,
+            ApiError::WorkerUnknown(_) | ApiError::Stale { .. } | ApiError::NotHeld { .. } => {
+                StatusCode::CONFLICT
+            }
             ApiError::Stopping | ApiError::Trust(_) => StatusCode::SERVICE_UNAVAILABLE,
             ApiError::Store(error) => match error {
                 StoreError::InvalidBatch(_)
@@ -170,6 +180,7 @@ impl ApiError {
             ApiError::Slow(_) => "slow",
             ApiError::WorkerUnknown(_) | ApiError::Store(StoreError::WorkerUnknown(_)) => "worker_unknown",
             ApiError::Stale { .. } => "stale",
+            ApiError::NotHeld { .. } => "not_held",
             ApiError::Stopping => "stopping",
             ApiError::Trust(_) => "trust",
             ApiError::Store(StoreError::DuplicateKey { .. }) => "duplicate_key",
@@ -201,6 +212,10 @@ impl ApiError {
             ApiError::Stopping => "retry in a moment".to_owned(),
             ApiError::Trust(_) => {
                 "repair or restore the folder; the server refuses all requests until then".to_owned()
+            }
+            ApiError::NotHeld { .. } => {
+                "send output only of jobs that the worker has claimed and not reported, with their kind"
+                    .to_owned()
             }
             ApiError::Store(StoreError::DuplicateKey { .. }) => {
                 "omit the job, or choose another `on_duplicate`".to_owned()

@@ -58,6 +58,9 @@ pub const POLL_EVERY: Duration = Duration::from_millis(250);
 /// Listeners to events at once.
 pub const EVENT_STREAMS_MAX: usize = 256;
 
+/// Followers of logs at once; each looks at the store four times a second.
+pub const LOG_STREAMS_MAX: usize = 64;
+
 /// Answers to exchanges that are kept for one worker until it says that they arrived.
 pub const ANSWERS_KEPT_MAX: usize = 4;
 

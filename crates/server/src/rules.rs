@@ -93,6 +93,7 @@ pub const RULES: &[Rule] = &[
     rule("PUT", "/controls", ADMIN, QueueRule::All),
     rule("POST", "/controls/lift", ADMIN, QueueRule::All),
     rule("GET", "/events", CLIENTS, QueueRule::All),
+    rule("GET", "/logs", CLIENTS, QueueRule::Named),
     rule("GET", "/metrics", ADMIN, QueueRule::All),
     rule("GET", "/health", ALL, QueueRule::None),
     rule("GET", "/ready", ALL, QueueRule::None),
@@ -100,6 +101,7 @@ pub const RULES: &[Rule] = &[
     rule("POST", "/workers", AGENT, QueueRule::None),
     rule("POST", "/workers/{worker}/exchange", AGENT, QueueRule::Worker),
     rule("POST", "/workers/{worker}/heartbeat", AGENT, QueueRule::Worker),
+    rule("POST", "/workers/{worker}/output", AGENT, QueueRule::Worker),
     rule("POST", "/workers/{worker}/children", AGENT, QueueRule::Worker),
     rule("DELETE", "/workers/{worker}", AGENT, QueueRule::Worker),
 ];

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
-use gristmill_model::WorkerId;
+use gristmill_engine::live_logs::Interest;
+use gristmill_model::{Followed, WorkerId};
 use gristmill_store::{NewWorker, Store, WorkerRow};
 use tokio::sync::watch;
 
@@ -34,6 +35,8 @@ pub struct Session {
     answers: Mutex<Answers>,
     used: AtomicU64,
     heartbeat: AtomicU64,
+    /// Which version of what is followed the worker was told by the last answer to an exchange.
+    told: AtomicU64,
     /// The last request that found nothing to claim, now or later.
     found_nothing: watch::Sender<u64>,
 }
@@ -168,6 +171,7 @@ impl Sessions {
             answers: Mutex::default(),
             used,
             heartbeat: AtomicU64::new(0),
+            told: AtomicU64::new(0),
             found_nothing: watch::Sender::new(0),
         };
         // Two requests may have looked the worker up at once; the first one's session holds.
@@ -256,6 +260,13 @@ impl Session {
         let mut found = self.found_nothing.subscribe();
         // The session holds the sender.
         let _ = found.wait_for(|last| *last > number).await;
+    }
+
+    /// All that is followed, where that has changed since the last time. Where the answer is lost, a heartbeat tells it.
+    pub fn news_of(&self, interest: &Interest) -> Option<Vec<Followed>> {
+        let (version, followed) = interest.newer_than(self.told.load(Ordering::Relaxed))?;
+        self.told.store(version, Ordering::Relaxed);
+        Some(followed)
     }
 
     /// Whether a heartbeat is new: one that comes again must not be counted twice.

@@ -183,6 +183,8 @@ mod tests {
             lease: LeaseId(1),
             batch: gristmill_model::BatchId(1),
             kind: "k".into(),
+            queue: "default".into(),
+            group: None,
             positions: Positions::all(1),
             payloads: PackedArray::parse("[1]").unwrap(),
             attempt: 1,
@@ -192,6 +194,8 @@ mod tests {
             retry: gristmill_model::RetryPolicy::default(),
             submitted_at: Timestamp(0),
             memos: None,
+            deadline: None,
+            labels: None,
         };
         Exchanged {
             lease: Some(Lease {

@@ -101,6 +101,8 @@ impl World {
                 String::new(),
                 json_body(&json!({"batch": self.batch, "positions": "0-1"})),
             ),
+            "put_output" => (String::new(), json_body(&json!({"printed": []}))),
+            "logs" => (format!("?job={job}"), None),
             "put_schedule" => (
                 String::new(),
                 json_body(&json!({"kind": "double", "rule": {"every": {"interval_ms": 60_000}}})),

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gristmill_model::{Completed, LeasedSlice, NewBatch, PackedArray, Report, WorkerId};
+use gristmill_model::{Completed, LeasedSlice, NewBatch, PackedArray, Positions, Report, WorkerId};
 use gristmill_private_postgres::PrivatePostgres;
 use gristmill_store::{JobFilter, NewWorker, PostgresOptions, PostgresStore, Store, Want, WorkSeen};
 use tokio_postgres::{Client, NoTls};
@@ -352,9 +352,15 @@ async fn small_exchanges(server: &PrivatePostgres) {
             .lease
             .expect("jobs");
         claims.push(began.elapsed());
-        let mut slice = lease.slices[0].clone();
-        let half = slice.take_first(50);
-        for part in [half, slice] {
+        let slice = &lease.slices[0];
+        let mut second = slice.positions.clone();
+        let first = second.take_first(50);
+        for (positions, places) in [(first, 0..50), (second, 50..100)] {
+            let part = LeasedSlice {
+                payloads: slice.payloads.select(&Positions::from(places)),
+                positions,
+                ..slice.clone()
+            };
             let report = completed(&part);
             let began = Instant::now();
             store

@@ -262,6 +262,7 @@ macro_rules! store_conformance {
                 jobs_are_found_by_keys,
                 tags_are_checked_and_deleted,
                 single_jobs_keep_their_tags,
+                leased_jobs_are_known,
             ]
             limits [
                 paused_lanes_wait,

@@ -3,9 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 
-use gristmill_model::{BatchId, PackedArray, PackedIndex, Positions};
+use gristmill_model::{BatchId, JobLabels, PackedArray, PackedIndex, Positions};
 
-/// Bytes of payloads that a store keeps at hand.
+/// Bytes of payloads, keys and tags that a store keeps at hand.
 const CONTENT_BYTES_MAX: usize = 16 << 20;
 
 /// Batches that a store keeps at hand.
@@ -17,6 +17,8 @@ pub(crate) struct Content<Head> {
     /// What holds for all of its jobs.
     pub head: Arc<Head>,
     pub payloads: Option<PackedArray>,
+    /// The keys and tags of its jobs, once they were looked at.
+    pub labels: Option<Arc<JobLabels>>,
     /// Where each payload begins, once some of them were selected.
     index: Arc<OnceLock<PackedIndex>>,
 }
@@ -69,6 +71,7 @@ impl<Head> Clone for Content<Head> {
         Content {
             head: self.head.clone(),
             payloads: self.payloads.clone(),
+            labels: self.labels.clone(),
             index: self.index.clone(),
         }
     }
@@ -79,7 +82,16 @@ impl<Head> Content<Head> {
         Content {
             head,
             payloads,
+            labels: None,
             index: Arc::default(),
+        }
+    }
+
+    /// The same, with the keys and tags of its jobs.
+    pub fn with_labels(self, labels: Arc<JobLabels>) -> Self {
+        Content {
+            labels: Some(labels),
+            ..self
         }
     }
 
@@ -95,8 +107,8 @@ impl<Head> Content<Head> {
     }
 
     fn bytes(&self) -> usize {
-        self.payloads
-            .as_ref()
-            .map_or(0, |payloads| payloads.as_str().len())
+        let payloads = self.payloads.as_ref();
+        payloads.map_or(0, |payloads| payloads.as_str().len())
+            + self.labels.as_ref().map_or(0, |labels| labels.weight_bytes())
     }
 }

@@ -131,9 +131,10 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Ends what a follower asked for.
     async fn unfollow(&self, follower: &str) -> Result<(), StoreError>;
 
-    /// Keeps what running jobs printed, for some seconds and only while somebody follows. At most
-    /// [`LIVE_OUTPUT_BYTES_PER_WRITE_MAX`](gristmill_model::limits::LIVE_OUTPUT_BYTES_PER_WRITE_MAX) bytes.
-    async fn put_output(&self, printed: Vec<Printed>) -> Result<(), StoreError>;
+    /// Keeps what jobs of a worker printed, for some seconds and only while somebody follows. At most
+    /// [`LIVE_OUTPUT_BYTES_PER_WRITE_MAX`](gristmill_model::limits::LIVE_OUTPUT_BYTES_PER_WRITE_MAX) bytes. Returns the jobs
+    /// that the worker does not hold (any more), or not as this kind: of these nothing is kept.
+    async fn put_output(&self, worker: WorkerId, printed: Vec<Printed>) -> Result<Vec<JobId>, StoreError>;
 
     /// What is kept of the output of these jobs after a place, from 0. A piece of another worker may still appear before the
     /// last one for a moment: offsets tell what was seen.

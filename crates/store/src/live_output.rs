@@ -1,11 +1,19 @@
 //! The live output of running jobs, which a store keeps only while it has followers.
 //!
 //! A follower keeps a row of `following`. Workers on the store read these rows with their heartbeats, and write the
-//! output of followed jobs four times a second, bounded for each job and each write. The rows are deleted after half a
-//! minute, and with the last follower.
+//! output of followed jobs four times a second, bounded for each job and each write. A store keeps output only of jobs
+//! that the worker holds. The rows are deleted after half a minute, and with the last follower.
+//!
+//! Agents learn of followers by their heartbeats, and sooner by the next answer to an exchange if the followed jobs
+//! have changed; they send output to `server/src/endpoints/output.rs`. Without followers, a worker sends nothing, and
+//! an exchange makes no further query. `engine/src/live_logs.rs` follows one job, or up to 100 running jobs of a
+//! filter.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use gristmill_model::limits::{FOLLOWED_MAX, LIVE_OUTPUT_BYTES_PER_WRITE_MAX};
-use gristmill_model::{Followed, KeptOutput, Printed};
+use gristmill_model::{BatchId, Followed, JobId, KeptOutput, Positions, Printed};
 
 use crate::StoreError;
 
@@ -46,6 +54,33 @@ pub(crate) fn check_printed(mut printed: Vec<Printed>) -> Result<Vec<Printed>, S
         piece.text = piece.text.replace('\0', " ");
     }
     Ok(printed)
+}
+
+/// Jobs of one batch that a worker holds.
+pub(crate) struct HeldJobs {
+    pub batch: BatchId,
+    pub kind: Arc<str>,
+    pub positions: Positions,
+}
+
+/// The batches that pieces are of, each once.
+pub(crate) fn batches_of(printed: &[Printed]) -> Vec<i64> {
+    let batches: BTreeSet<i64> = printed.iter().map(|piece| piece.job.batch.0).collect();
+    batches.into_iter().collect()
+}
+
+/// The pieces of jobs that a worker holds, and the jobs of the others, each once.
+pub(crate) fn only_held<'p>(held: &[HeldJobs], printed: &'p [Printed]) -> (Vec<&'p Printed>, Vec<JobId>) {
+    let is_held = |piece: &&Printed| {
+        held.iter().any(|held| {
+            held.batch == piece.job.batch
+                && held.kind == piece.kind
+                && held.positions.contains(piece.job.position)
+        })
+    };
+    let (kept, refused): (Vec<&Printed>, Vec<&Printed>) = printed.iter().partition(is_held);
+    let refused: BTreeSet<JobId> = refused.into_iter().map(|piece| piece.job).collect();
+    (kept, refused.into_iter().collect())
 }
 
 /// The pieces of followed jobs, and the place of the last one that was looked at.

@@ -1,23 +1,89 @@
 //! What the options of all stores share.
 
-use gristmill_model::{BatchOptions, Rng};
+use gristmill_model::{BatchOptions, NewBatch, Rng};
+use serde::{Deserialize, Serialize};
 
 /// An [`Rng`] that can be shown.
 pub trait DebugRng: Rng + std::fmt::Debug {}
 
 impl<R: Rng + std::fmt::Debug> DebugRng for R {}
 
-/// A batch's options as they are stored: `None` where all are default. The group is its lane's.
-pub(crate) fn options_text(options: &BatchOptions) -> serde_json::Result<Option<String>> {
-    if options.group.is_some() {
-        let options = BatchOptions {
-            group: None,
-            ..options.clone()
-        };
-        return options_text(&options);
+/// A batch's options as they are stored: `None` where all are default and no job has tags. The group is its lane's.
+pub(crate) fn options_text(batch: &NewBatch) -> serde_json::Result<Option<String>> {
+    #[derive(Serialize)]
+    struct TaggedOptions<'o> {
+        #[serde(flatten)]
+        options: &'o BatchOptions,
+        tagged: bool,
     }
-    match *options == BatchOptions::default() {
-        true => Ok(None),
-        false => serde_json::to_string(options).map(Some),
+    let without_group;
+    let options = match batch.options.group {
+        None => &batch.options,
+        Some(_) => {
+            without_group = BatchOptions {
+                group: None,
+                ..batch.options.clone()
+            };
+            &without_group
+        }
+    };
+    let tagged = !batch.tags.is_empty();
+    match (tagged, *options == BatchOptions::default()) {
+        (false, true) => Ok(None),
+        (false, false) => serde_json::to_string(options).map(Some),
+        (true, _) => serde_json::to_string(&TaggedOptions { options, tagged }).map(Some),
+    }
+}
+
+/// Whether options, as they are stored, say that jobs of the batch have tags: a claim looks for none otherwise.
+pub(crate) fn is_tagged(options_text: Option<&str>) -> serde_json::Result<bool> {
+    #[derive(Deserialize)]
+    struct Mark {
+        #[serde(default)]
+        tagged: bool,
+    }
+    match options_text {
+        Some(text) if text.contains("tagged") => Ok(serde_json::from_str::<Mark>(text)?.tagged),
+        _ => Ok(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gristmill_model::{PackedArray, Tag};
+
+    use super::*;
+
+    #[test]
+    fn stored_options_say_whether_there_are_tags() {
+        let plain = NewBatch::new("work", PackedArray::parse("[1]").unwrap());
+        let optional = NewBatch {
+            options: BatchOptions {
+                timeout_ms: Some(5),
+                group: Some("\"tagged\":true".to_owned()),
+                ..BatchOptions::default()
+            },
+            ..plain.clone()
+        };
+        let tagged = |batch: &NewBatch| NewBatch {
+            tags: vec![Tag::all("tenant", "acme")],
+            ..batch.clone()
+        };
+        assert_eq!(options_text(&plain).unwrap(), None);
+        for (batch, is) in [
+            (plain.clone(), false),
+            (optional.clone(), false),
+            (tagged(&plain), true),
+            (tagged(&optional), true),
+        ] {
+            let text = options_text(&batch).unwrap();
+            assert_eq!(is_tagged(text.as_deref()).unwrap(), is, "{text:?}");
+            let read: BatchOptions =
+                text.map_or_else(BatchOptions::default, |text| serde_json::from_str(&text).unwrap());
+            assert_eq!(read.timeout_ms, batch.options.timeout_ms);
+        }
+        let by_sql = r#"{"retry": {}, "tagged": true}"#;
+        assert!(is_tagged(Some(by_sql)).unwrap());
+        assert!(!is_tagged(Some(r#"{"group":"\"tagged\":true"}"#)).unwrap());
     }
 }

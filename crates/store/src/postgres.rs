@@ -275,10 +275,10 @@ impl Store for PostgresStore {
         .await
     }
 
-    async fn put_output(&self, printed: Vec<Printed>) -> Result<(), StoreError> {
+    async fn put_output(&self, worker: WorkerId, printed: Vec<Printed>) -> Result<Vec<JobId>, StoreError> {
         let printed = check_printed(printed)?;
         operate!(self, Needless, |transaction, printed| transaction
-            .put_output(&printed))
+            .put_output(worker, &printed))
         .await
     }
 

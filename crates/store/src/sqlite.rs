@@ -335,11 +335,11 @@ impl Store for SqliteStore {
         .await
     }
 
-    async fn put_output(&self, printed: Vec<Printed>) -> Result<(), StoreError> {
+    async fn put_output(&self, worker: WorkerId, printed: Vec<Printed>) -> Result<Vec<JobId>, StoreError> {
         let printed = check_printed(printed)?;
         let bytes = printed.iter().map(|piece| piece.text.len()).sum();
         self.write_with(Durability::Needless, bytes, move |transaction| {
-            transaction.put_output(&printed)
+            transaction.put_output(worker, &printed)
         })
         .await
     }

@@ -79,7 +79,7 @@ pub struct Revoked {
 }
 
 /// The answer to an exchange.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Exchanged {
     /// One a report, in the same order.
     pub receipts: Vec<Receipt>,
@@ -89,7 +89,6 @@ pub struct Exchanged {
     /// is known.
     pub next_run_at: Option<Timestamp>,
     /// Where fewer jobs were there than wanted: whether some wait until others are over, for a limit's sake.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub limited: bool,
 }
 

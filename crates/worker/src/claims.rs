@@ -248,6 +248,12 @@ impl Claims {
         self.ramp_up.hold_target()
     }
 
+    /// Jobs that end within that time, by the rate at which they end; at least 1. `None` where the rate is not known.
+    pub fn soon(&self) -> Option<u64> {
+        let within = |rate: f64| (rate * self.hold_target().as_secs_f64()) as u64;
+        self.ramp_up.jobs_per_second().map(|rate| within(rate).max(1))
+    }
+
     /// Jobs that run within that time, by their durations.
     pub fn fits(&mut self, jobs: f64) {
         self.ramp_up.fits(jobs);

@@ -5,10 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gristmill_model::limits::{VALUE_BYTES_MAX, WRITES_PER_JOB_MAX};
-use gristmill_model::{BatchId, ChildBatch, JobError, JobId, Positions, Progress, ReportWrite, Siblings};
+use gristmill_model::{
+    BatchId, ChildBatch, JobError, JobId, JobLabels, Positions, Progress, ReportWrite, Siblings, Timestamp,
+};
 use serde::Serialize;
 
 use crate::io::IoCounter;
+use crate::micro_batch::{JobOrigin, MicroBatchJob};
 use crate::progress::ProgressBoard;
 use crate::signals::Signals;
 
@@ -122,25 +125,78 @@ impl SpawnedSiblings {
 pub struct JobContext {
     job: JobId,
     attempt: u32,
+    origin: JobOrigin,
     delivery: Option<Arc<DeliveryContext>>,
 }
 
 impl JobContext {
-    pub(crate) fn new(job: JobId, attempt: u32, delivery: Arc<DeliveryContext>) -> Self {
+    pub(crate) fn new(job: &MicroBatchJob<'_>, delivery: Arc<DeliveryContext>) -> Self {
         JobContext {
-            job,
-            attempt,
             delivery: Some(delivery),
+            ..JobContext::detached(job)
         }
     }
 
     /// A context without a worker, for handlers that are called directly.
-    pub fn detached(job: JobId, attempt: u32) -> Self {
+    pub fn detached(job: &MicroBatchJob<'_>) -> Self {
         JobContext {
-            job,
-            attempt,
+            job: job.id,
+            attempt: job.attempt,
+            origin: job.origin(),
             delivery: None,
         }
+    }
+
+    /// The job's id. It is the same on every attempt, and no other job of the store ever has it.
+    pub fn id(&self) -> JobId {
+        self.job
+    }
+
+    /// The number of this attempt, from 1.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// The job's deduplication key, where it has one.
+    pub fn key(&self) -> Option<String> {
+        self.labels()?.key_of(self.job.position)
+    }
+
+    /// The batch that the job was submitted in.
+    pub fn batch(&self) -> BatchId {
+        self.job.batch
+    }
+
+    /// The job's kind.
+    pub fn kind(&self) -> &str {
+        &self.origin.slice().kind
+    }
+
+    /// The queue that the job was submitted to.
+    pub fn queue(&self) -> &str {
+        &self.origin.slice().queue
+    }
+
+    /// Whose job it is, where that was said.
+    pub fn group(&self) -> Option<&str> {
+        self.origin.slice().group.as_deref()
+    }
+
+    /// The job's tags.
+    pub fn tags(&self) -> BTreeMap<String, String> {
+        let labels = self.labels();
+        labels.map_or_else(BTreeMap::new, |labels| labels.tags_of(self.job.position))
+    }
+
+    /// The moment by which the job has to have completed, where it was submitted with
+    /// [`complete_within_ms`](gristmill_model::BatchOptions::complete_within_ms): it is not tried again after it. By the
+    /// store's clock.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        self.origin.slice().deadline
+    }
+
+    fn labels(&self) -> Option<&JobLabels> {
+        self.origin.slice().labels.as_deref()
     }
 
     /// Says how far the job is. May be called as often as one likes: it is told about once a second, together with that

@@ -356,7 +356,7 @@ impl OutcomeSink for Delivery {
     }
 
     fn context(&self, job: &MicroBatchJob<'_>) -> JobContext {
-        JobContext::new(job.id, job.attempt, self.context.clone())
+        JobContext::new(job, self.context.clone())
     }
 }
 

@@ -11,16 +11,19 @@
 //! * A window holds about 10 ms of work. It grows by doubling from one job, as durations become known.
 //! * Where a slot is free, nothing waits in the worker, and a runner has answered nothing for [`STALE_AFTER`] or holds more
 //!   than a window, the dispatcher recalls what that runner has not begun. A job that has begun is never moved.
+//! * Where no slot is free, a runner that answers nothing for about as long as a job takes gives its window back, so that jobs
+//!   begin in about their order.
 
 mod runners;
 #[cfg(test)]
 mod simulation;
 mod window;
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::handler::Capacity;
-use runners::Runners;
+use runners::{Runners, Staleness};
 use window::Window;
 
 /// A runner that answers nothing for so long gives its window to slots that are free.
@@ -30,8 +33,17 @@ pub const STALE_AFTER: Duration = Duration::from_millis(4);
 /// long beside windows gets what they hold, however steadily these are worked off.
 const IDLE_FIRST_AFTER: Duration = Duration::from_millis(8);
 
-/// A runner that answers nothing for so long gives its window back to the worker, free slots or not.
-pub const STUCK_AFTER: Duration = Duration::from_millis(100);
+/// A runner that answers nothing for so long gives its window back to the worker, free slots or not: another worker may have
+/// some.
+const STUCK_AFTER: Duration = Duration::from_millis(100);
+
+/// Beside other runners it does so when it answers nothing for as long as a job takes, within these limits: they begin jobs
+/// that came later.
+const OUT_OF_ORDER_AFTER: RangeInclusive<Duration> = Duration::from_millis(15)..=Duration::from_millis(50);
+
+/// A runner that holds far more than a window for so long gives it back to the worker, free slots or not: another worker may
+/// have some. One slow job among quick ones is over by then.
+const OVERFULL_AFTER: Duration = Duration::from_millis(20);
 
 /// The pause before a runner that gave nothing back is asked again; it doubles up to ten times [`STUCK_AFTER`].
 const RECALL_AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -63,6 +75,8 @@ struct Kind {
     whole_batches: bool,
     /// Since when a slot has been free while others hold more than they run.
     unfair_since: Option<Duration>,
+    /// Since when a runner has held far more than a window.
+    overfull_since: Option<Duration>,
 }
 
 /// Decides what goes where. It is told what is given, answered and returned, and the time since some fixed moment.
@@ -84,6 +98,7 @@ impl Dispatcher {
             window: Window::new(&settings, capacity),
             whole_batches: capacity.whole_batches,
             unfair_since: None,
+            overfull_since: None,
         };
         Dispatcher {
             kinds: capacities.iter().map(kind).collect(),
@@ -104,13 +119,13 @@ impl Dispatcher {
         all.fold(0, u64::saturating_add)
     }
 
-    /// Jobs that all runners of all kinds end within `time`, as far as their durations are known; 0 where none are.
+    /// Typical jobs that all runners of all kinds end within `time`, as far as their durations are known; 0 where none are.
     pub fn jobs_within(&self, time: Duration) -> f64 {
         let of_kind = |kind: &Kind| {
             let slots = (kind.runners.count() as f64) * f64::from(kind.runners.concurrency());
-            kind.window.jobs_per_slot_within(time) * slots
+            Some(kind.window.jobs_per_slot_within(time)? * slots)
         };
-        self.kinds.iter().map(of_kind).sum()
+        self.kinds.iter().filter_map(of_kind).sum()
     }
 
     /// What to give to a runner next, where `waiting` jobs of a kind wait; [`Dispatcher::gave`] follows.
@@ -143,7 +158,8 @@ impl Dispatcher {
         if *whole_batches || window.jobs() == 0 {
             return None;
         }
-        let (runner, unanswered) = runners.shortest_window(window.jobs() / 2, now)?;
+        let (runner, unanswered) =
+            runners.shortest_window(window.jobs() / 2, stuck_after(runners, window), now)?;
         let room = concurrency + window.jobs() - unanswered;
         let share = waiting.div_ceil(runners.count() as u64);
         let least = (window.jobs() / 4).max(1);
@@ -209,14 +225,15 @@ impl Dispatcher {
             runners,
             window,
             unfair_since,
+            overfull_since,
             ..
         } = &mut self.kinds[kind];
-        *unfair_since = match has_free_slot {
-            Some(true) => Some(unfair_since.unwrap_or(now)),
-            _ => None,
-        };
-        let fair_at = unfair_since.map_or(Duration::MAX, |since| since + IDLE_FIRST_AFTER);
-        runners.take_stale(has_free_slot?.then_some(fair_at), window.jobs(), now)
+        let is_unfair = has_free_slot == Some(true);
+        *unfair_since = is_unfair.then(|| unfair_since.unwrap_or(now));
+        let is_overfull = runners.longest_window() > overfull_from(window.jobs());
+        *overfull_since = is_overfull.then(|| overfull_since.unwrap_or(now));
+        let staleness = staleness(runners, window, *unfair_since, *overfull_since, has_free_slot?);
+        runners.take_stale(&staleness, now)
     }
 
     /// When [`Dispatcher::recall`] is to be asked again at the latest, where `waiting` jobs of a kind wait in the worker.
@@ -226,10 +243,16 @@ impl Dispatcher {
             runners,
             window,
             unfair_since,
+            overfull_since,
             ..
         } = &self.kinds[kind];
-        let fair_at = unfair_since.map_or(Duration::MAX, |since| since + IDLE_FIRST_AFTER);
-        runners.stale_at(has_free_slot.then_some(fair_at), window.jobs())
+        runners.stale_at(&staleness(
+            runners,
+            window,
+            *unfair_since,
+            *overfull_since,
+            has_free_slot,
+        ))
     }
 
     /// Whether a slot is free for what is recalled. `None` where there is nothing to recall.
@@ -242,4 +265,36 @@ impl Dispatcher {
         let may = !whole_batches && runners.unbegun() > 0;
         may.then(|| waiting == 0 && self.free_slots(kind) > 0)
     }
+}
+
+fn staleness(
+    runners: &Runners,
+    window: &Window,
+    unfair_since: Option<Duration>,
+    overfull_since: Option<Duration>,
+    has_free_slot: bool,
+) -> Staleness {
+    let fair_at = unfair_since.map_or(Duration::MAX, |since| since + IDLE_FIRST_AFTER);
+    let overfull_at = overfull_since.map_or(Duration::MAX, |since| since + OVERFULL_AFTER);
+    Staleness {
+        fair_at: has_free_slot.then_some(fair_at),
+        window_jobs: window.jobs(),
+        overfull_at,
+        stuck_after: stuck_after(runners, window),
+    }
+}
+
+/// A runner that answers nothing for so long gives its window back.
+fn stuck_after(runners: &Runners, window: &Window) -> Duration {
+    match runners.count() {
+        1 => STUCK_AFTER,
+        _ => window
+            .duration()
+            .clamp(*OUT_OF_ORDER_AFTER.start(), *OUT_OF_ORDER_AFTER.end()),
+    }
+}
+
+/// A runner that holds more jobs beyond its slots holds far more than a window.
+fn overfull_from(window_jobs: u32) -> u32 {
+    window_jobs.saturating_mul(4).max(4)
 }

@@ -1,5 +1,6 @@
 //! Handlers made of async functions: over one job, or over a whole micro-batch.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -8,7 +9,9 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use futures::FutureExt;
 use gristmill_model::limits::VALUE_BYTES_MAX;
-use gristmill_model::{Completed, FailedJob, JobError, JobId, PackedBuilder, Positions, Spawn, Suspended};
+use gristmill_model::{
+    BatchId, Completed, FailedJob, JobError, JobId, PackedBuilder, Positions, Spawn, Suspended, Timestamp,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -33,6 +36,53 @@ pub struct Job<P> {
     pub payload: P,
     /// Its channel to the worker.
     pub context: JobContext,
+}
+
+impl<P> Job<P> {
+    /// Its id. It is the same on every attempt, and no other job of the store ever has it.
+    pub fn id(&self) -> JobId {
+        self.id
+    }
+
+    /// The number of this attempt, from 1.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Its deduplication key, where it has one.
+    pub fn key(&self) -> Option<String> {
+        self.context.key()
+    }
+
+    /// The batch that it was submitted in.
+    pub fn batch(&self) -> BatchId {
+        self.id.batch
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> &str {
+        self.context.kind()
+    }
+
+    /// The queue that it was submitted to.
+    pub fn queue(&self) -> &str {
+        self.context.queue()
+    }
+
+    /// Whose job it is, where that was said.
+    pub fn group(&self) -> Option<&str> {
+        self.context.group()
+    }
+
+    /// Its tags.
+    pub fn tags(&self) -> BTreeMap<String, String> {
+        self.context.tags()
+    }
+
+    /// The moment by which it has to have completed; see [`JobContext::deadline`].
+    pub fn deadline(&self) -> Option<Timestamp> {
+        self.context.deadline()
+    }
 }
 
 /// A handler that runs one job after the other. A panic, an error or a timeout fails the one job.

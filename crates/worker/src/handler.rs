@@ -112,7 +112,7 @@ pub trait OutcomeSink: Send + Sync {
 
     /// The channel of a job of the micro-batch to the worker.
     fn context(&self, job: &MicroBatchJob<'_>) -> JobContext {
-        JobContext::detached(job.id, job.attempt)
+        JobContext::detached(job)
     }
 }
 

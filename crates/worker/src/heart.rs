@@ -45,6 +45,10 @@ impl Heart {
                 tokio::select! {
                     _ = ticks.tick() => {}
                     () = news(&said, told_at) => {}
+                    followed = source.followed() => {
+                        printed.follow(followed);
+                        continue;
+                    }
                     () = new_output(&printed, written_at) => {
                         written_at = Some(Instant::now());
                         if let Err(error) = source.put_output(printed.take()).await {

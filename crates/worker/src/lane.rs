@@ -1,5 +1,6 @@
 //! The jobs of one kind that a worker holds and no runner has.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -24,6 +25,8 @@ pub(crate) struct HeldSlice {
     /// How often they have failed and run again since they were claimed.
     pub repeats: u32,
     pub earlier: Arc<EarlierFailures>,
+    /// When its slice came here, as a number: what comes back goes where it was.
+    pub arrival: u64,
 }
 
 impl From<LeasedSlice> for HeldSlice {
@@ -32,6 +35,7 @@ impl From<LeasedSlice> for HeldSlice {
             slice,
             repeats: 0,
             earlier: Arc::default(),
+            arrival: 0,
         }
     }
 }
@@ -88,6 +92,7 @@ impl Queued {
             },
             repeats: self.held.repeats,
             earlier: self.held.earlier.clone(),
+            arrival: self.held.arrival,
         };
         self.taken += count;
         taken
@@ -109,6 +114,7 @@ pub(crate) struct Lane {
     pub(crate) kind: Arc<str>,
     pub(crate) handler: Arc<dyn Handler>,
     queue: VecDeque<Queued>,
+    arrivals: u64,
     waiting: u64,
     deliveries: usize,
     io: IoOfKind,
@@ -123,6 +129,7 @@ impl Lane {
             kind,
             handler,
             queue: VecDeque::new(),
+            arrivals: 0,
             waiting: 0,
             deliveries: 0,
         }
@@ -134,7 +141,9 @@ impl Lane {
     }
 
     /// Adds claimed jobs: behind equally urgent ones, before less urgent ones.
-    pub(crate) fn push(&mut self, held: HeldSlice) {
+    pub(crate) fn push(&mut self, mut held: HeldSlice) {
+        self.arrivals += 1;
+        held.arrival = self.arrivals;
         let before = self
             .queue
             .iter()
@@ -142,13 +151,17 @@ impl Lane {
         self.insert(before.map_or(0, |index| index + 1), held);
     }
 
-    /// Restores jobs: before equally urgent ones, behind more urgent ones.
-    pub(crate) fn push_front(&mut self, held: HeldSlice) {
-        let more_urgent = self
+    /// Restores jobs to their place: behind more urgent ones, and behind equally urgent ones that arrived earlier.
+    pub(crate) fn put_back(&mut self, held: HeldSlice) {
+        let place = |held: &HeldSlice| {
+            let slice = &held.slice;
+            (Reverse(slice.priority), held.arrival, slice.positions.first())
+        };
+        let before = self
             .queue
             .iter()
-            .rposition(|other| other.held.slice.priority > held.slice.priority);
-        self.insert(more_urgent.map_or(0, |index| index + 1), held);
+            .position(|other| place(&other.held) > place(&held));
+        self.insert(before.unwrap_or(self.queue.len()), held);
     }
 
     fn insert(&mut self, index: usize, held: HeldSlice) {
@@ -241,6 +254,27 @@ impl Lane {
             };
             self.insert(self.queue.len(), kept);
         }
+    }
+
+    /// Takes so many jobs out, the last ones first.
+    pub(crate) fn take_last(&mut self, jobs: u64) -> Vec<HeldSlice> {
+        let mut left = u32::try_from(jobs).unwrap_or(u32::MAX);
+        let mut taken = Vec::new();
+        while left > 0
+            && let Some(last) = self.queue.pop_back()
+        {
+            self.waiting -= u64::from(last.len());
+            let mut held = last.take_all();
+            if held.len() > left {
+                let mut last_positions = held.slice.positions.clone();
+                let kept = last_positions.take_first(held.len() - left);
+                self.insert(self.queue.len(), held.select(&kept));
+                held = held.select(&last_positions);
+            }
+            left -= held.len();
+            taken.push(held);
+        }
+        taken
     }
 
     /// Takes everything out.

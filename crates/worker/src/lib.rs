@@ -10,6 +10,7 @@ pub mod delivery;
 mod dispatch;
 pub mod family;
 pub mod function;
+mod give_back;
 pub mod handler;
 mod heart;
 pub mod hops;

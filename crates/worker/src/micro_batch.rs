@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use gristmill_model::{
-    BatchId, Completed, JobId, LeaseId, LeasedSlice, PackedArray, PackedBuilder, PackedError, Positions,
-    RetryPolicy,
+    BatchId, Completed, JobId, JobLabels, LeaseId, LeasedSlice, PackedArray, PackedBuilder, PackedError,
+    Positions, RetryPolicy,
 };
 use gristmill_store::ChildOutcome;
 
@@ -26,7 +26,7 @@ pub struct MicroBatch {
 }
 
 /// One job of a micro-batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct MicroBatchJob<'a> {
     /// Its place in the micro-batch.
     pub index: u32,
@@ -38,6 +38,42 @@ pub struct MicroBatchJob<'a> {
     pub payload: &'a str,
     /// Its memo, as JSON, if it finalizes.
     pub memo: Option<&'a str>,
+    /// The parts of its micro-batch, and which of them it belongs to.
+    parts: &'a Arc<[Part]>,
+    part: usize,
+}
+
+impl MicroBatchJob<'_> {
+    /// What its context says of it.
+    pub(crate) fn origin(&self) -> JobOrigin {
+        JobOrigin {
+            parts: self.parts.clone(),
+            part: self.part,
+        }
+    }
+}
+
+/// What is known of a job beyond its id: read from its slice when it is asked for.
+#[derive(Clone)]
+pub(crate) struct JobOrigin {
+    parts: Arc<[Part]>,
+    part: usize,
+}
+
+impl JobOrigin {
+    pub fn slice(&self) -> &LeasedSlice {
+        &self.parts[self.part].held.slice
+    }
+}
+
+// A slice holds all of its payloads.
+impl std::fmt::Debug for JobOrigin {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("JobOrigin")
+            .field("part", &self.part)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The share of one slice.
@@ -138,28 +174,44 @@ impl MicroBatch {
     }
 
     /// Which jobs stand in these places, for a process that runs them: one JSON object with their `kind` and their `parts`, in the
-    /// order of the places. A part is `batch`, `positions` in it (as [`Positions`] are written) and `attempt`. Other fields of a
-    /// part hold for all of its jobs, but for `keys`, which has one entry a job.
+    /// order of the places. A part is `batch`, `positions` in it (as [`Positions`] are written), `attempt` and `queue`, and, where there
+    /// are some, `group`, `deadline` (seconds since 1970), `keys` (one entry a job) and `tags`: lists of name, value, and the
+    /// positions of the jobs that have the tag (`null` where all have it).
     pub fn identity_json(&self, places: &Positions) -> String {
         #[derive(serde::Serialize)]
-        struct PartIdentity {
+        struct PartIdentity<'a> {
             batch: i64,
             positions: Positions,
             attempt: u32,
+            queue: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            group: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            deadline: Option<f64>,
+            #[serde(flatten)]
+            labels: Option<JobLabels>,
         }
         #[derive(serde::Serialize)]
         struct Identity<'a> {
             kind: &'a str,
-            parts: Vec<PartIdentity>,
+            parts: Vec<PartIdentity<'a>>,
         }
-        let parts = self.parts.iter().map(|part| PartIdentity {
-            batch: part.batch().0,
-            positions: part.positions_at(places),
-            attempt: part.last_attempt(),
+        let parts = self.parts.iter().filter_map(|part| {
+            let positions = part.positions_at(places);
+            let slice = &part.held.slice;
+            (!positions.is_empty()).then(|| PartIdentity {
+                batch: part.batch().0,
+                attempt: part.last_attempt(),
+                queue: &slice.queue,
+                group: slice.group.as_deref(),
+                deadline: slice.deadline.map(|deadline| deadline.0 as f64 / 1_000.0),
+                labels: slice.labels_of(&positions),
+                positions,
+            })
         });
         let identity = Identity {
             kind: &self.kind,
-            parts: parts.filter(|part| !part.positions.is_empty()).collect(),
+            parts: parts.collect(),
         };
         serde_json::to_string(&identity).unwrap_or_default()
     }
@@ -182,24 +234,26 @@ impl MicroBatch {
 
     /// The jobs, in the order of their places.
     pub fn jobs(&self) -> impl Iterator<Item = MicroBatchJob<'_>> {
-        let ids = self.parts.iter().flat_map(|part| {
+        let ids = self.parts.iter().enumerate().flat_map(|(number, part)| {
             let id = |position| JobId {
                 batch: part.batch(),
                 position,
             };
             part.positions()
                 .iter()
-                .map(move |position| (id(position), part.last_attempt()))
+                .map(move |position| (number, id(position), part.last_attempt()))
         });
         let memos = self.memos.iter().flat_map(PackedArray::items);
         let memos = memos.map(Some).chain(std::iter::repeat(None));
         let numbered = (0..).zip(ids).zip(self.payloads.items()).zip(memos);
-        numbered.map(|(((index, (id, attempt)), payload), memo)| MicroBatchJob {
+        numbered.map(|(((index, (part, id, attempt)), payload), memo)| MicroBatchJob {
             index,
             id,
             attempt,
             payload,
             memo,
+            parts: &self.parts,
+            part,
         })
     }
 
@@ -351,9 +405,10 @@ fn cut(parts: &[Part], completed: Completed) -> Vec<Completed> {
 
 #[cfg(test)]
 mod tests {
-    use gristmill_model::{FailedJob, JobError, JobLog, Spawn, Suspended, Timestamp};
+    use gristmill_model::{FailedJob, JobError, JobLog, Spawn, Suspended, Tag, Timestamp};
 
     use super::*;
+    use crate::context::JobContext;
 
     fn slice(batch: i64, positions: &str) -> LeasedSlice {
         let positions: Positions = positions.parse().unwrap();
@@ -365,6 +420,8 @@ mod tests {
             lease: LeaseId(batch * 100),
             batch: BatchId(batch),
             kind: "shout".into(),
+            queue: "default".into(),
+            group: None,
             payloads: PackedArray::parse(&format!("[{}]", items.join(","))).unwrap(),
             positions,
             attempt: batch as u32,
@@ -374,6 +431,8 @@ mod tests {
             retry: gristmill_model::RetryPolicy::default(),
             submitted_at: Timestamp(0),
             memos: None,
+            deadline: None,
+            labels: None,
         }
     }
 
@@ -462,7 +521,69 @@ mod tests {
         let micro_batch = MicroBatch::new(vec![slice(1, "3-4"), slice(2, "0"), slice(3, "7,9")]);
         assert_eq!(
             micro_batch.identity_json(&"1,3-4".parse().unwrap()),
-            r#"{"kind":"shout","parts":[{"batch":1,"positions":"4","attempt":1},{"batch":3,"positions":"7,9","attempt":3}]}"#
+            r#"{"kind":"shout","parts":[{"batch":1,"positions":"4","attempt":1,"queue":"default"},{"batch":3,"positions":"7,9","attempt":3,"queue":"default"}]}"#
+        );
+    }
+
+    #[test]
+    fn a_process_is_told_of_keys_and_tags_as_far_as_its_jobs_have_some() {
+        let tag = Tag {
+            positions: Some("9,12".parse().unwrap()),
+            ..Tag::all("page", "a")
+        };
+        let keys = PackedArray::parse(r#"["seven",null,null]"#).unwrap();
+        let labels = JobLabels::new("7,9,12".parse().unwrap(), Some(keys), vec![tag]).unwrap();
+        let labelled = LeasedSlice {
+            group: Some("acme".into()),
+            deadline: Some(Timestamp(1_500)),
+            labels: Some(Arc::new(labels)),
+            ..slice(3, "7,9,12")
+        };
+        let micro_batch = MicroBatch::new(vec![slice(1, "3-4"), labelled]);
+        let told = |places: &str| {
+            micro_batch
+                .identity_json(&places.parse().unwrap())
+                .replace('\n', "")
+        };
+        let part = |rest: &str| format!(r#"{{"kind":"shout","parts":[{{"batch":3,{rest}}}]}}"#);
+        assert_eq!(
+            [told("2"), told("3"), told("2-3")],
+            [
+                part(
+                    r#""positions":"7","attempt":3,"queue":"default","group":"acme","deadline":1.5,"keys":["seven"]"#
+                ),
+                part(
+                    r#""positions":"9","attempt":3,"queue":"default","group":"acme","deadline":1.5,"tags":[["page","a",null]]"#
+                ),
+                part(
+                    r#""positions":"7,9","attempt":3,"queue":"default","group":"acme","deadline":1.5,"keys":["seven",null],"tags":[["page","a","9"]]"#
+                ),
+            ]
+        );
+        assert_eq!(
+            told("0"),
+            r#"{"kind":"shout","parts":[{"batch":1,"positions":"3","attempt":1,"queue":"default"}]}"#
+        );
+        let contexts: Vec<JobContext> = micro_batch.jobs().map(|job| JobContext::detached(&job)).collect();
+        let keys: Vec<Option<String>> = contexts.iter().map(JobContext::key).collect();
+        assert_eq!(keys, [None, None, Some("seven".to_owned()), None, None]);
+        let job = &contexts[3];
+        assert_eq!(
+            (job.id().to_string().as_str(), job.attempt(), job.batch()),
+            ("3:9", 3, BatchId(3))
+        );
+        assert_eq!(
+            (job.kind(), job.queue(), job.group()),
+            ("shout", "default", Some("acme"))
+        );
+        assert_eq!((job.tags().len(), job.deadline()), (1, Some(Timestamp(1_500))));
+        assert_eq!(
+            (
+                contexts[0].group(),
+                contexts[0].tags().len(),
+                contexts[0].deadline()
+            ),
+            (None, 0, None)
         );
     }
 

@@ -16,7 +16,8 @@ use tokio::sync::{mpsc, watch};
 
 use crate::claims::{Claims, Holding};
 use crate::delivery::{Delivery, DeliveryEvent, DeliveryId, Shared};
-use crate::dispatch::{DispatchSettings, Dispatcher, STUCK_AFTER};
+use crate::dispatch::{DispatchSettings, Dispatcher};
+use crate::give_back::GiveBack;
 use crate::handler::{Handler, Outcomes};
 use crate::heart::Heart;
 use crate::hops::HopRecorder;
@@ -54,8 +55,7 @@ pub(crate) struct Mill {
     /// When it is looked again for jobs that do not wait for a slot.
     look_for_urgent_at: Instant,
     claims: Claims,
-    /// When something was last given to a runner.
-    gave_at: Instant,
+    give_back: GiveBack,
     reports: ReportBuffer,
     trip: Option<BoxFuture<'static, Trip>>,
     /// The wish that the source may fulfil while this worker waits.
@@ -100,6 +100,7 @@ impl Mill {
                 .zip(&lanes)
                 .map(|(number, lane)| (lane.kind.clone(), number))
                 .collect(),
+            give_back: GiveBack::default(),
             lanes,
             claims: Claims::new(&settings, dispatcher.free_slots_of_all()),
             dispatcher,
@@ -117,7 +118,6 @@ impl Mill {
             repeats: Repeats::default(),
             gauge: Gauge::new(settings.backpressure.clone()),
             look_for_urgent_at: now,
-            gave_at: now,
             reports: ReportBuffer::default(),
             trip: None,
             offer: None,
@@ -238,7 +238,7 @@ impl Mill {
                 self.lanes[kind].handler.recall(runner);
             }
         }
-        self.give_back_stalled();
+        self.give_back();
         let is_held_back = |lane: &Lane| lane.waiting() > 0 && !self.has_io_for(lane);
         if self.dispatcher.free_slots_of_all() > 0 && !self.lanes.iter().any(is_held_back) {
             self.claims.ran_dry();
@@ -252,7 +252,7 @@ impl Mill {
         let stale = lanes.filter_map(|(kind, lane)| self.dispatcher.look_at(kind, lane.waiting()));
         let stale = stale.min().map(|at| self.began + at);
         let stalled = (self.waiting() > 0 && self.dispatcher.free_slots_of_all() == 0)
-            .then(|| self.gave_at + STUCK_AFTER)
+            .then(|| self.began + self.give_back.stalled_at())
             .filter(|at| *at > Instant::now());
         stale.into_iter().chain(stalled).min()
     }
@@ -273,7 +273,7 @@ impl Mill {
         let jobs = work.jobs_count();
         self.hops.record("run", u64::from(jobs), end_reason);
         self.dispatcher.gave(kind, next.runner, jobs, now);
-        self.gave_at = Instant::now();
+        self.give_back.gave(now);
         self.deliveries_begun += 1;
         let id = DeliveryId(self.deliveries_begun);
         let delivery = Delivery::new(id, kind, next.runner, work, &self.shared);
@@ -292,30 +292,44 @@ impl Mill {
         in_use.is_zero() || (in_use + lane.io_rate()).fits(budget)
     }
 
-    /// Gives back to the source what waits here while every slot has been busy with the same jobs for a while: another
-    /// worker may be idle.
-    fn give_back_stalled(&mut self) {
-        let is_stalled = self.waiting() > 0
-            && self.gave_at.elapsed() >= STUCK_AFTER
-            && self.dispatcher.free_slots_of_all() == 0
-            && !self.deliveries.values().any(|delivery| delivery.is_pausing());
-        if !is_stalled {
+    /// Gives back to the source what cannot begin soon.
+    fn give_back(&mut self) {
+        if self.waiting() == 0 || self.dispatcher.free_slots_of_all() > 0 {
             return;
         }
-        let jobs = self.waiting();
-        tracing::debug!(jobs, "gave back what cannot begin soon");
-        self.claims.stalled();
+        let now = self.since_began();
+        let is_pausing = |delivery: &Arc<Delivery>| delivery.is_pausing();
+        if self.give_back.is_stalled(now) && !self.deliveries.values().any(is_pausing) {
+            self.claims.stalled();
+            (0..self.lanes.len()).for_each(|kind| self.give_back_last(kind, u64::MAX));
+            // What is left waits for a slot, however long.
+            self.give_back.gave(now);
+            return;
+        }
+        let waiting = self.waiting();
+        let surplus = self.give_back.surplus(waiting, self.claims.soon(), now);
+        if surplus == 0 {
+            return;
+        }
         for kind in 0..self.lanes.len() {
-            for held in self.lanes[kind].take_all() {
-                match held.repeats {
-                    0 => self.release(&held),
-                    // Its failures are known here alone.
-                    _ => self.lanes[kind].push(held),
+            let of_kind = u128::from(self.lanes[kind].waiting());
+            let share = u128::from(surplus) * of_kind / u128::from(waiting);
+            self.give_back_last(kind, share as u64);
+        }
+    }
+
+    fn give_back_last(&mut self, kind: usize, jobs: u64) {
+        for held in self.lanes[kind].take_last(jobs) {
+            match held.repeats {
+                0 => {
+                    let (kind, jobs) = (&self.lanes[kind].kind, held.len());
+                    tracing::debug!(%kind, jobs, "gave back what cannot begin soon");
+                    self.release(&held);
                 }
+                // Its failures are known here alone.
+                _ => self.lanes[kind].put_back(held),
             }
         }
-        // The rest waits for a slot.
-        self.gave_at = Instant::now();
     }
 
     fn take_event(&mut self, event: DeliveryEvent) {
@@ -368,7 +382,7 @@ impl Mill {
         if !self.is_draining() && !delivery.is_pausing() {
             let is_cancelled = |position| delivery.is_cancelled(part, position);
             if let Some(again) = self.repeats.keep(part, &mut outcomes, is_cancelled) {
-                self.lanes[delivery.kind].push_front(again);
+                self.lanes[delivery.kind].put_back(again);
             }
         }
         self.repeats.add_earlier(part, &mut outcomes);
@@ -386,7 +400,7 @@ impl Mill {
         let held = part.held.select(&kept);
         match self.is_draining() {
             true => self.give_up(&held),
-            false => self.lanes[delivery.kind].push_front(held),
+            false => self.lanes[delivery.kind].put_back(held),
         }
         let cancelled = returned.difference(&kept);
         if !cancelled.is_empty() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use gristmill_batching::BatchStats;
 use gristmill_model::limits::heartbeat_every_ms;
-use gristmill_model::{BatchId, JobProgress, LeaseId, Positions, Printed, Report, WorkerId};
+use gristmill_model::{BatchId, Followed, JobProgress, LeaseId, Positions, Printed, Report, WorkerId};
 use gristmill_store::family::child_outcomes;
 use gristmill_store::{ChildOutcome, Exchanged, Heartbeat, NewWorker, Store, StoreError, Want, WorkSeen};
 use tokio::sync::RwLock;
@@ -71,6 +71,11 @@ pub trait Source: Send + Sync + 'static {
     async fn put_output(&self, printed: Vec<Printed>) -> Result<(), SourceError> {
         let _ = printed;
         Ok(())
+    }
+
+    /// Resolves when the source has learned of changed followers without a heartbeat, with all followed jobs.
+    async fn followed(&self) -> Vec<Followed> {
+        std::future::pending().await
     }
 
     /// Unregisters the worker. The source releases its jobs without charging an attempt.
@@ -167,7 +172,8 @@ impl Source for StoreSource {
     }
 
     async fn put_output(&self, printed: Vec<Printed>) -> Result<(), SourceError> {
-        Ok(self.store.put_output(printed).await?)
+        self.store.put_output(self.id().await?, printed).await?;
+        Ok(())
     }
 
     async fn leave(&self, stats: BatchStats) -> Result<(), SourceError> {

@@ -572,29 +572,51 @@ return (async () => {
     note({ progress: body });
   };
 
-  // Which job runs: its id, attempt, batch, kind, queue, group, key, tags and deadline, as far as they are known; null where no
-  // job runs.
+  // The positions of a text such as 0-3,7.
+  const each = function* (positions) {
+    for (const run of positions.split(',')) {
+      const [first, last = first] = run.split('-').map(Number);
+      for (let position = first; position <= last; position++) yield position;
+    }
+  };
+
+  // What gristmill.job() says of each job of a frame. Made for a whole frame when the first of its jobs asks.
+  const knownJobs = ({ kind, parts }) => {
+    const jobs = [];
+    for (const { batch, attempt, queue, positions, group = null, deadline = null, keys, tags = [] } of parts) {
+      // Entries, not properties: a tag may have any name.
+      const ofAll = [], ofSome = new Map();
+      for (const [name, value, having] of tags) {
+        if (having === null) {
+          ofAll.push([name, value]);
+          continue;
+        }
+        for (const position of each(having)) {
+          const own = ofSome.get(position);
+          if (own) own.push([name, value]);
+          else ofSome.set(position, [[name, value]]);
+        }
+      }
+      let place = 0;
+      for (const position of each(positions)) {
+        const key = keys ? keys[place++] : null;
+        const own = [...ofAll, ...ofSome.get(position) ?? []];
+        jobs.push({ id: `${batch}:${position}`, attempt, key, batch, kind, queue, group, tags: own, deadline });
+      }
+    }
+    return jobs;
+  };
+
+  // Which job runs; null where none does. `id` (such as "42:7": the same on every attempt), `attempt` (from 1), `batch`, `kind` and
+  // `queue`; `key` and `group`, null for a job without; `tags`, an object; `deadline`, the seconds since 1970 by which the job has
+  // to have completed, or null.
   const identity = () => {
     const job = currentJob();
     if (!job) return null;
     const { frame } = job;
-    if (typeof frame.identity === 'string') frame.identity = JSON.parse(frame.identity);
-    const unknown = { id: null, attempt: null, batch: null, queue: null, group: null, key: null, tags: null, deadline: null };
-    let place = job.number - frame.first;
-    for (const { positions, keys, ...known } of frame.identity.parts) {
-      const before = place;
-      for (const run of positions.split(',')) {
-        const [first, last = first] = run.split('-').map(Number);
-        const count = last - first + 1;
-        if (place < count) {
-          const own = { ...unknown, kind: frame.identity.kind, ...known, id: `${known.batch}:${first + place}` };
-          if (keys) own.key = keys[before];
-          return Object.freeze(own);
-        }
-        place -= count;
-      }
-    }
-    return Object.freeze({ ...unknown, kind: frame.identity.kind });
+    if (typeof frame.identity === 'string') frame.identity = knownJobs(JSON.parse(frame.identity));
+    const known = frame.identity[job.number - frame.first];
+    return Object.freeze({ ...known, tags: Object.freeze(Object.fromEntries(known.tags)) });
   };
 
   // Calls the script's finalize with payload, memo and the outcomes of the children.

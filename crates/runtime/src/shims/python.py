@@ -87,6 +87,35 @@ class Frame:
         self.identity = identity
 
 
+def each(positions):
+    """The positions of a text such as 0-3,7."""
+    for run in positions.split(","):
+        first, _, last = run.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def known_jobs(identity):
+    """What `gristmill.job()` says of each job of a frame, and its tags. Made for a whole frame when the first of its jobs asks."""
+    jobs = []
+    for part in identity["parts"]:
+        of_all, of_some = {}, {}
+        for name, value, positions in part.get("tags", ()):
+            if positions is None:
+                of_all[name] = value
+            else:
+                for position in each(positions):
+                    of_some.setdefault(position, {})[name] = value
+        same = {"kind": identity["kind"]}
+        for name in ("attempt", "batch", "queue", "group", "deadline"):
+            same[name] = part.get(name)
+        keys = part.get("keys")
+        for place, position in enumerate(each(part["positions"])):
+            known = dict(same, id="%d:%d" % (part["batch"], position), key=keys[place] if keys else None)
+            own = of_some.get(position)
+            jobs.append((known, dict(of_all, **own) if own else of_all))
+    return jobs
+
+
 # Builds of Python without a global lock need one here.
 HAS_LOCK = getattr(sys, "_is_gil_enabled", lambda: True)()
 
@@ -378,33 +407,20 @@ class Process:
             self.outbox.ring()
 
     def identity(self):
-        """Which job runs: its id, attempt, batch, kind, queue, group, key, tags and deadline, as far as they are known.
-        None where no job runs."""
+        """Which job runs; None where none does. It has the attributes `id` (such as "42:7": the same on every attempt), `attempt`
+        (from 1), `batch`, `kind` and `queue`; `key` and `group`, which are None for a job without; `tags`, a dict; and `deadline`,
+        the time.time() by which the job has to have completed, or None."""
         import types
 
         job = self.current_job()
         if job is None:
             return None
         frame = job.frame or self.frame
-        place = self.number_of(job) - frame.first
-        if type(frame.identity) is bytes:
-            frame.identity = json.loads(frame.identity)
-        known = dict.fromkeys(("id", "attempt", "batch", "kind", "queue", "group", "key", "tags", "deadline"))
-        known["kind"] = frame.identity["kind"]
-        for part in frame.identity["parts"]:
-            before = place
-            for run in part["positions"].split(","):
-                first, _, last = run.partition("-")
-                count = int(last or first) - int(first) + 1
-                if place < count:
-                    known.update(part, id="%s:%d" % (part["batch"], int(first) + place))
-                    keys = known.pop("keys", None)
-                    if keys:
-                        known["key"] = keys[before]
-                    del known["positions"]
-                    return types.SimpleNamespace(**known)
-                place -= count
-        return types.SimpleNamespace(**known)
+        jobs = frame.identity
+        if type(jobs) is bytes:
+            jobs = frame.identity = known_jobs(json.loads(jobs))
+        known, tags = jobs[self.number_of(job) - frame.first]
+        return types.SimpleNamespace(tags=dict(tags), **known)
 
     def offer_module(self):
         """`import gristmill` in the script, unless it has a module of that name."""

@@ -16,6 +16,8 @@ fn finalizing(payloads: &str, memos: &str, children: &str) -> MicroBatch {
         lease: LeaseId(1),
         batch: BatchId(42),
         kind: "script:family".into(),
+        queue: "default".into(),
+        group: None,
         positions: Positions::from(10..10 + jobs),
         payloads,
         attempt: 1,
@@ -25,6 +27,8 @@ fn finalizing(payloads: &str, memos: &str, children: &str) -> MicroBatch {
         retry: gristmill_model::RetryPolicy::default(),
         submitted_at: Timestamp(0),
         memos: Some(PackedArray::parse(memos).unwrap()),
+        deadline: None,
+        labels: None,
     }]);
     work.with_children(vec![children; jobs as usize])
 }

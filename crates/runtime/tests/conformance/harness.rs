@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use gristmill_model::{
-    BatchId, JobError, LeaseId, LeasedSlice, PackedArray, PackedBuilder, Positions, Progress, Siblings,
-    Suspended, Timestamp,
+    BatchId, JobError, JobLabels, LeaseId, LeasedSlice, PackedArray, PackedBuilder, Positions, Progress,
+    Siblings, Suspended, Tag, Timestamp,
 };
 use gristmill_runtime::{DetectOptions, Runtime, RuntimeOptions, Script, ScriptHandler};
 use gristmill_worker::{Handler, MicroBatch, OutcomeSink, Outcomes};
@@ -354,7 +354,8 @@ pub fn packed(payloads: PackedArray, timeout_ms: Option<u64>) -> MicroBatch {
     MicroBatch::new(vec![slice(payloads, timeout_ms)])
 }
 
-/// A micro-batch with jobs of batch 42, and others of batch 43 on their fifth attempt.
+/// A micro-batch with jobs of batch 42, and others of batch 43 on their fifth attempt, of a group, with a deadline, and the
+/// first of them with a key and a tag of its own.
 pub fn of_two_batches(payloads: &[Value], others: &[Value]) -> MicroBatch {
     let [first, second] = [payloads, others].map(|payloads| {
         let mut builder = PackedBuilder::new();
@@ -368,9 +369,29 @@ pub fn of_two_batches(payloads: &[Value], others: &[Value]) -> MicroBatch {
         batch: BatchId(43),
         positions: Positions::from(7..7 + second.payloads.count()),
         attempt: 5,
+        group: Some("acme".into()),
+        deadline: Some(Timestamp(1_500)),
+        labels: Some(Arc::new(labels(Positions::from(7..7 + second.payloads.count())))),
         ..second
     };
     MicroBatch::new(vec![first, second])
+}
+
+fn labels(positions: Positions) -> JobLabels {
+    let mut keys = vec![Value::Null; positions.len() as usize];
+    keys[0] = "say \"one\"".into();
+    let own = Tag {
+        positions: Some(Positions::from(7..8)),
+        ..Tag::all("__proto__", "own")
+    };
+    let mut packed = PackedBuilder::new();
+    keys.iter().for_each(|key| packed.push_value(key).unwrap());
+    JobLabels::new(
+        positions,
+        Some(packed.finish()),
+        vec![own, Tag::all("tenant", "7")],
+    )
+    .unwrap()
 }
 
 fn slice(payloads: PackedArray, timeout_ms: Option<u64>) -> LeasedSlice {
@@ -378,6 +399,8 @@ fn slice(payloads: PackedArray, timeout_ms: Option<u64>) -> LeasedSlice {
         lease: LeaseId(1),
         batch: BatchId(42),
         kind: "script:actions".into(),
+        queue: "default".into(),
+        group: None,
         positions: Positions::from(10..10 + payloads.count()),
         payloads,
         attempt: 1,
@@ -387,6 +410,8 @@ fn slice(payloads: PackedArray, timeout_ms: Option<u64>) -> LeasedSlice {
         retry: gristmill_model::RetryPolicy::default(),
         submitted_at: Timestamp(0),
         memos: None,
+        deadline: None,
+        labels: None,
     }
 }
 

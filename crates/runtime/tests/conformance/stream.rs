@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use gristmill_runtime::{Runtime, RuntimeOptions, ScriptHandler};
 use gristmill_worker::Handler;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::flow::{finish, start, start_on};
-use crate::harness::{Ended, Gate, run, run_work, subjects, timed, warm_subjects};
+use crate::harness::{Ended, Gate, Subject, run, run_work, subjects, timed, warm_subjects};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_has_not_begun_comes_back_while_a_job_blocks() {
@@ -314,38 +314,54 @@ async fn a_process_is_replaced_when_it_has_had_its_share() {
     }
 }
 
+/// What a job of batch 42 is told of itself.
+pub fn told(position: u32, key: Value, tags: Value) -> Value {
+    json!({
+        "id": format!("42:{position}"), "attempt": 1, "key": key, "batch": 42, "kind": "script:actions", "queue": "default",
+        "group": null, "tags": tags, "deadline": null,
+    })
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_know_who_they_are() {
-    for subject in subjects() {
-        let handler = subject.handler("actions");
-        let work = crate::harness::of_two_batches(&vec![json!({"do": "job"}); 3], &[json!({"do": "job"})]);
-        let (ended, _) = run_work(&handler, work).await;
-        let said: Vec<String> = ended
-            .iter()
-            .map(|ended| match ended.value() {
-                serde_json::Value::String(text) => text.clone(),
-                other => panic!("{}: {other}", subject.name),
+    let mut subjects: Vec<(Subject, &str)> = Vec::new();
+    subjects.extend(self::subjects().into_iter().map(|subject| (subject, "actions")));
+    subjects.extend(
+        warm_subjects()
+            .into_iter()
+            .map(|subject| (subject, "actions_async")),
+    );
+    for (subject, script) in subjects {
+        let options = RuntimeOptions {
+            threads: 3,
+            concurrency: 3,
+            ..RuntimeOptions::default()
+        };
+        let handler = subject.handler_with(script, &options);
+        let ask = [json!({"do": "job"}), json!({"do": "job"}), json!({"do": "job"})];
+        let (ended, _) = run_work(&handler, crate::harness::of_two_batches(&ask, &ask[..2])).await;
+        let said: Vec<&Value> = ended.iter().map(Ended::value).collect();
+        let of_second = |position: u32, key: Value, tags: Value| {
+            json!({
+                "id": format!("43:{position}"), "attempt": 5, "key": key, "batch": 43, "kind": "script:actions",
+                "queue": "default", "group": "acme", "tags": tags, "deadline": 1.5,
             })
-            .collect();
+        };
         let expected = [
-            "42:10 1 42 script:actions",
-            "42:11 1 42 script:actions",
-            "42:12 1 42 script:actions",
-            "43:7 5 43 script:actions",
+            told(10, json!(null), json!({})),
+            told(11, json!(null), json!({})),
+            told(12, json!(null), json!({})),
+            of_second(
+                7,
+                json!("say \"one\""),
+                json!({"__proto__": "own", "tenant": "7"}),
+            ),
+            of_second(8, json!(null), json!({"tenant": "7"})),
         ];
-        assert_eq!(said, expected, "{}", subject.name);
-    }
-    for subject in warm_subjects() {
-        let (ended, _) = run(
-            &subject.handler("actions_async"),
-            &vec![json!({"do": "job"}); 3],
-            None,
-        )
-        .await;
         assert_eq!(
-            ended[2],
-            Ended::Completed(json!("42:12 1 42 script:actions")),
-            "{}",
+            said,
+            expected.iter().collect::<Vec<_>>(),
+            "{} {script}",
             subject.name
         );
     }

@@ -42,9 +42,7 @@ const actions = {
     return fs.readFileSync(fifo, 'utf8');
   },
   job() {
-    const { id, attempt, batch, kind, queue, group, key, tags, deadline } = gristmill.job();
-    if ([queue, group, key, tags, deadline].some((known) => known !== null)) throw new Error('known');
-    return `${id} ${attempt} ${batch} ${kind}`;
+    return gristmill.job();
   },
   print_and({ text, then }) {
     console.log(text);

@@ -170,9 +170,7 @@ def do_sleep(payload):
 def do_job(payload):
     import gristmill
 
-    job = gristmill.job()
-    assert (job.queue, job.group, job.key, job.tags, job.deadline) == (None,) * 5
-    return "%s %d %d %s" % (job.id, job.attempt, job.batch, job.kind)
+    return vars(gristmill.job())
 
 
 def do_print_and(payload):

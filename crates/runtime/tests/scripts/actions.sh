@@ -22,7 +22,14 @@ case $(field do) in
   surrogate) printf '%s' '"a\ud800b"' ;;
   not_utf8) printf '\377' ;;
   huge) head -c "$(field bytes)" /dev/zero | tr '\0' x ;;
-  job) echo "$GRISTMILL_JOB $GRISTMILL_ATTEMPT $GRISTMILL_BATCH $GRISTMILL_KIND" ;;
+  job) 
+    # As JSON, by Python: a key may hold anything but control characters.
+    python3 -c 'import json, os
+own = {name: os.environ.get("GRISTMILL_" + name.upper()) for name in
+       ("job", "attempt", "key", "batch", "kind", "queue", "group", "tags", "deadline")}
+own.update({name: json.loads(own[name] or rest) for name, rest in
+            (("attempt", ""), ("batch", ""), ("tags", "{}"), ("deadline", "null"))}, id=own.pop("job"))
+print(json.dumps(own))' ;;
   unread) exec true <&- ;;
   spawn) sleep 1000 & echo "[$$,$!]"; if [ "$(field stay)" = yes ]; then wait; fi ;;
 esac

@@ -25,8 +25,7 @@ const actions = {
   pid() { return process.pid; },
   async job() {
     await null;
-    const { id, attempt, batch, kind } = gristmill.job();
-    return `${id} ${attempt} ${batch} ${kind}`;
+    return gristmill.job();
   },
   async wait({ here, file }) {
     fs.writeFileSync(here, '');

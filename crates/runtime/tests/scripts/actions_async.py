@@ -47,8 +47,7 @@ async def do_pid(payload):
 
 async def do_job(payload):
     await asyncio.sleep(0)
-    job = gristmill.job()
-    return "%s %d %d %s" % (job.id, job.attempt, job.batch, job.kind)
+    return vars(gristmill.job())
 
 
 async def do_wait(payload):

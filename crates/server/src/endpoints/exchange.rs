@@ -37,7 +37,8 @@ use crate::wake::is_nothing;
 /// count `repeats` and their failures `earlier`), `want` (`jobs_max`, `queues`, `kinds`) and `wait_ms`; each report
 /// with completed jobs has two segments, the values (a JSON array) and the durations (32-bit little-endian numbers,
 /// microseconds). The head of an answer has `instance`, `receipts` (each with the positions `accepted`, `refused`,
-/// `dead`), `lease` (`id` and `slices`), `next_run_at`, `now`, `claim_unknown` and `not_claimed`; each slice has one
+/// `dead`), `lease` (`id` and `slices`), `next_run_at`, `now`, `claim_unknown`, `not_claimed`, and `followed` if that has
+/// changed (as in answers to heartbeats); each slice has one
 /// segment, its payloads (a JSON array with one item a line), and `memos` if its jobs finalize: their children have
 /// ended. `suspended` jobs wait for children that the report stores: `positions`, `memos`, `on_failure` (`fail` or
 /// `collect`) and `children` (each `kind`, `payloads` and `shares`: the number of each job's children; optionally
@@ -188,6 +189,7 @@ async fn carry_out(
         now: app.clock().now(),
         claim_unknown: wanted && !is_ours && attempt > 1,
         not_claimed: wanted && !is_ours,
+        followed: session.news_of(&app.interest),
     };
     Ok(response.encode())
 }

@@ -3,8 +3,8 @@
 use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_batching::BatchStats;
-use gristmill_model::JobProgress;
 use gristmill_model::limits::PROGRESS_JOBS_MAX;
+use gristmill_model::{Followed, JobProgress};
 use gristmill_store::Revoked;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -43,6 +43,11 @@ pub struct HeartbeatAnswer {
     /// Jobs that were cancelled while the worker held them, each reported once: `lease`, `batch`, `positions`.
     #[schema(value_type = Vec<Object>)]
     pub revoked: Vec<Revoked>,
+    /// Jobs whose output somebody follows now, each as `{"job": …}`, `{"batch": …}` or `{"kind": …}`; left out where nobody
+    /// follows any. The worker sends what such jobs of its print.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<Object>)]
+    pub followed: Vec<Followed>,
 }
 
 /// Send a heartbeat
@@ -88,10 +93,13 @@ pub async fn heartbeat(
     let heartbeat = app.store().heartbeat(worker, hops).await?;
     if !heartbeat.known {
         app.sessions.end(worker);
+    } else {
+        app.interest.learn(&heartbeat.followed);
     }
     Ok(Json(HeartbeatAnswer {
         known: heartbeat.known,
         revoked: heartbeat.revoked,
+        followed: heartbeat.followed,
     }))
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use gristmill_model::limits::{ATTEMPTS_MAX, BATCH_JOBS_MAX, LOG_BYTES_MAX};
 use gristmill_model::{
-    BatchId, Completed, EarlierFailure, FailedJob, JobError, JobLog, Lease, LeaseId, LeasedSlice,
-    PackedArray, Positions, Receipt, Report, RetryPolicy, Siblings, Suspended, Timestamp,
+    BatchId, Completed, EarlierFailure, FailedJob, Followed, JobError, JobLabels, JobLog, Lease, LeaseId,
+    LeasedSlice, PackedArray, Positions, Receipt, Report, RetryPolicy, Siblings, Suspended, Timestamp,
 };
 use gristmill_store::{Exchanged, Want};
 use serde::{Deserialize, Serialize};
@@ -48,6 +48,8 @@ pub struct ExchangeResponse {
     pub claim_unknown: bool,
     /// Whether something was wanted and not claimed, because the agent did not name this server.
     pub not_claimed: bool,
+    /// All jobs whose output somebody follows, where that has changed.
+    pub followed: Option<Vec<Followed>>,
 }
 
 impl ExchangeResponse {
@@ -121,6 +123,8 @@ struct ResponseHead {
     claim_unknown: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     not_claimed: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    followed: Option<Vec<Followed>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -133,6 +137,9 @@ struct LeaseHead {
 struct SliceHead {
     batch: BatchId,
     kind: Arc<str>,
+    queue: Arc<str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    group: Option<Arc<str>>,
     positions: Positions,
     attempt: u32,
     rescues: u32,
@@ -145,6 +152,11 @@ struct SliceHead {
     submitted_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     memos: Option<PackedArray>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    deadline: Option<Timestamp>,
+    /// Whether a segment with keys and tags follows that of the payloads.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    labelled: bool,
 }
 
 impl ExchangeRequest {
@@ -434,9 +446,15 @@ impl ExchangeResponse {
                 .into_iter()
                 .map(|slice| {
                     segments.push(Segment::Text(slice.payloads.text().clone()));
+                    let labels = slice.labels_of(&slice.positions);
+                    if let Some(labels) = &labels {
+                        segments.push(Segment::Text(labels.to_text().into()));
+                    }
                     SliceHead {
                         batch: slice.batch,
                         kind: slice.kind,
+                        queue: slice.queue,
+                        group: slice.group,
                         positions: slice.positions,
                         attempt: slice.attempt,
                         rescues: slice.rescues,
@@ -445,6 +463,8 @@ impl ExchangeResponse {
                         retry: slice.retry,
                         submitted_at: slice.submitted_at,
                         memos: slice.memos,
+                        deadline: slice.deadline,
+                        labelled: labels.is_some(),
                     }
                 })
                 .collect(),
@@ -458,6 +478,7 @@ impl ExchangeResponse {
             now: self.now,
             claim_unknown: self.claim_unknown,
             not_claimed: self.not_claimed,
+            followed: self.followed,
         };
         frame::encode(&head, &segments)
     }
@@ -465,7 +486,8 @@ impl ExchangeResponse {
     /// Reads an answer of a server. Payloads are taken as they are: the server packed and checked them.
     pub fn decode(message: &[u8]) -> Result<ExchangeResponse, FrameError> {
         let (head, segments) = frame::decode::<ResponseHead>(message)?;
-        let named = head.lease.as_ref().map_or(0, |lease| lease.slices.len());
+        let slices = head.lease.iter().flat_map(|lease| &lease.slices);
+        let named = slices.map(|slice| 1 + usize::from(slice.labelled)).sum();
         if named != segments.len() {
             return Err(FrameError::Segments {
                 named,
@@ -484,13 +506,16 @@ impl ExchangeResponse {
             now: head.now,
             claim_unknown: head.claim_unknown,
             not_claimed: head.not_claimed,
+            followed: head.followed,
         })
     }
 }
 
 fn read_lease(lease: LeaseHead, segments: &[&[u8]]) -> Result<Lease, FrameError> {
     let mut slices = Vec::with_capacity(lease.slices.len());
-    for (slice, segment) in lease.slices.into_iter().zip(segments) {
+    let mut segments = segments.iter().copied();
+    for slice in lease.slices {
+        let segment = segments.next().unwrap_or_default();
         let wrong = |what: &str| FrameError::Segment(format!("the payloads of batch {} {what}", slice.batch));
         let text = std::str::from_utf8(segment).map_err(|_| wrong("are not UTF-8"))?;
         if !(text.starts_with('[') && text.ends_with(']') && text.len() >= 2) {
@@ -507,10 +532,16 @@ fn read_lease(lease: LeaseHead, segments: &[&[u8]]) -> Result<Lease, FrameError>
         {
             return Err(wrong("are not as many as their memos"));
         }
+        let labels = match slice.labelled {
+            true => Some(read_labels(&slice, segments.next().unwrap_or_default())?),
+            false => None,
+        };
         slices.push(LeasedSlice {
             lease: lease.id,
             batch: slice.batch,
             kind: slice.kind,
+            queue: slice.queue,
+            group: slice.group,
             positions: slice.positions,
             payloads,
             attempt: slice.attempt,
@@ -520,9 +551,23 @@ fn read_lease(lease: LeaseHead, segments: &[&[u8]]) -> Result<Lease, FrameError>
             retry: slice.retry,
             submitted_at: slice.submitted_at,
             memos: slice.memos,
+            deadline: slice.deadline,
+            labels,
         });
     }
     Ok(Lease { id: lease.id, slices })
+}
+
+fn read_labels(slice: &SliceHead, segment: &[u8]) -> Result<Arc<JobLabels>, FrameError> {
+    let wrong = |what: String| {
+        FrameError::Segment(format!(
+            "the keys and tags of batch {}, positions {}: {what}",
+            slice.batch, slice.positions
+        ))
+    };
+    let text = std::str::from_utf8(segment).map_err(|error| wrong(format!("not UTF-8: {error}")))?;
+    let labels = JobLabels::read(text, slice.positions.clone());
+    labels.map(Arc::new).map_err(|error| wrong(error.to_string()))
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Jobs are found, counted and changed by their tags and keys.
 
-use gristmill_model::{JobState, KeyedBatch, NewBatch, PackedArray, Tag, TagCondition, Unique};
+use gristmill_model::{
+    Clock, JobState, KeyedBatch, LeasedSlice, NewBatch, PackedArray, Positions, Tag, TagCondition, Unique,
+};
 
 use super::Database;
 use super::fixture::*;
@@ -226,4 +228,75 @@ pub async fn single_jobs_keep_their_tags(database: &dyn Database) {
         let details = store.job(job.unwrap()).await.unwrap().unwrap();
         assert_eq!(details.tags["parity"], (number % 2).to_string());
     }
+}
+
+/// A claim says whose jobs they are, and what each is called: also of a part of a batch, on another handle, and on another
+/// attempt. What has no keys and tags is not asked for them.
+pub async fn leased_jobs_are_known(database: &dyn Database) {
+    let store = database.open().await;
+    let mut first = tagged(
+        4,
+        vec![
+            tag("customer", "7", ""),
+            tag("page", "a", "0,2"),
+            tag("page", "b", "3"),
+        ],
+    );
+    first.options.group = Some("acme".to_owned());
+    first.options.complete_within_ms = Some(60_000);
+    let keys = PackedArray::parse(r#"["one",null,"say \"three\"",null]"#).unwrap();
+    let submitted = store
+        .submit_keyed(vec![KeyedBatch::new(first, keys, Unique::default())])
+        .await
+        .unwrap();
+    let id = submitted[0].jobs[0].batch;
+    let plain = submit(&*store, batch(2)).await;
+    let only_tagged = submit(&*store, tagged(2, vec![tag("page", "c", "1")])).await;
+
+    let deadline = database.clock().now().plus_ms(60_000);
+    let described = |slice: &LeasedSlice| -> Vec<String> {
+        let described = slice.positions.iter().map(|position| {
+            let labels = slice.labels_of(&Positions::from(position..position + 1));
+            let key = labels.as_ref().and_then(|labels| labels.key_of(position));
+            let tags = labels.map(|labels| labels.tags_of(position)).unwrap_or_default();
+            format!("{position} {key:?} {tags:?}")
+        });
+        described.collect()
+    };
+    let jobs = [
+        r#"0 Some("one") {"customer": "7", "page": "a"}"#,
+        r#"1 None {"customer": "7"}"#,
+        r#"2 Some("say \"three\"") {"customer": "7", "page": "a"}"#,
+        r#"3 None {"customer": "7", "page": "b"}"#,
+    ];
+    let other = database.open().await;
+    let (here, there) = (worker(&*store).await, worker(&*other).await);
+    let head = only(claim(&*other, there, 1).await);
+    let tail = only(claim(&*store, here, 3).await);
+    for (slice, jobs) in [(&head, &jobs[..1]), (&tail, &jobs[1..])] {
+        assert_eq!(
+            (slice.batch, &*slice.queue, slice.group.as_deref()),
+            (id, "default", Some("acme"))
+        );
+        assert_eq!(slice.deadline, Some(deadline));
+        assert_eq!(described(slice), jobs);
+    }
+    let slice = only(claim(&*other, there, 2).await);
+    assert_eq!(
+        (slice.batch, &slice.labels, &slice.group, slice.deadline),
+        (plain, &None, &None, None)
+    );
+    let rest = only(claim(&*other, there, 2).await);
+    assert_eq!(rest.batch, only_tagged);
+    assert_eq!(described(&rest), ["0 None {}", r#"1 None {"page": "c"}"#]);
+
+    database.clock().advance_ms(1_000);
+    let failed = failed_at(&tail, &positions("2"), &error());
+    exchange(&*store, here, vec![failed], None).await;
+    database.clock().advance_ms(30_000);
+    let again = only(claim(&*other, there, 1).await);
+    assert_eq!((again.attempt, described(&again)), (2, vec![jobs[2].to_owned()]));
+    let moved_ms = again.deadline.unwrap().since_ms(deadline);
+    // The moment is set for good once the first attempt is over, from when that began.
+    assert!((0..=1_000).contains(&moved_ms), "{moved_ms}");
 }

@@ -20,11 +20,13 @@ use super::failure::{Failure, Result};
 use super::family::Origins;
 use super::memory::{BatchHead, Memory};
 use super::multirange::Multirange;
+use super::tag::labels_of;
 use super::transaction::{Durability, Transaction, read_head};
 use crate::contents::Content;
 use crate::deadline::Standing;
 use crate::debounce::{Added, with_added};
 use crate::ending::is_simple;
+use crate::lanes::group;
 use crate::pack::indexes_of;
 use crate::{Exchanged, StoreError, Want};
 
@@ -165,6 +167,7 @@ impl Database {
             }
         }
         let added = self.added(&outline.contents).await?;
+        self.add_labels(&mut outline.contents).await?;
         let next_run_at = match outline.next_run_at.take() {
             // Where the connection was lost with it, the worker looks again when it likes.
             Some(pending) => pending.await.and_then(|rows| next_run_at(&rows)).ok().flatten(),
@@ -229,6 +232,38 @@ impl Database {
         .await
     }
 
+    /// Adds the keys and tags of those batches that have some, as far as they are not at hand.
+    async fn add_labels(
+        &self,
+        contents: &mut HashMap<BatchId, Claimable>,
+    ) -> std::result::Result<(), StoreError> {
+        let missing = contents.iter().filter(|(_, claimable)| {
+            claimable.content.head.is_labelled() && claimable.content.labels.is_none()
+        });
+        let (batches, tagged): (Vec<i64>, Vec<bool>) = missing
+            .map(|(batch, claimable)| (batch.0, claimable.content.head.tagged))
+            .unzip();
+        if batches.is_empty() {
+            return Ok(());
+        }
+        let any_tagged = tagged.contains(&true);
+        let labels = self
+            .read(|snapshot| {
+                let batches = &batches;
+                async move { labels_of(&snapshot, batches, any_tagged).await }
+            })
+            .await?;
+        for (batch, labels) in labels {
+            if let Some(claimable) = contents.get_mut(&batch) {
+                claimable.content = claimable.content.clone().with_labels(Arc::new(labels));
+                if claimable.only.is_none() {
+                    self.memory.keep(batch, claimable.content.clone());
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn leased(
         &self,
         outline: &Outline,
@@ -253,12 +288,7 @@ impl Database {
         ) {
             payloads = with_added(&payloads, &part.positions, added, debounce)?;
         }
-        let Some(kind) = self
-            .memory
-            .lanes()
-            .get(part.slice.lane_id)
-            .map(|lane| lane.kind.clone())
-        else {
+        let Some(lane) = self.memory.lanes().get(part.slice.lane_id).cloned() else {
             return Ok(None);
         };
         let standing = Standing {
@@ -269,7 +299,9 @@ impl Database {
         Ok(Some(LeasedSlice {
             lease: outline.lease,
             batch: part.slice.batch,
-            kind,
+            kind: lane.kind,
+            queue: lane.queue,
+            group: group(lane.group),
             positions: part.positions.clone(),
             payloads,
             attempt: part.slice.attempt,
@@ -279,6 +311,8 @@ impl Database {
             retry: content.head.options.retry,
             submitted_at: content.head.submitted_at,
             memos: outline.memos.get(&number).cloned(),
+            deadline: standing.deadline(&content.head.options, outline.claimed_at),
+            labels: content.labels.clone(),
         }))
     }
 }

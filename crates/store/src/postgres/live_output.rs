@@ -3,16 +3,21 @@
 use std::sync::Arc;
 
 use gristmill_model::limits::{FOLLOWED_FOR_MS, LIVE_OUTPUT_KEPT_MS, LIVE_OUTPUT_ROWS_MAX};
-use gristmill_model::{BatchId, Followed, JobId, KeptOutput, Printed, Timestamp};
+use gristmill_model::{BatchId, Followed, JobId, KeptOutput, Printed, Timestamp, WorkerId};
 
 use super::failure::{Failure, Result};
+use super::multirange::Multirange;
 use super::snapshot::Snapshot;
 use super::transaction::Transaction;
-use crate::live_output::OutputPage;
+use crate::live_output::{HeldJobs, OutputPage, batches_of, only_held};
 
 const PUT: &str = "INSERT INTO gristmill.live_output (at, batch_id, position, kind, attempt, start, text) \
      SELECT $1, * FROM unnest($2::bigint[], $3::integer[], $4::text[], $5::integer[], $6::bigint[], $7::text[]) \
      WHERE EXISTS (SELECT FROM gristmill.following)";
+
+const HELD: &str = "SELECT h.batch_id, l.kind, h.positions FROM gristmill.held h \
+     JOIN gristmill.batch b ON b.id = h.batch_id JOIN gristmill.lane l ON l.id = b.lane_id \
+     WHERE h.worker_id = $1 AND h.batch_id = ANY ($2)";
 
 const FORGET: &str = "DELETE FROM gristmill.live_output WHERE at < $1 OR NOT EXISTS (SELECT FROM gristmill.following) \
      OR id <= (SELECT max(id) FROM gristmill.live_output) - $2";
@@ -38,8 +43,14 @@ impl Transaction {
         self.forget_output().await
     }
 
-    pub async fn put_output(&self, printed: &[Printed]) -> Result<()> {
+    /// Keeps output of jobs that a worker holds, and returns those that it does not.
+    pub async fn put_output(&self, worker: WorkerId, printed: &[Printed]) -> Result<Vec<JobId>> {
         self.forget_output().await?;
+        let held = self.held_of_printed(worker, printed).await?;
+        let (printed, refused) = only_held(&held, printed);
+        if printed.is_empty() {
+            return Ok(refused);
+        }
         let batches: Vec<i64> = printed.iter().map(|piece| piece.job.batch.0).collect();
         let positions: Vec<i32> = printed
             .iter()
@@ -68,7 +79,21 @@ impl Transaction {
             ],
         )
         .await?;
-        Ok(())
+        Ok(refused)
+    }
+
+    /// What a worker holds of the batches that output is of.
+    async fn held_of_printed(&self, worker: WorkerId, printed: &[Printed]) -> Result<Vec<HeldJobs>> {
+        let rows = self.query(HELD, &[&worker.0, &batches_of(printed)]).await?;
+        rows.iter()
+            .map(|row| {
+                Ok(HeldJobs {
+                    batch: BatchId(row.try_get(0)?),
+                    kind: Arc::from(row.try_get::<_, String>(1)?),
+                    positions: row.try_get::<_, Multirange>(2)?.0,
+                })
+            })
+            .collect()
     }
 
     /// Deletes output that is old, too much, or followed by nobody.

@@ -61,8 +61,8 @@ impl Database {
         packed: &Packed,
     ) -> std::result::Result<(BatchId, BatchHead), StoreError> {
         let head = head_of(&packed.batch, packed.lane_id, self.now());
-        let options = options_text(&packed.batch.options)
-            .map_err(|error| Failure::from(error).at(self.address.as_str()))?;
+        let options =
+            options_text(&packed.batch).map_err(|error| Failure::from(error).at(self.address.as_str()))?;
         let batch = Lone {
             batch: &packed.batch,
             head: &head,

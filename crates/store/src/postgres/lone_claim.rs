@@ -13,7 +13,7 @@ use super::database::{Database, Known};
 use super::failure::Result;
 use super::lone::{Lone, StoredLone};
 use crate::deadline::Standing;
-use crate::lanes::Lane;
+use crate::lanes::{Lane, group};
 use crate::waiting::WaitingWorker;
 use crate::{Exchanged, StoreError};
 
@@ -59,7 +59,7 @@ pub(super) struct WaitingClaim {
     lanes: Vec<Lane>,
     lane_id_max: i32,
     control_version: i64,
-    kind: Arc<str>,
+    lane: Lane,
 }
 
 /// Under which lease a batch was stored, and when there is more.
@@ -98,7 +98,7 @@ impl Database {
             lanes,
             lane_id_max,
             control_version,
-            kind: lane.kind,
+            lane,
         })
     }
 
@@ -114,7 +114,7 @@ impl Database {
             self.until_known(move || self.send_lone(LONE_CLAIMED, params, read_leased))
                 .await?
         };
-        let WaitingClaim { waiting, kind, .. } = claim;
+        let WaitingClaim { waiting, lane, .. } = claim;
         let (batch, leased) = match known {
             Known::Answered(answer) => answer,
             Known::Committed((), operation) => {
@@ -123,7 +123,7 @@ impl Database {
             }
         };
         if let Some((lease, next_run_at)) = leased
-            && let Some(unclaimed) = waiting.answer(lone.leased(batch, lease, next_run_at, kind))
+            && let Some(unclaimed) = waiting.answer(lone.leased(batch, lease, next_run_at, lane))
         {
             self.give_back(unclaimed);
         }
@@ -165,7 +165,7 @@ impl Lone<'_> {
         batch: BatchId,
         lease: LeaseId,
         next_run_at: Option<Timestamp>,
-        kind: Arc<str>,
+        lane: Lane,
     ) -> Exchanged {
         let options = &self.batch.options;
         let standing = Standing {
@@ -176,7 +176,9 @@ impl Lone<'_> {
         let slice = LeasedSlice {
             lease,
             batch,
-            kind,
+            kind: lane.kind,
+            queue: lane.queue,
+            group: group(lane.group),
             positions: Positions::all(self.batch.payloads.count()),
             payloads: self.batch.payloads.clone(),
             attempt: 1,
@@ -186,6 +188,9 @@ impl Lone<'_> {
             retry: options.retry,
             submitted_at: self.head.submitted_at,
             memos: None,
+            deadline: standing.deadline(options, self.head.submitted_at),
+            // A batch with keys or tags is stored by other statements.
+            labels: None,
         };
         Exchanged {
             lease: Some(Lease {

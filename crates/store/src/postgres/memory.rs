@@ -22,6 +22,8 @@ pub(super) struct BatchHead {
     /// From when its first slice can be claimed.
     pub run_at: Timestamp,
     pub options: BatchOptions,
+    /// Whether some of its jobs have tags.
+    pub tagged: bool,
     /// Of its payloads, in the mean. At least 1.
     pub job_bytes: u32,
 }
@@ -30,6 +32,11 @@ impl BatchHead {
     /// Lower is claimed first.
     pub fn rank(&self) -> i32 {
         -i32::from(self.priority)
+    }
+
+    /// Whether its jobs have keys or tags.
+    pub fn is_labelled(&self) -> bool {
+        self.tagged || self.options.unique.is_some()
     }
 }
 

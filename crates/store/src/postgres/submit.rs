@@ -436,7 +436,7 @@ impl Writes {
             id,
             run,
             head: &head,
-            options: options_text(&batch.options)?,
+            options: options_text(batch)?,
             payloads: &batch.payloads,
         });
         let count = batch.payloads.count();
@@ -514,6 +514,7 @@ pub(super) fn head_of(batch: &NewBatch, lane_id: i64, now: Timestamp) -> BatchHe
         submitted_at: now,
         run_at: batch.options.run_at.unwrap_or(now),
         options: batch.options.clone(),
+        tagged: !batch.tags.is_empty(),
         job_bytes: mean_bytes(&batch.payloads),
     }
 }

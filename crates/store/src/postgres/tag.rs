@@ -1,11 +1,11 @@
 //! Tags, and what they and keys leave of a filter's jobs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use gristmill_model::{BatchId, TagCondition};
+use gristmill_model::{BatchId, JobLabels, PackedArray, Positions, Tag, TagCondition};
 use tokio_postgres::Row;
 
-use super::failure::Result;
+use super::failure::{Failure, Result};
 use super::filter::Conditions;
 use super::multirange::Multirange;
 use super::query::sum;
@@ -135,6 +135,43 @@ pub(super) async fn tags_of(
     rows.iter()
         .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
         .collect()
+}
+
+/// The keys and tags of batches.
+pub(super) async fn labels_of(
+    snapshot: &Snapshot,
+    batches: &[i64],
+    any_tagged: bool,
+) -> Result<HashMap<BatchId, JobLabels>> {
+    let mut tags: HashMap<BatchId, Vec<Tag>> = HashMap::new();
+    if any_tagged {
+        let sql = "SELECT batch_id, name, value, positions FROM gristmill.tag WHERE batch_id = ANY ($1) \
+             ORDER BY batch_id, name, value";
+        for row in &snapshot.query(sql, &[&batches]).await? {
+            let positions: Option<Multirange> = row.try_get(3)?;
+            tags.entry(BatchId(row.try_get(0)?)).or_default().push(Tag {
+                name: row.try_get(1)?,
+                value: row.try_get(2)?,
+                positions: positions.map(|positions| positions.0),
+            });
+        }
+    }
+    let sql = "SELECT b.id, b.count, k.keys FROM gristmill.batch b LEFT JOIN gristmill.keyed k ON k.batch_id = b.id \
+         WHERE b.id = ANY ($1)";
+    let mut labels = HashMap::new();
+    for row in &snapshot.query(sql, &[&batches]).await? {
+        let batch = BatchId(row.try_get(0)?);
+        let count: i32 = row.try_get(1)?;
+        let keys: Option<&str> = row.try_get(2)?;
+        let of_batch = JobLabels::new(
+            Positions::all(count.unsigned_abs()),
+            keys.map(PackedArray::from_stored),
+            tags.remove(&batch).unwrap_or_default(),
+        );
+        let of_batch = of_batch.map_err(|error| Failure::Damaged(format!("batch {batch}: {error}")))?;
+        labels.insert(batch, of_batch);
+    }
+    Ok(labels)
 }
 
 /// The values of a tag, after `after`.

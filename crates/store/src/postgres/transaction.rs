@@ -16,6 +16,7 @@ use super::memory::{BatchHead, Memory};
 use super::writes::Writes;
 use crate::StoreError;
 use crate::contents::Content;
+use crate::options::is_tagged;
 use crate::report_write::ONE_PARAMETER;
 
 /// Whether an operation's answer has to wait for the disk.
@@ -300,12 +301,14 @@ pub(super) fn read_head(row: &Row, first: usize) -> Result<(BatchId, BatchHead)>
     let lane: i32 = row.try_get(first + 1)?;
     let priority: i16 = row.try_get(first + 2)?;
     let (bytes, count): (i32, i32) = (row.try_get(first + 6)?, row.try_get(first + 7)?);
+    let options: Option<&str> = row.try_get(first + 5)?;
     let head = BatchHead {
         lane_id: i64::from(lane),
         priority,
         submitted_at: Timestamp(row.try_get(first + 3)?),
         run_at: Timestamp(row.try_get(first + 4)?),
-        options: read_options(row.try_get(first + 5)?)?,
+        options: read_options(options)?,
+        tagged: is_tagged(options)?,
         job_bytes: (bytes / count.max(1)).max(1).unsigned_abs(),
     };
     Ok((BatchId(row.try_get(first)?), head))

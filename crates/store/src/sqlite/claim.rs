@@ -19,7 +19,7 @@ use super::transaction::Transaction;
 use crate::Want;
 use crate::admission::{Admission, Line, Outlook, Place, Usage};
 use crate::deadline::Standing;
-use crate::lanes::Lane;
+use crate::lanes::{Lane, group};
 
 /// Wanted lanes above which a claim first finds out which lanes have slices at all, by one seek each of those.
 const LANES_SOUGHT_MAX: usize = 16;
@@ -354,6 +354,7 @@ impl Claim {
             Some(lease) => lease,
             None => *self.lease.insert(transaction.next_lease_id()?),
         };
+        let labels = transaction.labels(slice.batch, &content)?;
         let jobs = positions.len();
         self.jobs += jobs;
         let mut payloads = content.select(&positions).ok_or_else(missing)?;
@@ -372,6 +373,8 @@ impl Claim {
                 lease,
                 batch: slice.batch,
                 kind: lane.kind.clone(),
+                queue: lane.queue.clone(),
+                group: group(lane.group.clone()),
                 positions,
                 payloads,
                 attempt: slice.attempt,
@@ -381,6 +384,8 @@ impl Claim {
                 retry: content.head.options.retry,
                 submitted_at: content.head.submitted_at,
                 memos,
+                deadline: standing.deadline(&content.head.options, transaction.now),
+                labels,
             },
             lane_id: lane.id,
             rank: slice.rank,

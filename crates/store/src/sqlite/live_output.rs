@@ -1,12 +1,12 @@
 //! Who follows what running jobs print, and what they printed within the last moments.
 
 use gristmill_model::limits::{FOLLOWED_FOR_MS, LIVE_OUTPUT_KEPT_MS, LIVE_OUTPUT_ROWS_MAX};
-use gristmill_model::{BatchId, Followed, JobId, KeptOutput, Printed, Timestamp};
+use gristmill_model::{BatchId, Followed, JobId, KeptOutput, Printed, Timestamp, WorkerId};
 use rusqlite::{Connection, params};
 
 use super::failure::Result;
-use super::transaction::Transaction;
-use crate::live_output::{OutputPage, all_followed};
+use super::transaction::{Transaction, read_positions};
+use crate::live_output::{HeldJobs, OutputPage, all_followed, batches_of, only_held};
 
 impl Transaction<'_> {
     /// Has output kept for a follower.
@@ -34,12 +34,15 @@ impl Transaction<'_> {
         Ok(all_followed(packed.iter().map(String::as_str))?)
     }
 
-    pub fn put_output(&self, printed: &[Printed]) -> Result<()> {
+    /// Keeps output of jobs that a worker holds, and returns those that it does not.
+    pub fn put_output(&self, worker: WorkerId, printed: &[Printed]) -> Result<Vec<JobId>> {
         self.forget_output()?;
+        let held = self.held_of_printed(worker, printed)?;
+        let (kept, refused) = only_held(&held, printed);
         if self.followed()?.is_empty() {
-            return Ok(());
+            return Ok(refused);
         }
-        for piece in printed {
+        for piece in kept {
             self.execute(
                 "INSERT INTO live_output (at, batch_id, position, kind, attempt, start, text) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -54,7 +57,27 @@ impl Transaction<'_> {
                 ],
             )?;
         }
-        Ok(())
+        Ok(refused)
+    }
+
+    /// What a worker holds of the batches that output is of.
+    fn held_of_printed(&self, worker: WorkerId, printed: &[Printed]) -> Result<Vec<HeldJobs>> {
+        let batches = serde_json::to_string(&batches_of(printed))?;
+        let mut statement = self.connection.prepare_cached(
+            "SELECT h.batch_id, l.kind, h.positions FROM held h JOIN batch b ON b.id = h.batch_id \
+             JOIN lane l ON l.id = b.lane_id \
+             WHERE h.worker_id = ?1 AND h.batch_id IN (SELECT value FROM json_each(?2))",
+        )?;
+        let mut rows = statement.query(params![worker.0, batches])?;
+        let mut all = Vec::new();
+        while let Some(row) = rows.next()? {
+            all.push(HeldJobs {
+                batch: BatchId(row.get(0)?),
+                kind: row.get(1)?,
+                positions: read_positions(row, 2)?,
+            });
+        }
+        Ok(all)
     }
 
     /// Deletes output that is old, too much, or followed by nobody.

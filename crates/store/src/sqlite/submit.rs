@@ -61,7 +61,7 @@ impl Transaction<'_> {
     ) -> Result<BatchId> {
         let lane_id = self.memory.intern_lane(self.connection, LaneName::of(batch))?;
         let options = &batch.options;
-        let options_text = options_text(options)?;
+        let options_text = options_text(batch)?;
         let id = self.next_batch_id()?;
         let run_at = options.run_at.unwrap_or(self.now);
         self.execute(
@@ -85,6 +85,7 @@ impl Transaction<'_> {
             submitted_at: self.now,
             run_at,
             options: options.clone(),
+            tagged: !batch.tags.is_empty(),
             keys: OnceLock::new(),
         };
         if !batch.tags.is_empty() {

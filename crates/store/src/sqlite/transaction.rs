@@ -5,16 +5,17 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use gristmill_batching::BatchStats;
-use gristmill_model::{BatchId, BatchOptions, LeaseId, PackedArray, Positions, Timestamp};
+use gristmill_model::{BatchId, BatchOptions, JobLabels, LeaseId, PackedArray, Positions, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::failure::{Failure, Result};
-use super::keys::BatchKeys;
+use super::keys::{BatchKeys, keys_of};
 use super::limits::LEASE_IDS_PER_BLOCK;
+use super::tag::tags_of_batch;
 use crate::contents::{Content, Contents};
 use crate::controls::Controls;
 use crate::lanes::Lanes;
-use crate::options::DebugRng;
+use crate::options::{DebugRng, is_tagged};
 
 /// What holds for all jobs of a stored batch.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(super) struct BatchHead {
     /// From when its first slice can be claimed.
     pub run_at: Timestamp,
     pub options: BatchOptions,
+    /// Whether some of its jobs have tags.
+    pub tagged: bool,
     /// The keys of its jobs, once they were looked at.
     pub keys: OnceLock<BatchKeys>,
 }
@@ -33,6 +36,11 @@ impl BatchHead {
     /// Lower is claimed first.
     pub fn rank(&self) -> i64 {
         -self.priority
+    }
+
+    /// Whether its jobs have keys or tags.
+    pub fn is_labelled(&self) -> bool {
+        self.tagged || self.options.unique.is_some()
     }
 }
 
@@ -169,6 +177,31 @@ impl Transaction<'_> {
         self.memory.contents.put(batch, content);
     }
 
+    /// The keys and tags of a batch whose payloads are at hand. Nothing is looked for where it has none.
+    pub fn labels(&mut self, batch: BatchId, content: &Content<BatchHead>) -> Result<Option<Arc<JobLabels>>> {
+        let (head, payloads) = (&content.head, content.payloads.as_ref());
+        if !head.is_labelled() || content.labels.is_some() {
+            return Ok(content.labels.clone());
+        }
+        let keys = match (head.options.unique, head.keys.get()) {
+            (None, _) => None,
+            (Some(_), Some(known)) => Some(known.keys.clone()),
+            (Some(_), None) => keys_of(self.connection, batch)?.map(|stored| stored.keys),
+        };
+        let tags = match head.tagged {
+            true => tags_of_batch(self.connection, batch)?,
+            false => Vec::new(),
+        };
+        let positions = Positions::all(payloads.map_or(0, PackedArray::count));
+        let labels = JobLabels::new(positions, keys, tags)
+            .map_err(|error| Failure::Damaged(format!("batch {batch}: {error}")))?;
+        let labels = Arc::new(labels);
+        self.memory
+            .contents
+            .put(batch, content.clone().with_labels(labels.clone()));
+        Ok(Some(labels))
+    }
+
     fn content(&mut self, batch: BatchId, with_payloads: bool) -> Result<Content<BatchHead>> {
         if let Some(content) = self.memory.contents.get(batch)
             && (content.payloads.is_some() || !with_payloads)
@@ -188,6 +221,7 @@ impl Transaction<'_> {
             submitted_at: Timestamp(row.get(2)?),
             run_at: Timestamp(row.get(3)?),
             options: read_options(row, 4)?,
+            tagged: is_tagged(row.get_ref(4)?.as_str_or_null().map_err(rusqlite::Error::from)?)?,
             keys: OnceLock::new(),
         };
         let payloads = if with_payloads {

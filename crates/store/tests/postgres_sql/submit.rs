@@ -345,6 +345,17 @@ async fn jobs_have_tags() {
         [tag("customer", "7"), tag("page", "b")].into()
     );
     assert_eq!(tags(&each[1]).await, [].into());
+    // A claim by a handle that did not submit them finds them, too.
+    let worker = worker(&case.store).await;
+    case.catch_up();
+    let lease = claim(&case.store, worker, 4).await.unwrap();
+    let leased = |number: usize, position: u32| {
+        let labels = lease.slices[number].labels.as_ref();
+        labels.map(|labels| labels.tags_of(position)).unwrap_or_default()
+    };
+    assert_eq!(leased(0, 0), [tag("customer", "7")].into());
+    assert_eq!(leased(1, 0), [tag("customer", "7"), tag("page", "b")].into());
+    assert_eq!(leased(1, 1), [].into());
     let values = case.store.tag_values("customer", None, 9).await.unwrap();
     let values: Vec<(&str, u64)> = values
         .iter()

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{IDLE_FIRST_AFTER, RECALL_AGAIN_AFTER, STALE_AFTER, STUCK_AFTER};
+use super::{IDLE_FIRST_AFTER, RECALL_AGAIN_AFTER, STALE_AFTER, STUCK_AFTER, overfull_from};
 
 #[derive(Debug, Clone, Default)]
 struct Runner {
@@ -35,6 +35,19 @@ pub(super) struct Runners {
     partly_free_slots: u64,
     warm_free_slots: u64,
     unbegun: u64,
+}
+
+/// What makes a runner stale.
+#[derive(Debug)]
+pub(super) struct Staleness {
+    /// Where a slot is free: when it gets what others hold at the latest.
+    pub fair_at: Option<Duration>,
+    /// What a window holds now.
+    pub window_jobs: u32,
+    /// When a runner that holds far more than a window is stale.
+    pub overfull_at: Duration,
+    /// Where no slot is free: a runner that answers nothing for so long is stale.
+    pub stuck_after: Duration,
 }
 
 /// What one runner adds to the sums over all.
@@ -104,7 +117,12 @@ impl Runners {
     }
 
     /// The warm runner with all slots busy whose window holds the least, at most `window_jobs`, and that makes progress.
-    pub fn shortest_window(&self, window_jobs: u32, now: Duration) -> Option<(usize, u32)> {
+    pub fn shortest_window(
+        &self,
+        window_jobs: u32,
+        stuck_after: Duration,
+        now: Duration,
+    ) -> Option<(usize, u32)> {
         let most = self.concurrency.saturating_add(window_jobs);
         let mut candidates = self
             .by_load
@@ -113,11 +131,18 @@ impl Runners {
             let is_first = unanswered == self.concurrency;
             runner.recall_again_at.is_none()
                 && (is_first || now.saturating_sub(runner.progress_at) < STALE_AFTER * 2)
-                && now.saturating_sub(runner.progress_at) < STUCK_AFTER
+                && now.saturating_sub(runner.progress_at) < stuck_after
         };
         candidates
             .find(|(_, unanswered, runner)| may_take(&self.runners[*runner], *unanswered))
             .map(|(_, unanswered, runner)| (*runner, *unanswered))
+    }
+
+    /// The most jobs that a warm runner holds beyond its slots.
+    pub fn longest_window(&self) -> u32 {
+        let longest = self.by_load.range(..(true, 0, 0)).next_back();
+        let longest = longest.map_or(0, |(_, unanswered, _)| *unanswered);
+        longest.saturating_sub(self.concurrency)
     }
 
     /// Whether that made an idle runner busy.
@@ -167,18 +192,9 @@ impl Runners {
     }
 
     /// A runner with unbegun jobs that are of more use elsewhere, and that was not asked for them yet or not lately. It
-    /// counts as asked now. `fair_at`: where a slot is free, when it gets what others
-    /// hold at the latest. `window_jobs`: what a window holds now.
-    pub fn take_stale(
-        &mut self,
-        fair_at: Option<Duration>,
-        window_jobs: u32,
-        now: Duration,
-    ) -> Option<usize> {
-        let is_due = |runner: &Runner| {
-            self.stale_at_of(runner, fair_at, window_jobs)
-                .is_some_and(|at| at <= now)
-        };
+    /// counts as asked now.
+    pub fn take_stale(&mut self, staleness: &Staleness, now: Duration) -> Option<usize> {
+        let is_due = |runner: &Runner| self.stale_at_of(runner, staleness).is_some_and(|at| at <= now);
         let found = self.runners.iter().position(is_due)?;
         let runner = &mut self.runners[found];
         runner.recall_again_at = Some(now + runner.recall_pause);
@@ -187,12 +203,18 @@ impl Runners {
     }
 
     /// When the next runner is stale.
-    pub fn stale_at(&self, fair_at: Option<Duration>, window_jobs: u32) -> Option<Duration> {
-        let stale_at = |runner| self.stale_at_of(runner, fair_at, window_jobs);
+    pub fn stale_at(&self, staleness: &Staleness) -> Option<Duration> {
+        let stale_at = |runner| self.stale_at_of(runner, staleness);
         self.runners.iter().filter_map(stale_at).min()
     }
 
-    fn stale_at_of(&self, runner: &Runner, fair_at: Option<Duration>, window_jobs: u32) -> Option<Duration> {
+    fn stale_at_of(&self, runner: &Runner, staleness: &Staleness) -> Option<Duration> {
+        let Staleness {
+            fair_at,
+            window_jobs,
+            overfull_at,
+            stuck_after,
+        } = *staleness;
         let unbegun = self.unbegun_of(runner);
         if unbegun == 0 {
             return None;
@@ -201,7 +223,10 @@ impl Runners {
             // Given while jobs were quicker than they are now.
             (true, Some(_)) if unbegun > window_jobs.saturating_mul(2) => Duration::ZERO,
             (true, Some(fair_at)) => fair_at.min(runner.progress_at + STALE_AFTER),
-            (true, None) => runner.progress_at + STUCK_AFTER,
+            (true, None) if unbegun > overfull_from(window_jobs) => {
+                overfull_at.min(runner.progress_at + stuck_after)
+            }
+            (true, None) => runner.progress_at + stuck_after,
             // Nothing that it holds can begin sooner in another one that has to start, too.
             (false, _) if self.warm_free_slots == 0 => return None,
             (false, _) => runner.progress_at + STALE_AFTER,

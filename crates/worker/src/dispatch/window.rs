@@ -10,7 +10,7 @@ const HALF_LIFE_MEASUREMENTS: f64 = 4.0;
 
 /// Jobs that take longer than so many times the target get no window at all: the way to the runner and back is nothing
 /// beside them. The window of quicker ones holds one job at least, which hides that way.
-const PREFETCH_TARGETS: f64 = 10.0;
+const PREFETCH_TARGETS: f64 = 5.0;
 
 /// Micro-batches that a window holds at most: one in the pipe while another is packed.
 const MICRO_BATCHES: u32 = 2;
@@ -26,6 +26,8 @@ pub(super) struct Window {
     jobs_max: u32,
     /// Microseconds a job takes, exponentially weighted; `None` before the first measurement.
     us_per_job: Option<f64>,
+    /// The logarithm of the microseconds that a typical job takes: their geometric mean, which one slow job moves little.
+    ln_us_per_job: Option<f64>,
     jobs: u32,
     batch_jobs: u32,
     batch_jobs_max: u32,
@@ -42,6 +44,7 @@ impl Window {
                 jobs => jobs.saturating_mul(MICRO_BATCHES),
             },
             us_per_job: None,
+            ln_us_per_job: None,
             jobs: 0,
             batch_jobs: BATCH_START_JOBS.min(batch_jobs_max),
             batch_jobs_max,
@@ -58,10 +61,16 @@ impl Window {
         self.batch_jobs
     }
 
-    /// Jobs that one slot ends within `time`; 0 where no duration is known.
-    pub fn jobs_per_slot_within(&self, time: Duration) -> f64 {
-        self.us_per_job
-            .map_or(0.0, |us_per_job| time.as_secs_f64() * 1e6 / us_per_job.max(1e-3))
+    /// Typical jobs that one slot ends within `time`; `None` where no duration is known.
+    pub fn jobs_per_slot_within(&self, time: Duration) -> Option<f64> {
+        self.ln_us_per_job
+            .map(|ln_us| time.as_secs_f64() * 1e6 / ln_us.exp().max(1e-3))
+    }
+
+    /// How long a job takes, as far as known; at most an hour.
+    pub fn duration(&self) -> Duration {
+        const HOUR_US: f64 = 3.6e9;
+        Duration::from_secs_f64(self.us_per_job.unwrap_or(0.0).min(HOUR_US) / 1e6)
     }
 
     /// Jobs that a runner answered took so long. The last one weighs as much as all others together, so that a window
@@ -76,7 +85,9 @@ impl Window {
         if count == 0 {
             return;
         }
-        let mean = self.mix((sum / f64::from(count) + last) / 2.0);
+        let mean = sum / f64::from(count);
+        self.mix_typical((mean.ln() + last.ln()) / 2.0);
+        let mean = self.mix((mean + last) / 2.0);
         let fitting = self.target_us / mean * self.concurrency;
         let prefetched = match mean <= self.target_us * PREFETCH_TARGETS {
             true => 1,
@@ -91,6 +102,7 @@ impl Window {
     /// A whole batch took `elapsed`.
     pub fn learn_batch(&mut self, jobs: u32, elapsed: Duration) {
         let us_per_job = elapsed.as_secs_f64() * 1e6 / f64::from(jobs.max(1));
+        self.mix_typical(us_per_job.max(1e-3).ln());
         let fitting = self.target_us / self.mix(us_per_job).max(1e-3);
         self.batch_jobs = (fitting.round() as u32)
             .min(self.batch_jobs.saturating_mul(2))
@@ -98,13 +110,19 @@ impl Window {
     }
 
     fn mix(&mut self, us_per_job: f64) -> f64 {
-        let keep = 0.5f64.powf(1.0 / HALF_LIFE_MEASUREMENTS);
-        let mean = self
-            .us_per_job
-            .map_or(us_per_job, |mean| mean * keep + us_per_job * (1.0 - keep));
+        let mean = mixed(self.us_per_job, us_per_job);
         self.us_per_job = Some(mean);
         mean
     }
+
+    fn mix_typical(&mut self, ln_us_per_job: f64) {
+        self.ln_us_per_job = Some(mixed(self.ln_us_per_job, ln_us_per_job));
+    }
+}
+
+fn mixed(mean: Option<f64>, measured: f64) -> f64 {
+    let keep = 0.5f64.powf(1.0 / HALF_LIFE_MEASUREMENTS);
+    mean.map_or(measured, |mean| mean * keep + measured * (1.0 - keep))
 }
 
 #[cfg(test)]
@@ -147,8 +165,8 @@ mod tests {
             (1, 1_000, 10),
             (32, 1_000, 320),
             (1, 20_000, 1),
-            (1, 60_000, 1),
-            (1, 120_000, 0),
+            (1, 49_000, 1),
+            (1, 60_000, 0),
             (32, 250_000, 1),
         ] {
             let mut window = window(concurrency);

@@ -1,3 +1,4 @@
+use gristmill_model::Tag;
 use gristmill_model::limits::ERROR_MESSAGE_BYTES_MAX;
 
 use super::*;
@@ -69,12 +70,13 @@ fn a_request_reads_back_as_written() {
     );
 }
 
-#[test]
-fn an_answer_reads_back_as_written() {
-    let slice = LeasedSlice {
+fn slice() -> LeasedSlice {
+    LeasedSlice {
         lease: LeaseId(9),
         batch: BatchId(1),
         kind: "double".into(),
+        queue: "default".into(),
+        group: None,
         positions: "3-4".parse().unwrap(),
         payloads: PackedArray::parse("[3,\"vier\"]").unwrap(),
         attempt: 1,
@@ -84,8 +86,13 @@ fn an_answer_reads_back_as_written() {
         retry: gristmill_model::RetryPolicy::default(),
         submitted_at: Timestamp(5),
         memos: None,
-    };
-    let response = ExchangeResponse {
+        deadline: None,
+        labels: None,
+    }
+}
+
+fn response(slices: Vec<LeasedSlice>) -> ExchangeResponse {
+    ExchangeResponse {
         instance: "abc".to_owned(),
         exchanged: Exchanged {
             receipts: vec![Receipt {
@@ -94,7 +101,7 @@ fn an_answer_reads_back_as_written() {
             }],
             lease: Some(Lease {
                 id: LeaseId(9),
-                slices: vec![slice.clone(), slice],
+                slices,
             }),
             next_run_at: Some(Timestamp(77)),
             limited: true,
@@ -102,11 +109,94 @@ fn an_answer_reads_back_as_written() {
         now: Timestamp(6),
         claim_unknown: true,
         not_claimed: false,
-    };
+        followed: Some(vec![gristmill_model::Followed::Kind("work".into())]),
+    }
+}
+
+#[test]
+fn an_answer_reads_back_as_written() {
+    let response = response(vec![slice(), slice()]);
     assert_eq!(
         ExchangeResponse::decode(&response.clone().encode()).unwrap(),
         response
     );
+}
+
+/// Keys and tags of jobs 2 to 4 of a batch.
+fn labels() -> JobLabels {
+    let keys = PackedArray::parse(r#"["two","three",null]"#).unwrap();
+    let tag = Tag {
+        positions: Some("2,4".parse().unwrap()),
+        ..Tag::all("page", "a")
+    };
+    JobLabels::new("2-4".parse().unwrap(), Some(keys), vec![tag]).unwrap()
+}
+
+#[test]
+fn a_slice_travels_with_the_keys_and_tags_of_its_own_jobs() {
+    let slice = LeasedSlice {
+        group: Some("acme".into()),
+        deadline: Some(Timestamp(99)),
+        labels: Some(Arc::new(labels())),
+        ..slice()
+    };
+    let mut response = response(vec![self::slice(), slice.clone(), self::slice()]);
+    let read = ExchangeResponse::decode(&response.clone().encode()).unwrap();
+    let own = Arc::new(labels().select(&slice.positions).unwrap());
+    assert_eq!((own.key_of(3).as_deref(), own.key_of(2)), (Some("three"), None));
+    let lease = response.exchanged.lease.as_mut().unwrap();
+    lease.slices[1].labels = Some(own);
+    assert_eq!(read, response);
+}
+
+#[test]
+fn wrong_keys_and_tags_are_refused_and_say_of_which_jobs() {
+    let head = |labelled: bool| {
+        let labelled = if labelled { r#","labelled":true"# } else { "" };
+        format!(
+            r#"{{"instance":"i","receipts":[],"now":1,"lease":{{"id":9,"slices":[{{"batch":1,"kind":"k","queue":"q",
+            "positions":"3-4","attempt":1,"rescues":0,"submitted_at":5{labelled}}}]}}}}"#
+        )
+    };
+    let payloads = b"[1\n,2]";
+    let plain = ExchangeResponse::decode(&message(&head(false), &[payloads])).unwrap();
+    assert_eq!(plain.exchanged.lease.unwrap().slices[0].labels, None);
+    for (labelled, segments, says) in [
+        (
+            true,
+            &[&payloads[..]][..],
+            "names 2 segments and the message has 1",
+        ),
+        (
+            false,
+            &[payloads, b"{}"],
+            "names 1 segments and the message has 2",
+        ),
+        (true, &[payloads, b"{\"keys\":[\"a\"]}"], "1 keys for 2 jobs"),
+        (true, &[payloads, b"{\"keys\":[1,2]}"], "key 0 is not a string"),
+        (
+            true,
+            &[payloads, b"{\"tags\":[[\"t\",\"v\",\"2\"]]}"],
+            "the tag `t` is of other jobs",
+        ),
+        (
+            true,
+            &[payloads, b"{\"tags\":3}"],
+            "not an object of keys and tags",
+        ),
+        (true, &[payloads, b"\xff"], "not UTF-8"),
+    ] {
+        let error = ExchangeResponse::decode(&message(&head(labelled), segments))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(says), "{error} does not say `{says}`");
+        if segments.len() == 2 && labelled {
+            assert!(error.contains("batch 1, positions 3-4"), "{error}");
+        }
+    }
+    let older = head(false).replace(r#""queue":"q","#, "");
+    let error = ExchangeResponse::decode(&message(&older, &[payloads])).unwrap_err();
+    assert!(error.to_string().contains("missing field `queue`"), "{error}");
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::claims::{Claimed, Claims, Holding};
-use crate::dispatch::{DispatchSettings, Dispatcher, STUCK_AFTER};
+use crate::dispatch::{DispatchSettings, Dispatcher};
+use crate::give_back::GiveBack;
 use crate::handler::Capacity;
 use crate::settings::WorkerSettings;
 
@@ -129,7 +130,7 @@ struct Worker {
     claiming: bool,
     reports: u32,
     in_hand: u32,
-    gave_at: Duration,
+    give_back: GiveBack,
     /// When it looks again, where that is known.
     look_at: Option<Duration>,
 }
@@ -175,7 +176,7 @@ impl<'workload> Simulation<'workload> {
                 claiming: false,
                 reports: 0,
                 in_hand: 0,
-                gave_at: Duration::ZERO,
+                give_back: GiveBack::default(),
                 look_at: None,
             }
         };
@@ -333,7 +334,8 @@ impl<'workload> Simulation<'workload> {
                 let it = &mut self.workers[worker];
                 it.dispatcher.returned(0, runner, jobs.len() as u32, self.now);
                 if !self.draining {
-                    jobs.into_iter().rev().for_each(|job| it.queue.push_front(job));
+                    it.queue.extend(jobs);
+                    it.queue.make_contiguous().sort_unstable();
                 }
                 self.step(worker);
             }
@@ -426,7 +428,7 @@ impl<'workload> Simulation<'workload> {
             let count = (delivery.jobs_max as usize).min(it.queue.len());
             let jobs: Vec<usize> = it.queue.drain(..count).collect();
             it.dispatcher.gave(0, delivery.runner, count as u32, now);
-            it.gave_at = now;
+            it.give_back.gave(now);
             given.push((delivery.runner, jobs));
         }
         let mut recalled = Vec::new();
@@ -436,13 +438,16 @@ impl<'workload> Simulation<'workload> {
         let is_stuck = it.dispatcher.free_slots_of_all() == 0 && !it.queue.is_empty();
         let mut look_at = it.dispatcher.look_at(0, it.queue.len() as u64);
         let mut released = Vec::new();
-        if is_stuck && now >= it.gave_at + STUCK_AFTER {
+        if is_stuck && it.give_back.is_stalled(now) {
             it.claims.stalled();
-            it.in_hand -= it.queue.len() as u32;
+            it.give_back.gave(now);
             released = it.queue.drain(..).collect();
         } else if is_stuck {
-            look_at = look_at.into_iter().chain([it.gave_at + STUCK_AFTER]).min();
+            look_at = look_at.into_iter().chain([it.give_back.stalled_at()]).min();
+            let surplus = it.give_back.surplus(it.queue.len() as u64, it.claims.soon(), now);
+            released = it.queue.split_off(it.queue.len() - surplus as usize).into();
         }
+        it.in_hand -= released.len() as u32;
         if it.dispatcher.free_slots_of_all() > 0 {
             it.claims.ran_dry();
         }

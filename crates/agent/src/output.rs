@@ -1,0 +1,40 @@
+//! What followed jobs of the worker print, on its way to a server.
+
+use gristmill_model::{Followed, Printed};
+use gristmill_server::endpoints::output::{OutputAnswer, OutputRequest};
+use gristmill_worker::SourceError;
+use reqwest::Method;
+
+use crate::connection::Request;
+use crate::source::{HEARTBEAT_TIMEOUT, Shared};
+
+impl Shared {
+    /// Tells a server what followed jobs printed, once: what does not arrive comes with the jobs' logs.
+    pub async fn put_output(&self, printed: Vec<Printed>) -> Result<(), SourceError> {
+        let worker = self.registration()?.worker;
+        let request = Request {
+            method: Method::POST,
+            path: format!("/workers/{worker}/output"),
+            content_type: "application/json",
+            timeout: HEARTBEAT_TIMEOUT,
+            insist: false,
+            must_arrive: false,
+        };
+        let body = OutputRequest { printed };
+        let answer: OutputAnswer = self.send_json(&request, &body).await?;
+        if let Some(first) = answer.refused.first() {
+            tracing::debug!(job = %first, "output of jobs that are over was not taken");
+        }
+        Ok(())
+    }
+
+    /// Resolves when an answer to an exchange has told anew which jobs somebody follows.
+    pub async fn followed(&self) -> Vec<Followed> {
+        loop {
+            if let Some(followed) = self.lock().followed.take() {
+                return followed;
+            }
+            self.learned.notified().await;
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Output of jobs on standard output: each piece once, of many jobs line by line.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{IsTerminal, Write};
+
+use gristmill_model::limits::{LIVE_JOBS_MAX, LIVE_OUTPUT_ROWS_MAX};
+use gristmill_model::{JobId, KeptOutput, Printed};
+
+use crate::output::OutputError;
+
+/// Bytes of what was shown last, by which the rest is found in the stored log.
+const SHOWN_BYTES_KEPT: usize = 4 << 10;
+
+/// Bytes of a line whose end has not come, of one of many jobs. What is longer is printed as several lines.
+const LINE_BYTES_MAX: usize = 8 << 10;
+
+/// Jobs that are remembered: those that run, and as many that wait for another attempt.
+const JOBS_MAX: usize = 2 * LIVE_JOBS_MAX;
+
+/// Ids of pieces that are remembered, since a server may send them twice: as many as a store keeps.
+const READ_MAX: usize = LIVE_OUTPUT_ROWS_MAX as usize;
+
+/// The output of a job that was shown.
+#[derive(Default)]
+struct Shown {
+    /// By attempt: where the next piece begins, and what was shown last.
+    attempts: BTreeMap<u32, (u64, String)>,
+    /// Attempts that are over, and whose stored logs were shown to their ends.
+    whole: BTreeSet<u32>,
+    /// Of one of many jobs: the beginning of a line.
+    line: String,
+}
+
+impl Shown {
+    /// What there is to show of a piece, with a note of what is missing before it.
+    fn take(&mut self, printed: &Printed) -> String {
+        if self.whole.contains(&printed.attempt) {
+            return String::new();
+        }
+        let (next, last) = self.attempts.entry(printed.attempt).or_default();
+        let missing = printed.offset.saturating_sub(*next);
+        *next = printed.offset + printed.text.len() as u64;
+        last.push_str(&printed.text);
+        let surplus = last.ceil_char_boundary(last.len().saturating_sub(SHOWN_BYTES_KEPT));
+        last.drain(..surplus);
+        match missing {
+            0 => printed.text.clone(),
+            _ => format!("\n… {missing} bytes are left out here …\n{}", printed.text),
+        }
+    }
+
+    /// What of an attempt's stored log comes after what was shown. Nothing the second time.
+    fn rest<'l>(&mut self, attempt: u32, log: &'l str) -> &'l str {
+        if !self.whole.insert(attempt) {
+            return "";
+        }
+        match self.attempts.remove(&attempt) {
+            Some((_, last)) if !last.is_empty() => {
+                let found = log.rfind(&last);
+                found.map_or(log, |at| &log[at + last.len()..])
+            }
+            _ => log,
+        }
+    }
+}
+
+/// Prints output of one job as it is, or of many jobs line by line.
+pub struct Printer {
+    is_of_many: bool,
+    is_terminal: bool,
+    jobs: BTreeMap<JobId, Shown>,
+    read: BTreeSet<i64>,
+}
+
+impl Printer {
+    /// Of this job, or of many where none is named.
+    pub fn new(only: Option<JobId>) -> Printer {
+        Printer {
+            is_of_many: only.is_none(),
+            is_terminal: std::io::stdout().is_terminal(),
+            jobs: BTreeMap::new(),
+            read: BTreeSet::new(),
+        }
+    }
+
+    /// Of one job.
+    pub fn of_one() -> Printer {
+        Printer {
+            is_of_many: false,
+            ..Printer::new(None)
+        }
+    }
+
+    /// Prints the logs of attempts that are over.
+    pub fn stored<'l>(
+        &self,
+        logs: impl Iterator<Item = (u32, &'l str)>,
+        has_several: bool,
+    ) -> Result<(), OutputError> {
+        for (attempt, log) in logs {
+            if has_several {
+                self.write(&format!("--- attempt {attempt} ---\n"))?;
+            }
+            self.write(log)?;
+            if !log.ends_with('\n') {
+                self.write("\n")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints a piece of a running job.
+    pub fn piece(&mut self, piece: &KeptOutput) -> Result<(), OutputError> {
+        if !self.read.insert(piece.id) {
+            return Ok(());
+        }
+        if self.read.len() > READ_MAX {
+            self.read.pop_first();
+        }
+        let text = self.shown(piece.printed.job)?.take(&piece.printed);
+        self.print(piece.printed.job, &text)
+    }
+
+    /// Prints what of an attempt's log was not shown yet.
+    pub fn attempt_ended(&mut self, job: JobId, attempt: u32, log: &str) -> Result<(), OutputError> {
+        let text = self.shown(job)?.rest(attempt, log).to_owned();
+        self.print(job, &text)?;
+        self.end_line(job)
+    }
+
+    /// Forgets a job that has ended.
+    pub fn ended(&mut self, job: JobId) -> Result<(), OutputError> {
+        self.end_line(job)?;
+        self.jobs.remove(&job);
+        Ok(())
+    }
+
+    fn shown(&mut self, job: JobId) -> Result<&mut Shown, OutputError> {
+        if self.jobs.len() >= JOBS_MAX
+            && !self.jobs.contains_key(&job)
+            && let Some(oldest) = self.jobs.keys().next().copied()
+        {
+            self.ended(oldest)?;
+        }
+        Ok(self.jobs.entry(job).or_default())
+    }
+
+    /// Ends a line that a job has begun and will not end.
+    fn end_line(&mut self, job: JobId) -> Result<(), OutputError> {
+        let is_begun = self.jobs.get(&job).is_some_and(|shown| !shown.line.is_empty());
+        if is_begun { self.print(job, "\n") } else { Ok(()) }
+    }
+
+    fn print(&mut self, job: JobId, text: &str) -> Result<(), OutputError> {
+        if !self.is_of_many {
+            return self.write(text);
+        }
+        let Some(shown) = self.jobs.get_mut(&job) else {
+            return Ok(());
+        };
+        let lines = whole_lines(job, &mut shown.line, text);
+        self.write(&lines)
+    }
+
+    fn write(&self, text: &str) -> Result<(), OutputError> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        let text = match self.is_terminal {
+            true => harmless(text),
+            false => Cow::Borrowed(text),
+        };
+        let mut stdout = std::io::stdout().lock();
+        stdout
+            .write_all(text.as_bytes())
+            .and_then(|()| stdout.flush())
+            .map_err(|reason| OutputError::of("stdout".to_owned(), reason))
+    }
+}
+
+/// The lines that are whole once `text` came after what has begun, each with its job before it.
+fn whole_lines(job: JobId, begun: &mut String, text: &str) -> String {
+    let mut lines = String::new();
+    let mut add = |line: &str| lines.push_str(&format!("{job} | {line}\n"));
+    for part in text.split_inclusive('\n') {
+        begun.push_str(part);
+        if let Some(line) = begun.strip_suffix('\n') {
+            add(line);
+            begun.clear();
+        }
+        while begun.len() > LINE_BYTES_MAX {
+            let end = begun.floor_char_boundary(LINE_BYTES_MAX);
+            add(&begun[..end]);
+            begun.drain(..end);
+        }
+    }
+    lines
+}
+
+/// The same text with symbols in the place of control characters, which could take the terminal over: `␛` for escape.
+fn harmless(text: &str) -> Cow<'_, str> {
+    let is_harmful = |letter: char| letter.is_control() && letter != '\n' && letter != '\t';
+    if !text.contains(is_harmful) {
+        return Cow::Borrowed(text);
+    }
+    let shown = |letter: char| match u32::from(letter) {
+        _ if !is_harmful(letter) => letter,
+        0x7f => '\u{2421}',
+        code @ 0..0x20 => char::from_u32(0x2400 + code).unwrap_or(char::REPLACEMENT_CHARACTER),
+        _ => char::REPLACEMENT_CHARACTER,
+    };
+    Cow::Owned(text.chars().map(shown).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(attempt: u32, offset: u64, text: &str) -> Printed {
+        Printed {
+            job: "1:0".parse().unwrap(),
+            kind: "work".into(),
+            attempt,
+            offset,
+            text: text.to_owned(),
+        }
+    }
+
+    #[test]
+    fn gaps_are_named_and_the_rest_of_the_log_follows_what_was_shown() {
+        let mut shown = Shown::default();
+        assert_eq!(shown.rest(3, "all"), "all");
+        assert_eq!(shown.rest(3, "all"), "", "once");
+        assert_eq!(shown.take(&printed(3, 0, "late")), "");
+        assert_eq!(shown.take(&printed(1, 0, "one\n")), "one\n");
+        assert_eq!(
+            shown.take(&printed(1, 10, "two\n")),
+            "\n… 6 bytes are left out here …\ntwo\n"
+        );
+        let mut next = Shown::default();
+        next.take(&printed(2, 0, "two\n"));
+        next.take(&printed(2, 4, "three"));
+        assert_eq!(next.rest(2, "one\ntwo\nthree\nfour\n"), "\nfour\n");
+    }
+
+    #[test]
+    fn lines_of_many_jobs_are_whole_and_bounded() {
+        let job: JobId = "4:2".parse().unwrap();
+        let mut begun = String::new();
+        assert_eq!(whole_lines(job, &mut begun, "on"), "");
+        assert_eq!(whole_lines(job, &mut begun, "e\n\ntw"), "4:2 | one\n4:2 | \n");
+        assert_eq!(begun, "tw");
+        let long = "€".repeat(LINE_BYTES_MAX);
+        let lines = whole_lines(job, &mut begun, &long);
+        assert!(lines.lines().all(|line| line.starts_with("4:2 | ")));
+        assert!(begun.len() <= LINE_BYTES_MAX);
+        let shown: String = lines.lines().map(|line| &line["4:2 | ".len()..]).collect();
+        assert_eq!(shown + &begun, format!("tw{long}"), "nothing is lost");
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_a_terminal() {
+        assert_eq!(harmless("tab\tand\nline é"), "tab\tand\nline é");
+        let hostile = "\u{1b}]0;title\u{7}\u{1b}[2J\r\u{8}\u{7f}\u{9b}31m\0";
+        assert_eq!(harmless(hostile), "␛]0;title␇␛[2J␍␈␡\u{fffd}31m␀");
+    }
+}

@@ -1,0 +1,390 @@
+//! What running jobs print, as it comes: of one job until it has ended, or of all that match and run.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use gristmill_model::limits::{FOLLOWED_MAX, LIVE_JOBS_MAX};
+use gristmill_model::{Followed, JobId, JobState, KeptOutput};
+use gristmill_store::{JobDetails, JobFilter, Page, Store, StoreError};
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
+
+/// How often a follower looks for output and for jobs that begin or end.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// How often it says that it still follows.
+const FOLLOW_EVERY: Duration = Duration::from_secs(5);
+
+/// Pieces of other workers appear up to so long after later ones. Milliseconds.
+const LATE_MS_MAX: i64 = 3_000;
+
+/// Attempts that are over and that are remembered, so that pieces which arrive late are not shown after their log.
+const OVER_KEPT_MAX: usize = 1_000;
+
+/// Which jobs are followed.
+#[derive(Debug, Clone)]
+pub enum FollowedJobs {
+    /// One job, with what its earlier attempts printed, until it has ended.
+    Job(JobId),
+    /// All that run and match, and those that begin later, without an end. The filter's states are not looked at.
+    Matching(Box<JobFilter>),
+}
+
+/// What a follower sees.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum LogEvent {
+    /// A running job printed something.
+    Printed(KeptOutput),
+    /// An attempt is over: its whole log, where it printed anything.
+    AttemptEnded {
+        /// The job.
+        job: JobId,
+        /// Which attempt.
+        attempt: u32,
+        /// What it printed, up to the log's limit.
+        log: String,
+    },
+    /// A job has ended.
+    Ended {
+        /// The job.
+        job: JobId,
+        /// How.
+        state: JobState,
+    },
+    /// More jobs run and match than are followed.
+    LeftOut {
+        /// How many more.
+        jobs: u64,
+    },
+}
+
+/// The logs of a job's attempts, oldest first.
+pub fn attempt_logs(details: &JobDetails) -> Vec<(u32, &str)> {
+    let failed = details.failures.iter();
+    let mut logs: Vec<(u32, &str)> = failed
+        .filter_map(|failure| Some((failure.attempt, failure.log.as_deref()?)))
+        .collect();
+    let last = details.log.as_deref().map(|log| (details.row.attempt, log));
+    logs.extend(last);
+    logs.retain(|(_, log)| !log.is_empty());
+    logs
+}
+
+/// What is followed as far as one process knows, so that workers which speak with it learn of it before their next
+/// heartbeat. Cheap to clone; all clones are one.
+#[derive(Debug, Clone, Default)]
+pub struct Interest(Arc<Mutex<(u64, Vec<Followed>)>>);
+
+impl Interest {
+    fn lock(&self) -> MutexGuard<'_, (u64, Vec<Followed>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what the store says: all that is followed.
+    pub fn learn(&self, followed: &[Followed]) {
+        let mut known = self.lock();
+        if known.1 != followed {
+            *known = (known.0 + 1, followed.to_vec());
+        }
+    }
+
+    /// Takes what somebody follows from now on.
+    fn add(&self, followed: &[Followed]) {
+        let mut known = self.lock();
+        let new: Vec<Followed> = followed
+            .iter()
+            .filter(|followed| !known.1.contains(followed))
+            .take(FOLLOWED_MAX.saturating_sub(known.1.len()))
+            .cloned()
+            .collect();
+        if !new.is_empty() {
+            known.0 += 1;
+            known.1.extend(new);
+        }
+    }
+
+    /// What is followed and which version that is, unless it is the one that is known already. Versions begin with 0, where
+    /// nothing is followed.
+    pub fn newer_than(&self, version: u64) -> Option<(u64, Vec<Followed>)> {
+        let known = self.lock();
+        (known.0 != version).then(|| known.clone())
+    }
+}
+
+/// A stream of what jobs print.
+#[derive(Debug)]
+pub struct LiveLogs {
+    store: Arc<dyn Store>,
+    follower: String,
+    wanted: FollowedJobs,
+    interest: Interest,
+    /// The jobs that are followed, with the first attempt whose log has not been given yet.
+    jobs: BTreeMap<JobId, u32>,
+    /// Attempts of jobs that are followed no longer.
+    over: VecDeque<(JobId, u32)>,
+    /// The pieces that were given already, by their ids, as far as they may be read again.
+    read: BTreeSet<i64>,
+    after: i64,
+    said: Option<(Instant, Vec<Followed>)>,
+    ready: VecDeque<LogEvent>,
+    is_left_out: bool,
+    has_looked: bool,
+    has_ended: bool,
+    ticks: Interval,
+}
+
+impl LiveLogs {
+    /// Follows under a name that no other follower of the store has. Must be called within a tokio runtime.
+    pub fn new(store: Arc<dyn Store>, follower: String, wanted: FollowedJobs, interest: Interest) -> Self {
+        let mut ticks = tokio::time::interval(LOOK_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let jobs = match &wanted {
+            FollowedJobs::Job(job) => BTreeMap::from([(*job, 0)]),
+            FollowedJobs::Matching(_) => BTreeMap::new(),
+        };
+        LiveLogs {
+            store,
+            follower,
+            wanted,
+            interest,
+            jobs,
+            over: VecDeque::new(),
+            read: BTreeSet::new(),
+            after: 0,
+            said: None,
+            ready: VecDeque::new(),
+            is_left_out: false,
+            has_looked: false,
+            has_ended: false,
+            ticks,
+        }
+    }
+
+    /// The next event. `None` once the one job that is followed has ended or is not there (any more).
+    pub async fn next(&mut self) -> Result<Option<LogEvent>, StoreError> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(Some(event));
+            }
+            if self.has_ended {
+                return Ok(None);
+            }
+            self.ticks.tick().await;
+            self.look().await?;
+        }
+    }
+
+    /// Follows no longer. Without this, output is kept for some seconds more.
+    pub async fn leave(&self) -> Result<(), StoreError> {
+        self.store.unfollow(&self.follower).await
+    }
+
+    /// What is followed, as workers are told.
+    fn followed(&self) -> Vec<Followed> {
+        match &self.wanted {
+            FollowedJobs::Matching(filter) if is_kind_alone(filter) => filter
+                .kind
+                .iter()
+                .map(|kind| Followed::Kind(kind.as_str().into()))
+                .collect(),
+            _ => self.jobs.keys().copied().map(Followed::Job).collect(),
+        }
+    }
+
+    /// Sees to it that what is followed is kept.
+    async fn say(&mut self, followed: &[Followed]) -> Result<(), StoreError> {
+        let is_said = self
+            .said
+            .as_ref()
+            .is_some_and(|(at, said)| said == followed && at.elapsed() < FOLLOW_EVERY);
+        if is_said {
+            return Ok(());
+        }
+        if followed.is_empty() {
+            if self.said.take().is_some() {
+                self.leave().await?;
+            }
+            return Ok(());
+        }
+        self.store.follow(&self.follower, followed.to_vec()).await?;
+        self.interest.add(followed);
+        self.said = Some((Instant::now(), followed.to_vec()));
+        Ok(())
+    }
+
+    async fn look(&mut self) -> Result<(), StoreError> {
+        // Jobs are looked at before their output, so that none comes between.
+        let (stirred, gone) = match &self.wanted {
+            FollowedJobs::Job(job) => match self.store.job(*job).await? {
+                Some(details) => (vec![details], false),
+                None => (Vec::new(), true),
+            },
+            FollowedJobs::Matching(filter) => (self.look_at_matching((**filter).clone()).await?, false),
+        };
+        let followed = self.followed();
+        self.say(&followed).await?;
+        if !followed.is_empty() {
+            self.read_output(followed).await?;
+        }
+        for details in &stirred {
+            self.take_ended(details);
+        }
+        self.has_looked = true;
+        self.has_ended |= gone;
+        Ok(())
+    }
+
+    /// Has those that run followed, and gives the jobs of which an attempt is over.
+    async fn look_at_matching(&mut self, filter: JobFilter) -> Result<Vec<JobDetails>, StoreError> {
+        let filter = JobFilter {
+            states: vec![JobState::Running],
+            ..filter
+        };
+        let page = Page {
+            after: None,
+            limit: LIVE_JOBS_MAX as u32 + 1,
+        };
+        let running: BTreeMap<JobId, u32> = self
+            .store
+            .jobs(&filter, page)
+            .await?
+            .iter()
+            .map(|row| (row.job, row.attempt))
+            .collect();
+        let stirred = self
+            .jobs
+            .iter()
+            .filter(|(job, attempt)| running.get(job).is_none_or(|now| now > attempt));
+        let stirred: Vec<JobId> = stirred.map(|(job, _)| *job).collect();
+        let mut details = Vec::with_capacity(stirred.len());
+        for job in stirred {
+            match self.store.job(job).await? {
+                Some(of_job) => details.push(of_job),
+                None => {
+                    self.jobs.remove(&job);
+                }
+            }
+        }
+        for (job, attempt) in &running {
+            if self.jobs.len() < LIVE_JOBS_MAX && !self.jobs.contains_key(job) {
+                self.jobs.insert(*job, *attempt);
+                self.over.retain(|(over, _)| over != job);
+            }
+        }
+        let is_left_out = running.keys().any(|job| !self.jobs.contains_key(job));
+        if is_left_out && !self.is_left_out {
+            let counts = self.store.counts(&filter).await?;
+            let jobs = counts.running.saturating_sub(self.jobs.len() as u64).max(1);
+            self.ready.push_back(LogEvent::LeftOut { jobs });
+        }
+        self.is_left_out = is_left_out;
+        Ok(details)
+    }
+
+    async fn read_output(&mut self, followed: Vec<Followed>) -> Result<(), StoreError> {
+        let page = self.store.live_output(followed, self.after).await?;
+        let settled = self.store.now().plus_ms(-LATE_MS_MAX);
+        for piece in page.pieces {
+            if piece.at < settled {
+                self.after = self.after.max(piece.id);
+            }
+            if self.read.insert(piece.id) && self.is_wanted(&piece) {
+                self.ready.push_back(LogEvent::Printed(piece));
+            }
+        }
+        self.read = self.read.split_off(&(self.after + 1));
+        Ok(())
+    }
+
+    /// Whether a piece is given. A job that is not followed yet, since it has just begun, joins where there is room.
+    fn is_wanted(&mut self, piece: &KeptOutput) -> bool {
+        let (job, attempt) = (piece.printed.job, piece.printed.attempt);
+        if let Some(first) = self.jobs.get(&job) {
+            return attempt >= *first;
+        }
+        if !self.has_looked {
+            // What does not run when following begins is not of interest.
+            self.forget(job, attempt);
+            return false;
+        }
+        let mut over = self.over.iter();
+        let is_over = over.any(|(over, last)| *over == job && attempt <= *last);
+        if is_over || self.jobs.len() >= LIVE_JOBS_MAX {
+            return false;
+        }
+        self.jobs.insert(job, attempt);
+        true
+    }
+
+    /// Gives the logs of attempts that are over, and the job's end.
+    fn take_ended(&mut self, details: &JobDetails) {
+        let (job, state) = (details.row.job, details.row.state);
+        let Some(first) = self.jobs.get(&job).copied() else {
+            return;
+        };
+        let mut next = first;
+        for (attempt, log) in attempt_logs(details) {
+            if attempt >= first {
+                next = next.max(attempt + 1);
+                self.ready.push_back(LogEvent::AttemptEnded {
+                    job,
+                    attempt,
+                    log: log.to_owned(),
+                });
+            }
+        }
+        if state.is_final() {
+            self.ready.push_back(LogEvent::Ended { job, state });
+        }
+        match (&self.wanted, state) {
+            (FollowedJobs::Job(_), _) => self.has_ended = state.is_final(),
+            (FollowedJobs::Matching(_), JobState::Running) => next = next.max(details.row.attempt),
+            (FollowedJobs::Matching(_), _) => {
+                // One that is tried again joins again. The attempt of one that waits is the next one.
+                self.jobs.remove(&job);
+                let last = details.row.attempt - u32::from(!state.is_final() && details.row.attempt > 0);
+                self.forget(job, last.max(next.saturating_sub(1)));
+                return;
+            }
+        }
+        self.jobs.insert(job, next);
+    }
+
+    fn forget(&mut self, job: JobId, attempt: u32) {
+        if !self.over.contains(&(job, attempt)) {
+            self.over.push_back((job, attempt));
+        }
+        if self.over.len() > OVER_KEPT_MAX {
+            self.over.pop_front();
+        }
+    }
+}
+
+/// Whether a filter names a kind and nothing else, so that the kind can be followed without a look at its jobs.
+fn is_kind_alone(filter: &JobFilter) -> bool {
+    let JobFilter {
+        states: _,
+        kind,
+        queue,
+        group,
+        run,
+        batch,
+        key,
+        key_prefix,
+        tags,
+        parent,
+    } = filter;
+    let others = [
+        queue.is_some(),
+        group.is_some(),
+        run.is_some(),
+        batch.is_some(),
+        key.is_some(),
+        key_prefix.is_some(),
+        !tags.is_empty(),
+        parent.is_some(),
+    ];
+    kind.is_some() && others.iter().all(|named| !named)
+}

@@ -1,0 +1,197 @@
+//! `GET /logs`: what running jobs print, as it comes.
+
+use std::convert::Infallible;
+use std::sync::atomic::Ordering;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
+use futures::{Stream, stream};
+pub use gristmill_engine::live_logs::LogEvent;
+use gristmill_engine::live_logs::{FollowedJobs, LiveLogs};
+use gristmill_model::{BatchId, TagCondition};
+use gristmill_store::JobFilter;
+use serde::Deserialize;
+use tokio::sync::OwnedSemaphorePermit;
+use utoipa::IntoParams;
+
+use super::job::parse_job;
+use super::selection::run_id;
+use crate::app::App;
+use crate::body::Query;
+use crate::caller::Caller;
+use crate::error::{ApiError, Refusal};
+use crate::limits::LOG_STREAMS_MAX;
+
+/// Which jobs are followed: one, or all that run and match.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct LogsQuery {
+    /// This job; nothing else is named then.
+    #[serde(default)]
+    #[param(example = "42:7")]
+    job: Option<String>,
+    /// Only of this kind.
+    #[serde(default)]
+    kind: Option<String>,
+    /// Only on this queue. Must be named with a token that reaches several but not all.
+    #[serde(default)]
+    queue: Option<String>,
+    /// Only of this group.
+    #[serde(default)]
+    group: Option<String>,
+    /// Only of the run of this name.
+    #[serde(default)]
+    run: Option<String>,
+    /// Only of this batch.
+    #[serde(default)]
+    batch: Option<i64>,
+    /// Only with all of these tags, with commas between them: `name=value`, `name` (with any value), or `name*` (a name
+    /// that begins so).
+    #[serde(default)]
+    #[param(example = "customer=7")]
+    tags: Option<String>,
+}
+
+impl LogsQuery {
+    /// Which jobs are meant, within the caller's queues.
+    async fn followed(self, app: &App, caller: &Caller) -> Result<FollowedJobs, ApiError> {
+        let names_others = self.kind.is_some()
+            || self.queue.is_some()
+            || self.group.is_some()
+            || self.run.is_some()
+            || self.batch.is_some()
+            || self.tags.is_some();
+        if self.job.is_some() == names_others {
+            return Err(ApiError::invalid(
+                "logs are followed of one job or of all that match",
+                "give `job`, or at least one of kind, queue, group, run, batch and tags",
+            ));
+        }
+        if let Some(job) = self.job {
+            let job = parse_job(&job)?;
+            let details = app.store().job(job).await?.ok_or(ApiError::NotFound {
+                what: "job",
+                id: job.to_string(),
+            })?;
+            caller.check_queue(&details.row.queue)?;
+            return Ok(FollowedJobs::Job(job));
+        }
+        Ok(FollowedJobs::Matching(Box::new(JobFilter {
+            kind: self.kind,
+            queue: caller.filter_queue(self.queue)?,
+            group: self.group,
+            run: match self.run {
+                Some(run) => Some(run_id(app, &run).await?),
+                None => None,
+            },
+            batch: self.batch.map(BatchId),
+            tags: self
+                .tags
+                .iter()
+                .flat_map(|tags| tags.split(','))
+                .map(TagCondition::parse)
+                .collect(),
+            ..JobFilter::default()
+        })))
+    }
+}
+
+struct Follower {
+    app: App,
+    logs: Option<LiveLogs>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Follower {
+    /// The next event; `None` once the job has ended, the server stops, or where the store fails: the client connects again.
+    async fn next(&mut self) -> Option<SseEvent> {
+        let logs = self.logs.as_mut()?;
+        let event = tokio::select! {
+            biased;
+            () = self.app.stopped() => return None,
+            event = logs.next() => event,
+        };
+        match event {
+            Ok(event) => written(&event?).ok(),
+            Err(error) => {
+                tracing::warn!(%error, "live output could not be read");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        let Some(logs) = self.logs.take() else { return };
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                // Otherwise the store forgets the follower after some seconds.
+                if let Err(error) = logs.leave().await {
+                    tracing::debug!(%error, "a follower could not leave");
+                }
+            });
+        }
+    }
+}
+
+/// Follow logs
+///
+/// Server-sent events of what running jobs print, while they run: `printed` (`job`, `kind`, `attempt`, `offset`, `text`, and
+/// the `id` and `at` of this piece), `attempt_ended` (`job`, `attempt`, and the whole `log`), `ended` (`job`, `state`), and
+/// `left_out` (`jobs`: how many more run and match than the 100 that are followed). Of one job, its earlier attempts come
+/// first, and the stream ends with the job. Of jobs that match, those that run are followed and those that begin later join; the
+/// stream ends when the client or the server does. Of much output at once, the oldest is left out: then `offset` is more
+/// than has come.
+#[utoipa::path(
+    get,
+    path = "/logs",
+    tag = "watching",
+    operation_id = "logs",
+    params(LogsQuery),
+    responses(
+        (status = 200, description = "Events", content_type = "text/event-stream", body = String),
+        (status = "4XX", description = "Refused, or not there", body = Refusal),
+    )
+)]
+pub async fn logs(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Query(query): Query<LogsQuery>,
+) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, ApiError> {
+    let followed = query.followed(&app, &caller).await?;
+    let room = app
+        .log_streams
+        .clone()
+        .try_acquire_owned()
+        .map_err(|_| ApiError::TooMany {
+            what: "too many followers of logs",
+            limit: format!("{LOG_STREAMS_MAX} at once"),
+            retry_after_s: 10,
+        })?;
+    let number = app.log_followers.fetch_add(1, Ordering::Relaxed);
+    let name = format!("{}-{number}", app.instance);
+    let logs = LiveLogs::new(app.store().clone(), name, followed, app.interest.clone());
+    let follower = Follower {
+        app,
+        logs: Some(logs),
+        _room: room,
+    };
+    let events = stream::unfold(follower, |mut follower| async move {
+        let event = follower.next().await?;
+        Some((Ok(event), follower))
+    });
+    Ok(Sse::new(events).keep_alive(KeepAlive::default()))
+}
+
+fn written(event: &LogEvent) -> Result<SseEvent, axum::Error> {
+    let name = match event {
+        LogEvent::Printed(_) => "printed",
+        LogEvent::AttemptEnded { .. } => "attempt_ended",
+        LogEvent::Ended { .. } => "ended",
+        LogEvent::LeftOut { .. } => "left_out",
+    };
+    SseEvent::default().event(name).json_data(event)
+}

@@ -1,0 +1,85 @@
+//! `POST /workers/{worker}/output`: what followed jobs of an agent's worker print, as it comes.
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use gristmill_model::limits::{LIVE_OUTPUT_BYTES_PER_WRITE_MAX, PROGRESS_JOBS_MAX};
+use gristmill_model::{JobId, Printed};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::worker_id;
+use crate::app::App;
+use crate::body::{JsonBody, NoQuery, PathText, Query};
+use crate::caller::Caller;
+use crate::error::{ApiError, Refusal};
+
+/// What running jobs printed since the last time.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OutputRequest {
+    /// Pieces, each of one attempt of a job: `job`, `kind`, `attempt`, `offset` (how many bytes of text the attempt had
+    /// printed before) and `text`. At most 1,000 pieces with 262,144 bytes of text together.
+    #[schema(value_type = Vec<Object>)]
+    pub printed: Vec<Printed>,
+}
+
+/// What was kept.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct OutputAnswer {
+    /// Jobs that the worker does not hold any more: their output comes with their outcomes.
+    #[schema(value_type = Vec<String>)]
+    pub refused: Vec<JobId>,
+}
+
+/// Tell what running jobs print
+///
+/// Only of jobs that somebody follows, as heartbeats and exchanges are answered: what nobody follows is not kept. The
+/// worker must hold the jobs. The whole log of a job comes with its outcome in any case.
+#[utoipa::path(
+    post,
+    path = "/workers/{worker}/output",
+    tag = "agents",
+    operation_id = "put_output",
+    params(("worker" = i64, Path, description = "As registering answered")),
+    request_body = OutputRequest,
+    responses(
+        (status = 200, description = "It is kept for those who follow", body = OutputAnswer),
+        (status = 409, description = "The worker holds none of the jobs (code `not_held`)", body = Refusal),
+        (status = "4XX", description = "Refused", body = Refusal),
+    )
+)]
+pub async fn put_output(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    PathText(worker): PathText,
+    Query(NoQuery {}): Query<NoQuery>,
+    body: JsonBody,
+) -> Result<Json<OutputAnswer>, ApiError> {
+    let worker = worker_id(&worker)?;
+    let request: OutputRequest = body.read()?;
+    let pieces = request.printed.len();
+    let bytes: usize = request.printed.iter().map(|piece| piece.text.len()).sum();
+    if pieces > PROGRESS_JOBS_MAX || bytes > LIVE_OUTPUT_BYTES_PER_WRITE_MAX {
+        return Err(ApiError::invalid(
+            format!("`printed` has {pieces} pieces with {bytes} bytes of text"),
+            format!(
+                "send at most {PROGRESS_JOBS_MAX} pieces and {LIVE_OUTPUT_BYTES_PER_WRITE_MAX} bytes at once"
+            ),
+        ));
+    }
+    app.sessions.of_caller(&**app.store(), &caller, worker).await?;
+    if pieces == 0 {
+        return Ok(Json(OutputAnswer { refused: Vec::new() }));
+    }
+    let mut jobs: Vec<JobId> = request.printed.iter().map(|piece| piece.job).collect();
+    jobs.sort_unstable();
+    jobs.dedup();
+    let refused = app.store().put_output(worker, request.printed).await?;
+    match refused.first() {
+        Some(first) if refused.len() == jobs.len() => Err(ApiError::NotHeld {
+            worker: worker.0,
+            job: first.to_string(),
+        }),
+        _ => Ok(Json(OutputAnswer { refused })),
+    }
+}

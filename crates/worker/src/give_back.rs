@@ -1,0 +1,83 @@
+//! When a worker gives back to the source what it holds and cannot begin soon: another worker may be idle.
+
+use std::time::Duration;
+
+/// Jobs that wait while every slot is busy, and none of them begins for so long, go back.
+const STALLED_AFTER: Duration = Duration::from_millis(200);
+
+/// A worker that holds too many jobs for so long gives the surplus back.
+const SURPLUS_AFTER: Duration = Duration::from_millis(100);
+
+/// A worker holds too many jobs when it holds so many times what it ends soon.
+const SURPLUS_FACTOR: u64 = 4;
+
+/// Times count from some fixed moment.
+#[derive(Debug, Default)]
+pub(crate) struct GiveBack {
+    gave_at: Duration,
+    /// Since when the worker holds too many jobs.
+    surplus_since: Option<Duration>,
+}
+
+impl GiveBack {
+    /// Jobs were given to a runner, or back to the source.
+    pub fn gave(&mut self, now: Duration) {
+        self.gave_at = now;
+    }
+
+    /// Whether everything that waits is to go back, where every slot is busy.
+    pub fn is_stalled(&self, now: Duration) -> bool {
+        now >= self.stalled_at()
+    }
+
+    /// When what waits goes back, unless some of it begins before.
+    pub fn stalled_at(&self) -> Duration {
+        self.gave_at + STALLED_AFTER
+    }
+
+    /// Jobs to give back, where `waiting` wait and the worker ends `fitting` soon, as far as its rate is known.
+    pub fn surplus(&mut self, waiting: u64, fitting: Option<u64>, now: Duration) -> u64 {
+        let Some(fitting) = fitting.filter(|fitting| waiting > fitting.saturating_mul(SURPLUS_FACTOR)) else {
+            self.surplus_since = None;
+            return 0;
+        };
+        if now < *self.surplus_since.get_or_insert(now) + SURPLUS_AFTER {
+            return 0;
+        }
+        self.surplus_since = None;
+        waiting - fitting
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    #[test]
+    fn gives_back_what_does_not_begin_within_the_limit() {
+        let mut give_back = GiveBack::default();
+        give_back.gave(at(1_000));
+        assert!(!give_back.is_stalled(at(1_199)));
+        assert!(give_back.is_stalled(at(1_200)));
+    }
+
+    #[test]
+    fn gives_back_a_surplus_that_lasts() {
+        let mut give_back = GiveBack::default();
+        assert_eq!(give_back.surplus(401, Some(100), at(0)), 0);
+        assert_eq!(give_back.surplus(401, Some(100), at(99)), 0);
+        assert_eq!(give_back.surplus(401, Some(100), at(100)), 301);
+        assert_eq!(give_back.surplus(401, Some(100), at(101)), 0, "it starts anew");
+        assert_eq!(give_back.surplus(400, Some(100), at(150)), 0);
+        assert_eq!(
+            give_back.surplus(401, Some(100), at(201)),
+            0,
+            "it ended meanwhile"
+        );
+        assert_eq!(give_back.surplus(401, None, at(500)), 0, "the rate is not known");
+    }
+}
