@@ -58,7 +58,7 @@ async fn migrate(database: &Database, connection: &mut Object) -> Result<()> {
     let migrated = runner.run_async(&mut ***connection).await;
     migrated.map(|_| ()).map_err(|error| {
         Failure::Connection(format!(
-            "its schema could not be brought from version {found} to {known}: {}",
+            "migrating its schema from version {found} to {known} failed: {}",
             in_words(&error)
         ))
     })

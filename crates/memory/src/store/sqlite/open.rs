@@ -107,7 +107,7 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), MemoryError> 
     {
         return Err(MemoryError::Database {
             path: path.to_path_buf(),
-            reason: format!("its schema could not be brought up to date: {error}"),
+            reason: format!("migrating its schema failed: {error}"),
         });
     }
     check_version(connection, path)
