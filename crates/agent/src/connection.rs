@@ -413,7 +413,7 @@ impl Refused {
         Refused {
             status: None,
             error: SourceError {
-                message: format!("nothing came for {} s", timeout.as_secs()),
+                message: format!("the server sent nothing for {} s", timeout.as_secs()),
                 kind: SourceErrorKind::Transient,
             },
         }

@@ -60,7 +60,7 @@ pub(crate) fn merged(receipts: Vec<Receipt>, origins: &[usize], count: usize) ->
     merged
 }
 
-/// Takes the upper half of what a report speaks of out of it. `None` where it speaks of one job.
+/// Removes and returns the upper half of a report's jobs. `None` for a report of one job.
 fn halve(report: &mut Report) -> Option<Report> {
     let mut upper_positions = report.positions();
     let count = upper_positions.len();

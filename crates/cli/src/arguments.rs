@@ -76,7 +76,7 @@ pub enum Command {
     Tags(TagsArguments),
     /// Show everything about one job: payload, value, attempts, errors, log
     Show(ShowArguments),
-    /// Print a job's log, attempt by attempt; --follow prints the logs of running jobs live
+    /// Print a job's log, attempt by attempt, or follow the output of running jobs
     Logs(LogsArguments),
     /// Print events of jobs as they happen
     Events(EventsArguments),

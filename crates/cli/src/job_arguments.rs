@@ -150,10 +150,10 @@ Examples:
   gristmill logs --follow --tag customer=7 --run word_stats.py:items.jsonl
   gristmill logs 42:7 --follow --base-url https://jobs.example:8378 --token-file token
 
---kind, --queue, --tag and --run follow all running jobs that match, up to 100 at once, and those that
-start later. Each line begins with its job's id, as in `42:7 | text`. Ctrl-C ends the command.
-A terminal shows control characters as symbols; a file or a pipe gets the output unchanged.
-A token for a server needs the role submit or admin.";
+With --kind, --queue, --tag or --run, the command follows all running jobs that match, up to 100 at once,
+and jobs that begin later, until Ctrl-C. Each line begins with the job's id, as in `42:7 | text`. A terminal
+shows control characters as symbols; a file or a pipe gets the unchanged output. A server's token needs the
+role submit or admin.";
 
 /// `gristmill logs`.
 #[derive(Debug, Args)]
@@ -162,7 +162,7 @@ pub struct LogsArguments {
     /// The job, as in 42:7
     #[arg(required_unless_present = "follow", conflicts_with_all = ["kind", "queue", "tags", "run"])]
     pub job: Option<JobId>,
-    /// Print the log live until the job ends; exit status 0 if it completed
+    /// Print output live until the job ends; exit status 0 if it completed
     #[arg(long, short)]
     pub follow: bool,
     /// Follow the running jobs of this kind
@@ -171,26 +171,26 @@ pub struct LogsArguments {
     /// Follow the running jobs of this queue
     #[arg(long, requires = "follow")]
     pub queue: Option<String>,
-    /// Follow the running jobs with this tag: name=value, name, or name* (begins so); may be repeated, and all must hold
+    /// Follow the running jobs with this tag: name=value, name, or a prefix name*; repeatable, all must match
     #[arg(long = "tag", value_name = "TAG", requires = "follow")]
     pub tags: Vec<String>,
-    /// Follow the running jobs of the run of this name
+    /// Follow the running jobs of this run
     #[arg(long, value_name = "NAME", requires = "follow")]
     pub run: Option<String>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,
-    /// Ask a server instead of a store, or several of one store with commas between them [env: BASE_INTERNAL_URL, else
-    /// BASE_URL, where no store is named]
+    /// Ask a server instead of a store, or several servers of one store, separated by commas [env: BASE_INTERNAL_URL,
+    /// else BASE_URL, unless a store is named]
     #[arg(long = "base-url", value_name = "URL", value_delimiter = ',')]
     pub base_urls: Vec<String>,
-    /// The file that holds the token for the server [default: the environment's AGENT_TOKEN]
+    /// The file with the server's token [default: the environment variable AGENT_TOKEN]
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// A certificate to check the server's against, PEM, beside those of the system
+    /// A CA certificate to verify the server with, as PEM, in addition to the system's
     #[arg(long, value_name = "FILE")]
     pub ca_cert: Option<PathBuf>,
-    /// Send the token to another machine in clear text, on a network that you trust
+    /// Allow a token in clear text over plain HTTP to another machine: only on a trusted network
     #[arg(long)]
     pub plain_http: bool,
 }

@@ -203,7 +203,7 @@ fn what_cannot_be_followed_is_refused_with_a_remedy() {
     assert_eq!(nobody.code, Some(2), "{nobody:?}");
     assert!(nobody.stderr.contains("does not answer"), "{nobody:?}");
     let store = workspace.run("logs 1:0 --follow").error();
-    assert!(store.contains("there is no store"), "{store}");
+    assert!(store.contains("does not exist"), "{store}");
 }
 
 /// The body of an answer of the server's API.

@@ -170,7 +170,10 @@ fn knowledge_bases_are_exported_imported_and_deleted_from(workspace: fn() -> Wor
     );
     workspace.write("wrong.json", "[]");
     let error = run(&workspace, &["memory", "import", "wrong.json", "--into", kb]).error();
-    assert!(error.contains("wrong.json: it is no index data file"), "{error}");
+    assert!(
+        error.contains("wrong.json: it is not an index data file"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn what_is_wrong_is_told_before_anything_is_made() {
                 "--base-url",
                 "models.example",
             ],
-            "is no address",
+            "is not an address",
         ),
         (
             vec!["ingest", "show.txt", "--into", "kb.db", "--embedder", "openai"],

@@ -209,7 +209,7 @@ pub async fn ask(
         Err(reason) => {
             return Err(MemoryError::invalid(
                 "the model's answer",
-                format!("it is not the JSON that was asked for: {reason}; try another model"),
+                format!("it is not the requested JSON: {reason}; try another model"),
             ));
         }
     }

@@ -50,7 +50,7 @@ pub enum EmbedError {
     Model {
         /// The folder or file.
         place: String,
-        /// What is wrong, and what would be right.
+        /// The problem, and the remedy.
         reason: String,
     },
     /// The vectors do not fit each other.

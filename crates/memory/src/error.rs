@@ -1,22 +1,22 @@
-//! What can go wrong in a memory.
+//! Errors of the memory.
 
 use std::path::PathBuf;
 
 use gristmill_store::layout::{Layout, LayoutError};
 
-/// Why an operation was refused or failed. Nothing of it is stored.
+/// A refused or failed operation. Nothing of it is stored.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum MemoryError {
-    /// The file is a database of something else.
+    /// The file is a database of another program.
     #[error("{} is not a knowledge base (application id {application_id:#010x}); choose another file", path.display())]
     NotAKnowledgeBase {
         /// The file.
         path: PathBuf,
-        /// What its header says.
+        /// The id in its header.
         application_id: i64,
     },
-    /// There is no such file.
-    #[error("there is no knowledge base at {}; make one with `gristmill ingest … --into {}`", path.display(), path.display())]
+    /// The file does not exist.
+    #[error("the knowledge base {} does not exist; create one with `gristmill ingest … --into {}`", path.display(), path.display())]
     Missing {
         /// The file.
         path: PathBuf,
@@ -50,11 +50,11 @@ pub enum MemoryError {
     Database {
         /// The file.
         path: PathBuf,
-        /// What the database said.
+        /// The database's message.
         reason: String,
     },
-    /// Somebody else holds the write lock for too long.
-    #[error("{} is locked by another process that is writing; try again when it is done", path.display())]
+    /// Another process holds the write lock for too long.
+    #[error("{} is locked by another process; retry when it has finished", path.display())]
     Locked {
         /// The file.
         path: PathBuf,
@@ -64,25 +64,25 @@ pub enum MemoryError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's message.
         reason: String,
     },
-    /// An input does not have the form that it should have.
+    /// An input has an invalid form.
     #[error("{place}: {reason}")]
     Invalid {
         /// The file, line or field.
         place: String,
-        /// What is wrong, and what would be right.
+        /// The problem, and the remedy.
         reason: String,
     },
-    /// The model service gave no answer.
+    /// The model service did not answer.
     #[error(transparent)]
     Service(#[from] crate::service::ServiceError),
     /// Vectors cannot be made.
     #[error(transparent)]
     Embed(#[from] crate::embed::EmbedError),
-    /// No such source.
-    #[error("there is no source named `{0}`; `gristmill memory sources` lists them")]
+    /// The source does not exist.
+    #[error("source `{0}` does not exist; `gristmill memory sources` lists all")]
     SourceUnknown(String),
 }
 
@@ -114,7 +114,7 @@ impl MemoryError {
         }
     }
 
-    /// An input at `place` that does not have the form that it should have.
+    /// An input at `place` with an invalid form.
     pub fn invalid(place: impl Into<String>, reason: impl Into<String>) -> Self {
         MemoryError::Invalid {
             place: place.into(),

@@ -59,7 +59,7 @@ pub async fn import_index(
     let text = read_capped(path)?;
     let place = path.display().to_string();
     let index: Index = serde_json::from_str(&text)
-        .map_err(|error| MemoryError::invalid(&place, format!("it is no index data file: {error}")))?;
+        .map_err(|error| MemoryError::invalid(&place, format!("it is not an index data file: {error}")))?;
     let mut messages = messages(&index, &place)?;
     let zone_minutes = options.zone_minutes.or_else(|| zone_of(&messages));
     let mut learned = learned(&index, &place)?;
@@ -147,7 +147,7 @@ async fn changes_of(
             return Err(MemoryError::invalid(
                 place,
                 format!(
-                    "something is known of message {}, which it does not have",
+                    "its knowledge names message {}, which it does not have",
                     learned.position
                 ),
             ));
@@ -187,7 +187,7 @@ fn add_failures(
             return Err(MemoryError::invalid(
                 place,
                 format!(
-                    "a failure is of message {}, which it does not have",
+                    "a failure names message {}, which it does not have",
                     failure.message_ordinal
                 ),
             ));
@@ -220,7 +220,7 @@ pub(crate) fn read_capped(path: &Path) -> Result<String, MemoryError> {
     if bytes > IMPORT_BYTES_MAX {
         return Err(MemoryError::File {
             path: path.to_path_buf(),
-            reason: format!("it has {bytes} bytes; at most {IMPORT_BYTES_MAX} are read"),
+            reason: format!("it has {bytes} bytes; the limit is {IMPORT_BYTES_MAX}"),
         });
     }
     std::fs::read_to_string(path).map_err(failed)
@@ -233,7 +233,7 @@ fn messages(index: &Index, place: &str) -> Result<Vec<NewMessage>, MemoryError> 
             Some(text) => Some(moment(text, recorded.zone_minutes).ok_or_else(|| {
                 MemoryError::invalid(
                     format!("{place}, message {number}"),
-                    format!("`{text}` is no date and time such as 2023-05-01T07:00:00Z"),
+                    format!("`{text}` is not a date and time such as 2023-05-01T07:00:00Z"),
                 )
             })?),
         };

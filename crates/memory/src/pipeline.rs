@@ -149,12 +149,10 @@ pub enum IngestError {
     },
     /// Vectors cannot be made. The messages and what is known of them are stored; the next ingestion makes up for the
     /// vectors.
-    #[error(
-        "{0}; the messages and what is known of them are stored, and the same command makes up for the vectors"
-    )]
+    #[error("{0}; messages and knowledge are stored; run the same command again to add the vectors")]
     Embed(#[from] EmbedError),
     /// It was [stopped](IngestStopper::stop).
-    #[error("the ingestion was stopped; the same command goes on from there")]
+    #[error("the ingestion was stopped; run the same command again to resume")]
     Stopped,
     /// The worker that runs the extractions ended.
     #[error("the worker that runs the extractions ended: {0}")]

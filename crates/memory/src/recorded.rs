@@ -59,7 +59,7 @@ pub fn read(path: &Path) -> Result<Vec<RecordedQuestion>, MemoryError> {
     serde_json::from_str(&text).map_err(|error| {
         MemoryError::invalid(
             path.display().to_string(),
-            format!("it is no list of recorded questions: {error}"),
+            format!("it is not a list of recorded questions: {error}"),
         )
     })
 }

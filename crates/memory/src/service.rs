@@ -125,7 +125,7 @@ pub enum ServiceError {
     },
     /// Nobody is there.
     #[error(
-        "the model service at {base_url} cannot be reached: {reason}; is it running, and is the address right?"
+        "the model service at {base_url} cannot be reached: {reason}; check that it runs, and its address"
     )]
     Unreachable {
         /// Its address.
@@ -262,7 +262,7 @@ impl Service {
         let is_http = |url: &reqwest::Url| ["http", "https"].contains(&url.scheme());
         if !address.as_ref().is_ok_and(is_http) {
             return Err(ServiceError::Settings(format!(
-                "`{}` is no address such as {BASE_URL_DEFAULT}",
+                "`{}` is not an address such as {BASE_URL_DEFAULT}",
                 printable(&settings.base_url)
             )));
         }

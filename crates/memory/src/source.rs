@@ -214,7 +214,7 @@ fn checked(
             return Err(MemoryError::invalid(
                 name.clone(),
                 format!(
-                    "it has more than the {SOURCE_MESSAGES_MAX} messages that one source may have; cut it into several files"
+                    "it exceeds the limit of {SOURCE_MESSAGES_MAX} messages for a source; split it into several files"
                 ),
             ));
         }

@@ -189,7 +189,10 @@ async fn a_broken_embedder_costs_no_message() {
     let folder = tempfile::tempdir().expect("a folder");
     let (store, ingested) = ingest(folder.path(), Some(Arc::new(Broken)), NOTES).await;
     let error = ingested.expect_err("no vectors");
-    assert!(error.to_string().contains("the same command makes up"), "{error}");
+    assert!(
+        error.to_string().contains("run the same command again to add"),
+        "{error}"
+    );
     assert_eq!(store.stats().await.expect("stats").messages, 3);
     assert!(store.vector_models().await.expect("models").is_empty());
 }

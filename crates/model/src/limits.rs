@@ -138,7 +138,7 @@ pub const PROGRESS_EVERY_MS: u64 = 1_000;
 /// Jobs, batches and kinds that one follower of output names at most, and that a worker receives.
 pub const FOLLOWED_MAX: usize = 1_000;
 
-/// Running jobs with output that one follower sees at once. The follower learns how many further ones are left out.
+/// Running jobs whose output one follower sees at once; it receives the number of the others.
 pub const LIVE_JOBS_MAX: usize = 100;
 
 /// How long a follower lasts without renewal. Milliseconds.

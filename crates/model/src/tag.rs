@@ -2,6 +2,10 @@
 //!
 //! A store keeps one row for each pair of name and value in a batch, with the positions of its jobs. A filter on tags,
 //! keys or parents first becomes positions of batches; queries and changes then work on these.
+//!
+//! A claim hands out the keys and tags of a batch beside its slices (`labels`), packed, and reads them once for each
+//! batch. The options of a batch tell whether it has any. They travel to agents as a segment, and to scripts in the
+//! identity of a micro-batch, and are unpacked when a job asks.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -17,23 +17,23 @@
 //!
 //! # What a script can rely on
 //!
-//! * `main(payload)` is called once a job; the script is imported once a process. An asynchronous
-//!   `main` runs up to [`RuntimeOptions::concurrency`] jobs at once in each process, and a synchronous one in Python up to
-//!   [`RuntimeOptions::threads`], each in a thread of its own. Asynchronous is what is written so: `async def main`, `async function
-//!   main`. A plain function may return an awaitable or a promise, but then its jobs run one at a time: how many run at once
-//!   is promised to the worker before the first one.
-//! * `gristmill.job()` says which job runs, in every thread and task of it: `id`, `attempt`, `key`, `batch`, `kind`, `queue`, `group`,
-//!   `tags` and `deadline` (seconds since 1970). A job without key, group or deadline has `None` or `null` there, one without tags
-//!   an empty dict or object. Programs find the same in their environment (`GRISTMILL_JOB`, `GRISTMILL_ATTEMPT`, …).
-//! * An exception fails the job. Its attribute `retry_after` (`retryAfter` in JavaScript; seconds) asks
-//!   for the next attempt no sooner than that, and `permanent` being true says that trying again
-//!   cannot help.
-//! * What `gristmill.spawn(…)` gives, returned by `main`, lets the job wait for children; once they have ended, the
-//!   script's `finalize(payload, memo, outcomes)` is called in its place. What `gristmill.done(value, …)` gives completes
-//!   the job with siblings: further children of its own parent. `gristmill` is a module to import in Python, and global
-//!   in JavaScript.
-//! * Standard input is empty, standard output and error are the job's log.
-//! * Processes may be killed and started again at any time.
+//! * `main(payload)` is called once for each job; the script is imported once in each process. An asynchronous `main`
+//!   (`async def main`, `async function main`) runs up to [`RuntimeOptions::concurrency`] jobs at the same time in each
+//!   process, and a synchronous one in Python up to [`RuntimeOptions::threads`], each in its own thread. A plain
+//!   function that returns an awaitable or a promise runs one job at a time, since the worker must know the concurrency
+//!   before the first job.
+//! * `gristmill.job()` returns the current job, in all of its threads and tasks: `id`, `attempt`, `key`, `batch`, `kind`,
+//!   `queue`, `group`, `tags` and `deadline` (seconds since 1970). A missing key, group or deadline is `None` or `null`,
+//!   and missing tags are an empty dict or object. Programs find the same in their environment (`GRISTMILL_JOB`,
+//!   `GRISTMILL_ATTEMPT`, …).
+//! * An exception fails the attempt. Its attribute `retry_after` (`retryAfter` in JavaScript; seconds) delays the next
+//!   attempt, and `permanent` being true prevents one.
+//! * A `main` that returns `gristmill.spawn(…)` makes the job wait for children. When all have ended, Gristmill calls
+//!   `finalize(payload, memo, outcomes)` in place of `main`. `gristmill.done(value, …)` completes the job with
+//!   siblings: further children of its own parent. `gristmill` is a module in Python, and a global object in
+//!   JavaScript.
+//! * Standard input is empty. Standard output and error are the job's log.
+//! * A process can be killed and restarted at any time.
 //!
 //! # What Gristmill guarantees
 //!

@@ -3,8 +3,8 @@
 //! The payload's JSON and a line feed are on standard input. Standard output is the value: JSON, or
 //! text where it is not JSON; nothing is `null`, and line feeds at the end do not count. Standard
 //! error is the log. An exit status other than 0 fails the job with the end of standard error. The
-//! environment says which job it is: `GRISTMILL_JOB` (`42:7`), `GRISTMILL_ATTEMPT`, `GRISTMILL_BATCH`, `GRISTMILL_KIND`,
-//! `GRISTMILL_QUEUE`, and, for a job that has such, `GRISTMILL_KEY`, `GRISTMILL_GROUP`, `GRISTMILL_TAGS` (a JSON object) and
+//! environment identifies the job: `GRISTMILL_JOB` (`42:7`), `GRISTMILL_ATTEMPT`, `GRISTMILL_BATCH`, `GRISTMILL_KIND`,
+//! `GRISTMILL_QUEUE`, and, if the job has them, `GRISTMILL_KEY`, `GRISTMILL_GROUP`, `GRISTMILL_TAGS` (a JSON object) and
 //! `GRISTMILL_DEADLINE` (seconds since 1970).
 
 use std::cell::Cell;

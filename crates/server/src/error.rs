@@ -95,12 +95,12 @@ pub enum ApiError {
         /// The request.
         number: u64,
     },
-    /// A worker sent output of a job that it does not hold.
-    #[error("worker {worker} sent output of job {job}, which it does not hold")]
+    /// A worker sends output of a job that it does not hold.
+    #[error("worker {worker} sends output of job {job}, which it does not hold")]
     NotHeld {
         /// The worker.
         worker: i64,
-        /// The first such job.
+        /// One of the jobs.
         job: String,
     },
     /// The server is stopping.

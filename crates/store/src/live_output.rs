@@ -1,8 +1,13 @@
 //! The live output of running jobs, which a store keeps only while it has followers.
 //!
 //! A follower keeps a row of `following`. Workers on the store read these rows with their heartbeats, and write the
-//! output of followed jobs four times a second, bounded for each job and each write. The rows are deleted after half a
-//! minute, and with the last follower.
+//! output of followed jobs four times a second, bounded for each job and each write. A store keeps output only of jobs
+//! that the worker holds. The rows are deleted after half a minute, and with the last follower.
+//!
+//! Agents learn of followers by their heartbeats, and sooner by the next answer to an exchange if the followed jobs
+//! have changed; they send output to `server/src/endpoints/output.rs`. Without followers, a worker sends nothing, and
+//! an exchange makes no further query. `engine/src/live_logs.rs` follows one job, or up to 100 running jobs of a
+//! filter.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -151,7 +151,7 @@ impl Lane {
         self.insert(before.map_or(0, |index| index + 1), held);
     }
 
-    /// Restores jobs to their place: behind more urgent ones, and behind equally urgent ones that came before them.
+    /// Restores jobs to their place: behind more urgent ones, and behind equally urgent ones that arrived earlier.
     pub(crate) fn put_back(&mut self, held: HeldSlice) {
         let place = |held: &HeldSlice| {
             let slice = &held.slice;

@@ -73,12 +73,12 @@ pub trait Source: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Resolves when the source has learned, beside heartbeats, which jobs somebody follows, with all of these.
+    /// Resolves when the source has learned of changed followers without a heartbeat, with all followed jobs.
     async fn followed(&self) -> Vec<Followed> {
         std::future::pending().await
     }
 
-    /// Ends the worker. What it still holds goes back uncharged.
+    /// Unregisters the worker. The source releases its jobs without charging an attempt.
     async fn leave(&self, stats: BatchStats) -> Result<(), SourceError>;
 
     /// How the children ended of jobs that this worker holds to finalize: those of each job, in the order of the positions.

@@ -73,7 +73,7 @@ impl Model2VecEmbedder {
         };
         let wrong_tokenizer = |reason: String| EmbedError::Model {
             place: tokenizer_path.display().to_string(),
-            reason: format!("it is no tokenizer: {reason}"),
+            reason: format!("it is not a tokenizer: {reason}"),
         };
         let mut tokenizer =
             Tokenizer::from_bytes(&tokenizer_bytes).map_err(|error| wrong_tokenizer(error.to_string()))?;
@@ -89,7 +89,7 @@ impl Model2VecEmbedder {
             serde_json::from_slice(&tokenizer_bytes).map_err(|error| wrong_tokenizer(error.to_string()))?;
 
         let tensors = SafeTensors::deserialize(&tensors_bytes)
-            .map_err(|error| wrong(format!("it is no safetensors file: {error}")))?;
+            .map_err(|error| wrong(format!("it is not a safetensors file: {error}")))?;
         let embeddings = tensors
             .tensor("embeddings")
             .or_else(|_| tensors.tensor("embedding.weight"))
@@ -220,7 +220,7 @@ fn read(path: &Path) -> Result<Vec<u8>, EmbedError> {
     let bytes = std::fs::metadata(path).map_err(missing)?.len();
     if bytes > MODEL_BYTES_MAX {
         return Err(wrong(format!(
-            "it has {bytes} bytes; at most {MODEL_BYTES_MAX} are read"
+            "it has {bytes} bytes; the limit is {MODEL_BYTES_MAX}"
         )));
     }
     std::fs::read(path).map_err(missing)

@@ -102,7 +102,7 @@ impl ExtractHandler {
 
     async fn extract(&self, payload: &str) -> Result<Extracted, JobError> {
         let chunk: ChunkText = serde_json::from_str(payload).map_err(|error| {
-            JobError::new("payload", format!("the payload is no chunk: {error}")).permanent()
+            JobError::new("payload", format!("the payload is not a chunk: {error}")).permanent()
         })?;
         let own = ChunkText::new(&chunk.text, chunk.speaker.as_deref(), &self.extractor.identity());
         if own.key != chunk.key {

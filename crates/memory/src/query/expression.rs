@@ -198,7 +198,7 @@ mod property_name {
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Property, D::Error> {
         let name = String::deserialize(deserializer)?;
         Property::from_name(&name)
-            .ok_or_else(|| serde::de::Error::custom(format!("`{name}` is no property that can be asked for")))
+            .ok_or_else(|| serde::de::Error::custom(format!("`{name}` is not a property of a query")))
     }
 }
 
@@ -224,7 +224,7 @@ mod time_range {
         let instant = |text: String| match DateTime::parse_from_rfc3339(&text) {
             Ok(at) => Ok(Timestamp(at.timestamp_millis())),
             Err(error) => Err(serde::de::Error::custom(format!(
-                "`{text}` is no date and time: {error}"
+                "`{text}` is not a date and time: {error}"
             ))),
         };
         let Some(recorded) = Option::<Recorded>::deserialize(deserializer)? else {

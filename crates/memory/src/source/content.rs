@@ -123,7 +123,7 @@ pub(super) fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Re
         .read_until(b'\n', line)?;
     if line.len() - before > SOURCE_PIECE_BYTES_MAX {
         return Err(io::Error::other(format!(
-            "it is longer than the {SOURCE_PIECE_BYTES_MAX} bytes that a message may have"
+            "it exceeds the limit of {SOURCE_PIECE_BYTES_MAX} bytes for a message"
         )));
     }
     Ok(read > 0)

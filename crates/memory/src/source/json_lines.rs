@@ -83,14 +83,14 @@ impl<R: BufRead> JsonLines<R> {
     fn message(&self, line: &str) -> Result<Message, MemoryError> {
         let parsed: Line = serde_json::from_str(line).map_err(|error| {
             self.refused(format!(
-                "it is no message such as {{\"text\": \"…\", \"speaker\": \"…\"}}: {error}"
+                "it is not a message such as {{\"text\": \"…\", \"speaker\": \"…\"}}: {error}"
             ))
         })?;
         let moment = match parsed.timestamp {
             None | Some(Value::Null) => None,
             Some(value) => Some(moment_of(&value, &self.options).ok_or_else(|| {
                 self.refused(format!(
-                    "{value} is no time such as \"2023-05-01T07:00:00Z\", nor seconds since 1970"
+                    "{value} is neither a time such as \"2023-05-01T07:00:00Z\" nor seconds since 1970"
                 ))
             })?),
         };

@@ -12,7 +12,7 @@ use crate::source::content::read_line;
 use crate::source::{ReadOptions, moment};
 
 /// What is said of bytes that are no mail.
-const NO_MAIL: &str = "it is no mail: it has no headers such as `From: …`";
+const NO_MAIL: &str = "it is not a mail: it has no headers such as `From: …`";
 
 /// The message of one mail.
 ///
@@ -66,7 +66,7 @@ impl<R: BufRead> Mbox<R> {
                 mail.extend_from_slice(unquoted(&line));
                 if mail.len() > SOURCE_PIECE_BYTES_MAX {
                     return Err(io::Error::other(format!(
-                        "it is longer than the {SOURCE_PIECE_BYTES_MAX} bytes that a mail may have"
+                        "it exceeds the limit of {SOURCE_PIECE_BYTES_MAX} bytes for a mail"
                     )));
                 }
             }
@@ -193,6 +193,6 @@ mod tests {
             Some(b"Subject: x\n\nFrom Paris.\n> >From\n\n".to_vec())
         );
         let error = read_mail("x.eml", b"", &ReadOptions::default()).expect_err("empty");
-        assert!(error.to_string().contains("no mail"), "{error}");
+        assert!(error.to_string().contains("not a mail"), "{error}");
     }
 }

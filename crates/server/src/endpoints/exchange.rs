@@ -27,23 +27,24 @@ use crate::wake::is_nothing;
 
 /// Report outcomes and claim jobs
 ///
-/// One transaction for both. Reports are answered item by item: what the worker's lease no longer holds is refused,
-/// whatever else is accepted. The body and the answer are of the type `application/vnd.gristmill.exchange.v1`: the
-/// bytes `GMX1`, the length of a JSON head (4 bytes, little-endian), the head, and then each segment after its
-/// length (4 bytes, little-endian). The head of a request has `number` (from 1 upwards for each worker), `attempt`
-/// (from 1; higher when it is sent again), `acknowledged` (no request up to this number will be sent again),
-/// `instance` (as the last answer named it), `reports` (each with `lease`, `batch`, `attempt`, and the positions
-/// `completed` and `released`, the lists `failed`, `suspended`, `siblings` and `logs`, and where the jobs failed and ran again at once in the same
-/// slot, how often as `repeats`, with those failures as `earlier`), `want` (`jobs_max`, `queues`, `kinds`) and `wait_ms`;
-/// each report with completed jobs has two segments, the values (a JSON array) and the durations (32-bit
-/// little-endian numbers, microseconds). The head of an answer has `instance`, `receipts` (each with the positions
-/// `accepted`, `refused`, `dead`), `lease` (`id` and `slices`), `next_run_at`, `now`, `claim_unknown`,
-/// `not_claimed`, and `followed` where that has changed (as heartbeats are answered); each slice has one segment, its payloads (a JSON array with one item a line), and `memos` where its
-/// jobs finalize: their children have ended. Jobs that are `suspended` wait for children that are stored with the
-/// report: `positions`, `memos`, `on_failure` (`fail` or `collect`) and `children` (each `kind`, `payloads` and
-/// `shares`: how many are each job's; perhaps `queue`, `options`, `tags` and `after`). What completed jobs spawned for
-/// their parents are `siblings`: `positions`, and `children` of the same form. A request that is
-/// sent again with its number is answered as the first time and claims nothing more.
+/// Commits both in one transaction. The store accepts or refuses each item of a report: it refuses items that the
+/// worker's lease no longer holds. The body and the answer have the type `application/vnd.gristmill.exchange.v1`: the
+/// bytes `GMX1`, the length of a JSON head (4 bytes, little-endian), the head, and then each segment after its length
+/// (4 bytes, little-endian). The head of a request has `number` (from 1 upwards for each worker), `attempt` (from 1;
+/// higher when it is sent again), `acknowledged` (no request up to this number is sent again), `instance` (from the
+/// last answer), `reports` (each with `lease`, `batch`, `attempt`, and the positions `completed` and `released`, the
+/// lists `failed`, `suspended`, `siblings` and `logs`, and, for jobs that failed and ran again in the same slot, the
+/// count `repeats` and their failures `earlier`), `want` (`jobs_max`, `queues`, `kinds`) and `wait_ms`; each report
+/// with completed jobs has two segments, the values (a JSON array) and the durations (32-bit little-endian numbers,
+/// microseconds). The head of an answer has `instance`, `receipts` (each with the positions `accepted`, `refused`,
+/// `dead`), `lease` (`id` and `slices`), `next_run_at`, `now`, `claim_unknown`, `not_claimed`, and `followed` if that has
+/// changed (as in answers to heartbeats); each slice has one
+/// segment, its payloads (a JSON array with one item a line), and `memos` if its jobs finalize: their children have
+/// ended. `suspended` jobs wait for children that the report stores: `positions`, `memos`, `on_failure` (`fail` or
+/// `collect`) and `children` (each `kind`, `payloads` and `shares`: the number of each job's children; optionally
+/// `queue`, `options`, `tags` and `after`). `siblings` are jobs that completed jobs spawned for their parents:
+/// `positions`, and `children` of the same form. A repeated request with the same number gets the first answer and
+/// claims nothing more.
 #[utoipa::path(
     post,
     path = "/workers/{worker}/exchange",

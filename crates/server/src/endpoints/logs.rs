@@ -1,4 +1,4 @@
-//! `GET /logs`: what running jobs print, as it comes.
+//! `GET /logs`: streams the output of running jobs.
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
@@ -23,32 +23,32 @@ use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 use crate::limits::LOG_STREAMS_MAX;
 
-/// Which jobs are followed: one, or all that run and match.
+/// The followed jobs: one, or all running jobs that match.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct LogsQuery {
-    /// This job; nothing else is named then.
+    /// This job alone; excludes the other parameters.
     #[serde(default)]
     #[param(example = "42:7")]
     job: Option<String>,
     /// Only of this kind.
     #[serde(default)]
     kind: Option<String>,
-    /// Only on this queue. Must be named with a token that reaches several but not all.
+    /// Only on this queue. Required for a token with several queues but not all.
     #[serde(default)]
     queue: Option<String>,
     /// Only of this group.
     #[serde(default)]
     group: Option<String>,
-    /// Only of the run of this name.
+    /// Only of this run.
     #[serde(default)]
     run: Option<String>,
     /// Only of this batch.
     #[serde(default)]
     batch: Option<i64>,
-    /// Only with all of these tags, with commas between them: `name=value`, `name` (with any value), or `name*` (a name
-    /// that begins so).
+    /// Only with all of these tags, separated by commas: `name=value`, `name` (any value), or `name*` (a prefix of the
+    /// name).
     #[serde(default)]
     #[param(example = "customer=7")]
     tags: Option<String>,
@@ -65,7 +65,7 @@ impl LogsQuery {
             || self.tags.is_some();
         if self.job.is_some() == names_others {
             return Err(ApiError::invalid(
-                "logs are followed of one job or of all that match",
+                "the request needs either `job` or a filter",
                 "give `job`, or at least one of kind, queue, group, run, batch and tags",
             ));
         }

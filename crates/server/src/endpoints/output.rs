@@ -1,4 +1,4 @@
-//! `POST /workers/{worker}/output`: what followed jobs of an agent's worker print, as it comes.
+//! `POST /workers/{worker}/output`: the live output of followed jobs of an agent's worker.
 
 use axum::extract::State;
 use axum::{Extension, Json};
@@ -13,28 +13,28 @@ use crate::body::{JsonBody, NoQuery, PathText, Query};
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 
-/// What running jobs printed since the last time.
+/// The output of running jobs since the last request.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OutputRequest {
-    /// Pieces, each of one attempt of a job: `job`, `kind`, `attempt`, `offset` (how many bytes of text the attempt had
+    /// Pieces, each of one attempt of a job: `job`, `kind`, `attempt`, `offset` (the bytes of text that the attempt
     /// printed before) and `text`. At most 1,000 pieces with 262,144 bytes of text together.
     #[schema(value_type = Vec<Object>)]
     pub printed: Vec<Printed>,
 }
 
-/// What was kept.
+/// The result of the request.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct OutputAnswer {
-    /// Jobs that the worker does not hold any more: their output comes with their outcomes.
+    /// Jobs that the worker no longer holds: their output comes with their outcomes.
     #[schema(value_type = Vec<String>)]
     pub refused: Vec<JobId>,
 }
 
-/// Tell what running jobs print
+/// Send the output of running jobs
 ///
-/// Only of jobs that somebody follows, as heartbeats and exchanges are answered: what nobody follows is not kept. The
-/// worker must hold the jobs. The whole log of a job comes with its outcome in any case.
+/// Only for followed jobs, which answers to heartbeats and exchanges name; the store drops other output. The worker
+/// must hold the jobs. The whole log of a job comes with its outcome in any case.
 #[utoipa::path(
     post,
     path = "/workers/{worker}/output",

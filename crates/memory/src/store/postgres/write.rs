@@ -119,7 +119,7 @@ impl<'a> Writing<'a> {
         if inserted == 0 {
             return Err(MemoryError::invalid(
                 name,
-                "there is a source of that name already; delete it in the same call to replace it",
+                "a source with this name exists; delete it in the same call to replace it",
             )
             .into());
         }

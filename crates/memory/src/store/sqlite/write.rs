@@ -119,7 +119,7 @@ impl<'a> Writing<'a> {
         if taken {
             return Err(Refused::Change(MemoryError::invalid(
                 &source.name,
-                "there is a source of that name already; delete it in the same call to replace it",
+                "a source with this name exists; delete it in the same call to replace it",
             )));
         }
         self.transaction
