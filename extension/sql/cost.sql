@@ -47,6 +47,9 @@ SET batchexec.mode = prefer;
 EXPLAIN (COSTS OFF) SELECT reading, count(*) FROM readings GROUP BY reading;
 EXPLAIN (COSTS OFF) SELECT count(*) FROM kinds;
 RESET work_mem; RESET hash_mem_multiplier; RESET enable_sort; RESET batchexec.mode;
+-- Set-returning functions multiply the rows before they are grouped.
+SELECT * FROM compare('SELECT kind % 2, generate_series(1, 2), count(*) FROM readings GROUP BY 1, 2 HAVING count(*) > 1');
+SELECT * FROM compare('SELECT generate_series(1, 2), count(*) FROM readings GROUP BY 1');
 -- Parallel plans.
 SET max_parallel_workers_per_gather = 2; SET min_parallel_table_scan_size = 0; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;
 EXPLAIN (COSTS OFF) SELECT count(*) FROM readings WHERE kind = 3;

@@ -79,6 +79,25 @@ typedef struct FilterCost
 	double		row_share;		/* of the tuples: left to clauses that go by row */
 } FilterCost;
 
+/* What was found of the table that was looked at last: it is asked for again. */
+typedef struct TableMemo
+{
+	const PlannerInfo *root;
+	const RelOptInfo *rel;
+	FilterCost	filters;
+	double		buffered_share; /* negative: not known yet */
+} TableMemo;
+
+static TableMemo memo = {NULL, NULL, {0, 0}, -1};
+
+/* To be called where planning begins or ends: another table may have this address. */
+void
+cost_forget_table(void)
+{
+	memo.root = NULL;
+	memo.rel = NULL;
+}
+
 static FilterCost
 cost_filters(PlannerInfo *root, RelOptInfo *rel)
 {
@@ -111,15 +130,29 @@ cost_filters(PlannerInfo *root, RelOptInfo *rel)
 	return cost;
 }
 
+static TableMemo *
+look_at_table(PlannerInfo *root, RelOptInfo *rel)
+{
+	if (memo.root == root && memo.rel == rel)
+		return &memo;
+	cost_forget_table();
+	memo.filters = cost_filters(root, rel);
+	memo.buffered_share = -1;
+	memo.root = root;
+	memo.rel = rel;
+	return &memo;
+}
+
 /*
  * What batches save on a table's sequential scan, or on a process's share of
  * it.  Nothing is negative: where batches don't pay, the stock nodes run.
  */
 ScanSaving
-cost_scan_saving(PlannerInfo *root, RelOptInfo *rel, double share)
+cost_scan_saving(PlannerInfo *root, RelOptInfo *rel, double share, bool for_input)
 {
 	RangeTblEntry *entry = planner_rt_fetch(rel->relid, root);
-	const FilterCost filters = cost_filters(root, rel);
+	TableMemo  *table = look_at_table(root, rel);
+	const FilterCost filters = table->filters;
 	double		tuples = rel->tuples * share;
 	double		results = rel->rows * share;
 	double		by_row = tuples * filters.row_share;
@@ -133,9 +166,12 @@ cost_scan_saving(PlannerInfo *root, RelOptInfo *rel, double share)
 	saving.as_input = saved - by_row * batchexec_cost_result_row;
 	if (saving.as_input > 0)
 	{
+		/* Sampled only where an aggregation may use it. */
+		if (for_input && table->buffered_share < 0)
+			table->buffered_share = buffered_share(entry->relid, rel->pages);
 		get_tablespace_page_costs(rel->reltablespace, NULL, &page_cost);
 		saving.as_input += rel->pages * page_cost *
-			Max(1 - batchexec_cost_page, 0) * buffered_share(entry->relid, rel->pages);
+			Max(1 - batchexec_cost_page, 0) * Max(table->buffered_share, 0);
 	}
 	saving.as_scan = Max(saving.as_scan, 0);
 	saving.as_input = Max(saving.as_input, 0);

@@ -23,7 +23,8 @@ typedef struct ScanSaving
 } ScanSaving;
 
 extern ScanSaving cost_scan_saving(PlannerInfo *root, RelOptInfo *rel,
-								   double share);
+								   double share, bool for_input);
+extern void cost_forget_table(void);
 extern Cost cost_agg_saving(Cost agg_cost, double group_count,
 							int row_aggregates, int aggregates);
 extern bool cost_groups_fit_memory(double group_count, int width, int aggregates);

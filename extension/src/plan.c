@@ -3,9 +3,9 @@
  *	  Walk a finished plan and put batched nodes in place of aggregates over
  *	  sequential scans, and of sequential scans.
  *
- * Batching is a matter of the executor: the planner's choices, its costs and
- * its parallel plans stay as they are.  A replaced subtree is kept below its
- * batched node, which can still run it.
+ * The planner has chosen among paths that carry the costs of batches already
+ * (plan_path.c).  A replaced subtree is kept below its batched node, which can
+ * still run it.
  */
 #include "postgres.h"
 

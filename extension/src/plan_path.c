@@ -49,6 +49,7 @@ path_set_planning(bool is_batched)
 	const bool	before = plans_batches;
 
 	plans_batches = is_batched;
+	cost_forget_table();
 	return before;
 }
 
@@ -126,7 +127,7 @@ static Path *
 batched_scan(PlannerInfo *root, RelOptInfo *rel, int workers)
 {
 	Path	   *path = create_seqscan_path(root, rel, NULL, workers);
-	Cost		saved = cost_scan_saving(root, rel, process_share(path)).as_scan;
+	Cost		saved = cost_scan_saving(root, rel, process_share(path), false).as_scan;
 
 	path->total_cost -= saved;
 	return saved > 0 ? path : NULL;
@@ -198,7 +199,8 @@ aggregation_is_batchable(PlannerInfo *root, const RelOptInfo *grouped,
 	const Query *query = root->parse;
 	ListCell   *cell;
 
-	if (query->groupingSets != NIL ||
+	/* Set-returning functions are computed between the scan and the groups. */
+	if (query->groupingSets != NIL || query->hasTargetSRFs ||
 		(GROUP_CLAUSE(root) == NIL && !query->hasAggs) ||
 		(GROUP_CLAUSE(root) != NIL && !(extra->flags & GROUPING_CAN_USE_HASH)) ||
 		list_length(GROUP_CLAUSE(root)) > GROUP_KEYS_MAX)
@@ -250,7 +252,7 @@ add_input_saving(PlannerInfo *root, Path *path, Cost *saved)
 	/* A small part of a partitioned table neither gains nor hinders. */
 	if (!table_is_batchable(root, rel))
 		return true;
-	saving = cost_scan_saving(root, rel, process_share(path));
+	saving = cost_scan_saving(root, rel, process_share(path), true);
 	*saved += saving.as_input - saving.as_scan;
 	return true;
 }
@@ -399,9 +401,11 @@ add_batched_aggregations(PlannerInfo *root, UpperRelationKind stage,
 		!IS_SIMPLE_REL(input) || input->rtekind != RTE_RELATION ||
 		IS_DUMMY_REL(input))
 		return;
-	path = sequential_input(root, input);
 	context.scanrelid = input->relid;
-	if (path == NULL || !aggregation_is_batchable(root, grouped, extra, &context))
+	if (!aggregation_is_batchable(root, grouped, extra, &context))
+		return;
+	path = sequential_input(root, input);
+	if (path == NULL)
 		return;
 	group_count = count_groups(root, grouped, path, extra);
 	if (cost_groups_fit_memory(group_count, grouped->reltarget->width,
