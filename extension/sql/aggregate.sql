@@ -43,6 +43,7 @@ SELECT * FROM compare('SELECT count(*) FROM plain WHERE NOT (i > 100 AND d < 40)
 SELECT * FROM compare('SELECT count(*) FROM plain WHERE (i > 100) IS NULL');
 TRUNCATE plain;
 SELECT * FROM compare('SELECT count(*), count(i), sum(i), avg(n), min(t), sum(d), bool_and(flag) FROM plain');
+SET batchexec.mode = prefer;
 SET batchexec.explain = on;
 EXPLAIN (VERBOSE, COSTS OFF) SELECT sum(i) + 1, count(*) FILTER (WHERE flag) FROM plain WHERE s > 3 HAVING count(*) > 0;
 SET batchexec.explain = off;

@@ -39,6 +39,7 @@ SELECT * FROM compare('SELECT sum(x) FROM (SELECT a::bigint AS x FROM one UNION 
 SELECT * FROM compare('SELECT count(*) FROM (SELECT a FROM one UNION ALL SELECT c FROM two UNION ALL SELECT generate_series(1, 5)) u');
 -- Partitions that are chosen when the plan runs are left to stock, with batched scans.
 SET plan_cache_mode = force_generic_plan;
+SET batchexec.mode = prefer;
 PREPARE chosen (int) AS SELECT count(*), sum(w) FROM parts WHERE k < $1;
 EXPLAIN (COSTS OFF) EXECUTE chosen (10);
 EXECUTE chosen (1500);

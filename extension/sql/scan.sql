@@ -19,6 +19,10 @@ SELECT * FROM compare('SELECT count(*) FROM readings WHERE kind <> ALL (ARRAY[1,
 SELECT * FROM compare('SELECT id FROM readings WHERE note = ''note 1'' AND id < 60');
 SELECT * FROM compare('SELECT id FROM readings WHERE note LIKE ''note 2%'' AND id < 60');
 SELECT * FROM compare('SELECT id FROM readings WHERE note NOT LIKE ''yy%'' AND id < 60');
+SELECT * FROM compare('SELECT id FROM readings WHERE note LIKE ''%te%2%'' AND id < 60');
+SELECT * FROM compare('SELECT count(*) FROM readings WHERE note LIKE ''n%e%1''');
+SELECT * FROM compare('SELECT count(*) FROM readings WHERE note NOT LIKE ''%yyy%'' AND note LIKE ''%y''');
+SELECT * FROM compare('SELECT count(*), count(*) FILTER (WHERE note LIKE ''yyyy%yyyy'') FROM readings WHERE note LIKE ''%%yyyy%yyyy%''');
 SELECT * FROM compare('SELECT id FROM readings WHERE note IN (''y'', ''yy'') AND id < 99');
 SELECT * FROM compare('SELECT id FROM readings WHERE id + late * 2 = 30');
 SELECT * FROM compare('SELECT id FROM readings WHERE length(note) = 39 AND id < 200');

@@ -10,7 +10,9 @@
 
 #include "batch.h"
 #include "batchexec.h"
+#include "cost.h"
 #include "explain.h"
+#include "plan.h"
 
 PG_MODULE_MAGIC;
 
@@ -19,8 +21,22 @@ int			batchexec_batch_rows = BATCH_ROWS_MAX;
 int			batchexec_mode = BATCH_MODE_ALLOW;
 bool		batchexec_explain = true;
 
+/*
+ * Costs, calibrated on tables in shared buffers: a row that the stock server
+ * reads and counts, at cpu_tuple_cost, takes some 30 ns.
+ */
+double		batchexec_cost_startup = 2.0;
+double		batchexec_cost_row = 0.002;
+double		batchexec_cost_operator = 0.0002;
+double		batchexec_cost_result_row = 0.008;
+double		batchexec_cost_page = 0.05;
+
+/* Of a cost setting. */
+#define COST_MAX	1e6
+
 static const struct config_enum_entry mode_options[] = {
 	{"allow", BATCH_MODE_ALLOW, false},
+	{"prefer", BATCH_MODE_PREFER, false},
 	{"require", BATCH_MODE_REQUIRE, false},
 	{"forbid", BATCH_MODE_FORBID, false},
 	{NULL, 0, false}
@@ -29,6 +45,13 @@ static const struct config_enum_entry mode_options[] = {
 static planner_hook_type previous_planner_hook = NULL;
 
 void		_PG_init(void);
+
+static void
+define_cost(const char *name, const char *description, double *setting)
+{
+	DefineCustomRealVariable(name, description, NULL, setting, *setting,
+							 0, COST_MAX, PGC_USERSET, 0, NULL, NULL, NULL);
+}
 
 static void
 define_settings(void)
@@ -43,14 +66,29 @@ define_settings(void)
 							&batchexec_batch_rows, BATCH_ROWS_MAX, 1,
 							BATCH_ROWS_MAX, PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomEnumVariable("batchexec.mode",
-							 "Whether batching is allowed, required or forbidden.",
-							 "With \"require\", a plan with a sequential scan that can't be batched raises an error with the reason. For tests.",
+							 "Whether batching is allowed, preferred, required or forbidden.",
+							 "With \"allow\", what is estimated to run faster by row does so; with \"prefer\" and \"require\" all that can be batched is. With \"require\", a plan with a sequential scan that can't be batched raises an error with the reason. For tests.",
 							 &batchexec_mode, BATCH_MODE_ALLOW, mode_options,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("batchexec.explain",
 							 "Shows batch figures, and why a plan was not batched, in EXPLAIN.",
 							 NULL, &batchexec_explain, true, PGC_USERSET, 0,
 							 NULL, NULL, NULL);
+	define_cost("batchexec.cost_startup",
+				"Sets the planner's estimate of the cost of starting a batched node.",
+				&batchexec_cost_startup);
+	define_cost("batchexec.cost_row",
+				"Sets the planner's estimate of the cost of reading a row as part of a batch.",
+				&batchexec_cost_row);
+	define_cost("batchexec.cost_operator",
+				"Sets the planner's estimate of the cost of an operator or column, for each row of a batch.",
+				&batchexec_cost_operator);
+	define_cost("batchexec.cost_result_row",
+				"Sets the planner's estimate of the cost of a row that a batched scan hands on.",
+				&batchexec_cost_result_row);
+	define_cost("batchexec.cost_page",
+				"Sets the planner's estimate of the cost of a page in shared buffers, as a share of seq_page_cost.",
+				&batchexec_cost_page);
 	MarkGUCPrefixReserved("batchexec");
 }
 
@@ -58,14 +96,24 @@ static PlannedStmt *
 plan_with_batches(Query *parse, const char *query_string, int cursor_options,
 				  ParamListInfo parameters)
 {
-	PlannedStmt *statement;
+	PlannedStmt *volatile statement = NULL;
+	const bool	planned_before =
+		path_set_planning(batching_is_on() && query_obstacle(parse, cursor_options) == NULL);
 
-	if (previous_planner_hook != NULL)
-		statement = previous_planner_hook(parse, query_string, cursor_options,
-										  parameters);
-	else
-		statement = standard_planner(parse, query_string, cursor_options,
-									 parameters);
+	PG_TRY();
+	{
+		if (previous_planner_hook != NULL)
+			statement = previous_planner_hook(parse, query_string, cursor_options,
+											  parameters);
+		else
+			statement = standard_planner(parse, query_string, cursor_options,
+										 parameters);
+	}
+	PG_FINALLY();
+	{
+		path_set_planning(planned_before);
+	}
+	PG_END_TRY();
 	if (!batching_is_on())
 		return statement;
 	return plan_batch(statement, cursor_options);
@@ -80,6 +128,7 @@ _PG_init(void)
 	RegisterCustomScanMethods(&batch_agg_methods);
 	previous_planner_hook = planner_hook;
 	planner_hook = plan_with_batches;
+	path_install_hooks();
 	demand_install_hook();
 	explain_install_hook();
 }

@@ -18,7 +18,8 @@
 
 typedef enum BatchMode
 {
-	BATCH_MODE_ALLOW,			/* batch where it can be done */
+	BATCH_MODE_ALLOW,			/* batch where it pays */
+	BATCH_MODE_PREFER,			/* batch where it can be done, for tests */
 	BATCH_MODE_REQUIRE,			/* raise an error where it can't, for tests */
 	BATCH_MODE_FORBID			/* never batch, for tests */
 } BatchMode;
@@ -47,6 +48,7 @@ enum BatchAggPrivate
 /* plan.c */
 extern PlannedStmt *plan_batch(PlannedStmt *statement, int cursor_options);
 extern bool batching_is_on(void);
+extern const char *query_obstacle(const Query *query, int cursor_options);
 extern const char *batching_runtime_obstacle(EState *estate);
 
 /* plan_scan.c */

@@ -107,7 +107,8 @@ vector_column(VectorContext *context, AttrNumber attno, Oid type, ValueKind kind
 	const VectorExpr draft = {
 		.type = type,
 		.kind = kind,
-		.column = batch_add_column(context->batch, attno, type, kind),
+		.column = context->is_trial ? NULL :
+			batch_add_column(context->batch, attno, type, kind),
 	};
 
 	return intern(context, &draft);
@@ -172,7 +173,7 @@ compile_const(VectorContext *context, const Const *constant)
 	draft.is_constant = true;
 	draft.leaf = (const Expr *) constant;
 	expression = vector_intern(context, &draft, &found);
-	if (!found)
+	if (!found && !context->is_trial)
 		(void) broadcast(expression, constant->constvalue, constant->constisnull);
 	return expression;
 }
@@ -216,7 +217,7 @@ compile_param(VectorContext *context, const Param *param)
 	draft.is_constant = true;
 	draft.leaf = (const Expr *) param;
 	expression = vector_intern(context, &draft, &found);
-	if (!found)
+	if (!found && !context->is_trial)
 	{
 		expression->constant_state = ExecInitExpr((Expr *) param, context->planstate);
 		context->parameters = lappend(context->parameters, expression);
@@ -355,14 +356,15 @@ static VectorExpr *
 compile_like(VectorContext *context, const Expr *source,
 			 VectorOperation operation, VectorExpr *left, VectorExpr *right)
 {
+	const Const *constant = (const Const *) right->leaf;
 	VectorExpr	draft;
 	void	   *pattern;
 
-	if (left->kind != VALUE_TEXT || right->leaf == NULL || !IsA(right->leaf, Const) ||
-		right->is_null_constant ||
+	if (left->kind != VALUE_TEXT || constant == NULL || !IsA(constant, Const) ||
+		constant->constisnull ||
 		!collation_is_deterministic(exprInputCollation((const Node *) source)))
 		return NULL;
-	pattern = DatumGetPointer(right->result.values[0]);
+	pattern = PG_DETOAST_DATUM_PACKED(constant->constvalue);
 	if (!like_pattern_is_simple(VARDATA_ANY(pattern), VARSIZE_ANY_EXHDR(pattern)))
 		return NULL;
 	draft = draft_of(source, VALUE_INTEGER, kernel_like);
@@ -538,7 +540,7 @@ compile_in_list(VectorContext *context, const ScalarArrayOpExpr *source)
 	draft.is_negated = !source->useOr;
 	draft.is_bpchar = (operand->type == BPCHAROID);
 	expression = vector_intern(context, &draft, &found);
-	if (!found)
+	if (!found && !context->is_trial)
 		read_in_list(expression, array, element_type);
 	return expression;
 }
@@ -608,6 +610,15 @@ VectorExpr *
 vector_compile(VectorContext *context, const Expr *source)
 {
 	return compile(context, source);
+}
+
+/* Would an expression over a table compile?  For the planner: makes no vectors. */
+bool
+vector_form_exists(const Expr *source, int scanrelid)
+{
+	VectorContext trial = {.scanrelid = scanrelid, .is_trial = true};
+
+	return compile(&trial, source) != NULL;
 }
 
 /*

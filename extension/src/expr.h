@@ -41,6 +41,7 @@ typedef struct VectorContext
 	ExprContext *econtext;		/* for runtime constants and the row path */
 	PlanState  *planstate;
 	int			scanrelid;
+	bool		is_trial;		/* only see whether there is a vector form */
 	struct expression_table_hash *expressions;	/* all, each once */
 	List	   *parameters;		/* those that are read at each (re)scan */
 	MemoryContext parameter_memory; /* of their values; reset at a rescan */
@@ -81,6 +82,7 @@ struct VectorExpr
 
 /* expr.c */
 extern VectorExpr *vector_compile(VectorContext *context, const Expr *source);
+extern bool vector_form_exists(const Expr *source, int scanrelid);
 extern const Vector *vector_evaluate(VectorExpr *expression,
 									 VectorContext *context,
 									 const Selection *selection);

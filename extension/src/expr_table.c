@@ -117,9 +117,9 @@ vector_intern(VectorContext *context, const VectorExpr *draft, bool *found)
 		return entry->expression;
 	expression = palloc(sizeof(VectorExpr));
 	*expression = *draft;
-	if (expression->column == NULL)
+	if (expression->column == NULL && !context->is_trial)
 		vector_allocate(&expression->result);
-	if (aligns_scales(expression))
+	if (aligns_scales(expression) && !context->is_trial)
 	{
 		vector_allocate(&expression->scratch_left);
 		vector_allocate(&expression->scratch_right);

@@ -69,19 +69,38 @@ static const FunctionEntry functions[] = {
 	{F_TIMESTAMP_DATE, OPERATION_DATE_TO_TIMESTAMP}
 };
 
+/* The same by function, made at the first look-up. */
+static FunctionEntry sorted_functions[lengthof(functions)];
+static bool functions_are_sorted = false;
+
+static int
+compare_functions(const void *left_, const void *right_)
+{
+	const FunctionEntry *left = left_;
+	const FunctionEntry *right = right_;
+
+	return (left->function > right->function) - (left->function < right->function);
+}
+
 /* The operation of a built-in function; false where it has no kernel. */
 bool
 function_lookup(Oid function, VectorOperation *operation)
 {
-	for (size_t i = 0; i < lengthof(functions); i++)
+	const FunctionEntry wanted = {.function = function};
+	const FunctionEntry *found;
+
+	if (!functions_are_sorted)
 	{
-		if (functions[i].function == function)
-		{
-			*operation = functions[i].operation;
-			return true;
-		}
+		memcpy(sorted_functions, functions, sizeof(functions));
+		qsort(sorted_functions, lengthof(functions), sizeof(FunctionEntry),
+			  compare_functions);
+		functions_are_sorted = true;
 	}
-	return false;
+	found = bsearch(&wanted, sorted_functions, lengthof(functions),
+					sizeof(FunctionEntry), compare_functions);
+	if (found != NULL)
+		*operation = found->operation;
+	return found != NULL;
 }
 
 bool

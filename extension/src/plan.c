@@ -3,9 +3,9 @@
  *	  Walk a finished plan and put batched nodes in place of aggregates over
  *	  sequential scans, and of sequential scans.
  *
- * Batching is a matter of the executor: the planner's choices, its costs and
- * its parallel plans stay as they are.  A replaced subtree is kept below its
- * batched node, which can still run it.
+ * The planner has chosen among paths that carry the costs of batches already
+ * (plan_path.c).  A replaced subtree is kept below its batched node, which can
+ * still run it.
  */
 #include "postgres.h"
 
@@ -20,6 +20,7 @@
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 
+#include "cost.h"
 #include "explain.h"
 #include "limits.h"
 #include "plan.h"
@@ -46,6 +47,25 @@ batching_runtime_obstacle(EState *estate)
 	if (estate->es_snapshot == NULL ||
 		estate->es_snapshot->snapshot_type != SNAPSHOT_MVCC)
 		return "the snapshot is not an MVCC snapshot";
+	return NULL;
+}
+
+/* Why nothing of a query may be batched, as far as is known before it is planned. */
+const char *
+query_obstacle(const Query *query, int cursor_options)
+{
+	if (query->commandType != CMD_SELECT && query->commandType != CMD_INSERT)
+		return "the statement modifies rows that it reads";
+	if (query->hasModifyingCTE)
+		return "a WITH query modifies rows";
+	if (query->rowMarks != NIL)
+		return "rows are locked";
+	if (IsolationIsSerializable())
+		return "the transaction is serializable";
+	if ((cursor_options & CURSOR_OPT_SCROLL) ||
+		((cursor_options & CURSOR_OPT_FAST_PLAN) &&
+		 !(cursor_options & CURSOR_OPT_NO_SCROLL)))
+		return "the cursor may scroll backward";
 	return NULL;
 }
 
@@ -172,6 +192,38 @@ size_obstacle(PlanContext *context, int nodes)
 	return NULL;
 }
 
+/* Why batches don't pay for scans that are read together, or NULL. */
+static const char *
+cost_obstacle(const PlanContext *context, List *scans)
+{
+	double		rows = 0;
+	ListCell   *cell;
+
+	if (batchexec_mode != BATCH_MODE_ALLOW)
+		return NULL;
+	foreach(cell, scans)
+	{
+		const Scan *scan = lfirst(cell);
+
+		if (cost_table_pays(rt_fetch(scan->scanrelid,
+									 context->statement->rtable)->relid, &rows))
+			return NULL;
+	}
+	return "too few rows for batches to pay";
+}
+
+/* Why an aggregation is not even tried in batches, or NULL. */
+static const char *
+agg_cost_obstacle(const Agg *agg)
+{
+	if (batchexec_mode == BATCH_MODE_ALLOW && agg->aggsplit == AGGSPLIT_SIMPLE &&
+		agg->numCols > 0 &&
+		!cost_groups_fit_memory(agg->numGroups, agg->plan.plan_width,
+								list_length(agg->plan.targetlist)))
+		return "its groups are estimated to exceed the memory for a hash table";
+	return NULL;
+}
+
 /* As size_obstacle, of an aggregation over these scans. */
 static const char *
 agg_size_obstacle(PlanContext *context, Agg *agg, List *scans)
@@ -207,7 +259,11 @@ batch_aggregate(PlanContext *context, Plan **plan)
 	foreach(cell, scans)
 		if (scan_obstacle(context->statement, lfirst(cell)) != NULL)
 			return false;
+	if (cost_obstacle(context, scans) != NULL)
+		return false;
 	obstacle = agg_obstacle(agg);
+	if (obstacle == NULL)
+		obstacle = agg_cost_obstacle(agg);
 	if (obstacle == NULL)
 		obstacle = agg_size_obstacle(context, agg, scans);
 	if (obstacle != NULL)
@@ -229,6 +285,8 @@ batch_scan(PlanContext *context, Plan **plan, const RowDemand *demand)
 
 	if (obstacle == NULL)
 		obstacle = scan_obstacle(context->statement, scan);
+	if (obstacle == NULL)
+		obstacle = cost_obstacle(context, list_make1(scan));
 	if (obstacle == NULL)
 		obstacle = size_obstacle(context, expression_size((Node *) scan->scan.plan.qual, NIL));
 	if (obstacle != NULL)

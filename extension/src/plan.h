@@ -24,4 +24,14 @@ extern int	expression_size(Node *expression, List *outer_targets);
 
 extern List *plan_children(Plan *plan);
 
+/* plan_scan.c */
+extern const char *table_obstacle(Oid relid);
+
+/* plan_agg.c */
+extern const char *key_obstacle(const Expr *key, Oid equality, Oid collation);
+
+/* plan_path.c: returns what was set before */
+extern bool path_set_planning(bool is_batched);
+extern void path_install_hooks(void);
+
 #endif

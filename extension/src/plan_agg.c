@@ -122,29 +122,24 @@ find_obstacle(Node *node, void *context_)
 	return expression_tree_walker(node, find_obstacle, context_);
 }
 
-/* May a column be grouped by our own hash table? */
-static const char *
-key_obstacle(const AggContext *context, int column)
+/* Why our own hash table can't group by an expression of a scan, or NULL. */
+const char *
+key_obstacle(const Expr *key, Oid equality, Oid collation)
 {
-	const Agg  *agg = context->agg;
-	TargetEntry *entry = get_tle_by_resno(context->scan_targets,
-										  agg->grpColIdx[column]);
-	Oid			type = exprType((Node *) entry->expr);
-	Oid			collation = agg->grpCollations[column];
+	Oid			type = exprType((const Node *) key);
 	VectorOperation operation;
 	ValueKind	kind;
 
 	if (!value_kind_of_type(type, &kind))
 		return psprintf("there is no batched grouping by type %s",
 						format_type_be(type));
-	if (!function_lookup(get_opcode(agg->grpOperators[column]), &operation) ||
+	if (!function_lookup(get_opcode(equality), &operation) ||
 		operation != OPERATION_EQ)
 		return "a grouping operator has no batched form";
 	if (kind == VALUE_TEXT && OidIsValid(collation) &&
 		!get_collation_isdeterministic(collation))
 		return "a grouping key's collation is not deterministic";
-	if (contain_volatile_functions((Node *) entry->expr) ||
-		contain_subplans((Node *) entry->expr))
+	if (contain_volatile_functions((Node *) key) || contain_subplans((Node *) key))
 		return "a grouping key is volatile or holds a subquery";
 	return NULL;
 }
@@ -205,7 +200,9 @@ input_obstacle(Agg *agg, SeqScan *scan)
 	context.scan_targets = input_targets(agg, scan);
 	context.obstacle = scan_shape_obstacle((Plan *) scan);
 	for (int i = 0; i < agg->numCols && context.obstacle == NULL; i++)
-		context.obstacle = key_obstacle(&context, i);
+		context.obstacle =
+			key_obstacle(get_tle_by_resno(context.scan_targets, agg->grpColIdx[i])->expr,
+						 agg->grpOperators[i], agg->grpCollations[i]);
 	if (context.obstacle == NULL &&
 		!find_obstacle((Node *) agg->plan.targetlist, &context))
 		find_obstacle((Node *) agg->plan.qual, &context);

@@ -34,7 +34,8 @@ uses_row_identity(Node *node, void *scanrelid)
 	return expression_tree_walker(node, uses_row_identity, scanrelid);
 }
 
-static const char *
+/* Why a table can't be read in batches, or NULL. */
+const char *
 table_obstacle(Oid relid)
 {
 	Relation	relation = RelationIdGetRelation(relid);

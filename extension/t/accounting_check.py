@@ -92,7 +92,7 @@ class Accounting(unittest.TestCase):
             "select relname, seq_scan, seq_tup_read from pg_stat_xact_user_tables")}
 
     def assert_batched(self, sql: str) -> None:
-        self.session.use("allow")
+        self.session.use("prefer")
         plan = self.session.must(f"explain (costs off) {sql}")
         self.assertTrue(any(comparison.BATCHED_MARK in row[0] for row in plan), f"not batched: {sql}")
 
@@ -102,7 +102,7 @@ class Accounting(unittest.TestCase):
                 sql = template.format(t=table)
                 with self.subTest(sql=sql):
                     self.assert_batched(sql)
-                    stock, batched = (self.rows_read(mode, sql)[table] for mode in ("forbid", "allow"))
+                    stock, batched = (self.rows_read(mode, sql)[table] for mode in ("forbid", "prefer"))
                     self.assertLessEqual(batched[1], stock[1] + LIMIT_EXTRA_ROWS_MAX * batched[0])
 
     def test_fetch_reads_few_rows(self):
@@ -111,7 +111,7 @@ class Accounting(unittest.TestCase):
             for count in (1, 3, 40):
                 sql = template.format(t="rows")
                 with self.subTest(sql=sql, count=count):
-                    stock, batched = (self.rows_fetched(mode, sql, count) for mode in ("forbid", "allow"))
+                    stock, batched = (self.rows_fetched(mode, sql, count) for mode in ("forbid", "prefer"))
                     for ours, theirs in zip(batched, stock, strict=True):
                         self.assertLessEqual(ours, theirs + LIMIT_EXTRA_ROWS_MAX)
 
@@ -137,20 +137,20 @@ class Accounting(unittest.TestCase):
             for function in ("first_row", "one_row"):
                 with self.subTest(function=function):
                     stock, batched = (self.rows_read(mode, f"select {function}(7)")["rows"][1]
-                                      for mode in ("forbid", "allow"))
+                                      for mode in ("forbid", "prefer"))
                     self.assertLessEqual(batched, stock + LIMIT_EXTRA_ROWS_MAX)
         finally:
             self.session.must("drop function first_row, one_row")
 
     def test_prepared_limit_reads_few_rows(self):
         self.session.must("set plan_cache_mode = force_generic_plan")
-        for mode in ("forbid", "allow"):
+        for mode in ("forbid", "prefer"):
             self.session.use(mode)
             self.session.must(f"prepare {mode}_p (int) as select a from rows where b = 5 limit $1")
         for limit in (1, 3, 100, "null"):
             with self.subTest(limit=limit):
                 stock, batched = (self.rows_read(mode, f"execute {mode}_p ({limit})")["rows"][1]
-                                  for mode in ("forbid", "allow"))
+                                  for mode in ("forbid", "prefer"))
                 self.assertLessEqual(batched, stock + LIMIT_EXTRA_ROWS_MAX)
         self.session.must("deallocate all; reset plan_cache_mode")
 
@@ -170,7 +170,7 @@ class Accounting(unittest.TestCase):
     def test_scans_to_the_end_use_whole_pages(self):
         """Nothing that is read in full may be slowed down by the care for what may not be."""
         pages = int(self.session.must("select relpages from pg_class where relname = 'rows'")[0][0])
-        self.session.use("allow")
+        self.session.use("prefer")
         for template in DRAINED:
             sql = template.format(t="rows")
             with self.subTest(sql=sql):
@@ -184,7 +184,7 @@ class Accounting(unittest.TestCase):
                 sql = template.format(t=table)
                 with self.subTest(sql=sql):
                     self.assert_batched(sql)
-                    self.assertEqual(self.rows_read("forbid", sql), self.rows_read("allow", sql))
+                    self.assertEqual(self.rows_read("forbid", sql), self.rows_read("prefer", sql))
 
     def buffers(self, mode: str, sql: str) -> int:
         self.session.use(mode)
@@ -197,7 +197,7 @@ class Accounting(unittest.TestCase):
         for template in WHOLE[:4]:
             sql = template.format(t="rows")
             with self.subTest(sql=sql):
-                stock, batched = self.buffers("forbid", sql), self.buffers("allow", sql)
+                stock, batched = self.buffers("forbid", sql), self.buffers("prefer", sql)
                 self.assertGreaterEqual(batched, stock)
                 self.assertLessEqual(batched, stock + 8 + stock // 100)
 
@@ -213,7 +213,7 @@ class Accounting(unittest.TestCase):
 
     def test_cancel_is_heeded(self):
         sql = "select sum(q.s) from rows x, lateral (select sum(y.a) as s from rows y where y.b < x.a) q"
-        self.session.use("allow")
+        self.session.use("prefer")
         process = int(self.session.must("select pg_backend_pid()")[0][0])
         other = self.connect()
         outcome = []
@@ -238,7 +238,7 @@ class Accounting(unittest.TestCase):
                       "select a from fresh limit 3", "select sum(1 / (a - 4000)) from fresh",
                       "select a / (a - 100) from fresh", "select few.a, (select sum(fresh.a) from fresh "
                       "where fresh.b = few.a) from few", "select c, min(c), count(*) from fresh group by c"]
-        self.session.use("allow")
+        self.session.use("prefer")
         for statement in statements:
             with self.subTest(sql=statement):
                 for _ in range(20):
@@ -250,7 +250,7 @@ class Accounting(unittest.TestCase):
 
     def test_many_rescans_keep_memory_bounded(self):
         # One statement that rescans the inner scan 5,000 times: what it holds at its end is what counts.
-        self.session.use("allow")
+        self.session.use("prefer")
         self.session.must("begin")
         self.session.must("declare c no scroll cursor for select f.a, (select sum(few.a) from few "
                           "where few.a < f.b + 3), (select count(*) from few where few.a = f.b) from fresh f")
@@ -263,7 +263,7 @@ class Accounting(unittest.TestCase):
 
     def test_rescans_free_the_values_of_parameters(self):
         """A parameter that comes compressed is unpacked at each rescan, and freed at the next."""
-        self.session.use("allow")
+        self.session.use("prefer")
         sql = "select w.a, (select count(*) from names where names.c = w.c) from wide w"
         self.assert_batched(sql)
         self.session.must("begin")
@@ -291,10 +291,10 @@ class Accounting(unittest.TestCase):
         for statement in statements:
             with self.subTest(sql=statement[:60]):
                 stock = self.seconds("forbid", statement)
-                self.assertLess(self.seconds("allow", statement), SLOWER_MAX * stock + SPARE_S)
+                self.assertLess(self.seconds("prefer", statement), SLOWER_MAX * stock + SPARE_S)
 
     def test_too_many_terms_run_as_stock_and_say_so(self):
-        self.session.use("allow")
+        self.session.use("prefer")
         for terms, is_batched in ((300, True), (1000, False)):
             sql = "select count(*) from few where " + " or ".join(f"a + 1 = {x}" for x in range(terms))
             with self.subTest(terms=terms):
@@ -307,7 +307,7 @@ class Accounting(unittest.TestCase):
         """Write skew: of two transactions that each read what the other writes, one must fail."""
         second = self.connect()
         for session in (self.session, second):
-            session.use("allow")
+            session.use("prefer")
         self.session.must("create table skew as select x as a, 0 as b from generate_series(1, 100) x")
         try:
             for session in (self.session, second):
@@ -326,7 +326,7 @@ class Accounting(unittest.TestCase):
     def test_cursor_survives_a_failed_subtransaction(self):
         sql = "select a, c from fresh where b < 8"
         answers = []
-        for mode in ("forbid", "allow"):
+        for mode in ("forbid", "prefer"):
             self.session.use(mode)
             self.session.must("begin")
             self.session.must(f"declare c no scroll cursor for {sql}")
@@ -342,7 +342,7 @@ class Accounting(unittest.TestCase):
         self.assertEqual(*answers)
 
     def test_cached_plan_follows_the_setting(self):
-        self.session.use("allow")
+        self.session.use("prefer")
         self.session.must("set plan_cache_mode = force_generic_plan")
         self.session.must("prepare p as select sum(a) from fresh")
         plans = []

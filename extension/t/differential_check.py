@@ -5,7 +5,7 @@
     t/differential_check.py --seed 7 --pairs 2000        the same tables and queries every time
     t/differential_check.py --minutes 10                 as many pairs as fit
 
-A pair is one generated query run with batchexec.mode = allow and with forbid. Rounds of tables follow
+A pair is one generated query run with batchexec.mode = prefer and with forbid. Rounds of tables follow
 one another: each has every kind of layout, its own settings, and now and then a concurrent writer, an
 old snapshot or parallel workers. A difference is written below the build directory as a script for
 psql, made as small as it could be. Exit status 1: a difference, a crash or too few batched queries.
@@ -136,7 +136,7 @@ class Round:
         tally.pairs += 1
         try:
             taken = pair.answers(query, stock_first=self.rng.random() < 0.5)
-            pair.batched.use("allow")
+            pair.batched.use("prefer")
             # With ANALYZE now and then: its figures come from code that plain execution never runs.
             explained = pair.batched.explain(query, self.rng.random() < ANALYZED_SHARE, pair.savepoint)
             tally.batched += comparison.is_batched(explained)

@@ -130,7 +130,7 @@ class Pair:
         taken = {}
         for side in ("stock", "batched") if stock_first else ("batched", "stock"):
             session = getattr(self, side)
-            session.use("allow" if side == "batched" else "forbid")
+            session.use("prefer" if side == "batched" else "forbid")
             taken[side] = session.answer(query, self.savepoint)
         return taken
 

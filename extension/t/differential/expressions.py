@@ -150,7 +150,7 @@ class ExpressionMaker:
 
     def _like(self, column: Column) -> str:
         pattern = self.rng.choice(("a%", "ab%", "abc%", "%", "%b", "a_c%", "", "abcdefgh%", "x\\_%", "50\\%", "\u00e9%",
-                                   "zebra", "A%", "%bc%"))
+                                   "zebra", "A%", "%bc%", "%a%b%", "a%b%c", "%%", "%ab%ab%", "a%a", "%\u00e9%", "%" * 20 + "b"))
         operator = self.rng.choice(("like", "like", "like", "not like", "ilike"))
         return f"{self.name(column)} {operator} {column_types.quoted(pattern)}"
 

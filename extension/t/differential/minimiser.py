@@ -83,7 +83,7 @@ def script(seed: int, settings: list, setup: list, concurrent: list, query: Quer
     if concurrent:
         lines.append("-- Meanwhile another session has run, and not committed:")
         lines += [f"--   {statement[:300]};" for statement in concurrent]
-    for mode in ("forbid", "allow"):
+    for mode in ("forbid", "prefer"):
         lines.append(f"set batchexec.mode = {mode};")
         lines += [f"{statement};" for statement in query.statements()]
     lines.append(f"explain (verbose, costs off) {query.explained()};")

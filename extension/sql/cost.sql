@@ -1,0 +1,58 @@
+-- The planner's choice between batches, rows and indexes.
+\set VERBOSITY terse
+LOAD 'pg_batchexec';
+SET max_parallel_workers_per_gather = 0;
+CREATE TABLE readings (id int PRIMARY KEY, kind int, reading numeric, note text);
+INSERT INTO readings SELECT i, i % 7, i / 10.0, repeat('x', 20) FROM generate_series(1, 30000) i;
+CREATE TABLE kinds (kind int PRIMARY KEY, name text);
+INSERT INTO kinds SELECT i, 'kind ' || i FROM generate_series(0, 6) i;
+VACUUM (ANALYZE, FREEZE) readings, kinds;
+-- Reading a table in batches is cheaper than its index; finding a few rows is not.
+SET batchexec.mode = forbid;
+EXPLAIN (COSTS OFF) SELECT count(*) FROM readings;
+EXPLAIN (COSTS OFF) SELECT kind, count(*) FROM readings WHERE id > 20000 GROUP BY kind;
+RESET batchexec.mode;
+EXPLAIN (COSTS OFF) SELECT count(*) FROM readings;
+EXPLAIN (COSTS OFF) SELECT kind, count(*) FROM readings WHERE id > 20000 GROUP BY kind;
+EXPLAIN (COSTS OFF) SELECT count(*) FROM readings WHERE id < 30;
+EXPLAIN (COSTS OFF) SELECT max(id) FROM readings;
+-- What is filtered in batches costs less.
+CREATE FUNCTION total_cost(query text, mode text) RETURNS float LANGUAGE plpgsql AS $$
+DECLARE
+    plan json;
+BEGIN
+    PERFORM set_config('batchexec.mode', mode, true);
+    EXECUTE 'EXPLAIN (FORMAT json) ' || query INTO plan;
+    RETURN plan->0->'Plan'->>'Total Cost';
+END $$;
+SELECT query, total_cost(query, 'allow') < 0.9 * total_cost(query, 'forbid') AS is_less,
+       total_cost(query, 'allow') <= total_cost(query, 'forbid') AS is_no_more
+    FROM (VALUES ('SELECT * FROM readings WHERE kind = 3'),
+                 ('SELECT * FROM readings r JOIN kinds k USING (kind) WHERE r.kind <> 3 AND r.reading > 2500'),
+                 ('SELECT kind, sum(reading) FROM readings GROUP BY kind'),
+                 ('SELECT * FROM readings WHERE length(note) = 3'),
+                 ('SELECT * FROM readings'),
+                 ('SELECT * FROM kinds WHERE name = ''kind 3'''),
+                 ('SELECT * FROM readings WHERE kind = 3 FOR UPDATE'),
+                 ('UPDATE readings SET kind = 1 WHERE kind = 3')) AS queries (query);
+SET batchexec.cost_row = 1;
+SELECT total_cost('SELECT * FROM readings WHERE kind = 3', 'allow') = total_cost('SELECT * FROM readings WHERE kind = 3', 'forbid') AS is_same;
+EXPLAIN (COSTS OFF) SELECT * FROM readings WHERE kind = 3;
+RESET batchexec.cost_row;
+-- Small tables and too many groups stay with the stock nodes, unless asked for.
+EXPLAIN (COSTS OFF) SELECT count(*) FROM readings r JOIN kinds k USING (kind) WHERE r.reading > 2500;
+SET work_mem = 64; SET hash_mem_multiplier = 1; SET enable_sort = off;
+EXPLAIN (COSTS OFF) SELECT reading, count(*) FROM readings GROUP BY reading;
+SET batchexec.mode = prefer;
+EXPLAIN (COSTS OFF) SELECT reading, count(*) FROM readings GROUP BY reading;
+EXPLAIN (COSTS OFF) SELECT count(*) FROM kinds;
+RESET work_mem; RESET hash_mem_multiplier; RESET enable_sort; RESET batchexec.mode;
+-- Set-returning functions multiply the rows before they are grouped.
+SELECT * FROM compare('SELECT kind % 2, generate_series(1, 2), count(*) FROM readings GROUP BY 1, 2 HAVING count(*) > 1');
+SELECT * FROM compare('SELECT generate_series(1, 2), count(*) FROM readings GROUP BY 1');
+-- Parallel plans.
+SET max_parallel_workers_per_gather = 2; SET min_parallel_table_scan_size = 0; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;
+EXPLAIN (COSTS OFF) SELECT count(*) FROM readings WHERE kind = 3;
+EXPLAIN (COSTS OFF) SELECT kind, sum(reading) FROM readings GROUP BY kind;
+EXPLAIN (COSTS OFF) SELECT id FROM readings WHERE kind = 3 AND reading > 1;
+DROP TABLE readings, kinds; DROP FUNCTION total_cost;

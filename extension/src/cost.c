@@ -1,0 +1,218 @@
+/*
+ * cost.c
+ *	  What batched scans and aggregations cost, next to the stock server's.
+ *
+ * The stock model counts a tuple and an operator, whatever the number of columns
+ * before the one in question; batches save most of both.  Disk pages cost the
+ * same either way, but a page that is in shared buffers costs a BatchAgg less
+ * than any tuple that it would have looked at one by one.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
+#include "parser/parsetree.h"
+#include "storage/buf_internals.h"
+#include "storage/bufmgr.h"
+#include "utils/rel.h"
+#include "utils/spccache.h"
+
+#include "cost.h"
+#include "expr.h"
+#include "limits.h"
+#include "plan.h"
+
+/* Blocks that are looked up to see how much of a table is in shared buffers. */
+#define BLOCKS_SAMPLED	8
+
+/* Tuples a page, where the table was never analysed. */
+#define TUPLES_A_PAGE_GUESS	50
+
+/* What a group takes beside its keys, in bytes, and what an aggregate's state does. */
+#define GROUP_BYTES			64
+#define AGGREGATE_BYTES		32
+
+static bool
+block_is_buffered(Relation relation, BlockNumber block)
+{
+	BufferTag	tag;
+	uint32		hash;
+	LWLock	   *lock;
+	bool		is_found;
+
+#if PG_VERSION_NUM >= 160000
+	InitBufferTag(&tag, &relation->rd_locator, MAIN_FORKNUM, block);
+#else
+	INIT_BUFFERTAG(tag, relation->rd_node, MAIN_FORKNUM, block);
+#endif
+	hash = BufTableHashCode(&tag);
+	lock = BufMappingPartitionLock(hash);
+	LWLockAcquire(lock, LW_SHARED);
+	is_found = BufTableLookup(&tag, hash) >= 0;
+	LWLockRelease(lock);
+	return is_found;
+}
+
+/* The share of a table that is in shared buffers, by a sample. */
+static double
+buffered_share(Oid relid, BlockNumber pages)
+{
+	Relation	relation = RelationIdGetRelation(relid);
+	int			found = 0;
+
+	if (relation == NULL)
+		return 0;
+	if (!RelationUsesLocalBuffers(relation))
+		for (int i = 0; i < BLOCKS_SAMPLED; i++)
+			found += block_is_buffered(relation,
+									   (BlockNumber) ((uint64) pages * i / BLOCKS_SAMPLED));
+	RelationClose(relation);
+	return (double) found / BLOCKS_SAMPLED;
+}
+
+/* What the filters of a table cost, for each tuple that is read. */
+typedef struct FilterCost
+{
+	Cost		batched;
+	double		row_share;		/* of the tuples: left to clauses that go by row */
+} FilterCost;
+
+/* What was found of the table that was looked at last: it is asked for again. */
+typedef struct TableMemo
+{
+	const PlannerInfo *root;
+	const RelOptInfo *rel;
+	FilterCost	filters;
+	double		buffered_share; /* negative: not known yet */
+} TableMemo;
+
+static TableMemo memo = {NULL, NULL, {0, 0}, -1};
+
+/* To be called where planning begins or ends: another table may have this address. */
+void
+cost_forget_table(void)
+{
+	memo.root = NULL;
+	memo.rel = NULL;
+}
+
+static FilterCost
+cost_filters(PlannerInfo *root, RelOptInfo *rel)
+{
+	FilterCost	cost = {0, 0};
+	double		passing = 1;
+	bool		is_leading = true;
+	ListCell   *cell;
+
+	foreach(cell, rel->baserestrictinfo)
+	{
+		RestrictInfo *clause = lfirst_node(RestrictInfo, cell);
+		int			size = expression_size((Node *) clause->clause, NIL);
+		bool		was_leading = is_leading;
+		QualCost	by_row;
+
+		/* Behind a clause by row, a BatchScan evaluates all by row. */
+		is_leading = is_leading && size <= EXPRESSION_NODES_MAX &&
+			vector_form_exists(clause->clause, rel->relid);
+		if (was_leading && !is_leading)
+			cost.row_share = passing;
+		if (is_leading)
+			cost.batched += passing * size * batchexec_cost_operator;
+		else
+		{
+			cost_qual_eval_node(&by_row, (Node *) clause, root);
+			cost.batched += passing * by_row.per_tuple;
+		}
+		passing *= clause_selectivity(root, (Node *) clause, 0, JOIN_INNER, NULL);
+	}
+	return cost;
+}
+
+static TableMemo *
+look_at_table(PlannerInfo *root, RelOptInfo *rel)
+{
+	if (memo.root == root && memo.rel == rel)
+		return &memo;
+	cost_forget_table();
+	memo.filters = cost_filters(root, rel);
+	memo.buffered_share = -1;
+	memo.root = root;
+	memo.rel = rel;
+	return &memo;
+}
+
+/*
+ * What batches save on a table's sequential scan, or on a process's share of
+ * it.  Nothing is negative: where batches don't pay, the stock nodes run.
+ */
+ScanSaving
+cost_scan_saving(PlannerInfo *root, RelOptInfo *rel, double share, bool for_input)
+{
+	RangeTblEntry *entry = planner_rt_fetch(rel->relid, root);
+	TableMemo  *table = look_at_table(root, rel);
+	const FilterCost filters = table->filters;
+	double		tuples = rel->tuples * share;
+	double		results = rel->rows * share;
+	double		by_row = tuples * filters.row_share;
+	Cost		saved = tuples * (cpu_tuple_cost + rel->baserestrictcost.per_tuple) -
+		batchexec_cost_startup - tuples * (batchexec_cost_row + filters.batched);
+	ScanSaving	saving;
+	double		page_cost;
+
+	/* A row that is evaluated as one is made only once. */
+	saving.as_scan = saved - Max(results, by_row) * batchexec_cost_result_row;
+	saving.as_input = saved - by_row * batchexec_cost_result_row;
+	if (saving.as_input > 0)
+	{
+		/* Sampled only where an aggregation may use it. */
+		if (for_input && table->buffered_share < 0)
+			table->buffered_share = buffered_share(entry->relid, rel->pages);
+		get_tablespace_page_costs(rel->reltablespace, NULL, &page_cost);
+		saving.as_input += rel->pages * page_cost *
+			Max(1 - batchexec_cost_page, 0) * Max(table->buffered_share, 0);
+	}
+	saving.as_scan = Max(saving.as_scan, 0);
+	saving.as_input = Max(saving.as_input, 0);
+	return saving;
+}
+
+/*
+ * What batches save on an aggregation, over its input, that costs the stock
+ * server agg_cost.  Aggregates of arguments that are evaluated by row save little.
+ */
+Cost
+cost_agg_saving(Cost agg_cost, double group_count, int row_aggregates, int aggregates)
+{
+	Cost		results = group_count * cpu_tuple_cost;
+	double		share = aggregates > 0 ? 1 - (double) row_aggregates / aggregates : 1;
+	double		ratio = cpu_operator_cost > 0 ?
+		Min(batchexec_cost_operator * 2 / cpu_operator_cost, 1) : 1;
+
+	return Max(agg_cost - results, 0) * share * (1 - ratio);
+}
+
+/* Has a table enough rows for batches to pay?  Adds them to *rows. */
+bool
+cost_table_pays(Oid relid, double *rows)
+{
+	Relation	relation = RelationIdGetRelation(relid);
+	double		density = TUPLES_A_PAGE_GUESS;
+
+	if (relation == NULL)
+		return false;
+	if (relation->rd_rel->relpages > 0 && relation->rd_rel->reltuples >= 0)
+		density = relation->rd_rel->reltuples / relation->rd_rel->relpages;
+	*rows += density * RelationGetNumberOfBlocks(relation);
+	RelationClose(relation);
+	return *rows * (cpu_tuple_cost - batchexec_cost_row) > batchexec_cost_startup;
+}
+
+/* Will the groups fit in the memory for a hash table, if they are as estimated? */
+bool
+cost_groups_fit_memory(double group_count, int width, int aggregates)
+{
+	return group_count * (MAXALIGN(width) + GROUP_BYTES +
+						  AGGREGATE_BYTES * aggregates) < get_hash_memory_limit();
+}

@@ -1,0 +1,33 @@
+/*
+ * cost.h
+ *	  What batched scans and aggregations cost, next to the stock server's.
+ */
+#ifndef BATCHEXEC_COST_H
+#define BATCHEXEC_COST_H
+
+#include "nodes/pathnodes.h"
+#include "utils/relcache.h"
+
+/* Settings (batchexec.c), in the planner's units */
+extern double batchexec_cost_startup;
+extern double batchexec_cost_row;
+extern double batchexec_cost_operator;
+extern double batchexec_cost_result_row;
+extern double batchexec_cost_page;
+
+/* Of a table, or of a process's share of it. */
+typedef struct ScanSaving
+{
+	Cost		as_scan;		/* of a BatchScan, next to a sequential scan */
+	Cost		as_input;		/* of a BatchAgg's input, next to the same */
+} ScanSaving;
+
+extern ScanSaving cost_scan_saving(PlannerInfo *root, RelOptInfo *rel,
+								   double share, bool for_input);
+extern void cost_forget_table(void);
+extern Cost cost_agg_saving(Cost agg_cost, double group_count,
+							int row_aggregates, int aggregates);
+extern bool cost_groups_fit_memory(double group_count, int width, int aggregates);
+extern bool cost_table_pays(Oid relid, double *rows);
+
+#endif

@@ -1,0 +1,424 @@
+/*
+ * plan_path.c
+ *	  What batches save, told to the planner.
+ *
+ * Sequential scans, and aggregations right over them, get paths with the costs
+ * of their batched nodes, so that they are chosen where they win: before an
+ * index-only scan, or for a hash join.  These are the planner's own paths rather
+ * than custom ones: a CustomPath has no physical target list, so each of its rows
+ * would be projected, and the plan that comes of it can always run without
+ * batches.  The nodes are put in place when the plan is finished (plan.c).
+ */
+#include "postgres.h"
+
+#include <float.h>
+
+#include "catalog/pg_class.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/pathnode.h"
+#include "optimizer/paths.h"
+#include "optimizer/planner.h"
+#include "optimizer/prep.h"
+#include "optimizer/tlist.h"
+#include "parser/parsetree.h"
+#include "utils/selfuncs.h"
+
+#include "aggregate.h"
+#include "cost.h"
+#include "group.h"
+#include "limits.h"
+#include "plan.h"
+
+#if PG_VERSION_NUM >= 160000
+#define GROUP_CLAUSE(root_)	((root_)->processed_groupClause)
+#else
+#define GROUP_CLAUSE(root_)	((root_)->parse->groupClause)
+#endif
+
+static set_rel_pathlist_hook_type previous_pathlist_hook = NULL;
+static create_upper_paths_hook_type previous_upper_hook = NULL;
+
+/* Will what is being planned be batched? */
+static bool plans_batches = false;
+
+bool
+path_set_planning(bool is_batched)
+{
+	const bool	before = plans_batches;
+
+	plans_batches = is_batched;
+	cost_forget_table();
+	return before;
+}
+
+/* The leader works, too, but less the more workers it has to serve (as in core). */
+static double
+process_share(const Path *path)
+{
+	double		processes = path->parallel_workers;
+
+	if (!path->parallel_aware || path->parallel_workers == 0)
+		return 1;
+	if (parallel_leader_participation && path->parallel_workers < 4)
+		processes += 1.0 - 0.3 * path->parallel_workers;
+	return 1 / processes;
+}
+
+/* May a table be read in batches, and is it large enough to gain by it? */
+static bool
+table_is_batchable(PlannerInfo *root, RelOptInfo *rel)
+{
+	const RangeTblEntry *entry;
+
+	if (!IS_SIMPLE_REL(rel) || rel->rtekind != RTE_RELATION)
+		return false;
+	entry = planner_rt_fetch(rel->relid, root);
+	if (entry->inh || entry->tablesample != NULL || rel->lateral_relids != NULL ||
+		(entry->relkind != RELKIND_RELATION && entry->relkind != RELKIND_MATVIEW) ||
+		rel->tuples * (cpu_tuple_cost - batchexec_cost_row) <= batchexec_cost_startup)
+		return false;
+	/* System columns, or the whole row. */
+	for (AttrNumber attno = rel->min_attr; attno <= 0; attno++)
+		if (!bms_is_empty(rel->attr_needed[attno - rel->min_attr]))
+			return false;
+	return table_obstacle(entry->relid) == NULL;
+}
+
+/* Of the paths that need no value from another table. */
+static Cost
+cheapest_total(List *paths)
+{
+	Cost		cheapest = DBL_MAX;
+	ListCell   *cell;
+
+	foreach(cell, paths)
+	{
+		const Path *path = lfirst(cell);
+
+		if (path->param_info == NULL)
+			cheapest = Min(cheapest, path->total_cost);
+	}
+	return cheapest;
+}
+
+static bool
+is_sequential_scan(const Path *path)
+{
+	return IsA(path, Path) && path->pathtype == T_SeqScan &&
+		path->param_info == NULL;
+}
+
+/* Workers of the partial sequential scan among these paths; 0: there is none. */
+static int
+scan_workers(List *partial_paths)
+{
+	ListCell   *cell;
+
+	foreach(cell, partial_paths)
+		if (is_sequential_scan(lfirst(cell)))
+			return ((Path *) lfirst(cell))->parallel_workers;
+	return 0;
+}
+
+/* A sequential scan at the cost of a BatchScan; NULL where that is no less. */
+static Path *
+batched_scan(PlannerInfo *root, RelOptInfo *rel, int workers)
+{
+	Path	   *path = create_seqscan_path(root, rel, NULL, workers);
+	Cost		saved = cost_scan_saving(root, rel, process_share(path), false).as_scan;
+
+	path->total_cost -= saved;
+	return saved > 0 ? path : NULL;
+}
+
+static void
+add_batched_scans(PlannerInfo *root, RelOptInfo *rel, Index relid, RangeTblEntry *entry)
+{
+	int			workers;
+	Path	   *path;
+
+	if (previous_pathlist_hook != NULL)
+		previous_pathlist_hook(root, rel, relid, entry);
+	/* Without a filter nothing is gained; an index may be cheaper than the disk. */
+	if (!plans_batches || rel->baserestrictinfo == NIL || rel->pathlist == NIL ||
+		cheapest_total(rel->pathlist) < seq_page_cost * rel->pages / 2 ||
+		!table_is_batchable(root, rel))
+		return;
+	path = batched_scan(root, rel, 0);
+	if (path == NULL)
+		return;
+	add_path(rel, path);
+	workers = scan_workers(rel->partial_pathlist);
+	path = workers > 0 ? batched_scan(root, rel, workers) : NULL;
+	if (path != NULL)
+		add_partial_path(rel, path);
+}
+
+/* What is known of an aggregation before its paths are made. */
+typedef struct AggregationContext
+{
+	int			scanrelid;
+	int			aggregates;
+	int			row_aggregates; /* of arguments without a vector form */
+	bool		is_batchable;
+} AggregationContext;
+
+static bool
+look_at_aggregates(Node *node, void *context_)
+{
+	AggregationContext *context = context_;
+	const Aggref *aggref = (const Aggref *) node;
+	const Expr *argument;
+
+	if (node == NULL)
+		return false;
+	if (!IsA(node, Aggref))
+		return expression_tree_walker(node, look_at_aggregates, context_);
+	context->aggregates++;
+	if (aggregate_obstacle(aggref) != NULL ||
+		expression_size(node, NIL) > EXPRESSION_NODES_MAX)
+		context->is_batchable = false;
+	else if (aggref->args != NIL)
+	{
+		argument = linitial_node(TargetEntry, aggref->args)->expr;
+		if (!IsA(argument, Var) &&
+			!vector_form_exists(argument, context->scanrelid))
+			context->row_aggregates++;
+	}
+	return !context->is_batchable;
+}
+
+/* Can the aggregates and keys of a query be computed from batches? */
+static bool
+aggregation_is_batchable(PlannerInfo *root, const RelOptInfo *grouped,
+						 const GroupPathExtraData *extra,
+						 AggregationContext *context)
+{
+	const Query *query = root->parse;
+	ListCell   *cell;
+
+	/* Set-returning functions are computed between the scan and the groups. */
+	if (query->groupingSets != NIL || query->hasTargetSRFs ||
+		(GROUP_CLAUSE(root) == NIL && !query->hasAggs) ||
+		(GROUP_CLAUSE(root) != NIL && !(extra->flags & GROUPING_CAN_USE_HASH)) ||
+		list_length(GROUP_CLAUSE(root)) > GROUP_KEYS_MAX)
+		return false;
+	foreach(cell, GROUP_CLAUSE(root))
+	{
+		const SortGroupClause *clause = lfirst_node(SortGroupClause, cell);
+		const Node *key = get_sortgroupclause_expr((SortGroupClause *) clause,
+												   extra->targetList);
+
+		if (key_obstacle((const Expr *) key, clause->eqop, exprCollation(key)) != NULL)
+			return false;
+	}
+	context->is_batchable = true;
+	(void) look_at_aggregates((Node *) grouped->reltarget->exprs, context);
+	if (context->is_batchable)
+		(void) look_at_aggregates(extra->havingQual, context);
+	return context->is_batchable;
+}
+
+/*
+ * Add what a BatchAgg saves on reading the tables of a path, next to what their
+ * scans cost now; false where it is not made of sequential scans alone.
+ */
+static bool
+add_input_saving(PlannerInfo *root, Path *path, Cost *saved)
+{
+	RelOptInfo *rel = path->parent;
+	ScanSaving	saving;
+	ListCell   *cell;
+
+	if (IsA(path, ProjectionPath))
+		return add_input_saving(root, ((ProjectionPath *) path)->subpath, saved);
+	if (IsA(path, AppendPath))
+	{
+		List	   *parts = ((AppendPath *) path)->subpaths;
+
+		if (parts == NIL || list_length(parts) > AGG_TABLES_MAX ||
+			path->param_info != NULL)
+			return false;
+		foreach(cell, parts)
+			if (!add_input_saving(root, lfirst(cell), saved))
+				return false;
+		return true;
+	}
+	if (!is_sequential_scan(path) || !IS_SIMPLE_REL(rel) ||
+		rel->rtekind != RTE_RELATION)
+		return false;
+	/* A small part of a partitioned table neither gains nor hinders. */
+	if (!table_is_batchable(root, rel))
+		return true;
+	saving = cost_scan_saving(root, rel, process_share(path), true);
+	*saved += saving.as_input - saving.as_scan;
+	return true;
+}
+
+/* The path of an aggregation's input that reads whole tables. */
+static Path *
+sequential_input(PlannerInfo *root, RelOptInfo *input)
+{
+	Cost		saved = 0;
+	Path	   *path;
+	ListCell   *cell;
+
+	foreach(cell, input->pathlist)
+		if (add_input_saving(root, lfirst(cell), &saved))
+			return lfirst(cell);
+	/* An index was cheaper than a scan by row. */
+	if (!table_is_batchable(root, input))
+		return NULL;
+	path = create_seqscan_path(root, input, NULL, 0);
+	return apply_projection_to_path(root, input, path, input->reltarget);
+}
+
+/* How many groups the planner reckons with. */
+static double
+count_groups(PlannerInfo *root, const RelOptInfo *grouped, const Path *input,
+			 const GroupPathExtraData *extra)
+{
+	ListCell   *cell;
+
+	if (GROUP_CLAUSE(root) == NIL)
+		return 1;
+	foreach(cell, grouped->pathlist)
+		if (IsA(lfirst(cell), AggPath))
+			return ((AggPath *) lfirst(cell))->numGroups;
+	return estimate_num_groups(root,
+							   get_sortgrouplist_exprs(GROUP_CLAUSE(root),
+													   extra->targetList),
+							   input->rows, NULL, NULL);
+}
+
+/* Lower the cost of an aggregation to that of a BatchAgg; false: it saves nothing. */
+static bool
+save_by_batches(PlannerInfo *root, AggPath *agg, const AggregationContext *context)
+{
+	Path	   *path = &agg->path;
+	Cost		saved = 0;
+
+	if (!add_input_saving(root, agg->subpath, &saved) || saved <= 0)
+		return false;
+	saved += cost_agg_saving(path->total_cost - agg->subpath->total_cost,
+							 agg->numGroups, context->row_aggregates,
+							 context->aggregates);
+	path->startup_cost = Max(path->startup_cost - saved, 0);
+	path->total_cost = Max(path->total_cost - saved, path->startup_cost);
+	return true;
+}
+
+static void
+add_serial_aggregation(PlannerInfo *root, RelOptInfo *grouped, Path *input,
+					   const GroupPathExtraData *extra,
+					   const AggregationContext *context, double group_count)
+{
+	Query	   *query = root->parse;
+	AggClauseCosts costs;
+	AggPath    *agg;
+
+	MemSet(&costs, 0, sizeof(costs));
+	if (query->hasAggs)
+		get_agg_clause_costs(root, AGGSPLIT_SIMPLE, &costs);
+	agg = create_agg_path(root, grouped, input, grouped->reltarget,
+						  GROUP_CLAUSE(root) != NIL ? AGG_HASHED : AGG_PLAIN,
+						  AGGSPLIT_SIMPLE, GROUP_CLAUSE(root),
+						  (List *) extra->havingQual, &costs, group_count);
+	if (save_by_batches(root, agg, context))
+		add_path(grouped, (Path *) agg);
+}
+
+/* The partial aggregations that core has found, of the same tables; or NULL. */
+static RelOptInfo *
+partially_grouped(PlannerInfo *root, const RelOptInfo *grouped)
+{
+	ListCell   *cell;
+
+	foreach(cell, root->upper_rels[UPPERREL_PARTIAL_GROUP_AGG])
+		if (bms_equal(((RelOptInfo *) lfirst(cell))->relids, grouped->relids))
+			return lfirst(cell);
+	return NULL;
+}
+
+static void
+add_parallel_aggregation(PlannerInfo *root, RelOptInfo *grouped, AggPath *partial,
+						 RelOptInfo *partial_rel,
+						 const GroupPathExtraData *extra,
+						 const AggregationContext *context, double group_count)
+{
+	AggPath    *agg = makeNode(AggPath);
+	double		rows = partial->path.rows * partial->path.parallel_workers;
+	Path	   *gather;
+
+	memcpy(agg, partial, sizeof(AggPath));
+	if (!save_by_batches(root, agg, context))
+		return;
+	gather = (Path *) create_gather_path(root, partial_rel, (Path *) agg,
+										 partial_rel->reltarget, NULL, &rows);
+	add_path(grouped, (Path *)
+			 create_agg_path(root, grouped, gather, grouped->reltarget,
+							 GROUP_CLAUSE(root) != NIL ? AGG_HASHED : AGG_PLAIN,
+							 AGGSPLIT_FINAL_DESERIAL, GROUP_CLAUSE(root),
+							 (List *) extra->havingQual, &extra->agg_final_costs,
+							 group_count));
+}
+
+static void
+add_parallel_aggregations(PlannerInfo *root, RelOptInfo *grouped,
+						  const GroupPathExtraData *extra,
+						  const AggregationContext *context, double group_count)
+{
+	RelOptInfo *partial = partially_grouped(root, grouped);
+	ListCell   *cell;
+
+	if (partial == NULL || !extra->partial_costs_set || !grouped->consider_parallel)
+		return;
+	foreach(cell, partial->partial_pathlist)
+	{
+		AggPath    *agg = lfirst(cell);
+
+		if (IsA(agg, AggPath) && agg->aggstrategy != AGG_SORTED &&
+			agg->path.parallel_workers > 0)
+			add_parallel_aggregation(root, grouped, agg, partial, extra, context,
+									 group_count);
+	}
+}
+
+static void
+add_batched_aggregations(PlannerInfo *root, UpperRelationKind stage,
+						 RelOptInfo *input, RelOptInfo *grouped, void *extra_)
+{
+	const GroupPathExtraData *extra = extra_;
+	AggregationContext context = {.is_batchable = false};
+	Path	   *path;
+	double		group_count;
+
+	if (previous_upper_hook != NULL)
+		previous_upper_hook(root, stage, input, grouped, extra_);
+	if (!plans_batches || stage != UPPERREL_GROUP_AGG || extra == NULL ||
+		!IS_SIMPLE_REL(input) || input->rtekind != RTE_RELATION ||
+		IS_DUMMY_REL(input))
+		return;
+	context.scanrelid = input->relid;
+	if (!aggregation_is_batchable(root, grouped, extra, &context))
+		return;
+	path = sequential_input(root, input);
+	if (path == NULL)
+		return;
+	group_count = count_groups(root, grouped, path, extra);
+	if (cost_groups_fit_memory(group_count, grouped->reltarget->width,
+							   context.aggregates))
+		add_serial_aggregation(root, grouped, path, extra, &context, group_count);
+	add_parallel_aggregations(root, grouped, extra, &context, group_count);
+}
+
+void
+path_install_hooks(void)
+{
+	previous_pathlist_hook = set_rel_pathlist_hook;
+	set_rel_pathlist_hook = add_batched_scans;
+	previous_upper_hook = create_upper_paths_hook;
+	create_upper_paths_hook = add_batched_aggregations;
+}
