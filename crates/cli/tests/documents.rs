@@ -55,15 +55,15 @@ documents! {
     sql: "docs/sql.md",
 }
 
+/// Documents without a test of their own.
 #[test]
-fn every_document_is_tested() {
+fn other_documents() {
     for entry in root().join("docs").read_dir().unwrap() {
         let name = entry.unwrap().file_name();
-        let path = format!("docs/{}", name.to_str().unwrap());
-        assert!(
-            !path.ends_with(".md") || DOCUMENTS.contains(&path.as_str()),
-            "{path} has no test"
-        );
+        let document = format!("docs/{}", name.to_str().unwrap());
+        if document.ends_with(".md") && !DOCUMENTS.contains(&document.as_str()) {
+            run(&document);
+        }
     }
 }
 
