@@ -90,7 +90,7 @@ impl Interest {
         }
     }
 
-    /// Adds a follower.
+    /// Adds followed jobs.
     fn add(&self, followed: &[Followed]) {
         let mut known = self.lock();
         let new: Vec<Followed> = followed
