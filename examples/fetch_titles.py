@@ -1,10 +1,10 @@
-"""Fetches pages and returns their titles: an asynchronous `main`, of which several run at once.
+"""Fetches pages and returns their titles: an asynchronous `main`, which runs several items at the same time.
 
     gristmill run examples/fetch_titles.py --input urls.txt --format lines --output titles.jsonl \
         -j 2 --timeout 30s --retries 4 --backoff jitter
 
-Each process runs up to 32 items at once, so -j 2 has up to 64 requests under way. What is printed is
-the item's log: `gristmill show 1:7` shows it beside the attempts and errors.
+Each process runs up to 32 items at the same time, so -j 2 has up to 64 concurrent requests. The output
+is the item's log: `gristmill show 1:7` shows it beside the attempts and errors.
 """
 import asyncio
 import html
@@ -17,7 +17,7 @@ PAGE_BYTES_MAX = 1 << 20
 
 
 class Busy(Exception):
-    """The server asks for patience: `retry_after` seconds pass before the next attempt."""
+    """The server is busy: the next attempt begins after `retry_after` seconds."""
 
     def __init__(self, seconds):
         super().__init__(f"the server is busy; it asks to wait {seconds} s")
@@ -33,7 +33,7 @@ def fetch(url):
         if error.code in (429, 503):
             wait = error.headers.get("Retry-After", "5")
             raise Busy(float(wait) if wait.isdigit() else 5.0) from None
-        # A page that is not there will not be there in a minute either.
+        # A retry does not help against a missing page.
         error.permanent = 400 <= error.code < 500
         raise
 

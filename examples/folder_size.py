@@ -1,10 +1,10 @@
-"""How many bytes there are in folders, with all that is below them.
+"""The sizes of folders, including everything below them.
 
     gristmill run examples/folder_size.py --input folders.jsonl --output sizes.jsonl
 
-An item is the path of a folder. It is measured by children: a job for each folder in it, which does
-the same. A job that has spawned children waits for them without holding a process; when they have
-ended, `finalize` is called with the item, with what `main` wanted to remember, and with their outcomes.
+An item is the path of a folder. It spawns a child for each folder in it, recursively. A job with
+children waits for them without holding a process. When they have ended, Gristmill calls `finalize`
+with the item, the memo of `main`, and their outcomes.
 """
 import os
 
@@ -19,8 +19,8 @@ def main(folder):
     own = {"bytes": sum(files), "files": len(files), "folders": 1}
     if not folders:
         return own
-    # The children are jobs of this script, one a folder. Had one of them failed for good, so would this
-    # job, unless it said on_failure="collect".
+    # The children are jobs of this script, one for each folder. If one of them ends as dead, so does this
+    # job, unless it spawns with on_failure="collect".
     return gristmill.spawn(folders, memo=own)
 
 

@@ -1,4 +1,4 @@
-// Checks invoices and adds them up: TypeScript, run as it is by Deno, Bun or Node 22.6 and newer.
+// Checks invoices and adds them up: TypeScript for Deno, Bun, and Node 22.6 or newer.
 //
 //     gristmill run examples/invoice_total.ts --input invoices.jsonl --output totals.jsonl
 //
@@ -9,7 +9,7 @@ interface Line { quantity: number; unit_price: string; vat_percent: number }
 interface Invoice { currency: string; lines: Line[] }
 interface Total { currency: string; net: string; vat: string; gross: string }
 
-// Another attempt would find the same invoice: `permanent` keeps it from being tried again.
+// A retry would find the same invoice: `permanent` prevents it.
 class InvalidInvoice extends Error {
   permanent = true;
 }

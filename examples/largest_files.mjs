@@ -3,8 +3,8 @@
 //     gristmill run examples/largest_files.mjs --input folders.jsonl --output largest.jsonl
 //
 // An item is the path of a folder. It spawns one child, which reads that folder and spawns a sibling
-// for each folder in it, and so do these: however deep it goes, all of them are children of the item,
-// which finalizes with the outcomes of all. A folder that cannot be read is counted and left out.
+// for each folder in it, recursively. All of them are children of the item, which finalizes with their
+// outcomes. Unreadable folders are counted and skipped.
 
 import { lstatSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,7 +15,7 @@ const largest = (files) => files.sort((a, b) => b.bytes - a.bytes).slice(0, LARG
 
 export function main(payload) {
   if (typeof payload === 'string') {
-    // With `collect`, finalize gets the outcomes of those that failed, too.
+    // With `collect`, finalize also gets the outcomes of failed children.
     return gristmill.spawn({ children: [{ folder: payload }], on_failure: 'collect' });
   }
   const entries = readdirSync(payload.folder, { withFileTypes: true });

@@ -1,9 +1,9 @@
-// Redacts e-mail addresses, card numbers and IBANs in texts, and says how many there were.
+// Redacts e-mail addresses, card numbers and IBANs in texts, and counts them.
 //
 //     gristmill run examples/redact.mjs --input tickets.csv --output redacted.jsonl
 //
-// An item is a text, or an object (a row of a CSV) all of whose texts are looked at. Card numbers and
-// IBANs count only with valid check digits, so that order numbers stay as they are.
+// An item is a text, or an object (a row of a CSV) with texts. Card numbers and IBANs count only with
+// valid check digits, so that order numbers stay unchanged.
 
 const EMAIL = /[\p{L}\p{N}._%+-]+@[\p{L}\p{N}-]+(?:\.[\p{L}\p{N}-]+)+/gu;
 const CARD = /\b\d(?:[ -]?\d){12,18}\b/g;

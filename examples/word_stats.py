@@ -1,9 +1,9 @@
-"""Word statistics of texts: how many words, how many different ones, how long, which are the commonest.
+"""Word statistics of texts: the number of words and of distinct words, their mean length, the commonest words.
 
     gristmill run examples/word_stats.py --input items.jsonl --output results.jsonl
 
 An item is a text, or an object with the text under "text" (as in a CSV with that column). Gristmill
-calls `main` once an item, in processes that stay warm: what is at the top of this file runs once a
+calls `main` once for each item, in processes that stay warm. The top of this file runs once in each
 process, so compiled patterns, models and connections belong there.
 """
 import re
@@ -16,8 +16,7 @@ COMMONEST = 3
 def main(payload):
     text = payload.get("text") if isinstance(payload, dict) else payload
     if not isinstance(text, str):
-        # An exception fails this item alone. Trying again would not help, so it says so: without
-        # `permanent`, the item would be tried again as --retries and --backoff say.
+        # An exception fails this item alone. `permanent` prevents retries, which could not help.
         error = ValueError(f"an item is a text or has one under 'text'; this one is {type(payload).__name__}")
         error.permanent = True
         raise error

@@ -76,7 +76,7 @@ impl HopStats {
         *count = count.saturating_add(1);
     }
 
-    /// Adds what `other` has counted elsewhere.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &HopStats) {
         self.batches = self.batches.saturating_add(other.batches);
         self.items = self.items.saturating_add(other.items);
@@ -97,7 +97,7 @@ impl HopStats {
     }
 }
 
-/// What every hop has moved, by the hop's name. This is the plain value: what is shown, sent and stored.
+/// The counts of every hop, by the hop's name: the plain value that is shown, sent and stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BatchStats {
@@ -118,7 +118,7 @@ impl BatchStats {
         }
     }
 
-    /// Adds what `other` has counted elsewhere (another worker, another process), hop by hop.
+    /// Adds the counts of `other` (another worker, another process), hop by hop.
     pub fn merge(&mut self, other: &BatchStats) {
         for (hop, stats) in &other.hops {
             self.hops.entry(hop.clone()).or_default().merge(stats);

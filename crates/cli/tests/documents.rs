@@ -55,15 +55,15 @@ documents! {
     sql: "docs/sql.md",
 }
 
+/// Documents without a test of their own.
 #[test]
-fn every_document_is_tested() {
+fn other_documents() {
     for entry in root().join("docs").read_dir().unwrap() {
         let name = entry.unwrap().file_name();
-        let path = format!("docs/{}", name.to_str().unwrap());
-        assert!(
-            !path.ends_with(".md") || DOCUMENTS.contains(&path.as_str()),
-            "{path} has no test"
-        );
+        let document = format!("docs/{}", name.to_str().unwrap());
+        if document.ends_with(".md") && !DOCUMENTS.contains(&document.as_str()) {
+            run(&document);
+        }
     }
 }
 
@@ -218,12 +218,15 @@ fn run(document: &str) {
         .stdin(Stdio::null())
         .env("PATH", std::env::join_paths(folders).unwrap())
         .env("GRISTMILL_LISTEN", &address)
-        .env("BASE_URL", format!("http://{address}"))
         .env("REPOSITORY", root().canonicalize().unwrap())
         .env_remove("GRISTMILL_STORE")
         .env_remove("OPENAI_API_KEY");
     if is_on_postgres {
         command.env("GRISTMILL_STORE", &database);
+    }
+    // `gristmill logs` asks the server that this names, so it must not be set without one.
+    if text.contains("gristmill serve --quiet &") {
+        command.env("BASE_URL", format!("http://{address}"));
     }
     let output = command.output().unwrap();
     assert!(

@@ -156,7 +156,7 @@ fn knowledge_bases_are_exported_imported_and_deleted_from(workspace: fn() -> Wor
 
     let unknown = run(&workspace, &["memory", "delete", "other.db", "notes.md", "nope"]);
     assert!(
-        unknown.stderr.contains("no source named `nope`"),
+        unknown.stderr.contains("source `nope` does not exist"),
         "{}",
         unknown.stderr
     );

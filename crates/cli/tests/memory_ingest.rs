@@ -32,7 +32,7 @@ fn what_is_wrong_is_told_before_anything_is_made() {
         ),
         (
             vec!["ingest", "show.txt", "--into", "kb.db", "--base-url", &address],
-            "is it running",
+            "check that it runs",
         ),
         (
             vec![
@@ -81,15 +81,24 @@ fn what_is_wrong_is_told_before_anything_is_made() {
             "missing/kb",
         ),
         (vec!["ingest", "--into", "kb.db"], "<SOURCE>"),
-        (vec!["recall", "kb.db", "bees"], "no knowledge base at kb.db"),
+        (
+            vec!["recall", "kb.db", "bees"],
+            "the knowledge base kb.db does not exist",
+        ),
         (vec!["recall", "kb.db"], "QUESTION"),
-        (vec!["ask", "kb.db", "bees?"], "no knowledge base at kb.db"),
-        (vec!["memory", "stats", "kb.db"], "no knowledge base at kb.db"),
+        (
+            vec!["ask", "kb.db", "bees?"],
+            "the knowledge base kb.db does not exist",
+        ),
+        (
+            vec!["memory", "stats", "kb.db"],
+            "the knowledge base kb.db does not exist",
+        ),
         (
             vec!["memory", "import", "nope.json", "--into", "kb.db"],
             "nope.json",
         ),
-        (vec!["mcp", "kb.db"], "no knowledge base at kb.db"),
+        (vec!["mcp", "kb.db"], "the knowledge base kb.db does not exist"),
     ] {
         let error = run(&workspace, &arguments).error();
         assert!(error.contains(told), "{arguments:?}: {error}");

@@ -25,7 +25,7 @@ const OVER_KEPT_MAX: usize = 1_000;
 /// Which jobs are followed.
 #[derive(Debug, Clone)]
 pub enum FollowedJobs {
-    /// One job, with what its earlier attempts printed, until it has ended.
+    /// One job, with the logs of its earlier attempts, until it has ended.
     Job(JobId),
     /// All that run and match, and those that begin later, without an end. The filter's states are not looked at.
     Matching(Box<JobFilter>),
@@ -82,7 +82,7 @@ impl Interest {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what the store says: all that is followed.
+    /// Sets the followed jobs from the store.
     pub fn learn(&self, followed: &[Followed]) {
         let mut known = self.lock();
         if known.1 != followed {
@@ -90,7 +90,7 @@ impl Interest {
         }
     }
 
-    /// Takes what somebody follows from now on.
+    /// Adds followed jobs.
     fn add(&self, followed: &[Followed]) {
         let mut known = self.lock();
         let new: Vec<Followed> = followed
@@ -113,14 +113,14 @@ impl Interest {
     }
 }
 
-/// A stream of what jobs print.
+/// A stream of jobs' output.
 #[derive(Debug)]
 pub struct LiveLogs {
     store: Arc<dyn Store>,
     follower: String,
     wanted: FollowedJobs,
     interest: Interest,
-    /// The jobs that are followed, with the first attempt whose log has not been given yet.
+    /// The followed jobs, with the first attempt whose log was not delivered yet.
     jobs: BTreeMap<JobId, u32>,
     /// Attempts of jobs that are followed no longer.
     over: VecDeque<(JobId, u32)>,
@@ -193,7 +193,7 @@ impl LiveLogs {
         }
     }
 
-    /// Sees to it that what is followed is kept.
+    /// Makes the store keep the output of followed jobs.
     async fn say(&mut self, followed: &[Followed]) -> Result<(), StoreError> {
         let is_said = self
             .said
@@ -236,7 +236,7 @@ impl LiveLogs {
         Ok(())
     }
 
-    /// Has those that run followed, and gives the jobs of which an attempt is over.
+    /// Follows running jobs, and returns jobs with an ended attempt.
     async fn look_at_matching(&mut self, filter: JobFilter) -> Result<Vec<JobDetails>, StoreError> {
         let filter = JobFilter {
             states: vec![JobState::Running],

@@ -31,7 +31,7 @@ const QUERY_TOKENS_MAX: u32 = 600;
 /// The share of the budget that knowledge may take; the rest is for the messages themselves.
 const KNOWLEDGE_SHARE: usize = 4;
 
-/// What the model is told that makes a search query.
+/// The model's instructions for search queries.
 const QUERY_INSTRUCTIONS: &str = "You turn a question about a collection of messages into a search query. Answer with \
     JSON alone. Make one search expression for each thing that is asked. `rewrittenQuery`: the question, understandable \
     on its own. `filters`: what to look for. `entitySearchTerms`: specific people, places, works or things that the \
@@ -39,7 +39,7 @@ const QUERY_INSTRUCTIONS: &str = "You turn a question about a collection of mess
     the question is about that; for what somebody said about something the verb is `say`. `searchTerms`: other words \
     worth looking for, not those that only ask. `timeRange`: only where the question names a time.";
 
-/// What the model is told that answers.
+/// The model's instructions for answers.
 const ANSWER_INSTRUCTIONS: &str = "You answer a question from numbered messages, and from nothing else. Answer with \
     JSON alone. `answered`: whether the messages answer the question. `answer`: the answer in a few plain sentences, or \
     why there is none. `citations`: the numbers of the messages that the answer rests on.";
@@ -60,7 +60,7 @@ static ANSWER_SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     })
 });
 
-/// Who understands a question.
+/// The parser of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum QuestionParser {
     /// The model makes the search query; where its answer is none, the rules do.
@@ -75,13 +75,13 @@ pub enum QuestionParser {
 pub struct AskOptions {
     /// How messages are recalled.
     pub recall: RecallOptions,
-    /// Who understands the question.
+    /// The parser of the question.
     pub parser: QuestionParser,
     /// Tokens of what the model is shown of the knowledge base at most, by estimate.
     pub context_tokens_max: usize,
     /// Tokens of the answer at most.
     pub answer_tokens_max: u32,
-    /// When it is asked: what `yesterday` means.
+    /// The time of the question: the meaning of `yesterday`.
     pub asked_at: Option<Timestamp>,
 }
 
@@ -103,7 +103,7 @@ impl Default for AskOptions {
 pub struct Answer {
     /// The question.
     pub question: String,
-    /// Whether what was recalled answers it.
+    /// Whether the recalled messages answer it.
     pub answered: bool,
     /// The answer, or why there is none.
     pub text: String,
@@ -113,9 +113,9 @@ pub struct Answer {
     pub messages_shown: usize,
     /// Messages that were recalled.
     pub messages_recalled: usize,
-    /// What was searched for.
+    /// The search term.
     pub query: SearchQuery,
-    /// What it cost.
+    /// The cost.
     pub usage: Usage,
 }
 
@@ -129,7 +129,7 @@ pub struct Citation {
     pub message: RecalledMessage,
 }
 
-/// What a model answers.
+/// The answer of a model.
 #[derive(Debug, Deserialize)]
 struct Written {
     #[serde(default = "yes")]
@@ -281,7 +281,7 @@ async fn times(store: &dyn KnowledgeStore) -> Result<Option<(Timestamp, Timestam
     }))
 }
 
-/// What a model is shown of what was recalled.
+/// The recalled messages that a model reads.
 struct Context {
     text: String,
     messages: usize,

@@ -16,7 +16,7 @@ pub use model2vec::Model2VecEmbedder;
 pub use openai::OpenAiEmbedder;
 pub use vector::Vector;
 
-/// What turns texts into vectors.
+/// Computes vectors of texts.
 #[async_trait]
 pub trait Embedder: Send + Sync + std::fmt::Debug + 'static {
     /// The model, as one text. Vectors of two identities are never compared.
@@ -45,7 +45,7 @@ pub enum EmbedError {
     /// The service gave no answer.
     #[error("embeddings: {0}")]
     Service(#[from] ServiceError),
-    /// The folder of a model does not have what it should.
+    /// The folder of a model is incomplete.
     #[error("{place}: {reason}")]
     Model {
         /// The folder or file.

@@ -21,7 +21,7 @@ const MESSAGES_PAGE: u32 = 1_000;
 /// Refs that are read at once.
 const REFS_PAGE: u32 = 10_000;
 
-/// What an export wrote.
+/// The result of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Exported {
     /// Sources.
@@ -38,7 +38,7 @@ pub enum ExportError {
     /// The knowledge base cannot be read.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// What is exported cannot be written.
+    /// The export cannot be written.
     #[error("the export cannot be written: {0}")]
     Write(#[from] io::Error),
 }
@@ -53,7 +53,7 @@ impl From<serde_json::Error> for ExportError {
 ///
 /// # Errors
 ///
-/// [`ExportError`]; what was written before stays written.
+/// [`ExportError`]; earlier writes stay.
 pub async fn export_index(
     store: &dyn KnowledgeStore,
     name: &str,

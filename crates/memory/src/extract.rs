@@ -19,13 +19,13 @@ pub use limiter::{Limiter, LimiterSettings};
 pub use local::LocalExtractor;
 pub use openai::OpenAiExtractor;
 
-/// What turns the text of a chunk into knowledge.
+/// Extracts knowledge from the text of a chunk.
 #[async_trait]
 pub trait Extractor: Send + Sync + std::fmt::Debug + 'static {
     /// The model and the prompt, as one text. The same text, model and prompt are never sent twice.
     fn identity(&self) -> String;
 
-    /// Whether it reads who the speaker is. Without, the same words of two speakers are extracted once.
+    /// Whether it depends on the speaker. If not, the same words of two speakers are extracted once.
     fn reads_speaker(&self) -> bool {
         false
     }
@@ -50,7 +50,7 @@ pub struct ChunkText {
     pub key: String,
     /// The text.
     pub text: String,
-    /// Who says `I` in it.
+    /// The speaker: the meaning of `I`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speaker: Option<String>,
 }
@@ -67,19 +67,19 @@ impl ChunkText {
     }
 }
 
-/// What an extractor found, and what it cost: the value of an `extract` job.
+/// The knowledge of an extractor, and its cost: the value of an `extract` job.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Extracted {
     /// The chunk's key.
     pub key: String,
     /// The knowledge.
     pub extraction: Extraction,
-    /// What it cost.
+    /// The cost.
     #[serde(default)]
     pub usage: Usage,
 }
 
-/// What model calls cost.
+/// The cost of model calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
@@ -110,7 +110,7 @@ pub struct FailedExtraction {
     /// Why.
     #[source]
     pub error: ExtractError,
-    /// What it cost.
+    /// The cost.
     pub usage: Usage,
 }
 
@@ -123,7 +123,7 @@ pub enum ExtractError {
     /// The answer has not the form that was asked for, also after the repair attempt.
     #[error("the model's answer is not an extraction, and neither is its repair: {reason}")]
     Malformed {
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
 }

@@ -20,7 +20,7 @@ use crate::store::{
 /// The reader's name in [`Source::format`](crate::store::Source::format).
 pub const FORMAT: &str = "index";
 
-/// What an import did.
+/// The result of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Imported {
     /// Messages and refs that were added.

@@ -19,10 +19,10 @@ pub struct RefOrdinal(pub u32);
 pub struct Entity {
     /// Its name, as specific as the text allows.
     pub name: String,
-    /// What it is: `book`, `person`, …
+    /// Its types: `book`, `person`, …
     #[serde(rename = "type", deserialize_with = "one_or_many")]
     pub types: Vec<String>,
-    /// What else is said of it.
+    /// Further facts.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_default")]
     pub facets: Vec<Facet>,
 }
@@ -80,7 +80,7 @@ fn number_text(number: &Number) -> String {
     }
 }
 
-/// What somebody did, does or will do.
+/// An action in the past, present or future.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Action {
@@ -90,14 +90,14 @@ pub struct Action {
     /// When.
     #[serde(alias = "verb_tense")]
     pub verb_tense: Tense,
-    /// Who does it.
+    /// The subject.
     #[serde(
         alias = "subject_entity_name",
         deserialize_with = "entity_name",
         skip_serializing_if = "Option::is_none"
     )]
     pub subject_entity_name: Option<String>,
-    /// What it is done to.
+    /// The object.
     #[serde(
         alias = "object_entity_name",
         deserialize_with = "entity_name",
@@ -157,7 +157,7 @@ pub enum Parameter {
     },
 }
 
-/// What a text is about.
+/// The topic of a text.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Topic {
     /// In a few words.
@@ -179,7 +179,7 @@ pub enum Knowledge {
     Entity(Entity),
     /// Something that is done. An inverse action (`be written by`) is one too.
     Action(Action),
-    /// What a text is about.
+    /// The topic of a text.
     Topic(Topic),
     /// A label.
     Tag(Tag),
@@ -250,18 +250,18 @@ pub struct SemanticRef {
     pub ordinal: RefOrdinal,
     /// The chunk that it came from.
     pub range: TextRange,
-    /// What is known.
+    /// The knowledge.
     #[serde(flatten)]
     pub knowledge: Knowledge,
 }
 
-/// What an extractor finds in one chunk.
+/// The knowledge that an extractor finds in one chunk.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Extraction {
     /// What the chunk names.
     pub entities: Vec<Entity>,
-    /// What is done in it.
+    /// Its verbs.
     pub actions: Vec<Action>,
     /// The same actions as seen by their objects: `be written by`.
     #[serde(alias = "inverseActions")]

@@ -121,7 +121,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`IngestError`]; what was committed before is kept.
+    /// [`IngestError`]; commits are kept.
     pub async fn ingest<I>(
         &self,
         inputs: I,
@@ -157,7 +157,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// What the store or the embedder says.
+    /// Errors of the store or the embedder.
     pub async fn recall(&self, question: &str, options: &RecallOptions) -> Result<Recalled, MemoryError> {
         let query = parse_question(question);
         recall_query(&*self.knowledge, question, query, &self.relations(), options).await

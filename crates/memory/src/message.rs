@@ -15,13 +15,13 @@ pub struct MessageOrdinal(pub u32);
 pub struct Message {
     /// Its text, in chunks of a size that a model reads at once. Never empty.
     pub text_chunks: Vec<String>,
-    /// Who said or sent it.
+    /// Its speaker or sender.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speaker: Option<String>,
-    /// Who it was said or sent to.
+    /// Its listeners or recipients.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recipients: Vec<String>,
-    /// What it is about, where it says so itself: a mail's subject, a section's heading.
+    /// Its subject, if it has one: a mail's subject, a section's heading.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// Labels.

@@ -43,13 +43,13 @@ use job::Outcome;
 use outcomes::Extractions;
 use plan::{Plan, Planned};
 
-/// What happens when the extraction of a chunk fails for good.
+/// The action when the extraction of a chunk fails permanently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFailure {
-    /// The failure is recorded, its message is kept, and the rest goes on.
+    /// Record the failure, keep the message, and continue.
     #[default]
     Skip,
-    /// What stands before it is committed, and the ingestion ends with its error.
+    /// Commit everything before it, and end the ingestion with its error.
     Stop,
 }
 
@@ -58,9 +58,9 @@ pub enum OnFailure {
 pub struct IngestOptions {
     /// How they are read.
     pub read: ReadOptions,
-    /// What happens when an extraction fails.
+    /// The action when an extraction fails.
     pub on_failure: OnFailure,
-    /// Whether to extract again what failed in an earlier run.
+    /// Whether to retry failed extractions of earlier runs.
     pub retry_failed: bool,
     /// Whether to replace sources that are there and unchanged, too. Their extractions are not paid for again.
     pub replace: bool,
@@ -77,7 +77,7 @@ impl Default for IngestOptions {
     }
 }
 
-/// What an ingestion tells while it runs. All of it is on disk.
+/// The events of an ingestion. All of them are about committed data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IngestEvent {
     /// A source is unchanged and was skipped.
@@ -111,11 +111,11 @@ pub struct Progress {
     pub failures: u64,
     /// Chunks of all sources.
     pub chunks_total: u64,
-    /// What this run's model calls cost.
+    /// The cost of this run's model calls.
     pub usage: Usage,
 }
 
-/// What an ingestion did.
+/// The result of an ingestion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ingested {
     /// How far it came.
@@ -128,7 +128,7 @@ pub struct Ingested {
     pub vectors: u64,
 }
 
-/// Why an ingestion ended early. What was committed before is kept.
+/// An ingestion ended early. Its commits are kept.
 #[derive(Debug, thiserror::Error)]
 pub enum IngestError {
     /// A source or the knowledge base.
@@ -144,7 +144,7 @@ pub enum IngestError {
         source_name: String,
         /// The message's position in it.
         position: u32,
-        /// What went wrong.
+        /// The error.
         error: String,
     },
     /// Vectors cannot be made. The messages and what is known of them are stored; the next ingestion makes up for the
@@ -237,7 +237,7 @@ impl Ingestion {
         }
     }
 
-    /// What stops it.
+    /// Its stopper.
     pub fn stopper(&self) -> IngestStopper {
         IngestStopper(self.stop.clone())
     }
@@ -246,7 +246,7 @@ impl Ingestion {
     ///
     /// # Errors
     ///
-    /// [`IngestError`]; what was committed before is kept, and the same call goes on from there.
+    /// [`IngestError`]; commits are kept, and the same call resumes.
     pub async fn run<I>(
         &self,
         inputs: I,
@@ -324,9 +324,9 @@ struct Run<'a> {
     ingestion: &'a Ingestion,
     embedding: Option<Embedding>,
     extractions: Extractions,
-    /// What the ingestion's own worker has committed.
+    /// The commits of the ingestion's own worker.
     outcomes: mpsc::UnboundedReceiver<Outcome>,
-    /// When the own worker last told of one.
+    /// The time of the own worker's last outcome.
     last_outcome_at: Option<Instant>,
     /// By a chunk's key: the slots of the assembly that wait for its extraction.
     waiting: HashMap<String, Vec<assembly::Slot>>,

@@ -32,7 +32,7 @@ impl Place {
     ///
     /// # Errors
     ///
-    /// What the store says; [`MemoryError::Missing`] where there is none.
+    /// Errors of the store; [`MemoryError::Missing`] if it does not exist.
     pub async fn open(&self, create: bool) -> Result<Arc<dyn KnowledgeStore>, MemoryError> {
         match self {
             Place::File(path) => {
@@ -59,7 +59,7 @@ impl Place {
     ///
     /// # Errors
     ///
-    /// What the store says.
+    /// Errors of the store.
     pub async fn open_engine(&self) -> Result<Engine, EngineError> {
         match self {
             Place::File(path) => Engine::open(path).await,

@@ -55,7 +55,7 @@ impl Default for RecallOptions {
     }
 }
 
-/// What one select expression found.
+/// The matches of one select expression.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Found {
     /// Refs by kind, best first.
@@ -108,18 +108,18 @@ pub struct RecalledRef {
     pub reference: SemanticRef,
 }
 
-/// What a question recalls.
+/// The results of a question.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Recalled {
     /// Messages, best first.
     pub messages: Vec<RecalledMessage>,
     /// Entities, actions, topics and tags, best first within each kind.
     pub knowledge: Vec<RecalledRef>,
-    /// What was searched for.
+    /// The search term.
     pub query: SearchQuery,
 }
 
-/// Recalls what a question is about, with no model: the question is understood by rules.
+/// Recalls by a question, without a model: rules parse it.
 pub async fn recall(
     store: &dyn KnowledgeStore,
     question: &str,
@@ -129,7 +129,7 @@ pub async fn recall(
     recall_query(store, question, query, &Relations::Stored, options).await
 }
 
-/// Recalls what a search query asks for. `question` is what it was made of, for the full text.
+/// Recalls by a search query. `question` is its original text, for the full-text search.
 pub async fn recall_query(
     store: &dyn KnowledgeStore,
     question: &str,

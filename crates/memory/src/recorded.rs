@@ -24,18 +24,18 @@ pub struct RecordedQuestion {
     pub search_text: String,
     /// The search query that a model made of it.
     pub search_query_expr: SearchQuery,
-    /// What that was compiled to, with the related terms.
+    /// The compiled form, with the related terms.
     #[serde(default)]
     pub compiled_query_expr: Vec<Expression>,
 }
 
-/// What was found for a recorded question.
+/// The results of a recorded question.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Candidate {
     /// The question.
     pub search_text: String,
-    /// What its search query is compiled to.
+    /// The compiled form of its search query.
     pub compiled: Vec<Expression>,
     /// The best 25 messages, best first.
     pub message_matches: Vec<u32>,

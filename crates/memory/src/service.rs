@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::extract::Usage;
 use crate::extract::limiter::{Limiter, Permit, RateHeaders};
 
-/// Where models are asked for, unless another address is told.
+/// The default address of models.
 pub const BASE_URL_DEFAULT: &str = "https://api.openai.com/v1";
 
 /// Bytes of one answer at most.
@@ -59,7 +59,7 @@ impl std::fmt::Debug for OpenAiSettings {
 }
 
 impl OpenAiSettings {
-    /// What the environment says: `OPENAI_BASE_URL`, `OPENAI_MODEL`, and the key (see [`key_from_environment`]).
+    /// The settings of the environment: `OPENAI_BASE_URL`, `OPENAI_MODEL`, and the key (see [`key_from_environment`]).
     /// `None` where there is neither a key nor an address.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ pub enum ServiceError {
     Refused {
         /// The HTTP status.
         status: u16,
-        /// What it said.
+        /// Its text.
         reason: String,
     },
     /// It did not answer well, however often it was asked.
@@ -120,10 +120,10 @@ pub enum ServiceError {
     Unavailable {
         /// How often it was asked.
         tries: u32,
-        /// What happened the last time.
+        /// The result of the last time.
         reason: String,
     },
-    /// Nobody is there.
+    /// The service is unreachable.
     #[error(
         "the model service at {base_url} cannot be reached: {reason}; check that it runs, and its address"
     )]
@@ -164,13 +164,13 @@ enum AnswerForm {
 /// A chat completion to be asked for.
 #[derive(Debug, Clone, Copy)]
 pub struct ChatRequest<'a> {
-    /// What the model is told.
+    /// The model's instructions.
     pub instructions: &'a str,
     /// What it is told that about.
     pub text: &'a str,
     /// The schema's name.
     pub schema_name: &'a str,
-    /// What the answer must look like.
+    /// The schema of the answer.
     pub schema: &'a Value,
     /// Tokens of the answer at most; the service's own limit, where `None`.
     pub output_tokens_max: Option<u32>,
@@ -525,7 +525,7 @@ impl Service {
 ///
 /// # Errors
 ///
-/// What is wrong with it, in words.
+/// The problem, as text.
 pub fn parse_answer<T: DeserializeOwned>(content: &str) -> Result<T, String> {
     let text = content.trim();
     let text = text
@@ -570,7 +570,7 @@ fn printable(base_url: &str) -> String {
     url.as_str().trim_end_matches('/').to_owned()
 }
 
-/// What a service says in an error's body, in one short line.
+/// The message in an error's body, in one short line.
 fn reason(text: &str) -> String {
     let parsed: Option<Value> = serde_json::from_str(text).ok();
     let told = parsed.as_ref().and_then(|body| body["error"]["message"].as_str());

@@ -258,10 +258,10 @@ pub fn read(
     messages(name, format, &Content::Bytes(bytes.into()), options)?.collect()
 }
 
-/// What a text in UTF-8 may begin with.
+/// The byte order mark of UTF-8.
 const UTF_8_MARK: &[u8] = &[0xef, 0xbb, 0xbf];
 
-/// What texts in UTF-16 begin with.
+/// The byte order marks of UTF-16.
 const UTF_16_MARKS: [&[u8]; 2] = [&[0xff, 0xfe], &[0xfe, 0xff]];
 
 /// Text from bytes: UTF-8 or, with its mark, UTF-16. What is neither becomes replacement characters.

@@ -43,7 +43,7 @@ pub trait KnowledgeStore: Send + Sync + std::fmt::Debug + 'static {
 
     // --- for recall ---
 
-    /// What recall needs of every ref and message, held in memory and brought up to date by this call.
+    /// The data of every ref and message for recall, in memory. This call updates it.
     async fn columns(&self) -> Result<Arc<Columns>, MemoryError>;
 
     /// Where terms stand, in the order of `terms`; empty for an unknown one. In lower case, as they are stored.
@@ -166,7 +166,7 @@ pub enum Change {
     Alias {
         /// The term that is asked for.
         term: String,
-        /// What it finds as well.
+        /// Its further results.
         related: RelatedTerm,
     },
 }
@@ -193,7 +193,7 @@ pub struct NewSource {
 pub struct NewMessage {
     /// The message.
     pub message: Message,
-    /// What is known, by chunk.
+    /// The knowledge, by chunk.
     pub knowledge: Vec<(u32, Vec<Knowledge>)>,
     /// Chunks whose extraction failed, with the error.
     pub failures: Vec<ChunkFailure>,
@@ -204,24 +204,24 @@ pub struct NewMessage {
 pub struct ChunkFailure {
     /// The chunk.
     pub chunk: u32,
-    /// What went wrong.
+    /// The error.
     pub error: String,
     /// When.
     pub at: Timestamp,
 }
 
-/// What is learned of one chunk.
+/// The knowledge of one chunk.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Learned {
     /// The message's position in its source.
     pub position: u32,
     /// The chunk.
     pub chunk: u32,
-    /// What is known.
+    /// The knowledge.
     pub knowledge: Vec<Knowledge>,
 }
 
-/// What was written.
+/// The written counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Applied {
     /// Messages that were added.
@@ -281,7 +281,7 @@ pub struct StoredFailure {
     pub position: u32,
     /// The chunk.
     pub chunk: u32,
-    /// What went wrong.
+    /// The error.
     pub error: String,
     /// When.
     pub at: Timestamp,

@@ -22,7 +22,7 @@ pub struct JobLabels {
     index: OnceLock<LabelIndex>,
 }
 
-/// Where the labels of one job stand, for whoever selects from the same labels again and again.
+/// The places of one job's labels, for repeated selections from the same labels.
 #[derive(Debug, Clone)]
 struct LabelIndex {
     keys: Option<PackedIndex>,
@@ -69,7 +69,7 @@ struct PackedLabels<'l> {
 type PackedTag<'l> = (Cow<'l, str>, Cow<'l, str>, Option<Positions>);
 
 impl JobLabels {
-    /// The labels of these jobs of a batch: one key a job, and tags, whose positions are the batch's.
+    /// The labels of these jobs of a batch: one key for each job, and tags with positions of the batch.
     ///
     /// # Errors
     ///
@@ -115,7 +115,7 @@ impl JobLabels {
     ///
     /// # Errors
     ///
-    /// For what is no such text, or has labels of other jobs.
+    /// If the text is invalid, or has labels of other jobs.
     pub fn read(text: &str, positions: Positions) -> Result<JobLabels, InvalidLabels> {
         let packed: PackedLabels<'_> =
             serde_json::from_str(text).map_err(|error| InvalidLabels::Json(error.to_string()))?;
@@ -153,7 +153,7 @@ impl JobLabels {
         self.weight_bytes
     }
 
-    /// The labels of some of the jobs; `None` where these have none. Costs what is selected, wherever it stands.
+    /// The labels of some of the jobs; `None` without any. The cost is that of the selection alone.
     pub fn select(&self, positions: &Positions) -> Option<JobLabels> {
         if *positions == self.positions {
             return Some(self.clone());

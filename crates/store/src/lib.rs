@@ -1,8 +1,7 @@
-//! Where batches, slices, leases and reports are kept.
+//! The store of batches, slices, leases and reports.
 //!
-//! [`Store`] is what the engine and the workers need of a database. Every store passes the same suite of
-//! checks: `conformance`, behind the feature of that name. Each call is one operation: it holds as a whole
-//! or not at all, and when it has answered `Ok`, what it did is on disk.
+//! [`Store`] is the database interface of the engine and the workers. Every store passes the same suite: `conformance`,
+//! behind the feature of that name. Each call is one atomic operation, and `Ok` means that it is on disk.
 
 // Some methods of the types that both stores share serve the one in PostgreSQL alone.
 #![cfg_attr(not(feature = "postgres"), allow(dead_code))]
@@ -86,7 +85,7 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     // --- submitting ---
 
     /// Stores batches, all or none, and returns their ids in the same order. With `advance`, the
-    /// run's place in its input moves in the same transaction, so that no line is submitted twice.
+    /// run's position in its input moves in the same transaction, so that no line is submitted twice.
     async fn submit(
         &self,
         batches: Vec<NewBatch>,
@@ -97,23 +96,22 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// into one batch before they are written.
     async fn submit_one(&self, job: NewBatch) -> Result<JobId, StoreError>;
 
-    /// Stores batches whose jobs have deduplication keys, all or none. A job whose key another one has, in whatever
-    /// process, is skipped, replaces that one, runs after it or is refused, as its batch says; of jobs with the same key
-    /// in one batch the last one stays. Fails with [`StoreError::DuplicateKey`] where duplicates are refused.
+    /// Stores batches whose jobs have deduplication keys, all or none. A job whose key another job has is skipped,
+    /// replaces that job, runs after it or is refused, by the options of its batch. Of jobs with the same key in one
+    /// batch, the last one stays. Fails with [`StoreError::DuplicateKey`] if duplicates are rejected.
     async fn submit_keyed(&self, batches: Vec<KeyedBatch>) -> Result<Vec<SubmittedJobs>, StoreError>;
 
     // --- workers ---
 
-    /// Makes a worker known, with a first heartbeat.
+    /// Registers a worker, with a first heartbeat.
     async fn register_worker(&self, worker: NewWorker) -> Result<WorkerId, StoreError>;
 
-    /// Commits reports and claims leases in one transaction. One receipt a report, in the same order.
-    /// A report that is refused, in whole or in part, does not keep the others from being committed.
-    /// Failed jobs are retried or end as dead by their batch's policy, on the attempt that the lease says. Jobs that the
-    /// report suspends wait for the children that are stored with it; once all have ended, they can be claimed once more,
-    /// to finalize, on the same attempt. Where children cannot be stored, their parents are dead.
-    /// Fails with [`StoreError::WorkerUnknown`] only where something is wanted and the worker is not
-    /// registered (any more); reports are then refused by their leases.
+    /// Commits reports and claims leases in one transaction. Returns one receipt for each report, in the same order. A
+    /// refused report, or part of one, does not affect the others. Failed jobs are retried or end as dead by their
+    /// batch's policy, on the attempt of the lease. Jobs that the report suspends wait for the children that are stored
+    /// with it; when all have ended, they can be claimed again, to finalize, on the same attempt. If children cannot be
+    /// stored, their parents end as dead. Fails with [`StoreError::WorkerUnknown`] only if the worker wants jobs and is
+    /// not registered; its reports are then refused by their leases.
     async fn exchange(
         &self,
         worker: WorkerId,
@@ -121,20 +119,20 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
         want: Option<Want>,
     ) -> Result<Exchanged, StoreError>;
 
-    /// Says that a worker lives, and learns what it no longer holds. `hops` are the batch statistics
-    /// since the last call; the store adds them up.
+    /// Records a heartbeat of a worker, and returns the jobs that it no longer holds. `hops` are the batch statistics
+    /// since the last call, which the store adds up.
     async fn heartbeat(&self, worker: WorkerId, hops: BatchStats) -> Result<Heartbeat, StoreError>;
 
-    /// Keeps how far the jobs of a worker are, packed, in the place of what it told last. Shown of those that it holds. At
-    /// most [`PROGRESS_JOBS_MAX`](gristmill_model::limits::PROGRESS_JOBS_MAX). Nothing where the worker is not registered
-    /// (any more).
+    /// Stores the progress of a worker's jobs, packed, in place of its last report. Shown for jobs that it holds. At
+    /// most [`PROGRESS_JOBS_MAX`](gristmill_model::limits::PROGRESS_JOBS_MAX). Does nothing if the worker is not
+    /// registered.
     async fn put_progress(&self, worker: WorkerId, jobs: Vec<JobProgress>) -> Result<(), StoreError>;
 
     /// Has what these jobs print kept for a while, for a follower by its own name. It is to be said again within
     /// [`FOLLOWED_FOR_MS`](gristmill_model::limits::FOLLOWED_FOR_MS). Workers learn of it by their heartbeats.
     async fn follow(&self, follower: &str, followed: Vec<Followed>) -> Result<(), StoreError>;
 
-    /// Ends what a follower asked for.
+    /// Ends a follower.
     async fn unfollow(&self, follower: &str) -> Result<(), StoreError>;
 
     /// Keeps what jobs of a worker printed, for some seconds and only while somebody follows. At most
@@ -146,11 +144,11 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// last one for a moment: offsets tell what was seen.
     async fn live_output(&self, followed: Vec<Followed>, after: i64) -> Result<OutputPage, StoreError>;
 
-    /// Ends a worker: what it still holds goes back uncharged.
+    /// Unregisters a worker, and releases its jobs without charging an attempt.
     async fn leave(&self, worker: WorkerId, hops: BatchStats) -> Result<(), StoreError>;
 
-    /// Adds up statistics of hops that are no worker's, such as `submit`. What a store packs by itself (single
-    /// jobs, by [`submit_one`](Store::submit_one)) it counts by itself.
+    /// Adds statistics of hops outside of workers, such as `submit`. The store itself counts batches that it packs
+    /// (single jobs, by [`submit_one`](Store::submit_one)).
     async fn record(&self, hops: BatchStats) -> Result<(), StoreError>;
 
     /// All registered workers.
@@ -158,54 +156,52 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     // --- housekeeping ---
 
-    /// Takes the leases of workers whose last heartbeat is before `silent_before`, and of the workers
-    /// in `dead`, makes their positions claimable again with one rescue more, and forgets the workers.
-    /// Jobs over [`RESCUES_MAX`](gristmill_model::limits::RESCUES_MAX) end as dead.
+    /// Rescues the leases of workers whose last heartbeat is before `silent_before`, and of the workers in `dead`:
+    /// makes their positions claimable with one rescue more, and removes the workers. Jobs over
+    /// [`RESCUES_MAX`](gristmill_model::limits::RESCUES_MAX) end as dead.
     async fn rescue(&self, silent_before: Timestamp, dead: Vec<WorkerId>) -> Result<Rescued, StoreError>;
 
-    /// Ends jobs that nobody started before their batch's `expires_at`, those that did not complete in time from their first
-    /// attempt on, and pauses of jobs that are over. Returns how many jobs ended. Claims leave such
-    /// jobs alone whether this was called or not. A job that failed once, was rescued from a dead worker or
-    /// was retried by hand does not expire any more.
+    /// Ends jobs that no worker started before their batch's `expires_at`, jobs that missed their deadline from the
+    /// first attempt on, and pauses that are over. Returns the number of ended jobs. Claims skip such jobs in any case.
+    /// A job that failed once, was rescued from a dead worker or was retried manually no longer expires.
     async fn expire(&self) -> Result<u64, StoreError>;
 
-    /// Deletes whole batches that have ended. Ids are never given again. Batches of a run that is not
-    /// finished are kept: its output is yet to be written. So are those of children, while jobs of their parents' batch
-    /// are open. Works in portions of whole batches, so that others
-    /// do not wait for long; after an error, what was deleted up to then stays deleted.
+    /// Deletes whole batches that have ended. Ids are never reused. Keeps batches of an unfinished run, whose output is
+    /// not written yet, and batches of children while jobs of their parents' batch are open. Works in portions of whole
+    /// batches, so that others do not wait for long; an error does not undo earlier portions.
     async fn prune(&self, options: PruneOptions) -> Result<Pruned, StoreError>;
 
-    /// Makes one row of the reports of completed jobs of a batch that has ended, where there are more than `reports_max`
-    /// small ones. Whatever is asked, the answers stay the same; nothing is an event. Looks at the latest batches, and works
-    /// in portions, so that others do not wait for long. Returns how many rows went.
+    /// Compacts the reports of completed jobs of an ended batch into one row, if it has more than `reports_max` small
+    /// ones. Answers to queries stay the same, and no event is recorded. Examines the latest batches, and works in
+    /// portions, so that others do not wait for long. Returns the number of removed rows.
     async fn compact(&self, reports_max: u32) -> Result<u64, StoreError>;
 
     // --- changing jobs ---
 
-    /// Cancels jobs that are not over. Those that run end as cancelled at once: their lease loses
-    /// them, their worker is told by its next heartbeat, and its reports of them are refused. With a job that waits for
-    /// its children, these are cancelled, and theirs; they are not counted.
+    /// Cancels jobs that have not ended. Running jobs end as cancelled at once: their lease loses them, their worker
+    /// learns it by its next heartbeat, and its reports of them are refused. Cancelling a job that waits for its
+    /// children also cancels its descendants, which are not counted.
     async fn cancel(&self, selection: Selection) -> Result<Changed, StoreError>;
 
-    /// Makes dead, cancelled or expired jobs claimable again, with all their attempts before them: they begin
-    /// again with attempt 1, and their earlier failures are kept; one that had spawned children begins from the start and
-    /// spawns others. A job that was rejected cannot run and stays dead.
+    /// Makes dead, cancelled or expired jobs claimable, with all their attempts: they begin with attempt 1 and keep
+    /// their earlier failures. A job that had spawned children starts over and spawns others. A rejected job cannot run
+    /// and stays dead.
     async fn retry(&self, selection: Selection) -> Result<Changed, StoreError>;
 
-    /// Ends dead jobs as cancelled: they no longer count as dead, and do not keep their batch from being pruned. Their
-    /// failures are kept, and they can still be retried (but for those that were rejected).
+    /// Ends dead jobs as cancelled: they no longer count as dead, and no longer protect their batch from a prune. They
+    /// keep their failures, and can still be retried, except for rejected jobs.
     async fn discard(&self, selection: Selection) -> Result<Changed, StoreError>;
 
-    /// Gives jobs that are not over another priority. It holds from their next claim on: those that run keep it for
-    /// when they are tried again, are given back or rescued, those that wait for others for when they can be claimed.
-    /// A job that is over and is retried by hand has its batch's priority again.
+    /// Changes the priority of jobs that have not ended, from their next claim on: running jobs keep it for a retry,
+    /// release or rescue, and blocked jobs for the time when they can be claimed. A manual retry of an ended job
+    /// restores its batch's priority.
     async fn prioritise(&self, selection: Selection, priority: i16) -> Result<Changed, StoreError>;
 
-    /// Keeps jobs that are not over from being claimed, until they are resumed or that moment has passed. Pauses of
-    /// several reasons stack; one of the same reason takes the place of the one before. What runs is let be, and is paused
-    /// when it comes back (to be tried again, given back or rescued). Jobs that are submitted later are not paused, whatever
-    /// was selected: for that there are [controls](Store::put_controls). Fails with [`StoreError::InvalidInput`] for more
-    /// than [`PAUSES_PER_JOB_MAX`](gristmill_model::limits::PAUSES_PER_JOB_MAX) reasons at a time.
+    /// Pauses jobs that have not ended, until they are resumed or the given time. Pauses with several reasons stack; a
+    /// pause replaces an earlier one with the same reason. A running job continues, and is paused on a retry, release
+    /// or rescue. Jobs that are submitted later are not paused: use [controls](Store::put_controls) for that. Fails
+    /// with [`StoreError::InvalidInput`] for more than
+    /// [`PAUSES_PER_JOB_MAX`](gristmill_model::limits::PAUSES_PER_JOB_MAX) reasons at a time.
     async fn pause_jobs(
         &self,
         selection: Selection,
@@ -213,23 +209,23 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
         until: Option<Timestamp>,
     ) -> Result<Changed, StoreError>;
 
-    /// Ends the pause of this reason of jobs (all their own pauses, where `None`): what nothing else keeps back can be
-    /// claimed again, in its old place in line. Pauses that are over by themselves [`expire`](Store::expire) ends, too.
+    /// Ends the jobs' pauses with this reason (all their own pauses if `None`). Jobs without another pause become
+    /// claimable in their old place in line. [`expire`](Store::expire) ends pauses whose time has passed.
     async fn resume_jobs(&self, selection: Selection, reason: Option<&str>) -> Result<Changed, StoreError>;
 
     // --- queries: on snapshots, beside the writer ---
 
-    /// One job with everything that is known of it.
+    /// One job with all its data.
     async fn job(&self, id: JobId) -> Result<Option<JobDetails>, StoreError>;
 
     /// Jobs that match, by id ascending, a page at a time.
     async fn jobs(&self, filter: &JobFilter, page: Page) -> Result<Vec<JobRow>, StoreError>;
 
-    /// How many jobs match, by state.
+    /// The number of matching jobs, by state.
     async fn counts(&self, filter: &JobFilter) -> Result<JobCounts, StoreError>;
 
-    /// The ids of the jobs that match, packed: by batch ascending, those of batches after `after` (of all, where `None`),
-    /// at most so many batches. Empty only where there are no more.
+    /// The ids of matching jobs, packed: by batch ascending, after the batch `after` (from the first if `None`), of at
+    /// most `batches_max` batches. Empty only if there are no more.
     async fn job_ids(
         &self,
         filter: &JobFilter,
@@ -237,7 +233,7 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
         batches_max: u32,
     ) -> Result<Vec<BatchPositions>, StoreError>;
 
-    /// The values of a tag, ascending, after `after` (all, where `None`), at most `limit`, of all jobs that are stored.
+    /// The values of a tag of all stored jobs, ascending, after `after` (from the first if `None`), at most `limit`.
     async fn tag_values(
         &self,
         name: &str,
@@ -245,7 +241,7 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
         limit: u32,
     ) -> Result<Vec<TagValue>, StoreError>;
 
-    /// The batches of a run, by id ascending, after `after` (all, where `None`), at most `limit`.
+    /// The batches of a run, by id ascending, after `after` (from the first if `None`), at most `limit`.
     async fn run_batches(
         &self,
         run: RunId,
@@ -253,19 +249,18 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
         limit: u32,
     ) -> Result<Vec<BatchRow>, StoreError>;
 
-    /// The ended jobs of one batch, packed as they are stored. `None` where there is no such batch.
+    /// The ended jobs of one batch, packed as they are stored. `None` if the batch does not exist.
     async fn outcomes(&self, batch: BatchId) -> Result<Option<BatchOutcomes>, StoreError>;
 
-    /// The children that these jobs of a batch spawned last, by position ascending. Jobs without any are left out.
-    /// [`child_outcomes`](family::child_outcomes) tells how they ended.
+    /// The children that these jobs of a batch spawned last, by position ascending, without jobs that have none.
+    /// [`child_outcomes`](family::child_outcomes) returns their outcomes.
     async fn children(&self, batch: BatchId, parents: &Positions) -> Result<Vec<Children>, StoreError>;
 
-    /// Whether all jobs of a batch have ended. `true` where there is no such batch.
+    /// Whether all jobs of a batch have ended. `true` if the batch does not exist.
     async fn is_finished(&self, batch: BatchId) -> Result<bool, StoreError>;
 
-    /// How many jobs ended, how, and how long they took, by kind and queue: the latest period first. Read from what
-    /// reports say of all their jobs together. Of batches that were pruned nothing is left. Fails with
-    /// [`StoreError::InvalidInput`] where there are more than
+    /// Counts and durations of ended jobs, by kind and queue: the latest period first. Read from the totals of reports.
+    /// Pruned batches do not count. Fails with [`StoreError::InvalidInput`] if there are more than
     /// [`HISTORY_ROWS_MAX`](gristmill_model::limits::HISTORY_ROWS_MAX) rows.
     async fn history(&self, filter: &HistoryFilter) -> Result<Vec<HistoryRow>, StoreError>;
 
@@ -274,101 +269,99 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     // --- runs ---
 
-    /// The run of that name.
+    /// The run with this name.
     async fn run(&self, name: &str) -> Result<Option<Run>, StoreError>;
 
     /// All runs, latest first.
     async fn runs(&self) -> Result<Vec<Run>, StoreError>;
 
-    /// Begins a run. Fails with [`StoreError::RunExists`] where the name is taken.
+    /// Creates a run. Fails with [`StoreError::RunExists`] if the name is taken.
     async fn create_run(&self, run: NewRun) -> Result<Run, StoreError>;
 
-    /// Changes what a run remembers of its script, input and options, and its state.
+    /// Changes the stored script, input, options and state of a run.
     async fn update_run(&self, run: RunId, new: NewRun, state: RunState) -> Result<(), StoreError>;
 
-    /// Forgets a run and deletes its batches, whatever their jobs' states. Running jobs lose their lease, as
-    /// if they were cancelled.
+    /// Deletes a run and its batches, regardless of their jobs' states. Running jobs lose their lease, as in a cancel.
     async fn delete_run(&self, run: RunId) -> Result<(), StoreError>;
 
     // --- schedules ---
 
-    /// Makes schedules, all or none. One of the same name is changed; where its rule stays the same, it stays due as
-    /// it was.
+    /// Creates or changes schedules, all or none. A schedule with an unchanged rule keeps its next due moment.
     async fn put_schedules(&self, schedules: Vec<NewSchedule>) -> Result<(), StoreError>;
 
-    /// Submits the jobs of schedules that are due, of at most `limit` schedules, packed. Each moment is acted on once,
-    /// however many processes call this at the same time.
+    /// Submits the jobs of at most `limit` due schedules, packed. Each moment fires once, even if several processes
+    /// call this at the same time.
     async fn fire_schedules(&self, limit: u32) -> Result<Fired, StoreError>;
 
-    /// Pauses, resumes, triggers or deletes schedules, all or none. Returns how many of them there are.
+    /// Pauses, resumes, triggers or deletes schedules, all or none. Returns the number of those that exist.
     async fn change_schedules(
         &self,
         names: BTreeSet<String>,
         change: ScheduleChange,
     ) -> Result<u64, StoreError>;
 
-    /// The schedule of that name.
+    /// The schedule with this name.
     async fn schedule(&self, name: &str) -> Result<Option<Schedule>, StoreError>;
 
-    /// Schedules by name, those after `after` (all, where `None`), at most `limit`.
+    /// Schedules by name, after `after` (from the first if `None`), at most `limit`.
     async fn schedules(&self, after: Option<&str>, limit: u32) -> Result<Vec<Schedule>, StoreError>;
 
     // --- controls ---
 
-    /// Sets pauses, limits, shares and agings, all or none. One of the same scope and effect (and reason, for a pause)
-    /// takes the place of the one before. What runs already is left alone.
+    /// Sets pauses, limits, shares and aging rules, all or none. A control replaces one with the same scope and effect
+    /// (and reason, for a pause). Running jobs continue.
     async fn put_controls(&self, controls: Vec<Control>) -> Result<(), StoreError>;
 
-    /// Lifts controls: resumes what was paused, and so on. Returns how many there were.
+    /// Lifts controls. Returns their number.
     async fn delete_controls(&self, filter: ControlFilter) -> Result<u64, StoreError>;
 
-    /// All controls but for pauses that are over, by age: at most
+    /// All controls by age, without ended pauses: at most
     /// [`CONTROLS_MAX`](gristmill_model::limits::CONTROLS_MAX).
     async fn controls(&self) -> Result<Vec<Control>, StoreError>;
 
     // --- events ---
 
-    /// Has what happens from now on kept, until [`EVENTS_KEPT_MS`](gristmill_model::limits::EVENTS_KEPT_MS) have passed
-    /// without a further call, and forgets what is older than that. Returns the place behind what has happened; what is
-    /// being committed at this very moment may be on either side of it. While nobody listens nothing is kept.
+    /// Records events from now on, until [`EVENTS_KEPT_MS`](gristmill_model::limits::EVENTS_KEPT_MS) have passed
+    /// without a further call, and deletes older events. Returns the cursor behind all events; a concurrent commit may
+    /// be on either side of it. Without listeners the store records nothing.
     async fn listen(&self) -> Result<EventCursor, StoreError>;
 
-    /// The events after a place (all that are kept, where `None`), in the order in which they were committed, of at most
-    /// `limit` rows, but at most [`EVENTS_PAGE_MAX`](gristmill_model::limits::EVENTS_PAGE_MAX).
+    /// The events after a cursor (all stored events if `None`), in commit order, of at most `limit` rows, but at most
+    /// [`EVENTS_PAGE_MAX`](gristmill_model::limits::EVENTS_PAGE_MAX).
     async fn events(&self, after: Option<EventCursor>, limit: u32) -> Result<EventPage, StoreError>;
 
     // --- time and waking up ---
 
-    /// The present moment by the clock that all users of the store go by: moments that it has given, such as those of
-    /// heartbeats, are compared with this one.
+    /// The current time by the clock that all users of the store share: compare its timestamps, such as heartbeats,
+    /// with this one.
     fn now(&self) -> Timestamp;
 
-    /// Resolves when jobs may have become claimable that this caller has not heard of: at once, if that happened since
-    /// its last call. `seen` is the caller's own and begins with its default. Spurious wake-ups are allowed, lost ones
-    /// are not, for what is submitted through this handle. Of what other processes submit, a PostgreSQL store tells as
-    /// a rule, and a SQLite store never: callers look for that every now and then.
+    /// Resolves when jobs may have become claimable since the caller's last call. `seen` belongs to the caller and
+    /// begins with its default. Spurious wake-ups are allowed. Submits through this handle never lose a wake-up. For
+    /// submits of other processes, a PostgreSQL store usually wakes callers, and a SQLite store never does, so callers
+    /// also poll.
     async fn wait_for_work(&self, seen: &WorkSeen);
 
-    /// As [`wait_for_work`](Store::wait_for_work), by a worker that would claim what it wants at once: where this handle stores
-    /// such jobs meanwhile, they are claimed for it in the same transaction. Gives what an
-    /// [`exchange`](Store::exchange) would have claimed; `None` where the caller is to look by itself. Where the caller goes
-    /// away, what was claimed for it is given back.
+    /// As [`wait_for_work`](Store::wait_for_work), for a worker that is ready to claim: if this handle stores matching
+    /// jobs meanwhile, the same transaction claims them for the worker. Returns the claim as of an
+    /// [`exchange`](Store::exchange); `None` if the caller must claim by itself. If the caller goes away, the store
+    /// releases the claim.
     async fn wait_for_claim(&self, worker: WorkerId, want: Want, seen: &WorkSeen) -> Option<Exchanged> {
         let _ = (worker, want);
         self.wait_for_work(seen).await;
         None
     }
 
-    /// Tells when jobs of a batch may have ended, within some milliseconds, whatever process ended them. Spurious news are
-    /// allowed, and so are lost ones where a connection is lost, or a report is committed as the watch begins: callers look
-    /// every now and then, too. Must be called within a Tokio runtime.
+    /// Notifies, within some milliseconds, when jobs of a batch may have ended, in any process. Notifications can be
+    /// spurious, or lost with a connection or while the watch begins, so callers also poll. Must be called within a
+    /// Tokio runtime.
     fn watch_outcomes(&self, batch: BatchId) -> OutcomeWatch;
 
-    /// Writes out what is still queued and closes the store. Later calls fail with [`StoreError::Closed`].
+    /// Finishes queued operations and closes the store. Later calls fail with [`StoreError::Closed`].
     async fn close(&self) -> Result<(), StoreError>;
 }
 
-/// What a panic said.
+/// The text of a panic.
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic
         .downcast_ref::<&str>()

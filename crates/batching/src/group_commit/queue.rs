@@ -1,4 +1,4 @@
-//! The queue between submitters and committer, and the line of those who wait for space in it.
+//! The queue between submitters and committer, and the line of submitters that wait for space in it.
 
 use std::collections::VecDeque;
 
@@ -230,7 +230,7 @@ impl<Op, Reply> Queue<Op, Reply> {
             .ok()
     }
 
-    /// Moves from the line into the queue what there is space for, in order; returns whom to tell.
+    /// Moves operations from the line into the queue, in order, while it has space; returns the waiters to wake.
     fn admit_line(&mut self, limits: &GroupLimits) -> Vec<Waiter> {
         let mut admitted = Vec::new();
         while let Some(first) = self.line.front()

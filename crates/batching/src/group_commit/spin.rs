@@ -10,14 +10,14 @@
 /// the processor time was that of the channel.
 #[cfg(not(loom))]
 const PAUSES_MAX: u32 = 1_000;
-/// Looks of a thread whose waits were long of late.
+/// Spins of a thread after recent long waits.
 #[cfg(not(loom))]
 const PAUSES_MIN: u32 = 10;
-/// A thread whose waits were long of late tries the whole spin again once in so many waits.
+/// After recent long waits, a thread retries the whole spin once in this number of waits.
 #[cfg(not(loom))]
 const WAITS_PER_PROBE: u32 = 64;
 
-/// How long to spin before parking: the longest after each spin that was answered, half as long after each in vain.
+/// How long to spin before parking: the maximum after a successful spin, half of the last one after each failed spin.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spin {
     #[cfg(not(loom))]

@@ -11,7 +11,7 @@ use super::waiter::Waiter;
 use super::{EnqueueError, GroupCommitError};
 
 /// The callers' end of a group commit. Clones feed the same committer; once all are dropped, the committer
-/// finishes what is queued and ends.
+/// finishes queued operations and ends.
 ///
 /// When the queue is full, callers wait in line for space, first come first served. An operation in line is
 /// taken back if its caller goes away (the future is dropped); once it is in the queue, it will be carried

@@ -15,7 +15,7 @@ use super::waiter::Waiter;
 /// Where the reply is put down.
 struct Slot<Reply> {
     state: Mutex<SlotState<Reply>>,
-    /// Set after the state has become `Answered`, for those who spin; the state decides.
+    /// Set after the state has become `Answered`, for spinning threads; the state decides.
     answered: AtomicBool,
 }
 

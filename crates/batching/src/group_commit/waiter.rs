@@ -4,9 +4,9 @@ use std::task::Waker;
 
 use super::sync::{Thread, current};
 
-/// Someone to wake once. A waiter is registered under the lock of what it waits for, after a look at it, and
-/// taken out under the same lock by whoever changes it; so no wake-up is lost, and none is paid for when
-/// nobody is parked.
+/// A thread or task to wake once. A waiter registers under the lock of its condition, after checking it, and the thread
+/// that changes the condition removes it under the same lock. So no wake-up is lost, and a change without waiters pays
+/// nothing.
 #[derive(Debug)]
 pub(super) enum Waiter {
     Task(Waker),

@@ -20,7 +20,7 @@ const BYTES_MAX: usize = 4 << 20;
 /// The cosine from which on a term may stand for another, with models of this kind.
 const RELATED_COSINE_MIN: f64 = 0.7;
 
-/// Tokens of one text that are read: what the models were made with.
+/// The maximum number of tokens of a text: the models' training limit.
 const TOKENS_MAX: usize = 512;
 
 /// Bytes of a model's file at most.

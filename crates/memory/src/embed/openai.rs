@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use crate::embed::{EmbedError, Embedder, Vector};
 use crate::service::Service;
 
-/// Texts of one call at most: what OpenAI allows.
+/// Texts of one call at most: OpenAI's limit.
 const TEXTS_MAX: usize = 2_048;
 
 /// Bytes of one call at most: about half of the 300,000 tokens that OpenAI allows.

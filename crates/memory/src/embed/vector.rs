@@ -98,7 +98,7 @@ impl<K: Ord + Copy> Nearest<K> {
         }
     }
 
-    /// What is kept, best first, with its cosine.
+    /// The kept results, best first, with their cosines.
     pub fn into_best(mut self) -> Vec<(K, f64)> {
         self.cut();
         self.found

@@ -93,7 +93,7 @@ pub fn aliases<'a>(people: impl Iterator<Item = &'a str>) -> Vec<(String, String
     aliases
 }
 
-/// Verbs that mean `say`, under which what was said is stored.
+/// Verbs that mean `say`, the verb of stored speech.
 pub const SAY_ALIASES: [&str; 22] = [
     "announce",
     "announced",

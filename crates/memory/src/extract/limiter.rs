@@ -34,7 +34,7 @@ const TRUST_GAINED: f64 = 1.5;
 /// The part of a pause that the others wait at least.
 const TRUST_MIN: f64 = 1.0 / 16.0;
 
-/// What a service allows, as far as it is known beforehand. Rate-limit headers tell the rest.
+/// The known limits of a service. Rate-limit headers report the rest.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LimiterSettings {
     /// Calls at once at most.
@@ -250,7 +250,7 @@ impl Limiter {
         }
     }
 
-    /// Takes what an answer's headers tell. Limits from the settings are kept.
+    /// Applies the limits in an answer's headers, except for limits from the settings.
     pub fn heed(&self, tokens: RateHeaders, requests: RateHeaders) {
         let now = Instant::now();
         let mut state = self.shared.state();

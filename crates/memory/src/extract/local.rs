@@ -122,7 +122,7 @@ impl Extractor for LocalExtractor {
     }
 }
 
-/// What the rules find in a text. `speaker` is who says `I` in it.
+/// The rules' knowledge of a text. `speaker` is the meaning of `I`.
 pub fn extract(text: &str, speaker: Option<&str>) -> Extraction {
     let mut entities: BTreeMap<String, Entity> = BTreeMap::new();
     let mut extraction = Extraction::default();

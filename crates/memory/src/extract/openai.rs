@@ -10,7 +10,7 @@ use crate::extract::{ChunkText, ExtractError, Extracted, Extractor, FailedExtrac
 use crate::knowledge::Extraction;
 use crate::service::{ChatRequest, OpenAiSettings, Service, ServiceError, parse_answer};
 
-/// What the model is told. Another text here is another [identity](Extractor::identity).
+/// The model's instructions. A changed text changes the [identity](Extractor::identity).
 const INSTRUCTIONS: &str = "You extract knowledge from one part of a conversation or document, which the user sends. \
     Answer with JSON alone. `entities`: every specific person, place, work, organisation or thing that is named, with \
     its types in lower case and with facets for what is said of it. `actions`: what is done, with the verb's base \
@@ -53,7 +53,7 @@ impl OpenAiExtractor {
         })
     }
 
-    /// Lets no answer have more tokens than this: small models may go on for ever.
+    /// Limits the tokens of an answer: small models may never stop.
     pub fn with_output_tokens_max(self, output_tokens_max: Option<u32>) -> OpenAiExtractor {
         OpenAiExtractor {
             output_tokens_max,

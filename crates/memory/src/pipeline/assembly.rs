@@ -179,7 +179,7 @@ impl Assembly {
         ready
     }
 
-    /// Puts back what was taken last.
+    /// Returns the last taken item.
     pub fn put_back(&mut self, ready: Ready) {
         self.first -= 1;
         self.chunks += ready.0.extractions.len();

@@ -54,7 +54,7 @@ impl Embedding {
         self.embedded.load(Ordering::Relaxed)
     }
 
-    /// Waits until all that is committed has its vectors, and tells how many were made.
+    /// Waits until all committed texts have vectors, and returns the number of new ones.
     ///
     /// # Errors
     ///

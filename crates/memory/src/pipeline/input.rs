@@ -12,7 +12,7 @@ pub struct NewInput {
     pub name: String,
     /// How it is written.
     pub format: Format,
-    /// What it is made of.
+    /// Its parts.
     pub content: Content,
 }
 

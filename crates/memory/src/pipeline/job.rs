@@ -48,9 +48,9 @@ impl Kind for Extract {
 pub struct Outcome {
     /// The chunk's key.
     pub key: String,
-    /// What was found, or the error in words.
+    /// The results, or the error as text.
     pub result: Result<Arc<Extracted>, Arc<str>>,
-    /// What it cost.
+    /// The cost.
     pub usage: Usage,
     /// How long it is as it is stored. Bytes.
     pub bytes: usize,
@@ -186,7 +186,7 @@ fn outcomes(index: u32, result: Result<Extracted, JobError>, duration_us: u32) -
     }
 }
 
-/// Sends on what is on disk.
+/// Forwards committed events.
 struct Watch {
     outcomes: mpsc::UnboundedSender<Outcome>,
 }

@@ -189,7 +189,7 @@ impl Extractions {
         Ok(found)
     }
 
-    /// What a batch will have no outcome for any more.
+    /// Jobs of a batch without a future outcome.
     fn lost(&self, under_way: &UnderWay, reason: &str) -> Vec<Outcome> {
         let open = under_way
             .keys
@@ -259,7 +259,7 @@ impl Extractions {
     }
 }
 
-/// The outcome of a chunk that nobody will extract any more.
+/// The outcome of a chunk that no worker will extract.
 fn without(key: &str, reason: &str) -> Outcome {
     Outcome {
         key: key.to_owned(),
@@ -269,7 +269,7 @@ fn without(key: &str, reason: &str) -> Outcome {
     }
 }
 
-/// What was found, or the error in words.
+/// The results, or the error as text.
 pub type OutcomeResult = Result<Arc<crate::extract::Extracted>, Arc<str>>;
 
 fn batch(payloads: PackedBuilder) -> NewBatch {

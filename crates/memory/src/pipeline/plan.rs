@@ -35,7 +35,7 @@ pub enum Beginning {
 pub struct Planned {
     /// The message.
     pub message: Message,
-    /// What is known of it without a model.
+    /// The knowledge that needs no model.
     pub known: Vec<Knowledge>,
     /// Its chunks, as they are to be extracted.
     pub chunks: Vec<ChunkText>,

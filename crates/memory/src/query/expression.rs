@@ -25,7 +25,7 @@ pub struct Expression {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Select {
-    /// What to look for.
+    /// The search terms.
     pub search_term_group: Group,
     /// In which messages; in all, where `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,9 +61,9 @@ pub struct Group {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BooleanOp {
-    /// What matches every term.
+    /// Matches of all terms.
     And,
-    /// What matches any.
+    /// Matches of any term.
     #[default]
     Or,
     /// Of what matches any, what matches the most terms.
@@ -109,7 +109,7 @@ pub enum PropertyName {
 pub struct SearchTerm {
     /// The term.
     pub term: Term,
-    /// What may stand for it; not looked up yet, where `None`.
+    /// Its related terms; `None` before the lookup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub related_terms: Option<Vec<Term>>,
     /// Whether all related terms count, also those that other terms of the group have too.

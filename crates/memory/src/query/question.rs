@@ -11,7 +11,7 @@ use crate::query::search_query::{
 };
 use crate::store::similar::is_stop_word;
 
-/// Words that ask, and say nothing of what is asked for.
+/// Question words, which carry no search term.
 const ASKING: [&str; 44] = [
     "about",
     "all",
@@ -92,7 +92,7 @@ const SPEAKING: [&str; 29] = [
     "views",
 ];
 
-/// Who is no name.
+/// Pronouns, which are not names.
 const PRONOUNS: [&str; 9] = [
     "anybody", "anyone", "he", "i", "she", "they", "we", "you", "everyone",
 ];
@@ -285,7 +285,7 @@ fn is_content(word: &Word) -> bool {
         && !is_stop_word(lower)
 }
 
-/// Who said what about what, where the question is about that.
+/// The speaker, the content and the subject of speech, if the question is about that.
 fn spoken(words: &[Word], phrases: &[Phrase]) -> Option<SearchFilter> {
     let verb_at = words.iter().enumerate().position(|(at, word)| {
         // At the beginning, `Tell me …` asks.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::message::TimeRange;
 
-/// What a question looks for.
+/// The search terms of a question.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SearchQuery {
@@ -24,12 +24,12 @@ pub struct SearchExpression {
     /// The question, understandable on its own.
     #[serde(alias = "rewritten_query")]
     pub rewritten_query: String,
-    /// What to look for; each is searched by itself.
+    /// The search terms; each is searched separately.
     #[serde(deserialize_with = "null_is_default")]
     pub filters: Vec<SearchFilter>,
 }
 
-/// What to look for.
+/// The search terms.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SearchFilter {
@@ -40,7 +40,7 @@ pub struct SearchFilter {
         skip_serializing_if = "Option::is_none"
     )]
     pub entity_search_terms: Option<Vec<EntityTerm>>,
-    /// What was done.
+    /// The result.
     #[serde(alias = "action_search_term", skip_serializing_if = "Option::is_none")]
     pub action_search_term: Option<ActionTerm>,
     /// Other words. `None` asks for a summary where nothing else is asked.
@@ -67,7 +67,7 @@ pub struct EntityTerm {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub types: Vec<String>,
-    /// What else is said of it.
+    /// Further facts.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub facets: Vec<FacetTerm>,
 }
@@ -84,11 +84,11 @@ pub struct FacetTerm {
     pub facet_value: String,
 }
 
-/// What was done, by whom, to what.
+/// The action, its subject and its object.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ActionTerm {
-    /// What was done.
+    /// The result.
     #[serde(alias = "action_verbs", skip_serializing_if = "Option::is_none")]
     pub action_verbs: Option<VerbsTerm>,
     /// By whom; `None` for `*`, by anyone.
@@ -105,7 +105,7 @@ pub struct ActionTerm {
         skip_serializing_if = "Option::is_none"
     )]
     pub target_entities: Option<Vec<EntityTerm>>,
-    /// What else takes part.
+    /// Further participants.
     #[serde(
         alias = "additional_entities",
         deserialize_with = "entities",

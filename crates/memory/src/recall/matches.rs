@@ -11,11 +11,11 @@ pub struct Match {
     pub ordinal: u32,
     /// How many terms it matched. A match through a related term counts as one hit, where it is the first.
     pub hits: u32,
-    /// What these matches are worth.
+    /// The score of these matches.
     pub score: f64,
     /// How often it matched through a related term.
     pub related_hits: u32,
-    /// What those matches are worth.
+    /// The score of those matches.
     pub related_score: f64,
 }
 
@@ -148,7 +148,7 @@ impl Matches {
         }
     }
 
-    /// Keeps what the other matches have too.
+    /// Intersects with the other matches.
     pub fn intersect(&mut self, other: &Matches) {
         for known in &mut self.list {
             if let Some(found) = other.get(known.ordinal) {
@@ -171,7 +171,7 @@ impl Matches {
         self.list.iter().map(|known| known.hits).max().unwrap_or(0)
     }
 
-    /// Keeps what `is_kept` says.
+    /// Keeps the matches for which `is_kept` holds.
     pub fn retain(&mut self, is_kept: impl Fn(&Match) -> bool) {
         let places = &mut self.places;
         let mut kept = 0;

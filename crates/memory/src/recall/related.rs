@@ -84,7 +84,7 @@ fn place(term: &SearchTerm, is_scope: bool) -> Place {
 ///
 /// # Errors
 ///
-/// What the store says.
+/// Errors of the store.
 pub async fn expand(
     store: &dyn KnowledgeStore,
     select: &mut Select,
@@ -128,7 +128,7 @@ pub async fn expand(
     Ok(())
 }
 
-/// Sets what is not set yet.
+/// Sets missing values.
 fn fill(group: &mut Group, related: impl Fn(&SearchTerm) -> Option<Vec<Term>>) {
     group.for_each_group_mut(&mut |_, terms| {
         for term in terms {

@@ -12,7 +12,7 @@ use crate::limits::{FORMAT_BYTES_MAX, SOURCE_BYTES_MAX, SOURCE_PIECE_BYTES_MAX};
 /// Bytes that are read from a file at once.
 const READ_BYTES: usize = 1 << 16;
 
-/// What a source is made of. Cheap to clone.
+/// The contents of a source. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     /// Its bytes.

@@ -8,10 +8,10 @@ use crate::message::{Message, Moment};
 use crate::source::ReadOptions;
 use crate::source::chunk::split_if_long;
 
-/// What one speaker said without being interrupted.
+/// The words of one speaker without interruption.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Turn {
-    /// Who; `None` where nobody is named.
+    /// The subject; `None` without a name.
     pub speaker: Option<String>,
     /// What.
     pub text: String,

@@ -11,7 +11,7 @@ use crate::source::chunk::split_if_long;
 use crate::source::content::read_line;
 use crate::source::{ReadOptions, moment};
 
-/// What is said of bytes that are no mail.
+/// The error for bytes that are not a mail.
 const NO_MAIL: &str = "it is not a mail: it has no headers such as `From: …`";
 
 /// The message of one mail.

@@ -27,7 +27,7 @@ use crate::store::{
 };
 use connection::Database;
 
-/// What a text is found by.
+/// The terms of a text.
 type Digest = Vec<u8>;
 
 /// Bytes of a digest. Two of a billion texts have the same one with a chance of 1 in 10^21.

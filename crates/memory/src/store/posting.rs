@@ -9,7 +9,7 @@ use crate::property::{Property, terms};
 /// The refs of one term in one role that are not stored yet, by role.
 pub(super) type NewRefs = Vec<(Property, Vec<u32>)>;
 
-/// What a transaction adds to the postings, ascending.
+/// The additions of a transaction to the postings, ascending.
 #[derive(Debug, Default)]
 pub(super) struct NewPostings(HashMap<String, NewRefs>);
 

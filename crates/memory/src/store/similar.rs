@@ -8,7 +8,7 @@ use rust_stemmers::{Algorithm, Stemmer};
 use crate::limits::SIMILAR_TERMS_MAX;
 use crate::store::RelatedTerm;
 
-/// Words that say nothing about what a term means.
+/// Words without meaning for a term.
 const STOP_WORDS: [&str; 40] = [
     "a", "an", "and", "are", "as", "at", "be", "been", "but", "by", "did", "do", "does", "for", "from",
     "had", "has", "have", "he", "her", "his", "i", "in", "is", "it", "its", "my", "of", "on", "or", "she",
@@ -18,7 +18,7 @@ const STOP_WORDS: [&str; 40] = [
 /// Terms that have less in common than this are not related. The share of common stems in all stems.
 const SHARE_MIN: f64 = 0.5;
 
-/// Words whose trigrams have less in common than this are not the same word misspelt.
+/// Words with a smaller trigram similarity are not misspellings of each other.
 const DICE_MIN: f64 = 0.5;
 
 /// Whether a word says nothing about what a term means. In lower case.

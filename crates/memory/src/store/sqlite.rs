@@ -273,7 +273,7 @@ fn database_error(path: &Path, error: &rusqlite::Error) -> MemoryError {
     }
 }
 
-/// Stored text that does not have its form: somebody else wrote it.
+/// Invalid stored text: another program wrote it.
 fn damaged(what: &str, reason: impl std::fmt::Display) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(
         0,

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::message::MessageOrdinal;
 
-/// What a vector stands for.
+/// The text of a vector.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum VectorKey {
     /// A term, in lower case.

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 /// leaves room for answers that are longer than expected.
 const BURST_SECONDS: f64 = 1.5;
 
-/// What the headers of an answer tell about one kind of limit.
+/// One limit in the headers of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RateHeaders {
     /// How many a minute.
@@ -48,7 +48,7 @@ impl Bucket {
         (missing > 1e-9).then(|| now + Duration::from_secs_f64((missing / self.per_second).min(3_600.0)))
     }
 
-    /// Takes what headers tell. A limit that is known already is kept.
+    /// Applies the limits in headers, except for known ones.
     pub(super) fn heed(bucket: &mut Option<Bucket>, headers: RateHeaders, now: Instant) {
         if bucket.is_none() {
             *bucket = headers

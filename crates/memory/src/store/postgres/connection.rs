@@ -13,18 +13,18 @@ use tokio_postgres::Config;
 use crate::error::{MemoryError, in_words};
 use crate::limits::{CONNECT_TIMEOUT_MS, POSTGRES_CONNECTIONS_MAX};
 
-/// What every connection is told first. Queries here are short, and compiling them takes longer than they do.
+/// The first statements of every connection. Queries are short, and compiling them takes longer than running them.
 const SETTINGS: &str =
     "SET search_path = gristmill_memory; SET jit = off; SET application_name = 'gristmill memory'";
 
 /// Why an operation on the database did not succeed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// What the database said, or the connection to it.
+    /// The error of the database or the connection.
     Database(tokio_postgres::Error),
     /// There is no connection to be had.
     Connection(String),
-    /// Stored text that does not have its form: somebody else wrote it.
+    /// Invalid stored text: another program wrote it.
     Damaged(String),
     /// A change that does not fit what is stored.
     Refused(MemoryError),

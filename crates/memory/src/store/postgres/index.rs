@@ -11,7 +11,7 @@ use crate::property::Property;
 use crate::store::posting::{NewPostings, NewRefs, Segment};
 use crate::store::similar::stems;
 
-/// Writes what is new.
+/// Writes new rows.
 pub(super) async fn write(transaction: &Transaction<'_>, postings: &mut NewPostings) -> Result<()> {
     let mut by_text: BTreeMap<String, NewRefs> = BTreeMap::new();
     for (text, refs) in postings.take() {

@@ -182,7 +182,7 @@ async fn misspelt(connection: &Object, term: &str, word: &str) -> Result<Vec<Rel
     Ok(similar::misspelt(term, &corrected, nearness, candidates))
 }
 
-/// Terms that begin so: as good as what is asked for.
+/// Terms with this prefix: equal to exact matches.
 async fn beginning_with(connection: &Object, prefix: &str) -> Result<Vec<RelatedTerm>> {
     let statement = connection
         .prepare_cached(

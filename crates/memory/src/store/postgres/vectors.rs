@@ -15,7 +15,7 @@ use crate::store::{RelatedTerm, VectorCursor, VectorKey, VectorModel, VectorText
 /// Messages that are looked at for chunks without vectors at once.
 const MESSAGES_AT_ONCE: i64 = 500;
 
-/// Writes vectors. What is not there any more gets none.
+/// Writes vectors, except for texts that no longer exist.
 pub(super) async fn write(
     transaction: &Transaction<'_>,
     model: &str,

@@ -17,7 +17,7 @@ const LAYOUT: Layout = Layout {
     code: &[include_str!("schema/views.sql")],
 };
 
-/// What the header of a knowledge base says: `GRMK`.
+/// The id in the header of a knowledge base: `GRMK`.
 pub const APPLICATION_ID: i64 = 0x4752_4d4b;
 
 /// Opens the connection that writes; makes the file where `create` allows it, and brings its schema up to date.
@@ -69,7 +69,7 @@ fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Refuses what is not ours, before anything is written to it.
+/// Refuses foreign files, before anything is written to them.
 fn check_owner(connection: &Connection, path: &Path) -> Result<(), MemoryError> {
     let failed = |error| database_error(path, &error);
     let application_id: i64 = connection

@@ -146,7 +146,7 @@ fn similar_to(connection: &Connection, term: &str) -> rusqlite::Result<Vec<Relat
     Ok(similar::nearest(term, &wanted, candidates))
 }
 
-/// Terms that begin so: as good as what is asked for.
+/// Terms with this prefix: equal to exact matches.
 fn beginning_with(connection: &Connection, prefix: &str) -> rusqlite::Result<Vec<RelatedTerm>> {
     connection
         .prepare_cached("SELECT text, NULL FROM term WHERE text >= ?1 AND text < ?1 || char(1114111) ORDER BY text LIMIT ?2")?

@@ -8,7 +8,7 @@ use crate::embed::vector::Nearest;
 use crate::message::MessageOrdinal;
 use crate::store::{RelatedTerm, VectorCursor, VectorKey, VectorModel, VectorTexts};
 
-/// Writes vectors. What is not there any more gets none.
+/// Writes vectors, except for texts that no longer exist.
 pub(super) fn write(
     transaction: &Transaction<'_>,
     model: &str,

@@ -96,7 +96,7 @@ impl<'a> Writing<'a> {
             }
             Change::Delete { source } => {
                 let (id, _) = self.source(&source)?;
-                // What is to be deleted may have been added by this call.
+                // This call may have added the rows to delete.
                 self.write_postings()?;
                 self.applied.refs_deleted += remove::source(self.transaction, id)?;
                 self.rewrites += 1;
@@ -243,7 +243,7 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
-    /// Adds refs to one chunk: one row for all of them, and their terms to what is to be written.
+    /// Adds refs to one chunk: one row for all of them, and their terms to the pending writes.
     fn add_knowledge(&mut self, message: u32, chunk: u32, knowledge: &[Knowledge]) -> rusqlite::Result<()> {
         if knowledge.is_empty() {
             return Ok(());
