@@ -27,7 +27,7 @@ const BASE_URL_DEFAULT: &str = "http://127.0.0.1:8378";
 const BASE_URL_VARIABLES: [&str; 2] = ["BASE_INTERNAL_URL", "BASE_URL"];
 
 /// The servers that the arguments or the environment name, if any.
-pub fn servers(written: &[String]) -> anyhow::Result<Vec<String>> {
+fn servers(written: &[String]) -> anyhow::Result<Vec<String>> {
     let mut named: Vec<String> = separated(&written.join(","));
     for name in BASE_URL_VARIABLES {
         if named.is_empty()

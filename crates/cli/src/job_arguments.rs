@@ -180,8 +180,7 @@ pub struct LogsArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,
-    /// Ask a server instead of a store, or several servers of one store, separated by commas [env: BASE_INTERNAL_URL,
-    /// else BASE_URL, unless a store is named]
+    /// Ask a server instead of a store, or several servers of one store, separated by commas
     #[arg(long = "base-url", value_name = "URL", value_delimiter = ',')]
     pub base_urls: Vec<String>,
     /// The file with the server's token [default: the environment variable AGENT_TOKEN]

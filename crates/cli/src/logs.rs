@@ -2,7 +2,6 @@
 
 mod printer;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
@@ -11,16 +10,12 @@ use gristmill_engine::live_logs::{FollowedJobs, Interest, LiveLogs, LogEvent, at
 use gristmill_model::{JobId, JobState, SplitMix64, TagCondition};
 use gristmill_store::{JobFilter, Store};
 
-use crate::agent::{servers, token};
+use crate::agent::token;
 use crate::exit::Exit;
 use crate::filter::find_run;
 use crate::interrupt::Interrupt;
 use crate::job_arguments::LogsArguments;
-use crate::store_location::StoreLocation;
 use printer::Printer;
-
-/// The store where none is named, as `--help` says.
-const STORE_DEFAULT: &str = "gristmill.db";
 
 /// Runs the command.
 pub async fn logs(arguments: LogsArguments) -> anyhow::Result<Exit> {
@@ -34,23 +29,12 @@ pub async fn logs(arguments: LogsArguments) -> anyhow::Result<Exit> {
             "nothing says which jobs to follow: give a job, as in 42:7, or --kind, --queue, --tag or --run"
         );
     }
-    let base_urls = base_urls(&arguments)?;
-    if base_urls.is_empty() {
+    if arguments.base_urls.is_empty() {
         return of_store(&arguments, &mut interrupt).await;
     }
     tokio::select! {
-        exit = of_servers(&arguments, base_urls) => exit,
+        exit = of_servers(&arguments) => exit,
         exit = interrupt.wait() => Ok(exit),
-    }
-}
-
-/// The servers to ask; none where a store is named, or nothing.
-fn base_urls(arguments: &LogsArguments) -> anyhow::Result<Vec<String>> {
-    let is_store_named = arguments.store.store != StoreLocation::File(Path::new(STORE_DEFAULT).to_owned())
-        || std::env::var_os("GRISTMILL_STORE").is_some_and(|text| !text.is_empty());
-    match arguments.base_urls.is_empty() && is_store_named {
-        true => Ok(Vec::new()),
-        false => servers(&arguments.base_urls),
     }
 }
 
@@ -121,9 +105,9 @@ async fn filter(arguments: &LogsArguments, store: &Arc<dyn Store>) -> anyhow::Re
     })
 }
 
-async fn of_servers(arguments: &LogsArguments, base_urls: Vec<String>) -> anyhow::Result<Exit> {
+async fn of_servers(arguments: &LogsArguments) -> anyhow::Result<Exit> {
     let options = HttpSourceOptions {
-        base_urls,
+        base_urls: arguments.base_urls.clone(),
         token: token(arguments.token_file.as_deref())?,
         ca_certificate: arguments.ca_cert.clone(),
         allow_plain_http: arguments.plain_http,

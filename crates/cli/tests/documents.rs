@@ -47,6 +47,7 @@ documents! {
     guarantees: "docs/guarantees.md",
     http: "docs/http.md",
     memory: "docs/memory.md",
+    migrations: "docs/migrations.md",
     operations: "docs/operations.md",
     queues: "docs/queues.md",
     rust: "docs/rust.md",
@@ -224,10 +225,7 @@ fn run(document: &str) {
     if is_on_postgres {
         command.env("GRISTMILL_STORE", &database);
     }
-    // `gristmill logs` asks the server that this names, so it must not be set without one.
-    if text.contains("gristmill serve --quiet &") {
-        command.env("BASE_URL", format!("http://{address}"));
-    }
+    command.env("BASE_URL", format!("http://{address}"));
     let output = command.output().unwrap();
     assert!(
         output.status.success(),

@@ -197,8 +197,7 @@ fn what_cannot_be_followed_is_refused_with_a_remedy() {
     assert!(not_followed.contains("--follow"), "{not_followed}");
     let both = workspace.run("logs 1:0 --follow --kind talk").error();
     assert!(both.contains("cannot be used with"), "{both}");
-    let mut command = workspace.command("logs 1:0 --follow");
-    command.env("BASE_URL", "http://127.0.0.1:1");
+    let mut command = workspace.command("logs 1:0 --follow --base-url http://127.0.0.1:1");
     let nobody: workspace::Ended = command.output().unwrap().into();
     assert_eq!(nobody.code, Some(2), "{nobody:?}");
     assert!(nobody.stderr.contains("does not answer"), "{nobody:?}");
