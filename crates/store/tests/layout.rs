@@ -238,7 +238,7 @@ const FIRST_SCHEMA: SchemaLayout = SchemaLayout {
             REVOKE,
         ],
     },
-    finish: |_| String::new(),
+    stop_others: |_| String::new(),
 };
 
 /// The next version, with changed functions and without some.

@@ -16,8 +16,9 @@ pub struct SchemaLayout {
     pub lock: (i32, i32),
     /// What it holds.
     pub layout: Layout,
-    /// The statements that complete a change to the layout of this id.
-    pub finish: fn(&str) -> String,
+    /// Statements that stop the programs of other layouts, by the id of this one. They come before the migrations, so that
+    /// those wait for no operation that waits for them; in a new database, after its tables.
+    pub stop_others: fn(&str) -> String,
 }
 
 impl SchemaLayout {
@@ -102,8 +103,13 @@ impl SchemaLayout {
         transaction: &Transaction<'_>,
         found: Option<Found>,
     ) -> Result<(), tokio_postgres::Error> {
+        let stop_others = (self.stop_others)(&self.layout.id());
+        let is_new = found.is_none();
         let (version, before) = match found {
-            Some(found) => (found.version, found.objects),
+            Some(found) => {
+                transaction.batch_execute(&stop_others).await?;
+                (found.version, found.objects)
+            }
             None => {
                 self.begin(transaction).await?;
                 (0, Vec::new())
@@ -111,6 +117,9 @@ impl SchemaLayout {
         };
         for migration in self.layout.split_at(version).1 {
             transaction.batch_execute(migration).await?;
+        }
+        if is_new {
+            transaction.batch_execute(&stop_others).await?;
         }
         // What is replaced keeps the rights that were granted on it.
         transaction.execute(FUNCTIONS_BEFORE, &[&self.schema]).await?;
@@ -136,7 +145,7 @@ impl SchemaLayout {
         transaction
             .execute(&record, &[&version, &tables, &code, &PROGRAM, &objects])
             .await?;
-        transaction.batch_execute(&(self.finish)(&self.layout.id())).await
+        Ok(())
     }
 
     /// Makes the schema, where the owner of the database has not made it, and the table that records its layout.

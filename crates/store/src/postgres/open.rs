@@ -28,11 +28,12 @@ pub(super) const LAYOUT: SchemaLayout = SchemaLayout {
             include_str!("schema/grants.sql"),
         ],
     },
-    finish: refuse_others,
+    stop_others: refuse_others,
 };
 
 /// From this change on, connections of programs with another layout write nothing: each operation writes a row of
-/// `writer`, with the layout of its program.
+/// `writer`, with the layout of its program, and as a rule before it locks anything else. So this also waits until none is
+/// under way.
 fn refuse_others(layout: &str) -> String {
     format!(
         "ALTER TABLE gristmill.writer DROP CONSTRAINT IF EXISTS {WRITER_LAYOUT}; \

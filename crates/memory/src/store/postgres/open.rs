@@ -14,7 +14,7 @@ const LAYOUT: SchemaLayout = SchemaLayout {
         tables: &[include_str!("schema/tables.sql")],
         code: &[include_str!("schema/views.sql")],
     },
-    finish: |_| String::new(),
+    stop_others: |_| String::new(),
 };
 
 /// Makes the knowledge base where `create` allows it, and brings it to the layout of this program.

@@ -15,6 +15,18 @@ use crate::layout::Layout;
 use crate::layout::postgres::SchemaLayout;
 use crate::{Store, StoreError};
 
+/// The layout of a later release.
+const LATER: SchemaLayout = SchemaLayout {
+    layout: Layout {
+        tables: &[
+            LAYOUT.layout.tables[0],
+            "ALTER TABLE gristmill.run ADD COLUMN note text;",
+        ],
+        code: LAYOUT.layout.code,
+    },
+    ..LAYOUT
+};
+
 /// SQL cannot read the constants of this program, and repeats those that it needs, under names of its own.
 #[test]
 fn limits_in_sql_are_those_of_the_model() {
@@ -67,6 +79,24 @@ fn number(limit: usize) -> i64 {
     i64::try_from(limit).unwrap()
 }
 
+/// With CREATE OR REPLACE a second definition would silently take the place of the first.
+#[tokio::test]
+async fn each_view_function_and_trigger_is_defined_once() {
+    let url = shared().create_database().unwrap();
+    open(&url).await.unwrap().close().await.unwrap();
+    let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let objects = LAYOUT.read(&client).await.unwrap().unwrap().objects;
+    let lines = LAYOUT.layout.code.iter().flat_map(|file| file.lines());
+    let definitions = lines
+        .filter(|line| line.starts_with("CREATE OR REPLACE "))
+        .count();
+    assert_eq!(objects.len(), definitions, "{objects:#?}");
+    assert!(definitions > 50, "{definitions}");
+}
+
 async fn open(url: &str) -> Result<PostgresStore, StoreError> {
     PostgresStore::open(url, PostgresOptions::new(Arc::new(SystemClock), 1)).await
 }
@@ -78,16 +108,6 @@ fn job() -> NewBatch {
 /// A process that runs on after a newer one has changed the layout writes nothing more, and says why.
 #[tokio::test]
 async fn a_changed_layout_stops_the_processes_that_are_at_work() {
-    const LATER: SchemaLayout = SchemaLayout {
-        layout: Layout {
-            tables: &[
-                LAYOUT.layout.tables[0],
-                "ALTER TABLE gristmill.run ADD COLUMN note text;",
-            ],
-            code: LAYOUT.layout.code,
-        },
-        ..LAYOUT
-    };
     let url = shared().create_database().unwrap();
     let old = open(&url).await.unwrap();
     old.submit(vec![job()], None).await.unwrap();
@@ -127,4 +147,46 @@ async fn a_changed_layout_stops_the_processes_that_are_at_work() {
         "{error:?}"
     );
     assert!(error.to_string().contains("or newer"), "{error}");
+}
+
+/// A migration waits for the operations that are under way, and they never wait for it.
+#[tokio::test]
+async fn a_migration_lets_operations_finish() {
+    let url = shared().create_database().unwrap();
+    open(&url).await.unwrap().close().await.unwrap();
+    let connect = async || {
+        let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls)
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        client
+    };
+    // As an operation begins.
+    let operation = connect().await;
+    operation
+        .batch_execute(&format!(
+            "SET gristmill.layout = '{}'; BEGIN; INSERT INTO gristmill.writer (id, operation) VALUES ('a', 1)",
+            LAYOUT.layout.id()
+        ))
+        .await
+        .unwrap();
+    let mut migrating = connect().await;
+    let migration = tokio::spawn(async move { LATER.apply(&mut migrating).await });
+    let watch = connect().await;
+    let waiting =
+        "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'gristmill.writer'::regclass)";
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !watch.query_one(waiting, &[]).await.unwrap().get::<_, bool>(0) {
+        assert!(
+            !migration.is_finished() && tokio::time::Instant::now() < deadline,
+            "the migration does not wait"
+        );
+        tokio::task::yield_now().await;
+    }
+    // The table that the migration changes.
+    operation
+        .batch_execute("LOCK TABLE gristmill.run IN ROW EXCLUSIVE MODE; COMMIT")
+        .await
+        .unwrap();
+    migration.await.unwrap().unwrap();
 }
