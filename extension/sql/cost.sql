@@ -30,7 +30,7 @@ SELECT query, total_cost(query, 'allow') < 0.9 * total_cost(query, 'forbid') AS 
     FROM (VALUES ('SELECT * FROM readings WHERE kind = 3'),
                  ('SELECT * FROM readings r JOIN kinds k USING (kind) WHERE r.kind <> 3 AND r.reading > 2500'),
                  ('SELECT kind, sum(reading) FROM readings GROUP BY kind'),
-                 ('SELECT * FROM readings WHERE length(note) = 3'),
+                 ('SELECT * FROM readings WHERE md5(note) = note'),
                  ('SELECT * FROM readings'),
                  ('SELECT * FROM kinds WHERE name = ''kind 3'''),
                  ('SELECT * FROM readings WHERE kind = 3 FOR UPDATE'),
