@@ -30,7 +30,7 @@ SELECT query, total_cost(query, 'allow') < 0.9 * total_cost(query, 'forbid') AS 
     FROM (VALUES ('SELECT * FROM readings WHERE kind = 3'),
                  ('SELECT * FROM readings r JOIN kinds k USING (kind) WHERE r.kind <> 3 AND r.reading > 2500'),
                  ('SELECT kind, sum(reading) FROM readings GROUP BY kind'),
-                 ('SELECT * FROM readings WHERE length(note) = 3'),
+                 ('SELECT * FROM readings WHERE md5(note) = note'),
                  ('SELECT * FROM readings'),
                  ('SELECT * FROM kinds WHERE name = ''kind 3'''),
                  ('SELECT * FROM readings WHERE kind = 3 FOR UPDATE'),
@@ -50,6 +50,21 @@ RESET work_mem; RESET hash_mem_multiplier; RESET enable_sort; RESET batchexec.mo
 -- Set-returning functions multiply the rows before they are grouped.
 SELECT * FROM compare('SELECT kind % 2, generate_series(1, 2), count(*) FROM readings GROUP BY 1, 2 HAVING count(*) > 1');
 SELECT * FROM compare('SELECT generate_series(1, 2), count(*) FROM readings GROUP BY 1');
+-- The figures and the reasons in JSON.
+CREATE FUNCTION explained(query text) RETURNS json LANGUAGE plpgsql AS $$
+DECLARE
+    plan json;
+BEGIN
+    EXECUTE 'EXPLAIN (ANALYZE, FORMAT json) ' || query INTO plan;
+    RETURN plan;
+END $$;
+SELECT node->>'Custom Plan Provider' AS node, node->>'Batched Table' AS batched_table, node->>'Batch Rows' AS rows,
+       (node->>'Batches')::int = (node->>'Pages')::int AS batch_a_page, node->>'Irregular Pages' AS irregular,
+       node->>'Batches Ended by Scan End' AS scan_end
+    FROM (SELECT explained('SELECT sum(reading) FROM readings WHERE kind < 5')->0->'Plan') AS plan (node);
+SELECT explained('SELECT count(*) FROM kinds, readings r WHERE r.id = 5')->1->'Not Batched' AS reasons;
+SELECT explained('SELECT count(*) FROM readings r WHERE r.id < 5')->1->'Not Batched' AS reasons;
+DROP FUNCTION explained;
 -- Parallel plans.
 SET max_parallel_workers_per_gather = 2; SET min_parallel_table_scan_size = 0; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;
 EXPLAIN (COSTS OFF) SELECT count(*) FROM readings WHERE kind = 3;

@@ -16,6 +16,12 @@ static ExplainOneQuery_hook_type previous_explain_hook = NULL;
 static bool is_explaining = false;
 static List *noted_reasons = NIL;
 
+bool
+explain_awaits_reasons(void)
+{
+	return is_explaining;
+}
+
 void
 explain_note_reasons(List *reasons)
 {

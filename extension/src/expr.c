@@ -6,6 +6,7 @@
 
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
@@ -374,6 +375,20 @@ compile_like(VectorContext *context, const Expr *source,
 	return intern(context, &draft);
 }
 
+/* Characters, where their bytes tell how many there are. */
+static VectorExpr *
+compile_length(VectorContext *context, const Expr *source, VectorExpr *operand)
+{
+	VectorExpr	draft = draft_of(source, VALUE_INTEGER, kernel_length);
+
+	if (operand->kind != VALUE_TEXT ||
+		(pg_database_encoding_max_length() > 1 && GetDatabaseEncoding() != PG_UTF8))
+		return NULL;
+	draft.operation = OPERATION_LENGTH;
+	draft.left = operand;
+	return intern(context, &draft);
+}
+
 static VectorExpr *
 compile_arithmetic(VectorContext *context, const Expr *source,
 				   VectorOperation operation, VectorExpr *left,
@@ -405,6 +420,8 @@ compile_function(VectorContext *context, const Expr *source, Oid function,
 	left = compile(context, linitial(arguments));
 	if (left == NULL)
 		return NULL;
+	if (operation == OPERATION_LENGTH)
+		return compile_length(context, source, left);
 	if (list_length(arguments) == 1)
 		return convert_to(context, left, exprType((const Node *) source), kind,
 						  operation, false);
@@ -415,6 +432,8 @@ compile_function(VectorContext *context, const Expr *source, Oid function,
 		return NULL;
 	if (operation_is_comparison(operation))
 		return compile_comparison(context, source, operation, left, right);
+	if (operation == OPERATION_EXTRACT || operation == OPERATION_TRUNCATE)
+		return vector_compile_date_field(context, source, operation, left, right);
 	if (operation == OPERATION_LIKE || operation == OPERATION_NOT_LIKE)
 		return compile_like(context, source, operation, left, right);
 	return compile_arithmetic(context, source, operation, left, right);
@@ -595,6 +614,10 @@ compile(VectorContext *context, const Expr *source)
 			return compile_null_test(context, (const NullTest *) source);
 		case T_ScalarArrayOpExpr:
 			return compile_in_list(context, (const ScalarArrayOpExpr *) source);
+		case T_CaseExpr:
+			return vector_compile_case(context, (const CaseExpr *) source);
+		case T_CoalesceExpr:
+			return vector_compile_coalesce(context, (const CoalesceExpr *) source);
 		case T_RelabelType:
 			return compile_relabel(context, (const RelabelType *) source);
 		default:

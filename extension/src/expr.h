@@ -22,10 +22,20 @@ typedef enum VectorOperation
 	OPERATION_GE,				/* comparisons */
 	OPERATION_ADD, OPERATION_SUBTRACT, OPERATION_MULTIPLY, OPERATION_DIVIDE,
 	OPERATION_MODULO,			/* arithmetic */
-	OPERATION_NEGATE, OPERATION_COPY, OPERATION_TO_FLOAT,
+	OPERATION_NEGATE, OPERATION_ABSOLUTE, OPERATION_COPY, OPERATION_TO_FLOAT,
 	OPERATION_TO_NUMERIC, OPERATION_DATE_TO_TIMESTAMP,	/* of one argument */
-	OPERATION_LIKE, OPERATION_NOT_LIKE
+	OPERATION_LIKE, OPERATION_NOT_LIKE,
+	OPERATION_EXTRACT, OPERATION_TRUNCATE,	/* of a date or timestamp */
+	OPERATION_LENGTH
 } VectorOperation;
+
+/* Of a date or timestamp: to be extracted, or to be truncated to. */
+typedef enum DateField
+{
+	FIELD_YEAR, FIELD_QUARTER, FIELD_MONTH, FIELD_WEEK, FIELD_DAY, FIELD_DOW,
+	FIELD_ISODOW, FIELD_DOY,	/* up to here: of dates, too */
+	FIELD_HOUR, FIELD_MINUTE, FIELD_SECOND
+} DateField;
 
 /* Integers from lowest up to highest; none where lowest is above, unless wraps. */
 typedef struct IntegerRange
@@ -64,6 +74,7 @@ struct VectorExpr
 	BatchColumn *column;
 	VectorExpr *left;
 	VectorExpr *right;
+	VectorExpr *condition;		/* CASE: left where it is true, else right */
 	bool		is_constant;
 	bool		is_null_constant;
 	ExprState  *constant_state; /* parameters, read again at a rescan */
@@ -71,7 +82,8 @@ struct VectorExpr
 	bool		is_bpchar;		/* trailing spaces do not count */
 	bool		is_for_comparison;	/* a date that need be no timestamp */
 	BoolExprType bool_operation;
-	const Expr *leaf;			/* constant, parameter or IN list that it is of */
+	DateField	field;			/* follows from leaf */
+	const Expr *leaf;			/* constant, parameter, IN list or field that it is of */
 	Datum	   *list;			/* IN: its values */
 	int			list_count;
 	bool		list_has_null;
@@ -92,6 +104,19 @@ extern VectorExpr *vector_column(VectorContext *context, AttrNumber attno,
 								 Oid type, ValueKind kind);
 extern Datum vector_word_from_datum(Oid type, Datum value);
 
+/* expr_choice.c */
+extern VectorExpr *vector_compile_case(VectorContext *context,
+									   const CaseExpr *source);
+extern VectorExpr *vector_compile_coalesce(VectorContext *context,
+										   const CoalesceExpr *source);
+
+/* expr_date.c */
+extern VectorExpr *vector_compile_date_field(VectorContext *context,
+											 const Expr *source,
+											 VectorOperation operation,
+											 VectorExpr *name,
+											 VectorExpr *operand);
+
 /* expr_table.c */
 extern VectorExpr *vector_intern(VectorContext *context,
 								 const VectorExpr *draft, bool *found);
@@ -109,12 +134,20 @@ extern bool kernel_arithmetic(VectorExpr *expression, VectorContext *context,
 							  const Selection *selection);
 extern bool kernel_convert(VectorExpr *expression, VectorContext *context,
 						   const Selection *selection);
+extern bool kernel_extract(VectorExpr *expression, VectorContext *context,
+						   const Selection *selection);
+extern bool kernel_truncate(VectorExpr *expression, VectorContext *context,
+							const Selection *selection);
+extern bool kernel_length(VectorExpr *expression, VectorContext *context,
+						  const Selection *selection);
 extern bool kernel_like(VectorExpr *expression, VectorContext *context,
 						const Selection *selection);
 extern bool kernel_boolean(VectorExpr *expression, VectorContext *context,
 						   const Selection *selection);
 extern bool kernel_null_test(VectorExpr *expression, VectorContext *context,
 							 const Selection *selection);
+extern bool kernel_choose(VectorExpr *expression, VectorContext *context,
+						  const Selection *selection);
 extern bool kernel_in_list(VectorExpr *expression, VectorContext *context,
 						   const Selection *selection);
 extern void in_list_hash(VectorExpr *expression);
@@ -123,6 +156,7 @@ extern void select_range(const Vector *vector, IntegerRange range,
 extern bool numeric_align_scales(VectorExpr *expression, const Vector **left,
 								 const Vector **right,
 								 const Selection *selection);
+extern bool date_field_lookup(const char *name, int bytes, DateField *field);
 extern bool like_pattern_is_simple(const char *pattern, int bytes);
 
 /*

@@ -60,6 +60,7 @@ hash_expression(const VectorExpr *expression)
 	hash = hash_pointer(hash, (const void *) (uintptr_t) expression->function);
 	hash = hash_pointer(hash, expression->column);
 	hash = hash_pointer(hash, expression->left);
+	hash = hash_pointer(hash, expression->condition);
 	return hash_pointer(hash, expression->right);
 }
 
@@ -69,6 +70,7 @@ is_same(const VectorExpr *a, const VectorExpr *b)
 	return a->function == b->function && a->kind == b->kind &&
 		a->type == b->type && a->operation == b->operation &&
 		a->column == b->column && a->left == b->left && a->right == b->right &&
+		a->condition == b->condition &&
 		a->is_constant == b->is_constant && a->is_negated == b->is_negated &&
 		a->is_bpchar == b->is_bpchar && a->is_for_comparison == b->is_for_comparison &&
 		a->bool_operation == b->bool_operation && equal(a->leaf, b->leaf);
@@ -93,7 +95,8 @@ aligns_scales(const VectorExpr *expression)
 {
 	return expression->left != NULL && expression->left->kind == VALUE_NUMERIC &&
 		(expression->function == kernel_compare ||
-		 expression->function == kernel_arithmetic);
+		 expression->function == kernel_arithmetic ||
+		 expression->function == kernel_choose);
 }
 
 /*

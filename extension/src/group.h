@@ -11,6 +11,7 @@ typedef struct GroupKey
 {
 	Oid			type;
 	ValueKind	kind;			/* how keys are hashed and compared */
+	bool		is_computed;	/* numeric: the expression gives scaled integers */
 	bool		is_bpchar;
 	VectorExpr *expression;		/* NULL: by row */
 	RowExpression row;

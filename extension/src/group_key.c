@@ -18,6 +18,7 @@
 #include "utils/fmgrprotos.h"
 
 #include "group.h"
+#include "numeric_vector.h"
 
 #define HASH_MULTIPLIER UINT64CONST(0x9E3779B97F4A7C15)
 
@@ -46,6 +47,11 @@ group_key_compile(GroupKey *key, VectorContext *context, Expr *source,
 			 var->varno == context->scanrelid)
 		key->expression = vector_column(context, var->varattno, NUMERICOID,
 										VALUE_TEXT);
+	else
+	{
+		key->expression = vector_compile(context, source);
+		key->is_computed = (key->expression != NULL);
+	}
 	row_expression_begin(&key->row, context, source, key->expression != NULL);
 }
 
@@ -93,6 +99,36 @@ detoast_values(GroupKey *key, const Vector *vector, VectorContext *context,
 	return result;
 }
 
+/* Computed numerics in their stored form; rows in a row that are the same share it. */
+static const Vector *
+store_numerics(GroupKey *key, const Vector *vector, VectorContext *context,
+			   const Selection *selection)
+{
+	Vector	   *result = &key->row_vector;
+	MemoryContext caller = MemoryContextSwitchTo(context->econtext->ecxt_per_tuple_memory);
+	Datum		stored = (Datum) 0;
+	int64		stored_value = 0;
+	int			stored_scale = -1;
+
+	result->has_nulls = vector->has_nulls;
+	FOR_SELECTED(row, selection,
+				 int64 value = DatumGetInt64(vector->values[row]);
+				 int scale = vector->has_mixed_scales ? vector->scales[row] : vector->scale;
+				 result->nulls[row] = vector->has_nulls && vector->nulls[row];
+				 result->values[row] = (Datum) 0;
+				 if (result->nulls[row])
+				 continue;
+				 if (value != stored_value || scale != stored_scale)
+				 {
+					 stored = NumericGetDatum(numeric_from_int128(value, vector->scale, scale));
+					 stored_value = value;
+					 stored_scale = scale;
+				 }
+				 result->values[row] = stored);
+	MemoryContextSwitchTo(caller);
+	return result;
+}
+
 /* Evaluate all keys for the selected rows of the batch. */
 void
 group_keys_evaluate(GroupTable *table, VectorContext *context,
@@ -109,6 +145,8 @@ group_keys_evaluate(GroupTable *table, VectorContext *context,
 			evaluate_by_row(key, context, selection);
 			key->vector = &key->row_vector;
 		}
+		else if (key->is_computed)
+			key->vector = store_numerics(key, key->vector, context, selection);
 		if (key->kind == VALUE_TEXT || key->kind == VALUE_NUMERIC)
 			key->vector = detoast_values(key, key->vector, context, selection);
 	}

@@ -163,16 +163,22 @@ statement_holds_scan(PlannedStmt *statement)
 	return false;
 }
 
+/* A scanned table as reasons name it. */
+static const char *
+scan_label(const PlanContext *context, const Scan *scan)
+{
+	RangeTblEntry *entry = rt_fetch(scan->scanrelid, context->statement->rtable);
+	const char *table = entry->rtekind == RTE_RELATION ?
+		get_rel_name(entry->relid) : NULL;
+
+	return table != NULL ? table : entry->eref->aliasname;
+}
+
 static void
 note_scan_reason(PlanContext *context, SeqScan *scan, const char *obstacle)
 {
-	RangeTblEntry *entry = rt_fetch(((Scan *) scan)->scanrelid,
-									context->statement->rtable);
-	const char *table = entry->rtekind == RTE_RELATION ?
-		get_rel_name(entry->relid) : NULL;
 	char	   *reason = psprintf("scan of \"%s\": %s",
-								  table != NULL ? table : entry->eref->aliasname,
-								  obstacle);
+								  scan_label(context, (Scan *) scan), obstacle);
 
 	context->reasons = lappend(context->reasons, reason);
 	context->scan_reasons = lappend(context->scan_reasons, reason);
@@ -245,6 +251,22 @@ agg_size_obstacle(PlanContext *context, Agg *agg, List *scans)
 	return NULL;
 }
 
+/* Say so where an aggregation would be batched but for an index. */
+static void
+note_index_input(PlanContext *context, const Agg *agg)
+{
+	const Plan *below = agg->plan.lefttree;
+
+	if (agg->aggstrategy == AGG_SORTED || agg->groupingSets != NIL ||
+		(!IsA(below, IndexScan) && !IsA(below, IndexOnlyScan) &&
+		 !IsA(below, BitmapHeapScan)))
+		return;
+	context->reasons =
+		lappend(context->reasons,
+				psprintf("aggregate: reading \"%s\" through an index is estimated to be cheaper",
+						 scan_label(context, (const Scan *) below)));
+}
+
 static bool
 batch_aggregate(PlanContext *context, Plan **plan)
 {
@@ -253,6 +275,8 @@ batch_aggregate(PlanContext *context, Plan **plan)
 	List	   *scans = agg_scans(agg);
 	ListCell   *cell;
 
+	if (scans == NIL && obstacle == NULL)
+		note_index_input(context, agg);
 	if (scans == NIL || obstacle != NULL)
 		return false;
 	/* The reason of a scan says it all where the scan can't be batched. */
@@ -383,7 +407,8 @@ plan_batch(PlannedStmt *statement, int cursor_options)
 	ListCell   *cell;
 
 	if (statement->commandType == CMD_UTILITY ||
-		statement->planTree == NULL || !statement_holds_scan(statement))
+		statement->planTree == NULL ||
+		(!statement_holds_scan(statement) && !explain_awaits_reasons()))
 		return statement;
 	memset(&context, 0, sizeof(context));
 	context.statement = statement;

@@ -21,6 +21,8 @@ may_fail(const VectorExpr *expression)
 		return true;
 	return expression->function == kernel_arithmetic ||
 		expression->function == kernel_convert ||
+		expression->function == kernel_truncate ||
+		(expression->condition != NULL && may_fail(expression->condition)) ||
 		(expression->left != NULL && may_fail(expression->left)) ||
 		(expression->right != NULL && may_fail(expression->right));
 }

@@ -196,6 +196,28 @@ negate(VectorExpr *expression, const Vector *operand, const Selection *selection
 	return !fails;
 }
 
+/* As negate, of what is below zero. */
+static bool
+make_absolute(VectorExpr *expression, const Vector *operand,
+			  const Selection *selection)
+{
+	Datum	   *result = expression->result.values;
+	int64		minimum;
+	int64		maximum;
+	bool		fails = false;
+
+	integer_range(expression->type, &minimum, &maximum);
+	if (expression->kind == VALUE_FLOAT)
+		FOR_SELECTED(row, selection,
+					 result[row] = Float8GetDatum(fabs(DatumGetFloat8(operand->values[row]))));
+	else
+		FOR_SELECTED(row, selection,
+					 int64 value = DatumGetInt64(operand->values[row]);
+					 fails |= (value == minimum);
+					 result[row] = Int64GetDatum(value < 0 ? (int64) (0 - (uint64) value) : value));
+	return !fails;
+}
+
 /*
  * A date as a timestamp, in the order of date_cmp_timestamp: dates beyond the
  * last timestamp come after every finite one and before infinity.
@@ -233,6 +255,8 @@ kernel_convert(VectorExpr *expression, VectorContext *context,
 	{
 		case OPERATION_NEGATE:
 			return negate(expression, operand, selection);
+		case OPERATION_ABSOLUTE:
+			return make_absolute(expression, operand, selection);
 		case OPERATION_TO_FLOAT:
 			FOR_SELECTED(row, selection,
 						 result[row] = Float8GetDatum((float8) DatumGetInt64(operand->values[row])));

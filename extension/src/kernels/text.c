@@ -65,6 +65,44 @@ kernel_compare_text(VectorExpr *expression, VectorContext *context,
 	return true;
 }
 
+/* In UTF-8 each byte but those that go on with a character begins one. */
+static inline int
+count_characters(Bytes value, bool is_multibyte)
+{
+	int			count = 0;
+
+	if (!is_multibyte)
+		return value.length;
+	for (int i = 0; i < value.length; i++)
+		count += ((unsigned char) value.data[i] & 0xC0) != 0x80;
+	return count;
+}
+
+bool
+kernel_length(VectorExpr *expression, VectorContext *context,
+			  const Selection *selection)
+{
+	const Vector *operand = vector_evaluate(expression->left, context, selection);
+	Vector	   *result = &expression->result;
+	const bool	is_multibyte = pg_database_encoding_max_length() > 1;
+	Selection	present;
+	uint16		rows[BATCH_ROWS_MAX];
+
+	if (operand == NULL)
+		return false;
+	vector_merge_nulls(result, operand, NULL, selection);
+	if (result->has_nulls)
+		FOR_SELECTED(row, selection, result->values[row] = 0);
+	present = selection_without_nulls(selection, operand, rows);
+	FOR_SELECTED(row, &present,
+				 if (is_toasted(operand->values[row]))
+				 return false;
+				 result->values[row] =
+				 Int64GetDatum(count_characters(bytes_of(operand->values[row], false),
+												is_multibyte)));
+	return true;
+}
+
 /* Strings of a pattern between its %, the first and last included. */
 #define LIKE_PIECES_MAX	16
 

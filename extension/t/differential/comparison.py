@@ -91,7 +91,7 @@ class Session:
         return Answer(outcomes)
 
     def use(self, mode: str) -> None:
-        """Switch between `allow` (batched) and `forbid` (stock)."""
+        """Switch between `prefer` (batched) and `forbid` (stock)."""
         self.must(f"set batchexec.mode = {mode}")
 
     def explain(self, query: Query, analyze: bool = False, savepoint: bool = False) -> tuple:

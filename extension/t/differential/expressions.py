@@ -62,10 +62,15 @@ class ExpressionMaker:
             return f"(- {plain})"
         if draw < 0.88:
             return f"abs({plain})"
-        if draw < 0.91:
+        if draw < 0.90:
             return f"coalesce({plain}, 0)"
-        if draw < 0.94:
+        if draw < 0.91:
+            return f"coalesce({plain}, {self.number(depth + 1)})"
+        if draw < 0.93:
             return f"(case when {self.simple_condition()} then {plain} else 0 end)"
+        if draw < 0.94:
+            return (f"(case when {self.simple_condition()} then {self.number(depth + 1)} "
+                    f"when {self.simple_condition()} then {plain} end)")
         if draw < 0.97:
             return f"{plain}::{self.rng.choice(('int8', 'float8', 'numeric', 'int4'))}"
         return f"({plain} * {self.number(depth + 1)})"
@@ -95,8 +100,18 @@ class ExpressionMaker:
             return f"({self.condition()})"
         time = self.column("date", "timestamp")
         if time and draw < 0.98:
-            return f"extract(year from {self.name(time)})"
+            return self.date_field(time)
         return f"{self.alias}.id::text"
+
+    def date_field(self, column: Column) -> str:
+        """A field of a date or timestamp, or the latter truncated to one; now and then an unknown field."""
+        field = self.rng.choice(("year", "quarter", "month", "week", "day", "dow", "isodow", "doy", "hour", "minute",
+                                 "second", "century", "epoch"))
+        if column.type.family == "date":
+            field = self.rng.choice(("year", "quarter", "month", "week", "day", "dow", "isodow", "doy", "decade"))
+        elif field not in ("dow", "isodow", "doy", "epoch") and self.rng.random() < 0.5:
+            return f"date_trunc('{field}', {self.name(column)})"
+        return f"extract({field} from {self.name(column)})"
 
     def simple_condition(self) -> str:
         """A condition without AND, OR or NOT around it."""
