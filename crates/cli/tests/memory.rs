@@ -217,7 +217,7 @@ fn recorded_questions_are_run() {
     );
     workspace.write("questions.json", "{}");
     let error = run(&workspace, &recorded).error();
-    assert!(error.contains("no list of recorded questions"), "{error}");
+    assert!(error.contains("not a list of recorded questions"), "{error}");
 }
 
 #[test]
