@@ -121,7 +121,7 @@ pub enum ExtractError {
     #[error(transparent)]
     Service(#[from] ServiceError),
     /// The answer has not the form that was asked for, also after the repair attempt.
-    #[error("the model's answer is not an extraction, and neither is its repair: {reason}")]
+    #[error("the model's answer is not an extraction, and neither is the repaired one: {reason}")]
     Malformed {
         /// The problem.
         reason: String,

@@ -330,6 +330,6 @@ mod tests {
     fn a_line_without_an_end_is_refused() {
         let mut lines = JsonLines::new("x", Endless::reader(b"bees"), &ReadOptions::default());
         let error = lines.next().expect("an item").expect_err("no line").to_string();
-        assert!(error.starts_with("x, line 1: it is longer than"), "{error}");
+        assert!(error.starts_with("x, line 1: it exceeds the limit"), "{error}");
     }
 }

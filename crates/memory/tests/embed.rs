@@ -133,7 +133,7 @@ fn a_folder_without_a_model_is_told() {
     small_model::write(folder.path(), &[("bee", [1.0, 0.0])]);
     std::fs::write(folder.path().join("model.safetensors"), b"no tensors at all").expect("writes");
     let error = Model2VecEmbedder::open(folder.path()).expect_err("no tensors");
-    assert!(error.to_string().contains("no safetensors file"), "{error}");
+    assert!(error.to_string().contains("not a safetensors file"), "{error}");
     small_model::write_tensors(
         folder.path(),
         &[("embeddings", "F32", &[1, 2], 0_u64.to_le_bytes().to_vec())],

@@ -339,7 +339,7 @@ mod tests {
 
         let (_folder, path) = script("notes.txt", "hello");
         let unknown = Script::detect(&path, &nowhere).unwrap_err().to_string();
-        assert!(unknown.contains("not known how to run it"), "{unknown}");
+        assert!(unknown.contains("unknown language"), "{unknown}");
         let program = Script::program(vec!["no-such-program".into()], &nowhere)
             .unwrap_err()
             .to_string();

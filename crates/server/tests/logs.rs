@@ -159,7 +159,11 @@ async fn output_comes_only_from_the_worker_that_holds_the_job() {
     .await;
     assert_eq!(forged.status, StatusCode::CONFLICT);
     assert_eq!(forged.json()["code"], "not_held");
-    assert!(forged.refusal().contains(&format!("does not hold job {first}")));
+    assert!(
+        forged
+            .refusal()
+            .contains(&format!("sends output of job {first}, which it does not hold"))
+    );
     let forged = put(&api, &thief, worker, json!([piece(&first, "work", "forged")])).await;
     assert_eq!(
         forged.status,

@@ -79,7 +79,7 @@ async fn wrong_connections_and_batches_are_refused() {
         after: vec![After::batch(BatchId(99))],
         ..batch(1)
     };
-    assert!(says(store.submit_within(&connection, &[waiting])).contains("no batch 99"));
+    assert!(says(store.submit_within(&connection, &[waiting])).contains("names batch 99"));
     connection.execute_batch("COMMIT").unwrap();
     assert_eq!(store.counts(&JobFilter::default()).await.unwrap().total(), 0);
     let memory = Connection::open_in_memory().unwrap();

@@ -165,12 +165,12 @@ fn wrong_keys_and_tags_are_refused_and_say_of_which_jobs() {
         (
             true,
             &[&payloads[..]][..],
-            "names 2 segments and the message has 1",
+            "names 2 segments, but the message has 1",
         ),
         (
             false,
             &[payloads, b"{}"],
-            "names 1 segments and the message has 2",
+            "names 1 segments, but the message has 2",
         ),
         (true, &[payloads, b"{\"keys\":[\"a\"]}"], "1 keys for 2 jobs"),
         (true, &[payloads, b"{\"keys\":[1,2]}"], "key 0 is not a string"),
