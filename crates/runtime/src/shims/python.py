@@ -546,7 +546,8 @@ class Process:
             return
         with self.frames_lock:
             first = self.read_to
-            if self.frame is not None:
+            # A limit that is heeded late concerns no frame that came after it.
+            if self.frame is not None and self.frame.first < limit:
                 # Each job that is got here is got by nobody else.
                 for number, _ in self.frame.jobs:
                     first = min(first, number)

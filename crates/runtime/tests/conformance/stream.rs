@@ -445,3 +445,36 @@ async fn what_a_followed_job_prints_is_told_while_it_runs() {
         assert_eq!(recorder.log(1), "early\n", "{}", subject.name);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recall_that_is_heeded_late_loses_no_later_job() {
+    const ROUNDS: usize = 300;
+    for subject in warm_subjects() {
+        let handler = Arc::new(subject.handler("actions"));
+        let quick = vec![json!(1); 17];
+        // Its first job still runs when the process looks for recalls.
+        let mut slow_first = quick.clone();
+        slow_first[0] = json!({"do": "sleep", "ms": 5});
+        let mut returned = 0;
+        for round in 0..ROUNDS {
+            let (recorder, running) = start(&handler, &quick);
+            // Sometimes before the jobs have begun, sometimes while they run, sometimes when they have just ended.
+            for _ in 0..round % 60 {
+                tokio::task::yield_now().await;
+            }
+            handler.recall(0);
+            let (later, running_later) = start(&handler, &slow_first);
+            for (recorder, running) in [(recorder, running), (later, running_later)] {
+                finish(running).await;
+                let ended = recorder.ended();
+                assert_eq!(ended.len(), quick.len(), "{}, round {round}", subject.name);
+                returned += ended.values().filter(|ended| **ended == Ended::Returned).count();
+            }
+        }
+        println!(
+            "{}: {ROUNDS} recalls, {returned} of {} jobs came back",
+            subject.name,
+            2 * ROUNDS * quick.len()
+        );
+    }
+}
