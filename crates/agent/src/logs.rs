@@ -29,7 +29,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Why logs cannot be read from a server.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LogsError {
-    /// What is asked for is not there.
+    /// The job, run or batch does not exist.
     #[error("{0}")]
     NotFound(String),
     /// Asking again does not help.
@@ -217,7 +217,7 @@ impl Stream {
     }
 }
 
-/// What has come of the stream and was not read.
+/// The bytes of a stream that have arrived and that nothing has read.
 #[derive(Default)]
 struct Lines(BytesMut);
 

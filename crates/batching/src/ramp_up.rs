@@ -67,7 +67,7 @@ pub struct RampUp {
     hold: usize,
     /// What the durations of jobs allow to hold, where they are known.
     fitting: Option<usize>,
-    /// What was held when the buffered jobs could not begin soon, until a job ends.
+    /// The hold before the buffered jobs stalled, until a job ends.
     stalled_hold: Option<usize>,
     /// Seconds that a claim takes, exponentially weighted.
     claim_seconds: f64,

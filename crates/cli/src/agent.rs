@@ -39,7 +39,7 @@ fn servers(written: &[String]) -> anyhow::Result<Vec<String>> {
     Ok(named)
 }
 
-/// Who this program is for servers: as the file says, or the environment.
+/// The token for servers, from the file or else from the environment.
 pub fn token(file: Option<&Path>) -> anyhow::Result<Option<AgentToken>> {
     match file {
         Some(path) => Ok(Some(AgentToken::from_file(path)?)),

@@ -72,8 +72,8 @@ pub fn attempt_logs(details: &JobDetails) -> Vec<(u32, &str)> {
     logs
 }
 
-/// What is followed as far as one process knows, so that workers which speak with it learn of it before their next
-/// heartbeat. Cheap to clone; all clones are one.
+/// The followed jobs that one process knows. Workers that exchange with it learn of them before their next heartbeat.
+/// Clones are cheap and share their state.
 #[derive(Debug, Clone, Default)]
 pub struct Interest(Arc<Mutex<(u64, Vec<Followed>)>>);
 
@@ -105,8 +105,7 @@ impl Interest {
         }
     }
 
-    /// What is followed and which version that is, unless it is the one that is known already. Versions begin with 0, where
-    /// nothing is followed.
+    /// The followed jobs and their version; `None` when the caller already has this version. Version 0 follows nothing.
     pub fn newer_than(&self, version: u64) -> Option<(u64, Vec<Followed>)> {
         let known = self.lock();
         (known.0 != version).then(|| known.clone())

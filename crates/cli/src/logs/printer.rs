@@ -12,7 +12,7 @@ use crate::output::OutputError;
 /// Bytes of what was shown last, by which the rest is found in the stored log.
 const SHOWN_BYTES_KEPT: usize = 4 << 10;
 
-/// Bytes of a line whose end has not come, of one of many jobs. What is longer is printed as several lines.
+/// Buffered bytes of a job's unfinished line. The printer splits a longer line into several.
 const LINE_BYTES_MAX: usize = 8 << 10;
 
 /// Jobs that are remembered: those that run, and as many that wait for another attempt.
