@@ -6,7 +6,7 @@ use gristmill_model::BatchId;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::jobs::JobsQuery;
+use super::list::JobsQuery;
 use crate::app::App;
 use crate::body::Query;
 use crate::caller::Caller;

@@ -10,11 +10,11 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::controls::ControlScope;
-use super::jobs::JobSummary;
+use super::list::JobSummary;
 use crate::app::App;
 use crate::body::{NoQuery, PathText, Query};
 use crate::caller::Caller;
+use crate::endpoints::controls::ControlScope;
 use crate::error::{ApiError, Refusal};
 
 /// One failed attempt.

@@ -7,10 +7,10 @@ use gristmill_store::{Changed, JobFilter, Selection};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::check_batch;
-use super::job::parse_job;
+use super::details::parse_job;
 use crate::app::App;
 use crate::caller::Caller;
+use crate::endpoints::check_batch;
 use crate::error::ApiError;
 use crate::limits::SELECTED_JOBS_MAX;
 
@@ -138,7 +138,7 @@ async fn by_filter(app: &App, caller: &Caller, filter: FilterRequest) -> Result<
     let states: Result<Vec<JobState>, ApiError> = filter
         .states
         .iter()
-        .map(|state| super::jobs::parse_states(state))
+        .map(|state| super::list::parse_states(state))
         .collect::<Result<Vec<_>, _>>()
         .map(|lists| lists.concat());
     Ok(Selection::Filter(JobFilter {

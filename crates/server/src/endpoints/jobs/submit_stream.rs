@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::IntoParams;
 
-use super::priority::PriorityName;
+use super::priority_name::PriorityName;
 use super::submit::{BatchCutter, Submitted};
 use super::submit_options::{SubmitOptions, check_names};
 use crate::app::App;

@@ -6,7 +6,7 @@ use gristmill_model::{After, Backoff, BatchOptions, OnFailure, RetryPolicy, Time
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::priority::PriorityName;
+use super::priority_name::PriorityName;
 use crate::error::ApiError;
 use crate::limits::{AFTER_PER_REQUEST_MAX, TIMESTAMP_MS_MAX};
 

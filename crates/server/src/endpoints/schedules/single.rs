@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::priority::PriorityName;
-use super::schedules::ScheduleView;
-use super::submit_options::{RetryOptions, SubmitOptions};
+use super::list::ScheduleView;
 use crate::app::App;
 use crate::body::{JsonBody, NoQuery, PathText, Query};
+use crate::endpoints::jobs::priority_name::PriorityName;
+use crate::endpoints::jobs::submit_options::{RetryOptions, SubmitOptions};
 use crate::error::{ApiError, Refusal};
 use crate::limits::TIMESTAMP_MS_MAX;
 

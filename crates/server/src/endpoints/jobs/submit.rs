@@ -15,13 +15,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::check_batch;
-use super::priority::PriorityName;
+use super::priority_name::PriorityName;
 use super::submit_options::{AfterFailureName, RetryOptions, SubmitOptions, check_after, check_names};
 use super::unique::UniqueOptions;
 use crate::app::App;
 use crate::body::{JsonBody, NoQuery, Query};
 use crate::caller::Caller;
+use crate::endpoints::check_batch;
 use crate::error::{ApiError, Refusal};
 use crate::limits::{ITEM_BYTES_MAX, JOBS_PER_REQUEST_MAX};
 

@@ -5,7 +5,7 @@ use axum::{Extension, Json};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::priority::PriorityName;
+use super::priority_name::PriorityName;
 use super::selection::{ChangedView, FilterRequest, SelectionRequest};
 use crate::app::App;
 use crate::body::{JsonBody, NoQuery, Query};

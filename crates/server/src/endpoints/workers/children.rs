@@ -9,10 +9,11 @@ use gristmill_store::family::child_outcomes;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{check_batch, worker_id};
+use super::worker_id;
 use crate::app::App;
 use crate::body::{JsonBody, NoQuery, PathText, Query};
 use crate::caller::Caller;
+use crate::endpoints::check_batch;
 use crate::error::{ApiError, Refusal};
 
 /// Jobs that have spawned children.

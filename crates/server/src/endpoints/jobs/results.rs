@@ -18,10 +18,10 @@ use utoipa::IntoParams;
 
 use super::selection::run_id;
 use super::submit_stream::NDJSON_TYPE;
-use super::{check_batch, check_batches};
 use crate::app::App;
 use crate::body::Query;
 use crate::caller::Caller;
+use crate::endpoints::{check_batch, check_batches};
 use crate::error::{ApiError, Refusal};
 use crate::limits::{LONG_POLLS_MAX, RESULT_BATCHES_MAX, WAIT_MS_MAX};
 
