@@ -15,9 +15,9 @@ use gristmill_model::{
     BatchId, Clock, Followed, JobProgress, Lease, LeaseId, Positions, Printed, Receipt, Report, Rng,
     Timestamp,
 };
-use gristmill_server::endpoints::children::{ChildrenAnswer, ChildrenRequest};
-use gristmill_server::endpoints::heartbeat::{HeartbeatAnswer, HeartbeatRequest};
-use gristmill_server::endpoints::register::{RegisterRequest, Registered};
+use gristmill_server::endpoints::workers::children::{ChildrenAnswer, ChildrenRequest};
+use gristmill_server::endpoints::workers::heartbeat::{HeartbeatAnswer, HeartbeatRequest};
+use gristmill_server::endpoints::workers::register::{RegisterRequest, Registered};
 use gristmill_server::protocol::{EXCHANGE_TYPE, ExchangeRequest, ExchangeResponse};
 use gristmill_store::{ChildOutcome, Exchanged, Heartbeat, Want};
 use gristmill_worker::{Source, SourceError, SourceErrorKind};

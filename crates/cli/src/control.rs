@@ -4,15 +4,15 @@ use anyhow::bail;
 use gristmill_model::{Clock, Control, Effect, Scope, SystemClock};
 use gristmill_store::{Changed, ControlFilter, JobFilter, Selection};
 
-use crate::arguments::{StoreArguments, milliseconds};
-use crate::control_arguments::{
+use crate::arguments::control::{
     LimitArguments, LimitCommand, LimitSetArguments, PauseArguments, PausesArguments, ResumeArguments,
     ScopeArguments,
 };
+use crate::arguments::shared::StoreArguments;
 use crate::exit::Exit;
 use crate::output::print_line;
-use crate::span::show_count;
-use crate::table::{Align, Table};
+use crate::output::table::{Align, Table};
+use crate::span::{milliseconds, show_count};
 
 /// The reason of a pause where none is named.
 const REASON: &str = "manual";

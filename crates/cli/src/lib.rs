@@ -2,51 +2,21 @@
 //!
 //! [`main`] reads the [arguments] and hands over to one module a command; `run` is the main one.
 
-mod agent;
 pub mod arguments;
-mod change;
 mod completions;
-mod container;
 mod control;
-pub mod control_arguments;
-mod events;
 mod exit;
-mod failure_groups;
-mod filter;
-pub mod fleet_arguments;
-mod history;
+mod fleet;
 pub mod input;
 mod interrupt;
-pub mod job_arguments;
 mod jobs;
-mod key_arguments;
-mod logs;
 mod memory;
-pub mod memory_arguments;
-pub mod model_arguments;
-mod open_store;
 mod output;
-pub mod pressure_arguments;
-mod progress;
-mod prune;
-mod results;
 mod run;
-mod runs;
 mod schedule;
-pub mod schedule_arguments;
 mod script;
-mod serve;
-mod show;
 mod span;
-mod stats;
-pub mod store_location;
-mod submit;
-mod summary;
-mod table;
-mod tags;
-mod token;
-mod worker;
-mod working;
+mod store;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -63,7 +33,7 @@ pub fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),
     };
-    let known = container::without_empty_variables(Arguments::command());
+    let known = arguments::container::without_empty_variables(Arguments::command());
     let matches = known.clone().get_matches_from(arguments);
     let arguments =
         Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut known.clone()).exit());
@@ -95,36 +65,40 @@ fn written_arguments() -> anyhow::Result<Vec<OsString>> {
     let is_command = |word: &str| {
         ["-h", "--help", "-V", "--version"].contains(&word) || known.find_subcommand(word).is_some()
     };
-    container::with_command(std::env::args_os().collect(), container::variable, is_command)
+    arguments::container::with_command(
+        std::env::args_os().collect(),
+        arguments::container::variable,
+        is_command,
+    )
 }
 
 async fn command(command: Command) -> anyhow::Result<Exit> {
     match command {
         Command::Run(arguments) => run::run(arguments).await,
-        Command::Submit(arguments) => submit::submit(arguments).await,
-        Command::Worker(arguments) => worker::worker(arguments).await,
+        Command::Submit(arguments) => jobs::submit::submit(arguments).await,
+        Command::Worker(arguments) => fleet::worker::worker(arguments).await,
         Command::Pause(arguments) => control::pause(arguments).await,
         Command::Resume(arguments) => control::resume(arguments).await,
         Command::Pauses(arguments) => control::pauses(arguments).await,
         Command::Limit(arguments) => control::limit(arguments).await,
         Command::Schedule(arguments) => schedule::schedule(arguments).await,
-        Command::Serve(arguments) => serve::serve(arguments).await,
-        Command::Agent(arguments) => agent::agent(arguments).await,
-        Command::Token(arguments) => token::token(arguments),
-        Command::Jobs(arguments) => jobs::jobs(arguments).await,
-        Command::Tags(arguments) => tags::tags(arguments).await,
-        Command::Show(arguments) => show::show(arguments).await,
-        Command::Logs(arguments) => logs::logs(arguments).await,
-        Command::Events(arguments) => events::events(arguments).await,
-        Command::Retry(arguments) => change::retry(arguments).await,
-        Command::Cancel(arguments) => change::cancel(arguments).await,
-        Command::Discard(arguments) => change::discard(arguments).await,
-        Command::Priority(arguments) => change::priority(arguments).await,
-        Command::Results(arguments) => results::results(arguments).await,
-        Command::Runs(arguments) => runs::runs(arguments).await,
-        Command::Stats(arguments) => stats::stats(arguments).await,
-        Command::History(arguments) => history::history(arguments).await,
-        Command::Prune(arguments) => prune::prune(arguments).await,
+        Command::Serve(arguments) => fleet::serve::serve(arguments).await,
+        Command::Agent(arguments) => fleet::agent::agent(arguments).await,
+        Command::Token(arguments) => fleet::token::token(arguments),
+        Command::Jobs(arguments) => jobs::list::jobs(arguments).await,
+        Command::Tags(arguments) => jobs::tags::tags(arguments).await,
+        Command::Show(arguments) => jobs::show::show(arguments).await,
+        Command::Logs(arguments) => jobs::logs::logs(arguments).await,
+        Command::Events(arguments) => jobs::events::events(arguments).await,
+        Command::Retry(arguments) => jobs::change::retry(arguments).await,
+        Command::Cancel(arguments) => jobs::change::cancel(arguments).await,
+        Command::Discard(arguments) => jobs::change::discard(arguments).await,
+        Command::Priority(arguments) => jobs::change::priority(arguments).await,
+        Command::Results(arguments) => jobs::results::results(arguments).await,
+        Command::Runs(arguments) => store::runs::runs(arguments).await,
+        Command::Stats(arguments) => store::stats::stats(arguments).await,
+        Command::History(arguments) => store::history::history(arguments).await,
+        Command::Prune(arguments) => store::prune::prune(arguments).await,
         Command::Ingest(arguments) => memory::ingest::ingest(arguments).await,
         Command::Recall(arguments) => memory::recall::recall(arguments).await,
         Command::Ask(arguments) => memory::ask::ask(arguments).await,

@@ -1,5 +1,10 @@
 //! Writes outcomes as JSON, one line a job, in the order of the jobs.
 
+pub mod failure_groups;
+pub mod progress;
+pub mod summary;
+pub mod table;
+
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -7,7 +12,7 @@ use std::path::{Path, PathBuf};
 use gristmill_model::{DurationHistogram, JobError, JobId, JobState};
 use gristmill_store::BatchOutcomes;
 
-use crate::failure_groups::FailureGroups;
+use crate::output::failure_groups::FailureGroups;
 
 /// Bytes that are gathered before they are written.
 const BUFFER_BYTES: usize = 256 << 10;

@@ -7,14 +7,14 @@ use gristmill_model::limits::PAGE_ROWS_MAX;
 use gristmill_model::{Clock, PackedBuilder, SystemClock};
 use gristmill_store::{NewSchedule, Schedule, ScheduleChange, Store};
 
-use crate::arguments::{StoreArguments, milliseconds};
-use crate::exit::Exit;
-use crate::output::print_line;
-use crate::schedule_arguments::{
+use crate::arguments::schedule::{
     ScheduleArguments, ScheduleCommand, ScheduleListArguments, ScheduleNamesArguments, SchedulePutArguments,
 };
-use crate::span::show_count;
-use crate::table::{Align, Table};
+use crate::arguments::shared::StoreArguments;
+use crate::exit::Exit;
+use crate::output::print_line;
+use crate::output::table::{Align, Table};
+use crate::span::{milliseconds, show_count};
 
 /// Runs the command.
 pub async fn schedule(arguments: ScheduleArguments) -> anyhow::Result<Exit> {

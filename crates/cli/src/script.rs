@@ -8,7 +8,7 @@ use anyhow::bail;
 use gristmill_engine::Handler;
 use gristmill_runtime::{DetectOptions, Runtime, RuntimeOptions, Script, ScriptHandler};
 
-use crate::arguments::ScriptConcurrency;
+use crate::arguments::shared::ScriptConcurrency;
 
 /// The script, or the program and its arguments, that a command line names.
 pub fn detect(script: Option<&Path>, program: &[String]) -> anyhow::Result<Script> {

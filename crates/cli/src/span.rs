@@ -27,6 +27,11 @@ pub fn parse_span(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(milliseconds.round() as u64))
 }
 
+/// A span as whole milliseconds.
+pub fn milliseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Writes a duration in microseconds with three digits and the unit that suits it.
 pub fn show_microseconds(microseconds: f64) -> String {
     let (number, unit) = match microseconds {

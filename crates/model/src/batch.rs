@@ -1,5 +1,11 @@
 //! Batches as they are submitted.
 
+pub mod dependency;
+pub mod labels;
+pub mod priority;
+pub mod tag;
+pub mod unique;
+
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;

@@ -7,27 +7,25 @@
 pub mod batch;
 pub mod clock;
 pub mod control;
-pub mod dependency;
 pub mod duration_histogram;
 pub mod error;
+pub mod family;
 pub mod id;
-pub mod labels;
 pub mod lease;
 pub mod limits;
 pub mod live_output;
 pub mod packed;
 pub mod positions;
-pub mod priority;
 pub mod progress;
 pub mod recurrence;
 pub mod report;
 pub mod retry;
 pub mod rng;
-pub mod siblings;
-pub mod spawn;
 pub mod state;
-pub mod tag;
-pub mod unique;
+
+// The parts of a batch and of a family also have these short paths.
+pub use batch::{dependency, labels, priority, tag, unique};
+pub use family::{siblings, spawn};
 
 pub use batch::{BatchOptions, NewBatch, Rejected};
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};

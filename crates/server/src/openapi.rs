@@ -48,32 +48,35 @@ impl Modify for TokenScheme {
 /// All routes, with the description of them, rules included.
 pub fn router() -> (axum::Router<App>, utoipa::openapi::OpenApi) {
     let operations = OpenApiRouter::new()
-        .routes(routes!(endpoints::submit::submit, endpoints::jobs::jobs))
-        .routes(routes!(endpoints::submit_stream::submit_stream))
-        .routes(routes!(endpoints::job_ids::job_ids))
-        .routes(routes!(endpoints::job::job))
-        .routes(routes!(endpoints::tags::tag_values))
-        .routes(routes!(endpoints::cancel::cancel))
-        .routes(routes!(endpoints::retry::retry))
-        .routes(routes!(endpoints::discard::discard))
-        .routes(routes!(endpoints::prioritise::prioritise))
-        .routes(routes!(endpoints::pause::pause_jobs))
-        .routes(routes!(endpoints::pause::resume_jobs))
-        .routes(routes!(endpoints::results::results))
+        .routes(routes!(
+            endpoints::jobs::submit::submit,
+            endpoints::jobs::list::jobs
+        ))
+        .routes(routes!(endpoints::jobs::submit_stream::submit_stream))
+        .routes(routes!(endpoints::jobs::ids::job_ids))
+        .routes(routes!(endpoints::jobs::details::job))
+        .routes(routes!(endpoints::jobs::tags::tag_values))
+        .routes(routes!(endpoints::jobs::cancel::cancel))
+        .routes(routes!(endpoints::jobs::retry::retry))
+        .routes(routes!(endpoints::jobs::discard::discard))
+        .routes(routes!(endpoints::jobs::prioritise::prioritise))
+        .routes(routes!(endpoints::jobs::pause::pause_jobs))
+        .routes(routes!(endpoints::jobs::pause::resume_jobs))
+        .routes(routes!(endpoints::jobs::results::results))
         .routes(routes!(endpoints::queues::queues))
         .routes(routes!(
-            endpoints::register::register,
-            endpoints::workers::workers
+            endpoints::workers::register::register,
+            endpoints::workers::list::workers
         ))
-        .routes(routes!(endpoints::schedules::schedules))
+        .routes(routes!(endpoints::schedules::list::schedules))
         .routes(routes!(
-            endpoints::schedule::schedule,
-            endpoints::schedule::put_schedule,
-            endpoints::schedule::delete_schedule
+            endpoints::schedules::single::schedule,
+            endpoints::schedules::single::put_schedule,
+            endpoints::schedules::single::delete_schedule
         ))
-        .routes(routes!(endpoints::schedule::pause_schedule))
-        .routes(routes!(endpoints::schedule::resume_schedule))
-        .routes(routes!(endpoints::schedule::trigger_schedule))
+        .routes(routes!(endpoints::schedules::single::pause_schedule))
+        .routes(routes!(endpoints::schedules::single::resume_schedule))
+        .routes(routes!(endpoints::schedules::single::trigger_schedule))
         .routes(routes!(
             endpoints::controls::controls,
             endpoints::controls::put_controls
@@ -87,11 +90,11 @@ pub fn router() -> (axum::Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(endpoints::health::health))
         .routes(routes!(endpoints::ready::ready))
         .routes(routes!(endpoints::openapi::openapi))
-        .routes(routes!(endpoints::exchange::exchange))
-        .routes(routes!(endpoints::heartbeat::heartbeat))
-        .routes(routes!(endpoints::output::put_output))
-        .routes(routes!(endpoints::children::children))
-        .routes(routes!(endpoints::leave::leave));
+        .routes(routes!(endpoints::workers::exchange::exchange))
+        .routes(routes!(endpoints::workers::heartbeat::heartbeat))
+        .routes(routes!(endpoints::workers::output::put_output))
+        .routes(routes!(endpoints::workers::children::children))
+        .routes(routes!(endpoints::workers::leave::leave));
     let (router, mut description) = OpenApiRouter::with_openapi(Description::openapi())
         .nest(BASE, operations)
         .split_for_parts();

@@ -5,9 +5,9 @@
 //! that the worker holds. The rows are deleted after half a minute, and with the last follower.
 //!
 //! Agents learn of followers by their heartbeats, and sooner by the next answer to an exchange if the followed jobs
-//! have changed; they send output to `server/src/endpoints/output.rs`. Without followers, a worker sends nothing, and
-//! an exchange makes no further query. `engine/src/live_logs.rs` follows one job, or up to 100 running jobs of a
-//! filter.
+//! have changed; they send output to `server/src/endpoints/workers/output.rs`. Without followers, a worker sends
+//! nothing, and an exchange makes no further query. `engine/src/live_logs.rs` follows one job, or up to 100 running
+//! jobs of a filter.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

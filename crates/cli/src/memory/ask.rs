@@ -6,10 +6,10 @@ use gristmill_memory::recall::RecallOptions;
 use gristmill_model::{Clock, SystemClock};
 
 use super::recall::{heading, plain};
+use crate::arguments::memory::{AnsweringArguments, AskArguments, ParserChoice};
 use crate::exit::Exit;
-use crate::memory_arguments::{AnsweringArguments, AskArguments, ParserChoice};
 use crate::output::print_line;
-use crate::table::cut;
+use crate::output::table::cut;
 
 /// Characters of a source that are shown.
 const SOURCE_CHARACTERS_SHOWN: usize = 120;

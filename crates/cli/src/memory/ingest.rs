@@ -18,17 +18,16 @@ use tokio::time::Instant;
 use super::events::{Events, progress_json};
 use super::ingest_progress::{IngestSnapshot, Prices, costs};
 use super::sources::{self, Source};
-use crate::arguments::milliseconds;
+use crate::arguments::memory::{IngestArguments, OnFailureChoice};
+use crate::arguments::model::EmbedderChoice;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
-use crate::memory_arguments::{IngestArguments, OnFailureChoice};
-use crate::model_arguments::EmbedderChoice;
-use crate::open_store::{engine_over, open_location, refuse_shown_password};
+use crate::output::progress::{Progress, show_rate};
 use crate::output::{OutputError, print_line};
-use crate::progress::{Progress, show_rate};
 use crate::run::RunLock;
-use crate::span::show_count;
-use crate::store_location::StoreLocation;
+use crate::span::{milliseconds, show_count};
+use crate::store::location::StoreLocation;
+use crate::store::open::{engine_over, open_location, refuse_shown_password};
 
 /// Failures that are shown at the end.
 const FAILURES_SHOWN: usize = 5;

@@ -2,7 +2,7 @@
 
 use gristmill_memory::pipeline::Progress as IngestProgress;
 
-use crate::progress::{Shown, show_rate};
+use crate::output::progress::{Shown, show_rate};
 use crate::span::{show_count, show_seconds};
 
 /// The prices of a million tokens.

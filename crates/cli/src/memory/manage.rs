@@ -11,15 +11,15 @@ use gristmill_model::{Clock, SystemClock};
 use serde_json::json;
 
 use super::recall::plain;
-use crate::exit::Exit;
-use crate::memory_arguments::{
+use crate::arguments::memory::{
     MemoryArguments, MemoryCommand, MemoryDeleteArguments, MemoryExportArguments, MemoryImportArguments,
     MemoryListArguments,
 };
-use crate::open_store::refuse_shown_password;
+use crate::exit::Exit;
+use crate::output::table::{Align, Table};
 use crate::output::{OutputError, print_line};
 use crate::span::{show_bytes, show_count};
-use crate::table::{Align, Table};
+use crate::store::open::refuse_shown_password;
 
 /// Runs the command.
 pub async fn manage(arguments: MemoryArguments) -> anyhow::Result<Exit> {

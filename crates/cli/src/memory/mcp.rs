@@ -20,9 +20,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::recall::knowledge_line;
+use crate::arguments::memory::McpArguments;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
-use crate::memory_arguments::McpArguments;
 
 /// Messages that a client may ask for at most.
 const MESSAGES_MAX: usize = 200;

@@ -8,12 +8,12 @@ use gristmill_memory::embed::{Embedder, Model2VecEmbedder, OpenAiEmbedder};
 use gristmill_memory::extract::{Extractor, Limiter, LimiterSettings, LocalExtractor, OpenAiExtractor};
 use gristmill_memory::service::{BASE_URL_DEFAULT, OpenAiSettings, Service, key_from_environment};
 
-use crate::arguments::ConcurrencyArguments;
-use crate::memory_arguments::IngestArguments;
-use crate::model_arguments::{
+use crate::arguments::memory::IngestArguments;
+use crate::arguments::model::{
     CALLS_DEFAULT, CallArguments, EmbedderArguments, EmbedderChoice, ExtractorArguments, ExtractorChoice,
     ServiceArguments,
 };
+use crate::arguments::shared::ConcurrencyArguments;
 
 /// How long a call for vectors may take.
 const EMBEDDING_TIMEOUT: Duration = Duration::from_secs(120);

@@ -13,12 +13,12 @@ use gristmill_memory::recall::{RecallOptions, Recalled, RecalledMessage, recall_
 use gristmill_memory::{Action, Entity, Knowledge, Memory, TimeRange, ask, recorded};
 use gristmill_model::{Clock, SystemClock, Timestamp};
 
+use crate::arguments::memory::{KnowledgeArguments, ParserChoice, RecallArguments, ScopeArguments};
 use crate::exit::Exit;
-use crate::memory_arguments::{KnowledgeArguments, ParserChoice, RecallArguments, ScopeArguments};
-use crate::open_store::refuse_shown_password;
+use crate::output::table::cut;
 use crate::output::{OutputError, print_line};
 use crate::span::show_count;
-use crate::table::cut;
+use crate::store::open::refuse_shown_password;
 
 /// Characters of a message that are shown.
 const MESSAGE_CHARACTERS_SHOWN: usize = 400;

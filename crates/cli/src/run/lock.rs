@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use gristmill_store::postgres::NameLock;
 use sha2::{Digest, Sha256};
 
-use crate::store_location::StoreLocation;
+use crate::store::location::StoreLocation;
 
 /// Holds a run until it is dropped, or the process ends however it may.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use gristmill_store::run::{NewRun, RunProgress};
 use gristmill_store::{JobCounts, JobFilter, Run, RunState, Store};
 
 use super::identity::{Description, ScriptIdentity, check_name, default_name, kind_of};
-use crate::arguments::RunArguments;
+use crate::arguments::run::RunArguments;
 use crate::input::{BatchLimits, BatchReader, Input, InputError, Reopened};
 
 /// The script and the input, before the store is read.

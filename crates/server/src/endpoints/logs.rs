@@ -15,8 +15,8 @@ use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 use utoipa::IntoParams;
 
-use super::job::parse_job;
-use super::selection::run_id;
+use super::jobs::details::parse_job;
+use super::jobs::selection::run_id;
 use crate::app::App;
 use crate::body::Query;
 use crate::caller::Caller;

@@ -1,0 +1,89 @@
+//! The deduplication keys of `gristmill submit`.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use gristmill_model::{Debounce, DebouncedPayloads, KeyScope, OnDuplicate, Unique};
+
+use crate::span::{milliseconds, parse_span};
+
+/// Deduplication keys.
+#[derive(Debug, Args)]
+pub struct KeyArguments {
+    /// The deduplication key of each payload, in the order of the payloads; at most one open job has it
+    #[arg(long = "key", value_name = "KEY", conflicts_with_all = ["input", "key_field"])]
+    pub keys: Vec<String>,
+    /// Take each job's key from this field of its payload; a job without the field has no key
+    #[arg(long, value_name = "FIELD")]
+    pub key_field: Option<String>,
+    /// Action if another job has the key
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnDuplicateArgument::Skip)]
+    pub on_duplicate: OnDuplicateArgument,
+    /// The jobs among which a key is unique
+    #[arg(long, value_enum, value_name = "SCOPE", default_value_t = KeyScopeArgument::Kind)]
+    pub key_scope: KeyScopeArgument,
+    /// Keep keys for at least this time, even after the job ends
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub key_period: Option<Duration>,
+    /// Merge jobs with the same key into one, which runs this long after the last submit, with the last payload
+    #[arg(long, value_name = "SPAN", conflicts_with_all = ["on_duplicate", "key_period", "delay"], value_parser = parse_span)]
+    pub debounce: Option<Duration>,
+    /// With --debounce: run at the latest this long after the first submit
+    #[arg(long, value_name = "SPAN", requires = "debounce", value_parser = parse_span)]
+    pub debounce_max: Option<Duration>,
+    /// With --debounce: pass all payloads as a list
+    #[arg(long, requires = "debounce")]
+    pub debounce_merge: bool,
+}
+
+/// The action if another job has the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnDuplicateArgument {
+    /// Keep the other job, and submit nothing
+    Skip,
+    /// Cancel the other job, and submit this one
+    Replace,
+    /// If the other job is running, run this one after it; else as skip
+    Rerun,
+    /// Fail, and submit nothing at all
+    Reject,
+}
+
+/// The jobs among which a key is unique.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum KeyScopeArgument {
+    /// Jobs of the same kind
+    Kind,
+    /// Jobs on the same queue
+    Queue,
+}
+
+impl KeyArguments {
+    /// The deduplication of the jobs; `None` without keys.
+    pub fn unique(&self) -> Option<Unique> {
+        if self.keys.is_empty() && self.key_field.is_none() {
+            return None;
+        }
+        Some(Unique {
+            scope: match self.key_scope {
+                KeyScopeArgument::Kind => KeyScope::Kind,
+                KeyScopeArgument::Queue => KeyScope::Queue,
+            },
+            on_duplicate: match self.on_duplicate {
+                OnDuplicateArgument::Skip => OnDuplicate::Skip,
+                OnDuplicateArgument::Replace => OnDuplicate::Replace,
+                OnDuplicateArgument::Rerun => OnDuplicate::Rerun,
+                OnDuplicateArgument::Reject => OnDuplicate::Reject,
+            },
+            period_ms: self.key_period.map(milliseconds),
+            debounce: self.debounce.map(|delay| Debounce {
+                delay_ms: milliseconds(delay),
+                wait_ms_max: self.debounce_max.map(milliseconds),
+                payloads: match self.debounce_merge {
+                    true => DebouncedPayloads::Merged,
+                    false => DebouncedPayloads::Last,
+                },
+            }),
+        })
+    }
+}

@@ -1,0 +1,445 @@
+//! The command line of knowledge bases: ingest, recall, ask, manage.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{Args, Subcommand, ValueEnum};
+use gristmill_memory::Moment;
+use gristmill_memory::ask::{ANSWER_TOKENS_DEFAULT, CONTEXT_TOKENS_DEFAULT};
+use gristmill_memory::limits::{CHUNK_CHARACTERS_DEFAULT, MESSAGES_DEFAULT};
+use gristmill_memory::source::{Format, moment};
+
+use crate::arguments::model::{
+    CALLS_DEFAULT, CallArguments, EmbedderArguments, ExtractorChoice, ServiceArguments,
+};
+use crate::arguments::shared::LeaseArguments;
+use crate::span::parse_span;
+use crate::store::location::StoreLocation;
+
+/// The exit statuses of these commands in `--help`.
+const MEMORY_EXIT_STATUS_HELP: &str = "\
+Exit status:
+  0    done
+  1    some chunks failed, nothing was found, or a named object does not exist
+  2    the command, its input or its knowledge base is wrong
+  130  stopped by Ctrl-C (143 by SIGTERM); commits are not lost
+  141  the reader of the output closed the pipe";
+
+const MODEL_HELP: &str = "\
+The key comes from the environment (OPENAI_API_KEY) or from the file that OPENAI_API_KEY_FILE names, never from
+an argument. Any service that speaks OpenAI's API works, such as the servers of llama.cpp and Ollama.";
+
+/// A knowledge base: a file or an address.
+pub fn parse_knowledge(text: &str) -> Result<StoreLocation, String> {
+    match text {
+        "" => Err("name a file such as kb.db".to_owned()),
+        text => StoreLocation::parse(OsStr::new(text)).map_err(|error| error.to_string()),
+    }
+}
+
+fn parse_format(text: &str) -> Result<Format, String> {
+    Format::from_name(text).ok_or_else(|| {
+        let names: Vec<&str> = Format::ALL.iter().map(|format| format.name()).collect();
+        format!("it is none of {}", names.join(", "))
+    })
+}
+
+/// An offset from UTC, in minutes.
+fn parse_zone(text: &str) -> Result<i16, String> {
+    let refuse = || "write the offset from UTC, as in +02:00, -07:00 or Z".to_owned();
+    if ["Z", "z", "UTC", "utc"].contains(&text) {
+        return Ok(0);
+    }
+    let (sign, rest) = match text.split_at_checked(1) {
+        Some(("+", rest)) => (1, rest),
+        Some(("-", rest)) => (-1, rest),
+        _ => return Err(refuse()),
+    };
+    let (hours, minutes) = rest.split_once(':').ok_or_else(refuse)?;
+    let number = |text: &str, max: i16| text.parse::<i16>().ok().filter(|n| (0..=max).contains(n));
+    let (hours, minutes) = number(hours, 14).zip(number(minutes, 59)).ok_or_else(refuse)?;
+    Ok(sign * (hours * 60 + minutes))
+}
+
+/// A time, in UTC where it tells no zone.
+fn parse_moment(text: &str) -> Result<Moment, String> {
+    moment::parse(text, None)
+        .ok_or_else(|| "write a time such as 2023-05-01 or 2023-05-01T09:30:00+02:00".to_owned())
+}
+
+/// An existing knowledge base.
+#[derive(Debug, Args)]
+pub struct KnowledgeArguments {
+    /// The knowledge base: a file, or postgresql://user@host/database
+    #[arg(value_name = "KB", value_parser = parse_knowledge)]
+    pub knowledge: StoreLocation,
+}
+
+const INGEST_HELP: &str = "\
+Sources are podcast transcripts (SPEAKER: …), WebVTT and SRT subtitles, .eml mails and mbox, Markdown, plain
+text, and JSON lines such as {\"text\":\"…\",\"speaker\":\"…\",\"timestamp\":\"2023-05-01T07:00:00Z\"}. A folder stands
+for all files in it with a matching extension.
+
+Examples:
+  gristmill ingest talk.vtt mails/*.eml notes.md --into kb.db
+  gristmill ingest mails/ --into kb.db --model gpt-4o-mini --concurrency 64 --tokens-per-minute 400000
+  gristmill ingest talk.txt --into kb.db --base-url http://127.0.0.1:8080/v1 --embedder model2vec:models/potion
+  curl -s https://notes.example/all.md | gristmill ingest - --name all.md --into kb.db
+  gristmill ingest --retry-failed --into kb.db
+  gristmill ingest --embedder model2vec:models/potion --into kb.db
+  gristmill ingest talk.vtt --into kb.db --on-batch-committed - | jq .messages
+
+A model reads each chunk once. Its answer is on disk before it is used, and is never paid for twice. Unchanged
+sources are skipped, and a changed source replaces its old version atomically. Run the same command again to
+resume after Ctrl-C, a crash or a reboot. Without a key and --base-url, the rules of --extractor local read the
+texts: no network, and weaker answers. An embedder adds vectors to the whole knowledge base.";
+
+/// `gristmill ingest`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{INGEST_HELP}\n\n{MODEL_HELP}\n\n{MEMORY_EXIT_STATUS_HELP}"))]
+pub struct IngestArguments {
+    /// Files and folders; - is standard input, which needs --name
+    #[arg(value_name = "SOURCE", required_unless_present_any = ["retry_failed", "embedder"])]
+    pub sources: Vec<PathBuf>,
+    /// The knowledge base: a file, or postgresql://user@host/database; created if needed
+    #[arg(long, value_name = "KB", value_parser = parse_knowledge, env = "GRISTMILL_MEMORY", hide_env_values = true)]
+    pub into: StoreLocation,
+    /// The format of the sources: transcript, vtt, srt, eml, mbox, markdown, text or jsonl [default: by their names
+    /// and first lines]
+    #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
+    pub format: Option<Format>,
+    /// The name of the source on standard input, in the knowledge base
+    #[arg(long)]
+    pub name: Option<String>,
+    /// The extractor [default: openai with a key or --base-url, else local]
+    #[arg(long, value_enum)]
+    pub extractor: Option<ExtractorChoice>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub service: ServiceArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub embedder: EmbedderArguments,
+    /// Concurrent model calls
+    #[arg(long, value_name = "N", default_value_t = CALLS_DEFAULT, value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    pub concurrency: u32,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub calls: CallArguments,
+    /// Leave the calls to workers and agents with the same --extractor, and wait for them
+    #[arg(long, requires = "extractor")]
+    pub calls_elsewhere: bool,
+    /// Action if the extraction of a chunk fails
+    #[arg(long, value_enum, default_value_t = OnFailureChoice::Skip)]
+    pub on_failure: OnFailureChoice,
+    /// Retry failed extractions of earlier runs
+    #[arg(long)]
+    pub retry_failed: bool,
+    /// Replace existing sources even if they are unchanged; extractions are not paid for again
+    #[arg(long)]
+    pub replace: bool,
+    /// The maximum number of characters in a chunk, which one model call reads
+    #[arg(long, value_name = "N", default_value_t = CHUNK_CHARACTERS_DEFAULT as u32, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    pub chunk_characters: u32,
+    /// The offset from UTC of times without one, as in +02:00 [default: UTC]
+    #[arg(long, value_name = "OFFSET", value_parser = parse_zone, allow_hyphen_values = true)]
+    pub zone: Option<i16>,
+    /// The start of a recording: the origin of times in subtitles and transcripts
+    #[arg(long, value_name = "TIME")]
+    pub recorded_at: Option<String>,
+    /// The length of a transcript's recording; its turns are spread over this time
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub duration: Option<Duration>,
+    /// The store of the extraction jobs: a file, or a database that remote workers can reach
+    /// [default: KB.jobs.db beside the knowledge base, or the knowledge base's database]
+    #[arg(
+        long,
+        value_name = "FILE|URL",
+        env = "GRISTMILL_STORE",
+        hide_env_values = true,
+        value_parser = OsStringValueParser::new().try_map(|text| StoreLocation::parse(&text))
+    )]
+    pub store: Option<StoreLocation>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub lease: LeaseArguments,
+    /// Write a JSON line after each commit; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pub on_batch_committed: Option<PathBuf>,
+    /// The price of a million input tokens, to report the cost
+    #[arg(long, value_name = "PRICE", requires = "output_price")]
+    pub input_price: Option<f64>,
+    /// The price of a million output tokens
+    #[arg(long, value_name = "PRICE", requires = "input_price")]
+    pub output_price: Option<f64>,
+    /// Print the summary as JSON: to standard output, or to standard error if standard output has the events
+    #[arg(long)]
+    pub json: bool,
+    /// Print no progress and no summary
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// The action if the extraction of a chunk fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnFailureChoice {
+    /// Keep the message, record the failure, and continue.
+    Skip,
+    /// Commit everything before it, and stop.
+    Stop,
+}
+
+/// The scope of a question.
+#[derive(Debug, Args)]
+pub struct ScopeArguments {
+    /// The maximum number of messages
+    #[arg(long, value_name = "N", default_value_t = MESSAGES_DEFAULT as u32, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub limit: u32,
+    /// Only messages with this tag; repeatable
+    #[arg(long = "tag", value_name = "TAG")]
+    pub tags: Vec<String>,
+    /// Only messages from this time on
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    pub since: Option<Moment>,
+    /// Only messages before this time
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    pub until: Option<Moment>,
+    /// The offset from UTC of times in the question, as in +02:00 [default: the sources' offset]
+    #[arg(long, value_name = "OFFSET", value_parser = parse_zone, allow_hyphen_values = true)]
+    pub zone: Option<i16>,
+}
+
+const RECALL_HELP: &str = "\
+Examples:
+  gristmill recall kb.db \"books about spiders\"
+  gristmill recall kb.db \"What did Ada say about bees in May 2023?\" --limit 5
+  gristmill recall kb.db \"bees\" --json | jq -r '.messages[].textChunks[]'
+  gristmill recall kb.db --recorded questions.json --output candidate.json
+
+Rules parse the question, or a model with --parser model. --recorded runs the search queries of a file of
+recorded questions, and writes the results for a scorer.";
+
+/// `gristmill recall`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{RECALL_HELP}\n\n{MODEL_HELP}\n\n{MEMORY_EXIT_STATUS_HELP}"))]
+pub struct RecallArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub knowledge: KnowledgeArguments,
+    /// The question
+    #[arg(required_unless_present = "recorded", conflicts_with = "recorded")]
+    pub question: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub scope: ScopeArguments,
+    /// The maximum number of pieces of knowledge of each kind
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub knowledge_limit: u32,
+    /// The parser of the question
+    #[arg(long, value_enum, default_value_t = ParserChoice::Rules)]
+    pub parser: ParserChoice,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub service: ServiceArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub embedder: EmbedderArguments,
+    /// Run the search queries of a file of recorded questions
+    #[arg(long, value_name = "FILE")]
+    pub recorded: Option<PathBuf>,
+    /// The file of the results of --recorded; - is standard output
+    #[arg(short, long, value_name = "FILE", default_value = "-", requires = "recorded")]
+    pub output: PathBuf,
+    /// Print whole messages
+    #[arg(long)]
+    pub full: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The parser of a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ParserChoice {
+    /// Rules, on this machine.
+    Rules,
+    /// The model, or the rules if its answer is unusable.
+    Model,
+}
+
+const ASK_HELP: &str = "\
+Examples:
+  gristmill ask kb.db \"What did they say about spiders?\"
+  gristmill ask kb.db \"Who keeps bees?\" --base-url http://127.0.0.1:8080/v1 --model local --parser rules
+  gristmill ask kb.db \"Who keeps bees?\" --json | jq '.citations[].source'
+
+The model reads the recalled messages, up to --context-tokens, and cites them by number.";
+
+/// `gristmill ask`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{ASK_HELP}\n\n{MODEL_HELP}\n\n{MEMORY_EXIT_STATUS_HELP}"))]
+pub struct AskArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub knowledge: KnowledgeArguments,
+    /// The question
+    pub question: String,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub scope: ScopeArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub answering: AnsweringArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub service: ServiceArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub embedder: EmbedderArguments,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How a model answers.
+#[derive(Debug, Args)]
+pub struct AnsweringArguments {
+    /// The parser of the question
+    #[arg(long, value_enum, default_value_t = ParserChoice::Model)]
+    pub parser: ParserChoice,
+    /// The maximum number of message tokens that the model reads, by estimate
+    #[arg(long, value_name = "N", default_value_t = CONTEXT_TOKENS_DEFAULT as u32, value_parser = clap::value_parser!(u32).range(50..=2_000_000))]
+    pub context_tokens: u32,
+    /// The maximum number of answer tokens
+    #[arg(long, value_name = "N", default_value_t = ANSWER_TOKENS_DEFAULT, value_parser = clap::value_parser!(u32).range(16..=100_000))]
+    pub answer_tokens: u32,
+}
+
+const MEMORY_HELP: &str = "\
+Examples:
+  gristmill memory stats kb.db
+  gristmill memory sources kb.db --json | jq -r .name
+  gristmill memory failures kb.db
+  gristmill memory delete kb.db old-notes.md
+  gristmill memory export kb.db --output kb.json
+  gristmill memory import kb.json --into other.db";
+
+/// `gristmill memory`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{MEMORY_HELP}\n\n{MEMORY_EXIT_STATUS_HELP}"))]
+pub struct MemoryArguments {
+    /// The command.
+    #[command(subcommand)]
+    pub command: MemoryCommand,
+}
+
+/// The commands over a knowledge base.
+#[derive(Debug, Subcommand)]
+pub enum MemoryCommand {
+    /// Show counts and sizes
+    Stats(MemoryListArguments),
+    /// List the sources
+    Sources(MemoryListArguments),
+    /// List failed extractions, with their errors
+    Failures(MemoryListArguments),
+    /// Delete sources and their knowledge
+    Delete(MemoryDeleteArguments),
+    /// Write a knowledge base as JSON, in the recorded index format
+    Export(MemoryExportArguments),
+    /// Import a recorded index or an export; replaces sources of the same names
+    Import(MemoryImportArguments),
+}
+
+/// `gristmill memory stats`, `sources` and `failures`.
+#[derive(Debug, Args)]
+pub struct MemoryListArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub knowledge: KnowledgeArguments,
+    /// Print JSON lines
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gristmill memory delete`.
+#[derive(Debug, Args)]
+pub struct MemoryDeleteArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub knowledge: KnowledgeArguments,
+    /// The sources' names: see `gristmill memory sources`
+    #[arg(required = true, value_name = "SOURCE")]
+    pub sources: Vec<String>,
+}
+
+/// `gristmill memory export`.
+#[derive(Debug, Args)]
+pub struct MemoryExportArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub knowledge: KnowledgeArguments,
+    /// The file of the export; - is standard output
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    pub output: PathBuf,
+}
+
+/// `gristmill memory import`.
+#[derive(Debug, Args)]
+pub struct MemoryImportArguments {
+    /// The file of the index
+    #[arg(value_name = "INDEX")]
+    pub index: PathBuf,
+    /// The knowledge base: a file, or postgresql://user@host/database; created if needed
+    #[arg(long, value_name = "KB", value_parser = parse_knowledge, env = "GRISTMILL_MEMORY", hide_env_values = true)]
+    pub into: StoreLocation,
+    /// The offset from UTC of the recording, as in -07:00 [default: guessed from the first message's time]
+    #[arg(long, value_name = "OFFSET", value_parser = parse_zone, allow_hyphen_values = true)]
+    pub zone: Option<i16>,
+    /// Print the counts of the import as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+const MCP_HELP: &str = "\
+Examples:
+  gristmill mcp kb.db
+  gristmill mcp kb.db --base-url http://127.0.0.1:8080/v1 --embedder model2vec:models/potion
+
+A program that speaks the Model Context Protocol starts this command and talks to it over standard input and
+output. Its configuration: {\"command\": \"gristmill\", \"args\": [\"mcp\", \"/path/to/kb.db\"]}. The tools are
+`recall` and, with a model, `ask`.";
+
+/// `gristmill mcp`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{MCP_HELP}\n\n{MODEL_HELP}\n\n{MEMORY_EXIT_STATUS_HELP}"))]
+pub struct McpArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub knowledge: KnowledgeArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub answering: AnsweringArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub service: ServiceArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub embedder: EmbedderArguments,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_zones() {
+        assert_eq!(parse_zone("+02:00"), Ok(120));
+        assert_eq!(parse_zone("-07:30"), Ok(-450));
+        assert_eq!(parse_zone("Z"), Ok(0));
+        for wrong in ["", "2", "+2", "+25:00", "+02:70", "é", "+-1:00"] {
+            assert!(parse_zone(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The arguments of `gristmill schedule`.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use gristmill_model::{BatchOptions, RecurrenceRule, parse_priority};
+use gristmill_store::{CatchUp, Overlap};
+
+use crate::arguments::shared::{RetryArguments, StoreArguments};
+use crate::exit::EXIT_STATUS_HELP;
+use crate::span::{milliseconds, parse_span};
+
+const SCHEDULE_HELP: &str = "\
+Any `gristmill worker` or `gristmill serve` on the store fires the schedules; each due moment fires once.
+
+Examples:
+  gristmill schedule put nightly report '{\"region\":\"eu\"}' --cron '30 4 * * *'
+  gristmill schedule put opening greet --cron '0 9 * * 1-5' --time-zone Asia/Tokyo
+  gristmill schedule put heartbeat ping null --every 90s --overlap skip
+  gristmill schedule list
+  gristmill schedule pause nightly --for 2d
+  gristmill schedule trigger nightly";
+
+/// `gristmill schedule`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{SCHEDULE_HELP}\n\n{EXIT_STATUS_HELP}"))]
+pub struct ScheduleArguments {
+    /// The command.
+    #[command(subcommand)]
+    pub command: ScheduleCommand,
+}
+
+/// The commands over schedules.
+#[derive(Debug, Subcommand)]
+pub enum ScheduleCommand {
+    /// Create or change a schedule
+    Put(Box<SchedulePutArguments>),
+    /// List all schedules, with the next due moment and the last job of each
+    List(ScheduleListArguments),
+    /// Pause schedules, for a span or until they are resumed
+    Pause(SchedulePauseArguments),
+    /// Resume paused schedules; moments that passed meanwhile are skipped
+    Resume(ScheduleNamesArguments),
+    /// Submit a job of each schedule now; due moments do not change
+    Trigger(ScheduleNamesArguments),
+    /// Delete schedules; jobs that they submitted stay
+    Delete(ScheduleNamesArguments),
+}
+
+/// `gristmill schedule put`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_STATUS_HELP)]
+pub struct SchedulePutArguments {
+    /// The schedule's name
+    pub name: String,
+    /// The kind of its jobs: selects the script
+    pub kind: String,
+    /// The payload of its jobs, as JSON
+    #[arg(value_name = "JSON", default_value = "null")]
+    pub payload: String,
+    /// Due moments: minute, hour, day of month, month, day of week (optionally seconds first), or @daily and the like
+    #[arg(long, value_name = "EXPRESSION", required_unless_present = "every")]
+    pub cron: Option<String>,
+    /// The time zone of the expression, by its IANA name
+    #[arg(long, value_name = "ZONE", default_value = "UTC", requires = "cron")]
+    pub time_zone: String,
+    /// The interval between due moments, from now on
+    #[arg(long, value_name = "SPAN", conflicts_with = "cron", value_parser = parse_span)]
+    pub every: Option<Duration>,
+    /// Action for moments that passed while no worker or server ran
+    #[arg(long, value_enum, default_value_t = CatchUpArgument::One)]
+    pub catch_up: CatchUpArgument,
+    /// Action while the last job has not ended
+    #[arg(long, value_enum, default_value_t = OverlapArgument::Allow)]
+    pub overlap: OverlapArgument,
+    /// The queue of its jobs: selects the workers
+    #[arg(long, default_value = gristmill_model::batch::DEFAULT_QUEUE)]
+    pub queue: String,
+    /// The tenant that owns the jobs; limits and pauses can apply to a group
+    #[arg(long)]
+    pub group: Option<String>,
+    /// Higher runs first: a number, or background (-100), low (-10), normal (0), high (10) or urgent (100)
+    #[arg(long, value_name = "PRIORITY", default_value = "normal", allow_negative_numbers = true, value_parser = parse_priority)]
+    pub priority: i16,
+    /// Expire a job that no worker has started this long after it was due
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub expires: Option<Duration>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub retry: RetryArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+}
+
+impl SchedulePutArguments {
+    /// The recurrence.
+    pub fn rule(&self) -> RecurrenceRule {
+        match (&self.cron, self.every) {
+            (None, Some(interval)) => RecurrenceRule::Every {
+                interval_ms: milliseconds(interval),
+            },
+            (expression, _) => RecurrenceRule::Cron {
+                expression: expression.clone().unwrap_or_default(),
+                time_zone: self.time_zone.clone(),
+            },
+        }
+    }
+
+    /// The options of its jobs.
+    pub fn options(&self) -> BatchOptions {
+        BatchOptions {
+            priority: self.priority,
+            timeout_ms: self.retry.timeout_ms(),
+            retry: self.retry.policy(),
+            group: self.group.clone(),
+            ..BatchOptions::default()
+        }
+    }
+}
+
+/// The action for missed moments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CatchUpArgument {
+    /// Skip them
+    Skip,
+    /// Submit one job for all of them
+    One,
+    /// Submit one job for each
+    All,
+}
+
+impl From<CatchUpArgument> for CatchUp {
+    fn from(argument: CatchUpArgument) -> Self {
+        match argument {
+            CatchUpArgument::Skip => CatchUp::Skip,
+            CatchUpArgument::One => CatchUp::One,
+            CatchUpArgument::All => CatchUp::All,
+        }
+    }
+}
+
+/// Action while the last job has not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OverlapArgument {
+    /// Submit the next job too
+    Allow,
+    /// Skip the moment
+    Skip,
+    /// Cancel the last job, and submit the next
+    Replace,
+}
+
+impl From<OverlapArgument> for Overlap {
+    fn from(argument: OverlapArgument) -> Self {
+        match argument {
+            OverlapArgument::Allow => Overlap::Allow,
+            OverlapArgument::Skip => Overlap::Skip,
+            OverlapArgument::Replace => Overlap::Replace,
+        }
+    }
+}
+
+/// `gristmill schedule list`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_STATUS_HELP)]
+pub struct ScheduleListArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    /// Print one JSON line for each schedule
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gristmill schedule pause`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_STATUS_HELP)]
+pub struct SchedulePauseArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub names: ScheduleNamesArguments,
+    /// Resume after this time
+    #[arg(long = "for", value_name = "SPAN", value_parser = parse_span)]
+    pub span: Option<Duration>,
+}
+
+/// Schedules by name.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_STATUS_HELP)]
+pub struct ScheduleNamesArguments {
+    /// The schedules' names
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+}

@@ -1,0 +1,171 @@
+//! Arguments that several commands share: the store, leases, retries and the concurrency of scripts.
+
+use std::time::Duration;
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{Args, ValueEnum};
+use gristmill_model::limits::{ATTEMPTS_MAX, LEASE_LOST_AFTER_MS_MAX, LEASE_LOST_AFTER_MS_MIN};
+use gristmill_model::{Backoff, RetryPolicy};
+
+use crate::span::{milliseconds, parse_span};
+use crate::store::location::StoreLocation;
+
+/// The store of a command.
+#[derive(Debug, Args)]
+pub struct StoreArguments {
+    /// The store: a file, or a database such as postgresql://user@host/database
+    #[arg(
+        long,
+        value_name = "FILE|URL",
+        default_value = "gristmill.db",
+        env = "GRISTMILL_STORE",
+        hide_env_values = true,
+        value_parser = OsStringValueParser::new().try_map(|text| StoreLocation::parse(&text))
+    )]
+    pub store: StoreLocation,
+    /// Durability of a commit to a file: full survives a power cut, normal can lose the latest commits
+    #[arg(long, value_enum, default_value_t = Synchronous::Full, value_name = "LEVEL")]
+    pub synchronous: Synchronous,
+}
+
+/// The durability of a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Synchronous {
+    /// A commit is on disk.
+    Full,
+    /// The operating system has the commit: it survives a killed process, but not always a power cut.
+    Normal,
+}
+
+/// The failure detection of workers.
+#[derive(Debug, Args)]
+pub struct LeaseArguments {
+    /// Release a worker's jobs after this time without a heartbeat; use the same for all programs on a store
+    #[arg(
+        long,
+        value_name = "SPAN",
+        default_value = "15s",
+        env = "GRISTMILL_LEASE",
+        value_parser = parse_lease
+    )]
+    pub lease: Duration,
+}
+
+fn parse_lease(text: &str) -> Result<Duration, String> {
+    let lease = parse_span(text)?;
+    let [least, most] =
+        [LEASE_LOST_AFTER_MS_MIN, LEASE_LOST_AFTER_MS_MAX].map(|ms| Duration::from_millis(ms.unsigned_abs()));
+    if lease < least || lease > most {
+        return Err(format!(
+            "`{text}` is out of range: give a span from {} s to {} s",
+            least.as_secs(),
+            most.as_secs()
+        ));
+    }
+    Ok(lease)
+}
+
+/// The retry policy.
+#[derive(Debug, Args)]
+pub struct RetryArguments {
+    /// Time limit of one attempt; an attempt beyond it is killed and fails [default: no limit]
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub timeout: Option<Duration>,
+    /// Retries of a failed job
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..ATTEMPTS_MAX as i64))]
+    pub retries: u32,
+    /// Growth of the delay from retry to retry
+    #[arg(long, value_enum, default_value_t = BackoffArgument::Jitter)]
+    pub backoff: BackoffArgument,
+    /// Delay before the first retry
+    #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = parse_span)]
+    pub retry_delay: Duration,
+}
+
+impl RetryArguments {
+    /// As a policy.
+    pub fn policy(&self) -> RetryPolicy {
+        RetryPolicy {
+            attempts_max: self.retries + 1,
+            backoff: match self.backoff {
+                BackoffArgument::Constant => Backoff::Constant,
+                BackoffArgument::Linear => Backoff::Linear,
+                BackoffArgument::Exponential => Backoff::Exponential,
+                BackoffArgument::Jitter => Backoff::Jitter,
+            },
+            delay_ms: milliseconds(self.retry_delay),
+            ..RetryPolicy::default()
+        }
+    }
+
+    /// The timeout in milliseconds.
+    pub fn timeout_ms(&self) -> Option<u64> {
+        self.timeout.map(milliseconds)
+    }
+}
+
+/// The growth of the delay from retry to retry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BackoffArgument {
+    /// The same delay each time.
+    Constant,
+    /// The delay times the number of failed attempts.
+    Linear,
+    /// Doubles each time.
+    Exponential,
+    /// Random, up to the exponential delay.
+    Jitter,
+}
+
+/// The concurrency of scripts.
+#[derive(Debug, Clone, Args)]
+pub struct ConcurrencyArguments {
+    /// Processes of each script [default: the number of processors; 1 for an agent without --batch]
+    #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    pub jobs: Option<u32>,
+    /// Concurrent jobs in each process of an asynchronous script; with --extractor, concurrent model calls
+    /// [default: 32 jobs, 20 calls; 1 for an agent without --batch]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    pub concurrency: Option<u32>,
+    /// Threads in each process of a synchronous Python script; each thread runs one job: for scripts that wait for I/O
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    pub threads: u32,
+}
+
+/// The default number of concurrent jobs in one process of an asynchronous script.
+const CONCURRENCY_DEFAULT: u32 = 32;
+
+impl ConcurrencyArguments {
+    /// How a script's jobs are run at once.
+    pub fn of_scripts(&self) -> ScriptConcurrency {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        ScriptConcurrency {
+            processes: self.jobs.map_or(processors, |jobs| jobs as usize),
+            concurrency: self.concurrency.unwrap_or(CONCURRENCY_DEFAULT),
+            threads: self.threads,
+            is_concurrency_given: self.concurrency.is_some(),
+        }
+    }
+
+    /// The same where nothing runs at once that is not asked for.
+    pub fn one_at_a_time(&self) -> ConcurrencyArguments {
+        ConcurrencyArguments {
+            jobs: self.jobs.or(Some(1)),
+            concurrency: self.concurrency.or(Some(1)),
+            threads: self.threads,
+        }
+    }
+}
+
+/// How many jobs of one script run at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScriptConcurrency {
+    /// Processes.
+    pub processes: usize,
+    /// Asynchronous jobs at once in each.
+    pub concurrency: u32,
+    /// Threads of each that run synchronous Python.
+    pub threads: u32,
+    /// Whether `concurrency` was asked for.
+    pub is_concurrency_given: bool,
+}

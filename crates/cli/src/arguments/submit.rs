@@ -1,0 +1,98 @@
+//! The arguments of `gristmill submit`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use gristmill_model::limits::BATCH_JOBS_MAX;
+use gristmill_model::{After, OnFailure, Tag, parse_priority};
+
+use crate::arguments::key::KeyArguments;
+use crate::arguments::shared::{RetryArguments, StoreArguments};
+use crate::input::Format;
+use crate::span::parse_span;
+
+const SUBMIT_HELP: &str = "\
+Examples:
+  gristmill submit resize '{\"file\":\"a.png\"}' '{\"file\":\"b.png\"}'
+  gristmill submit resize --input images.csv --delay 5m --retries 3
+  gristmill submit resize --input images.csv --key-field file --on-duplicate replace
+  gristmill worker resize.py --kind resize --drain
+
+Exit status: 0 if all jobs are submitted; 1 if some items are unreadable, and their jobs are
+submitted as failed; 2 if nothing is submitted.";
+
+/// Reads a tag.
+fn parse_tag(text: &str) -> Result<Tag, String> {
+    match text.split_once('=') {
+        Some((name, value)) => Ok(Tag::all(name, value)),
+        None => Err(format!(
+            "`{text}` is not a tag: write name=value, as in customer=7"
+        )),
+    }
+}
+
+/// `gristmill submit`.
+#[derive(Debug, Args)]
+#[command(after_help = SUBMIT_HELP)]
+pub struct SubmitArguments {
+    /// The kind: selects the script that runs the jobs
+    pub kind: String,
+    /// The payloads: one JSON text for each job
+    #[arg(value_name = "JSON", conflicts_with = "input")]
+    pub payloads: Vec<String>,
+    /// A file of payloads, plain, .gz or .zst; - is standard input
+    #[arg(short, long, value_name = "FILE", required_unless_present = "payloads")]
+    pub input: Option<PathBuf>,
+    /// The format of the file
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
+    /// The queue: selects the workers of the jobs
+    #[arg(long, default_value = gristmill_model::batch::DEFAULT_QUEUE)]
+    pub queue: String,
+    /// The tenant that owns the jobs; limits and pauses can apply to a group
+    #[arg(long)]
+    pub group: Option<String>,
+    /// Higher runs first: a number, or background (-100), low (-10), normal (0), high (10) or urgent (100)
+    #[arg(long, value_name = "PRIORITY", default_value = "normal", allow_negative_numbers = true, value_parser = parse_priority)]
+    pub priority: i16,
+    /// Earliest start, from now
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub delay: Option<Duration>,
+    /// Expire a job that no worker has started after this time
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub expires: Option<Duration>,
+    /// Stop retrying a job that has not completed this long after its first attempt began
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub complete_within: Option<Duration>,
+    /// Reuse the value of a job of the same kind and payload that completed within this time, if it also had --cached
+    #[arg(long, value_name = "SPAN", conflicts_with_all = ["after", "keys", "key_field"], value_parser = parse_span)]
+    pub cached: Option<Duration>,
+    /// Wait for a batch (42), a job (42:7) or part of a batch (42:0-499) to end; repeatable
+    #[arg(long, value_name = "JOBS")]
+    pub after: Vec<After>,
+    /// Action if a prerequisite does not complete: cancel, fail or ignore
+    #[arg(long, value_name = "POLICY", default_value_t, requires = "after")]
+    pub after_failure: OnFailure,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub retry: RetryArguments,
+    /// A tag of the jobs; repeatable
+    #[arg(long = "tag", value_name = "NAME=VALUE", value_parser = parse_tag)]
+    pub tags: Vec<Tag>,
+    /// Tag each job with the value of this field of its payload; repeatable
+    #[arg(long = "tag-field", value_name = "FIELD")]
+    pub tag_fields: Vec<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub key: KeyArguments,
+    /// Jobs in a batch
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=BATCH_JOBS_MAX as i64))]
+    pub batch: u32,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    /// Print the submitted jobs as JSON
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,58 @@
+//! The arguments of `gristmill worker`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::arguments::model::ExtractorArguments;
+use crate::arguments::pressure::PressureArguments;
+use crate::arguments::shared::{ConcurrencyArguments, LeaseArguments, StoreArguments};
+use crate::exit::EXIT_STATUS_HELP;
+
+const WORKER_HELP: &str = "\
+Examples:
+  gristmill worker resize.py --kind resize
+  gristmill worker extract.ts --queue slow --queue default -j 4
+  gristmill worker fetch.py --threads 16
+  gristmill worker call.ts -j 2 --concurrency 200
+  gristmill worker a.py b.py --kind a --kind b --drain
+  gristmill worker --extractor openai --model gpt-4o-mini --concurrency 64 --store postgresql://jobs@db.example/jobs";
+
+/// `gristmill worker`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{WORKER_HELP}\n\n{EXIT_STATUS_HELP}"))]
+pub struct WorkerArguments {
+    /// The scripts
+    #[arg(required_unless_present = "extractor", value_name = "SCRIPT")]
+    pub scripts: Vec<PathBuf>,
+    /// The kind of each script, in the order of the scripts [default: script:FILE]
+    #[arg(long = "kind", value_name = "KIND")]
+    pub kinds: Vec<String>,
+    /// A queue to claim jobs from; repeatable
+    #[arg(long = "queue", value_name = "QUEUE", default_value = gristmill_model::batch::DEFAULT_QUEUE)]
+    pub queues: Vec<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub concurrency: ConcurrencyArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub extractor: ExtractorArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub pressure: PressureArguments,
+    /// Exit when nothing is left to run
+    #[arg(long)]
+    pub drain: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub lease: LeaseArguments,
+    /// Print the totals as JSON at the end
+    #[arg(long)]
+    pub json: bool,
+    /// Print no progress
+    #[arg(short, long)]
+    pub quiet: bool,
+}

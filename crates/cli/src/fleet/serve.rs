@@ -1,0 +1,101 @@
+//! `gristmill serve`: the HTTP API over a store, in the mode standalone with a worker in the same process.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use anyhow::bail;
+use gristmill_server::{ServeOptions, TlsFiles, bind};
+
+use crate::arguments::container::{MODE_VARIABLE, variable};
+use crate::arguments::fleet::{Mode, ServeArguments};
+use crate::exit::Exit;
+use crate::fleet::working::{Committed, Handlers};
+use crate::interrupt::Interrupt;
+use crate::store::open::engine_over;
+
+/// The mode that the environment names, if it names one.
+fn mode_of_environment() -> anyhow::Result<Option<Mode>> {
+    match variable(MODE_VARIABLE)?.as_deref() {
+        None => Ok(None),
+        Some("standalone") => Ok(Some(Mode::Standalone)),
+        Some("server") => Ok(Some(Mode::Server)),
+        Some(other) => bail!(
+            "the environment's {MODE_VARIABLE} is `{other}`, which a server cannot be: unset it, set it to standalone or \
+             server, or write --mode"
+        ),
+    }
+}
+
+/// Runs the command.
+pub async fn serve(arguments: ServeArguments) -> anyhow::Result<Exit> {
+    let mut interrupt = Interrupt::listen()?;
+    let mode = match arguments.mode {
+        Some(mode) => mode,
+        None => mode_of_environment()?.unwrap_or(match arguments.scripts.is_empty() {
+            true => Mode::Server,
+            false => Mode::Standalone,
+        }),
+    };
+    let handlers = match (mode, arguments.scripts.as_slice()) {
+        (Mode::Server, []) => None,
+        (Mode::Server, _) => {
+            bail!("--mode server runs no scripts: use --mode standalone, or start agents with these scripts")
+        }
+        (Mode::Standalone, []) => {
+            bail!("--mode standalone needs scripts: name them, or use --mode server")
+        }
+        (Mode::Standalone, scripts) => {
+            let concurrency = arguments.concurrency.of_scripts();
+            Some(Handlers::of_scripts(scripts, &arguments.kinds, &arguments.queues, concurrency).await?)
+        }
+    };
+    let store = match arguments.store.open_when_reachable(&mut interrupt).await? {
+        ControlFlow::Continue(store) => store,
+        ControlFlow::Break(exit) => return Ok(exit),
+    };
+    let engine = engine_over(store, &arguments.lease).await?;
+    let tls = arguments.tls_cert.zip(arguments.tls_key);
+    let options = ServeOptions {
+        listen: arguments.listen,
+        trust: arguments.trust,
+        tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
+        ..ServeOptions::default()
+    };
+    let server = bind(engine.clone(), options).await?;
+    if !arguments.quiet {
+        eprintln!("gristmill: listening on {}", server.base_url());
+    }
+    let worker = handlers.map(|handlers| {
+        let mut builder = engine.worker();
+        builder
+            .settings(handlers.settings())
+            .observer(Arc::new(Committed::default()));
+        for (kind, handler) in handlers.by_kind {
+            builder.handler(kind, handler);
+        }
+        builder.start()
+    });
+    let mut asked = interrupt.clone();
+    let stopper = worker.as_ref().map(|worker| worker.stopper());
+    let quiet = arguments.quiet;
+    let served = server
+        .run(async move {
+            asked.wait().await;
+            if !quiet {
+                eprintln!("\ngristmill: finishing running jobs; press Ctrl-C again to exit immediately");
+            }
+            // The worker finishes its running jobs while the server answers its last requests.
+            if let Some(stopper) = stopper {
+                stopper.stop();
+            }
+        })
+        .await;
+    let worked = match worker {
+        Some(worker) => worker.stop().await.map(|_| ()),
+        None => Ok(()),
+    };
+    engine.close().await?;
+    served?;
+    worked?;
+    Ok(interrupt.wait().await)
+}

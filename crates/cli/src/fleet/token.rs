@@ -1,0 +1,70 @@
+//! `gristmill token`: creates, lists and revokes tokens.
+
+use gristmill_model::{Clock, SystemClock, Timestamp};
+use gristmill_server::{NewToken, TokenRecord, TrustFolder};
+
+use crate::arguments::fleet::{TokenArguments, TokenCommand};
+use crate::exit::Exit;
+use crate::output::print_line;
+use crate::span::milliseconds;
+
+/// Runs the command.
+pub fn token(arguments: TokenArguments) -> anyhow::Result<Exit> {
+    match arguments.command {
+        TokenCommand::Create(create) => {
+            let new = NewToken {
+                subject: create.group,
+                role: create.role,
+                queues: create.queues,
+                life_ms: i64::try_from(milliseconds(create.expires)).unwrap_or(i64::MAX),
+            };
+            let (text, record) = TrustFolder::new(create.trust.trust).create(&new, &SystemClock)?;
+            print_line(&text)?;
+            eprintln!(
+                "gristmill: token {} for {} `{}` on {} until {}; it is not shown again",
+                record.jti,
+                record.role,
+                record.subject,
+                record.queues.join(", "),
+                record.expires_at
+            );
+        }
+        TokenCommand::List(list) => {
+            for record in TrustFolder::new(list.trust.trust).tokens()? {
+                if list.json {
+                    print_line(&serde_json::to_string(&record)?)?;
+                } else {
+                    print_line(&line(&record, SystemClock.now()))?;
+                }
+            }
+        }
+        TokenCommand::Revoke(revoke) => {
+            let folder = TrustFolder::new(revoke.trust.trust);
+            for jti in &revoke.tokens {
+                let record = folder.revoke(jti, &SystemClock)?;
+                print_line(&format!("{} revoked", record.jti))?;
+            }
+        }
+        TokenCommand::RotateKey(rotate) => {
+            let kid = TrustFolder::new(rotate.trust).rotate_key(&SystemClock)?;
+            print_line(&kid)?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// One token of the list.
+fn line(record: &TokenRecord, now: Timestamp) -> String {
+    let state = match record.revoked_at {
+        Some(at) => format!("revoked {at}"),
+        None if record.expires_at <= now => "expired".to_owned(),
+        None => format!("until {}", record.expires_at),
+    };
+    format!(
+        "{}  {:<6}  {}  {}  {state}",
+        record.jti,
+        record.role,
+        record.subject,
+        record.queues.join(",")
+    )
+}

@@ -1,0 +1,238 @@
+//! Shared parts of commands that run submitted jobs: handlers, progress, end.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use gristmill_engine::{Handler, Kind, Observer, SourceError, Stopper, WorkerSettings, WorkerSummary};
+use gristmill_memory::pipeline::job::{Extract, ExtractHandler, worker_settings};
+use gristmill_model::batch::check_name;
+use gristmill_model::{Receipt, Report};
+use serde_json::json;
+
+use crate::arguments::shared::ScriptConcurrency;
+use crate::exit::Exit;
+use crate::interrupt::Interrupt;
+use crate::memory::models::Extracting;
+use crate::output::print_line;
+use crate::output::progress::{Progress, Snapshot};
+use crate::run::{ScriptIdentity, kind_of};
+use crate::script::{check_concurrency, detect, start};
+use crate::span::show_count;
+
+/// The committed jobs, for the progress.
+#[derive(Debug, Default)]
+pub struct Committed {
+    completed: AtomicU64,
+    dead: AtomicU64,
+    retried: AtomicU64,
+    reports: AtomicU64,
+}
+
+impl Observer for Committed {
+    fn committed(&self, report: &Report, receipt: &Receipt) {
+        let failed = report
+            .failed
+            .iter()
+            .filter(|failed| receipt.accepted.contains(failed.position))
+            .count() as u64;
+        let dead = u64::from(receipt.dead.len());
+        let completed = report.completed.as_ref().map_or(0, |completed| {
+            completed.positions.len() - completed.positions.intersection(&receipt.refused).len()
+        });
+        self.completed.fetch_add(completed.into(), Ordering::Relaxed);
+        self.dead.fetch_add(dead, Ordering::Relaxed);
+        self.retried
+            .fetch_add(failed.saturating_sub(dead), Ordering::Relaxed);
+        self.reports.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Committed {
+    fn look(&self) -> Snapshot {
+        let [completed, failed, retried, reports] =
+            [&self.completed, &self.dead, &self.retried, &self.reports]
+                .map(|count| count.load(Ordering::Relaxed));
+        Snapshot {
+            completed,
+            failed,
+            retried,
+            batch_jobs_mean: if reports > 0 {
+                (completed + failed) as f64 / reports as f64
+            } else {
+                0.0
+            },
+            ..Snapshot::default()
+        }
+    }
+}
+
+/// The handlers: started scripts, and the extractor of ingestions elsewhere.
+pub struct Handlers {
+    /// By kind.
+    pub by_kind: Vec<(String, Arc<dyn Handler>)>,
+    /// The queues of their jobs.
+    queues: Vec<Arc<str>>,
+    /// The work that a worker of these wants to hold, as time.
+    buffer_target: Duration,
+}
+
+impl Handlers {
+    /// Starts scripts, with `kinds` for them in their order, or with their own. Their jobs are in `queues`.
+    pub async fn of_scripts(
+        scripts: &[PathBuf],
+        kinds: &[String],
+        queues: &[String],
+        concurrency: ScriptConcurrency,
+    ) -> anyhow::Result<Handlers> {
+        let mut handlers = Handlers {
+            by_kind: Vec::new(),
+            queues: Vec::new(),
+            buffer_target: WorkerSettings::default().buffer_target,
+        };
+        for queue in queues {
+            check_name("queue", queue)?;
+        }
+        let scripts_of = kinds_of(scripts, kinds)?;
+        if !scripts.is_empty() {
+            check_concurrency(scripts_of.iter().map(|(_, script)| script), &concurrency)?;
+        }
+        for (kind, script) in scripts_of {
+            handlers.by_kind.push((kind, start(script, concurrency).await?));
+        }
+        if !scripts.is_empty() {
+            handlers.queues = queues.iter().map(|queue| queue.as_str().into()).collect();
+        }
+        Ok(handlers)
+    }
+
+    /// The same, and the extractions of ingestions elsewhere.
+    pub fn with_extractions(mut self, extracting: Option<Extracting>) -> anyhow::Result<Handlers> {
+        let Some(extracting) = extracting else {
+            return Ok(self);
+        };
+        if self.by_kind.iter().any(|(kind, _)| kind == Extract::NAME) {
+            bail!(
+                "--extractor runs the kind `{}`; give the script another --kind",
+                Extract::NAME
+            );
+        }
+        let handler = ExtractHandler::new(extracting.extractor, extracting.concurrency);
+        self.by_kind.push((Extract::NAME.to_owned(), Arc::new(handler)));
+        if !self.queues.iter().any(|queue| &**queue == Extract::QUEUE) {
+            self.queues.push(Extract::QUEUE.into());
+        }
+        self.buffer_target = worker_settings(extracting.concurrency).buffer_target;
+        Ok(self)
+    }
+
+    /// The settings of a worker with these handlers. Each handler's own concurrency limit applies in addition to the worker's.
+    pub fn settings(&self) -> WorkerSettings {
+        let own = self
+            .by_kind
+            .iter()
+            .filter_map(|(_, handler)| handler.capacity().runners);
+        WorkerSettings {
+            queues: self.queues.clone(),
+            concurrency: own.sum::<usize>().max(1),
+            buffer_target: self.buffer_target,
+            ..WorkerSettings::default()
+        }
+    }
+}
+
+/// Which script runs which kind.
+fn kinds_of(
+    scripts: &[PathBuf],
+    kinds: &[String],
+) -> anyhow::Result<Vec<(String, gristmill_runtime::Script)>> {
+    if !kinds.is_empty() && kinds.len() != scripts.len() {
+        bail!(
+            "{} scripts and {} kinds: give one --kind for each script, in their order, or none",
+            scripts.len(),
+            kinds.len()
+        );
+    }
+    let mut seen = HashSet::new();
+    let mut pairs = Vec::new();
+    for (index, path) in scripts.iter().enumerate() {
+        let script = detect(Some(path), &[])?;
+        let kind = match kinds.get(index) {
+            Some(kind) => kind.clone(),
+            None => {
+                let identity = ScriptIdentity::read(script.path(), Vec::new());
+                kind_of(&identity.with_context(|| format!("{} cannot be read", path.display()))?)
+            }
+        };
+        check_name("kind", &kind)?;
+        if !seen.insert(kind.clone()) {
+            bail!("two scripts have the kind `{kind}`; give each its own --kind");
+        }
+        pairs.push((kind, script));
+    }
+    Ok(pairs)
+}
+
+/// Lets `work` run to its end, shows its progress, and stops it when the program is asked to come to an end.
+pub async fn until_done(
+    work: impl Future<Output = Result<WorkerSummary, SourceError>>,
+    stopper: &Stopper,
+    committed: &Committed,
+    interrupt: &mut Interrupt,
+    quiet: bool,
+) -> Result<WorkerSummary, SourceError> {
+    let progress = Progress::new(quiet, false);
+    tokio::pin!(work);
+    let show = progress.show(|| committed.look());
+    tokio::pin!(show);
+    let mut asked = false;
+    loop {
+        tokio::select! {
+            ended = &mut work => break ended,
+            () = &mut show => {}
+            _ = interrupt.wait(), if !asked => {
+                asked = true;
+                if !quiet {
+                    eprintln!("\ngristmill: finishing running jobs; press Ctrl-C again to exit immediately");
+                }
+                stopper.stop();
+            }
+        }
+    }
+}
+
+/// Prints the totals, and returns the exit status.
+pub fn tell(
+    summary: &WorkerSummary,
+    committed: &Committed,
+    interrupt: &Interrupt,
+    as_json: bool,
+    quiet: bool,
+) -> anyhow::Result<Exit> {
+    let dead = committed.dead.load(Ordering::Relaxed);
+    if as_json {
+        let totals = json!({
+            "completed": summary.completed,
+            "failed_attempts": summary.failed,
+            "dead": dead,
+            "refused": summary.refused,
+        });
+        print_line(&totals.to_string())?;
+    } else if !quiet {
+        eprintln!(
+            "{} jobs completed, {} attempts failed, {} jobs are dead",
+            show_count(summary.completed),
+            show_count(summary.failed),
+            show_count(dead)
+        );
+    }
+    Ok(match (interrupt.asked(), dead) {
+        (Some(exit), _) => exit,
+        (None, 0) => Exit::Done,
+        (None, _) => Exit::SomeFailed,
+    })
+}

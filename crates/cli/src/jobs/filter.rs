@@ -1,0 +1,63 @@
+//! `--state`, `--kind`, `--queue`, `--group`, `--run`, `--batch`, `--tag`, `--key` and `--parent` as a filter of the store.
+
+use std::sync::Arc;
+
+use anyhow::bail;
+use gristmill_model::{BatchId, TagCondition};
+use gristmill_store::{JobFilter, Run, Store};
+
+use crate::arguments::job::FilterArguments;
+
+impl FilterArguments {
+    /// Whether no condition is given.
+    pub fn is_empty(&self) -> bool {
+        self.states.is_empty()
+            && self.kind.is_none()
+            && self.queue.is_none()
+            && self.group.is_none()
+            && self.run.is_none()
+            && self.batch.is_none()
+            && self.tags.is_empty()
+            && self.key.is_none()
+            && self.key_prefix.is_none()
+            && self.parent.is_none()
+    }
+
+    /// The filter, with the run looked up.
+    pub async fn resolve(&self, store: &Arc<dyn Store>) -> anyhow::Result<JobFilter> {
+        let run = match &self.run {
+            Some(name) => Some(find_run(store, name).await?.id),
+            None => None,
+        };
+        Ok(JobFilter {
+            states: self.states.clone(),
+            kind: self.kind.clone(),
+            queue: self.queue.clone(),
+            group: self.group.clone(),
+            run,
+            batch: self.batch.map(BatchId),
+            key: self.key.clone(),
+            key_prefix: self.key_prefix.clone(),
+            tags: self.tags.iter().map(|text| TagCondition::parse(text)).collect(),
+            parent: self.parent,
+        })
+    }
+}
+
+/// The run with this name; otherwise an error that names the existing runs.
+pub async fn find_run(store: &Arc<dyn Store>, name: &str) -> anyhow::Result<Run> {
+    if let Some(run) = store.run(name).await? {
+        return Ok(run);
+    }
+    let names: Vec<String> = store
+        .runs()
+        .await?
+        .into_iter()
+        .take(10)
+        .map(|run| format!("`{}`", run.name))
+        .collect();
+    match names.as_slice() {
+        [] => bail!("run `{name}` does not exist: this store has no runs"),
+        names => bail!("run `{name}` does not exist; this store has {}", names.join(", ")),
+    }
+}

@@ -1,0 +1,97 @@
+//! `gristmill jobs`: lists jobs.
+
+use gristmill_store::{JobFilter, JobRow, Page, Store};
+
+use crate::arguments::job::JobsArguments;
+use crate::exit::Exit;
+use crate::jobs::show::percent;
+use crate::output::print_line;
+use crate::output::table::{Align, Table, cut};
+
+/// Batches that are looked at together for the ids of their jobs.
+const IDS_BATCHES_PER_PAGE: u32 = 1_000;
+
+/// Characters of an error that are shown.
+const ERROR_CHARS_MAX: usize = 80;
+
+/// Runs the command.
+pub async fn jobs(arguments: JobsArguments) -> anyhow::Result<Exit> {
+    let store = arguments.store.open_existing().await?;
+    let filter = arguments.filter.resolve(&store).await?;
+    if arguments.ids {
+        return print_ids(&*store, &filter).await;
+    }
+    // One more than is shown says whether there is a next page.
+    let page = Page {
+        after: arguments.after,
+        limit: arguments.limit + 1,
+    };
+    let mut rows = store.jobs(&filter, page).await?;
+    let has_more = rows.len() > arguments.limit as usize;
+    rows.truncate(arguments.limit as usize);
+    if arguments.json {
+        for row in &rows {
+            print_line(&serde_json::to_string(row)?)?;
+        }
+    } else if rows.is_empty() {
+        eprintln!("no job matches");
+    } else {
+        print_line(&table(&rows).text())?;
+    }
+    if let Some(last) = rows.last().filter(|_| has_more) {
+        eprintln!("more jobs match: add --after {}", last.job);
+    }
+    Ok(Exit::Done)
+}
+
+/// Where a job stands, and how far it is, while it says so.
+fn state(row: &JobRow) -> String {
+    let fraction = row.progress.as_ref().and_then(|shown| shown.progress.fraction);
+    match fraction {
+        Some(fraction) => format!("{}, {}", row.state, percent(fraction)),
+        None => row.state.to_string(),
+    }
+}
+
+/// Prints the ids of all jobs that match, a line a batch.
+async fn print_ids(store: &dyn Store, filter: &JobFilter) -> anyhow::Result<Exit> {
+    let mut after = None;
+    loop {
+        let page = store.job_ids(filter, after, IDS_BATCHES_PER_PAGE).await?;
+        let Some(last) = page.last() else {
+            return Ok(Exit::Done);
+        };
+        after = Some(last.batch);
+        for found in &page {
+            print_line(&format!("{}:{}", found.batch, found.positions))?;
+        }
+    }
+}
+
+fn table(rows: &[JobRow]) -> Table {
+    let mut table = Table::new(&[
+        ("job", Align::Left),
+        ("kind", Align::Left),
+        ("queue", Align::Left),
+        ("state", Align::Left),
+        ("attempt", Align::Right),
+        ("when", Align::Left),
+        ("error", Align::Left),
+    ]);
+    for row in rows {
+        let when = row.finished_at.or(row.run_at).unwrap_or(row.submitted_at);
+        table.row([
+            row.job.to_string(),
+            row.kind.to_string(),
+            row.queue.to_string(),
+            state(row),
+            row.attempt.to_string(),
+            when.to_string(),
+            row.error
+                .as_deref()
+                .map(|error| cut(error, ERROR_CHARS_MAX))
+                .unwrap_or_default(),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,76 @@
+//! `gristmill results`: writes the results of a run or a batch again.
+
+use std::sync::Arc;
+
+use anyhow::bail;
+use gristmill_model::BatchId;
+use gristmill_store::Store;
+
+use crate::arguments::job::ResultsArguments;
+use crate::exit::Exit;
+use crate::jobs::filter::find_run;
+use crate::output::{LineForm, Output, is_same_file};
+use crate::span::show_count;
+
+/// Batches that are asked for at once.
+const PAGE_BATCHES: u32 = 256;
+
+/// Runs the command.
+pub async fn results(arguments: ResultsArguments) -> anyhow::Result<Exit> {
+    let store = arguments.store.open_existing().await?;
+    let file = arguments.store.store.file();
+    if file.is_some_and(|file| is_same_file(&arguments.output, file)) {
+        bail!(
+            "--output {} is the store; name another file",
+            arguments.output.display()
+        );
+    }
+    let form = if arguments.values {
+        LineForm::Value
+    } else {
+        LineForm::Outcome
+    };
+    let statistics = match (&arguments.run, arguments.batch) {
+        (Some(name), _) => {
+            let run = find_run(&store, name).await?;
+            let mut output = Output::create(Some(&arguments.output), form)?;
+            let mut after = None;
+            loop {
+                let page = store.run_batches(run.id, after, PAGE_BATCHES).await?;
+                let Some(last) = page.last() else { break };
+                after = Some(last.batch);
+                for row in &page {
+                    write(&store, row.batch, &mut output).await?;
+                }
+            }
+            output.finish()?
+        }
+        (None, Some(batch)) => {
+            if store.outcomes(BatchId(batch)).await?.is_none() {
+                bail!("batch {batch} does not exist");
+            }
+            let mut output = Output::create(Some(&arguments.output), form)?;
+            write(&store, BatchId(batch), &mut output).await?;
+            output.finish()?
+        }
+        (None, None) => bail!("name a run, or a batch with --batch"),
+    };
+    if statistics.missing > 0 {
+        eprintln!(
+            "{} jobs have not ended and have no line",
+            show_count(statistics.missing)
+        );
+    }
+    Ok(if statistics.failed + statistics.missing == 0 {
+        Exit::Done
+    } else {
+        Exit::SomeFailed
+    })
+}
+
+async fn write(store: &Arc<dyn Store>, batch: BatchId, output: &mut Output) -> anyhow::Result<()> {
+    if let Some(outcomes) = store.outcomes(batch).await? {
+        output.write_batch(&outcomes)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,268 @@
+//! `gristmill submit`: puts jobs into a store for workers to run.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use gristmill_batching::BatchStats;
+use gristmill_model::batch::check_name;
+use gristmill_model::{
+    BatchId, BatchOptions, Clock, JobId, KeyedBatch, NewBatch, PackedArray, PackedBuilder, PackedError,
+    SystemClock, pack_tags,
+};
+use gristmill_store::Store;
+use serde_json::json;
+
+use crate::arguments::submit::SubmitArguments;
+use crate::exit::Exit;
+use crate::input::{BatchLimits, Input};
+use crate::output::print_line;
+use crate::span::{milliseconds, show_count};
+
+/// The submitted batches and jobs.
+#[derive(Debug, Default)]
+struct Submitted {
+    batches: Vec<(BatchId, u32)>,
+    rejected: u64,
+    /// The jobs that stand for those that were given, where they have keys.
+    jobs: Vec<JobId>,
+}
+
+impl Submitted {
+    /// Submits batches, with keys where there are such.
+    async fn add(
+        &mut self,
+        arguments: &SubmitArguments,
+        store: &Arc<dyn Store>,
+        batches: Vec<NewBatch>,
+    ) -> anyhow::Result<()> {
+        let Some(unique) = arguments.key.unique() else {
+            let counts: Vec<u32> = batches.iter().map(|batch| batch.payloads.count()).collect();
+            let ids = store.submit(batches, None).await?;
+            self.batches.extend(ids.into_iter().zip(counts));
+            return Ok(());
+        };
+        let mut given = arguments.key.keys.iter();
+        let mut keyed = Vec::with_capacity(batches.len());
+        for batch in batches {
+            let mut keys = PackedBuilder::new();
+            for payload in batch.payloads.items() {
+                match &arguments.key.key_field {
+                    Some(field) => keys.push_value(&key_in(payload, field))?,
+                    None => keys.push_value(&given.next())?,
+                }
+            }
+            keyed.push(KeyedBatch::new(batch, keys.finish(), unique));
+        }
+        for submitted in store.submit_keyed(keyed).await? {
+            self.batches
+                .extend(submitted.batch.map(|batch| (batch, submitted.count)));
+            self.jobs.extend(submitted.jobs);
+        }
+        Ok(())
+    }
+}
+
+/// A payload's key or tag: a text or a number in this field.
+fn key_in(payload: &str, field: &str) -> Option<String> {
+    let payload: serde_json::Value = serde_json::from_str(payload).ok()?;
+    match payload.get(field)? {
+        serde_json::Value::String(text) => Some(text.clone()),
+        serde_json::Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// Each payload's tags: texts or numbers in these fields.
+fn tags_in(payloads: &PackedArray, fields: &[String]) -> Vec<BTreeMap<String, String>> {
+    let of_payload = |payload: &str| {
+        let tags = fields
+            .iter()
+            .filter_map(|field| Some((field.clone(), key_in(payload, field)?)));
+        tags.collect()
+    };
+    payloads.items().map(of_payload).collect()
+}
+
+/// Runs the command.
+pub async fn submit(arguments: SubmitArguments) -> anyhow::Result<Exit> {
+    check_name("kind", &arguments.kind)?;
+    check_name("queue", &arguments.queue)?;
+    if let Some(group) = &arguments.group {
+        check_name("group", group)?;
+    }
+    let options = options(&arguments);
+    let submitted = match &arguments.input {
+        Some(path) => submit_file(&arguments, path, options).await?,
+        None => submit_payloads(&arguments, options).await?,
+    };
+    tell(&arguments, &submitted)?;
+    Ok(if submitted.rejected == 0 {
+        Exit::Done
+    } else {
+        Exit::SomeFailed
+    })
+}
+
+fn options(arguments: &SubmitArguments) -> BatchOptions {
+    let now = SystemClock.now();
+    let after = |span| now.plus_ms(i64::try_from(milliseconds(span)).unwrap_or(i64::MAX));
+    BatchOptions {
+        priority: arguments.priority,
+        run_at: arguments.delay.map(after),
+        expires_at: arguments.expires.map(after),
+        timeout_ms: arguments.retry.timeout_ms(),
+        complete_within_ms: arguments.complete_within.map(milliseconds),
+        cached_ms: arguments.cached.map(milliseconds),
+        retry: arguments.retry.policy(),
+        unique: None,
+        group: arguments.group.clone(),
+    }
+}
+
+fn new_batch(arguments: &SubmitArguments, options: &BatchOptions, payloads: PackedArray) -> NewBatch {
+    let mut tags = arguments.tags.clone();
+    if !arguments.tag_fields.is_empty() {
+        tags.extend(pack_tags(&tags_in(&payloads, &arguments.tag_fields)));
+    }
+    let after = arguments.after.iter().cloned();
+    let after = after.map(|after| after.on_failure(arguments.after_failure));
+    NewBatch {
+        queue: arguments.queue.clone(),
+        options: options.clone(),
+        after: after.collect(),
+        tags,
+        ..NewBatch::new(arguments.kind.as_str(), payloads)
+    }
+}
+
+/// All of the command line's payloads, or none.
+async fn submit_payloads(arguments: &SubmitArguments, options: BatchOptions) -> anyhow::Result<Submitted> {
+    let mut batches = Vec::new();
+    let mut builder = PackedBuilder::new();
+    for (index, payload) in arguments.payloads.iter().enumerate() {
+        builder.push(payload).map_err(|error| match error {
+            PackedError::NotJson { reason, .. } => anyhow::anyhow!(
+                "payload {} is not JSON: {reason}; a string needs its own quotes, as in '\"text\"'",
+                index + 1
+            ),
+            other => other.into(),
+        })?;
+        if builder.count() == arguments.batch {
+            batches.push(std::mem::take(&mut builder).finish());
+        }
+    }
+    if builder.count() > 0 {
+        batches.push(builder.finish());
+    }
+    let keys = arguments.key.keys.len();
+    if keys > 0 && keys != arguments.payloads.len() {
+        bail!(
+            "{keys} keys for {} payloads: give --key once for each payload",
+            arguments.payloads.len()
+        );
+    }
+    let store = arguments.store.open_or_create().await?;
+    let batches = batches
+        .into_iter()
+        .map(|payloads| new_batch(arguments, &options, payloads))
+        .collect();
+    let mut submitted = Submitted::default();
+    submitted.add(arguments, &store, batches).await?;
+    store.close().await?;
+    Ok(submitted)
+}
+
+/// A file's items, batch by batch.
+async fn submit_file(
+    arguments: &SubmitArguments,
+    path: &Path,
+    options: BatchOptions,
+) -> anyhow::Result<Submitted> {
+    let input = Input::new(path, arguments.format)?;
+    let mut reader = input.open(BatchLimits {
+        jobs_max: arguments.batch,
+        ..BatchLimits::default()
+    })?;
+    let store: Arc<dyn Store> = arguments.store.open_or_create().await?;
+    let mut submitted = Submitted::default();
+    let mut hops = BatchStats::default();
+    let result = async {
+        while let Some(batch) = tokio::task::block_in_place(|| reader.next_batch())? {
+            hops.record("submit", batch.payloads.count() as usize, batch.end_reason);
+            submitted.rejected += batch.rejected.len() as u64;
+            let new = NewBatch {
+                rejected: batch.rejected,
+                ..new_batch(arguments, &options, batch.payloads)
+            };
+            submitted.add(arguments, &store, vec![new]).await?;
+        }
+        anyhow::Ok(())
+    }
+    .await;
+    store.record(hops).await?;
+    store.close().await?;
+    let jobs: u64 = submitted.batches.iter().map(|(_, count)| u64::from(*count)).sum();
+    result.with_context(|| format!("stopped after {} jobs were submitted", show_count(jobs)))?;
+    if jobs == 0 && submitted.jobs.is_empty() {
+        bail!("{} has no items", input.name());
+    }
+    Ok(submitted)
+}
+
+fn tell(arguments: &SubmitArguments, submitted: &Submitted) -> anyhow::Result<()> {
+    let jobs: u64 = submitted.batches.iter().map(|(_, count)| u64::from(*count)).sum();
+    let first = submitted.batches.first().map_or(0, |(batch, _)| batch.0);
+    let last = submitted.batches.last().map_or(0, |(batch, _)| batch.0);
+    let duplicates = (submitted.jobs.len() as u64).saturating_sub(jobs);
+    if arguments.json {
+        let mut summary = json!({
+            "jobs": jobs,
+            "rejected": submitted.rejected,
+            "batches": submitted.batches.iter().map(|(batch, count)| json!({"batch": batch, "jobs": count})).collect::<Vec<_>>(),
+        });
+        if arguments.key.unique().is_some() {
+            summary["duplicates"] = json!(duplicates);
+            summary["ids"] = json!(submitted.jobs.iter().map(ToString::to_string).collect::<Vec<_>>());
+        }
+        return Ok(print_line(&summary.to_string())?);
+    }
+    match submitted.batches.as_slice() {
+        _ if (1..=20).contains(&submitted.jobs.len()) => {
+            for job in &submitted.jobs {
+                print_line(&job.to_string())?;
+            }
+        }
+        [] => {}
+        // Few jobs are named, so that they can be asked for.
+        [(batch, count)] if *count <= 20 => {
+            for position in 0..*count {
+                print_line(&format!("{batch}:{position}"))?;
+            }
+        }
+        [(batch, count)] => print_line(&format!(
+            "{} jobs submitted as batch {batch}",
+            show_count(u64::from(*count))
+        ))?,
+        _ => print_line(&format!(
+            "{} jobs submitted as batches {first} to {last} ({} in all)",
+            show_count(jobs),
+            submitted.batches.len()
+        ))?,
+    }
+    if duplicates > 0 {
+        eprintln!(
+            "{} jobs are duplicates: other jobs stand for them",
+            show_count(duplicates)
+        );
+    }
+    if submitted.rejected > 0 {
+        eprintln!(
+            "{} items are unreadable, and their jobs are dead: gristmill jobs --state dead --kind '{}'",
+            show_count(submitted.rejected),
+            arguments.kind
+        );
+    }
+    Ok(())
+}

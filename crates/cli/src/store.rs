@@ -1,0 +1,8 @@
+//! The store of a command, and the commands on a whole store: its runs, statistics, history and pruning.
+
+pub mod history;
+pub mod location;
+pub mod open;
+pub mod prune;
+pub mod runs;
+pub mod stats;

@@ -1,0 +1,130 @@
+//! Opens the store that a command names.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use gristmill_engine::{Engine, EngineSettings};
+use gristmill_store::postgres::{PostgresOptions, PostgresStore};
+use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
+use gristmill_store::{Store, StoreError};
+use tokio::time::Instant;
+
+use crate::arguments::shared::{LeaseArguments, StoreArguments, Synchronous};
+use crate::exit::Exit;
+use crate::interrupt::Interrupt;
+use crate::span::milliseconds;
+use crate::store::location::StoreLocation;
+
+/// How long a process that stays waits for a database that cannot be reached when it starts.
+const REACH_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// The first wait between two attempts; each further one is twice as long.
+const REACH_WAIT_FIRST: Duration = Duration::from_millis(100);
+
+/// The longest wait between two attempts.
+const REACH_WAIT_LONGEST: Duration = Duration::from_secs(2);
+
+impl StoreArguments {
+    /// Opens the store, and creates it if needed.
+    pub async fn open_or_create(&self) -> anyhow::Result<Arc<dyn Store>> {
+        self.open(true).await
+    }
+
+    /// Opens the store, which must be there.
+    pub async fn open_existing(&self) -> anyhow::Result<Arc<dyn Store>> {
+        if let StoreLocation::File(path) = &self.store {
+            let exists = path
+                .try_exists()
+                .with_context(|| format!("{} cannot be read", path.display()))?;
+            if !exists {
+                bail!(
+                    "the store {} does not exist; name another with --store, or create one with `gristmill run` or `gristmill submit`",
+                    path.display()
+                );
+            }
+        }
+        self.open(false).await
+    }
+
+    /// Opens the store for a process that stays, and makes it where there is none: waits for a database that cannot be
+    /// reached yet, such as one that restarts, and says so. Breaks where the program is asked to end meanwhile.
+    pub async fn open_when_reachable(
+        &self,
+        interrupt: &mut Interrupt,
+    ) -> anyhow::Result<ControlFlow<Exit, Arc<dyn Store>>> {
+        let (began, mut wait) = (Instant::now(), REACH_WAIT_FIRST);
+        loop {
+            let error = match self.open_or_create().await {
+                Ok(store) => return Ok(ControlFlow::Continue(store)),
+                Err(error) => error,
+            };
+            let Some(StoreError::Unreachable { database, reason, .. }) = error.downcast_ref() else {
+                return Err(error);
+            };
+            if began.elapsed() >= REACH_WAIT_MAX {
+                return Err(error);
+            }
+            if wait == REACH_WAIT_FIRST {
+                eprintln!(
+                    "gristmill: {database} cannot be reached yet ({reason}); trying for {} s",
+                    REACH_WAIT_MAX.as_secs()
+                );
+            }
+            tokio::select! {
+                exit = interrupt.wait() => return Ok(ControlFlow::Break(exit)),
+                () = tokio::time::sleep(wait) => {}
+            }
+            wait = (wait * 2).min(REACH_WAIT_LONGEST);
+        }
+    }
+
+    async fn open(&self, create: bool) -> anyhow::Result<Arc<dyn Store>> {
+        let synchronous = match self.synchronous {
+            Synchronous::Full => gristmill_store::sqlite::Synchronous::Full,
+            Synchronous::Normal => gristmill_store::sqlite::Synchronous::Normal,
+        };
+        let options = SqliteOptions {
+            synchronous,
+            create,
+            ..SqliteOptions::default()
+        };
+        open_location(&self.store, options).await
+    }
+}
+
+/// Opens the store at a location, with these options where it is a file.
+pub async fn open_location(
+    location: &StoreLocation,
+    options: SqliteOptions,
+) -> anyhow::Result<Arc<dyn Store>> {
+    refuse_shown_password(location)?;
+    match location {
+        StoreLocation::File(path) => Ok(Arc::new(SqliteStore::open(path, options)?)),
+        StoreLocation::Postgres(url) => {
+            let store = PostgresStore::open(url.secret(), PostgresOptions::default()).await?;
+            Ok(Arc::new(store))
+        }
+    }
+}
+
+/// Refuses a location with a password in the program's arguments.
+pub fn refuse_shown_password(location: &StoreLocation) -> anyhow::Result<()> {
+    if location.shows_password_among(std::env::args_os()) {
+        bail!(
+            "{location} has a password, which everybody on this machine can read among the arguments; put it into the \
+             environment (PGPASSWORD; GRISTMILL_STORE for --store, GRISTMILL_MEMORY for --into) or into ~/.pgpass"
+        );
+    }
+    Ok(())
+}
+
+/// An engine over `store` that keeps the house.
+pub async fn engine_over(store: Arc<dyn Store>, lease: &LeaseArguments) -> anyhow::Result<Engine> {
+    let settings = EngineSettings {
+        lease_lost_after_ms: i64::try_from(milliseconds(lease.lease)).unwrap_or(i64::MAX),
+        ..EngineSettings::default()
+    };
+    Ok(Engine::new(store, settings).await?)
+}

@@ -1,0 +1,65 @@
+//! `gristmill runs`: lists the runs of a store.
+
+use gristmill_store::{JobFilter, RunState};
+use serde_json::json;
+
+use crate::arguments::job::RunsArguments;
+use crate::exit::Exit;
+use crate::output::print_line;
+use crate::output::table::{Align, Table};
+use crate::span::show_count;
+
+/// Runs the command.
+pub async fn runs(arguments: RunsArguments) -> anyhow::Result<Exit> {
+    let store = arguments.store.open_existing().await?;
+    let mut table = Table::new(&[
+        ("run", Align::Left),
+        ("state", Align::Left),
+        ("jobs", Align::Right),
+        ("completed", Align::Right),
+        ("failed", Align::Right),
+        ("open", Align::Right),
+        ("begun", Align::Left),
+    ]);
+    for run in store.runs().await? {
+        let filter = JobFilter {
+            run: Some(run.id),
+            ..JobFilter::default()
+        };
+        let counts = store.counts(&filter).await?;
+        if arguments.json {
+            let row = json!({
+                "name": run.name,
+                "state": run.state,
+                "counts": counts,
+                "progress": run.progress,
+                "created_at": run.created_at,
+                "description": serde_json::from_str::<serde_json::Value>(&run.description).ok(),
+            });
+            print_line(&row.to_string())?;
+            continue;
+        }
+        let state = match run.state {
+            RunState::Submitting => "submitting",
+            RunState::Submitted => "submitted",
+            RunState::Finished => "finished",
+        };
+        table.row([
+            run.name,
+            state.to_owned(),
+            show_count(counts.total()),
+            show_count(counts.completed),
+            show_count(counts.ended() - counts.completed),
+            show_count(counts.total() - counts.ended()),
+            run.created_at.to_string(),
+        ]);
+    }
+    if !arguments.json {
+        if table.is_empty() {
+            eprintln!("no runs");
+        } else {
+            print_line(&table.text())?;
+        }
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,178 @@
+//! `GET /jobs/{job}`: everything that is known of one job.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use gristmill_model::JobId;
+use gristmill_store::{JobCounts, JobDetails, JobPause, StoredFailure};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use super::list::JobSummary;
+use crate::app::App;
+use crate::body::{NoQuery, PathText, Query};
+use crate::caller::Caller;
+use crate::endpoints::controls::ControlScope;
+use crate::error::{ApiError, Refusal};
+
+/// One failed attempt.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct FailureView {
+    /// The attempt, from 1; 0 for a job that was rejected before its first attempt.
+    attempt: u32,
+    /// The error's type, for grouping.
+    #[serde(rename = "type")]
+    error_type: String,
+    /// The error's message.
+    message: String,
+    /// The traceback, if known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traceback: Option<String>,
+    /// Its duration. Microseconds.
+    duration_us: u32,
+    /// Its log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<String>,
+    /// The worker that ran it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    worker: Option<String>,
+    /// Its time. Milliseconds since 1970.
+    failed_at: i64,
+}
+
+/// A pause that holds a job.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct PauseView {
+    /// The reason.
+    reason: String,
+    /// The end of the pause; none by default. Milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<i64>,
+    /// Its scope; without one, it is a pause of this job alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scope: Option<ControlScope>,
+}
+
+impl From<JobPause> for PauseView {
+    fn from(pause: JobPause) -> Self {
+        PauseView {
+            reason: pause.reason,
+            until: pause.until.map(|until| until.0),
+            scope: pause.scope.map(ControlScope::from),
+        }
+    }
+}
+
+/// All data of one job.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct JobView {
+    #[serde(flatten)]
+    summary: JobSummary,
+    /// Its payload.
+    #[schema(value_type = serde_json::Value)]
+    payload: Box<RawValue>,
+    /// Its value, if it completed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    value: Option<Box<RawValue>>,
+    /// Its deduplication key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    /// The pauses that hold it: its own, and those of its queue, kind and group.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pauses: Vec<PauseView>,
+    /// Its tags.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    tags: BTreeMap<String, String>,
+    /// The job that spawned it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    parent: Option<JobId>,
+    /// The number of children that it spawned last, by state. A blocked job waits for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    children: Option<JobCounts>,
+    /// The duration of its last attempt. Microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration_us: Option<u32>,
+    /// The worker that holds it or ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    worker: Option<String>,
+    /// The log of its last attempt, unless that failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<String>,
+    /// Its failed attempts, oldest first.
+    failures: Vec<FailureView>,
+}
+
+impl From<StoredFailure> for FailureView {
+    fn from(failure: StoredFailure) -> Self {
+        FailureView {
+            attempt: failure.attempt,
+            error_type: failure.error.error_type,
+            message: failure.error.message,
+            traceback: failure.error.traceback,
+            duration_us: failure.duration_us,
+            log: failure.log,
+            worker: failure.worker.map(|worker| worker.to_string()),
+            failed_at: failure.failed_at.0,
+        }
+    }
+}
+
+impl From<JobDetails> for JobView {
+    fn from(details: JobDetails) -> Self {
+        JobView {
+            summary: details.row.into(),
+            payload: details.payload,
+            value: details.value,
+            key: details.key,
+            pauses: details.pauses.into_iter().map(Into::into).collect(),
+            tags: details.tags,
+            parent: details.parent,
+            children: details.children,
+            duration_us: details.duration_us,
+            worker: details.worker.map(|worker| worker.to_string()),
+            log: details.log,
+            failures: details.failures.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+/// Show one job
+#[utoipa::path(
+    get,
+    path = "/jobs/{job}",
+    tag = "jobs",
+    operation_id = "job",
+    params(("job" = String, Path, description = "The job's id: its batch and position", example = "42:7", pattern = "^[0-9]{1,18}:[0-9]{1,9}$")),
+    responses(
+        (status = 200, description = "The job", body = JobView),
+        (status = "4XX", description = "Refused, or not found", body = Refusal),
+    )
+)]
+pub async fn job(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    PathText(job): PathText,
+    Query(NoQuery {}): Query<NoQuery>,
+) -> Result<Json<JobView>, ApiError> {
+    let id: JobId = parse_job(&job)?;
+    let details = app.store().job(id).await?.ok_or(ApiError::NotFound {
+        what: "job",
+        id: id.to_string(),
+    })?;
+    caller.check_queue(&details.row.queue)?;
+    Ok(Json(details.into()))
+}
+
+/// Reads a job's id.
+pub fn parse_job(text: &str) -> Result<JobId, ApiError> {
+    let cut: String = text.chars().take(60).collect();
+    cut.parse()
+        .map_err(|error: gristmill_model::id::ParseJobIdError| {
+            ApiError::invalid(error.to_string(), "write the batch and the position, as in 42:7")
+        })
+}

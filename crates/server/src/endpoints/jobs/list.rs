@@ -1,0 +1,268 @@
+//! `GET /jobs`: jobs that match, a page at a time.
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use gristmill_model::limits::PAGE_ROWS_MAX;
+use gristmill_model::{BatchId, JobState, ShownProgress, TagCondition};
+use gristmill_store::{JobFilter, JobRow, Page};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::details::parse_job;
+use super::selection::run_id;
+use crate::app::App;
+use crate::body::Query;
+use crate::caller::Caller;
+use crate::error::{ApiError, Refusal};
+
+/// Jobs on a page where nothing is said.
+const PAGE_ROWS: u32 = 100;
+
+/// Which jobs are listed. Conditions that are left out leave all through.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct JobsQuery {
+    /// Only in these states, separated by commas: blocked, waiting, scheduled, paused, running, completed,
+    /// dead, cancelled, expired.
+    #[serde(default)]
+    #[param(example = "dead,expired")]
+    states: Option<String>,
+    /// Only of this kind.
+    #[serde(default)]
+    kind: Option<String>,
+    /// Only on this queue. Required for a token with several queues but not all.
+    #[serde(default)]
+    queue: Option<String>,
+    /// Only of this group.
+    #[serde(default)]
+    group: Option<String>,
+    /// Only of this run.
+    #[serde(default)]
+    run: Option<String>,
+    /// Only of this batch.
+    #[serde(default)]
+    batch: Option<i64>,
+    /// Only with all of these tags, separated by commas: `name=value`, `name` (any value), or `name*` (a prefix of the
+    /// name).
+    #[serde(default)]
+    #[param(example = "customer=7")]
+    tags: Option<String>,
+    /// Only with this deduplication key.
+    #[serde(default)]
+    key: Option<String>,
+    /// Only with a deduplication key that has this prefix.
+    #[serde(default)]
+    key_prefix: Option<String>,
+    /// Only children of this job, including siblings that its children spawned.
+    #[serde(default)]
+    #[param(example = "42:7")]
+    parent: Option<String>,
+    /// Only jobs after this one: `next` of the previous page.
+    #[serde(default)]
+    #[param(example = "42:7")]
+    pub after: Option<String>,
+    /// The maximum number of jobs (for ids: of batches) on the page; 100 by default.
+    #[serde(default)]
+    #[param(minimum = 1, maximum = 10_000)]
+    limit: Option<u32>,
+}
+
+/// The progress of a running job.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ProgressView {
+    /// From 0 to 1, if known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fraction: Option<f64>,
+    /// The finished work, in the handler's unit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    done: Option<u64>,
+    /// The total work, in the same unit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total: Option<u64>,
+    /// The handler's message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    /// The work a second, in the unit of `done`, or of the fraction if only that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate_per_s: Option<f64>,
+    /// The estimated time left. Milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_ms: Option<u64>,
+    /// The time of the worker's report. Milliseconds since 1970.
+    at: i64,
+    /// Whether this is an estimate from other jobs of its kind, since the handler reports nothing.
+    estimated: bool,
+}
+
+impl From<ShownProgress> for ProgressView {
+    fn from(shown: ShownProgress) -> Self {
+        ProgressView {
+            fraction: shown.progress.fraction,
+            done: shown.progress.done,
+            total: shown.progress.total,
+            message: shown.progress.message,
+            rate_per_s: shown.rate_per_s,
+            left_ms: shown.left_ms,
+            at: shown.at.0,
+            estimated: shown.estimated,
+        }
+    }
+}
+
+impl JobsQuery {
+    /// Which jobs are meant, within the caller's queues.
+    pub async fn filter(self, app: &App, caller: &Caller) -> Result<JobFilter, ApiError> {
+        Ok(JobFilter {
+            states: self
+                .states
+                .as_deref()
+                .map(parse_states)
+                .transpose()?
+                .unwrap_or_default(),
+            kind: self.kind,
+            queue: caller.filter_queue(self.queue)?,
+            group: self.group,
+            run: match self.run {
+                Some(run) => Some(run_id(app, &run).await?),
+                None => None,
+            },
+            batch: self.batch.map(BatchId),
+            key: self.key,
+            key_prefix: self.key_prefix,
+            tags: self
+                .tags
+                .iter()
+                .flat_map(|tags| tags.split(','))
+                .map(TagCondition::parse)
+                .collect(),
+            parent: self.parent.as_deref().map(parse_job).transpose()?,
+        })
+    }
+
+    /// How many rows are on the page.
+    pub fn rows(&self) -> Result<u32, ApiError> {
+        match self.limit.unwrap_or(PAGE_ROWS) {
+            limit if limit == 0 || limit > PAGE_ROWS_MAX => Err(ApiError::invalid(
+                format!("`limit` is {limit}"),
+                format!("give 1 to {PAGE_ROWS_MAX}"),
+            )),
+            limit => Ok(limit),
+        }
+    }
+}
+
+/// One job in a listing.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct JobSummary {
+    /// Its id.
+    #[schema(example = "42:7")]
+    job: String,
+    /// Its kind.
+    kind: String,
+    /// Its queue.
+    queue: String,
+    /// Its group, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
+    /// Its state.
+    #[schema(example = "completed")]
+    state: String,
+    /// The running, last or next attempt, from 1; 0 without any.
+    attempt: u32,
+    /// Higher is claimed first.
+    priority: i16,
+    /// The time of its submit. Milliseconds since 1970.
+    submitted_at: i64,
+    /// The time from which it can be claimed, while it waits. Milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_at: Option<i64>,
+    /// The time of its end. Milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finished_at: Option<i64>,
+    /// The time of its claim, while it runs. Milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    claimed_at: Option<i64>,
+    /// Its progress, while it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    progress: Option<ProgressView>,
+    /// The message of its last failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// A page of jobs.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct JobsPage {
+    /// By id ascending.
+    jobs: Vec<JobSummary>,
+    /// The `after` of the next page, if there may be more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+impl From<JobRow> for JobSummary {
+    fn from(row: JobRow) -> Self {
+        JobSummary {
+            job: row.job.to_string(),
+            kind: row.kind.to_string(),
+            queue: row.queue.to_string(),
+            group: row.group.map(|group| group.to_string()),
+            state: row.state.name().to_owned(),
+            attempt: row.attempt,
+            priority: row.priority,
+            submitted_at: row.submitted_at.0,
+            run_at: row.run_at.map(|at| at.0),
+            finished_at: row.finished_at.map(|at| at.0),
+            claimed_at: row.claimed_at.map(|at| at.0),
+            progress: row.progress.map(Into::into),
+            error: row.error,
+        }
+    }
+}
+
+/// Reads states with commas between them.
+pub fn parse_states(text: &str) -> Result<Vec<JobState>, ApiError> {
+    let states = text.split(',').map(str::trim).filter(|state| !state.is_empty());
+    let cut = |state: &str| state.chars().take(40).collect::<String>();
+    states
+        .map(|state| {
+            cut(state)
+                .parse()
+                .map_err(|error: gristmill_model::state::ParseJobStateError| {
+                    ApiError::invalid(error.to_string(), "name states, separated by commas")
+                })
+        })
+        .collect()
+}
+
+/// List jobs
+#[utoipa::path(
+    get,
+    path = "/jobs",
+    tag = "jobs",
+    operation_id = "jobs",
+    params(JobsQuery),
+    responses(
+        (status = 200, description = "A page of jobs", body = JobsPage),
+        (status = "4XX", description = "Refused", body = Refusal),
+    )
+)]
+pub async fn jobs(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Query(query): Query<JobsQuery>,
+) -> Result<Json<JobsPage>, ApiError> {
+    let limit = query.rows()?;
+    let after = query.after.as_deref().map(parse_job).transpose()?;
+    let filter = query.filter(&app, &caller).await?;
+    let rows = app.store().jobs(&filter, Page { after, limit }).await?;
+    let next = rows
+        .last()
+        .filter(|_| rows.len() == limit as usize)
+        .map(|row| row.job.to_string());
+    Ok(Json(JobsPage {
+        jobs: rows.into_iter().map(Into::into).collect(),
+        next,
+    }))
+}

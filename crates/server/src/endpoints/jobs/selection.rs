@@ -1,0 +1,170 @@
+//! Which jobs a cancel, a retry or another change means.
+
+use std::collections::BTreeSet;
+
+use gristmill_model::{BatchId, JobId, JobState, RunId, TagCondition};
+use gristmill_store::{Changed, JobFilter, Selection};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::details::parse_job;
+use crate::app::App;
+use crate::caller::Caller;
+use crate::endpoints::check_batch;
+use crate::error::ApiError;
+use crate::limits::SELECTED_JOBS_MAX;
+
+/// Either jobs by id, or all matching jobs.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SelectionRequest {
+    /// These jobs.
+    #[serde(default)]
+    #[schema(max_items = 10_000, example = json!(["42:7", "42:8"]))]
+    jobs: Option<Vec<String>>,
+    /// All matching jobs.
+    #[serde(default)]
+    filter: Option<FilterRequest>,
+}
+
+/// Conditions that must all match; at least one is required.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FilterRequest {
+    /// Only in one of these states.
+    #[serde(default)]
+    #[schema(example = json!(["dead"]))]
+    states: Vec<String>,
+    /// Only of this kind.
+    #[serde(default)]
+    kind: Option<String>,
+    /// Only on this queue. Required for a token with several queues but not all.
+    #[serde(default)]
+    queue: Option<String>,
+    /// Only of this group.
+    #[serde(default)]
+    group: Option<String>,
+    /// Only of this run.
+    #[serde(default)]
+    run: Option<String>,
+    /// Only of this batch.
+    #[serde(default)]
+    batch: Option<i64>,
+    /// Only with all of these tags: `name=value`, `name` (any value), or `name*` (a prefix of the name).
+    #[serde(default)]
+    #[schema(max_items = 32, example = json!(["customer=7"]))]
+    tags: Vec<String>,
+    /// Only with this deduplication key.
+    #[serde(default)]
+    key: Option<String>,
+    /// Only with a deduplication key that has this prefix.
+    #[serde(default)]
+    key_prefix: Option<String>,
+    /// Only children of this job, including siblings that its children spawned.
+    #[serde(default)]
+    #[schema(example = "42:7")]
+    parent: Option<String>,
+}
+
+/// The result of a change.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ChangedView {
+    /// The number of changed jobs.
+    changed: u64,
+    /// The number of named jobs that do not exist or are in another state.
+    unchanged: u64,
+}
+
+impl From<Changed> for ChangedView {
+    fn from(changed: Changed) -> Self {
+        ChangedView {
+            changed: changed.changed,
+            unchanged: changed.unchanged,
+        }
+    }
+}
+
+impl SelectionRequest {
+    /// The selection of jobs within a larger request.
+    pub fn new(jobs: Option<Vec<String>>, filter: Option<FilterRequest>) -> Self {
+        SelectionRequest { jobs, filter }
+    }
+
+    /// The selection, within the caller's queues.
+    pub async fn check(self, app: &App, caller: &Caller) -> Result<Selection, ApiError> {
+        match (self.jobs, self.filter) {
+            (Some(jobs), None) => by_id(app, caller, &jobs).await,
+            (None, Some(filter)) => by_filter(app, caller, filter).await,
+            _ => Err(ApiError::invalid(
+                "a selection needs either `jobs` or `filter`",
+                "give `jobs` (a list of ids), or `filter` (an object)",
+            )),
+        }
+    }
+}
+
+async fn by_id(app: &App, caller: &Caller, jobs: &[String]) -> Result<Selection, ApiError> {
+    if jobs.len() > SELECTED_JOBS_MAX {
+        return Err(ApiError::TooLarge {
+            what: "the number of jobs in one selection".to_owned(),
+            limit: format!("{SELECTED_JOBS_MAX} jobs"),
+        });
+    }
+    let jobs: Vec<JobId> = jobs.iter().map(|job| parse_job(job)).collect::<Result<_, _>>()?;
+    let batches: BTreeSet<BatchId> = jobs.iter().map(|job| job.batch).collect();
+    for batch in batches {
+        check_batch(app, caller, batch).await?;
+    }
+    Ok(Selection::Jobs(jobs))
+}
+
+async fn by_filter(app: &App, caller: &Caller, filter: FilterRequest) -> Result<Selection, ApiError> {
+    let named = !filter.states.is_empty()
+        || filter.kind.is_some()
+        || filter.queue.is_some()
+        || filter.group.is_some()
+        || filter.run.is_some()
+        || filter.batch.is_some()
+        || !filter.tags.is_empty()
+        || filter.key.is_some()
+        || filter.key_prefix.is_some()
+        || filter.parent.is_some();
+    if !named {
+        return Err(ApiError::invalid(
+            "a filter without conditions would select all jobs",
+            "name at least one: states, kind, queue, group, run, batch, tags, key, key_prefix or parent",
+        ));
+    }
+    let states: Result<Vec<JobState>, ApiError> = filter
+        .states
+        .iter()
+        .map(|state| super::list::parse_states(state))
+        .collect::<Result<Vec<_>, _>>()
+        .map(|lists| lists.concat());
+    Ok(Selection::Filter(JobFilter {
+        states: states?,
+        kind: filter.kind,
+        queue: caller.filter_queue(filter.queue)?,
+        group: filter.group,
+        run: match filter.run {
+            Some(run) => Some(run_id(app, &run).await?),
+            None => None,
+        },
+        batch: filter.batch.map(BatchId),
+        key: filter.key,
+        key_prefix: filter.key_prefix,
+        tags: filter.tags.iter().map(|text| TagCondition::parse(text)).collect(),
+        parent: filter.parent.as_deref().map(parse_job).transpose()?,
+    }))
+}
+
+/// The id of the run of this name.
+pub async fn run_id(app: &App, name: &str) -> Result<RunId, ApiError> {
+    match app.store().run(name).await? {
+        Some(run) => Ok(run.id),
+        None => Err(ApiError::NotFound {
+            what: "run",
+            id: name.chars().take(80).collect(),
+        }),
+    }
+}

@@ -1,0 +1,136 @@
+//! `POST /jobs/stream`: one payload a line.
+
+use std::collections::BTreeMap;
+
+use axum::extract::FromRequest;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use gristmill_model::batch::DEFAULT_QUEUE;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use utoipa::IntoParams;
+
+use super::priority_name::PriorityName;
+use super::submit::{BatchCutter, Submitted};
+use super::submit_options::{SubmitOptions, check_names};
+use crate::app::App;
+use crate::body::{Body, Query, check_type};
+use crate::caller::Caller;
+use crate::error::{ApiError, Refusal};
+
+/// The content type of one JSON a line.
+pub const NDJSON_TYPE: &str = "application/x-ndjson";
+
+/// The options of all jobs of the stream.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct StreamQuery {
+    /// The kind: selects the handler of the jobs.
+    #[param(min_length = 1, max_length = 200)]
+    kind: String,
+    /// The queue: selects the workers of the jobs; `default` by default.
+    #[serde(default)]
+    #[param(min_length = 1, max_length = 200)]
+    queue: Option<String>,
+    /// The tenant that owns the jobs: limits, pauses and shares can apply to a group.
+    #[serde(default)]
+    #[param(min_length = 1, max_length = 200)]
+    group: Option<String>,
+    /// Higher is claimed first; 0 by default. A number, or background, low, normal, high or urgent.
+    #[serde(default)]
+    #[param(example = "high")]
+    priority: Option<String>,
+    /// The delay before the jobs can be claimed. Milliseconds.
+    #[serde(default)]
+    #[param(minimum = 0, maximum = 316_224_000_000_i64)]
+    delay_ms: Option<u64>,
+    /// The time limit of one attempt. Milliseconds.
+    #[serde(default)]
+    #[param(minimum = 1, maximum = 316_224_000_000_i64)]
+    timeout_ms: Option<u64>,
+    /// The maximum number of attempts, including the first; 3 by default.
+    #[serde(default)]
+    #[param(minimum = 1, maximum = 1000)]
+    attempts_max: Option<u32>,
+    /// Whether each line is an object with `payload` and `tags`, instead of the payload itself.
+    #[serde(default)]
+    wrapped: bool,
+}
+
+/// A line with a job and its tags.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrappedJob<'a> {
+    #[serde(borrow)]
+    payload: &'a RawValue,
+    #[serde(default)]
+    tags: BTreeMap<String, String>,
+}
+
+/// Submit one payload in each line
+///
+/// Each line is one payload, any JSON (or, with `wrapped`, an object with the payload and its tags). Empty lines are
+/// skipped. The store accepts all lines or none: an error names the invalid line. Split larger inputs into several
+/// requests.
+#[utoipa::path(
+    post,
+    path = "/jobs/stream",
+    tag = "jobs",
+    operation_id = "submit_stream",
+    params(StreamQuery),
+    request_body(content = String, content_type = "application/x-ndjson", description = "One payload in each line"),
+    responses(
+        (status = 201, description = "The jobs are on disk", body = Submitted),
+        (status = "4XX", description = "Refused; nothing is stored", body = Refusal),
+    )
+)]
+pub async fn submit_stream(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Query(query): Query<StreamQuery>,
+    request: Request,
+) -> Result<(StatusCode, Json<Submitted>), ApiError> {
+    check_type(request.headers(), NDJSON_TYPE)?;
+    let queue = query.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned());
+    check_names(&query.kind, &queue)?;
+    caller.check_queue(&queue)?;
+    let retry = query
+        .attempts_max
+        .map(|attempts_max| super::submit_options::RetryOptions {
+            attempts_max: Some(attempts_max),
+            ..Default::default()
+        });
+    let options = SubmitOptions {
+        priority: query.priority.map(PriorityName::Level),
+        delay_ms: query.delay_ms,
+        timeout_ms: query.timeout_ms,
+        retry,
+        group: query.group,
+        ..SubmitOptions::default()
+    };
+    let mut cutter = BatchCutter::new(query.kind, queue, options.check(app.clock().now())?);
+    let body = Body::from_request(request, &app).await?;
+    for (line, number) in body.bytes.split(|byte| *byte == b'\n').zip(1..) {
+        let text = std::str::from_utf8(line).map_err(|error| {
+            ApiError::invalid(format!("line {number} is not UTF-8: {error}"), "send UTF-8")
+        })?;
+        if !text.trim_ascii().is_empty() {
+            let place = |_| format!("line {number}");
+            match query.wrapped {
+                false => cutter.push(text, place)?,
+                true => {
+                    let job: WrappedJob<'_> = serde_json::from_str(text).map_err(|error| {
+                        ApiError::invalid(
+                            format!("line {number}: {error}"),
+                            "send {\"payload\": …, \"tags\": {…}} on each line, or omit `wrapped`",
+                        )
+                    })?;
+                    cutter.push_tagged(job.payload.get(), job.tags, place)?;
+                }
+            }
+        }
+    }
+    Ok((StatusCode::CREATED, Json(cutter.submit(&app).await?)))
+}

@@ -1,0 +1,122 @@
+//! `GET /schedules`: lists schedules.
+
+use axum::Json;
+use axum::extract::State;
+use gristmill_model::limits::PAGE_ROWS_MAX;
+use gristmill_store::Schedule;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::single::{CatchUpName, OverlapName, Rule};
+use crate::app::App;
+use crate::body::Query;
+use crate::error::{ApiError, Refusal};
+
+/// Rows of a page where nothing is said.
+const PAGE_ROWS: u32 = 100;
+
+/// Which schedules are listed.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct SchedulesQuery {
+    /// Only schedules with a name after this one.
+    after: Option<String>,
+    /// The maximum number.
+    #[param(minimum = 1, maximum = 10_000)]
+    limit: Option<u32>,
+}
+
+/// A schedule.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ScheduleView {
+    /// Its name.
+    schedule: String,
+    /// Its recurrence.
+    rule: Rule,
+    /// The kind of its jobs.
+    kind: String,
+    /// Their queue.
+    queue: String,
+    /// Their payload: any JSON.
+    #[schema(value_type = serde_json::Value)]
+    payload: Box<serde_json::value::RawValue>,
+    /// The action for moments that passed while no process ran.
+    catch_up: CatchUpName,
+    /// The action while the last job has not ended.
+    overlap: OverlapName,
+    /// Its next due moment, if any. Milliseconds since 1970.
+    next_at: Option<i64>,
+    /// The due moment of its last job. Milliseconds since 1970.
+    last_at: Option<i64>,
+    /// The job that it submitted last.
+    last_job: Option<String>,
+    /// The number of jobs that it submitted.
+    fired: u64,
+    /// Whether it is paused.
+    paused: bool,
+}
+
+impl TryFrom<Schedule> for ScheduleView {
+    type Error = ApiError;
+
+    fn try_from(row: Schedule) -> Result<Self, ApiError> {
+        let payload = row.schedule.payload.get(0).unwrap_or("null").to_owned();
+        let unreadable = |error: serde_json::Error| {
+            ApiError::Store(gristmill_store::StoreError::Database(format!(
+                "the payload of schedule `{}` is damaged: {error}",
+                row.schedule.name
+            )))
+        };
+        Ok(ScheduleView {
+            payload: serde_json::value::RawValue::from_string(payload).map_err(unreadable)?,
+            schedule: row.schedule.name,
+            rule: row.schedule.rule.into(),
+            kind: row.schedule.kind,
+            queue: row.schedule.queue,
+            catch_up: row.schedule.catch_up.into(),
+            overlap: row.schedule.overlap.into(),
+            next_at: row.next_at.map(|moment| moment.0),
+            last_at: row.last_at.map(|moment| moment.0),
+            last_job: row.last_job.map(|job| job.to_string()),
+            fired: row.fired,
+            paused: row.paused_until.is_some(),
+        })
+    }
+}
+
+/// A page of schedules.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Schedules {
+    /// By name. A page that is not full is the last one.
+    schedules: Vec<ScheduleView>,
+}
+
+/// List schedules
+#[utoipa::path(
+    get,
+    path = "/schedules",
+    tag = "schedules",
+    operation_id = "schedules",
+    params(SchedulesQuery),
+    responses(
+        (status = 200, description = "Schedules by name", body = Schedules),
+        (status = "4XX", description = "Refused", body = Refusal),
+    )
+)]
+pub async fn schedules(
+    State(app): State<App>,
+    Query(query): Query<SchedulesQuery>,
+) -> Result<Json<Schedules>, ApiError> {
+    let limit = query.limit.unwrap_or(PAGE_ROWS);
+    if !(1..=PAGE_ROWS_MAX).contains(&limit) {
+        return Err(ApiError::invalid(
+            format!("`limit` is {limit}"),
+            format!("give 1 to {PAGE_ROWS_MAX}"),
+        ));
+    }
+    let rows = app.store().schedules(query.after.as_deref(), limit).await?;
+    let schedules = rows.into_iter().map(ScheduleView::try_from);
+    Ok(Json(Schedules {
+        schedules: schedules.collect::<Result<_, _>>()?,
+    }))
+}

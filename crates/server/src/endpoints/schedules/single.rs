@@ -1,0 +1,371 @@
+//! `GET`, `PUT` and `DELETE /schedules/{schedule}`, and its operations pause, resume and trigger.
+
+use std::collections::BTreeSet;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use gristmill_model::batch::DEFAULT_QUEUE;
+use gristmill_model::{PackedBuilder, PackedError, RecurrenceRule, Timestamp};
+use gristmill_store::{CatchUp, NewSchedule, Overlap, ScheduleChange};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use super::list::ScheduleView;
+use crate::app::App;
+use crate::body::{JsonBody, NoQuery, PathText, Query};
+use crate::endpoints::jobs::priority_name::PriorityName;
+use crate::endpoints::jobs::submit_options::{RetryOptions, SubmitOptions};
+use crate::error::{ApiError, Refusal};
+use crate::limits::TIMESTAMP_MS_MAX;
+
+/// The recurrence of a schedule: a cron expression or an interval.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Rule {
+    /// By a cron expression.
+    Cron {
+        /// Minute, hour, day of month, month, day of week; optionally seconds first; or `@daily` and the like.
+        #[schema(example = "30 4 * * mon-fri")]
+        expression: String,
+        /// The time zone, by its IANA name; `UTC` by default.
+        #[serde(default = "utc")]
+        #[schema(example = "Europe/Berlin")]
+        time_zone: String,
+    },
+    /// At a fixed interval.
+    Every {
+        /// Milliseconds.
+        #[schema(minimum = 1_000, maximum = 316_224_000_000_i64)]
+        interval_ms: u64,
+    },
+}
+
+fn utc() -> String {
+    "UTC".to_owned()
+}
+
+impl From<RecurrenceRule> for Rule {
+    fn from(rule: RecurrenceRule) -> Self {
+        match rule {
+            RecurrenceRule::Cron {
+                expression,
+                time_zone,
+            } => Rule::Cron {
+                expression,
+                time_zone,
+            },
+            RecurrenceRule::Every { interval_ms } => Rule::Every { interval_ms },
+        }
+    }
+}
+
+impl From<Rule> for RecurrenceRule {
+    fn from(rule: Rule) -> Self {
+        match rule {
+            Rule::Cron {
+                expression,
+                time_zone,
+            } => RecurrenceRule::Cron {
+                expression,
+                time_zone,
+            },
+            Rule::Every { interval_ms } => RecurrenceRule::Every { interval_ms },
+        }
+    }
+}
+
+/// The action for moments that passed while no process ran.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CatchUpName {
+    /// They are left out.
+    Skip,
+    /// One job for all of them.
+    #[default]
+    One,
+    /// A job for each.
+    All,
+}
+
+/// The action while the last job has not ended.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OverlapName {
+    /// The next one is submitted beside it.
+    #[default]
+    Allow,
+    /// The moment is left out.
+    Skip,
+    /// It is cancelled for the next one.
+    Replace,
+}
+
+macro_rules! same_names {
+    ($name:ident, $stored:ident, [$($variant:ident),*]) => {
+        impl From<$name> for $stored {
+            fn from(name: $name) -> Self {
+                match name { $($name::$variant => $stored::$variant),* }
+            }
+        }
+
+        impl From<$stored> for $name {
+            fn from(stored: $stored) -> Self {
+                match stored { $($stored::$variant => $name::$variant),* }
+            }
+        }
+    };
+}
+
+same_names!(CatchUpName, CatchUp, [Skip, One, All]);
+same_names!(OverlapName, Overlap, [Allow, Skip, Replace]);
+
+/// A schedule to create or change.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduleRequest<'a> {
+    /// Its recurrence.
+    rule: Rule,
+    /// The kind: selects the handler of its jobs.
+    #[schema(min_length = 1, max_length = 200, example = "report")]
+    kind: String,
+    /// The queue: selects the workers of the jobs; `default` by default.
+    #[serde(default)]
+    #[schema(min_length = 1, max_length = 200)]
+    queue: Option<String>,
+    /// The tenant that owns the jobs: limits, pauses and shares can apply to a group.
+    #[serde(default)]
+    #[schema(min_length = 1, max_length = 200)]
+    group: Option<String>,
+    /// The payload of its jobs: any JSON; `null` by default.
+    #[serde(default, borrow)]
+    #[schema(value_type = Option<serde_json::Value>)]
+    payload: Option<&'a RawValue>,
+    /// Higher is claimed first; 0 by default.
+    #[serde(default)]
+    priority: Option<PriorityName>,
+    /// The time limit of one attempt. Milliseconds.
+    #[serde(default)]
+    #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
+    timeout_ms: Option<u64>,
+    /// A job that no worker has started this long after it was due expires. Milliseconds.
+    #[serde(default)]
+    #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
+    expires_after_ms: Option<u64>,
+    /// The retry policy.
+    #[serde(default)]
+    retry: Option<RetryOptions>,
+    /// The action for moments that passed while no process ran; `one` by default.
+    #[serde(default)]
+    catch_up: CatchUpName,
+    /// The action while the last job has not ended; `allow` by default.
+    #[serde(default)]
+    overlap: OverlapName,
+}
+
+impl ScheduleRequest<'_> {
+    fn check(self, name: String, now: Timestamp) -> Result<NewSchedule, ApiError> {
+        let options = SubmitOptions {
+            priority: self.priority,
+            timeout_ms: self.timeout_ms,
+            retry: self.retry,
+            group: self.group,
+            ..SubmitOptions::default()
+        };
+        let mut payload = PackedBuilder::new();
+        let text = self.payload.map_or("null", RawValue::get);
+        payload.push(text).map_err(|error: PackedError| {
+            ApiError::invalid(format!("`payload`: {error}"), "give JSON within the limit")
+        })?;
+        Ok(NewSchedule {
+            name,
+            rule: self.rule.into(),
+            kind: self.kind,
+            queue: self.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned()),
+            payload: payload.finish(),
+            options: options.check(now)?,
+            expires_after_ms: self.expires_after_ms,
+            catch_up: self.catch_up.into(),
+            overlap: self.overlap.into(),
+        })
+    }
+}
+
+/// The end of a schedule's pause.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PauseRequest {
+    /// The end of the pause; by default, it ends when the schedule is resumed. Milliseconds since 1970.
+    #[schema(minimum = 0, maximum = 253_402_300_799_999_i64)]
+    until: Option<i64>,
+}
+
+async fn shown(app: &App, name: &str) -> Result<Json<ScheduleView>, ApiError> {
+    let row = app.store().schedule(name).await?;
+    let row = row.ok_or_else(|| not_found(name))?;
+    Ok(Json(row.try_into()?))
+}
+
+fn not_found(name: &str) -> ApiError {
+    ApiError::NotFound {
+        what: "schedule",
+        id: name.chars().take(80).collect(),
+    }
+}
+
+async fn change(app: &App, name: &str, change: ScheduleChange) -> Result<(), ApiError> {
+    let names = BTreeSet::from([name.to_owned()]);
+    match app.store().change_schedules(names, change).await? {
+        0 => Err(not_found(name)),
+        _ => Ok(()),
+    }
+}
+
+/// Show a schedule
+#[utoipa::path(
+    get,
+    path = "/schedules/{schedule}",
+    tag = "schedules",
+    operation_id = "schedule",
+    params(("schedule" = String, Path, description = "Its name")),
+    responses(
+        (status = 200, description = "The schedule", body = ScheduleView),
+        (status = "4XX", description = "Refused, or not found", body = Refusal),
+    )
+)]
+pub async fn schedule(
+    State(app): State<App>,
+    PathText(name): PathText,
+    Query(NoQuery {}): Query<NoQuery>,
+) -> Result<Json<ScheduleView>, ApiError> {
+    shown(&app, &name).await
+}
+
+/// Create or change a schedule
+///
+/// A schedule with an unchanged rule keeps its next due moment, so a program can put its schedules at each start.
+#[utoipa::path(
+    put,
+    path = "/schedules/{schedule}",
+    tag = "schedules",
+    operation_id = "put_schedule",
+    params(("schedule" = String, Path, description = "Its name")),
+    request_body = ScheduleRequest,
+    responses(
+        (status = 200, description = "The current schedule", body = ScheduleView),
+        (status = "4XX", description = "Refused; nothing is changed", body = Refusal),
+    )
+)]
+pub async fn put_schedule(
+    State(app): State<App>,
+    PathText(name): PathText,
+    Query(NoQuery {}): Query<NoQuery>,
+    body: JsonBody,
+) -> Result<Json<ScheduleView>, ApiError> {
+    let now = app.engine.clock().now();
+    let schedule = body.read::<ScheduleRequest<'_>>()?.check(name.clone(), now)?;
+    app.store().put_schedules(vec![schedule]).await?;
+    shown(&app, &name).await
+}
+
+/// Delete a schedule
+///
+/// Jobs that the schedule submitted stay.
+#[utoipa::path(
+    delete,
+    path = "/schedules/{schedule}",
+    tag = "schedules",
+    operation_id = "delete_schedule",
+    params(("schedule" = String, Path, description = "Its name")),
+    responses(
+        (status = 204, description = "The schedule is deleted"),
+        (status = "4XX", description = "Refused, or not found", body = Refusal),
+    )
+)]
+pub async fn delete_schedule(
+    State(app): State<App>,
+    PathText(name): PathText,
+    Query(NoQuery {}): Query<NoQuery>,
+) -> Result<StatusCode, ApiError> {
+    change(&app, &name, ScheduleChange::Delete).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Pause a schedule
+#[utoipa::path(
+    post,
+    path = "/schedules/{schedule}/pause",
+    tag = "schedules",
+    operation_id = "pause_schedule",
+    params(("schedule" = String, Path, description = "Its name")),
+    request_body = PauseRequest,
+    responses(
+        (status = 200, description = "The current schedule", body = ScheduleView),
+        (status = "4XX", description = "Refused, or not found", body = Refusal),
+    )
+)]
+pub async fn pause_schedule(
+    State(app): State<App>,
+    PathText(name): PathText,
+    Query(NoQuery {}): Query<NoQuery>,
+    body: JsonBody,
+) -> Result<Json<ScheduleView>, ApiError> {
+    let until = body.read::<PauseRequest>()?.until;
+    if until.is_some_and(|until| !(0..=TIMESTAMP_MS_MAX).contains(&until)) {
+        return Err(ApiError::invalid(
+            format!("`until` is {}", until.unwrap_or_default()),
+            format!("give 0 to {TIMESTAMP_MS_MAX}"),
+        ));
+    }
+    let until = until.map(Timestamp);
+    change(&app, &name, ScheduleChange::Pause { until }).await?;
+    shown(&app, &name).await
+}
+
+/// Resume a schedule
+///
+/// Moments that passed during the pause are skipped.
+#[utoipa::path(
+    post,
+    path = "/schedules/{schedule}/resume",
+    tag = "schedules",
+    operation_id = "resume_schedule",
+    params(("schedule" = String, Path, description = "Its name")),
+    responses(
+        (status = 200, description = "The current schedule", body = ScheduleView),
+        (status = "4XX", description = "Refused, or not found", body = Refusal),
+    )
+)]
+pub async fn resume_schedule(
+    State(app): State<App>,
+    PathText(name): PathText,
+    Query(NoQuery {}): Query<NoQuery>,
+) -> Result<Json<ScheduleView>, ApiError> {
+    change(&app, &name, ScheduleChange::Resume).await?;
+    shown(&app, &name).await
+}
+
+/// Trigger a schedule
+///
+/// Submits a job now, paused or not. The next due moment does not change.
+#[utoipa::path(
+    post,
+    path = "/schedules/{schedule}/trigger",
+    tag = "schedules",
+    operation_id = "trigger_schedule",
+    params(("schedule" = String, Path, description = "Its name")),
+    responses(
+        (status = 200, description = "The current schedule, with the job", body = ScheduleView),
+        (status = "4XX", description = "Refused, or not found", body = Refusal),
+    )
+)]
+pub async fn trigger_schedule(
+    State(app): State<App>,
+    PathText(name): PathText,
+    Query(NoQuery {}): Query<NoQuery>,
+) -> Result<Json<ScheduleView>, ApiError> {
+    change(&app, &name, ScheduleChange::Trigger).await?;
+    app.wake.ring();
+    shown(&app, &name).await
+}

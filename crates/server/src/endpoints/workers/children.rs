@@ -1,0 +1,75 @@
+//! `POST /workers/{worker}/children`: how the children ended of jobs that an agent finalizes.
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use gristmill_model::limits::{BATCH_JOBS_MAX, FINALIZED_JOBS_MAX};
+use gristmill_model::{BatchId, Positions};
+use gristmill_store::ChildOutcome;
+use gristmill_store::family::child_outcomes;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::worker_id;
+use crate::app::App;
+use crate::body::{JsonBody, NoQuery, PathText, Query};
+use crate::caller::Caller;
+use crate::endpoints::check_batch;
+use crate::error::{ApiError, Refusal};
+
+/// Jobs that have spawned children.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChildrenRequest {
+    /// Their batch.
+    pub batch: i64,
+    /// Their positions in it, as ranges: `0-4,9`; at most 64.
+    #[schema(value_type = String)]
+    pub positions: Positions,
+}
+
+/// The outcomes of their children.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ChildrenAnswer {
+    /// The children that each job spawned last, in the order of the positions: each with `job`, `state`, and `value` or
+    /// `error`.
+    #[schema(value_type = Vec<Vec<Object>>)]
+    pub children: Vec<Vec<ChildOutcome>>,
+}
+
+/// Read the outcomes of children
+///
+/// For jobs that finalize: their slices have `memos`.
+#[utoipa::path(
+    post,
+    path = "/workers/{worker}/children",
+    tag = "agents",
+    operation_id = "children",
+    params(("worker" = i64, Path, description = "The id from its registration")),
+    request_body = ChildrenRequest,
+    responses(
+        (status = 200, description = "The outcomes of the children of each job", body = ChildrenAnswer),
+        (status = "4XX", description = "Refused", body = Refusal),
+    )
+)]
+pub async fn children(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    PathText(worker): PathText,
+    Query(NoQuery {}): Query<NoQuery>,
+    body: JsonBody,
+) -> Result<Json<ChildrenAnswer>, ApiError> {
+    let worker = worker_id(&worker)?;
+    let request: ChildrenRequest = body.read()?;
+    app.sessions.of_caller(&**app.store(), &caller, worker).await?;
+    let last = request.positions.last();
+    if last.is_none_or(|last| last >= BATCH_JOBS_MAX) || request.positions.len() > FINALIZED_JOBS_MAX {
+        return Err(ApiError::invalid(
+            format!("`positions` has {} positions", request.positions.len()),
+            format!("name 1 to {FINALIZED_JOBS_MAX} positions below {BATCH_JOBS_MAX}"),
+        ));
+    }
+    let batch = BatchId(request.batch);
+    check_batch(&app, &caller, batch).await?;
+    let children = child_outcomes(&**app.store(), batch, &request.positions).await?;
+    Ok(Json(ChildrenAnswer { children }))
+}
