@@ -10,9 +10,8 @@ use gristmill_model::NewBatch;
 use serde_json::Value;
 use tokio::sync::Notify;
 
-use crate::gristmill::Noop;
 use crate::order::{Order, Payload, payloads, rate};
-use crate::scheduler::{batch_of, warm_up};
+use crate::workload::{Noop, batch_of, warm_up};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 

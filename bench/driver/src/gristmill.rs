@@ -13,20 +13,11 @@ use gristmill_store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use serde_json::Value;
 use tokio::sync::Notify;
 
-use crate::claims;
 use crate::order::{Order, Payload, payloads, rate};
-use crate::{scheduler, schedules};
+use crate::workload::{Noop, drain, open, submit};
+use crate::{claims, scheduler, schedules};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
-
-/// Jobs that do nothing.
-pub struct Noop;
-
-impl Kind for Noop {
-    const NAME: &'static str = "noop";
-    type Payload = Payload;
-    type Value = ();
-}
 
 /// Does what the order says.
 pub async fn measure(order: &Order) -> Result<Value> {
@@ -49,55 +40,12 @@ pub async fn measure(order: &Order) -> Result<Value> {
     Ok(result)
 }
 
-/// Opens the store that an order names, on a clock of its own where one is given.
-pub async fn open(order: &Order, clock: Option<Arc<dyn Clock>>) -> Result<Arc<dyn Store>> {
-    if order.store.starts_with("postgres") {
-        let options = PostgresOptions {
-            clock,
-            ..PostgresOptions::default()
-        };
-        let store = PostgresStore::open(&order.store, options).await?;
-        return Ok(Arc::new(store));
-    }
-    let synchronous = match order.synchronous.as_str() {
-        "full" => Synchronous::Full,
-        "normal" => Synchronous::Normal,
-        other => return Err(format!("no synchronous level is called `{other}`").into()),
-    };
-    let mut options = SqliteOptions {
-        synchronous,
-        ..SqliteOptions::default()
-    };
-    if let Some(clock) = clock {
-        options.clock = clock;
-    }
-    Ok(Arc::new(SqliteStore::open(&order.store, options)?))
-}
-
-pub async fn submit(engine: &Engine, jobs: &[Payload], batch_jobs: usize) -> Result<()> {
-    for batch in jobs.chunks(batch_jobs) {
-        engine.submit_many::<Noop>(batch).await?;
-    }
-    Ok(())
-}
-
 async fn measure_submit(engine: &Engine, order: &Order) -> Result<Value> {
     submit(engine, &payloads(0, order.warm_up_jobs), order.batch_jobs).await?;
     let jobs = payloads(order.warm_up_jobs, order.jobs);
     let began = Instant::now();
     submit(engine, &jobs, order.batch_jobs).await?;
     Ok(rate(order.jobs, began))
-}
-
-/// From the worker's start until every outcome is committed and the worker has left.
-pub async fn drain(engine: &Engine, jobs: usize) -> Result<()> {
-    let mut worker = engine.worker();
-    worker.handle::<Noop, _, _>(|_job| async { Ok::<_, JobError>(()) });
-    let summary = worker.until_empty().run().await?;
-    if summary.completed != jobs as u64 || summary.failed > 0 {
-        return Err(format!("{jobs} jobs were to complete: {summary:?}").into());
-    }
-    Ok(())
 }
 
 async fn measure_drain(engine: &Engine, order: &Order) -> Result<Value> {

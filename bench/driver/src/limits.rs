@@ -11,9 +11,8 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::claims::{claims, fill, median};
-use crate::gristmill::{Noop, drain, submit};
 use crate::order::{Order, Payload, payloads};
-use crate::scheduler::{batch_of, warm_up};
+use crate::workload::{Noop, batch_of, drain, submit, warm_up};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 

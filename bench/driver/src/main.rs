@@ -9,6 +9,7 @@ mod limits;
 mod order;
 mod scheduler;
 mod schedules;
+mod workload;
 
 use std::error::Error;
 

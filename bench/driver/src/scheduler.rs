@@ -13,8 +13,8 @@ use gristmill_store::{HistoryFilter, JobFilter, Page};
 use serde_json::{Value, json};
 
 use crate::claims::{median, milliseconds};
-use crate::gristmill::submit;
 use crate::order::{Order, Payload, payloads, rate};
+use crate::workload::{batch_of, pack, submit, warm_up};
 use crate::{dependencies, limits};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -45,20 +45,6 @@ pub async fn measure(engine: &Engine, order: &Order) -> Result<Value> {
         "aging" => limits::measure_aging(engine, order).await,
         other => Err(format!("no work is called `{other}`").into()),
     }
-}
-
-/// Payloads, packed.
-pub fn pack(jobs: &[Payload]) -> Result<PackedArray> {
-    let mut packed = PackedBuilder::new();
-    for job in jobs {
-        packed.push_value(job)?;
-    }
-    Ok(packed.finish())
-}
-
-/// A batch of these jobs.
-pub fn batch_of(jobs: &[Payload]) -> Result<NewBatch> {
-    Ok(NewBatch::new("noop", pack(jobs)?))
 }
 
 /// Jobs with the keys of jobs that wait, batch after batch. Returns how many were stored.
@@ -283,10 +269,4 @@ async fn measure_history(engine: &Engine, order: &Order) -> Result<Value> {
     })
     .await?;
     Ok(json!({"stats_ms": stats_ms, "rows_ms": rows_ms}))
-}
-
-/// Submits jobs that do nothing, and runs them.
-pub async fn warm_up(engine: &Engine, order: &Order) -> Result<()> {
-    submit(engine, &payloads(0, order.warm_up_jobs), order.batch_jobs).await?;
-    crate::gristmill::drain(engine, order.warm_up_jobs).await
 }

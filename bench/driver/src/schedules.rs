@@ -10,9 +10,8 @@ use gristmill_model::{BatchOptions, Clock, ManualClock, SystemClock};
 use gristmill_store::{CatchUp, NewSchedule, Overlap};
 use serde_json::{Value, json};
 
-use crate::gristmill::{Noop, open};
 use crate::order::{Order, Payload, payloads};
-use crate::scheduler::pack;
+use crate::workload::{Noop, open, pack};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 

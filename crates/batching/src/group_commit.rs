@@ -33,6 +33,7 @@
 //! ```
 
 mod committer;
+mod group;
 mod queue;
 mod spin;
 mod submitter;
@@ -42,7 +43,8 @@ mod tests;
 mod ticket;
 mod waiter;
 
-pub use committer::{Committer, Group, GroupIntoIter};
+pub use committer::Committer;
+pub use group::{Group, GroupIntoIter};
 pub use submitter::Submitter;
 pub use ticket::{Responder, Ticket};
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use futures::{Stream, StreamExt};
 use gristmill_batching::EndReason;
-use gristmill_model::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX, LEASE_LOST_AFTER_MS};
+use gristmill_model::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX};
 use gristmill_model::{
-    After, BatchId, BatchOptions, Clock, JobError, JobId, JobState, KeyedBatch, NewBatch, PackedArray,
-    PackedBuilder, PackedError, SystemClock, Timestamp, Unique,
+    After, BatchId, BatchOptions, Clock, JobId, JobState, KeyedBatch, NewBatch, PackedArray,
+    PackedBuilder, Timestamp, Unique,
 };
 use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
 use gristmill_store::{
@@ -17,83 +17,16 @@ use gristmill_store::{
 use gristmill_worker::HopRecorder;
 use tokio::task::JoinHandle;
 
+use crate::error::EngineError;
 use crate::events::{EventHub, Events};
+use crate::firing;
 use crate::housekeeping;
-use crate::kind::Kind;
-use crate::schedules;
+use crate::kind::{Kind, push};
+use crate::settings::EngineSettings;
 use crate::work::WorkerBuilder;
 
 /// How many jobs one batch gets when many are submitted.
 const SUBMIT_BATCH_JOBS: u32 = 1_000;
-
-/// How long ended batches are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retention {
-    /// Batches that ended longer ago are pruned. Milliseconds.
-    pub age_ms: i64,
-    /// The latest so many ended batches are kept, whatever their age.
-    pub keep_batches: u32,
-}
-
-/// The settings of an engine.
-#[derive(Debug, Clone)]
-pub struct EngineSettings {
-    /// Where the time comes from.
-    pub clock: Arc<dyn Clock>,
-    /// How long ended batches are kept; for ever where `None`. Batches with dead jobs are kept until
-    /// someone retries or discards those.
-    pub retention: Option<Retention>,
-    /// Whether this engine keeps the house (rescue, expiry, retention, schedules). Several may; one must.
-    pub housekeeping: bool,
-    /// Without a heartbeat for so long, a worker's jobs are given to others; its own workers' hearts beat as often as
-    /// that needs. The same for all programs on one store. Milliseconds.
-    pub lease_lost_after_ms: i64,
-}
-
-impl Default for EngineSettings {
-    fn default() -> Self {
-        EngineSettings {
-            clock: Arc::new(SystemClock),
-            retention: None,
-            housekeeping: true,
-            lease_lost_after_ms: LEASE_LOST_AFTER_MS,
-        }
-    }
-}
-
-/// Why the engine refused or failed.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum EngineError {
-    /// The store did.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A payload or value does not fit its kind's type.
-    #[error("a {what} of kind `{kind}` does not fit its type: {reason}")]
-    Type {
-        /// `payload` or `value`.
-        what: &'static str,
-        /// The kind's name.
-        kind: &'static str,
-        /// The serialiser's message.
-        reason: String,
-    },
-    /// The job did not complete.
-    #[error("job {job} ended as {state}{}", error.as_ref().map(|error| format!(": {}", error.message)).unwrap_or_default())]
-    NotCompleted {
-        /// Which job.
-        job: JobId,
-        /// How it ended.
-        state: JobState,
-        /// Its last failure.
-        error: Option<JobError>,
-    },
-}
-
-impl From<PackedError> for EngineError {
-    fn from(error: PackedError) -> Self {
-        EngineError::Store(error.into())
-    }
-}
 
 /// The embedded job engine. Cheap to clone; all clones are one engine.
 #[derive(Debug, Clone)]
@@ -134,7 +67,7 @@ impl Engine {
             let kept = housekeeping::keep(store.clone(), settings.clone(), hops.clone());
             housekeeping.push(tokio::spawn(kept));
             let (clock, events) = (settings.clock.clone(), events.clone());
-            let kept = schedules::keep(store.clone(), clock, events, hops.clone());
+            let kept = firing::keep(store.clone(), clock, events, hops.clone());
             housekeeping.push(tokio::spawn(kept));
         }
         Ok(Engine {
@@ -433,17 +366,6 @@ fn end_reason(payloads: &PackedArray) -> EndReason {
     } else {
         EndReason::Drained
     }
-}
-
-pub(crate) fn push<K: Kind>(builder: &mut PackedBuilder, payload: &K::Payload) -> Result<(), EngineError> {
-    builder.push_value(payload).map_err(|error| match error {
-        PackedError::NotJson { reason, .. } => EngineError::Type {
-            what: "payload",
-            kind: K::NAME,
-            reason,
-        },
-        other => other.into(),
-    })
 }
 
 fn batch<K: Kind>(builder: PackedBuilder, options: BatchOptions) -> NewBatch {

@@ -10,7 +10,7 @@ use gristmill_store::{EventCursor, RecordedEvent, Store};
 use gristmill_worker::Observer;
 use tokio::sync::watch;
 
-use crate::engine::EngineError;
+use crate::error::EngineError;
 
 /// How often a listener polls for changes of other processes. Changes of this process wake it at once.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

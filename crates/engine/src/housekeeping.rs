@@ -9,8 +9,8 @@ use gristmill_store::{PruneOptions, Rescued, Store, StoreError};
 
 use gristmill_worker::HopRecorder;
 
-use crate::engine::EngineSettings;
 use crate::process;
+use crate::settings::EngineSettings;
 
 /// How many rounds fit into the time after which a silent worker's leases are lost: a dead worker's jobs wait for that
 /// time and a round, 17.5 s with the usual 15 s.

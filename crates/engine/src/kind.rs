@@ -1,9 +1,11 @@
 //! Typed jobs.
 
-use gristmill_model::BatchOptions;
 use gristmill_model::batch::DEFAULT_QUEUE;
+use gristmill_model::{BatchOptions, PackedBuilder, PackedError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+use crate::error::EngineError;
 
 /// One kind of jobs: its name, its payload and its value.
 pub trait Kind {
@@ -20,4 +22,16 @@ pub trait Kind {
     fn options() -> BatchOptions {
         BatchOptions::default()
     }
+}
+
+/// Packs a payload.
+pub(crate) fn push<K: Kind>(builder: &mut PackedBuilder, payload: &K::Payload) -> Result<(), EngineError> {
+    builder.push_value(payload).map_err(|error| match error {
+        PackedError::NotJson { reason, .. } => EngineError::Type {
+            what: "payload",
+            kind: K::NAME,
+            reason,
+        },
+        other => other.into(),
+    })
 }

@@ -32,17 +32,21 @@
 //! of PostgreSQL and no TLS with `default-features = false`.
 
 pub mod engine;
+pub mod error;
 pub mod events;
+mod firing;
 mod housekeeping;
 pub mod kind;
 pub mod live_logs;
 pub mod process;
 pub mod schedules;
+pub mod settings;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod work;
 
-pub use engine::{Engine, EngineError, EngineSettings, Retention};
+pub use engine::Engine;
+pub use error::EngineError;
 pub use events::Events;
 pub use gristmill_model::{
     After, ChildAfter, ChildBatch, JobError, JobId, KeyScope, KeyedBatch, OnChildFailure, OnDuplicate,
@@ -56,6 +60,7 @@ pub use gristmill_worker::{
 };
 pub use kind::Kind;
 pub use schedules::ScheduleOptions;
+pub use settings::{EngineSettings, Retention};
 pub use work::{RunningWorker, WorkerBuilder};
 
 /// The examples of the documentation, compiled and run.

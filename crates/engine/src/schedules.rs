@@ -1,20 +1,14 @@
 //! Jobs that are submitted again and again.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use gristmill_batching::EndReason;
-use gristmill_model::limits::SCHEDULES_FIRED_MAX;
-use gristmill_model::{BatchOptions, Clock, PackedBuilder, RecurrenceRule};
-use gristmill_store::{CatchUp, Fired, NewSchedule, Overlap, Store, StoreError};
-use gristmill_worker::HopRecorder;
+use gristmill_model::{BatchOptions, PackedBuilder, RecurrenceRule};
+use gristmill_store::{CatchUp, NewSchedule, Overlap};
 
-use crate::engine::{Engine, EngineError, push};
-use crate::events::EventHub;
-use crate::kind::Kind;
-
-/// How long the schedules are left alone at most: another process may have put one that is due soon.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::firing::fire;
+use crate::kind::{Kind, push};
 
 /// The options of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,35 +75,5 @@ impl Engine {
                 return Ok(jobs);
             }
         }
-    }
-}
-
-async fn fire(store: &dyn Store, events: &EventHub, hops: &HopRecorder) -> Result<Fired, StoreError> {
-    let fired = store.fire_schedules(SCHEDULES_FIRED_MAX).await?;
-    if fired.jobs > 0 {
-        let full = fired.schedules >= u64::from(SCHEDULES_FIRED_MAX);
-        hops.record(
-            "schedule",
-            fired.jobs,
-            if full { EndReason::Full } else { EndReason::Drained },
-        );
-        events.wake();
-    }
-    Ok(fired)
-}
-
-/// Fires due schedules until it is aborted. It logs an error, and the next round retries.
-pub(crate) async fn keep(store: Arc<dyn Store>, clock: Arc<dyn Clock>, events: EventHub, hops: HopRecorder) {
-    loop {
-        let wait = match fire(&*store, &events, &hops).await {
-            Ok(fired) => fired.next_at.map_or(LOOK_EVERY, |next_at| {
-                Duration::from_millis(next_at.since_ms(clock.now()).max(0).unsigned_abs()).min(LOOK_EVERY)
-            }),
-            Err(error) => {
-                tracing::warn!(%error, "firing schedules failed; trying again soon");
-                LOOK_EVERY
-            }
-        };
-        tokio::time::sleep(wait).await;
     }
 }

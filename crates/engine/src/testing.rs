@@ -38,7 +38,8 @@ use gristmill_store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use gristmill_store::{JobDetails, JobFilter, Page};
 use gristmill_worker::WorkerSummary;
 
-use crate::engine::{Engine, EngineSettings};
+use crate::engine::Engine;
+use crate::settings::EngineSettings;
 use crate::kind::Kind;
 use crate::work::WorkerBuilder;
 

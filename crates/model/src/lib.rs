@@ -27,7 +27,7 @@ pub mod state;
 pub use batch::{dependency, labels, priority, tag, unique};
 pub use family::{siblings, spawn};
 
-pub use batch::{BatchOptions, NewBatch, Rejected};
+pub use batch::{BatchOptions, KeyedBatch, NewBatch, Rejected};
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use control::{Control, Effect, InvalidControl, Scope};
 pub use dependency::{After, OnFailure, Prerequisite};
@@ -49,4 +49,4 @@ pub use siblings::Siblings;
 pub use spawn::{ChildAfter, ChildBatch, InvalidSpawn, OnChildFailure, Spawn, Suspended};
 pub use state::JobState;
 pub use tag::{Tag, TagCondition, pack_tags};
-pub use unique::{Debounce, DebouncedPayloads, KeyScope, KeyedBatch, OnDuplicate, Unique};
+pub use unique::{Debounce, DebouncedPayloads, KeyScope, OnDuplicate, Unique};

@@ -1,6 +1,6 @@
 //! What can be checked of input without a store.
 
-use gristmill_model::dependency::check_after;
+use gristmill_model::batch::check_after;
 use gristmill_model::limits::{REPEATS_MAX, TAG_CONDITIONS_MAX};
 use gristmill_model::{KeyedBatch, NewBatch, Report, Timestamp};
 

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::committer::Group;
+use super::group::{Entry, Group};
 use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
-use super::ticket::{Responder, Ticket, ticket};
+use super::ticket::{Ticket, ticket};
 use super::waiter::Waiter;
 use super::{EnqueueError, GroupLimits};
 use crate::EndReason;
@@ -15,13 +15,6 @@ pub(super) struct Shared<Op, Reply> {
     queue: Mutex<Queue<Op, Reply>>,
     /// There is something for the committer to see; for its spin only, the queue decides.
     stirred: AtomicBool,
-}
-
-/// An operation with its weight and the duty to answer it.
-pub(super) struct Entry<Op, Reply> {
-    pub(super) op: Op,
-    pub(super) weight: usize,
-    pub(super) responder: Responder<Reply>,
 }
 
 /// Invariant: the line is empty whenever the queue is, because an empty queue takes any operation.

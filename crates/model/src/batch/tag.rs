@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
-use crate::batch::InvalidBatch;
+use super::invalid::InvalidBatch;
 use crate::limits::{TAG_NAME_BYTES_MAX, TAG_VALUE_BYTES_MAX, TAGS_PER_JOB_MAX};
 use crate::positions::Positions;
 
