@@ -2,10 +2,12 @@
 
 import json
 import subprocess
+import tempfile
 from contextlib import contextmanager
+from pathlib import Path
 
 from harness.build import BENCH
-from harness.contenders import Sample, remove_store
+from harness.contenders import Sample
 from postgres.contenders import background
 from postgres.server import cpu_seconds_of_tree
 
@@ -28,11 +30,11 @@ def run(bench, where, work, slots, jobs, script=None, more=("-j",), program=None
 
 
 def _on_file(bench, program, work, slots, jobs, script, more, reads):
-    store = bench.folder / "real.db"
-    remove_store(store)
-    sample = _main_job(bench, program, work, slots, jobs, script, more, store, reads)
-    found = _statistics(bench, program, store)
-    remove_store(store)
+    # A program that hangs from an earlier benchmark may hold locks beside a store, so that each run has a folder of its own.
+    with tempfile.TemporaryDirectory(dir=bench.folder, prefix="store-") as folder:
+        store = Path(folder) / "real.db"
+        sample = _main_job(bench, program, work, slots, jobs, script, more, store, reads)
+        found = _statistics(bench, program, store)
     # Claims and commits share transactions where they come together, so this is no less than there were.
     writes = sum(found["hops"].get(hop, {}).get("batches", 0) for hop in ("submit", "claim", "commit"))
     sample.figures |= {**_commits(found, jobs), "transactions_per_job": writes / jobs}

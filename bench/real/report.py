@@ -15,6 +15,8 @@ from .work import TAIL_SECONDS_MAX, WORKS
 EVEN = 0.02
 OLD_SHARE_MIN = 0.95
 NOT_PROFILED = "not profiled yet."
+ROW_IDS = frozenset(row_id(work, slots) for work in WORKS for slots in SLOTS) | {
+    f"old-{name}-{store}" for name in OLD_JOBS for store in STORES.values()}
 
 INTRODUCTION = """\
 # Measured results of real jobs
@@ -224,16 +226,32 @@ def bounds_lines(rows):
         if not row.is_first:
             name = f"{row.work.title}, {row.slots} slots, {row.where} ({row.ratio:.2f})"
             together.setdefault(row.bound_note(), []).append(name)
-    return [f"* **{'; '.join(names)}**: {words}" for words, names in together.items()] or ["Gristmill is first in each row."]
+    if not together and all(row.ratio is None for row in rows):
+        return ["No other contender was measured."]
+    return [f"* **{'; '.join(names)}**: {words}" for words, names in together.items()] or [
+        "Gristmill is first in each row, or even with the best other."]
 
 
-def summary(rows):
-    """One line: in how many rows Gristmill is first."""
+def summary(rows, failures=()):
+    """In how many rows Gristmill is first, on each of its ways, and which rows are missing."""
     judged = [row for row in rows if row.ratio is not None]
-    first = sum(row.ratio > 1 + EVEN for row in judged)
-    even = sum(abs(row.ratio - 1) <= EVEN for row in judged)
-    behind = len(judged) - first - even
-    return f"Of {len(judged)} rows Gristmill is first in {first}, even with the best other in {even}, behind in {behind}."
+    words = [f"Of {len(judged)} rows with another contender, {_counts(judged)}."]
+    ways = dict.fromkeys(row.where for row in judged)
+    for where in ways if len(ways) > 1 else ():
+        own = [row for row in judged if row.where == where]
+        words.append(f"{where}: of {len(own)}, {_counts(own)}.")
+    if alone := len(rows) - len(judged):
+        words.append(f"{alone} rows have no other contender.")
+    # The failure of one contender has its name after the row's.
+    if failed := sorted(name for name in failures if name in ROW_IDS):
+        words.append(f"Missing, since they failed: {', '.join(failed)}.")
+    return " ".join(words)
+
+
+def _counts(rows):
+    first = sum(row.ratio > 1 + EVEN for row in rows)
+    even = sum(abs(row.ratio - 1) <= EVEN for row in rows)
+    return f"Gristmill is first in {first}, even with the best other in {even}, behind in {len(rows) - first - even}"
 
 
 def markdown(rows, samples, notes, failures, facts, versions, date, runs, version):
@@ -241,7 +259,7 @@ def markdown(rows, samples, notes, failures, facts, versions, date, runs, versio
     settings = ", ".join(f"`{name} = {SETTINGS[name]}`" for name in ("fsync", "synchronous_commit"))
     introduction = INTRODUCTION.format(
         date=date, runs=runs, version=version, settings=settings, tail=TAIL_SECONDS_MAX, processes=PROCESSES_OF_WAYS)
-    lines = [introduction, summary(rows), "", "## Makespan", "", *makespans(rows)]
+    lines = [introduction, summary(rows, failures), "", "## Makespan", "", *makespans(rows)]
     if any(sample.others_cores >= DISTURBED_CORES for found in samples.values() for those in found.values() for sample in those):
         lines += [f"\\* other programs used more than {DISTURBED_CORES} cores during most of these runs.", ""]
     if old := old_rows(samples):
@@ -256,6 +274,6 @@ def markdown(rows, samples, notes, failures, facts, versions, date, runs, versio
     return "\n".join(lines)
 
 
-def table(rows, samples, notes):
+def table(rows, samples, notes, failures=()):
     """The same tables for a terminal."""
-    return "\n".join([*makespans(rows), *costs(rows, notes), *others(rows), *old_rows(samples), summary(rows)])
+    return "\n".join([*makespans(rows), *costs(rows, notes), *others(rows), *old_rows(samples), summary(rows, failures)])
