@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.plan import OURS, Figure, Measurement
 from postgres.contenders import PostgresBench
 
-from . import ours, peers
+from . import ours, peers, targets
 from .work import SECONDS_AT_BOUND, WORKS
 
 SLOTS = (2, 16, 64)
@@ -40,7 +40,7 @@ class RealBench(PostgresBench):
 
 def plan(bench):
     """All measurements, in the report's order."""
-    found = [_row(bench, work, slots) for work in WORKS for slots in SLOTS]
+    found = [_row(bench, work, slots) for work in WORKS for slots in SLOTS] + targets.plan(bench, STORES)
     if bench.builds.old:
         found += [_old_row(bench, name, where) for name in OLD_JOBS for where in STORES]
     return found
