@@ -64,6 +64,8 @@ def plan(bench, stores):
             Figure("await-p50", "`GET /results?wait_ms` for a job of 6 ms, `worker` on PostgreSQL: submit to result, p50",
                    "p50_ms", "ms", 10, more_is_better=False),
             Figure("await-p99", "the same, p99", "p99_ms", "ms", 0, more_is_better=False),
+            Figure("await-begin", "the same, submit to the job's begin, p50", "begin_ms", "ms", 0, more_is_better=False),
+            Figure("await-answer", "the same, the job's end to its result, p50", "answer_ms", "ms", 0, more_is_better=False),
         )),
     ]
     return found
@@ -190,13 +192,15 @@ def awaited(bench):
         taken = [_await_one(connection) for _ in range(AWAITED_JOBS)]
         others_cores = others.cores()
         connection.close()
-    taken.sort()
-    return Sample({"p50_ms": statistics.median(taken), "p99_ms": taken[round((len(taken) - 1) * 0.99)]}, others_cores)
+    whole, begin, answer = (sorted(column) for column in zip(*taken))
+    found = {"p50_ms": statistics.median(whole), "p99_ms": whole[round((len(whole) - 1) * 0.99)],
+             "begin_ms": statistics.median(begin), "answer_ms": statistics.median(answer)}
+    return Sample(found, others_cores)
 
 
 def _await_one(connection):
-    """Milliseconds from the submit of a job to its result."""
-    began = time.perf_counter()
+    """Milliseconds from the submit of a job to its result, to its begin, and from its end to its result."""
+    began = time.time_ns()
     body = json.dumps({"kind": "nap", "payload": AWAITED.seconds})
     connection.request("POST", "/api/v1/jobs", body, {"content-type": "application/json"})
     answer = connection.getresponse()
@@ -206,7 +210,9 @@ def _await_one(connection):
     batch = submitted["batches"][0]["batch"]
     connection.request("GET", f"/api/v1/results?batches={batch}&wait_ms=30000")
     lines = connection.getresponse().read().splitlines()
-    taken = (time.perf_counter() - began) * 1e3
-    if [json.loads(line)["state"] for line in lines] != ["completed"]:
+    answered = time.time_ns()
+    outcomes = [json.loads(line) for line in lines]
+    if [outcome["state"] for outcome in outcomes] != ["completed"]:
         raise RuntimeError(f"batch {batch} has the results {lines}")
-    return taken
+    ended = outcomes[0]["value"]
+    return (answered - began) / 1e6, (ended - began) / 1e6 - AWAITED.seconds * 1e3, (answered - ended) / 1e6
