@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks the parts of the benchmark that could be wrong without anybody seeing it; takes less than a second."""
 
+import fcntl
 import sqlite3
 import sys
 import tempfile
@@ -12,9 +13,10 @@ from unittest.mock import patch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from harness.contenders import Sample
+from harness import process
 from harness.measure import measure
 from harness.plan import Figure, Measurement
-from real import peers, plan, reader, report
+from real import ours, peers, plan, reader, report
 from real.work import TAIL_SECONDS_MAX, WORKS, greedy_bound, naps_file, once_busy
 
 
@@ -137,6 +139,52 @@ class Standings(unittest.TestCase):
     def test_disturbed_runs_are_left_out_of_the_median(self):
         result = report.Result([sample(1.0), sample(1.0), sample(9.0, cores=1.0), sample(1.2)])
         self.assertEqual(result.median("times"), 1.0)
+
+
+class Summary(unittest.TestCase):
+    def row(self, where, ours, **others):
+        results = {name: report.Result([sample(times)]) for name, times in others.items()}
+        return report.Standing(WORKS[3], 16, where, report.Result([sample(ours)]), results)
+
+    def test_counts_each_way_and_names_what_is_missing(self):
+        rows = [self.row(plan.SQLITE, 1.0, imap=2.0), self.row(plan.POSTGRES, 1.5, imap=1.0), self.row(plan.AGENTS, 1.0)]
+        words = report.summary(rows, {"10ms-2": "failed", "10ms-16, imap": "failed", "River": "no Go"})
+        self.assertIn("Of 2 rows with another contender, Gristmill is first in 1, even with the best other in 0, behind in 1.", words)
+        self.assertIn("PostgreSQL: of 1, Gristmill is first in 0", words)
+        self.assertIn("1 rows have no other contender.", words)
+        self.assertIn("Missing, since they failed: 10ms-2.", words)
+
+    def test_a_lost_row_without_a_note_says_so(self):
+        (line,) = report.bounds_lines([self.row(plan.SQLITE, 1.5, imap=1.0)])
+        self.assertIn("(0.67)", line)
+        self.assertEqual(report.bounds_lines([self.row(plan.SQLITE, 1.5)]), ["No other contender was measured."])
+
+
+class Runs(unittest.TestCase):
+    def test_each_run_has_a_store_of_its_own(self):
+        """A program that hangs from an earlier run holds a lock beside its store."""
+        locks, stores = [], []
+
+        def main_job(bench, program, work, slots, jobs, script, more, store, reads):
+            lock = open(f"{store}-run.lock", "w")
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locks.append(lock)
+            stores.append(store)
+            return sample(1.0)
+
+        with tempfile.TemporaryDirectory() as folder:
+            bench = plan.RealBench(None, Path(folder), False, 0, 0)
+            with patch.object(ours, "_main_job", main_job), patch.object(
+                    ours, "_statistics", lambda *_: {"hops": {}, "reports": 0}):
+                for _ in range(2):
+                    ours._on_file(bench, None, WORKS[0], 2, 10, None, [], False)
+            self.assertEqual((len(set(stores)), list(Path(folder).iterdir())), (2, []))
+        for lock in locks:
+            lock.close()
+
+    def test_a_run_that_hangs_fails(self):
+        with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(RuntimeError, "had not ended"):
+            process.run(["sleep", 30], None, folder, quiet_seconds_max=0, seconds_max=0.1)
 
 
 class Measure(unittest.TestCase):

@@ -2,15 +2,17 @@
 
 import json
 import subprocess
+import tempfile
 from contextlib import contextmanager
+from pathlib import Path
 
 from harness.build import BENCH
-from harness.contenders import Sample, remove_store
+from harness.contenders import Sample
 from postgres.contenders import background
 from postgres.server import cpu_seconds_of_tree
 
 from .peers import checked, figures, script_of, timing, work_file
-from .reader import positions
+from .reader import READY, positions
 
 BATCH_JOBS = 1_000
 # A reader that misses an outcome gives up by itself before.
@@ -28,11 +30,11 @@ def run(bench, where, work, slots, jobs, script=None, more=("-j",), program=None
 
 
 def _on_file(bench, program, work, slots, jobs, script, more, reads):
-    store = bench.folder / "real.db"
-    remove_store(store)
-    sample = _main_job(bench, program, work, slots, jobs, script, more, store, reads)
-    found = _statistics(bench, program, store)
-    remove_store(store)
+    # A program that hangs from an earlier benchmark may hold locks beside a store, so that each run has a folder of its own.
+    with tempfile.TemporaryDirectory(dir=bench.folder, prefix="store-") as folder:
+        store = Path(folder) / "real.db"
+        sample = _main_job(bench, program, work, slots, jobs, script, more, store, reads)
+        found = _statistics(bench, program, store)
     # Claims and commits share transactions where they come together, so this is no less than there were.
     writes = sum(found["hops"].get(hop, {}).get("batches", 0) for hop in ("submit", "claim", "commit"))
     sample.figures |= {**_commits(found, jobs), "transactions_per_job": writes / jobs}
@@ -91,7 +93,7 @@ def _by_agent(bench, program, work, slots, jobs, script, more, reads):
     found = figures(work, slots, jobs, ended.seconds, ended.cpu_seconds + others_used)
     found |= {**reader, **_commits(_statistics(bench, program, url), jobs), "transactions_per_job": commits / jobs}
     if not work.is_no_op:
-        found |= timing(work, slots, _ends_ns(bench, jobs), ended.began_at_ns)
+        found |= timing(work, slots, ends_ns(bench, jobs), ended.began_at_ns)
     return Sample(found, max(0.0, ended.others_cores - others_used / ended.seconds))
 
 
@@ -109,7 +111,7 @@ def _commits(found, jobs):
     return {"outcomes_per_commit": jobs / commits if commits else None, "reports": found["reports"]}
 
 
-def _ends_ns(bench, jobs):
+def ends_ns(bench, jobs):
     """The values of all jobs in the newest database, in the order of the jobs: the moments they ended at."""
     rows = bench.postgres.in_database(
         """SELECT batch_id, positions, translate("values", E'\\n[] ', '') FROM gristmill.report ORDER BY batch_id"""
@@ -130,6 +132,8 @@ def _reader(bench, store, jobs, reads):
     command = [bench.builds.reader_python, BENCH / "real/reader.py", store, jobs]
     process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True)
     try:
+        if process.stdout.readline().strip() != READY:
+            raise RuntimeError("the reader did not start")
         yield found
         answer = json.loads(process.communicate(timeout=READER_SECONDS_MAX)[0])
         if answer["samples"] != jobs:

@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.plan import OURS, Figure, Measurement
 from postgres.contenders import PostgresBench
 
-from . import ours, peers
+from . import ours, peers, targets
 from .work import SECONDS_AT_BOUND, WORKS
 
 SLOTS = (2, 16, 64)
@@ -24,6 +24,8 @@ OLD_JOBS = {"noop": ("identity", 400_000), "10us": ("busy", 150_000)}
 SHARE_OF_READS = 0.3
 # One of ours whose runs of one row took so long together is not run again for it.
 OURS_SECONDS_MAX = 20
+# A run that takes longer hangs.
+RUN_SECONDS_MAX = 120
 
 
 @dataclass
@@ -32,10 +34,13 @@ class RealBench(PostgresBench):
 
     seconds: float = SECONDS_AT_BOUND
 
+    def run(self, command, **options):
+        return super().run(command, seconds_max=RUN_SECONDS_MAX, **options)
+
 
 def plan(bench):
     """All measurements, in the report's order."""
-    found = [_row(bench, work, slots) for work in WORKS for slots in SLOTS]
+    found = [_row(bench, work, slots) for work in WORKS for slots in SLOTS] + targets.plan(bench, STORES)
     if bench.builds.old:
         found += [_old_row(bench, name, where) for name in OLD_JOBS for where in STORES]
     return found

@@ -3,7 +3,8 @@ visible.
 
 The jobs' values are the moments they ended at, in nanoseconds since 1970. The reader looks for reports that it has not
 seen, of the batches that are not whole yet: every millisecond in a file (where the file has changed), every two in a
-database. What a look brings was visible when the look ended, so that a figure is at most one look too high. Prints JSON: samples, p50_ms, p99_ms, max_ms.
+database. What a look brings was visible when the look ended, so that a figure is at most one look too high. Prints `ready`, and at
+the end JSON: samples, p50_ms, p99_ms, max_ms.
 """
 
 import json
@@ -13,6 +14,8 @@ import sys
 import time
 
 PATIENCE_SECONDS = 30
+# The first line, once the reader looks: what ends before would count as seen late.
+READY = "ready"
 FILE_LOOK_EVERY_SECONDS = 0.001
 DATABASE_LOOK_EVERY_SECONDS = 0.002
 # A report's id in a file is its batch's, times this, plus its first position.
@@ -118,6 +121,7 @@ def ages(store, jobs):
 def main():
     address, jobs = sys.argv[1], int(sys.argv[2])
     store = Database(address) if address.startswith("postgresql:") else File(address)
+    print(READY, flush=True)
     found = ages(store, jobs)
     at = lambda share: found[round((len(found) - 1) * share)] / 1e6
     answer = {"samples": len(found)}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from harness.machine import DISTURBED_CORES
 from harness.plan import OURS
-from harness.report import bounds, number
+from harness.report import Row, bounds, number
 from postgres.server import SETTINGS
 
 from .plan import OLD, OLD_JOBS, PROCESSES_OF_WAYS, QUEUES, SLOTS, SQLITE, STORES, row_id
@@ -14,7 +14,11 @@ from .work import TAIL_SECONDS_MAX, WORKS
 # What differs by less in the medians is called even.
 EVEN = 0.02
 OLD_SHARE_MIN = 0.95
+# What the ids of rows with targets begin with.
+TARGET = "target-"
 NOT_PROFILED = "not profiled yet."
+ROW_IDS = frozenset(row_id(work, slots) for work in WORKS for slots in SLOTS) | {
+    f"old-{name}-{store}" for name in OLD_JOBS for store in STORES.values()}
 
 INTRODUCTION = """\
 # Measured results of real jobs
@@ -41,6 +45,10 @@ its order, begins on the slot that is free first, and nothing else takes time.
   notes when it first sees each outcome: at most one look too high. The start of the processes is in it.
 * **First** names the contender with the least makespan over its bound (jobs a second for no-ops); `even`: within 2 % of it.
 """
+
+TARGETS_INTRODUCTION = """\
+Jobs of 2 ms run in 2 processes with 8 threads each. One job after the other: `-j 1`, jobs of 30 ms. Latencies are read as below, in
+runs with a reader, the processes' start included. Transactions count with those of the agents' start and end."""
 
 
 @dataclass
@@ -217,6 +225,21 @@ def old_rows(samples):
     return grid(headers, lines, "llrrrl") if lines else []
 
 
+def target_rows(measurements, samples):
+    """The figures of the rows that have targets. Lines of Markdown."""
+    lines = []
+    for measurement in measurements:
+        found = samples.get(measurement.id) if measurement.id.startswith(TARGET) else None
+        for figure in measurement.figures if found else ():
+            row = Row(figure, found, "")
+            result = Result(found[OURS])
+            unit = f" {figure.unit}".rstrip()
+            lines.append((figure.title, result.spread(figure.key) + unit,
+                          f"{'under ' if not figure.more_is_better else ''}{number(figure.target)}{unit}" if figure.target else "–",
+                          "–" if not figure.target else "yes" if row.is_met() else "no"))
+    return grid(("work", "Gristmill", "target", "met"), lines, "lrrl") if lines else []
+
+
 def bounds_lines(rows):
     """What bounds the rows in which another is first, those with the same words together."""
     together = {}
@@ -224,28 +247,46 @@ def bounds_lines(rows):
         if not row.is_first:
             name = f"{row.work.title}, {row.slots} slots, {row.where} ({row.ratio:.2f})"
             together.setdefault(row.bound_note(), []).append(name)
-    return [f"* **{'; '.join(names)}**: {words}" for words, names in together.items()] or ["Gristmill is first in each row."]
+    if not together and all(row.ratio is None for row in rows):
+        return ["No other contender was measured."]
+    return [f"* **{'; '.join(names)}**: {words}" for words, names in together.items()] or [
+        "Gristmill is first in each row, or even with the best other."]
 
 
-def summary(rows):
-    """One line: in how many rows Gristmill is first."""
+def summary(rows, failures=()):
+    """In how many rows Gristmill is first, on each of its ways, and which rows are missing."""
     judged = [row for row in rows if row.ratio is not None]
-    first = sum(row.ratio > 1 + EVEN for row in judged)
-    even = sum(abs(row.ratio - 1) <= EVEN for row in judged)
-    behind = len(judged) - first - even
-    return f"Of {len(judged)} rows Gristmill is first in {first}, even with the best other in {even}, behind in {behind}."
+    words = [f"Of {len(judged)} rows with another contender, {_counts(judged)}."]
+    ways = dict.fromkeys(row.where for row in judged)
+    for where in ways if len(ways) > 1 else ():
+        own = [row for row in judged if row.where == where]
+        words.append(f"{where}: of {len(own)}, {_counts(own)}.")
+    if alone := len(rows) - len(judged):
+        words.append(f"{alone} rows have no other contender.")
+    # The failure of one contender has its name after the row's.
+    if failed := sorted(name for name in failures if name in ROW_IDS):
+        words.append(f"Missing, since they failed: {', '.join(failed)}.")
+    return " ".join(words)
 
 
-def markdown(rows, samples, notes, failures, facts, versions, date, runs, version):
+def _counts(rows):
+    first = sum(row.ratio > 1 + EVEN for row in rows)
+    even = sum(abs(row.ratio - 1) <= EVEN for row in rows)
+    return f"Gristmill is first in {first}, even with the best other in {even}, behind in {len(rows) - first - even}"
+
+
+def markdown(rows, measurements, samples, notes, failures, facts, versions, date, runs, version):
     """The whole report."""
     settings = ", ".join(f"`{name} = {SETTINGS[name]}`" for name in ("fsync", "synchronous_commit"))
     introduction = INTRODUCTION.format(
         date=date, runs=runs, version=version, settings=settings, tail=TAIL_SECONDS_MAX, processes=PROCESSES_OF_WAYS)
-    lines = [introduction, summary(rows), "", "## Makespan", "", *makespans(rows)]
+    lines = [introduction, summary(rows, failures), "", "## Makespan", "", *makespans(rows)]
     if any(sample.others_cores >= DISTURBED_CORES for found in samples.values() for those in found.values() for sample in those):
         lines += [f"\\* other programs used more than {DISTURBED_CORES} cores during most of these runs.", ""]
     if old := old_rows(samples):
         lines += ["## Quick jobs beside the older program", "", f"`-j {PROCESSES_OF_WAYS}`, in turn.", "", *old]
+    if targets := target_rows(measurements, samples):
+        lines += ["## Targets", "", TARGETS_INTRODUCTION, "", *targets]
     lines += ["## Commits, processor time and latency", "", *costs(rows, notes)]
     lines += ["## The others", "", "Chunks are items a task of a pool (the best of a few), or lines a process.", "", *others(rows)]
     lines += ["## What bounds the rows in which another is first", "", *bounds_lines(rows), ""]
@@ -256,6 +297,7 @@ def markdown(rows, samples, notes, failures, facts, versions, date, runs, versio
     return "\n".join(lines)
 
 
-def table(rows, samples, notes):
+def table(rows, measurements, samples, notes, failures=()):
     """The same tables for a terminal."""
-    return "\n".join([*makespans(rows), *costs(rows, notes), *others(rows), *old_rows(samples), summary(rows)])
+    return "\n".join([*makespans(rows), *costs(rows, notes), *others(rows), *old_rows(samples),
+                      *target_rows(measurements, samples), summary(rows, failures)])

@@ -12,6 +12,8 @@ mod held;
 mod logs;
 mod options;
 mod output;
+mod registration;
+mod requests;
 mod servers;
 mod source;
 mod split;

@@ -6,7 +6,8 @@ use gristmill_worker::SourceError;
 use reqwest::Method;
 
 use crate::connection::Request;
-use crate::source::{HEARTBEAT_TIMEOUT, Shared};
+use crate::registration::Shared;
+use crate::requests::HEARTBEAT_TIMEOUT;
 
 impl Shared {
     /// Tells a server what followed jobs printed, once: what does not arrive comes with the jobs' logs.

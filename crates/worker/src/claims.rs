@@ -44,6 +44,8 @@ pub(crate) struct Claimed {
     pub got: u32,
     /// Whether the source may have more now.
     pub is_cut: bool,
+    /// Whether the lease holds no more, perhaps less than was asked for.
+    pub is_lease_full: bool,
     /// When more can be claimed, as far as the source knows.
     pub until_next: Option<Duration>,
     /// Whether jobs wait until others are over.
@@ -64,6 +66,8 @@ pub(crate) struct Claims {
     /// Whether a slot has been free for which there is nothing: that time says nothing of its rate.
     is_starved: bool,
     exchanged_at: Option<Instant>,
+    /// The last claim brought less than was asked for because a lease holds no more.
+    is_short: bool,
 }
 
 impl Claims {
@@ -82,6 +86,7 @@ impl Claims {
             measured_at: None,
             is_starved: false,
             exchanged_at: None,
+            is_short: false,
         }
     }
 
@@ -158,7 +163,8 @@ impl Claims {
 
     /// When an exchange that asks for so many jobs may begin. At once while nothing runs that it could wait for; otherwise
     /// not sooner than [`EXCHANGE_EVERY_MS`] after the last one, so that outcomes gather, unless a slot is free for what
-    /// the source has or what waits would not last until then.
+    /// the source has, what waits would not last until then, or one lease did not hold what the worker wants: outcomes gather
+    /// for a large exchange as well.
     pub fn exchange_at(&self, asked: u32, holding: Holding, now: Instant) -> Instant {
         let Some(exchanged_at) = self.exchanged_at else {
             return now;
@@ -168,7 +174,7 @@ impl Claims {
         let lasting = rate * EXCHANGE_EVERY_MS as f64 / 1e3;
         let has_more = asked > 0 && matches!(self.supply, Supply::Likely);
         let lasts = holding.waiting > 0 && holding.waiting as f64 >= lasting;
-        let is_starving = has_more && (holding.free_slots > 0 || !lasts);
+        let is_starving = has_more && (holding.free_slots > 0 || !lasts || self.is_short);
         match !holding.is_running || is_starving || next_at <= now {
             true => now,
             false => next_at,
@@ -194,7 +200,10 @@ impl Claims {
             limited,
             ..
         } = claimed;
-        self.ramp_up.claimed(asked as usize, got as usize);
+        self.is_short = claimed.is_lease_full && got < asked;
+        // A full lease says nothing against holding more.
+        let asked_of_it = if self.is_short { got } else { asked };
+        self.ramp_up.claimed(asked_of_it as usize, got as usize);
         self.left = self.left.saturating_sub(u64::from(got));
         if got > 0 && std::mem::take(&mut self.is_starved) {
             self.measured_at = self.measured_at.map(|_| now);
@@ -265,4 +274,73 @@ const MEASURE_EVERY_MIN: Duration = Duration::from_millis(10);
 
 fn count(jobs: u64) -> usize {
     usize::try_from(jobs).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE_JOBS: u32 = 100;
+
+    /// Claims from a source whose leases hold [`LEASE_JOBS`] jobs, each run in a millisecond.
+    fn claim_and_run(claims: &mut Claims, times: u32, now: &mut Instant) {
+        for _ in 0..times {
+            let holding = holding(0, 2);
+            let asked = claims.wanted(holding, *now);
+            let got = asked.min(LEASE_JOBS);
+            claims.exchange_began(*now);
+            let claimed = Claimed {
+                asked,
+                got,
+                is_cut: true,
+                is_lease_full: got == LEASE_JOBS,
+                ..Claimed::default()
+            };
+            claims.claimed(claimed, *now);
+            *now += Duration::from_millis(1);
+            claims.ran(got, *now);
+        }
+    }
+
+    fn holding(waiting: u64, free_slots: u64) -> Holding {
+        Holding {
+            waiting,
+            free_slots,
+            is_running: true,
+            has_reports: true,
+        }
+    }
+
+    #[test]
+    fn a_worker_holds_more_than_one_lease_and_claims_the_next_one_at_once() {
+        let mut now = Instant::now();
+        let mut claims = Claims::new(&WorkerSettings::default(), 2);
+        claims.ran(0, now);
+        claim_and_run(&mut claims, 20, &mut now);
+        // About 100,000 jobs a second: 10,000 within the buffer target, and 1,000 until an exchange that gathers.
+        let lasting = holding(3_000, 0);
+        let asked = claims.wanted(lasting, now);
+        assert!(asked > 10 * LEASE_JOBS, "it wants {asked} more");
+        claims.exchange_began(now);
+        assert_eq!(claims.exchange_at(asked, lasting, now), now);
+        // Where the worker wants no more, outcomes gather.
+        assert!(claims.exchange_at(0, lasting, now) > now);
+    }
+
+    #[test]
+    fn a_claim_that_brought_all_there_is_is_not_repeated_at_once() {
+        let mut now = Instant::now();
+        let mut claims = Claims::new(&WorkerSettings::default(), 2);
+        claims.ran(0, now);
+        claim_and_run(&mut claims, 20, &mut now);
+        let claimed = Claimed {
+            asked: 5_000,
+            got: LEASE_JOBS - 1,
+            is_cut: true,
+            ..Claimed::default()
+        };
+        claims.exchange_began(now);
+        claims.claimed(claimed, now);
+        assert!(claims.exchange_at(4_000, holding(3_000, 0), now) > now);
+    }
 }

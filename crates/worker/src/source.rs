@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use gristmill_batching::BatchStats;
-use gristmill_model::limits::heartbeat_every_ms;
+use gristmill_model::limits::{LEASE_JOBS_MAX, heartbeat_every_ms};
 use gristmill_model::{BatchId, Followed, JobProgress, LeaseId, Positions, Printed, Report, WorkerId};
 use gristmill_store::family::child_outcomes;
 use gristmill_store::{ChildOutcome, Exchanged, Heartbeat, NewWorker, Store, StoreError, Want, WorkSeen};
@@ -105,6 +105,11 @@ pub trait Source: Send + Sync + 'static {
     /// Otherwise the worker asks again at once.
     fn gives_all(&self) -> bool {
         false
+    }
+
+    /// How many jobs one claim brings at most, however many the worker wants.
+    fn claim_jobs_max(&self) -> u32 {
+        LEASE_JOBS_MAX
     }
 
     /// The worker is asked to stop and wants nothing more: what is under way and carries no report may be given up.

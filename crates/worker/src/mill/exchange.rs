@@ -220,12 +220,15 @@ impl Mill {
             .map(|slice| slice.payloads.as_str().len())
             .sum();
         let slices = lease.as_ref().map_or(0, |lease| lease.slices.len());
-        let is_full = got >= asked || bytes >= LEASE_BYTES_TARGET || slices >= LEASE_SLICES_MAX as usize;
+        let jobs_max = self.source.claim_jobs_max();
+        let is_lease_full =
+            got >= jobs_max || bytes >= LEASE_BYTES_TARGET || slices >= LEASE_SLICES_MAX as usize;
         let until_next = next_run_at.map(|at| at.since_ms(self.clock.now()).max(1) as u64);
         let claimed = Claimed {
             asked,
             got,
-            is_cut: is_full || !self.source.gives_all(),
+            is_cut: got >= asked || is_lease_full || !self.source.gives_all(),
+            is_lease_full,
             until_next: until_next.map(Duration::from_millis),
             limited,
         };
@@ -235,7 +238,7 @@ impl Mill {
         };
         let end_reason = match () {
             () if got >= asked && self.claims.is_used_up() => EndReason::Limit,
-            () if got >= asked => EndReason::Full,
+            () if got >= asked || got >= jobs_max => EndReason::Full,
             () if bytes >= LEASE_BYTES_TARGET => EndReason::Bytes,
             () => EndReason::Drained,
         };
