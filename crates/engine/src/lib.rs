@@ -36,6 +36,7 @@ pub mod events;
 mod housekeeping;
 pub mod kind;
 pub mod live_logs;
+mod open_store;
 pub mod process;
 pub mod schedules;
 #[cfg(feature = "testing")]
@@ -55,6 +56,7 @@ pub use gristmill_worker::{
     PressureSource, SourceError, Step, Stopper, Threshold, WorkerSettings, WorkerSummary,
 };
 pub use kind::Kind;
+pub use open_store::{is_postgres, open_store};
 pub use schedules::ScheduleOptions;
 pub use work::{RunningWorker, WorkerBuilder};
 

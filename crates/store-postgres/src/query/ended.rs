@@ -1,0 +1,113 @@
+//! Telling those who await outcomes, of whatever process ended the jobs.
+//!
+//! A listening connection keeps a row for each batch that its process awaits. The trigger of the table of reports
+//! notifies only for such batches, so reports cost a look into an empty table while nobody waits. Where rows are new,
+//! those who wait look once more: reports that were committed before notified nobody. A report that is being committed
+//! at that very moment may be missed, so those who wait look every now and then, too.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use deadpool_postgres::ClientWrapper;
+use gristmill_model::BatchId;
+use gristmill_postgres_link::SharedAddress;
+use gristmill_store::awaited::{Awaited, OutcomeWatch};
+
+use crate::database::listener::{Listener, lost};
+use crate::failure::Result;
+use crate::limits::LISTEN_AFTER_LAST_AWAITED;
+
+/// The rows are not worth a wait for the disk. Deletes those of connections that are gone.
+const BEGIN: &str = "SET application_name = 'gristmill'; SET synchronous_commit = off; LISTEN gristmill_ended; \
+     DELETE FROM gristmill.awaited w WHERE listener = pg_backend_pid() \
+     OR NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = w.listener)";
+
+const ADD: &str = "INSERT INTO gristmill.awaited (batch_id, listener) SELECT unnest($1::bigint[]), pg_backend_pid() \
+     ON CONFLICT DO NOTHING";
+
+const REMOVE: &str =
+    "DELETE FROM gristmill.awaited WHERE batch_id = ANY ($1::bigint[]) AND listener = pg_backend_pid()";
+
+/// How those of one handle who await outcomes are told.
+#[derive(Debug)]
+pub(crate) struct EndedListener {
+    listener: Listener,
+    awaited: Arc<Awaited>,
+}
+
+impl EndedListener {
+    pub fn new(address: SharedAddress) -> Self {
+        EndedListener {
+            listener: Listener::new(address),
+            awaited: Arc::default(),
+        }
+    }
+
+    /// Begins to await a batch.
+    pub fn watch(&self, batch: BatchId) -> OutcomeWatch {
+        self.awaited.watch(batch)
+    }
+
+    /// Whether the caller is the one to run [`listen`](EndedListener::listen).
+    pub fn begin_listening(&self) -> bool {
+        self.listener.begin()
+    }
+
+    /// Ends the listener.
+    pub fn close(&self) {
+        self.listener.close();
+    }
+
+    /// Passes on what is told, until the store is closed.
+    pub async fn listen(&self) {
+        let once = || async move {
+            while self.awaited.is_empty() {
+                self.awaited.changed().await;
+            }
+            self.listen_once().await
+        };
+        self.listener
+            .listen("polling finds the jobs that other processes end", once)
+            .await;
+    }
+
+    /// Listens on one connection, until that is lost or nobody has waited for a while.
+    async fn listen_once(&self) -> Result<()> {
+        let awaited = self.awaited.clone();
+        let (client, mut ended) = self
+            .listener
+            .connect(move |batch| awaited.wake(batch.parse().map(BatchId)))
+            .await?;
+        client.batch_execute(BEGIN).await?;
+        let mut told = BTreeSet::new();
+        loop {
+            self.tell(&client, &mut told).await?;
+            tokio::select! {
+                // The next connection begins with all rows anew, so those who wait look once more.
+                _ = &mut ended => return Err(lost()),
+                () = self.awaited.changed() => {}
+                () = tokio::time::sleep(LISTEN_AFTER_LAST_AWAITED), if told.is_empty() => return Ok(()),
+            }
+        }
+    }
+
+    /// Makes the rows of this connection those of the batches that are awaited.
+    async fn tell(&self, client: &ClientWrapper, told: &mut BTreeSet<BatchId>) -> Result<()> {
+        let awaited = self.awaited.batches();
+        let ids = |left: &BTreeSet<BatchId>, right: &BTreeSet<BatchId>| -> Vec<i64> {
+            left.difference(right).map(|batch| batch.0).collect()
+        };
+        let (new, gone) = (ids(&awaited, told), ids(told, &awaited));
+        if !new.is_empty() {
+            let statement = client.prepare_cached(ADD).await?;
+            client.execute(&statement, &[&new]).await?;
+            self.awaited.wake(new.into_iter().map(BatchId));
+        }
+        if !gone.is_empty() {
+            let statement = client.prepare_cached(REMOVE).await?;
+            client.execute(&statement, &[&gone]).await?;
+        }
+        *told = awaited;
+        Ok(())
+    }
+}
