@@ -44,7 +44,7 @@ impl Address {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Open`] with what is wrong with it.
+    /// [`StoreError::Open`] with the reason.
     pub fn parse(url: &str) -> Result<Address, StoreError> {
         let refuse = |reason: String| StoreError::Open {
             path: without_password(url).into(),
@@ -148,7 +148,7 @@ where
     S: tokio_postgres::tls::TlsStream + Unpin + Send + 'static,
 {
     let driver = tokio::spawn(async move {
-        // Whoever waits for an answer is told by the client.
+        // The client tells the callers that wait for answers.
         if let Err(error) = connection.await {
             tracing::debug!(%error, "a connection to PostgreSQL ended");
         }

@@ -120,7 +120,7 @@ impl SchemaLayout {
         if is_new {
             transaction.batch_execute(&stop_others).await?;
         }
-        // What is replaced keeps the rights that were granted on it.
+        // A replaced object keeps the rights that were granted on it.
         transaction.execute(FUNCTIONS_BEFORE, &[&self.schema]).await?;
         for file in self.layout.code {
             transaction.batch_execute(file).await?;

@@ -12,7 +12,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 /// How much is asked of the server's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verification {
-    /// Nothing: `sslmode=prefer` (the default) and `require` protect from those who listen, not from those who pretend.
+    /// Nothing: `sslmode=prefer` (the default) and `require` protect from eavesdropping, not from an impostor.
     None,
     /// That it is the host's, signed by the machine's authorities, or by those in this file: `sslmode=verify-full`.
     Full {

@@ -21,7 +21,7 @@ use crate::multirange::Multirange;
 use crate::query::filter::{Candidates, LOOK_BATCHES_MAX};
 use crate::query::tag::Narrowing;
 
-/// What is done to jobs.
+/// A change of jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change<'a> {
     Cancel,

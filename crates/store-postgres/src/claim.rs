@@ -2,8 +2,8 @@
 //!
 //! The slices of a lane lie in the order of claims: by rank (the priority, negated), the moment from which they can
 //! be claimed, and batch. Within a rank, those that are due come first. So a claim reads the heads of the wanted
-//! lanes, rank by rank, and seeks past everything that is not due. What others are claiming at this moment is skipped;
-//! only what is taken is locked, so that nobody waits and nobody finds less than there is.
+//! lanes, rank by rank, and seeks past everything that is not due. A claim skips slices that
+//! others are claiming, and locks only the slices that it takes, so no claim waits for another or finds too little.
 
 pub(crate) mod admitted_claim;
 pub(crate) mod claim_all;
@@ -135,12 +135,12 @@ impl Transaction {
         if jobs_max == 0 {
             return Ok(None);
         }
-        let lanes = self.memory.lanes().wanted(want);
-        let version = self.memory.controls().version();
-        let params: Vec<Param> = vec![Box::new(self.memory.lane_id_max()), Box::new(version)];
+        let lanes = self.cache.lanes().wanted(want);
+        let version = self.cache.controls().version();
+        let params: Vec<Param> = vec![Box::new(self.cache.lane_id_max()), Box::new(version)];
         let news = self.send(NEWS, params).await?;
-        let slices_max = self.memory.slices_for(jobs_max).max(LOOK_SLICES_MIN);
-        let agings = self.memory.controls().agings(&lanes);
+        let slices_max = self.cache.slices_for(jobs_max).max(LOOK_SLICES_MIN);
+        let agings = self.cache.controls().agings(&lanes);
         let rows = match &agings {
             None => None,
             Some(agings) => {
@@ -203,14 +203,14 @@ impl Transaction {
             mut slices_max,
         } = look;
         let known = lanes.len();
-        let news = self.memory.add_news(&news)?;
+        let news = self.cache.add_news(&news)?;
         if news.lanes {
-            lanes = self.memory.lanes().wanted(want);
+            lanes = self.cache.lanes().wanted(want);
         }
         if let Some(version) = news.control_version {
             self.read_controls(version).await?;
         }
-        let agings = self.memory.controls().agings(&lanes);
+        let agings = self.cache.controls().agings(&lanes);
         let Some(agings) = agings else {
             return self.claim_admitted(worker, lease, want, lanes).await;
         };
@@ -245,7 +245,7 @@ impl Transaction {
             false => None,
         };
         let limited = claim.has_room() && self.is_beyond(want, &lanes).await?;
-        self.memory.remember_keeping_up(claim.has_room());
+        self.cache.remember_keeping_up(claim.has_room());
         let taken = claim.take();
         self.hold(worker, lease, &taken);
         Ok(Claimed {
@@ -269,7 +269,7 @@ impl Transaction {
 
     /// Puts what was taken under the lease.
     pub fn hold(&mut self, worker: WorkerId, lease: i64, taken: &[Taken]) {
-        self.memory.remember_claim(taken);
+        self.cache.remember_claim(taken);
         for part in taken {
             self.writes
                 .shorten(&part.slice, &part.slice.positions.difference(&part.positions));

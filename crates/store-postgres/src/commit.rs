@@ -1,8 +1,8 @@
 //! Committing reports.
 //!
-//! Nearly all reports say of positions that their lease still holds that they completed. Those are accepted by one
-//! statement for all of them, and stored with COMMIT. The others (failures, jobs given back, reports that the lease
-//! holds only part of) are looked at one by one, with what is held locked.
+//! Nearly all reports complete positions that their lease still holds. One statement accepts all of these, and COMMIT
+//! stores them. The others (failures, released jobs, reports whose lease lost some positions) are handled one by one, with
+//! their rows of `held` locked.
 
 pub(crate) mod compaction;
 pub(crate) mod exchange;
@@ -314,7 +314,7 @@ impl Transaction {
             worker_name.map(|name| &**name),
             head.options.retry,
             self.now,
-            &mut **self.memory.rng(),
+            &mut **self.cache.rng(),
         );
         for attempt in &failed.attempts {
             self.writes.insert_failure(self.now, held.batch, attempt)?;
@@ -349,9 +349,9 @@ struct Commit<'c> {
     heads: &'c HashMap<BatchId, Arc<BatchHead>>,
     origins: &'c Origins,
     worker_name: Option<&'c Arc<str>>,
-    /// What is to be stored of children.
+    /// The children to store.
     spawning: Vec<Spawning>,
-    /// What is to be stored of siblings.
+    /// The siblings to store.
     spread: Vec<Spread<'c>>,
 }
 
@@ -367,7 +367,7 @@ impl Commit<'_> {
     }
 }
 
-/// Rows of what is held, and what is left of each.
+/// Rows of `held`, and the rest of each.
 struct HeldRows(Vec<(Held, Positions)>);
 
 impl HeldRows {
@@ -391,7 +391,7 @@ impl HeldRows {
             .map(|(held, rest)| (&*held, rest))
     }
 
-    /// What is left of what a report's lease holds.
+    /// The positions that the lease of a report still holds.
     fn left_of(&self, report: &Report) -> Positions {
         let key = (report.lease.0, report.batch, report.attempt);
         let own = self
@@ -401,7 +401,7 @@ impl HeldRows {
         own.fold(Positions::new(), |all, (_, rest)| all.union(rest))
     }
 
-    /// Those of which something was taken, with what is left.
+    /// The changed rows, with the rest of each.
     fn changed(&self) -> impl Iterator<Item = (&Held, &Positions)> {
         self.0
             .iter()

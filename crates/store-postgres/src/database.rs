@@ -30,7 +30,7 @@ use tokio_postgres::Row;
 
 use crate::database::clock::DatabaseClock;
 use crate::database::connection::{Connection, Manager, Mark, Pending, Pool, Pooled, Role};
-use crate::database::handle_cache::Memory;
+use crate::database::handle_cache::HandleCache;
 use crate::database::snapshot::Snapshot;
 use crate::database::transaction::{Durability, NotCommitted, Transaction};
 use crate::failure::{Failure, Remedy, Result};
@@ -47,7 +47,7 @@ const OTHERS_AFTER: Duration = Duration::from_millis(2);
 pub(crate) struct Database {
     pub address: SharedAddress,
     pub clock: Arc<dyn Clock>,
-    pub memory: Arc<Memory>,
+    pub cache: Arc<HandleCache>,
     pub wake: Wake,
     /// Workers that wait: the statement that stores jobs claims them for these.
     pub waiting: WaitingWorkers,
@@ -122,7 +122,7 @@ impl Database {
     pub fn new(
         address: SharedAddress,
         clock: Arc<dyn Clock>,
-        memory: Memory,
+        cache: HandleCache,
     ) -> std::result::Result<Self, StoreError> {
         let pool = |role, size| {
             let manager = Manager {
@@ -148,7 +148,7 @@ impl Database {
             notifier: Notifier::default(),
             address: address.clone(),
             clock,
-            memory: Arc::new(memory),
+            cache: Arc::new(cache),
             closed: AtomicBool::new(false),
         })
     }
@@ -247,7 +247,7 @@ impl Database {
             Ok(connection) => connection,
             Err(failure) => return Attempt::Failed(failure),
         };
-        let begun = Transaction::begin(connection, self.memory.clone(), self.now(), durability).await;
+        let begun = Transaction::begin(connection, self.cache.clone(), self.now(), durability).await;
         let mut transaction = match begun {
             Ok(transaction) => transaction,
             Err(failure) => return Attempt::Failed(failure),
@@ -384,7 +384,7 @@ impl Database {
         }
     }
 
-    /// Wakes those who wait for work, here and elsewhere.
+    /// Wakes the waiters for work in this process and in others.
     fn work_came(self: &Arc<Self>) {
         let is_awaited = self.wake.is_awaited();
         self.wake.work_came();
@@ -491,7 +491,7 @@ impl Database {
         }
     }
 
-    /// Refuses whatever comes now, and closes the connections once what is under way is done.
+    /// Refuses new operations, and closes the connections after the current ones.
     pub async fn close(&self) {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;

@@ -85,7 +85,7 @@ impl Failure {
         error.code() == Some(&SqlState::CHECK_VIOLATION) && constraint == Some(WRITER_LAYOUT)
     }
 
-    /// The error that callers see who open a database.
+    /// The error that callers see when they open a database.
     pub fn at_open(self, database: &str) -> StoreError {
         let reason = self.reason();
         match (self.remedy(), self) {

@@ -53,7 +53,7 @@ use crate::change::prune::Pruning;
 use crate::commit::exchange_group::{Exchanger, SmallExchange};
 use crate::database::Database;
 use crate::database::clock::DatabaseClock;
-use crate::database::handle_cache::Memory;
+use crate::database::handle_cache::HandleCache;
 use crate::database::transaction::Durability;
 pub use crate::options::PostgresOptions;
 use crate::submit::{Submit, SubmitReply, Submitted};
@@ -102,7 +102,7 @@ impl PostgresStore {
             }
         };
         drop(client);
-        let database = Arc::new(Database::new(address, clock, Memory::new(options.rng))?);
+        let database = Arc::new(Database::new(address, clock, HandleCache::new(options.rng))?);
         let (submitter, committer) = group_commit(GroupLimits {
             operations_max: TRANSACTION_OPERATIONS_MAX,
             weight_max: TRANSACTION_BYTES_MAX,
@@ -139,7 +139,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Drop for PostgresStore {
     fn drop(&mut self) {
-        // Without submitters, what is queued is committed, and then the task ends.
+        // Without submitters, the task commits its queue and ends.
         self.database.wake.close();
         self.database.ended.close();
     }
@@ -263,7 +263,7 @@ impl Store for PostgresStore {
     }
 
     async fn record(&self, hops: BatchStats) -> Result<(), StoreError> {
-        let mut all = std::mem::take(&mut *self.database.memory.hops());
+        let mut all = std::mem::take(&mut *self.database.cache.hops());
         all.merge(&hops);
         operate!(self, Promised, |transaction, all| async {
             transaction.add_hops(&all);

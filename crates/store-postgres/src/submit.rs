@@ -48,7 +48,7 @@ pub(crate) enum Submit {
     Batches(Vec<NewBatch>, Option<RunAdvance>),
 }
 
-/// What is answered.
+/// The answer to a submit.
 #[derive(Debug)]
 pub(crate) enum Submitted {
     Single(JobId),
@@ -71,7 +71,7 @@ pub(crate) struct Packed {
     pub lane_id: i64,
 }
 
-/// Who waits for a unit.
+/// The callers that wait for a unit.
 #[derive(Debug)]
 enum Waiting {
     /// One a job.
@@ -102,14 +102,14 @@ pub(crate) async fn commit_groups(database: Arc<Database>, mut committer: Commit
             for (waiting, outcome) in waiting.into_iter().zip(outcomes) {
                 if let (Waiting::Singles(singles), Ok(_)) = (&waiting, &outcome) {
                     // Packed with whatever had gathered: there was no more.
-                    let mut hops = database.memory.hops();
+                    let mut hops = database.cache.hops();
                     hops.record("submit", singles.len(), EndReason::Drained);
                 }
                 waiting.answer(outcome);
             }
         });
     }
-    // What is under way is answered before the store counts as closed.
+    // Current submits are answered before the store counts as closed.
     let all = u32::try_from(SUBMITS_UNDER_WAY_MAX).unwrap_or(u32::MAX);
     drop(under_way.acquire_many(all).await);
 }
@@ -269,7 +269,7 @@ async fn store(
             batches
                 .map(|(packed, (id, head))| {
                     let content = Content::new(Arc::new(head), Some(packed.batch.payloads.clone()));
-                    database.memory.keep(id, content);
+                    database.cache.keep(id, content);
                     id
                 })
                 .collect()

@@ -15,8 +15,8 @@ impl SqliteStore {
     /// its tables in the store's file submits jobs together with its rows. An error leaves the transaction to be rolled
     /// back.
     ///
-    /// Begin it with `BEGIN IMMEDIATE`, so that it does not lose against others who write meanwhile; while it is open, no
-    /// one else writes. Call [`work_came`](SqliteStore::work_came) after COMMIT.
+    /// Begin it with `BEGIN IMMEDIATE`, so that no concurrent write makes it fail. While it is open, no
+    /// other process writes. Call [`work_came`](SqliteStore::work_came) after COMMIT.
     ///
     /// # Errors
     ///
@@ -49,8 +49,7 @@ impl SqliteStore {
             .map_err(|failure| failure.at(&self.path, 0))
     }
 
-    /// Tells those who wait for work in this process that there may be some: to be called after the COMMIT of a
-    /// transaction that submitted.
+    /// Wakes the waiters for work in this process. Call it after the COMMIT of a transaction that submitted jobs.
     pub fn work_came(&self) {
         self.work.add();
     }

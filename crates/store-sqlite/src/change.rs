@@ -20,7 +20,7 @@ use crate::query::filter::BatchConditions;
 use crate::query::tag::narrowed;
 use crate::transaction::Transaction;
 
-/// Which jobs of which batches are meant.
+/// The jobs that a selection means, by batch.
 pub(crate) struct Meant {
     /// All positions of a batch, where `None`.
     pub batches: Vec<(BatchId, Option<Positions>)>,
@@ -191,8 +191,8 @@ impl Transaction<'_> {
         })
     }
 
-    /// Cancels what is open of these positions of a batch (of all, where `None`), in one of these states. Returns what that
-    /// was; its children are left to the caller to cancel, and what waits for it to settle.
+    /// Cancels the open jobs among these positions of a batch (all, if `None`), in one of these states. Returns those jobs.
+    /// The caller cancels their children, and settles the edges that lead to them.
     pub fn cancel_in(
         &mut self,
         batch: BatchId,
@@ -352,7 +352,7 @@ impl Transaction<'_> {
                 run_at: self.now,
                 attempt: 1,
                 rescues: 0,
-                // Who asks for it now does not want it to expire at once.
+                // The caller wants the job to run: it must not expire at once.
                 expires_at: None,
                 family: None,
             };

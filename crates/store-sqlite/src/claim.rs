@@ -79,7 +79,7 @@ impl Transaction<'_> {
         if claim.has_room() {
             self.look_ahead(&admission, &mut claimed)?;
             if want.priority_min.is_some() {
-                // What is not wanted now may be wanted later.
+                // A later claim may want it.
                 for lane in admission.lanes() {
                     claimed.limited = claimed.limited || next_rank(self, lane, Some(rank_max))?.is_some();
                 }
@@ -149,7 +149,7 @@ impl Transaction<'_> {
         Ok((cursors, lane_of))
     }
 
-    /// Of what this operation itself has supplied, forgets what its claim has emptied: who waits for work would find nothing.
+    /// Forgets the supplied lanes that the claim of this operation has emptied: a waiter would find nothing there.
     fn forget_supplied(&mut self, admission: &Admission) {
         for (index, lane) in admission.lanes().enumerate() {
             if matches!(admission.outlook(index), Outlook::Open) {
@@ -332,7 +332,7 @@ impl Claim {
             && self.taken.len() < LEASE_SLICES_MAX as usize
     }
 
-    /// Takes at most so many jobs of a slice, or as many as there is room for. Returns how many, and what is left.
+    /// Takes at most so many jobs of a slice, or as many as there is room for. Returns their number, and the rest of the slice.
     fn take(
         &mut self,
         transaction: &mut Transaction<'_>,

@@ -117,8 +117,8 @@ impl Transaction<'_> {
         Ok(is_awaited)
     }
 
-    /// Takes out of the lease what it still holds of a report, makes claimable again what is given back or to be tried
-    /// again, and stores the failures. Beside the receipt, whether others wait for jobs of the batch.
+    /// Takes the positions of a report that its lease still holds out of the lease, makes released and retried jobs
+    /// claimable, and stores the failures. Returns the receipt, and whether other jobs wait for jobs of the batch.
     fn commit_parts(
         &mut self,
         worker: WorkerId,

@@ -70,7 +70,7 @@ use crate::writer::operation::{Durability, Operation, Reply, Work, WriterReply};
 /// What a small operation weighs in the writer's queue. Bytes, roughly.
 const OPERATION_BYTES: usize = 200;
 
-/// A store in one SQLite file. Dropping it writes out what is queued, like [`close`](Store::close).
+/// A store in one SQLite file. Dropping it writes out its queue, like [`close`](Store::close).
 pub struct SqliteStore {
     path: PathBuf,
     clock: Arc<dyn Clock>,
@@ -212,7 +212,7 @@ impl Drop for SqliteStore {
     fn drop(&mut self) {
         self.ended.close();
         self.readers.close();
-        // Without submitters the writer ends what is queued, and then itself.
+        // Without submitters, the writer completes its queue and ends.
         self.hand_over = None;
         if let Some(writer) = self.take_writer()
             && writer.join().is_err()

@@ -46,7 +46,7 @@ pub(crate) fn open_writer(path: &Path, options: &SqliteOptions) -> Result<Connec
             return Err(failure);
         }
         attempt += 1;
-        // Waits for whoever writes at this moment.
+        // Waits for the current writer.
         connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK")?;
     }
     drop(alone);
@@ -123,7 +123,7 @@ fn prepare(connection: &Connection, busy_timeout_ms: u32) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what is not ours, before anything is written to it.
+/// Refuses the database of another program, before anything is written to it.
 fn check_owner(connection: &Connection, path: &Path) -> Result<()> {
     let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     // Read second: the tables and the id appear together, so tables that were seen have their id by now.

@@ -84,7 +84,7 @@ impl Awaited {
         }
     }
 
-    /// Wakes those who await one of these batches.
+    /// Wakes the watches of these batches.
     pub fn wake(&self, ended: impl IntoIterator<Item = BatchId>) {
         let batches = self.lock();
         for batch in ended {

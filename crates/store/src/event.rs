@@ -98,7 +98,7 @@ pub enum Event {
     },
     /// Attempts failed and are followed by another.
     Retried {
-        /// Of which jobs.
+        /// The jobs.
         #[serde(flatten)]
         jobs: EventJobs,
         /// Which attempt failed.
@@ -134,7 +134,7 @@ pub enum Event {
     Progress {
         /// Which worker.
         worker: WorkerId,
-        /// Of which jobs.
+        /// The jobs.
         running: Vec<JobProgress>,
     },
     /// Events before this are not kept: nobody listened for over an hour, or too many came.
@@ -257,7 +257,7 @@ pub struct EventPage {
 }
 
 impl EventPage {
-    /// Where nobody listens, nothing is known: who listens again is told what is missed.
+    /// An empty page. The store records nothing without listeners, so a later listener learns that events are missing.
     pub fn nothing(after: Option<EventCursor>) -> Self {
         EventPage {
             events: Vec::new(),

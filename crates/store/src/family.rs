@@ -230,7 +230,7 @@ impl Family {
     }
 }
 
-/// The families of a batch, the latest first, of which each position belongs to the first that has it.
+/// The families of a batch, the latest first. Each position belongs to the first family that has it.
 pub fn latest<'f, F>(
     families: impl IntoIterator<Item = (F, &'f Positions)>,
     wanted: &Positions,
@@ -320,7 +320,7 @@ impl Parentage {
     }
 }
 
-/// The error of a job that spawned siblings, where they cannot be for what is known of its parents.
+/// Checks the siblings that a job spawns against its parents. The error is that of the job.
 pub fn check_siblings(
     batch: BatchId,
     siblings: &Siblings,

@@ -97,7 +97,7 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// registered.
     async fn put_progress(&self, worker: WorkerId, jobs: Vec<JobProgress>) -> Result<(), StoreError>;
 
-    /// Has what these jobs print kept for a while, for a follower by its own name. It is to be said again within
+    /// Keeps the output of these jobs for a while, for a named follower. Must be repeated within
     /// [`FOLLOWED_FOR_MS`](gristmill_model::limits::FOLLOWED_FOR_MS). Workers learn of it by their heartbeats.
     async fn follow(&self, follower: &str, followed: Vec<Followed>) -> Result<(), StoreError>;
 
@@ -109,7 +109,7 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// that the worker does not hold (any more), or not as this kind: of these nothing is kept.
     async fn put_output(&self, worker: WorkerId, printed: Vec<Printed>) -> Result<Vec<JobId>, StoreError>;
 
-    /// What is kept of the output of these jobs after a place, from 0. A piece of another worker may still appear before the
+    /// The kept output of these jobs after a place, from 0. A piece of another worker may still appear before the
     /// last one for a moment: offsets tell what was seen.
     async fn live_output(&self, followed: Vec<Followed>, after: i64) -> Result<OutputPage, StoreError>;
 

@@ -1,4 +1,4 @@
-//! What is asked of a store, and how it answers.
+//! Queries of a store, and their answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

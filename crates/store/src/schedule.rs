@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
 
-/// What becomes of moments that passed while nobody looked: no process ran, or the store was away.
+/// The handling of moments that passed while no process ran, or the store was unreachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CatchUp {
-    /// They are left out. What is noticed within
-    /// [`SCHEDULE_LATE_MS_MAX`](gristmill_model::limits::SCHEDULE_LATE_MS_MAX) counts as met.
+    /// They are left out. A delay of up to
+    /// [`SCHEDULE_LATE_MS_MAX`](gristmill_model::limits::SCHEDULE_LATE_MS_MAX) counts as on time.
     Skip,
     /// One job for all of them.
     #[default]
@@ -84,7 +84,7 @@ pub struct Schedule {
     pub paused_until: Option<Timestamp>,
 }
 
-/// What is done to schedules.
+/// A change of schedules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScheduleChange {
     /// They are due no more until this moment, or until they are resumed.

@@ -14,7 +14,7 @@ pub struct WorkSeen(AtomicU64);
 pub struct WorkCounter(watch::Sender<u64>);
 
 impl WorkCounter {
-    /// Work has come: wakes all who wait.
+    /// Work has come: wakes all waiters.
     pub fn add(&self) {
         self.0.send_modify(|count| *count += 1);
     }

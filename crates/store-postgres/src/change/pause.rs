@@ -1,6 +1,6 @@
 //! Pauses of single jobs.
 //!
-//! What is paused stands in `blocked`, out of the way of claims, as what waits for others does.
+//! Paused jobs are rows of `blocked`, which claims do not read, like jobs that wait for others.
 
 use crate::database::columns::sum;
 use crate::database::transaction::Transaction;

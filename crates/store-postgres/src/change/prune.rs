@@ -109,7 +109,7 @@ impl Transaction {
         self.delete_batches(&ended).await
     }
 
-    /// Deletes batches and what is stored of their ended jobs.
+    /// Deletes batches with the rows of their ended jobs.
     pub async fn delete_batches(&mut self, batches: &[i64]) -> Result<Pruned> {
         for table in [
             "report",

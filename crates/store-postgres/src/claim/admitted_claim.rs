@@ -1,8 +1,8 @@
 //! Claims from lanes that controls are for.
 //!
-//! First the claim waits for its turn and reads what is in use; then it looks at the heads of the lanes that have room,
-//! without a lock, and decides what to take of them; then it locks that. What others hold at this moment is left out,
-//! and looked for a few times.
+//! The claim waits for its turn and reads the usage of the limits. Then it looks at the heads of the lanes with room,
+//! without a lock, and decides which slices to take. Then it locks those. It skips slices that other transactions hold,
+//! and looks again a few times.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
@@ -135,9 +135,9 @@ impl Transaction {
         lanes: Vec<Lane>,
     ) -> Result<Claimed> {
         let lanes = self.with_slices(lanes).await?;
-        let needs = self.memory.controls().needs(&lanes);
+        let needs = self.cache.controls().needs(&lanes);
         let usage = self.usage(&needs).await?;
-        let mut admission = Admission::new(&mut self.memory.controls(), lanes, self.now, &usage);
+        let mut admission = Admission::new(&mut self.cache.controls(), lanes, self.now, &usage);
         let mut line = Candidates {
             lanes: Vec::new(),
             with_more: HashSet::new(),
@@ -162,7 +162,7 @@ impl Transaction {
                 break;
             }
         }
-        admission.remember(&mut self.memory.controls());
+        admission.remember(&mut self.cache.controls());
         if self.writes.freed {
             // Those that wait for a slot are woken where this claim has left one.
             self.writes.woke |= admission.has_free_slot();
@@ -216,7 +216,7 @@ impl Transaction {
                 places.insert(id, index);
                 ids.push(id);
                 rooms.push(i64::from(room));
-                let slices = self.memory.slices_for(room).max(LOOK_SLICES_MIN) << looks_before;
+                let slices = self.cache.slices_for(room).max(LOOK_SLICES_MIN) << looks_before;
                 slices_max.push(i64::from(slices.min(LEASE_SLICES_MAX)));
                 let aging = admission.aging(index);
                 graces.push(aging.map(|aging| aging.grace_ms));

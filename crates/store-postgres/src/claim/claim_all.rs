@@ -46,11 +46,11 @@ impl Database {
         worker: WorkerId,
         want: &Want,
     ) -> std::result::Result<Option<Outline>, StoreError> {
-        if !self.memory.keeps_up() || want.priority_min.is_some() {
+        if !self.cache.keeps_up() || want.priority_min.is_some() {
             return Ok(None);
         }
-        let lanes = self.memory.lanes().wanted(want);
-        let agings = self.memory.controls().agings(&lanes);
+        let lanes = self.cache.lanes().wanted(want);
+        let agings = self.cache.controls().agings(&lanes);
         if agings.is_none_or(|agings| agings.iter().any(Option::is_some)) {
             return Ok(None);
         }
@@ -71,7 +71,7 @@ impl Database {
 
     /// The id of a lease that there never was.
     async fn spare_lease(&self) -> std::result::Result<i64, StoreError> {
-        match self.memory.take_spare_lease() {
+        match self.cache.take_spare_lease() {
             Some(lease) => Ok(lease),
             None => {
                 self.alone(async |connection: Pooled| {
@@ -88,17 +88,17 @@ impl Database {
 
 impl ClaimAll {
     async fn run(&self) -> std::result::Result<Option<Outline>, StoreError> {
-        let memory = &self.database.memory;
+        let cache = &self.database.cache;
         let claimed = match self.database.until_known(move || self.run_once()).await? {
             Known::Answered(claimed) => claimed,
             Known::Committed((), _) => return self.read_back().await.map(Some),
         };
         match &claimed {
-            Some(outline) if outline.taken.is_empty() => memory.keep_spare_lease(self.lease),
-            Some(outline) => memory.remember_claim(&outline.taken),
+            Some(outline) if outline.taken.is_empty() => cache.keep_spare_lease(self.lease),
+            Some(outline) => cache.remember_claim(&outline.taken),
             None => {
-                memory.keep_spare_lease(self.lease);
-                memory.remember_keeping_up(false);
+                cache.keep_spare_lease(self.lease);
+                cache.remember_keeping_up(false);
             }
         }
         Ok(claimed)
@@ -143,10 +143,10 @@ impl ClaimAll {
             Box::new(self.want.rank_max()),
             Box::new(LEASE_BYTES_TARGET as i64),
             Box::new(SLICES_MAX),
-            Box::new(self.database.memory.lane_id_max()),
+            Box::new(self.database.cache.lane_id_max()),
             Box::new(i64::from(self.want.jobs_max.min(LEASE_JOBS_MAX))),
             Box::new(self.worker.0),
-            Box::new(self.database.memory.controls().version()),
+            Box::new(self.database.cache.controls().version()),
             Box::new(self.lease),
             Box::new(writer.to_owned()),
             Box::new(operation),
@@ -164,11 +164,11 @@ impl ClaimAll {
         if !verdict.try_get::<_, bool>(1)? {
             return Ok(None);
         }
-        let memory = &self.database.memory;
+        let cache = &self.database.cache;
         let mut outline = Outline::new(LeaseId(self.lease), now);
         outline.next_at = verdict.try_get::<_, Option<i64>>(2)?.map(Timestamp);
         if let Some(lease) = verdict.try_get(24)? {
-            memory.keep_spare_lease(lease);
+            cache.keep_spare_lease(lease);
         }
         for row in rows {
             if row.try_get::<_, Option<i64>>(3)?.is_none() {
@@ -177,12 +177,12 @@ impl ClaimAll {
             if let Some(payloads) = row.try_get::<_, Option<&str>>(23)? {
                 let (batch, head) = read_head(row, 15)?;
                 let content = Content::new(Arc::new(head), Some(PackedArray::from_stored(payloads)));
-                memory.keep(batch, content.clone());
+                cache.keep(batch, content.clone());
                 outline.contents.insert(batch, Claimable { content, only: None });
             }
             let slice = Slice::read(row, 3)?;
             let positions = slice.positions.clone();
-            outline.add(memory, Taken { slice, positions });
+            outline.add(cache, Taken { slice, positions });
         }
         Ok(Some(outline))
     }
@@ -197,7 +197,7 @@ impl ClaimAll {
         for row in &rows {
             let slice = Slice::read(row, 0).map_err(|failure| failure.at(self.database.address.as_str()))?;
             let positions = slice.positions.clone();
-            outline.add(&self.database.memory, Taken { slice, positions });
+            outline.add(&self.database.cache, Taken { slice, positions });
         }
         Ok(outline)
     }

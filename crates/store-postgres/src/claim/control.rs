@@ -56,7 +56,7 @@ impl Transaction {
     pub async fn read_controls(&self, version: i64) -> Result<()> {
         let rows = self.query(ALL, &[]).await?;
         let all = rows.iter().map(read).collect::<Result<Vec<_>>>()?;
-        self.memory.controls().replace(version, all);
+        self.cache.controls().replace(version, all);
         Ok(())
     }
 
@@ -113,7 +113,7 @@ impl Transaction {
         Ok(deleted)
     }
 
-    /// Locks the controls against others who change them.
+    /// Locks the controls against concurrent changes.
     async fn raise_control_version(&mut self) -> Result<()> {
         self.execute("UPDATE gristmill.control_version SET version = version + 1", &[])
             .await?;
@@ -151,7 +151,7 @@ impl Transaction {
         if let Some(held) = held {
             for row in &held.await? {
                 let (lane, jobs): (i32, i64) = (row.try_get(0)?, row.try_get(1)?);
-                let lane = self.memory.lanes().get(i64::from(lane)).cloned();
+                let lane = self.cache.lanes().get(i64::from(lane)).cloned();
                 let jobs = u32::try_from(jobs).unwrap_or(u32::MAX);
                 usage.held.extend(lane.map(|lane| (lane, jobs)));
             }
@@ -167,6 +167,6 @@ impl Transaction {
 
     /// Notes that slots of lanes may have become free.
     pub fn freed(&mut self) {
-        self.writes.freed |= self.memory.controls().limits_concurrency();
+        self.writes.freed |= self.cache.controls().limits_concurrency();
     }
 }

@@ -21,7 +21,7 @@ use tokio_postgres::types::ToSql;
 use crate::claim::{Claimed, next_run_at};
 use crate::database::Database;
 use crate::database::connection::{Param, Pending, drained};
-use crate::database::handle_cache::{BatchHead, Memory};
+use crate::database::handle_cache::{BatchHead, HandleCache};
 use crate::database::rows::Taken;
 use crate::database::transaction::{Durability, Transaction, read_head};
 use crate::failure::{Failure, Result};
@@ -56,12 +56,12 @@ pub(crate) struct Outline {
     limited: bool,
     /// The batches that are at hand.
     pub contents: HashMap<BatchId, Claimable>,
-    /// What is wanted of those that are not.
+    /// The wanted positions of the batches that are not.
     missing: BTreeMap<BatchId, Positions>,
     payloads: Option<Pending<Vec<Row>>>,
 }
 
-/// A batch of which jobs were claimed.
+/// A batch with claimed jobs.
 pub(crate) struct Claimable {
     pub content: Content<BatchHead>,
     /// Which jobs' payloads are in it, where that is not all.
@@ -87,10 +87,10 @@ impl Outline {
     }
 
     /// Adds what was claimed of a slice.
-    pub fn add(&mut self, memory: &Memory, part: Taken) {
+    pub fn add(&mut self, cache: &HandleCache, part: Taken) {
         let batch = part.slice.batch;
         if let Entry::Vacant(entry) = self.contents.entry(batch) {
-            match memory.content(batch).filter(|content| content.payloads.is_some()) {
+            match cache.content(batch).filter(|content| content.payloads.is_some()) {
                 Some(content) => {
                     entry.insert(Claimable { content, only: None });
                 }
@@ -206,7 +206,7 @@ impl Database {
             Some(PackedArray::from_stored(row.try_get::<_, &str>(9)?)),
         );
         if only.is_none() {
-            self.memory.keep(batch, content.clone());
+            self.cache.keep(batch, content.clone());
         }
         outline.contents.insert(batch, Claimable { content, only });
         Ok(())
@@ -258,7 +258,7 @@ impl Database {
             if let Some(claimable) = contents.get_mut(&batch) {
                 claimable.content = claimable.content.clone().with_labels(Arc::new(labels));
                 if claimable.only.is_none() {
-                    self.memory.keep(batch, claimable.content.clone());
+                    self.cache.keep(batch, claimable.content.clone());
                 }
             }
         }
@@ -289,7 +289,7 @@ impl Database {
         ) {
             payloads = with_added(&payloads, &part.positions, added, debounce)?;
         }
-        let Some(lane) = self.memory.lanes().get(part.slice.lane_id).cloned() else {
+        let Some(lane) = self.cache.lanes().get(part.slice.lane_id).cloned() else {
             return Ok(None);
         };
         let standing = Standing {
@@ -444,7 +444,7 @@ impl Transaction {
     async fn outline(&self, receipts: Vec<Receipt>, lease: LeaseId, claimed: Claimed) -> Result<Outline> {
         let mut outline = Outline::new(lease, self.now);
         for part in claimed.taken {
-            outline.add(&self.memory, part);
+            outline.add(&self.cache, part);
         }
         if !outline.missing.is_empty() {
             outline.payloads = Some(drained(self.send(BATCHES, params(&outline.missing)).await?));

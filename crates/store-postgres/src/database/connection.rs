@@ -193,7 +193,7 @@ impl Connection {
         Ok(self.client.execute(&statement, params).await?)
     }
 
-    /// Sends a query and leaves the answer for later. What is sent next follows right behind.
+    /// Sends a query and leaves the answer for later. The next request follows at once.
     pub async fn send(&self, sql: &str, params: Vec<Param>) -> Result<Pending<Vec<Row>>> {
         let statement = self.client.prepare_cached(sql).await?;
         let client = self.client.clone();

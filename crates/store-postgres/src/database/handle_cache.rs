@@ -1,4 +1,4 @@
-//! What a handle remembers between transactions: what never changes in the database.
+//! The cache of a handle between transactions: data that never changes in the database.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,10 +40,10 @@ impl BatchHead {
     }
 }
 
-/// What a handle remembers. Batches and lanes never change and their ids are never given again; they are remembered
+/// The cache of a handle. Batches and lanes never change and their ids are never given again; they are cached
 /// once they are committed.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct HandleCache {
     lanes: Mutex<Lanes>,
     controls: Mutex<Controls>,
     contents: Mutex<Contents<BatchHead>>,
@@ -58,9 +58,9 @@ pub(crate) struct Memory {
     spare_lease: AtomicI64,
 }
 
-impl Memory {
+impl HandleCache {
     pub fn new(rng: Box<dyn DebugRng>) -> Self {
-        Memory {
+        HandleCache {
             lanes: Mutex::default(),
             controls: Mutex::default(),
             contents: Mutex::default(),

@@ -123,7 +123,7 @@ impl Held {
     }
 }
 
-/// What is taken of one slice.
+/// The part of a slice that a claim takes.
 #[derive(Debug, Clone)]
 pub(crate) struct Taken {
     pub slice: Slice,

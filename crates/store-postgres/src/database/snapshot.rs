@@ -1,4 +1,4 @@
-//! Queries on one snapshot, beside those who write.
+//! Queries on one snapshot, beside the writers.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -57,7 +57,7 @@ impl Snapshot {
     pub fn end(mut self, went_well: bool) {
         if let Some(connection) = self.connection.take() {
             match went_well {
-                // Whoever gets the connection next comes behind this; nothing depends on the answer.
+                // The next user of the connection comes behind this; nothing depends on the answer.
                 true => drop(connection.send_command("COMMIT")),
                 false => close(connection),
             }

@@ -15,14 +15,14 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::database::connection::{Mark, Param, Pending, Pooled, Writer, drained};
-use crate::database::handle_cache::{BatchHead, Memory};
+use crate::database::handle_cache::{BatchHead, HandleCache};
 use crate::database::writes::Writes;
 use crate::failure::{Failure, Remedy, Result};
 
 /// Whether an operation's answer has to wait for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// It does: what is acknowledged is on disk.
+    /// It does: an acknowledged operation is on disk.
     Promised,
     /// It does not: a claim or a heartbeat that a crash of the server undoes leaves the jobs claimable as before, and
     /// the reports of such a lease are refused.
@@ -34,10 +34,10 @@ pub(crate) enum Durability {
 pub(crate) struct Transaction {
     connection: Pooled,
     opening: Opening,
-    pub memory: Arc<Memory>,
+    pub cache: Arc<HandleCache>,
     /// The moment of the operation.
     pub now: Timestamp,
-    /// What is written with COMMIT.
+    /// The writes that COMMIT carries.
     pub writes: Writes,
     /// Whether the keys of all that ends by these writes were let go of.
     pub keys_are_released: bool,
@@ -65,7 +65,7 @@ impl Transaction {
     /// Begins. Nothing is waited for: what fails here shows by the end.
     pub async fn begin(
         mut connection: Pooled,
-        memory: Arc<Memory>,
+        cache: Arc<HandleCache>,
         now: Timestamp,
         durability: Durability,
     ) -> Result<Transaction> {
@@ -87,7 +87,7 @@ impl Transaction {
                 mark: Mutex::new(Some(mark)),
                 behind: Mutex::default(),
             },
-            memory,
+            cache,
             now,
             writes: Writes::default(),
             keys_are_released: false,
@@ -129,7 +129,7 @@ impl Transaction {
         let mut heads = HashMap::new();
         let mut missing = Vec::new();
         for batch in batches {
-            match self.memory.content(*batch) {
+            match self.cache.content(*batch) {
                 Some(content) => {
                     heads.insert(*batch, content.head);
                 }
@@ -149,13 +149,13 @@ impl Transaction {
         for row in &rows {
             let (batch, head) = read_head(row, 0)?;
             let head = Arc::new(head);
-            self.memory.keep(batch, Content::new(head.clone(), None));
+            self.cache.keep(batch, Content::new(head.clone(), None));
             heads.insert(batch, head);
         }
         Ok(heads)
     }
 
-    /// Locks batches whose positions come back, against those who change them from outside.
+    /// Locks batches whose positions come back, against concurrent changes from outside.
     pub async fn share_batches(&self, batches: &[BatchId]) -> Result<()> {
         let mut ids: Vec<i64> = batches.iter().map(|batch| batch.0).collect();
         ids.sort_unstable();

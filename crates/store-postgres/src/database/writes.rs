@@ -18,7 +18,7 @@ use crate::multirange::Multirange;
 /// A statement and its parameters.
 pub(crate) type Statement = (&'static str, Vec<Param>);
 
-/// What is to be written. Each row may be changed once.
+/// The rows to write. Each row may be changed once.
 #[derive(Debug, Default)]
 pub(crate) struct Writes {
     /// Batch statistics to be added up.

@@ -19,7 +19,7 @@ use crate::multirange::Multirange;
 /// The part of a batch that waits to begin: all of it.
 pub(crate) const WHOLE: u32 = 0;
 
-/// Batches of which jobs have ended, each with the positions that may have.
+/// Batches whose jobs have ended, each with the positions that may have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Ended(BTreeMap<BatchId, Positions>);
 
@@ -52,8 +52,7 @@ impl Ended {
 }
 
 impl Transaction {
-    /// Of the stored batches that these wait for: how many jobs each has. Locks what is open of them, so that it stands
-    /// still until their edges are stored.
+    /// The number of jobs of each of these prerequisites. Locks their open jobs until the edges to them are stored.
     pub async fn lock_prerequisites(&self, stored: &[i64]) -> Result<HashMap<BatchId, u32>> {
         self.query("SELECT gristmill.lock_batches($1)", &[&stored])
             .await?;
@@ -103,8 +102,7 @@ impl Transaction {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// What these jobs wait for that have not begun, by those who wait together. Their batches must be locked, and what
-    /// they wait for.
+    /// The prerequisites of these jobs, as far as the jobs have not begun, by part. The batches of both must be locked.
     pub async fn waiting_of(
         &self,
         jobs: &BTreeMap<BatchId, Positions>,

@@ -27,7 +27,7 @@ use crate::graph::dependency::Ended;
 use crate::multirange::Multirange;
 use crate::submit::{Circumstances, Packed, check_texts};
 
-/// What is known of the jobs of reports that spawn others, before these are committed: it never changes.
+/// The batches and tags of spawning jobs, read before their reports are committed. They never change.
 #[derive(Debug, Default)]
 pub(crate) struct Origins {
     /// What children take over, by the batch of their parents.
@@ -65,8 +65,8 @@ impl Spawning {
 }
 
 impl Database {
-    /// What is known of the jobs of these reports that spawn others. Batches and their tags never change, so they are read
-    /// before the reports are committed. Nothing is asked where no job spawned any.
+    /// Reads the batches and tags of the jobs of these reports that spawn others. They never change, so this comes before
+    /// the commit. Sends nothing if no job spawned any.
     pub async fn origins(&self, reports: &[Report]) -> std::result::Result<Origins, StoreError> {
         let of = |spawns: fn(&Report) -> bool| {
             let spawning = reports.iter().filter(|report| spawns(report));
@@ -197,7 +197,7 @@ async fn inheritances(snapshot: &Snapshot, batches: &[i64]) -> Result<HashMap<Ba
 }
 
 impl Transaction {
-    /// What is to be stored for accepted jobs of one claimed slice that spawned children; or the error of the jobs.
+    /// The children to store for accepted jobs of one claimed slice; or the error of the jobs.
     pub fn spawning(
         &self,
         held: &Held,
@@ -232,7 +232,7 @@ impl Transaction {
     fn with_lane(&self, batch: NewBatch) -> std::result::Result<Packed, StoreError> {
         check_texts(&batch)?;
         let name = gristmill_store::rules::lanes::LaneName::of(&batch);
-        let lane_id = self.memory.lanes().find(name);
+        let lane_id = self.cache.lanes().find(name);
         let lane_id = lane_id.ok_or_else(|| gristmill_store::rules::lanes::too_many(name))?;
         Ok(Packed { batch, lane_id })
     }
@@ -308,7 +308,7 @@ impl Transaction {
             }
             earlier.push(id);
         }
-        // Who has no children does not wait.
+        // A job without children does not wait.
         let childless = suspended.positions.difference(&blocked.positions);
         let slice = NewSlice {
             positions: &childless,

@@ -1,7 +1,7 @@
 //! Totals.
 //!
-//! Every job of a batch is in a slice, in a lease, in a report or waits for others, so what has completed is what is left of the batches:
-//! the reports of successes, which are the most rows by far, are not read.
+//! Every job of a batch is in a slice, in a lease, in a report or in `blocked`. So the number of completed jobs is that of
+//! the batches less all others, and the reports of successes, by far the most rows, are not read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! Telling those who await outcomes, of whatever process ended the jobs.
+//! Notifying the watches of outcomes, whichever process ends the jobs.
 //!
 //! A listening connection keeps a row for each batch that its process awaits. The trigger of the table of reports
-//! notifies only for such batches, so reports cost a look into an empty table while nobody waits. Where rows are new,
-//! those who wait look once more: reports that were committed before notified nobody. A report that is being committed
-//! at that very moment may be missed, so those who wait look every now and then, too.
+//! notifies only for such batches, so without watches a report costs a look into an empty table. Watches look once more
+//! after their rows are stored, since earlier reports did not notify them. A concurrent report can still be missed, so
+//! watches also poll.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const ADD: &str = "INSERT INTO gristmill.awaited (batch_id, listener) SELECT unn
 const REMOVE: &str =
     "DELETE FROM gristmill.awaited WHERE batch_id = ANY ($1::bigint[]) AND listener = pg_backend_pid()";
 
-/// How those of one handle who await outcomes are told.
+/// Notifies the watches of one handle.
 #[derive(Debug)]
 pub(crate) struct EndedListener {
     listener: Listener,
@@ -58,7 +58,7 @@ impl EndedListener {
         self.listener.close();
     }
 
-    /// Passes on what is told, until the store is closed.
+    /// Passes notifications on until the store is closed.
     pub async fn listen(&self) {
         let once = || async move {
             while self.awaited.is_empty() {
@@ -83,7 +83,7 @@ impl EndedListener {
         loop {
             self.tell(&client, &mut told).await?;
             tokio::select! {
-                // The next connection begins with all rows anew, so those who wait look once more.
+                // The next connection stores all rows again, so all watches look once more.
                 _ = &mut ended => return Err(lost()),
                 () = self.awaited.changed() => {}
                 () = tokio::time::sleep(LISTEN_AFTER_LAST_AWAITED), if told.is_empty() => return Ok(()),

@@ -11,7 +11,7 @@ use crate::database::transaction::Transaction;
 use crate::failure::Result;
 use crate::multirange::Multirange;
 
-/// The oldest transaction that is open, or the next one; what is below is decided.
+/// The oldest open transaction, or the next one. All transactions below it have ended.
 const HORIZON: &str = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
 
 /// Begins to listen, or goes on, until `$1`; all after the transaction `$2` is kept.

@@ -49,7 +49,7 @@ BEGIN
     UPDATE gristmill.slice s SET positions = c.rest, count = gristmill.count(c.rest)
     FROM cut c WHERE s.batch_id = c.batch_id AND s.id = c.id;
 
-    -- A row of what is held stays with those among which the position of its key is.
+    -- A row of `held` keeps the part that has the position of its key.
     WITH meant AS (
         SELECT m.batch_id, m.positions FROM unnest(batch_ids, meant) AS m (batch_id, positions)
     ), cut AS MATERIALIZED (

@@ -62,7 +62,7 @@ BEGIN
 END
 $$;
 
--- Goes on with the parents of children that have ended. Parents without open children become claimable, to finalize. Under the policy
+-- Continues the parents of children that have ended. Parents without open children become claimable, to finalize. Under the policy
 -- `fail`, a failed child ends its parent as dead and cancels its siblings. Returns how many jobs have become claimable, and which
 -- have ended.
 CREATE OR REPLACE FUNCTION gristmill.settle_children(
@@ -120,7 +120,7 @@ BEGIN
 
     done := ARRAY(SELECT t.parent FROM unnest(touched) t (parent) WHERE t.parent <> ALL (failed));
     IF cardinality(done) > 0 THEN
-        -- What was spawned last is open the longest.
+        -- The children that were spawned last are open the longest.
         FOR brood IN SELECT c.batch_id, coalesce(c.parents, s.parents) AS parents, c.bounds
             FROM gristmill.child_batch c JOIN gristmill.suspension s ON s.batch_id = c.parent_id AND s.family = c.family
             WHERE c.parent_id = settle_children.parent_id AND c.family = waiting.family ORDER BY c.batch_id DESC
@@ -156,7 +156,7 @@ BEGIN
             WHERE b.batch_id = parent_id AND b.part = parent_part;
     END IF;
     IF NOT isempty(done_positions) THEN
-        -- What is paused stays, and waits for nothing but that.
+        -- Paused parents stay blocked until their pauses end.
         INSERT INTO gristmill.blocked (batch_id, part, attempt, rescues, count, positions, rank, run_at, pauses, paused_until, family)
         VALUES (parent_id, nextval('gristmill.blocked_part'), waiting.attempt, waiting.rescues, gristmill.count(done_positions),
             done_positions, waiting.rank, waiting.run_at, waiting.pauses, waiting.paused_until, waiting.family)

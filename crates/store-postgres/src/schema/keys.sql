@@ -37,7 +37,7 @@ BEGIN
 END
 $$;
 
--- These positions without those whose key another job has taken since.
+-- These positions, without jobs whose key another job has since taken.
 CREATE OR REPLACE FUNCTION gristmill.without_taken_keys(batch_ids bigint[], meant int4multirange[], now_ms bigint) RETURNS int4multirange[]
 LANGUAGE sql STABLE STRICT
 BEGIN ATOMIC
@@ -51,7 +51,7 @@ BEGIN ATOMIC
     ) t ON true;
 END;
 
--- Gives the jobs of these batches that wait again their keys back.
+-- Gives the retried jobs of these batches their keys back.
 CREATE OR REPLACE FUNCTION gristmill.take_keys_again(batch_ids bigint[], meant int4multirange[], now_ms bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -106,7 +106,7 @@ BEGIN
         RAISE EXCEPTION 'payload % is % bytes long; the limit is %', number, octet_length(item), payload_bytes_max
             USING ERRCODE = 'program_limit_exceeded', HINT = 'Store it elsewhere, and submit a reference to it.';
     ELSIF item ~ '\\u[dD][89a-fA-F]' THEN
-        -- Backslashes that are escaped themselves go first, then whole pairs: a half is what is left.
+        -- Removes escaped backslashes first, and then whole pairs: the rest are unpaired surrogates.
         escapes := regexp_replace(replace(item, '\\', ''), '\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}', '', 'g');
         IF escapes ~ '\\u[dD][89a-fA-F]' THEN
             RAISE EXCEPTION 'payload % has half of a surrogate pair in a string', number

@@ -1,4 +1,4 @@
--- Pauses: of lanes, as controls, and of jobs by themselves, which stand in `blocked` until nothing keeps them back.
+-- Pauses: of lanes, as controls, and of jobs by themselves, which are rows of `blocked` until their last pause ends.
 
 -- The key that tells a pause from all other controls, as the store writes it.
 CREATE OR REPLACE FUNCTION gristmill.pause_key(reason text, queue text, kind text, job_group text) RETURNS text

@@ -10,8 +10,8 @@ BEGIN
 END
 $$;
 
--- Settles the edges that lead to ended jobs: of these batches, among these positions (`{(,)}` means all). Jobs that wait in vain end,
--- with all jobs that wait for them in turn, and release their keys; parents whose children have ended go on. Returns how many jobs
+-- Settles the edges that lead to ended jobs: of these batches, among these positions (`{(,)}` means all). Jobs whose prerequisites
+-- failed end, with all jobs that wait for them in turn, and release their keys. Parents whose children have ended continue. Returns how many jobs
 -- have become claimable. The caller has written the outcomes of the ended jobs.
 CREATE OR REPLACE FUNCTION gristmill.settle(batch_ids bigint[], meant int4multirange[], now_ms bigint) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -69,7 +69,7 @@ BEGIN
         ), in_vain (batch_id, part, on_failure, cause, positions) AS (
             SELECT m.batch_id, m.part, m.on_failure, m.prerequisite_id, m.positions FROM met m WHERE m.in_vain
             UNION
-            -- What waits for something that waits in vain waits in vain, too.
+            -- A job fails with its prerequisite, and so do the jobs that wait for it.
             SELECT e.batch_id, e.part, e.on_failure, e.prerequisite_id, e.positions
             FROM in_vain v JOIN gristmill.edge e ON e.prerequisite_id = v.batch_id
             WHERE e.on_failure NOT IN ('ignore', 'children')

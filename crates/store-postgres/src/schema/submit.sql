@@ -160,7 +160,7 @@ BEGIN
             RAISE EXCEPTION '%', wrong USING ERRCODE = 'unique_violation', HINT = 'Nothing was submitted.';
         END IF;
     ELSE
-        -- Those that make room, or those that stand for others, with the higher priority of the two.
+        -- The replaced jobs; or the jobs that stand for skipped ones, with the higher priority of the two.
         SELECT array_agg(o.id), array_agg(o.positions) INTO others, other_positions FROM (
             SELECT owners[n] AS id, range_agg(int4range(owned[n], owned[n] + 1)) AS positions
             FROM generate_subscripts(keys, 1) n WHERE are_open[n] AND lasts[n] = n GROUP BY 1

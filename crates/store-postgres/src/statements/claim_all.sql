@@ -1,4 +1,4 @@
--- Takes all due slices of some lanes under a lease, if that is little and nothing else has a say.
+-- Takes all due slices of some lanes under a lease, if they are few and no control, limit or new lane interferes.
 --
 -- $1 lanes                    $5 slices looked at, at most    $9  version of the controls that this process knows
 -- $2 now                      $6 last lane it knows           $10 the lease
@@ -6,7 +6,7 @@
 -- $4 bytes wanted             $8 the worker                   $12 its operation
 --                                                             $13 bytes of payloads that come along, at most
 --
--- Gives a row a slice, each with the id of another lease; or one row without a slice. `head` comes before this: see heads.
+-- Returns a row a slice, each with the id of a further lease; or one row without a slice. The macro `heads` puts `head` before it.
 , registered AS MATERIALIZED (
     SELECT id FROM gristmill.worker WHERE id = $8 FOR KEY SHARE
 ), due AS MATERIALIZED (

@@ -1,7 +1,7 @@
--- Stores a batch as lone_submit.sql does, but under a lease of a worker, where that is registered, nothing is due in its lanes, and this
+-- Stores a batch as single_statement_submit.sql does, but under a lease of a worker, where that is registered, nothing is due in its lanes, and this
 -- process knows all lanes and controls. Says which lease that is, and when the next slice of these lanes is due.
 --
--- $1 to $12 are those of lone_submit.sql. `head` comes before this: see heads.
+-- $1 to $12 are those of single_statement_submit.sql. The macro `heads` puts `head` before it.
 --
 -- $13 the worker    $14 its lanes    $15 highest rank    $16 last lane known    $17 version of the controls known
 , registered AS MATERIALIZED (

@@ -63,7 +63,7 @@ impl Transaction {
         let (mut all, mut untils) = (Kept::new(), HashMap::new());
         for (batch, positions, values) in &completed {
             let head = &heads[batch];
-            let lane = self.memory.lanes().get(head.lane_id).cloned();
+            let lane = self.cache.lanes().get(head.lane_id).cloned();
             let (Some(lane), Some(payloads)) = (lane, payloads.get(batch)) else {
                 continue;
             };
@@ -94,7 +94,7 @@ impl Transaction {
     ) -> Result<HashMap<BatchId, PackedArray>> {
         let (mut all, mut missing) = (HashMap::new(), Vec::new());
         for batch in batches {
-            match self.memory.content(batch).and_then(|content| content.payloads) {
+            match self.cache.content(batch).and_then(|content| content.payloads) {
                 Some(payloads) => {
                     all.insert(batch, payloads);
                 }

@@ -65,7 +65,7 @@ impl Transaction {
         Ok((answer, Some((id, head, stored.batch.payloads))))
     }
 
-    /// Leaves the owners that have not started and take what is added. They wait from now on; the others lose their keys.
+    /// Retains the owners that have not started, which take the added payloads, and postpones them. The others lose their keys.
     async fn retain_unstarted(
         &mut self,
         collapsed: &Collapsed,

@@ -1,7 +1,7 @@
 //! Deduplication keys.
 //!
-//! Those who submit jobs with keys of one kind or queue do so one after the other, by an advisory lock of the scope; so
-//! whoever looks for the keys' owners is overtaken by those alone who retry jobs, and then begins again.
+//! An advisory lock serialises submits of jobs with keys of one kind or queue. So between the look for the owners of the
+//! keys and the submit, only a retry of jobs can take a key. The submit then begins again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Database {
         let mut prepared = Vec::with_capacity(batches.len());
         for (batch, keys) in batches.into_iter().zip(keys) {
             let lane_id = self.prepare_batch(&batch.batch).await?;
-            let scope = scope_id(&self.memory.lanes(), batch.unique().scope, &batch.batch);
+            let scope = scope_id(&self.cache.lanes(), batch.unique().scope, &batch.batch);
             prepared.push(Prepared {
                 lane_id,
                 scope: scope
@@ -67,7 +67,7 @@ impl Database {
         for (answer, stored) in submitted {
             if let Some((id, head, payloads)) = stored {
                 let content = Content::new(Arc::new(head), Some(payloads));
-                self.memory.keep(id, content);
+                self.cache.keep(id, content);
             }
             answers.push(answer);
         }
@@ -192,7 +192,7 @@ impl Transaction {
         Ok((prerequisites.collect(), waiting))
     }
 
-    /// Who has these keys, by place.
+    /// The owners of these keys, by place.
     pub async fn key_owners(&self, scope: i32, wanted: &Wanted<'_>) -> Result<HashMap<u32, Owner>> {
         let keys: Vec<&str> = wanted.last.keys().copied().collect();
         let rows = self
@@ -239,7 +239,7 @@ impl Transaction {
         Ok(running)
     }
 
-    /// Cancels those who are replaced.
+    /// Cancels the replaced jobs.
     async fn make_room(&mut self, scope: i32, plan: &KeyPlan) -> Result<()> {
         if plan.replaced.is_empty() {
             return Ok(());
@@ -250,7 +250,7 @@ impl Transaction {
             &[&batches, &positions, &self.now.0],
         )
         .await?;
-        // What is left of them are periods.
+        // Only their periods remain.
         self.execute(
             "DELETE FROM gristmill.job_key WHERE scope = $1 AND key = ANY ($2) AND batch_id = ANY ($3)",
             &[&scope, &plan.replaced_keys, &batches],
@@ -406,10 +406,10 @@ impl Transaction {
 
     async fn lane_and_scope(&self, batch: &KeyedBatch) -> Result<(i64, i32)> {
         // The lane was made when this was submitted, perhaps by another process.
-        let version = self.memory.controls().version();
-        let rows = self.query(NEWS, &[&self.memory.lane_id_max(), &version]).await?;
-        self.memory.add_news(&rows)?;
-        let lanes = self.memory.lanes();
+        let version = self.cache.controls().version();
+        let rows = self.query(NEWS, &[&self.cache.lane_id_max(), &version]).await?;
+        self.cache.add_news(&rows)?;
+        let lanes = self.cache.lanes();
         let lane = lanes.find(LaneName::of(&batch.batch));
         let scope = scope_id(&lanes, batch.unique().scope, &batch.batch);
         let scope = scope.and_then(|scope| i32::try_from(scope).ok());

@@ -7,7 +7,7 @@ use tokio_postgres::error::SqlState;
 
 use crate::database::Database;
 use crate::database::connection::Connection;
-use crate::database::handle_cache::Memory;
+use crate::database::handle_cache::HandleCache;
 use crate::failure::{Failure, Result};
 
 /// The lanes that were added since the last look, and the version of the controls, if it is another.
@@ -22,7 +22,7 @@ pub(crate) struct News {
     pub control_version: Option<i64>,
 }
 
-impl Memory {
+impl HandleCache {
     /// The first parameter of [`NEWS`].
     pub fn lane_id_max(&self) -> i32 {
         i32::try_from(self.lanes().id_max()).unwrap_or(i32::MAX)
@@ -52,7 +52,7 @@ impl Memory {
 impl Database {
     /// The lane of that name, made where there is none.
     pub async fn intern_lane(&self, name: LaneName<'_>) -> std::result::Result<i64, StoreError> {
-        if let Some(id) = self.memory.lanes().find(name) {
+        if let Some(id) = self.cache.lanes().find(name) {
             return Ok(id);
         }
         self.alone(|connection| async move { self.intern_lane_by(&connection, name).await })
@@ -74,12 +74,12 @@ impl Database {
             Err(failure) => return Err(failure),
             Ok(_) => {}
         }
-        let version = self.memory.controls().version();
+        let version = self.cache.controls().version();
         let rows = connection
-            .rows(NEWS, &[&self.memory.lane_id_max(), &version])
+            .rows(NEWS, &[&self.cache.lane_id_max(), &version])
             .await?;
-        self.memory.add_news(&rows)?;
-        let id = self.memory.lanes().find(name);
+        self.cache.add_news(&rows)?;
+        let id = self.cache.lanes().find(name);
         id.ok_or_else(|| Failure::Damaged(format!("the lane of {name} is missing")))
     }
 }

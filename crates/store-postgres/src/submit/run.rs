@@ -101,7 +101,7 @@ impl Transaction {
         }
     }
 
-    /// Forgets a run with all its batches. The run's row goes first: who submits to it meanwhile waits for that, and
+    /// Deletes a run with all its batches. The row of the run goes first: a concurrent submit to the run waits for this, and
     /// then finds no run.
     pub async fn delete_run(&mut self, run: RunId) -> Result<()> {
         let deleted = self

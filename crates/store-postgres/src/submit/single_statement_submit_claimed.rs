@@ -52,8 +52,8 @@ impl Database {
         {
             return None;
         }
-        let lane_id_max = self.memory.lane_id_max();
-        let lane = self.memory.lanes().get(lone.head.lane_id).cloned()?;
+        let lane_id_max = self.cache.lane_id_max();
+        let lane = self.cache.lanes().get(lone.head.lane_id).cloned()?;
         let (count, rank) = (lone.batch.payloads.count(), lone.head.rank());
         let mut looked_at = (Vec::new(), 0);
         let waiting = self.waiting.take(|waiting| {
@@ -61,8 +61,8 @@ impl Database {
             if !want.admits(&lane) || count > want.jobs_max.min(LEASE_JOBS_MAX) || rank > want.rank_max() {
                 return false;
             }
-            let lanes = self.memory.lanes().wanted(want);
-            let mut controls = self.memory.controls();
+            let lanes = self.cache.lanes().wanted(want);
+            let mut controls = self.cache.controls();
             let agings = controls.agings(&lanes);
             looked_at = (lanes, controls.version());
             agings.is_some_and(|agings| agings.iter().all(Option::is_none))

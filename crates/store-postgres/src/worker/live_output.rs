@@ -1,4 +1,4 @@
-//! Who follows what running jobs print, and what they printed within the last moments.
+//! Followers of live output, and the latest output of running jobs.
 
 use std::sync::Arc;
 

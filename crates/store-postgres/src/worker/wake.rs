@@ -1,4 +1,4 @@
-//! Waking those who wait for work, in this process and in others.
+//! Waking the waiters for work, in this process and in others.
 //!
 //! Within a process a counter is enough. To wake others takes a NOTIFY, and that takes a lock of the whole server when
 //! it is committed, so there should be none while all are busy. So a process that waits holds a shared advisory lock,
@@ -42,7 +42,7 @@ impl Wake {
         }
     }
 
-    /// Wakes those of this process who wait.
+    /// Wakes the waiters of this process.
     pub fn work_came(&self) {
         self.work.add();
     }
@@ -95,7 +95,7 @@ impl Wake {
                 () = self.waited.notified() => {}
             }
             client.batch_execute(LOCK).await?;
-            // Whoever waits looks once more: see above.
+            // Waiters look for work once more: see above.
             self.work_came();
             if !self.wait_for_idleness(&mut ended).await {
                 return Err(lost());
@@ -130,7 +130,7 @@ pub(crate) struct Notifier {
 const NOTIFY_AGAIN_AFTER: Duration = Duration::from_millis(2);
 
 impl Notifier {
-    /// Whether the caller is to run [`run`](Notifier::run); otherwise somebody does who will see it.
+    /// Whether the caller must call [`run`](Notifier::run). Otherwise another task runs it and will see the change.
     pub fn begin(&self) -> bool {
         self.again.store(true, Ordering::SeqCst);
         !self.busy.swap(true, Ordering::SeqCst)

@@ -1,6 +1,6 @@
 //! Pauses of single jobs.
 //!
-//! What is paused stands in `blocked`, out of the way of claims, as what waits for others does.
+//! Paused jobs are rows of `blocked`, which claims do not read, like jobs that wait for others.
 
 use gristmill_model::{BatchId, JobState, Positions, Timestamp};
 use gristmill_store::rules::pauses::Pauses;
@@ -47,7 +47,7 @@ impl Transaction<'_> {
     ) -> Result<u64> {
         let Pause { reason, until } = pause;
         let mut paused = 0;
-        // In this order: what is paused here is blocked afterwards.
+        // In this order: the jobs that the next loop pauses become rows of `blocked`.
         for blocked in self.blocked_of(batch)? {
             let taken = meant_of(&blocked.positions, positions);
             if !taken.is_empty() && is_meant(blocked.state(), &meant.states) {

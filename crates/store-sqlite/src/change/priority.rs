@@ -19,8 +19,8 @@ impl Transaction<'_> {
         Ok(meant.changed(changed))
     }
 
-    /// Gives what is open of these positions of a batch (of all, where `None`), in one of these states, another rank.
-    /// Returns how many jobs those are.
+    /// Gives the open jobs among these positions of a batch (all, if `None`), in one of these states, another rank.
+    /// Returns their number.
     fn prioritise_in(
         &mut self,
         batch: BatchId,

@@ -95,7 +95,7 @@ impl Transaction<'_> {
         Ok(pruned)
     }
 
-    /// Deletes a batch and what is stored of its ended jobs.
+    /// Deletes a batch with the rows of its ended jobs.
     pub fn delete_batch(&mut self, batch: BatchId) -> Result<()> {
         let reports = [report_id(batch, 0), report_id(BatchId(batch.0 + 1), 0) - 1];
         self.execute("DELETE FROM report WHERE id BETWEEN ?1 AND ?2", reports)?;

@@ -112,8 +112,8 @@ impl LaneCursor {
                     *exhausted = current.is_none();
                 }
             }
-            // What is known of a rank before it is read says that nothing of it comes earlier: only those are read that
-            // may come first.
+            // The bound of an unread rank says that none of its slices comes earlier. Only ranks that may come first are
+            // read.
             Order::Aging { aging, ranks, first } => {
                 let now = transaction.now;
                 while let Some((index, rank)) = ranks
@@ -179,7 +179,7 @@ impl LaneCursor {
 #[derive(Debug)]
 struct RankCursor {
     rank: i64,
-    /// What is left of it runs at this moment or later.
+    /// The rest of it runs at this moment or later.
     from: Timestamp,
     /// The last slice that was read.
     last: (i64, i64, i64),

@@ -68,7 +68,7 @@ impl Ended {
 pub(crate) struct StoredEdge {
     prerequisite: BatchId,
     first_position: u32,
-    /// Who waits.
+    /// The batch that waits.
     pub batch: BatchId,
     pub part: u32,
     /// `None` where it leads from parents to their children.
@@ -156,7 +156,7 @@ impl Transaction<'_> {
         )
     }
 
-    /// What jobs of a batch wait for that have not begun, by those who wait together.
+    /// The prerequisites of jobs of a batch, as far as the jobs have not begun, by part.
     pub fn waiting_of(&self, batch: BatchId, positions: &Positions) -> Result<Vec<WaitingJobs>> {
         let mut all = Vec::new();
         for blocked in self.blocked_of(batch)? {
@@ -174,7 +174,7 @@ impl Transaction<'_> {
             )?;
             let mut edges = Vec::with_capacity(rows.len());
             for (prerequisite, (policy, only)) in rows {
-                // Those who wait for their children have begun.
+                // Parents that wait for their children have begun.
                 if let Some(on_failure) = read_policy(&policy)? {
                     edges.push(Edge {
                         prerequisite,

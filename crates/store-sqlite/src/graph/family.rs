@@ -26,7 +26,7 @@ use crate::graph::dependency::{Blocked, Ended, StoredEdge};
 use crate::labels::tags_of_batch;
 use crate::transaction::Transaction;
 
-/// What becomes of parents of which children have ended.
+/// The next state of parents whose children have ended.
 #[derive(Debug, Default)]
 struct Verdict {
     /// By position: all children have ended.
@@ -94,7 +94,7 @@ impl Transaction<'_> {
                 ended.push(Ended::looked_up(id));
             }
         }
-        // Who has no children does not wait.
+        // A job without children does not wait.
         let childless = suspended.positions.difference(&blocked.positions);
         let head = self.head(held.batch)?;
         let slice = NewSlice {
@@ -177,7 +177,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Goes on with parents of which children have ended. Returns what has ended for that.
+    /// Continues parents whose children have ended. Returns the jobs that end with them.
     pub fn settle_children(&mut self, edge: &StoredEdge, ended: &Ended) -> Result<Vec<Ended>> {
         let Some(blocked) = self.blocked_part(edge)? else {
             return Ok(Vec::new());
@@ -277,7 +277,7 @@ impl Transaction<'_> {
         Ok(all)
     }
 
-    /// What is not over of a batch.
+    /// The open jobs of a batch.
     fn open_of(&self, batch: BatchId) -> Result<Positions> {
         let mut open = Positions::new();
         for slice in self.slices_of(batch)? {
@@ -292,7 +292,7 @@ impl Transaction<'_> {
         Ok(open)
     }
 
-    /// Ends parents of which a child has failed, and their other children.
+    /// Ends parents with a failed child, and their other children.
     fn end_parents(
         &mut self,
         blocked: &Blocked,
@@ -334,7 +334,7 @@ impl Transaction<'_> {
         Ok(family.map_or_else(Vec::new, |family| family.children_of(positions)))
     }
 
-    /// Cancels what is open of these jobs, of their children, and so on.
+    /// Cancels these open jobs and their descendants.
     pub fn cancel_descendants(&mut self, mut left: Vec<BatchPositions>) -> Result<Vec<Ended>> {
         let mut ended = Vec::new();
         while let Some(jobs) = left.pop() {

@@ -1,5 +1,5 @@
-//! Telling those who await outcomes: SQLite notifies nobody, so while somebody waits the file is looked at for changes,
-//! whatever process made them.
+//! Notifying the watches of outcomes. SQLite has no notifications, so the store polls the file for changes of any process
+//! while there are watches.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::failure::Result;
 use crate::limits::{LOOK_FOR_CHANGES_EVERY, WATCHES_PER_LOOK};
 use crate::readers::Readers;
 
-/// How those of one handle who await outcomes are told.
+/// Notifies the watches of one handle.
 #[derive(Debug, Default)]
 pub(crate) struct EndedLookout {
     awaited: Arc<Awaited>,
@@ -78,7 +78,7 @@ async fn look_while_awaited(awaited: &Awaited, readers: &Arc<Readers>) -> std::r
         if seen.replace(version) != Some(version) {
             awaited.wake_all();
         }
-        // Each of those who wait makes a query then: the more there are, the rarer.
+        // Each watch then makes a query: more watches mean rarer looks.
         let factor = 1 + u32::try_from(watches / WATCHES_PER_LOOK).unwrap_or(u32::MAX - 1);
         tokio::time::sleep(LOOK_FOR_CHANGES_EVERY.saturating_mul(factor)).await;
     }

@@ -51,7 +51,7 @@ impl Transaction<'_> {
         Ok(collapsed.answer(plan.answer(stored)))
     }
 
-    /// Leaves the owners that have not started and take what is added. They wait from now on; the others lose their keys.
+    /// Retains the owners that have not started, which take the added payloads, and postpones them. The others lose their keys.
     fn retain_unstarted(
         &mut self,
         collapsed: &Collapsed,

@@ -30,7 +30,7 @@ impl Transaction<'_> {
         for (batch, keys) in batches.iter().zip(keys) {
             let after = stored_after(&batch.batch, &submitted.iter().collect::<Vec<_>>());
             if !after.is_empty() {
-                // Who stands for an earlier job may have been deleted.
+                // The job that stands for an earlier one may have been deleted.
                 let waiting = NewBatch {
                     after: after.clone(),
                     ..batch.batch.clone()
@@ -100,7 +100,7 @@ impl Transaction<'_> {
         scope.ok_or_else(|| Failure::Damaged("a kind or queue has no lane".to_owned()))
     }
 
-    /// Who has these keys, by place.
+    /// The owners of these keys, by place.
     pub fn key_owners(&self, scope: i64, keys: &PackedArray) -> Result<HashMap<u32, Owner>> {
         let owners = self.rows(
             "SELECT j.key, k.batch_id, k.position, k.open FROM json_each(?1) j \
@@ -137,7 +137,7 @@ impl Transaction<'_> {
         Ok(running)
     }
 
-    /// Stores a batch whose keys nobody has, or somebody had who made room.
+    /// Stores a batch whose keys are free, or were freed by replaced jobs.
     pub fn insert_keyed(
         &mut self,
         batch: &KeyedBatch,

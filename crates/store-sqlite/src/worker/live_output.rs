@@ -1,4 +1,4 @@
-//! Who follows what running jobs print, and what they printed within the last moments.
+//! Followers of live output, and the latest output of running jobs.
 
 use gristmill_model::limits::{FOLLOWED_FOR_MS, LIVE_OUTPUT_KEPT_MS, LIVE_OUTPUT_ROWS_MAX};
 use gristmill_model::{BatchId, Followed, JobId, KeptOutput, Printed, Timestamp, WorkerId};
@@ -25,7 +25,7 @@ impl Transaction<'_> {
         self.forget_output()
     }
 
-    /// What is followed.
+    /// The followed jobs.
     pub fn followed(&self) -> Result<Vec<Followed>> {
         let packed: Vec<String> = self.rows(
             "SELECT followed FROM following WHERE until > ?1 ORDER BY id",

@@ -8,12 +8,12 @@ use crate::failure::Result;
 use crate::transaction::Transaction;
 use crate::writer::operation::{Durability, Operation, Reply, Work, WriterReply};
 
-/// A group, merged: what is carried out, and who waits for it, both in the same order.
+/// A merged group: the units, and the callers that wait for them, in the same order.
 pub(crate) struct Merged {
     parts: Vec<Part>,
     /// One for each operation, in the order of the units.
     pub responders: Vec<Responder<WriterReply>>,
-    /// Who asked to close the store, if anybody did.
+    /// The caller that closes the store, if one does.
     pub closing: Option<Responder<WriterReply>>,
 }
 
@@ -23,7 +23,7 @@ enum Part {
     Work(Work),
 }
 
-/// What is carried out as a whole.
+/// Operations that succeed or fail as a whole.
 #[derive(Clone, Copy)]
 pub(crate) enum Unit<'a> {
     /// Single jobs that become one batch.
@@ -57,7 +57,7 @@ pub(crate) fn merge(group: Group<Operation, WriterReply>) -> Merged {
 }
 
 impl Merged {
-    /// What is to be carried out.
+    /// The units, in order.
     pub fn units(&self) -> Vec<Unit<'_>> {
         self.parts
             .iter()

@@ -38,7 +38,7 @@ impl Work {
 /// Whether an operation's answer has to wait for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// It does: what is acknowledged survives what [`Synchronous`](crate::Synchronous) says.
+    /// It does: an acknowledged operation survives as [`Synchronous`](crate::Synchronous) promises.
     Promised,
     /// It does not: a claim or a heartbeat that a loss of power undoes was made by a process that ended with it, and
     /// the jobs are claimable as before. (Whatever is synced later syncs what was written before it, so no lease id that

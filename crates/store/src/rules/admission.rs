@@ -24,7 +24,7 @@ use crate::rules::admission::token_bucket::Rate;
 use crate::rules::controls::Controls;
 use crate::rules::lanes::Lane;
 
-/// A slice's place in line; what is lower is claimed first.
+/// The place of a slice in line. The lowest is claimed first.
 pub type Place = (i64, Timestamp, BatchId, u32);
 
 /// A control's id, and the group whose bucket it is (empty where all share one).
@@ -54,7 +54,7 @@ pub struct Usage {
 pub trait Line {
     /// What goes wrong.
     type Error;
-    /// The place of the first slice under this cursor that is left, of which at most so many jobs will be taken.
+    /// The place of the first remaining slice under this cursor. At most `jobs_max` jobs of it will be taken.
     fn head(&mut self, cursor: usize, jobs_max: u32) -> Result<Option<Place>, Self::Error>;
     /// Takes some of its jobs, at most so many. Returns how many: 0 only where the claim is full.
     fn take(&mut self, cursor: usize, jobs_max: u32) -> Result<u32, Self::Error>;
@@ -217,7 +217,7 @@ impl Controls {
 }
 
 impl Admission {
-    /// What may be claimed of these lanes, by what is in use of what they share with others.
+    /// The admission of claims from these lanes, given the usage of the limits that they share.
     pub fn new(controls: &mut Controls, lanes: Vec<Lane>, now: Timestamp, usage: &Usage) -> Self {
         let mut admission = Admission {
             now,
@@ -352,7 +352,7 @@ impl Admission {
         self.lanes[lane].aging
     }
 
-    /// Whether several share what is claimed.
+    /// Whether several lanes share the claim.
     pub fn is_shared(&self) -> bool {
         self.shares.len() > 1
     }
@@ -412,8 +412,8 @@ impl Admission {
     /// Takes jobs until the claim is full or nothing is left. `cursors` are the wanted lanes that the cursors of the
     /// line are in.
     ///
-    /// What is wanted is shared out so that those which have work run as many jobs as their weights say, whoever
-    /// claimed them; within a share, the order is that of places. One whose work ends leaves its part to the others.
+    /// Shares with work get running jobs in proportion to their weights, over all workers. Within a share, the order is that
+    /// of places. A share whose work ends leaves its part to the others.
     pub fn take_from<L: Line>(&mut self, line: &mut L, cursors: &[usize]) -> Result<(), L::Error> {
         let mut heads: Vec<BinaryHeap<Reverse<(Place, usize)>>> = Vec::new();
         heads.resize_with(self.shares.len(), BinaryHeap::new);
@@ -534,7 +534,7 @@ impl Admission {
             quotas[*index] += part;
             left -= part;
         }
-        // What is left of whole jobs goes to those that got least of such before.
+        // The remaining whole jobs go to the shares that got the fewest of them before.
         let mut rounded = Vec::new();
         let mut is_filled = vec![false; shares.len()];
         by_level[..filled]

@@ -29,7 +29,7 @@ fn digest(kind: &str, payload: &str) -> String {
         .collect()
 }
 
-/// What is asked for a batch whose jobs look for values: a digest a job. `None` where they do not.
+/// The digests of a batch whose jobs reuse values, one for each job.
 #[derive(Debug)]
 pub struct Lookup {
     /// By position.
@@ -87,7 +87,7 @@ impl Hits {
 /// A value to be kept, by the digest of its payload.
 pub type Kept = BTreeMap<String, String>;
 
-/// Of jobs of a kind that have completed, what is kept: `payloads` are those of all jobs of their batch.
+/// The values to keep of completed jobs of a kind. `payloads` are those of all jobs of their batch.
 pub fn kept(kind: &str, payloads: &PackedArray, positions: &Positions, values: &PackedArray) -> Kept {
     let payloads = payloads.select(positions);
     let pairs = payloads.items().zip(values.items());

@@ -46,7 +46,7 @@ pub fn check_controls(controls: &[Control]) -> Result<(), StoreError> {
     }
 }
 
-/// What is told who would set one control too many.
+/// The error of one control too many.
 pub fn too_many_controls() -> StoreError {
     StoreError::InvalidInput(format!(
         "the store holds at most {CONTROLS_MAX} controls: lift some, or set one for each group of a scope"

@@ -65,7 +65,7 @@ pub fn began_at(now: Timestamp, durations_us: impl Iterator<Item = u32>) -> Time
     now.plus_ms(-i64::from(shortest_us / 1_000))
 }
 
-/// What is told of a job whose time is over.
+/// The error of a job whose time is over.
 pub fn too_late(options: &BatchOptions) -> JobError {
     JobError::new(
         "deadline",

@@ -159,7 +159,7 @@ pub fn joined(payload: &str, added: &[String], debounce: Debounce) -> String {
     }
 }
 
-/// Of one batch, what is added to which jobs.
+/// The payloads that are added to jobs of one batch.
 pub type Additions = BTreeMap<BatchId, BTreeMap<u32, (u32, String)>>;
 
 /// Whether a stored batch takes what this one adds.

@@ -28,7 +28,7 @@ pub struct SubmittedJobs {
     pub jobs: Vec<JobId>,
 }
 
-/// Who has a key: a job that is open, or whose period is not over.
+/// The owner of a key: a job that is open, or whose period is not over.
 #[derive(Debug, Clone, Copy)]
 pub struct Owner {
     /// The job.
@@ -76,13 +76,13 @@ pub struct KeyPlan {
     targets: Vec<Target>,
     /// Which are stored, by their place in the batch.
     stored: Positions,
-    /// Who makes room.
+    /// The jobs that new ones replace.
     pub replaced: BTreeMap<BatchId, Positions>,
     /// The keys of those.
     pub replaced_keys: Vec<String>,
     /// Whose place each new job takes, by its place in the batch.
     replacements: Vec<(u32, JobId)>,
-    /// Who stands for others.
+    /// The open jobs that stand for skipped ones.
     pub skipped: BTreeMap<BatchId, Positions>,
     /// The jobs that run once more.
     pub reruns: Vec<PlannedRerun>,
@@ -210,7 +210,7 @@ impl KeyPlan {
         Ok(Target::Owner(owner.job))
     }
 
-    /// What is stored; `None` where that is nothing. Of the keys, those that hold.
+    /// The jobs to store, with the keys that they own; `None` if there are none.
     pub fn stored(&self, batch: &KeyedBatch) -> Result<Option<KeyedBatch>, StoreError> {
         match self.stored.is_empty() {
             true => Ok(None),
@@ -347,7 +347,7 @@ fn place_of(positions: &Positions, position: u32) -> u32 {
     before.map(|range| range.end.min(position) - range.start).sum()
 }
 
-/// Keys of which some do not hold.
+/// Keys, some of which do not hold.
 fn without(keys: &PackedArray, positions: &Positions) -> Result<PackedArray, PackedError> {
     let mut builder = PackedBuilder::new();
     for (key, index) in keys.items().zip(0..) {

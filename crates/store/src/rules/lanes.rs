@@ -107,7 +107,7 @@ impl Lanes {
         kinds.get(name.kind)?.get(name.group).copied()
     }
 
-    /// The lane of a kind that was added first. Whoever knows a lane knows all that were added before it.
+    /// The lane of a kind that was added first. A process that knows a lane knows all lanes that were added before it.
     pub(crate) fn first_of_kind(&self, kind: &str) -> Option<i64> {
         self.first_of_kind.get(kind).copied()
     }

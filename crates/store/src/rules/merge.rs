@@ -6,7 +6,7 @@ use gristmill_model::{NewBatch, PackedArray};
 /// Single submits with different options that are packed at the same time.
 const OPEN_MERGES_MAX: usize = 32;
 
-/// Single jobs that become one batch, and who waits for each, in the same order. At least one.
+/// Single jobs that become one batch, and their callers, in the same order. At least one.
 #[derive(Debug)]
 pub struct Merge<Waiting> {
     /// The jobs.

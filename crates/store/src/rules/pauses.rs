@@ -32,7 +32,7 @@ impl Pauses {
         }
     }
 
-    /// What is left without this one and those that are over; nothing, without all of them.
+    /// The pauses without this one and without those that are over. `None` if none remain, or for `reason: None`.
     pub fn without(&self, reason: Option<&str>, now: Timestamp) -> Option<Pauses> {
         let mut left = self.clone();
         left.0.remove(reason?);

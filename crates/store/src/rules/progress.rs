@@ -50,7 +50,7 @@ impl Told {
         Ok(())
     }
 
-    /// What is shown of a job at `now`: nothing of an attempt that is over.
+    /// The progress of a job at `now`; none of an attempt that is over.
     pub fn of(&self, job: JobId, piece: &Piece, now: Timestamp) -> Option<ShownProgress> {
         let (at, told) = self.0.get(&job)?;
         let runs = piece

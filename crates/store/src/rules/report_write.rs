@@ -80,7 +80,7 @@ pub fn with_failures<'r>(report: &'r Report, failed: &FailedExtras) -> Cow<'r, R
     Cow::Owned(changed)
 }
 
-/// What is asked of a statement that travels with reports.
+/// The check of a statement that is written with reports.
 pub const ONE_PARAMETER: &str =
     "a statement has one parameter, which takes what all jobs of a report give it as a JSON array";
 

@@ -53,7 +53,7 @@ impl Turn {
 /// What one look does with the schedules that are due.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// What is submitted.
+    /// The batches to submit.
     pub batches: Vec<PlannedBatch>,
     /// Jobs that make room for the next.
     pub cancelled: Vec<JobId>,
