@@ -1,159 +1,33 @@
 //! Random sequences of operations, beside a reference that keeps a row a job in memory.
 
 mod reference;
+mod step;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use futures::FutureExt;
 use gristmill_model::{
     After, Backoff, BatchId, Clock, Control, Effect, JobId, JobState, KeyedBatch, LeasedSlice, NewBatch,
-    OnDuplicate, OnFailure, PackedArray, Positions, Report, RetryPolicy, Scope, Unique, WorkerId,
+    OnFailure, PackedArray, Positions, Report, RetryPolicy, Scope, Unique, WorkerId,
 };
 use gristmill_store::{
     ControlFilter, Exchanged, JobFilter, Page, PruneOptions, Selection, Store, Want, WorkSeen,
 };
-use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 
 use crate::Database;
 use crate::fixture::*;
 use crate::machine::reference::Reference;
+use crate::machine::step::{Step, step};
 
 /// Threads that try sequences: while one waits for its store, another goes on.
 const RUNNERS: u32 = 4;
 /// How many are tried until a line says so.
 const SEQUENCES_PER_LINE: u32 = 1_000;
 const KINDS: [&str; 2] = ["left", "right"];
-
-/// One operation. Numbers that choose among things that may not be there are taken modulo what is there.
-#[derive(Debug, Clone)]
-enum Step {
-    Submit {
-        kind: usize,
-        count: u32,
-        priority: i16,
-        delay_ms: Option<i64>,
-        expires_ms: Option<i64>,
-        attempts_max: u32,
-        /// What it waits for: up to two batches or jobs of them, and what it means if those fail.
-        after: Vec<(usize, Option<u32>)>,
-        on_failure: OnFailure,
-    },
-    Register,
-    /// Submits while a worker waits, which goes away after that.
-    SubmitAwaited {
-        worker: usize,
-        kind: usize,
-        count: u32,
-        priority: i16,
-        jobs_max: u32,
-        wanted: Option<usize>,
-    },
-    /// Answers a slice that was claimed at some time, which may be lost or answered already, and claims.
-    Exchange {
-        worker: usize,
-        slice: usize,
-        /// What becomes of each position: 0 and 1 completed, 2 failed, 3 failed for good, 4 released, 5 not yet.
-        fates: Vec<u8>,
-        jobs_max: u32,
-        kind: Option<usize>,
-    },
-    Heartbeat(usize),
-    Leave(usize),
-    Die(usize),
-    Cancel(Vec<(usize, u32)>),
-    CancelKind(usize),
-    /// Submits jobs with keys, all of them `None` or one of a few.
-    SubmitKeyed {
-        kind: usize,
-        keys: Vec<Option<u8>>,
-        on_duplicate: OnDuplicate,
-        period_ms: Option<u64>,
-        after: Vec<(usize, Option<u32>)>,
-    },
-    Pause(usize),
-    Resume(usize),
-    /// How many jobs of a kind may run at once.
-    Limit(usize, Option<u32>),
-    Retry(Vec<(usize, u32)>),
-    RetryAll,
-    Expire,
-    Advance(i64),
-    Prune,
-    /// How many reports a batch is left with.
-    Compact(u32),
-    Reopen,
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let jobs = || proptest::collection::vec((any::<usize>(), 0u32..9), 1..6);
-    prop_oneof![
-        4 => (0usize..2, 1u32..9, -1i16..2, option(0i64..50), option(1i64..80), 1u32..4, after(), on_failure()).prop_map(
-            |(kind, count, priority, delay_ms, expires_ms, attempts_max, after, on_failure)| Step::Submit {
-                kind, count, priority, delay_ms, expires_ms, attempts_max, after, on_failure
-            }
-        ),
-        3 => (0usize..2, keys(), on_duplicate(), proptest::option::weighted(0.3, 1u64..40), after()).prop_map(
-            |(kind, keys, on_duplicate, period_ms, after)| Step::SubmitKeyed { kind, keys, on_duplicate, period_ms, after }
-        ),
-        1 => (0usize..2).prop_map(Step::Pause),
-        2 => (0usize..2).prop_map(Step::Resume),
-        2 => (0usize..2, proptest::option::of(1u32..6)).prop_map(|(kind, jobs_max)| Step::Limit(kind, jobs_max)),
-        1 => Just(Step::Register),
-        10 => (any::<usize>(), any::<usize>(), proptest::collection::vec(0u8..6, 8), 0u32..12, proptest::option::weighted(0.3, 0usize..2))
-            .prop_map(|(worker, slice, fates, jobs_max, kind)| Step::Exchange { worker, slice, fates, jobs_max, kind }),
-        4 => (any::<usize>(), 0usize..2, 1u32..9, -1i16..2, 0u32..12, proptest::option::weighted(0.3, 0usize..2)).prop_map(
-            |(worker, kind, count, priority, jobs_max, wanted)| Step::SubmitAwaited { worker, kind, count, priority, jobs_max, wanted }
-        ),
-        1 => any::<usize>().prop_map(Step::Heartbeat),
-        1 => any::<usize>().prop_map(Step::Leave),
-        1 => any::<usize>().prop_map(Step::Die),
-        2 => jobs().prop_map(Step::Cancel),
-        1 => (0usize..2).prop_map(Step::CancelKind),
-        2 => jobs().prop_map(Step::Retry),
-        1 => Just(Step::RetryAll),
-        1 => Just(Step::Expire),
-        3 => (0i64..40).prop_map(Step::Advance),
-        1 => Just(Step::Prune),
-        2 => (1u32..4).prop_map(Step::Compact),
-        1 => Just(Step::Reopen),
-    ]
-}
-
-/// Mostly nothing: most batches wait for none.
-fn after() -> impl Strategy<Value = Vec<(usize, Option<u32>)>> {
-    let one = (any::<usize>(), proptest::option::of(0u32..9));
-    prop_oneof![
-        1 => Just(Vec::new()),
-        1 => proptest::collection::vec(one, 1..3),
-    ]
-}
-
-fn on_failure() -> impl Strategy<Value = OnFailure> {
-    prop_oneof![
-        Just(OnFailure::Cancel),
-        Just(OnFailure::Fail),
-        Just(OnFailure::Ignore),
-    ]
-}
-
-/// Few different ones, so that they meet.
-fn keys() -> impl Strategy<Value = Vec<Option<u8>>> {
-    proptest::collection::vec(proptest::option::weighted(0.8, 0u8..5), 1..6)
-}
-
-fn on_duplicate() -> impl Strategy<Value = OnDuplicate> {
-    prop_oneof![
-        2 => Just(OnDuplicate::Skip),
-        2 => Just(OnDuplicate::Replace),
-        1 => Just(OnDuplicate::Reject),
-    ]
-}
-
-fn option(range: std::ops::Range<i64>) -> impl Strategy<Value = Option<i64>> {
-    proptest::option::weighted(0.3, range)
-}
+/// The reasons of pauses of single jobs.
+const REASONS: [&str; 2] = ["deploy", "quota"];
 
 /// Runs random sequences of operations against stores that `database` makes, and compares every answer, and the state of
 /// every job after each step, with the reference. Tries so many `sequences`, or what the variable `PROPTEST_CASES` says,
@@ -276,6 +150,8 @@ impl<'a> Machine<'a> {
                 priority,
                 delay_ms,
                 expires_ms,
+                within_ms,
+                cached_ms,
                 attempts_max,
                 after,
                 on_failure,
@@ -284,8 +160,11 @@ impl<'a> Machine<'a> {
                 new.options.priority = priority;
                 new.options.run_at = delay_ms.map(|delay| now.plus_ms(delay));
                 new.options.expires_at = expires_ms.map(|delay| now.plus_ms(delay));
+                new.options.complete_within_ms = within_ms;
                 new.options.retry = policy(attempts_max);
                 new.after = self.after(after, on_failure);
+                // Cached jobs can have no prerequisites.
+                new.options.cached_ms = cached_ms.filter(|_| new.after.is_empty());
                 self.submit(new).await;
             }
             Step::SubmitKeyed {
@@ -366,7 +245,7 @@ impl<'a> Machine<'a> {
             Step::Leave(worker) => {
                 let worker = self.workers[worker % self.workers.len()];
                 self.store.leave(worker, Default::default()).await.unwrap();
-                self.reference.leave(worker);
+                self.reference.leave(worker, now);
             }
             Step::Die(worker) => {
                 let worker = self.workers[worker % self.workers.len()];
@@ -399,6 +278,38 @@ impl<'a> Machine<'a> {
                 let changed = self.store.retry(all).await.unwrap();
                 let jobs = self.reference.jobs.keys().copied().collect();
                 assert_eq!(changed.changed, self.reference.retry(jobs, now));
+            }
+            Step::Discard(jobs) => {
+                let jobs = self.named(jobs);
+                let discarded = self.store.discard(Selection::Jobs(jobs.clone())).await.unwrap();
+                assert_eq!(discarded.changed, self.reference.discard(&jobs));
+            }
+            Step::Prioritise(jobs, priority) => {
+                let jobs = self.named(jobs);
+                let named = Selection::Jobs(jobs.clone());
+                let changed = self.store.prioritise(named, priority).await.unwrap();
+                assert_eq!(changed.changed, self.reference.prioritise(&jobs, priority));
+            }
+            Step::PauseJobs(jobs, reason, for_ms) => {
+                let jobs = self.named(jobs);
+                let until = for_ms.map(|for_ms| now.plus_ms(for_ms));
+                let named = Selection::Jobs(jobs.clone());
+                let paused = self
+                    .store
+                    .pause_jobs(named, REASONS[reason], until)
+                    .await
+                    .unwrap();
+                assert_eq!(
+                    paused.changed,
+                    self.reference.pause_jobs(&jobs, REASONS[reason], until)
+                );
+            }
+            Step::ResumeJobs(jobs, reason) => {
+                let jobs = self.named(jobs);
+                let reason = reason.map(|reason| REASONS[reason]);
+                let named = Selection::Jobs(jobs.clone());
+                let resumed = self.store.resume_jobs(named, reason).await.unwrap();
+                assert_eq!(resumed.changed, self.reference.resume_jobs(&jobs, reason, now));
             }
             Step::Expire => {
                 assert_eq!(self.store.expire().await.unwrap(), self.reference.expire(now));
@@ -520,7 +431,8 @@ impl<'a> Machine<'a> {
             let batch = self.batches.get(batch % self.batches.len().max(1));
             batch.map(|batch| job(*batch, position))
         };
-        jobs.into_iter().filter_map(of).collect()
+        let named: BTreeSet<JobId> = jobs.into_iter().filter_map(of).collect();
+        named.into_iter().collect()
     }
 
     async fn exchange(
@@ -592,7 +504,7 @@ impl<'a> Machine<'a> {
         let counts = self.store.counts(&JobFilter::default()).await.unwrap();
         assert_eq!(counts, self.reference.counts(now));
         let mut values: BTreeMap<JobId, String> = BTreeMap::new();
-        let batches: std::collections::BTreeSet<_> = rows.iter().map(|row| row.job.batch).collect();
+        let batches: BTreeSet<_> = rows.iter().map(|row| row.job.batch).collect();
         for batch in batches {
             let outcomes = self.store.outcomes(batch).await.unwrap().unwrap();
             let finished = self.store.is_finished(batch).await.unwrap();

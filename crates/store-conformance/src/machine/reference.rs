@@ -1,5 +1,6 @@
 //! The reference: a row a job, in memory, as plain as can be.
 
+mod changes;
 mod keys;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,13 +17,21 @@ use gristmill_store::JobCounts;
 pub struct Job {
     kind: String,
     rank: i16,
+    /// The rank of its batch, which a manual retry restores.
+    batch_rank: i16,
     policy: RetryPolicy,
     payload: String,
     run_at: Timestamp,
+    /// The moment by which its next attempt must begin.
     expires_at: Option<Timestamp>,
+    /// How long its attempts may take together.
+    within_ms: Option<u64>,
+    cached_ms: Option<u64>,
     attempt: u32,
     rescues: u32,
     key: Option<String>,
+    /// The end of each of its pauses, by reason.
+    pauses: BTreeMap<&'static str, Option<Timestamp>>,
     place: Place,
 }
 
@@ -54,6 +63,8 @@ pub struct Reference {
     waiting: Vec<Waiting>,
     /// Who has which key, by kind and key.
     keys: BTreeMap<(String, String), keys::Owner>,
+    /// When the value of a kind and payload was stored last, and until when it is kept.
+    cached: BTreeMap<(String, String), (Timestamp, Timestamp)>,
     /// Kinds of which nothing is claimed.
     paused: BTreeSet<String>,
     /// How many jobs of a kind may run at once.
@@ -75,6 +86,7 @@ impl Reference {
             revoked: Vec::new(),
             waiting: Vec::new(),
             keys: BTreeMap::new(),
+            cached: BTreeMap::new(),
             paused: BTreeSet::new(),
             limits: BTreeMap::new(),
         }
@@ -99,21 +111,29 @@ impl Reference {
             let waits = inherited.iter().find(|(of, _)| *of == position);
             let after = merged(new.after.iter().chain(waits.iter().flat_map(|(_, after)| after)));
             let id = JobId { batch, position };
-            let job = Job {
+            let mut job = Job {
                 kind: new.kind.clone(),
                 rank: -new.options.priority,
+                batch_rank: -new.options.priority,
                 policy: new.options.retry,
                 payload: payload.to_owned(),
                 run_at: new.options.run_at.unwrap_or(now),
                 expires_at: new.options.expires_at,
+                within_ms: new.options.complete_within_ms,
+                cached_ms: new.options.cached_ms,
                 attempt: 1,
                 rescues: 0,
                 key,
+                pauses: BTreeMap::new(),
                 place: match after.is_empty() {
                     true => Place::Ready,
                     false => Place::Blocked,
                 },
             };
+            if self.is_cached(&job, now) {
+                job.attempt = 0;
+                job.end(JobState::Completed, now);
+            }
             self.jobs.insert(id, job);
             if after.is_empty() {
                 continue;
@@ -132,6 +152,14 @@ impl Reference {
                 }),
             }
         }
+    }
+
+    /// Whether a job that is submitted now has its value from another one.
+    fn is_cached(&self, job: &Job, now: Timestamp) -> bool {
+        let kept = self.cached.get(&(job.kind.clone(), job.payload.clone()));
+        job.cached_ms
+            .zip(kept)
+            .is_some_and(|(cached_ms, (stored_at, _))| *stored_at > now.plus_ms(-(cached_ms as i64)))
     }
 
     /// The jobs that something waits for.
@@ -265,7 +293,7 @@ impl Reference {
 
     fn ready<'a>(&'a self, kinds: &'a [&str]) -> impl Iterator<Item = (&'a JobId, &'a Job)> {
         self.jobs.iter().filter(move |(_, job)| {
-            matches!(job.place, Place::Ready) && (kinds.is_empty() || kinds.contains(&job.kind.as_str()))
+            job.is_claimable() && (kinds.is_empty() || kinds.contains(&job.kind.as_str()))
         })
     }
 
@@ -277,7 +305,7 @@ impl Reference {
             };
             let job = self.jobs.get_mut(&id).unwrap();
             assert!(
-                matches!(job.place, Place::Ready) && job.run_at <= now,
+                job.is_claimable() && job.run_at <= now,
                 "{id} was not to be claimed"
             );
             assert_eq!((slice.attempt, slice.rescues), (job.attempt, job.rescues), "{id}");
@@ -310,13 +338,19 @@ impl Reference {
             };
             receipt.accepted.insert(position);
             if report.released.contains(position) {
-                job.place = Place::Ready;
+                job.come_back(now);
             } else if let Some(failed) = report.failed.iter().find(|failed| failed.position == position) {
                 if job.fail(&failed.error, now) {
                     receipt.dead.insert(position);
                 }
             } else {
                 job.end(JobState::Completed, now);
+                let key = (job.kind.clone(), job.payload.clone());
+                if let Some(cached_ms) = job.cached_ms {
+                    let until = now.plus_ms(cached_ms as i64);
+                    let kept = self.cached.entry(key).or_insert((now, until));
+                    *kept = (now, until.max(kept.1));
+                }
             }
         }
         self.settle(now);
@@ -336,8 +370,8 @@ impl Reference {
             .filter(move |job| matches!(job.place, Place::Held { worker: by, .. } if by == worker))
     }
 
-    pub fn leave(&mut self, worker: WorkerId) {
-        self.held_by(worker).for_each(|job| job.place = Place::Ready);
+    pub fn leave(&mut self, worker: WorkerId, now: Timestamp) {
+        self.held_by(worker).for_each(|job| job.come_back(now));
         self.workers.remove(&worker);
         self.take_revoked(worker);
     }
@@ -347,9 +381,9 @@ impl Reference {
         let (mut rescued, mut dead) = (0, 0);
         for job in self.held_by(worker) {
             if job.rescues < RESCUES_MAX {
+                job.begin_deadline(now);
                 job.rescues += 1;
-                job.expires_at = None;
-                job.place = Place::Ready;
+                job.come_back(now);
                 rescued += 1;
             } else {
                 job.end(JobState::Dead, now);
@@ -365,63 +399,6 @@ impl Reference {
     pub fn of_kind(&self, kind: &str) -> Vec<JobId> {
         let jobs = self.jobs.iter().filter(|(_, job)| job.kind == kind);
         jobs.map(|(id, _)| *id).collect()
-    }
-
-    pub fn cancel(&mut self, jobs: Vec<JobId>, now: Timestamp) -> u64 {
-        let mut changed = 0;
-        for id in jobs {
-            let Some(job) = self.jobs.get_mut(&id) else {
-                continue;
-            };
-            match job.place {
-                Place::Blocked | Place::Ready => {
-                    job.attempt -= 1;
-                    job.end(JobState::Cancelled, now);
-                }
-                Place::Held { worker, lease } => {
-                    self.revoked.push((worker, lease, id));
-                    job.end(JobState::Cancelled, now);
-                }
-                Place::Ended { .. } => continue,
-            }
-            changed += 1;
-        }
-        self.settle(now);
-        changed
-    }
-
-    /// Of several jobs with one key, the first one is retried.
-    pub fn retry(&mut self, mut jobs: Vec<JobId>, now: Timestamp) -> u64 {
-        jobs.sort_unstable();
-        let mut changed = 0;
-        for id in jobs {
-            let has_key = self.may_retry(id, now);
-            let Some(job) = self.jobs.get_mut(&id).filter(|_| has_key) else {
-                continue;
-            };
-            if matches!(job.place, Place::Ended { state, .. } if state != JobState::Completed) {
-                (job.attempt, job.rescues, job.run_at, job.expires_at) = (1, 0, now, None);
-                job.place = Place::Ready;
-                changed += 1;
-                self.take_key_again(id);
-            }
-        }
-        changed
-    }
-
-    pub fn expire(&mut self, now: Timestamp) -> u64 {
-        let mut expired = 0;
-        for job in self.jobs.values_mut() {
-            if matches!(job.place, Place::Blocked | Place::Ready)
-                && job.expires_at.is_some_and(|moment| moment <= now)
-            {
-                job.attempt -= 1;
-                job.end(JobState::Expired, now);
-                expired += 1;
-            }
-        }
-        self.settle(now);
-        expired
     }
 
     /// Keeps the latest ended batch, those with dead jobs, and those that ended at `before` or later.
@@ -458,6 +435,7 @@ impl Reference {
 
     pub fn states(&self, now: Timestamp) -> Vec<(JobId, JobState, u32)> {
         let states = self.jobs.iter().map(|(id, job)| match job.place {
+            Place::Blocked | Place::Ready if !job.pauses.is_empty() => (*id, JobState::Paused, job.attempt),
             Place::Blocked => (*id, JobState::Blocked, job.attempt),
             Place::Ready if job.run_at <= now => (*id, JobState::Waiting, job.attempt),
             Place::Ready => (*id, JobState::Scheduled, job.attempt),
@@ -511,12 +489,47 @@ fn merged<'a>(all: impl Iterator<Item = &'a After>) -> Vec<After> {
 impl Job {
     fn end(&mut self, state: JobState, at: Timestamp) {
         let value = (state == JobState::Completed).then(|| self.payload.clone());
+        self.pauses.clear();
         self.place = Place::Ended {
             state,
             attempt: self.attempt,
             at,
             value,
         };
+    }
+
+    fn is_claimable(&self) -> bool {
+        matches!(self.place, Place::Ready) && self.pauses.is_empty()
+    }
+
+    /// No worker holds it any more.
+    fn come_back(&mut self, now: Timestamp) {
+        self.place = Place::Ready;
+        self.end_pauses(now);
+    }
+
+    fn has_begun(&self) -> bool {
+        self.attempt > 1 || self.rescues > 0
+    }
+
+    /// An attempt is over that began at this moment: the first one begins the time of all, and nothing else ends the job.
+    fn begin_deadline(&mut self, began_at: Timestamp) {
+        self.expires_at = match self.within_ms {
+            Some(_) if self.has_begun() && self.expires_at.is_some() => self.expires_at,
+            Some(within_ms) => Some(began_at.plus_ms(within_ms as i64)),
+            None => None,
+        };
+    }
+
+    /// Ends its pauses when the last one is over.
+    fn end_pauses(&mut self, now: Timestamp) {
+        if self
+            .pauses
+            .values()
+            .all(|until| until.is_some_and(|until| until <= now))
+        {
+            self.pauses.clear();
+        }
     }
 
     fn has_completed(&self) -> bool {
@@ -547,10 +560,10 @@ impl Job {
                 true
             }
             AfterFailure::Retry { delay_ms } => {
+                self.begin_deadline(now);
                 self.attempt += 1;
                 self.run_at = now.plus_ms(delay_ms as i64);
-                self.expires_at = None;
-                self.place = Place::Ready;
+                self.come_back(now);
                 false
             }
         }

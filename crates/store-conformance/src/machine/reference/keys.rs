@@ -22,6 +22,8 @@ pub struct KeyedPlan {
     pub stored: Positions,
     /// Whose place each of these takes, by its position.
     replaced: Vec<(u32, JobId)>,
+    /// Open jobs that stand for others.
+    skipped: Vec<JobId>,
 }
 
 impl Reference {
@@ -32,6 +34,7 @@ impl Reference {
             jobs: Vec::new(),
             stored: Positions::new(),
             replaced: Vec::new(),
+            skipped: Vec::new(),
         };
         let last: BTreeMap<&String, usize> = keys
             .iter()
@@ -59,7 +62,10 @@ impl Reference {
                         plan.replaced.push((plan.stored.len(), owner.job));
                         plan.store(index);
                     }
-                    _ => plan.jobs.push(Err(owner.job)),
+                    _ => {
+                        plan.skipped.extend(owner.is_open.then_some(owner.job));
+                        plan.jobs.push(Err(owner.job));
+                    }
                 },
             }
         }
@@ -91,6 +97,11 @@ impl Reference {
             .map(|(position, of)| (*position, self.awaited_by(*of)))
             .collect();
         self.cancel(plan.replaced.iter().map(|(_, of)| *of).collect(), now);
+        for id in &plan.skipped {
+            if let Some(job) = self.jobs.get_mut(id).filter(|job| job.is_claimable()) {
+                job.rank = job.rank.min(-batch.batch.options.priority);
+            }
+        }
         let Some(id) = id else {
             return;
         };
