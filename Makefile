@@ -95,8 +95,8 @@ chaos: build runtimes ## Kill `gristmill run` at random moments, 200 cycles
 
 .PHONY: test-machine
 test-machine: postgres ## Compare 10,000 random sequences of operations on both stores with the reference
-	PROPTEST_CASES=10000 $(CARGO) test --release --locked --package gristmill-store --all-features --test sqlite_conformance \
-	  --test postgres_conformance -- agrees_with_the_reference --nocapture
+	PROPTEST_CASES=10000 $(CARGO) test --release --locked --package gristmill-store-sqlite \
+	  --package gristmill-store-postgres --test conformance -- agrees_with_the_reference --nocapture
 
 .PHONY: test-dispatch
 test-dispatch: ## 10,000 random workloads of the dispatcher in virtual time, beside the greedy bound

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use gristmill_engine::{Engine, EngineError, EngineSettings, Job, JobError, Kind};
 use gristmill_model::Clock;
 use gristmill_store::Store;
-use gristmill_store::postgres::{PostgresOptions, PostgresStore};
-use gristmill_store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
+use gristmill_store_postgres::{PostgresOptions, PostgresStore};
+use gristmill_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use serde_json::Value;
 use tokio::sync::Notify;
 

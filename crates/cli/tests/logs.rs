@@ -11,8 +11,8 @@ use gristmill_batching::BatchStats;
 use gristmill_model::{
     Completed, FailedJob, Followed, JobError, JobId, JobLog, PackedArray, Printed, Report, WorkerId,
 };
-use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
 use gristmill_store::{NewWorker, Store, Want};
+use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use workspace::{Workspace, send_signal};
 
 /// No test waits longer for what must happen.

@@ -163,10 +163,10 @@ fn a_run_is_held_against_other_machines() {
 }
 
 /// The lock of a run, as a process on another machine holds it.
-fn lock_of(url: &str, run: &str) -> (tokio::runtime::Runtime, gristmill_store::postgres::NameLock) {
+fn lock_of(url: &str, run: &str) -> (tokio::runtime::Runtime, gristmill_postgres_link::NameLock) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let lock = runtime
-        .block_on(gristmill_store::postgres::NameLock::try_take(
+        .block_on(gristmill_postgres_link::NameLock::try_take(
             url,
             &format!("run {run}"),
         ))

@@ -10,10 +10,10 @@ use gristmill_model::{
     After, BatchId, BatchOptions, Clock, JobId, JobState, KeyedBatch, NewBatch, PackedArray,
     PackedBuilder, Timestamp, Unique,
 };
-use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
 use gristmill_store::{
     Changed, EventCursor, JobDetails, Rescued, Selection, Store, StoreError, SubmittedJobs,
 };
+use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use gristmill_worker::HopRecorder;
 use tokio::task::JoinHandle;
 

@@ -38,6 +38,7 @@ mod firing;
 mod housekeeping;
 pub mod kind;
 pub mod live_logs;
+mod open_store;
 pub mod process;
 pub mod schedules;
 pub mod settings;
@@ -59,6 +60,7 @@ pub use gristmill_worker::{
     PressureSource, SourceError, Step, Stopper, Threshold, WorkerSettings, WorkerSummary,
 };
 pub use kind::Kind;
+pub use open_store::{is_postgres, open_store};
 pub use schedules::ScheduleOptions;
 pub use settings::{EngineSettings, Retention};
 pub use work::{RunningWorker, WorkerBuilder};

@@ -34,8 +34,8 @@ use std::time::Duration;
 
 use gristmill_model::limits::PAGE_ROWS_MAX;
 use gristmill_model::{JobState, ManualClock, Timestamp};
-use gristmill_store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use gristmill_store::{JobDetails, JobFilter, Page};
+use gristmill_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use gristmill_worker::WorkerSummary;
 
 use crate::engine::Engine;

@@ -14,8 +14,8 @@ use gristmill_engine::{
 };
 use gristmill_model::limits::{LEASE_LOST_AFTER_MS, RESCUES_MAX};
 use gristmill_model::{BatchOptions, JobState, ManualClock, Timestamp};
-use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
 use gristmill_store::{JobFilter, NewWorker, Selection, Want};
+use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use support::{Square, square};
 use tokio::sync::{Notify, Semaphore};
 

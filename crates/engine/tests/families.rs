@@ -9,7 +9,7 @@ use gristmill_engine::{
     Engine, EngineSettings, Finalizing, Job, JobError, Kind, OnChildFailure, Spawn, Step,
 };
 use gristmill_model::JobState;
-use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
+use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use support::{Square, square};
 
 /// An engine on a store of its own, and the folder, which is deleted when it is dropped.

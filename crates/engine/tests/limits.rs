@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use gristmill_engine::{Engine, EngineSettings, Job, JobError, Kind, RetryPolicy};
 use gristmill_model::{BatchOptions, Control, Effect, NewBatch, PackedArray, Scope};
 use gristmill_private_postgres::shared;
-use gristmill_store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
-use gristmill_store::{PostgresOptions, PostgresStore, Store};
+use gristmill_store::Store;
+use gristmill_store_postgres::{PostgresOptions, PostgresStore};
+use gristmill_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 
 struct Number;
 

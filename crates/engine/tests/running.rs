@@ -12,7 +12,7 @@ use gristmill_engine::{
 };
 use gristmill_model::{BatchOptions, JobState, ManualClock, Timestamp};
 use gristmill_store::Selection;
-use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
+use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use tokio::sync::Semaphore;
 
 struct Copy;

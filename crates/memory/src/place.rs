@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use gristmill_engine::{Engine, EngineError, EngineSettings};
-use gristmill_store::is_postgres;
-use gristmill_store::postgres::without_password;
+use gristmill_engine::{Engine, EngineError, EngineSettings, is_postgres, open_store};
+use gristmill_postgres_link::without_password;
 
 use crate::error::MemoryError;
 use crate::store::{KnowledgeStore, PostgresKnowledge, SqliteKnowledge, SqliteKnowledgeOptions};
@@ -63,9 +62,7 @@ impl Place {
     pub async fn open_engine(&self) -> Result<Engine, EngineError> {
         match self {
             Place::File(path) => Engine::open(path).await,
-            Place::Url(url) => {
-                Engine::new(gristmill_store::open(url).await?, EngineSettings::default()).await
-            }
+            Place::Url(url) => Engine::new(open_store(url).await?, EngineSettings::default()).await,
         }
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 
 /// The awaited batches of one store handle.
 #[derive(Debug, Default)]
-pub(crate) struct Awaited {
+pub struct Awaited {
     batches: Mutex<HashMap<BatchId, watch::Sender<()>>>,
     /// Told when a batch is awaited that was not, or is no longer awaited.
     changed: Notify,
@@ -84,7 +84,7 @@ impl Awaited {
         }
     }
 
-    /// Wakes those who await one of these batches.
+    /// Wakes the watches of these batches.
     pub fn wake(&self, ended: impl IntoIterator<Item = BatchId>) {
         let batches = self.lock();
         for batch in ended {
@@ -104,6 +104,11 @@ impl Awaited {
     /// Which batches are awaited.
     pub fn batches(&self) -> BTreeSet<BatchId> {
         self.lock().keys().copied().collect()
+    }
+
+    /// Whether no batch is awaited.
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
     }
 
     /// How many batches are awaited.

@@ -161,7 +161,7 @@ pub enum StoreError {
 
 impl StoreError {
     /// The refusal of a layout of a newer program.
-    pub(crate) fn newer(path: PathBuf, found: crate::layout::Found, known: i64) -> StoreError {
+    pub fn newer(path: PathBuf, found: crate::layout::Found, known: i64) -> StoreError {
         StoreError::NewerSchema {
             path,
             found: found.version,

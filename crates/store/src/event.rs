@@ -18,8 +18,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct EventCursor {
     /// The transaction, where the store numbers those.
-    pub(crate) transaction: i64,
-    pub(crate) id: i64,
+    pub transaction: i64,
+    /// The number of the event.
+    pub id: i64,
 }
 
 impl fmt::Display for EventCursor {
@@ -97,7 +98,7 @@ pub enum Event {
     },
     /// Attempts failed and are followed by another.
     Retried {
-        /// Of which jobs.
+        /// The jobs.
         #[serde(flatten)]
         jobs: EventJobs,
         /// Which attempt failed.
@@ -133,7 +134,7 @@ pub enum Event {
     Progress {
         /// Which worker.
         worker: WorkerId,
-        /// Of which jobs.
+        /// The jobs.
         running: Vec<JobProgress>,
     },
     /// Events before this are not kept: nobody listened for over an hour, or too many came.
@@ -170,17 +171,28 @@ pub struct RecordedEvent {
 
 /// A row of the table of events.
 #[derive(Debug)]
-pub(crate) struct EventRow<'r> {
+pub struct EventRow<'r> {
+    /// Its place.
     pub cursor: EventCursor,
+    /// Its time.
     pub at: Timestamp,
+    /// The name of the event.
     pub name: &'r str,
+    /// The batch of the jobs.
     pub batch: Option<BatchId>,
+    /// The attempt of the jobs.
     pub attempt: u32,
+    /// The moment of the next attempt.
     pub run_at: Option<Timestamp>,
+    /// The worker of the jobs.
     pub worker: WorkerId,
+    /// The jobs.
     pub positions: Positions,
+    /// JSON, by the name of the event.
     pub detail: Option<&'r str>,
+    /// The kind of a submitted batch.
     pub kind: Option<Arc<str>>,
+    /// The queue of a submitted batch.
     pub queue: Option<Arc<str>>,
 }
 
@@ -245,8 +257,8 @@ pub struct EventPage {
 }
 
 impl EventPage {
-    /// Where nobody listens, nothing is known: who listens again is told what is missed.
-    pub(crate) fn nothing(after: Option<EventCursor>) -> Self {
+    /// An empty page. The store records nothing without listeners, so a later listener learns that events are missing.
+    pub fn nothing(after: Option<EventCursor>) -> Self {
         EventPage {
             events: Vec::new(),
             next: after.unwrap_or_default(),
@@ -254,7 +266,7 @@ impl EventPage {
     }
 
     /// The beginning of a page of what comes after `after`, where all after `kept_after` is kept.
-    pub(crate) fn begin(after: Option<EventCursor>, kept_after: EventCursor, now: Timestamp) -> Self {
+    pub fn begin(after: Option<EventCursor>, kept_after: EventCursor, now: Timestamp) -> Self {
         let after = after.unwrap_or(kept_after);
         let mut events = Vec::new();
         if after < kept_after {

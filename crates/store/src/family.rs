@@ -25,7 +25,7 @@ use serde_json::value::RawValue;
 use crate::{BatchPositions, Store, StoreError};
 
 /// The policy of an edge that leads from children to their parents.
-pub(crate) const CHILDREN: &str = "children";
+pub const CHILDREN: &str = "children";
 
 /// The children that a job spawned last.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,9 +128,10 @@ async fn outcomes_of(
 
 /// Jobs of a batch that suspended together, and their children.
 #[derive(Debug)]
-pub(crate) struct Family {
+pub struct Family {
     /// The parents' positions, ascending.
     pub parents: Positions,
+    /// The effect of a failed child on its parent.
     pub on_failure: OnChildFailure,
     /// By id ascending.
     pub broods: Vec<Brood>,
@@ -138,7 +139,8 @@ pub(crate) struct Family {
 
 /// A batch of children.
 #[derive(Debug)]
-pub(crate) struct Brood {
+pub struct Brood {
+    /// The batch.
     pub batch: BatchId,
     /// The positions of their parents, ascending.
     parents: Positions,
@@ -203,7 +205,7 @@ impl Brood {
 }
 
 /// Where the children of each parent begin, and where the last one's end.
-pub(crate) fn bounds_of(shares: &[u32]) -> Vec<u32> {
+pub fn bounds_of(shares: &[u32]) -> Vec<u32> {
     let ends = ranges(shares).map(|range| range.end);
     std::iter::once(0).chain(ends).collect()
 }
@@ -228,8 +230,8 @@ impl Family {
     }
 }
 
-/// The families of a batch, the latest first, of which each position belongs to the first that has it.
-pub(crate) fn latest<'f, F>(
+/// The families of a batch, the latest first. Each position belongs to the first family that has it.
+pub fn latest<'f, F>(
     families: impl IntoIterator<Item = (F, &'f Positions)>,
     wanted: &Positions,
 ) -> Vec<(F, Positions)> {
@@ -255,14 +257,16 @@ pub fn child_failed(child: JobId, state: JobState) -> JobError {
 }
 
 /// The error of a job whose children cannot be stored.
-pub(crate) fn cannot_spawn(reason: &impl std::fmt::Display) -> JobError {
+pub fn cannot_spawn(reason: &impl std::fmt::Display) -> JobError {
     JobError::new("children", format!("the children cannot be stored: {reason}")).permanent()
 }
 
 /// What children take over from their parents' batch.
 #[derive(Debug, Clone)]
-pub(crate) struct Inheritance {
+pub struct Inheritance {
+    /// The queue of the parents.
     pub queue: Arc<str>,
+    /// The group of the parents.
     pub group: Option<Arc<str>>,
     /// The batch's tags.
     pub tags: Vec<gristmill_model::Tag>,
@@ -291,16 +295,17 @@ impl Inheritance {
             .iter()
             .map(|children| children.to_batch(&self.queue, self.group.as_deref(), &inherited))
             .collect();
-        crate::check::check_batches(&batches)?;
+        crate::rules::check::check_batches(&batches)?;
         Ok(batches)
     }
 }
 
 /// Whose children a batch holds.
 #[derive(Debug)]
-pub(crate) struct Parentage {
+pub struct Parentage {
     /// The batch of their parents.
     pub batch: BatchId,
+    /// The number of the family.
     pub family: i64,
     /// How many batches of children the family has.
     pub broods_count: usize,
@@ -315,8 +320,8 @@ impl Parentage {
     }
 }
 
-/// The error of a job that spawned siblings, where they cannot be for what is known of its parents.
-pub(crate) fn check_siblings(
+/// Checks the siblings that a job spawns against its parents. The error is that of the job.
+pub fn check_siblings(
     batch: BatchId,
     siblings: &Siblings,
     parentage: Option<&Parentage>,

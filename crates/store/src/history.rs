@@ -75,7 +75,7 @@ pub struct HistoryRow {
 
 impl HistoryRow {
     /// Counts jobs that ended in this state.
-    pub(crate) fn add(&mut self, state: JobState, jobs: u64) {
+    pub fn add(&mut self, state: JobState, jobs: u64) {
         match state {
             JobState::Completed => self.completed += jobs,
             JobState::Dead => self.dead += jobs,
@@ -95,12 +95,13 @@ type HistoryKey = (Option<i64>, Arc<str>, Arc<str>);
 
 /// Rows in the making.
 #[derive(Debug)]
-pub(crate) struct HistoryRows {
+pub struct HistoryRows {
     period: HistoryPeriod,
     rows: BTreeMap<HistoryKey, HistoryRow>,
 }
 
 impl HistoryRows {
+    /// No rows yet, in the periods of the filter.
     pub fn new(filter: &HistoryFilter) -> Self {
         HistoryRows {
             period: filter.by,

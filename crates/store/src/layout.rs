@@ -8,14 +8,10 @@
 //!
 //! `docs/migrations.md` says how to make a migration.
 
-#[cfg(feature = "postgres")]
-pub mod postgres;
-pub mod sqlite;
-
 use sha2::{Digest, Sha256};
 
 /// The version of this program, which a database records.
-const PROGRAM: &str = env!("CARGO_PKG_VERSION");
+pub const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 
 /// What this program keeps in a database.
 #[derive(Debug, Clone, Copy)]
@@ -91,8 +87,12 @@ impl Layout {
         )
     }
 
-    /// Whether the database has this layout. An error where it has that of a newer program.
-    fn is_that_of<E>(&self, found: &Found) -> Result<bool, LayoutError<E>> {
+    /// Whether the database has this layout.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError::Newer`] for a database of a newer program, [`LayoutError::Development`].
+    pub fn is_that_of<E>(&self, found: &Found) -> Result<bool, LayoutError<E>> {
         if found.version > self.version() {
             return Err(LayoutError::Newer(found.clone()));
         }
@@ -110,7 +110,7 @@ impl Layout {
     }
 
     /// The files that made the tables of this version, and the migrations after it.
-    fn split_at(&self, version: i64) -> (&'static [&'static str], &'static [&'static str]) {
+    pub fn split_at(&self, version: i64) -> (&'static [&'static str], &'static [&'static str]) {
         let made = usize::try_from(version).unwrap_or(0);
         self.tables.split_at(made.min(self.tables.len()))
     }

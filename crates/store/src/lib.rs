@@ -1,50 +1,23 @@
 //! The store of batches, slices, leases and reports.
 //!
-//! [`Store`] is the database interface of the engine and the workers. Every store passes the same suite: `conformance`,
-//! behind the feature of that name. Each call is one atomic operation, and `Ok` means that it is on disk.
+//! [`Store`] is the database interface of the engine and the workers. Each call is one atomic
+//! operation, and `Ok` means that it is on disk. The crates `store-sqlite` and `store-postgres` implement it, by the
+//! [`rules`] that both share, and pass the suite of `store-conformance`.
 
-// Some methods of the types that both stores share serve the one in PostgreSQL alone.
-#![cfg_attr(not(feature = "postgres"), allow(dead_code))]
-
-mod admission;
-mod awaited;
-mod cache;
-mod check;
-mod compaction;
-#[cfg(feature = "conformance")]
-pub mod conformance;
-mod contents;
-mod controls;
-mod deadline;
-mod debounce;
-mod dependency;
-mod ending;
+pub mod awaited;
 pub mod error;
 pub mod event;
 pub mod family;
 pub mod history;
-pub mod keys;
-mod lanes;
 pub mod layout;
 pub mod live_output;
-mod merge;
-mod open;
 pub mod options;
 pub mod outcome;
-mod pack;
-mod pauses;
-mod piece;
-#[cfg(feature = "postgres")]
-pub mod postgres;
-mod progress;
 pub mod query;
-mod report_write;
+pub mod rules;
 pub mod run;
 pub mod schedule;
-pub mod sqlite;
-mod token_bucket;
-mod waiting;
-mod work;
+pub mod wakeups;
 pub mod worker;
 
 use std::collections::BTreeSet;
@@ -57,26 +30,22 @@ use gristmill_model::{
 use gristmill_model::{Followed, Printed};
 
 pub use awaited::OutcomeWatch;
-pub use controls::ControlFilter;
 pub use error::StoreError;
 pub use event::{Event, EventCursor, EventJobs, EventPage, RecordedEvent};
 pub use family::{ChildOutcome, Children};
 pub use history::{HistoryFilter, HistoryPeriod, HistoryRow};
-pub use keys::SubmittedJobs;
 pub use live_output::OutputPage;
-pub use open::{is_postgres, open};
 pub use options::DebugRng;
 pub use outcome::{BatchOutcomes, StoredFailure, StoredReport};
-#[cfg(feature = "postgres")]
-pub use postgres::{PostgresOptions, PostgresStore};
 pub use query::{
     BatchPositions, BatchRow, Changed, JobCounts, JobDetails, JobFilter, JobPause, JobRow, KindCounts, Page,
     PruneOptions, Pruned, Selection, StoreStats, TableSize, TagValue,
 };
+pub use rules::controls::ControlFilter;
+pub use rules::keys::SubmittedJobs;
 pub use run::{NewRun, Run, RunAdvance, RunState};
 pub use schedule::{CatchUp, Fired, NewSchedule, Overlap, Schedule, ScheduleChange};
-pub use sqlite::{SqliteOptions, SqliteStore, Synchronous};
-pub use work::WorkSeen;
+pub use wakeups::WorkSeen;
 pub use worker::{Exchanged, Heartbeat, NewWorker, Rescued, Revoked, Want, WorkerRow};
 
 /// A durable store of batches. Object-safe, shared between tasks.
@@ -128,7 +97,7 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// registered.
     async fn put_progress(&self, worker: WorkerId, jobs: Vec<JobProgress>) -> Result<(), StoreError>;
 
-    /// Has what these jobs print kept for a while, for a follower by its own name. It is to be said again within
+    /// Keeps the output of these jobs for a while, for a named follower. Must be repeated within
     /// [`FOLLOWED_FOR_MS`](gristmill_model::limits::FOLLOWED_FOR_MS). Workers learn of it by their heartbeats.
     async fn follow(&self, follower: &str, followed: Vec<Followed>) -> Result<(), StoreError>;
 
@@ -140,7 +109,7 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// that the worker does not hold (any more), or not as this kind: of these nothing is kept.
     async fn put_output(&self, worker: WorkerId, printed: Vec<Printed>) -> Result<Vec<JobId>, StoreError>;
 
-    /// What is kept of the output of these jobs after a place, from 0. A piece of another worker may still appear before the
+    /// The kept output of these jobs after a place, from 0. A piece of another worker may still appear before the
     /// last one for a moment: offsets tell what was seen.
     async fn live_output(&self, followed: Vec<Followed>, after: i64) -> Result<OutputPage, StoreError>;
 
@@ -359,13 +328,4 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// Finishes queued operations and closes the store. Later calls fail with [`StoreError::Closed`].
     async fn close(&self) -> Result<(), StoreError>;
-}
-
-/// The text of a panic.
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "no message".to_owned())
 }

@@ -18,7 +18,7 @@ use gristmill_model::{BatchId, Followed, JobId, KeptOutput, Positions, Printed};
 use crate::StoreError;
 
 /// What a follower follows, as it is stored.
-pub(crate) fn pack_followed(followed: &[Followed]) -> Result<String, StoreError> {
+pub fn pack_followed(followed: &[Followed]) -> Result<String, StoreError> {
     if followed.is_empty() || followed.len() > FOLLOWED_MAX {
         return Err(StoreError::InvalidInput(format!(
             "a follower names {} jobs, batches and kinds: give 1 to {FOLLOWED_MAX}, such as their kind alone",
@@ -29,7 +29,7 @@ pub(crate) fn pack_followed(followed: &[Followed]) -> Result<String, StoreError>
 }
 
 /// What several followers follow together, as a worker is told: at most as much as one may follow.
-pub(crate) fn all_followed<'p>(packed: impl Iterator<Item = &'p str>) -> serde_json::Result<Vec<Followed>> {
+pub fn all_followed<'p>(packed: impl Iterator<Item = &'p str>) -> serde_json::Result<Vec<Followed>> {
     let mut all: Vec<Followed> = Vec::new();
     for packed in packed {
         for followed in serde_json::from_str::<Vec<Followed>>(packed)? {
@@ -42,7 +42,7 @@ pub(crate) fn all_followed<'p>(packed: impl Iterator<Item = &'p str>) -> serde_j
 }
 
 /// Pieces without NUL characters, which PostgreSQL keeps in no text.
-pub(crate) fn check_printed(mut printed: Vec<Printed>) -> Result<Vec<Printed>, StoreError> {
+pub fn check_printed(mut printed: Vec<Printed>) -> Result<Vec<Printed>, StoreError> {
     let bytes: usize = printed.iter().map(|piece| piece.text.len()).sum();
     if bytes > LIVE_OUTPUT_BYTES_PER_WRITE_MAX {
         return Err(StoreError::InvalidInput(format!(
@@ -57,20 +57,23 @@ pub(crate) fn check_printed(mut printed: Vec<Printed>) -> Result<Vec<Printed>, S
 }
 
 /// Jobs of one batch that a worker holds.
-pub(crate) struct HeldJobs {
+pub struct HeldJobs {
+    /// The batch.
     pub batch: BatchId,
+    /// Its kind.
     pub kind: Arc<str>,
+    /// The jobs.
     pub positions: Positions,
 }
 
 /// The batches that pieces are of, each once.
-pub(crate) fn batches_of(printed: &[Printed]) -> Vec<i64> {
+pub fn batches_of(printed: &[Printed]) -> Vec<i64> {
     let batches: BTreeSet<i64> = printed.iter().map(|piece| piece.job.batch.0).collect();
     batches.into_iter().collect()
 }
 
 /// The pieces of jobs that a worker holds, and the jobs of the others, each once.
-pub(crate) fn only_held<'p>(held: &[HeldJobs], printed: &'p [Printed]) -> (Vec<&'p Printed>, Vec<JobId>) {
+pub fn only_held<'p>(held: &[HeldJobs], printed: &'p [Printed]) -> (Vec<&'p Printed>, Vec<JobId>) {
     let is_held = |piece: &&Printed| {
         held.iter().any(|held| {
             held.batch == piece.job.batch
@@ -93,14 +96,16 @@ pub struct OutputPage {
 }
 
 impl OutputPage {
-    pub(crate) fn after(after: i64) -> OutputPage {
+    /// An empty page behind a place.
+    pub fn after(after: i64) -> OutputPage {
         OutputPage {
             pieces: Vec::new(),
             last: after,
         }
     }
 
-    pub(crate) fn add(&mut self, piece: KeptOutput, followed: &[Followed]) {
+    /// Adds a piece, if one of the followed jobs printed it.
+    pub fn add(&mut self, piece: KeptOutput, followed: &[Followed]) {
         self.last = self.last.max(piece.id);
         let printed = &piece.printed;
         if followed

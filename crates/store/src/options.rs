@@ -9,7 +9,7 @@ pub trait DebugRng: Rng + std::fmt::Debug {}
 impl<R: Rng + std::fmt::Debug> DebugRng for R {}
 
 /// A batch's options as they are stored: `None` where all are default and no job has tags. The group is its lane's.
-pub(crate) fn options_text(batch: &NewBatch) -> serde_json::Result<Option<String>> {
+pub fn options_text(batch: &NewBatch) -> serde_json::Result<Option<String>> {
     #[derive(Serialize)]
     struct TaggedOptions<'o> {
         #[serde(flatten)]
@@ -36,7 +36,7 @@ pub(crate) fn options_text(batch: &NewBatch) -> serde_json::Result<Option<String
 }
 
 /// Whether options, as they are stored, say that jobs of the batch have tags: a claim looks for none otherwise.
-pub(crate) fn is_tagged(options_text: Option<&str>) -> serde_json::Result<bool> {
+pub fn is_tagged(options_text: Option<&str>) -> serde_json::Result<bool> {
     #[derive(Deserialize)]
     struct Mark {
         #[serde(default)]

@@ -1,4 +1,4 @@
-//! What is asked of a store, and how it answers.
+//! Queries of a store, and their answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,13 +39,13 @@ pub struct JobFilter {
 
 impl JobFilter {
     /// Whether it tells jobs of one batch apart by more than their states.
-    pub(crate) fn tells_jobs_apart(&self) -> bool {
+    pub fn tells_jobs_apart(&self) -> bool {
         self.key.is_some() || self.key_prefix.is_some() || !self.tags.is_empty() || self.parent.is_some()
     }
 }
 
 /// Which jobs a filter's keys, tags and parent leave. Those that there are not may be among the positions.
-pub(crate) type Narrowed = BTreeMap<BatchId, Positions>;
+pub type Narrowed = BTreeMap<BatchId, Positions>;
 
 /// Jobs of one batch.
 #[derive(Debug, Clone, PartialEq, Eq)]

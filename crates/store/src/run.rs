@@ -17,7 +17,7 @@ pub enum RunState {
 
 impl RunState {
     /// The state's name, as it is stored.
-    pub(crate) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             RunState::Submitting => "submitting",
             RunState::Submitted => "submitted",
@@ -26,7 +26,7 @@ impl RunState {
     }
 
     /// The state of that name.
-    pub(crate) fn named(name: &str) -> Option<RunState> {
+    pub fn named(name: &str) -> Option<RunState> {
         [RunState::Submitting, RunState::Submitted, RunState::Finished]
             .into_iter()
             .find(|state| state.name() == name)

@@ -6,8 +6,6 @@ use gristmill_model::limits::RESCUES_MAX;
 use gristmill_model::{BatchId, Followed, JobError, Lease, LeaseId, Positions, Receipt, Timestamp, WorkerId};
 use serde::{Deserialize, Serialize};
 
-use crate::lanes::Lane;
-
 /// A worker that registers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewWorker {
@@ -54,16 +52,9 @@ pub struct Want {
 
 impl Want {
     /// The highest rank (the priority, negated) that is wanted.
-    pub(crate) fn rank_max(&self) -> i32 {
+    pub fn rank_max(&self) -> i32 {
         self.priority_min
             .map_or(i32::MAX, |priority| -i32::from(priority))
-    }
-
-    /// Whether jobs of a lane are wanted, as far as their priority lets them.
-    pub(crate) fn admits(&self, lane: &Lane) -> bool {
-        self.jobs_max > 0
-            && self.queues.contains(&lane.queue)
-            && (self.kinds.is_empty() || self.kinds.contains(&lane.kind))
     }
 }
 
@@ -116,7 +107,7 @@ pub struct Rescued {
 }
 
 /// Why a job is dead after its workers died too often.
-pub(crate) fn too_many_rescues(rescues: u32) -> JobError {
+pub fn too_many_rescues(rescues: u32) -> JobError {
     JobError::new(
         "rescues",
         format!(

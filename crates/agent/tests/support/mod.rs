@@ -13,8 +13,8 @@ use gristmill_agent::{HttpSource, HttpSourceOptions};
 use gristmill_engine::{Engine, EngineSettings};
 use gristmill_model::{BatchId, JobState, NewBatch, PackedBuilder, RetryPolicy, SplitMix64, SystemClock};
 use gristmill_server::{ServeOptions, bind};
-use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
 use gristmill_store::{JobFilter, Page, Store, Want};
+use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 

@@ -11,7 +11,7 @@ use gristmill_memory::pipeline::{
 };
 use gristmill_memory::source::{ReadOptions, moment};
 use gristmill_memory::{Memory, MemoryError};
-use gristmill_store::sqlite::SqliteOptions;
+use gristmill_store_sqlite::SqliteOptions;
 use serde_json::json;
 use tokio::time::Instant;
 

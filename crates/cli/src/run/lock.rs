@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use gristmill_store::postgres::NameLock;
+use gristmill_postgres_link::NameLock;
 use sha2::{Digest, Sha256};
 
 use crate::store::location::StoreLocation;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use gristmill_engine::{Engine, EngineSettings};
-use gristmill_store::postgres::{PostgresOptions, PostgresStore};
-use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
 use gristmill_store::{Store, StoreError};
+use gristmill_store_postgres::{PostgresOptions, PostgresStore};
+use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use tokio::time::Instant;
 
 use crate::arguments::shared::{LeaseArguments, StoreArguments, Synchronous};
@@ -82,8 +82,8 @@ impl StoreArguments {
 
     async fn open(&self, create: bool) -> anyhow::Result<Arc<dyn Store>> {
         let synchronous = match self.synchronous {
-            Synchronous::Full => gristmill_store::sqlite::Synchronous::Full,
-            Synchronous::Normal => gristmill_store::sqlite::Synchronous::Normal,
+            Synchronous::Full => gristmill_store_sqlite::Synchronous::Full,
+            Synchronous::Normal => gristmill_store_sqlite::Synchronous::Normal,
         };
         let options = SqliteOptions {
             synchronous,

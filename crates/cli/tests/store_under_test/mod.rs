@@ -7,8 +7,8 @@ use std::sync::Arc;
 use gristmill_model::Timestamp;
 use gristmill_private_postgres::PrivatePostgres;
 use gristmill_store::Store;
-use gristmill_store::postgres::{PostgresOptions, PostgresStore};
-use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
+use gristmill_store_postgres::{PostgresOptions, PostgresStore};
+use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 
 use crate::workspace::Workspace;
 

@@ -18,7 +18,7 @@ use gristmill_server::serve::routes;
 use gristmill_server::trust::Trust;
 use gristmill_server::{NewToken, Role, TokenRecord, TrustFolder};
 use gristmill_store::Want;
-use gristmill_store::sqlite::{SqliteOptions, SqliteStore};
+use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;

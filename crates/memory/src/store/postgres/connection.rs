@@ -6,8 +6,8 @@ use std::time::Duration;
 use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
 };
+use gristmill_postgres_link::{Address, without_password};
 use gristmill_store::StoreError;
-use gristmill_store::postgres::{Address, without_password};
 use tokio_postgres::Config;
 
 use crate::error::{MemoryError, in_words};

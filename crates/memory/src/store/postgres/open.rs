@@ -1,7 +1,7 @@
 //! Making the schema, and bringing it to the layout of this program.
 
+use gristmill_postgres_link::layout::{Error, SchemaLayout};
 use gristmill_store::layout::Layout;
-use gristmill_store::layout::postgres::{Error, SchemaLayout};
 
 use super::connection::{Database, Failure, Result};
 use crate::error::MemoryError;

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use gristmill_store::layout::{self, Layout};
+use gristmill_store::layout::Layout;
+use gristmill_store_sqlite::layout;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::MemoryError;
@@ -35,7 +36,7 @@ pub(super) fn open_writer(path: &Path, create: bool, sync: bool) -> Result<Conne
     let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
     prepare(&connection).map_err(failed)?;
     check_owner(&connection, path)?;
-    layout::sqlite::is_current(&connection, &LAYOUT).map_err(|error| layout_error(error, path))?;
+    layout::is_current(&connection, &LAYOUT).map_err(|error| layout_error(error, path))?;
     (|| {
         connection.pragma_update(None, "synchronous", if sync { "FULL" } else { "NORMAL" })?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -44,7 +45,7 @@ pub(super) fn open_writer(path: &Path, create: bool, sync: bool) -> Result<Conne
         connection.pragma_update(None, "temp_store", "MEMORY")
     })()
     .map_err(failed)?;
-    layout::sqlite::apply(&mut connection, &LAYOUT, |_| Ok(())).map_err(|error| layout_error(error, path))?;
+    layout::apply(&mut connection, &LAYOUT, |_| Ok(())).map_err(|error| layout_error(error, path))?;
     Ok(connection)
 }
 
@@ -87,7 +88,7 @@ fn check_owner(connection: &Connection, path: &Path) -> Result<(), MemoryError> 
     })
 }
 
-fn layout_error(error: layout::sqlite::Error, path: &Path) -> MemoryError {
+fn layout_error(error: layout::Error, path: &Path) -> MemoryError {
     MemoryError::of_layout(error, path.to_path_buf(), &LAYOUT, |cause| {
         database_error(path, &cause)
     })

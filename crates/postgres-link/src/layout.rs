@@ -1,0 +1,194 @@
+//! Layouts of schemas in PostgreSQL databases.
+
+use gristmill_store::layout::{Found, Layout, LayoutError, PROGRAM};
+use tokio_postgres::{Client, GenericClient, Transaction};
+
+/// Why a schema does not have the layout.
+pub type Error = LayoutError<tokio_postgres::Error>;
+
+/// A layout of one schema of a database.
+#[derive(Debug, Clone, Copy)]
+pub struct SchemaLayout {
+    /// The schema. Plain letters.
+    pub schema: &'static str,
+    /// The lock under which one process at a time changes the layout: class and number of an advisory lock.
+    pub lock: (i32, i32),
+    /// What it holds.
+    pub layout: Layout,
+    /// Statements that stop the programs of other layouts, by the id of this one. They come before the migrations, so that
+    /// those wait for no operation that waits for them; in a new database, after its tables.
+    pub stop_others: fn(&str) -> String,
+}
+
+impl SchemaLayout {
+    /// The layout of the schema; `None` where there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError::Development`] for a schema of a development version, [`LayoutError::Database`].
+    pub async fn read(&self, client: &impl GenericClient) -> Result<Option<Found>, Error> {
+        let row = client
+            .query_one(
+                "SELECT to_regclass($1) IS NOT NULL, to_regclass($2) IS NOT NULL",
+                &[&self.table("layout"), &self.table("migration")],
+            )
+            .await?;
+        let (exists, is_of_development): (bool, bool) = (row.try_get(0)?, row.try_get(1)?);
+        if !exists {
+            return match is_of_development {
+                true => Err(LayoutError::Development),
+                false => Ok(None),
+            };
+        }
+        let sql = format!(
+            "SELECT version, tables, code, program, objects FROM {}",
+            self.table("layout")
+        );
+        let row = client.query_one(&sql, &[]).await?;
+        Ok(Some(Found {
+            version: row.try_get(0)?,
+            tables: row.try_get(1)?,
+            code: row.try_get(2)?,
+            program: row.try_get(3)?,
+            objects: row.try_get(4)?,
+        }))
+    }
+
+    /// Whether the schema has this layout.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError::Newer`] where it has that of a newer program, and those of [`read`](SchemaLayout::read).
+    pub async fn is_current(&self, client: &impl GenericClient) -> Result<bool, Error> {
+        match self.read(client).await? {
+            Some(found) => self.layout.is_that_of(&found),
+            None => Ok(false),
+        }
+    }
+
+    /// Brings the schema to this layout, in one transaction. Writes nothing where it has it. Others that open the
+    /// database wait meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As [`is_current`](SchemaLayout::is_current), and [`LayoutError::Failed`].
+    pub async fn apply(&self, client: &mut Client) -> Result<(), Error> {
+        let transaction = client.transaction().await?;
+        transaction
+            .execute(
+                "SELECT pg_advisory_xact_lock($1, $2)",
+                &[&self.lock.0, &self.lock.1],
+            )
+            .await?;
+        // Another process may have been faster.
+        let found = self.read(&transaction).await?;
+        if let Some(found) = &found
+            && self.layout.is_that_of(found)?
+        {
+            return Ok(());
+        }
+        let version = found.as_ref().map_or(0, |found| found.version);
+        self.change(&transaction, found)
+            .await
+            .map_err(|cause| LayoutError::Failed {
+                found: version,
+                cause,
+            })?;
+        Ok(transaction.commit().await?)
+    }
+
+    async fn change(
+        &self,
+        transaction: &Transaction<'_>,
+        found: Option<Found>,
+    ) -> Result<(), tokio_postgres::Error> {
+        let stop_others = (self.stop_others)(&self.layout.id());
+        let is_new = found.is_none();
+        let (version, before) = match found {
+            Some(found) => {
+                transaction.batch_execute(&stop_others).await?;
+                (found.version, found.objects)
+            }
+            None => {
+                self.begin(transaction).await?;
+                (0, Vec::new())
+            }
+        };
+        for migration in self.layout.split_at(version).1 {
+            transaction.batch_execute(migration).await?;
+        }
+        if is_new {
+            transaction.batch_execute(&stop_others).await?;
+        }
+        // A replaced object keeps the rights that were granted on it.
+        transaction.execute(FUNCTIONS_BEFORE, &[&self.schema]).await?;
+        for file in self.layout.code {
+            transaction.batch_execute(file).await?;
+        }
+        transaction
+            .batch_execute("SET LOCAL search_path = pg_catalog, pg_temp")
+            .await?;
+        let rows = transaction.query(OBJECTS_MADE, &[&self.schema]).await?;
+        let objects: Vec<String> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+        for object in before.iter().filter(|object| !objects.contains(object)) {
+            transaction.batch_execute(&format!("DROP {object}")).await?;
+        }
+        let record = format!(
+            "INSERT INTO {} (version, tables, code, program, objects) VALUES ($1, $2, $3, $4, $5) \
+             ON CONFLICT (one) DO UPDATE SET version = excluded.version, tables = excluded.tables, \
+             code = excluded.code, program = excluded.program, objects = excluded.objects",
+            self.table("layout")
+        );
+        let (version, tables) = (self.layout.version(), self.layout.tables_digest());
+        let code = self.layout.code_digest();
+        transaction
+            .execute(&record, &[&version, &tables, &code, &PROGRAM, &objects])
+            .await?;
+        Ok(())
+    }
+
+    /// Makes the schema, where the owner of the database has not made it, and the table that records its layout.
+    async fn begin(&self, transaction: &Transaction<'_>) -> Result<(), tokio_postgres::Error> {
+        let exists: bool = transaction
+            .query_one("SELECT to_regnamespace($1) IS NOT NULL", &[&self.schema])
+            .await?
+            .try_get(0)?;
+        if !exists {
+            let create = format!("CREATE SCHEMA {}", self.schema);
+            transaction.batch_execute(&create).await?;
+        }
+        let create = format!(
+            "CREATE TABLE {} (
+                one     boolean PRIMARY KEY DEFAULT true CHECK (one),
+                version bigint NOT NULL, -- of the tables
+                tables  text NOT NULL,   -- a digest of the files that made them
+                code    text NOT NULL,   -- a digest of the views, functions and triggers
+                program text NOT NULL,   -- the version of Gristmill that wrote this row
+                objects text[] NOT NULL  -- those views, functions and triggers, each as DROP names it
+            )",
+            self.table("layout")
+        );
+        transaction.batch_execute(&create).await
+    }
+
+    fn table(&self, name: &str) -> String {
+        format!("{}.{name}", self.schema)
+    }
+}
+
+/// Keeps the functions that exist for a file of rights to read.
+const FUNCTIONS_BEFORE: &str = "SELECT set_config('gristmill.functions_before', coalesce(array_agg(oid), '{}')::text, true) \
+    FROM pg_proc WHERE pronamespace = to_regnamespace($1)";
+
+/// The views, functions and triggers that this transaction has made or replaced: their rows are its own. Triggers come
+/// before views, and views before functions: one may depend on those behind it.
+const OBJECTS_MADE: &str = "
+    SELECT format('TRIGGER IF EXISTS %I ON %s', t.tgname, t.tgrelid::regclass) FROM pg_trigger t
+    JOIN pg_class c ON c.oid = t.tgrelid
+    WHERE c.relnamespace = to_regnamespace($1) AND NOT t.tgisinternal AND t.xmin = pg_current_xact_id()::xid
+    UNION ALL
+    SELECT format('VIEW IF EXISTS %s', c.oid::regclass) FROM pg_class c JOIN pg_rewrite r ON r.ev_class = c.oid
+    WHERE c.relnamespace = to_regnamespace($1) AND c.relkind = 'v' AND r.xmin = pg_current_xact_id()::xid
+    UNION ALL
+    SELECT format('FUNCTION IF EXISTS %s', p.oid::regprocedure) FROM pg_proc p
+    WHERE p.pronamespace = to_regnamespace($1) AND p.xmin = pg_current_xact_id()::xid";

@@ -1,0 +1,13 @@
+//! Connections to PostgreSQL, as the store of jobs and the knowledge base share them: an address with TLS and the password
+//! file of libpq, a lock on a name, and the layout of a schema.
+
+mod address;
+pub mod failure;
+pub mod layout;
+pub mod limits;
+mod name_lock;
+mod password_file;
+mod tls;
+
+pub use address::{Address, SharedAddress, without_password};
+pub use name_lock::NameLock;

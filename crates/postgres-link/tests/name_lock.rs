@@ -1,0 +1,89 @@
+//! A name is held by one process at a time, also across lost connections.
+
+use gristmill_postgres_link::NameLock;
+use gristmill_private_postgres::{PrivatePostgres, shared};
+use gristmill_store::StoreError;
+
+const HOLDERS: &str = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 1196576078 AND granted \
+                       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+
+fn database(url: &str) -> String {
+    url.split(['/', '?']).nth(3).unwrap().to_owned()
+}
+
+/// The server process that holds the only name of a database, once there is one that is not `other`.
+async fn holder(server: &PrivatePostgres, database: &str, other: &str) -> String {
+    loop {
+        let holder = server.psql(database, HOLDERS).unwrap().trim().to_owned();
+        if !holder.is_empty() && holder != other {
+            return holder;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_held_by_one_until_it_is_let_go() {
+    let url = shared().create_database().unwrap();
+    let held = NameLock::try_take(&url, "x").await.unwrap().unwrap();
+    assert!(NameLock::try_take(&url, "x").await.unwrap().is_none());
+    assert!(NameLock::try_take(&url, "y").await.unwrap().is_some());
+    let elsewhere = shared().create_database().unwrap();
+    assert!(NameLock::try_take(&elsewhere, "x").await.unwrap().is_some());
+    drop(held);
+    // The server lets go of it once it has seen that the connection ended.
+    while NameLock::try_take(&url, "x").await.unwrap().is_none() {}
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_connection_takes_the_name_again() {
+    let url = shared().create_database().unwrap();
+    let database = database(&url);
+    let held = NameLock::try_take(&url, "x").await.unwrap().unwrap();
+    let before = holder(shared(), &database, "").await;
+    shared()
+        .psql(&database, &format!("SELECT pg_terminate_backend({before})"))
+        .unwrap();
+    holder(shared(), &database, &before).await;
+    assert!(NameLock::try_take(&url, "x").await.unwrap().is_none());
+    drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_another_took_meanwhile_is_lost() {
+    let url = shared().create_database().unwrap();
+    let database = database(&url);
+    let held = NameLock::try_take(&url, "x").await.unwrap().unwrap();
+    let before = holder(shared(), &database, "").await;
+    // Whoever waits for the lock gets it the moment its holder ends. It stays until the test has seen the loss.
+    let waiter = {
+        let database = database.clone();
+        std::thread::spawn(move || {
+            let wait = "SET lock_timeout = 0; SELECT pg_advisory_lock(1196576078, hashtext('x')); \
+                        SELECT pg_advisory_lock(1196576078, hashtext('the test ends'))";
+            shared().psql(&database, wait).unwrap();
+        })
+    };
+    let end = NameLock::try_take(&url, "the test ends").await.unwrap().unwrap();
+    let waits = "SELECT count(*) FROM pg_locks WHERE classid = 1196576078 AND NOT granted \
+                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    while shared().psql(&database, waits).unwrap().trim() != "1" {
+        tokio::task::yield_now().await;
+    }
+    shared()
+        .psql(&database, &format!("SELECT pg_terminate_backend({before})"))
+        .unwrap();
+    held.lost().await;
+    drop(end);
+    waiter.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_database_that_is_away_is_told() {
+    let error = NameLock::try_take("postgresql:///none?host=/nowhere", "x")
+        .await
+        .unwrap_err();
+    assert!(matches!(error, StoreError::Unreachable { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("/nowhere") && !text.contains(" ms"), "{text}");
+}

@@ -1,0 +1,271 @@
+//! Workers that wait with a wish: submits claim for them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use gristmill_model::{Control, Effect, JobId, Scope, WorkerId};
+use gristmill_store::{Exchanged, JobFilter, Store, Want, WorkSeen};
+
+use crate::Database;
+use crate::fixture::*;
+
+/// Begins to wait, so that the next submit claims for the worker: earlier news are heard of.
+fn waiting<'s>(
+    store: &'s dyn Store,
+    worker: WorkerId,
+    want: Want,
+    seen: &'s WorkSeen,
+) -> BoxFuture<'s, Option<Exchanged>> {
+    loop {
+        let mut call = store.wait_for_claim(worker, want.clone(), seen);
+        match call.as_mut().now_or_never() {
+            None => return call,
+            Some(handed) => assert_eq!(handed, None, "nothing was submitted"),
+        }
+    }
+}
+
+/// The same of a worker of one kind.
+fn want_of(kind: &str, jobs_max: u32) -> Want {
+    Want {
+        kinds: vec![Arc::from(kind)],
+        ..want(jobs_max)
+    }
+}
+
+/// A submit claims its jobs for a waiting worker, as that would have done, before the submit is answered.
+pub async fn a_submit_claims_for_a_waiting_worker(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let seen = WorkSeen::default();
+    // The store learns which lanes there are, and that nothing is in them.
+    submit(&*store, batch(1)).await;
+    let first = claim(&*store, worker, 9).await;
+    assert!(first.is_some());
+    for count in [1, 3] {
+        let call = waiting(&*store, worker, want(4), &seen);
+        let mut new = batch(count);
+        new.options.priority = 2;
+        new.options.timeout_ms = Some(70);
+        let id = submit(&*store, new.clone()).await;
+        let handed = call.now_or_never().expect("it is there with the submit's answer");
+        let slice = only(handed.expect("it was claimed").lease);
+        assert_eq!((slice.batch, slice.len()), (id, count));
+        assert_eq!(slice.payloads, new.payloads);
+        assert_eq!((slice.attempt, slice.rescues), (1, 0));
+        assert_eq!((slice.priority, slice.timeout_ms), (2, Some(70)));
+        assert_eq!(claim(&*store, worker, 9).await, None, "there is nothing more");
+        let counts = store.counts(&JobFilter::default()).await.unwrap();
+        assert_eq!(counts.waiting, 0);
+        let receipts = exchange(&*store, worker, vec![completed(&slice)], None)
+            .await
+            .receipts;
+        assert_eq!(receipts[0].accepted, slice.positions);
+    }
+    // A single job, too.
+    let call = waiting(&*store, worker, want(4), &seen);
+    let single = store.submit_one(batch(1)).await.unwrap();
+    let slice = only(call.now_or_never().flatten().expect("it was claimed").lease);
+    assert_eq!(
+        (slice.batch, slice.positions.first()),
+        (single.batch, Some(single.position))
+    );
+    // What others hold is none of its business, and what it holds comes back when it leaves.
+    store.leave(worker, Default::default()).await.unwrap();
+    let counts = store.counts(&JobFilter::default()).await.unwrap();
+    assert_eq!((counts.waiting, counts.running, counts.completed), (2, 0, 4));
+}
+
+/// Several wait and several submit: each job goes to one of them, and those that get nothing can still claim.
+pub async fn nothing_is_handed_over_twice(database: &dyn Database) {
+    const JOBS: usize = 60;
+    let store = database.open().await;
+    let ended = AtomicUsize::new(0);
+    let run = async |worker: WorkerId| {
+        let (mut jobs, seen) = (Vec::new(), WorkSeen::default());
+        let mut reports = Vec::new();
+        loop {
+            let answer = exchange(&*store, worker, std::mem::take(&mut reports), Some(want(2))).await;
+            let is_over = store.counts(&JobFilter::default()).await.unwrap().completed >= JOBS as u64;
+            let lease = match answer.lease {
+                None if !is_over => {
+                    let handed = store.wait_for_claim(worker, want(2), &seen).await;
+                    handed.and_then(|handed| handed.lease)
+                }
+                lease => lease,
+            };
+            for slice in lease.iter().flat_map(|lease| &lease.slices) {
+                jobs.extend(slice.positions.iter().map(|position| job(slice.batch, position)));
+                reports.push(completed(slice));
+            }
+            if is_over {
+                ended.fetch_add(1, Ordering::Relaxed);
+                return jobs;
+            }
+        }
+    };
+    let (left, right) = (worker(&*store).await, worker(&*store).await);
+    let submits = async {
+        for number in 0..JOBS / 2 {
+            let both = futures::join!(store.submit_one(batch(1)), store.submit(vec![batch(1)], None));
+            both.0.unwrap();
+            both.1.unwrap();
+            if number % 4 == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        // More wake those that wait, until all is done.
+        while ended.load(Ordering::Relaxed) < 2 {
+            submit(&*store, batch_of("end", 1)).await;
+            tokio::task::yield_now().await;
+        }
+    };
+    let (left, right, ()) = futures::join!(run(left), run(right), submits);
+    let jobs: Vec<JobId> = left.into_iter().chain(right).collect();
+    let once: BTreeSet<_> = jobs.iter().copied().collect();
+    assert_eq!(once.len(), jobs.len(), "each once");
+    assert!(jobs.len() >= JOBS);
+}
+
+/// Paused jobs are not handed over, and of limited ones no more than there is room for.
+pub async fn controls_hold_for_waiting_workers(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let seen = WorkSeen::default();
+    let scope = |kind: &str| Scope {
+        kind: Some(kind.to_owned()),
+        ..Scope::default()
+    };
+    let pause = Effect::Pause {
+        reason: "check".to_owned(),
+        until: None,
+    };
+    let controls = vec![
+        Control {
+            scope: scope("paused"),
+            effect: pause,
+        },
+        Control {
+            scope: scope("limited"),
+            effect: Effect::Concurrency { jobs_max: 2 },
+        },
+    ];
+    // Through another handle: the one that submits has not heard of them.
+    submit(&*store, batch_of("limited", 1)).await;
+    assert!(claim(&*store, worker, 9).await.is_some());
+    database.open().await.put_controls(controls).await.unwrap();
+    let mut held = 1;
+    for (kind, count) in [("paused", 1), ("limited", 3), ("paused", 2), ("limited", 1)] {
+        let call = waiting(&*store, worker, want(9), &seen);
+        submit(&*store, batch_of(kind, count)).await;
+        let handed = call.now_or_never().flatten().and_then(|handed| handed.lease);
+        let claimed = claim(&*store, worker, 9).await;
+        for slice in handed.iter().chain(&claimed).flat_map(|lease| &lease.slices) {
+            assert_eq!(&*slice.kind, "limited");
+            held += slice.len();
+        }
+        assert!(held <= 2, "{kind}");
+    }
+    assert_eq!(held, 2);
+    let counts = store.counts(&JobFilter::default()).await.unwrap();
+    assert_eq!((counts.running, counts.total()), (2, 8));
+}
+
+/// A submit hands over the jobs that a claim would have taken: the most urgent that are due, of the wanted kinds.
+pub async fn the_order_holds_for_waiting_workers(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let seen = WorkSeen::default();
+    let urgent = |kind: &str, priority: i16| {
+        let mut new = batch_of(kind, 1);
+        new.options.priority = priority;
+        new
+    };
+    submit(&*store, urgent("other", 0)).await;
+    let call = waiting(&*store, worker, want_of("wanted", 1), &seen);
+    // Another handle submits something more urgent, and this one has not heard of it.
+    let other = database.open().await;
+    let first = submit(&*other, urgent("wanted", 5)).await;
+    let second = submit(&*store, urgent("wanted", 1)).await;
+    let handed = call.now_or_never().flatten().and_then(|handed| handed.lease);
+    let lease = match handed {
+        Some(lease) => Some(lease),
+        None => {
+            exchange(&*store, worker, Vec::new(), Some(want_of("wanted", 1)))
+                .await
+                .lease
+        }
+    };
+    assert_eq!(only(lease).batch, first);
+    // Jobs that are less urgent than wanted, of another kind or not due yet are left alone.
+    let least = Want {
+        priority_min: Some(3),
+        ..want_of("wanted", 9)
+    };
+    let mut later = urgent("wanted", 7);
+    later.options.run_at = Some(store.now().plus_ms(10));
+    for new in [urgent("wanted", 2), urgent("other", 9), later] {
+        let call = waiting(&*store, worker, least.clone(), &seen);
+        submit(&*store, new).await;
+        let handed = call.now_or_never().flatten();
+        assert!(handed.is_none(), "{handed:?}");
+    }
+    let call = waiting(&*store, worker, least, &seen);
+    let third = submit(&*store, urgent("wanted", 3)).await;
+    assert_eq!(only(call.now_or_never().flatten().unwrap().lease).batch, third);
+    let rest = claim(&*store, worker, 9).await;
+    let batches: Vec<_> = rest
+        .iter()
+        .flat_map(|lease| &lease.slices)
+        .map(|slice| slice.batch)
+        .collect();
+    assert_eq!(batches.len(), 4);
+    assert!(batches.contains(&second));
+}
+
+/// A caller that goes away, at whatever moment, leaves nothing behind under its lease.
+pub async fn a_worker_that_goes_away_gives_back(database: &dyn Database) {
+    let store = database.open().await;
+    let (left, right) = (worker(&*store).await, worker(&*store).await);
+    let seen = WorkSeen::default();
+    let heard = WorkSeen::default();
+    submit(&*store, batch(1)).await;
+    assert!(claim(&*store, left, 1).await.is_some());
+    // It goes before the submit, which leaves the job in line.
+    drop(waiting(&*store, left, want(4), &seen));
+    let id = submit(&*store, batch(2)).await;
+    assert_eq!(held(&claim(&*store, right, 9).await), [format!("{id}:0-1")]);
+    // It goes with the lease in its hands, which another learns of.
+    let call = waiting(&*store, left, want(4), &seen);
+    let id = submit(&*store, batch(2)).await;
+    drop(call);
+    let found = loop {
+        match claim(&*store, right, 9).await {
+            Some(lease) => break lease,
+            None => store.wait_for_work(&heard).await,
+        }
+    };
+    let slice = only(Some(found));
+    assert_eq!((slice.batch, slice.positions), (id, positions("0-1")));
+    assert_eq!((slice.attempt, slice.rescues), (1, 0), "it is not charged");
+}
+
+/// A worker that is not registered gets nothing.
+pub async fn strangers_wait_in_vain(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let seen = WorkSeen::default();
+    submit(&*store, batch(1)).await;
+    assert!(claim(&*store, worker, 9).await.is_some());
+    let call = waiting(&*store, WorkerId(77), want(4), &seen);
+    let id = submit(&*store, batch(1)).await;
+    assert_eq!(
+        call.now_or_never(),
+        Some(None),
+        "it looks by itself, and learns why"
+    );
+    assert_eq!(held(&claim(&*store, worker, 9).await), [format!("{id}:0")]);
+}

@@ -1,0 +1,292 @@
+//! What the checks are written with.
+
+use std::sync::Arc;
+
+use gristmill_model::{
+    BatchId, Completed, EarlierFailure, FailedJob, JobError, JobId, JobState, Lease, LeasedSlice, NewBatch,
+    PackedArray, PackedBuilder, Positions, Report, ReportWrite, RetryPolicy, Siblings, Spawn, Suspended,
+    WorkerId,
+};
+use gristmill_store::{Exchanged, JobFilter, NewWorker, Page, Store, Want};
+
+/// The kind that checks submit where the kind does not matter.
+pub const KIND: &str = "work";
+
+/// Payloads `0`, `1`, … of `count` jobs.
+pub fn payloads(count: u32) -> PackedArray {
+    let mut builder = PackedBuilder::new();
+    for number in 0..count {
+        builder.push(&number.to_string()).unwrap();
+    }
+    builder.finish()
+}
+
+/// A batch of `count` jobs.
+pub fn batch(count: u32) -> NewBatch {
+    NewBatch::new(KIND, payloads(count))
+}
+
+/// A batch of a kind.
+pub fn batch_of(kind: &str, count: u32) -> NewBatch {
+    NewBatch::new(kind, payloads(count))
+}
+
+/// Positions as they are written.
+pub fn positions(text: &str) -> Positions {
+    text.parse().unwrap()
+}
+
+/// The id of a job.
+pub fn job(batch: BatchId, position: u32) -> JobId {
+    JobId { batch, position }
+}
+
+/// Submits one batch.
+pub async fn submit(store: &dyn Store, batch: NewBatch) -> BatchId {
+    store.submit(vec![batch], None).await.unwrap()[0]
+}
+
+/// Registers a worker.
+pub async fn worker(store: &dyn Store) -> WorkerId {
+    let worker = NewWorker {
+        name: "tester".to_owned(),
+        host: "here".to_owned(),
+        process_id: 1,
+        process_started: "boot:1".to_owned(),
+    };
+    store.register_worker(worker).await.unwrap()
+}
+
+/// A wish for jobs of any kind on the default queue.
+pub fn want(jobs_max: u32) -> Want {
+    Want {
+        jobs_max,
+        queues: vec![Arc::from("default")],
+        kinds: Vec::new(),
+        priority_min: None,
+    }
+}
+
+/// Claims, without reports.
+pub async fn claim(store: &dyn Store, worker: WorkerId, jobs_max: u32) -> Option<Lease> {
+    exchange(store, worker, Vec::new(), Some(want(jobs_max)))
+        .await
+        .lease
+}
+
+/// An exchange that must hold.
+pub async fn exchange(
+    store: &dyn Store,
+    worker: WorkerId,
+    reports: Vec<Report>,
+    want: Option<Want>,
+) -> Exchanged {
+    store.exchange(worker, reports, want).await.unwrap()
+}
+
+/// What a lease holds, as `batch:positions` texts in order.
+pub fn held(lease: &Option<Lease>) -> Vec<String> {
+    let slices = lease.iter().flat_map(|lease| &lease.slices);
+    slices
+        .map(|slice| format!("{}:{}", slice.batch, slice.positions))
+        .collect()
+}
+
+/// A report of nothing yet on a slice.
+pub fn report(slice: &LeasedSlice) -> Report {
+    Report::new(slice.lease, slice.batch, slice.attempt)
+}
+
+/// A report that all jobs of a slice completed, each with its own payload as its value.
+pub fn completed(slice: &LeasedSlice) -> Report {
+    completed_at(slice, &slice.positions)
+}
+
+/// A report that these jobs of a slice completed, each with its own payload as its value and its position as its
+/// duration.
+pub fn completed_at(slice: &LeasedSlice, positions: &Positions) -> Report {
+    let indexes = slice.positions.iter().enumerate();
+    let indexes = indexes
+        .filter(|(_, position)| positions.contains(*position))
+        .map(|(index, _)| index as u32);
+    Report {
+        completed: Some(Completed {
+            positions: positions.clone(),
+            values: slice.payloads.select(&indexes.collect()),
+            durations_us: positions.iter().collect(),
+        }),
+        ..report(slice)
+    }
+}
+
+/// A report that these jobs of a slice failed with this error.
+pub fn failed_at(slice: &LeasedSlice, positions: &Positions, error: &JobError) -> Report {
+    Report {
+        failed: positions
+            .iter()
+            .map(|position| FailedJob {
+                position,
+                error: error.clone(),
+                duration_us: position,
+            })
+            .collect(),
+        ..report(slice)
+    }
+}
+
+/// A report of an attempt that came so many repeats after the one that was claimed.
+pub fn repeated(report: Report, repeats: u32) -> Report {
+    let attempts = report.attempt..report.attempt + repeats;
+    let positions = report.positions();
+    let earlier = positions.iter().flat_map(|position| {
+        attempts.clone().map(move |attempt| EarlierFailure {
+            position,
+            attempt,
+            error: JobError::new("Earlier", format!("attempt {attempt}")),
+            duration_us: attempt,
+            log: Some(format!("tried {attempt}")),
+        })
+    });
+    Report {
+        repeats,
+        earlier: earlier.collect(),
+        ..report
+    }
+}
+
+/// The same report, in which each completed job gives a statement something.
+pub fn with_writes(report: Report, sql: &str, item: impl Fn(u32) -> String) -> Report {
+    let sql: Arc<str> = sql.into();
+    let completed = report
+        .completed
+        .iter()
+        .flat_map(|completed| completed.positions.iter());
+    let writes = completed.map(|position| ReportWrite {
+        position,
+        sql: sql.clone(),
+        item: item(position),
+    });
+    Report {
+        writes: writes.collect(),
+        ..report
+    }
+}
+
+/// Whether what jobs write goes with their reports: `insert` takes objects with an `id` and a `size` that must not be
+/// null, `ids` tells which ids are there. For stores' own tests, which make the table.
+pub async fn writes_go_with_their_reports(store: &dyn Store, insert: &str, ids: impl AsyncFn() -> Vec<i64>) {
+    let id = submit(store, batch(6)).await;
+    let worker = worker(store).await;
+    let lease = claim(store, worker, 6).await.unwrap();
+    let slice = &lease.slices[0];
+    store
+        .cancel(gristmill_store::Selection::Jobs(vec![job(id, 1)]))
+        .await
+        .unwrap();
+    let sized = |position: u32| match position {
+        3 => format!("{{\"id\":{position}}}"),
+        _ => format!("{{\"id\":{position},\"size\":1}}"),
+    };
+    let reports = vec![
+        with_writes(completed_at(slice, &positions("0-1")), insert, sized),
+        with_writes(completed_at(slice, &positions("2-4")), insert, sized),
+        completed_at(slice, &positions("5")),
+    ];
+    let receipts = exchange(store, worker, reports.clone(), None).await.receipts;
+    assert_eq!(
+        (&receipts[0].accepted, &receipts[0].refused),
+        (&positions("0"), &positions("1"))
+    );
+    assert!(receipts[0].failed.is_empty());
+    assert_eq!(receipts[1].accepted, positions("2-4"));
+    assert_eq!(receipts[1].failed, positions("3"), "its size is missing");
+    assert_eq!(
+        ids().await,
+        [0, 2, 4],
+        "what was cancelled or failed is not there"
+    );
+    // The same reports again change nothing.
+    let again = exchange(store, worker, reports, None).await.receipts;
+    assert!(
+        again
+            .iter()
+            .all(|receipt| receipt.accepted.is_empty() && receipt.failed.is_empty())
+    );
+    assert_eq!(ids().await, [0, 2, 4]);
+    let shown = store.job(job(id, 3)).await.unwrap().unwrap();
+    assert_eq!(
+        (shown.row.state.is_final(), shown.failures.len()),
+        (false, 1),
+        "it is tried again"
+    );
+    assert_eq!(store.outcomes(id).await.unwrap().unwrap().ended(), 5);
+    store
+        .cancel(gristmill_store::Selection::Jobs(vec![job(id, 3)]))
+        .await
+        .unwrap();
+}
+
+/// A report that gives these jobs of a slice back.
+pub fn released_at(slice: &LeasedSlice, positions: &Positions) -> Report {
+    Report {
+        released: positions.clone(),
+        ..report(slice)
+    }
+}
+
+/// A report that these jobs of a slice wait for children, each for what `spawn` gives.
+pub fn suspended_at(slice: &LeasedSlice, positions: &Positions, spawn: impl Fn(u32) -> Spawn) -> Report {
+    let all = positions.iter();
+    Report {
+        suspended: Suspended::pack(
+            all.map(|position| Suspended::one(position, spawn(position)))
+                .collect(),
+        ),
+        ..report(slice)
+    }
+}
+
+/// A report that these jobs of a slice completed, each with the siblings that `spawn` gives.
+pub fn spreading_at(slice: &LeasedSlice, positions: &Positions, spawn: impl Fn(u32) -> Spawn) -> Report {
+    let all = positions.iter();
+    Report {
+        siblings: Siblings::pack(
+            all.map(|position| Siblings::one(position, spawn(position).children))
+                .collect(),
+        ),
+        ..completed_at(slice, positions)
+    }
+}
+
+/// The only slice of a lease.
+pub fn only(lease: Option<Lease>) -> LeasedSlice {
+    let mut lease = lease.expect("something was claimed");
+    assert_eq!(lease.slices.len(), 1, "{lease:?}");
+    lease.slices.remove(0)
+}
+
+/// An error of no importance.
+pub fn error() -> JobError {
+    JobError::new("ValueError", "no")
+}
+
+/// A batch of `count` jobs that are not tried again.
+pub fn once(count: u32) -> NewBatch {
+    let mut new = batch(count);
+    new.options.retry = RetryPolicy::NEVER;
+    new
+}
+
+/// The states of a batch's jobs, by position.
+pub async fn states(store: &dyn Store, batch: BatchId) -> Vec<JobState> {
+    let filter = JobFilter {
+        batch: Some(batch),
+        ..JobFilter::default()
+    };
+    let page = Page {
+        after: None,
+        limit: 10_000,
+    };
+    let rows = store.jobs(&filter, page).await.unwrap();
+    rows.iter().map(|row| row.state).collect()
+}

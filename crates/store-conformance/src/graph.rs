@@ -1,0 +1,6 @@
+//! Edges between jobs: dependencies, children and siblings.
+
+pub mod dependencies;
+pub mod families;
+pub mod family_endings;
+pub mod siblings;

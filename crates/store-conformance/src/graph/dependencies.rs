@@ -1,0 +1,502 @@
+//! Batches that wait for others.
+
+use gristmill_model::{
+    After, BatchId, Clock, JobId, JobState, NewBatch, OnFailure, Prerequisite, RetryPolicy, WorkerId,
+};
+use gristmill_store::{JobFilter, NewRun, PruneOptions, RunAdvance, RunState, Selection, Store, StoreError};
+
+use crate::Database;
+use crate::fixture::*;
+
+/// A batch of `count` jobs that wait.
+fn waiting(count: u32, after: impl IntoIterator<Item = After>) -> NewBatch {
+    NewBatch {
+        after: after.into_iter().collect(),
+        ..once(count)
+    }
+}
+
+async fn state(store: &dyn Store, batch: BatchId) -> JobState {
+    states(store, batch).await[0]
+}
+
+async fn cancel_all(store: &dyn Store, batch: BatchId) -> u64 {
+    let filter = JobFilter {
+        batch: Some(batch),
+        ..JobFilter::default()
+    };
+    store.cancel(Selection::Filter(filter)).await.unwrap().changed
+}
+
+/// Claims all that there is, and completes it in the same exchanges that claim more. Returns the batches in order.
+async fn drain(store: &dyn Store, worker: WorkerId) -> Vec<BatchId> {
+    let mut order = Vec::new();
+    let mut lease = claim(store, worker, 10_000).await;
+    while let Some(held) = lease {
+        order.extend(held.slices.iter().map(|slice| slice.batch));
+        let reports = held.slices.iter().map(completed).collect();
+        lease = exchange(store, worker, reports, Some(want(10_000))).await.lease;
+    }
+    order
+}
+
+/// Batches of one submit that wait for one another run one after the other, and are blocked until then.
+pub async fn a_chain_runs_in_order(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let mut urgent = waiting(2, [After::earlier(1)]);
+    urgent.options.priority = 9;
+    let chain = vec![once(3), waiting(2, [After::earlier(0)]), urgent];
+    let ids = store.submit(chain, None).await.unwrap();
+    assert_eq!(
+        states(&*store, ids[1]).await,
+        [JobState::Blocked, JobState::Blocked]
+    );
+    let counts = store.counts(&JobFilter::default()).await.unwrap();
+    assert_eq!((counts.blocked, counts.waiting, counts.total()), (4, 3, 7));
+    let blocked = JobFilter {
+        states: vec![JobState::Blocked],
+        ..JobFilter::default()
+    };
+    assert_eq!(store.counts(&blocked).await.unwrap().total(), 4);
+    let page = gristmill_store::Page {
+        after: None,
+        limit: 10,
+    };
+    assert_eq!(store.jobs(&blocked, page).await.unwrap().len(), 4);
+    assert!(!store.is_finished(ids[2]).await.unwrap());
+    assert_eq!(drain(&*store, worker).await, ids);
+    assert_eq!(store.counts(&JobFilter::default()).await.unwrap().completed, 7);
+}
+
+/// A batch that waits for another as a whole goes on once the last of its jobs has ended, whoever ends it, and once.
+pub async fn a_fan_in_fires_once(database: &dyn Database) {
+    let store = database.open().await;
+    let other = database.open().await;
+    let id = submit(&*store, once(10)).await;
+    let next = submit(&*store, waiting(2, [After::batch(id)])).await;
+    let (first, second) = (worker(&*store).await, worker(&*other).await);
+    let left = claim(&*store, first, 5).await.unwrap();
+    let right = claim(&*other, second, 10).await.unwrap();
+    let most = completed_at(&right.slices[0], &positions("5-8"));
+    exchange(&*other, second, vec![most], None).await;
+    let all = completed(&left.slices[0]);
+    exchange(&*store, first, vec![all.clone()], None).await;
+    assert_eq!(state(&*store, next).await, JobState::Blocked);
+    let last = completed_at(&right.slices[0], &positions("9"));
+    let answer = exchange(&*other, second, vec![last.clone()], Some(want(10))).await;
+    assert_eq!(held(&answer.lease), [format!("{next}:0-1")]);
+    // What is reported again is refused, and fires nothing again.
+    exchange(&*store, first, vec![all], None).await;
+    exchange(&*other, second, vec![last], None).await;
+    assert_eq!(held(&claim(&*store, first, 10).await), [""; 0]);
+    assert_eq!(
+        states(&*store, next).await,
+        [JobState::Running, JobState::Running]
+    );
+}
+
+/// Whoever is late with a report of a rescued job ends nothing, so nothing goes on for it.
+pub async fn a_stale_report_fires_nothing(database: &dyn Database) {
+    let store = database.open().await;
+    let id = submit(&*store, once(1)).await;
+    let next = submit(&*store, waiting(1, [After::batch(id)])).await;
+    let stale = worker(&*store).await;
+    let lease = claim(&*store, stale, 1).await.unwrap();
+    store
+        .rescue(gristmill_model::Timestamp(0), vec![stale])
+        .await
+        .unwrap();
+    exchange(&*store, stale, vec![completed(&lease.slices[0])], None).await;
+    assert_eq!(
+        (state(&*store, id).await, state(&*store, next).await),
+        (JobState::Waiting, JobState::Blocked)
+    );
+    let fresh = worker(&*store).await;
+    assert_eq!(drain(&*store, fresh).await, [id, next]);
+}
+
+/// A batch can wait for single jobs, of several batches and kinds.
+pub async fn single_jobs_can_be_waited_for(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let first = submit(&*store, once(4)).await;
+    let second = submit(&*store, batch_of("other", 2)).await;
+    let next = waiting(
+        1,
+        [
+            After::job(job(first, 3)),
+            After::job(job(first, 1)),
+            After::job(job(second, 0)),
+        ],
+    );
+    let next = store.submit_one(next).await.unwrap().batch;
+    let lease = claim(&*store, worker, 10).await.unwrap();
+    let [one, two] = &lease.slices[..] else {
+        panic!("two slices, not {lease:?}")
+    };
+    for (slice, done) in [(one, "3"), (two, "0"), (one, "0,2")] {
+        exchange(&*store, worker, vec![completed_at(slice, &positions(done))], None).await;
+        assert_eq!(state(&*store, next).await, JobState::Blocked);
+    }
+    exchange(&*store, worker, vec![completed_at(one, &positions("1"))], None).await;
+    assert_eq!(state(&*store, next).await, JobState::Waiting);
+}
+
+/// Jobs that wait for one that fails are cancelled, dead or ready, as they say; and only once all have ended.
+pub async fn failures_mean_what_was_said(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let id = submit(&*store, once(3)).await;
+    let on = |on_failure| waiting(2, [After::batch(id).on_failure(on_failure)]);
+    let cancelled = submit(&*store, on(OnFailure::Cancel)).await;
+    let dead = submit(&*store, on(OnFailure::Fail)).await;
+    let ready = submit(&*store, on(OnFailure::Ignore)).await;
+    let other = submit(&*store, waiting(1, [After::job(job(id, 2))])).await;
+    let lease = claim(&*store, worker, 3).await.unwrap();
+    let failed = failed_at(&lease.slices[0], &positions("1"), &error());
+    exchange(&*store, worker, vec![failed], None).await;
+    assert_eq!(state(&*store, cancelled).await, JobState::Blocked);
+    let rest = completed_at(&lease.slices[0], &positions("0,2"));
+    exchange(&*store, worker, vec![rest], None).await;
+    assert_eq!(states(&*store, cancelled).await, [JobState::Cancelled; 2]);
+    assert_eq!(states(&*store, dead).await, [JobState::Dead; 2]);
+    assert_eq!(states(&*store, ready).await, [JobState::Waiting; 2]);
+    assert_eq!(state(&*store, other).await, JobState::Waiting);
+    let details = store.job(job(dead, 1)).await.unwrap().unwrap();
+    let failure = &details.failures[0].error;
+    assert_eq!(
+        (
+            failure.error_type.as_str(),
+            failure.message.as_str(),
+            failure.permanent
+        ),
+        (
+            "prerequisite",
+            format!("job {id}:1, which it waited for, ended as dead").as_str(),
+            true
+        )
+    );
+    assert!(store.is_finished(dead).await.unwrap() && store.is_finished(cancelled).await.unwrap());
+    // Whoever asks for it runs them all the same.
+    let named = Selection::Jobs(vec![job(dead, 0), job(dead, 1), job(cancelled, 0)]);
+    assert_eq!(store.retry(named).await.unwrap().changed, 3);
+    let mut ran = drain(&*store, worker).await;
+    ran.sort_unstable();
+    assert_eq!(ran, [cancelled, dead, ready, other]);
+}
+
+/// What waits for a job that waits in vain waits in vain too, however long the chain.
+pub async fn chains_end_together(database: &dyn Database) {
+    const LENGTH: usize = 3_000;
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let mut chain = vec![once(1)];
+    chain.extend((1..LENGTH).map(|place| {
+        let on_failure = match place % 2 {
+            0 => OnFailure::Fail,
+            _ => OnFailure::Cancel,
+        };
+        waiting(1, [After::earlier(place - 1).on_failure(on_failure)])
+    }));
+    chain.push(waiting(
+        1,
+        [After::earlier(LENGTH - 1).on_failure(OnFailure::Ignore)],
+    ));
+    let ids = store.submit(chain, None).await.unwrap();
+    let lease = claim(&*store, worker, 10).await.unwrap();
+    assert_eq!(lease.jobs(), 1);
+    let failed = failed_at(&lease.slices[0], &positions("0"), &error());
+    let answer = exchange(&*store, worker, vec![failed], Some(want(10))).await;
+    let last = ids[LENGTH];
+    assert_eq!(held(&answer.lease), [format!("{last}:0")]);
+    let counts = store.counts(&JobFilter::default()).await.unwrap();
+    let half = LENGTH as u64 / 2;
+    assert_eq!(
+        (counts.cancelled, counts.dead, counts.running, counts.total()),
+        (half, half, 1, LENGTH as u64 + 1)
+    );
+    let details = store.job(job(ids[2], 0)).await.unwrap().unwrap();
+    assert_eq!(
+        details.row.error,
+        Some(format!(
+            "job {}:0, which it waited for, ended as cancelled",
+            ids[1]
+        ))
+    );
+}
+
+/// A batch may wait for very many others, and for one by many ways.
+pub async fn many_are_waited_for(database: &dyn Database) {
+    const COUNT: usize = 2_000;
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let mut graph: Vec<NewBatch> = (0..COUNT).map(|_| once(1)).collect();
+    graph.extend((0..50).map(|_| waiting(1, (0..COUNT).step_by(40).map(After::earlier))));
+    graph.push(waiting(1, (0..COUNT + 50).map(After::earlier)));
+    let ids = store.submit(graph, None).await.unwrap();
+    let order = drain(&*store, worker).await;
+    assert_eq!(order.len(), ids.len());
+    assert_eq!(order.last(), ids.last());
+}
+
+/// What has ended already is not waited for, and what failed already counts as failed.
+pub async fn the_past_counts(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let id = submit(&*store, once(3)).await;
+    let lease = claim(&*store, worker, 2).await.unwrap();
+    let mut report = failed_at(&lease.slices[0], &positions("1"), &error());
+    report.completed = completed_at(&lease.slices[0], &positions("0")).completed;
+    exchange(&*store, worker, vec![report], None).await;
+    let after_job = |position| waiting(1, [After::job(job(id, position))]);
+    let ready = submit(&*store, after_job(0)).await;
+    let vain = submit(&*store, after_job(1)).await;
+    let blocked = submit(&*store, after_job(2)).await;
+    let behind = submit(
+        &*store,
+        waiting(1, [After::batch(vain).on_failure(OnFailure::Fail)]),
+    )
+    .await;
+    let mut found = Vec::new();
+    for batch in [ready, vain, blocked, behind] {
+        found.push(state(&*store, batch).await);
+    }
+    assert_eq!(
+        found,
+        [
+            JobState::Waiting,
+            JobState::Cancelled,
+            JobState::Blocked,
+            JobState::Dead
+        ]
+    );
+    let rejected = NewBatch {
+        rejected: vec![gristmill_model::Rejected {
+            position: 0,
+            error: error(),
+        }],
+        ..once(2)
+    };
+    let submit = vec![
+        rejected,
+        waiting(
+            1,
+            [After {
+                positions: Some(positions("0")),
+                ..After::earlier(0)
+            }],
+        ),
+        waiting(
+            1,
+            [After {
+                positions: Some(positions("1")),
+                ..After::earlier(0)
+            }],
+        ),
+    ];
+    let ids = store.submit(submit, None).await.unwrap();
+    assert_eq!(state(&*store, ids[1]).await, JobState::Cancelled);
+    assert_eq!(state(&*store, ids[2]).await, JobState::Blocked);
+}
+
+/// A batch that waits for what there is not is refused, with all of its submit, and the store goes on.
+pub async fn what_there_is_not_is_refused(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let id = submit(&*store, once(2)).await;
+    let gone = BatchId(id.0 + 1_000);
+    for wrong in [
+        vec![once(1), waiting(1, [After::batch(gone)])],
+        vec![waiting(1, [After::job(job(id, 2))])],
+        vec![waiting(1, [After::earlier(0)])],
+        vec![waiting(1, [After::earlier(1)]), once(1)],
+        vec![
+            once(1),
+            waiting(
+                1,
+                [After {
+                    prerequisite: Prerequisite::Earlier(0),
+                    ..After::job(job(id, 1))
+                }],
+            ),
+        ],
+    ] {
+        let refused = store.submit(wrong, None).await.unwrap_err();
+        assert!(
+            matches!(refused, StoreError::PrerequisiteUnknown(batch) if batch == gone)
+                || matches!(refused, StoreError::InvalidBatch(_)),
+            "{refused}"
+        );
+    }
+    let single = store.submit_one(waiting(1, [After::batch(gone)]));
+    let beside = store.submit_one(waiting(1, [After::batch(id)]));
+    let (single, beside) = tokio::join!(single, beside);
+    assert!(single.unwrap_err().to_string().contains(&gone.to_string()));
+    let counts = store.counts(&JobFilter::default()).await.unwrap();
+    assert_eq!((counts.waiting, counts.blocked, counts.total()), (2, 1, 3));
+    assert_eq!(drain(&*store, worker).await, [id, beside.unwrap().batch]);
+}
+
+/// Jobs that wait can be cancelled and expire; what waits for what is cancelled or expires goes with it.
+pub async fn blocked_jobs_are_cancelled_and_expire(database: &dyn Database) {
+    let store = database.open().await;
+    let soon = database.clock().now().plus_ms(1_000);
+    let id = submit(&*store, once(1)).await;
+    let part = submit(&*store, waiting(3, [After::batch(id)])).await;
+    let behind = submit(&*store, waiting(1, [After::job(job(part, 1))])).await;
+    let changed = store.cancel(Selection::Jobs(vec![job(part, 1)])).await.unwrap();
+    assert_eq!(changed.changed, 1);
+    assert_eq!(
+        states(&*store, part).await,
+        [JobState::Blocked, JobState::Cancelled, JobState::Blocked]
+    );
+    assert_eq!(state(&*store, behind).await, JobState::Cancelled);
+
+    let mut late = waiting(2, [After::batch(id)]);
+    late.options.expires_at = Some(soon);
+    let late = submit(&*store, late).await;
+    let behind = submit(&*store, waiting(1, [After::batch(late)])).await;
+    let mut unstarted = once(1);
+    unstarted.options.expires_at = Some(soon);
+    let unstarted = submit(&*store, unstarted).await;
+    let behind_it = submit(&*store, waiting(1, [After::batch(unstarted)])).await;
+    database.clock().advance_ms(1_000);
+    assert_eq!(store.expire().await.unwrap(), 3);
+    assert_eq!(states(&*store, late).await, [JobState::Expired; 2]);
+    assert_eq!(state(&*store, behind).await, JobState::Cancelled);
+    assert_eq!(state(&*store, behind_it).await, JobState::Cancelled);
+
+    // By a filter, what is named is counted; by what it waited for, it follows.
+    let running = worker(&*store).await;
+    claim(&*store, running, 1).await.unwrap();
+    assert_eq!(cancel_all(&*store, id).await, 1);
+    assert_eq!(
+        states(&*store, part).await,
+        [JobState::Cancelled; 3],
+        "the rest follows"
+    );
+    let counts = store.counts(&JobFilter::default()).await.unwrap();
+    assert_eq!(counts.blocked + counts.waiting + counts.running, 0);
+    let all = submit(&*store, once(2)).await;
+    submit(&*store, waiting(2, [After::batch(all)])).await;
+    let everything = Selection::Filter(JobFilter::default());
+    assert_eq!(store.cancel(everything).await.unwrap().changed, 4);
+}
+
+/// A dead job that is retried before the others have ended is waited for again.
+pub async fn a_retried_job_is_waited_for(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let id = submit(&*store, once(2)).await;
+    let next = submit(&*store, waiting(1, [After::batch(id)])).await;
+    let lease = claim(&*store, worker, 2).await.unwrap();
+    let failed = failed_at(&lease.slices[0], &positions("0"), &error());
+    exchange(&*store, worker, vec![failed], None).await;
+    let dead = Selection::Jobs(vec![job(id, 0)]);
+    assert_eq!(store.retry(dead.clone()).await.unwrap().changed, 1);
+    let rest = completed_at(&lease.slices[0], &positions("1"));
+    let answer = exchange(&*store, worker, vec![rest], Some(want(5))).await;
+    assert_eq!(state(&*store, next).await, JobState::Blocked);
+    let again = &answer.lease.unwrap().slices[0];
+    exchange(&*store, worker, vec![completed(again)], None).await;
+    assert_eq!(state(&*store, next).await, JobState::Waiting);
+    // Once it was over, what waited for it does not wait again.
+    assert_eq!(store.retry(dead).await.unwrap().changed, 0);
+    assert_eq!(drain(&*store, worker).await, [next]);
+}
+
+/// Jobs that are given back, rescued or tried again keep others waiting; one that ends for that ends their wait.
+pub async fn what_comes_back_is_waited_for(database: &dyn Database) {
+    let store = database.open().await;
+    let lost = worker(&*store).await;
+    let mut new = batch(3);
+    new.options.retry = RetryPolicy {
+        attempts_max: 2,
+        delay_ms: 0,
+        ..RetryPolicy::NEVER
+    };
+    let id = submit(&*store, new).await;
+    let next = submit(&*store, waiting(1, [After::batch(id)])).await;
+    let lease = claim(&*store, lost, 3).await.unwrap();
+    let mut report = failed_at(&lease.slices[0], &positions("0"), &error());
+    report.released = positions("1");
+    exchange(&*store, lost, vec![report], None).await;
+    store
+        .rescue(gristmill_model::Timestamp(0), vec![lost])
+        .await
+        .unwrap();
+    assert_eq!(state(&*store, next).await, JobState::Blocked);
+    let fresh = worker(&*store).await;
+    let lease = claim(&*store, fresh, 3).await.unwrap();
+    assert_eq!(lease.jobs(), 3);
+    store.leave(fresh, Default::default()).await.unwrap();
+    let last = worker(&*store).await;
+    let order = drain(&*store, last).await;
+    assert_eq!(order.last(), Some(&next));
+    assert_eq!(state(&*store, next).await, JobState::Completed);
+}
+
+/// Who ends the two halves of a prerequisite at the same moment, and who submits what waits for it meanwhile: exactly one
+/// of them lets it go on.
+pub async fn ends_that_meet_fire_once(database: &dyn Database) {
+    let (store, other) = (database.open().await, database.open().await);
+    let (first, second) = (worker(&*store).await, worker(&*other).await);
+    for round in 0..30 {
+        let ids = store.submit(vec![once(2), once(2)], None).await.unwrap();
+        let after = |batch: &BatchId| After::batch(*batch);
+        let early = submit(&*store, waiting(1, ids.iter().map(after))).await;
+        let (left, right) = (claim(&*store, first, 2).await, claim(&*other, second, 2).await);
+        let (left, right) = (left.unwrap(), right.unwrap());
+        let reports = |slice, done| vec![completed_at(slice, &positions(done))];
+        exchange(&*store, first, reports(&left.slices[0], "0"), None).await;
+        exchange(&*other, second, reports(&right.slices[0], "1"), None).await;
+        let (_, _, late) = tokio::join!(
+            exchange(&*store, first, reports(&left.slices[0], "1"), None),
+            exchange(&*other, second, reports(&right.slices[0], "0"), None),
+            store.submit_one(waiting(1, ids.iter().map(after))),
+        );
+        let late = late.unwrap().batch;
+        let mut ready: Vec<JobId> = Vec::new();
+        for (by, worker) in [(&store, first), (&other, second)] {
+            while let Some(lease) = claim(&**by, worker, 1).await {
+                let slice = &lease.slices[0];
+                ready.push(job(slice.batch, slice.positions.first().unwrap()));
+                exchange(&**by, worker, vec![completed(slice)], None).await;
+            }
+        }
+        ready.sort_unstable();
+        assert_eq!(ready, [job(early, 0), job(late, 0)], "in round {round}");
+    }
+}
+
+/// A batch that waits is not pruned; deleting a run ends what waits for its batches.
+pub async fn deleted_batches_are_not_waited_for(database: &dyn Database) {
+    let store = database.open().await;
+    let run = NewRun {
+        name: "nightly".to_owned(),
+        description: "{}".to_owned(),
+    };
+    let run = store.create_run(run).await.unwrap();
+    let advance = RunAdvance {
+        run: run.id,
+        progress: run.progress,
+        state: RunState::Submitting,
+    };
+    let id = store.submit(vec![once(2)], Some(advance)).await.unwrap()[0];
+    let next = submit(&*store, waiting(1, [After::batch(id)])).await;
+    let all = PruneOptions {
+        finished_before: database.clock().now().plus_ms(1_000_000),
+        keep_batches: 0,
+        dead_too: true,
+        dry_run: false,
+    };
+    assert_eq!(store.prune(all).await.unwrap().batches, 0);
+    store.delete_run(run.id).await.unwrap();
+    assert_eq!(state(&*store, next).await, JobState::Cancelled);
+    let refused = store.submit(vec![waiting(1, [After::batch(id)])], None).await;
+    assert!(matches!(refused, Err(StoreError::PrerequisiteUnknown(batch)) if batch == id));
+    assert_eq!(store.prune(all).await.unwrap().batches, 1);
+    let refused = store.submit(vec![waiting(1, [After::batch(next)])], None).await;
+    assert!(matches!(refused, Err(StoreError::PrerequisiteUnknown(batch)) if batch == next));
+}

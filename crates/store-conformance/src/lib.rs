@@ -1,0 +1,295 @@
+//! One suite that every store passes.
+//!
+//! A store's tests implement [`Database`] and call [`store_conformance!`], which makes one
+//! test of each check:
+//!
+//! ```text
+//! gristmill_store_conformance::store_conformance!(TemporarySqlite::new(), sequences: 200);
+//! ```
+
+pub mod change;
+pub mod claim;
+pub mod commit;
+pub mod fixture;
+pub mod graph;
+pub mod machine;
+pub mod query;
+pub mod submit;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use gristmill_model::ManualClock;
+use gristmill_store::Store;
+
+/// An empty database of its own for one check, in which several handles can be opened.
+#[async_trait]
+pub trait Database: Send + Sync {
+    /// Opens a handle, as another process would.
+    async fn open(&self) -> Arc<dyn Store>;
+
+    /// The clock that all handles go by.
+    fn clock(&self) -> &ManualClock;
+
+    /// Counts the statements of handles that are opened from now on.
+    fn count_statements(&self);
+
+    /// How many statements operations have sent to the database since.
+    fn statements(&self) -> u64;
+}
+
+/// Makes a `#[tokio::test]` of every check of the suite. The first argument makes a new
+/// [`Database`] each time; the second is how many random sequences of operations are tried.
+#[macro_export]
+macro_rules! store_conformance {
+    ($database:expr, sequences: $sequences:expr) => {
+        $crate::store_conformance! { @modules $database, $sequences;
+            submit::submits [
+                ids_count_upwards,
+                a_submit_holds_as_a_whole_or_not_at_all,
+                wrong_batches_are_refused,
+                single_submits_are_packed,
+                a_single_submit_is_a_batch_of_one,
+                rejected_jobs_are_dead_from_the_start,
+                options_are_kept,
+                a_run_advances_with_its_batches,
+            ]
+            claim::claims [
+                a_batch_goes_through,
+                claims_come_in_order,
+                the_order_holds_across_kinds_and_queues,
+                queues_and_kinds_are_respected,
+                groups_are_kept_apart,
+                slices_are_split,
+                a_lease_has_limits,
+                delayed_jobs_wait,
+                delayed_jobs_do_not_block,
+                only_what_is_urgent_is_claimed,
+                handles_claim_apart,
+                only_registered_workers_claim,
+                work_wakes_who_waits,
+                work_wakes_all_who_wait,
+            ]
+            claim::waiting [
+                a_submit_claims_for_a_waiting_worker,
+                nothing_is_handed_over_twice,
+                controls_hold_for_waiting_workers,
+                the_order_holds_for_waiting_workers,
+                a_worker_that_goes_away_gives_back,
+                strangers_wait_in_vain,
+            ]
+            commit::reports [
+                outcomes_are_committed_once,
+                a_refusal_does_not_spread,
+                failed_jobs_are_tried_again,
+                errors_have_the_last_word,
+                attempts_in_one_slot_are_told,
+                one_report_tells_all,
+                ended_jobs_are_told_across_handles,
+                another_attempt_is_refused,
+                wrong_reports_are_refused,
+                jitter_stays_in_bounds,
+                lost_leases_are_fenced,
+                dead_workers_are_rescued_at_once,
+                rescues_are_bounded,
+                long_jobs_are_left_alone,
+                leaving_gives_back,
+                workers_are_listed,
+                hops_are_added_up,
+            ]
+            commit::compaction [
+                compacted_reports_tell_the_same,
+                open_batches_are_not_compacted,
+            ]
+            change::changes [
+                open_jobs_are_cancelled,
+                filters_say_what_is_cancelled,
+                ended_jobs_are_retried,
+                failures_are_kept_through_retries,
+                jobs_expire,
+                rescued_jobs_do_not_expire,
+                jobs_complete_in_time_or_never,
+            ]
+            change::priorities [
+                waiting_jobs_are_prioritised,
+                scheduled_jobs_are_prioritised,
+                a_changed_priority_stays,
+                blocked_jobs_are_prioritised,
+                dead_jobs_are_discarded,
+            ]
+            change::pauses [
+                paused_jobs_wait,
+                tags_are_paused_until,
+                running_jobs_are_paused_when_they_come_back,
+                blocked_jobs_are_paused,
+                pauses_mind_states,
+                pauses_of_lanes_are_told,
+            ]
+            graph::dependencies [
+                a_chain_runs_in_order,
+                a_fan_in_fires_once,
+                a_stale_report_fires_nothing,
+                single_jobs_can_be_waited_for,
+                failures_mean_what_was_said,
+                chains_end_together,
+                many_are_waited_for,
+                the_past_counts,
+                what_there_is_not_is_refused,
+                blocked_jobs_are_cancelled_and_expire,
+                a_retried_job_is_waited_for,
+                what_comes_back_is_waited_for,
+                ends_that_meet_fire_once,
+                deleted_batches_are_not_waited_for,
+            ]
+            graph::families [
+                parents_wait_and_finalize,
+                children_of_many_parents_share_batches,
+                families_nest,
+                finalizing_jobs_are_rescued,
+                failed_finalizers_are_tried_again,
+                a_finalizer_may_spawn_again,
+                children_are_kept_for_their_parents,
+                children_inherit,
+                children_that_cannot_be_stored_fail_their_parents,
+                children_come_in_stages,
+                children_that_end_together_free_their_parents_once,
+            ]
+            graph::family_endings [
+                a_failed_child_ends_its_parent,
+                failures_are_collected,
+                a_failure_ends_all_generations,
+                late_reports_spawn_nothing,
+                cancelled_parents_take_their_children,
+                dead_parents_begin_anew,
+                a_retried_child_is_waited_for,
+                a_deleted_run_takes_its_children,
+            ]
+            graph::siblings [
+                parents_wait_for_siblings_too,
+                siblings_of_many_jobs_share_batches,
+                siblings_spawn_siblings,
+                siblings_may_have_ended_already,
+                jobs_without_parents_spawn_no_siblings,
+                siblings_that_cannot_be_stored_fail_their_spawner,
+                a_failed_sibling_ends_its_parent,
+                dead_parents_get_no_siblings,
+                siblings_of_parents_that_went_on_are_left_out,
+                paused_parents_wait_for_siblings,
+                children_are_found_by_their_parent,
+                siblings_and_failures_that_meet_leave_nothing_behind,
+            ]
+            query::queries [
+                jobs_are_listed_in_pages,
+                jobs_are_counted,
+                a_job_is_shown,
+                runs_are_kept,
+                a_run_is_deleted_with_its_batches,
+                jobs_of_a_run_are_found,
+                ended_batches_are_pruned,
+                ids_are_never_reused,
+                a_closed_store_says_so,
+            ]
+            query::events [
+                events_come_in_order_from_any_place,
+                all_that_ends_is_told,
+                events_are_kept_for_those_who_listen,
+                progress_is_an_event,
+            ]
+            commit::progress [
+                progress_is_shown_while_a_job_runs,
+                others_of_the_kind_tell_what_to_expect,
+                running_jobs_stay_claimed_since_the_same_moment,
+            ]
+            commit::live_output [
+                output_is_kept_while_somebody_follows,
+                live_output_is_bounded,
+            ]
+            query::history [
+                ends_are_counted_by_kind,
+                ends_are_counted_by_hour_and_day,
+            ]
+            submit::keys [
+                duplicates_are_skipped,
+                the_last_of_a_batch_stays,
+                keys_have_a_scope,
+                a_duplicate_raises_the_priority,
+                jobs_are_replaced,
+                jobs_run_once_more,
+                what_runs_once_more_is_claimed_at_once,
+                duplicates_are_refused,
+                keys_last_for_their_period,
+                keys_go_with_their_jobs,
+                retried_jobs_need_their_key,
+                concurrent_duplicates_meet,
+                jobs_with_keys_wait_for_others,
+                what_replaces_a_blocked_job_waits_too,
+                what_replaces_a_chain_ends_with_it,
+                what_waits_in_vain_lets_go_of_its_key,
+            ]
+            submit::debounce [
+                the_last_payload_stays,
+                payloads_are_merged,
+                a_started_job_is_left_alone,
+                debounced_jobs_are_changed,
+                a_full_job_is_followed_by_another,
+            ]
+            submit::cache [
+                known_payloads_do_not_run,
+                values_have_their_time,
+                others_see_values_as_completions,
+            ]
+            query::tags [
+                jobs_are_found_by_tags,
+                jobs_are_changed_by_tags,
+                jobs_are_found_by_keys,
+                tags_are_checked_and_deleted,
+                single_jobs_keep_their_tags,
+                leased_jobs_are_known,
+            ]
+            claim::limits [
+                paused_lanes_wait,
+                limits_hold_across_handles,
+                a_full_group_blocks_nobody,
+                freed_slots_wake_who_waits,
+                rates_are_kept,
+                each_group_has_its_rate,
+                claims_are_shared_by_weight,
+                queues_share_by_weight,
+                old_jobs_age,
+                wrong_controls_are_refused,
+                a_report_refused_in_part_frees_slots,
+                many_groups_are_served,
+                limits_hold_through_everything,
+                limits_cost_few_statements,
+            ]
+            submit::schedules [
+                due_schedules_fire_once,
+                jobs_of_schedules_have_their_options,
+                a_schedule_can_be_put_again,
+                missed_moments_are_caught_up_with,
+                overlapping_jobs_are_handled,
+                a_dead_job_does_not_end_its_schedule,
+                schedules_are_changed,
+                wrong_schedules_are_refused,
+                schedules_are_listed_in_pages,
+            ]
+        }
+    };
+    (@modules $database:expr, $sequences:expr; $($topic:ident::$module:ident [$($check:ident,)*])*) => {
+        $(mod $module {
+            #[allow(unused_imports, reason = "the database may be named by a path")]
+            use super::*;
+            $(
+                #[tokio::test]
+                async fn $check() {
+                    $crate::$topic::$module::$check(&$database).await;
+                }
+            )*
+        })*
+
+        #[test]
+        fn agrees_with_the_reference() {
+            $crate::machine::agrees_with_the_reference($sequences, || $database);
+        }
+    };
+}

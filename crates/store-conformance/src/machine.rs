@@ -1,0 +1,573 @@
+//! Random sequences of operations, beside a reference that keeps a row a job in memory.
+
+mod reference;
+mod step;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use futures::FutureExt;
+use gristmill_model::{
+    After, Backoff, BatchId, Clock, Control, Effect, JobId, JobState, KeyedBatch, LeasedSlice, NewBatch,
+    OnFailure, PackedArray, Positions, Report, RetryPolicy, Scope, Unique, WorkerId,
+};
+use gristmill_store::{
+    ControlFilter, Exchanged, JobFilter, Page, PruneOptions, Selection, Store, Want, WorkSeen,
+};
+use proptest::test_runner::{Config, RngSeed, TestRunner};
+
+use crate::Database;
+use crate::fixture::*;
+use crate::machine::reference::Reference;
+use crate::machine::step::{Step, step};
+
+/// Threads that try sequences: while one waits for its store, another goes on.
+const RUNNERS: u32 = 4;
+/// How many are tried until a line says so.
+const SEQUENCES_PER_LINE: u32 = 1_000;
+const KINDS: [&str; 2] = ["left", "right"];
+/// The reasons of pauses of single jobs.
+const REASONS: [&str; 2] = ["deploy", "quota"];
+
+/// Runs random sequences of operations against stores that `database` makes, and compares every answer, and the state of
+/// every job after each step, with the reference. Tries so many `sequences`, or what the variable `PROPTEST_CASES` says,
+/// and prints how many. They are the same in every run; the variable `PROPTEST_RNG_SEED` has others tried.
+///
+/// # Panics
+///
+/// If an answer differs; with the shortest sequence that was found.
+pub fn agrees_with_the_reference<D: Database>(sequences: u32, database: impl Fn() -> D + Sync) {
+    let told = Config::default();
+    let sequences = match std::env::var("PROPTEST_CASES") {
+        Ok(_) => told.cases,
+        Err(_) => sequences,
+    };
+    let seed = match told.rng_seed {
+        RngSeed::Fixed(seed) => seed,
+        RngSeed::Random => 0,
+    };
+    let tally = Tally {
+        sequences,
+        tried: AtomicU32::new(0),
+        operations: AtomicUsize::new(0),
+    };
+    let (tally, database) = (&tally, &database);
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let runners = (0..RUNNERS).map(|runner| {
+            let config = Config {
+                // Together they make all.
+                cases: (sequences + runner) / RUNNERS,
+                rng_seed: RngSeed::Fixed(seed.wrapping_add(u64::from(runner))),
+                failure_persistence: None,
+                max_shrink_iters: 2_000,
+                ..Config::default()
+            };
+            scope.spawn(move || run(config, tally, database))
+        });
+        let runners: Vec<_> = runners.collect();
+        runners.into_iter().map(|runner| runner.join().unwrap()).collect()
+    });
+    let failed = results.iter().filter(|result| result.is_err()).count();
+    println!(
+        "{} sequences with {} operations were tried, and {failed} failed (seed {seed})",
+        tally.tried.load(Ordering::Relaxed),
+        tally.operations.load(Ordering::Relaxed),
+    );
+    if let Some(Err(error)) = results.into_iter().find(Result::is_err) {
+        panic!("{error}");
+    }
+}
+
+/// What several threads have tried.
+struct Tally {
+    sequences: u32,
+    tried: AtomicU32,
+    operations: AtomicUsize,
+}
+
+impl Tally {
+    fn add(&self, operations: usize) {
+        self.operations.fetch_add(operations, Ordering::Relaxed);
+        let tried = self.tried.fetch_add(1, Ordering::Relaxed) + 1;
+        if tried.is_multiple_of(SEQUENCES_PER_LINE) {
+            println!("{tried} of {} sequences", self.sequences);
+        }
+    }
+}
+
+/// Tries as many sequences as the configuration says; the error tells of the shortest one that fails.
+fn run<D: Database>(config: Config, tally: &Tally, database: &impl Fn() -> D) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    TestRunner::new(config)
+        .run(&proptest::collection::vec(step(), 1..60), |sequence| {
+            tally.add(sequence.len());
+            runtime.block_on(async {
+                let database = database();
+                let mut machine = Machine::new(&database).await;
+                for step in sequence {
+                    machine.step(step).await;
+                }
+            });
+            Ok(())
+        })
+        .map_err(|error| error.to_string())
+}
+
+/// A store and its reference.
+struct Machine<'a> {
+    database: &'a dyn Database,
+    store: std::sync::Arc<dyn Store>,
+    reference: Reference,
+    batches: Vec<BatchId>,
+    workers: Vec<WorkerId>,
+    /// All that was ever claimed, and by whom.
+    slices: Vec<(WorkerId, LeasedSlice)>,
+}
+
+impl<'a> Machine<'a> {
+    async fn new(database: &'a dyn Database) -> Self {
+        let store = database.open().await;
+        let workers = vec![worker(&*store).await];
+        Machine {
+            database,
+            store,
+            reference: Reference::new(workers[0]),
+            batches: Vec::new(),
+            workers,
+            slices: Vec::new(),
+        }
+    }
+
+    async fn step(&mut self, step: Step) {
+        let now = self.database.clock().now();
+        match step {
+            Step::Submit {
+                kind,
+                count,
+                priority,
+                delay_ms,
+                expires_ms,
+                within_ms,
+                cached_ms,
+                attempts_max,
+                after,
+                on_failure,
+            } => {
+                let mut new = batch_of(KINDS[kind], count);
+                new.options.priority = priority;
+                new.options.run_at = delay_ms.map(|delay| now.plus_ms(delay));
+                new.options.expires_at = expires_ms.map(|delay| now.plus_ms(delay));
+                new.options.complete_within_ms = within_ms;
+                new.options.retry = policy(attempts_max);
+                new.after = self.after(after, on_failure);
+                // Cached jobs can have no prerequisites.
+                new.options.cached_ms = cached_ms.filter(|_| new.after.is_empty());
+                self.submit(new).await;
+            }
+            Step::SubmitKeyed {
+                kind,
+                keys,
+                on_duplicate,
+                period_ms,
+                after,
+            } => {
+                let unique = Unique {
+                    on_duplicate,
+                    period_ms,
+                    ..Unique::default()
+                };
+                // One policy, so that it does not matter which of several that fail at once has the say.
+                let mut new = batch_of(KINDS[kind], keys.len() as u32);
+                new.after = self.after(after, OnFailure::Cancel);
+                new.options.retry = policy(2);
+                self.submit_keyed(new, keys, unique).await;
+            }
+            Step::Pause(kind) => {
+                let effect = Effect::Pause {
+                    reason: "machine".to_owned(),
+                    until: None,
+                };
+                self.put_control(kind, effect).await;
+                self.reference.pause(KINDS[kind]);
+            }
+            Step::Resume(kind) => {
+                let resumed = self.lift(kind, "pause").await;
+                assert_eq!(resumed, self.reference.resume(KINDS[kind]));
+            }
+            Step::Limit(kind, jobs_max) => {
+                match jobs_max {
+                    Some(jobs_max) => self.put_control(kind, Effect::Concurrency { jobs_max }).await,
+                    None => drop(self.lift(kind, "concurrency").await),
+                }
+                self.reference.limit(KINDS[kind], jobs_max);
+            }
+            Step::Register => {
+                let id = worker(&*self.store).await;
+                self.workers.push(id);
+                self.reference.workers.insert(id);
+            }
+            Step::Exchange {
+                worker,
+                slice,
+                fates,
+                jobs_max,
+                kind,
+            } => self.exchange(worker, slice, &fates, jobs_max, kind).await,
+            Step::SubmitAwaited {
+                worker,
+                kind,
+                count,
+                priority,
+                jobs_max,
+                wanted,
+            } => {
+                let mut new = batch_of(KINDS[kind], count);
+                new.options.priority = priority;
+                new.options.retry = policy(2);
+                let worker = self.workers[worker % self.workers.len()];
+                self.submit_awaited(new, worker, wish(jobs_max, wanted)).await;
+            }
+            Step::Heartbeat(worker) => {
+                let worker = self.workers[worker % self.workers.len()];
+                let heartbeat = self.store.heartbeat(worker, Default::default()).await.unwrap();
+                assert_eq!(heartbeat.known, self.reference.workers.contains(&worker));
+                let revoked = heartbeat.revoked.iter().flat_map(|revoked| {
+                    let positions = revoked.positions.iter();
+                    positions.map(|position| (revoked.lease, job(revoked.batch, position)))
+                });
+                let mut revoked: Vec<_> = revoked.collect();
+                revoked.sort_unstable();
+                assert_eq!(revoked, self.reference.take_revoked(worker));
+            }
+            Step::Leave(worker) => {
+                let worker = self.workers[worker % self.workers.len()];
+                self.store.leave(worker, Default::default()).await.unwrap();
+                self.reference.leave(worker, now);
+            }
+            Step::Die(worker) => {
+                let worker = self.workers[worker % self.workers.len()];
+                let silent_before = gristmill_model::Timestamp(0);
+                let rescued = self.store.rescue(silent_before, vec![worker]).await.unwrap();
+                let (jobs, dead) = self.reference.rescue(worker, now);
+                assert_eq!((rescued.jobs, rescued.dead), (jobs, dead));
+            }
+            Step::Cancel(jobs) => {
+                let jobs = self.named(jobs);
+                let changed = self.store.cancel(Selection::Jobs(jobs.clone())).await.unwrap();
+                assert_eq!(changed.changed, self.reference.cancel(jobs, now));
+            }
+            Step::CancelKind(kind) => {
+                let filter = JobFilter {
+                    kind: Some(KINDS[kind].to_owned()),
+                    ..JobFilter::default()
+                };
+                let changed = self.store.cancel(Selection::Filter(filter)).await.unwrap();
+                let jobs = self.reference.of_kind(KINDS[kind]);
+                assert_eq!(changed.changed, self.reference.cancel(jobs, now));
+            }
+            Step::Retry(jobs) => {
+                let jobs = self.named(jobs);
+                let changed = self.store.retry(Selection::Jobs(jobs.clone())).await.unwrap();
+                assert_eq!(changed.changed, self.reference.retry(jobs, now));
+            }
+            Step::RetryAll => {
+                let all = Selection::Filter(JobFilter::default());
+                let changed = self.store.retry(all).await.unwrap();
+                let jobs = self.reference.jobs.keys().copied().collect();
+                assert_eq!(changed.changed, self.reference.retry(jobs, now));
+            }
+            Step::Discard(jobs) => {
+                let jobs = self.named(jobs);
+                let discarded = self.store.discard(Selection::Jobs(jobs.clone())).await.unwrap();
+                assert_eq!(discarded.changed, self.reference.discard(&jobs));
+            }
+            Step::Prioritise(jobs, priority) => {
+                let jobs = self.named(jobs);
+                let named = Selection::Jobs(jobs.clone());
+                let changed = self.store.prioritise(named, priority).await.unwrap();
+                assert_eq!(changed.changed, self.reference.prioritise(&jobs, priority));
+            }
+            Step::PauseJobs(jobs, reason, for_ms) => {
+                let jobs = self.named(jobs);
+                let until = for_ms.map(|for_ms| now.plus_ms(for_ms));
+                let named = Selection::Jobs(jobs.clone());
+                let paused = self
+                    .store
+                    .pause_jobs(named, REASONS[reason], until)
+                    .await
+                    .unwrap();
+                assert_eq!(
+                    paused.changed,
+                    self.reference.pause_jobs(&jobs, REASONS[reason], until)
+                );
+            }
+            Step::ResumeJobs(jobs, reason) => {
+                let jobs = self.named(jobs);
+                let reason = reason.map(|reason| REASONS[reason]);
+                let named = Selection::Jobs(jobs.clone());
+                let resumed = self.store.resume_jobs(named, reason).await.unwrap();
+                assert_eq!(resumed.changed, self.reference.resume_jobs(&jobs, reason, now));
+            }
+            Step::Expire => {
+                assert_eq!(self.store.expire().await.unwrap(), self.reference.expire(now));
+            }
+            Step::Advance(milliseconds) => self.database.clock().advance_ms(milliseconds),
+            Step::Prune => {
+                let options = PruneOptions {
+                    finished_before: now.plus_ms(-20),
+                    keep_batches: 1,
+                    dead_too: false,
+                    dry_run: false,
+                };
+                let pruned = self.store.prune(options).await.unwrap();
+                let (batches, jobs) = self.reference.prune(now.plus_ms(-20));
+                assert_eq!((pruned.batches, pruned.jobs), (batches, jobs));
+            }
+            // Nothing that can be asked changes.
+            Step::Compact(reports_max) => drop(self.store.compact(reports_max).await.unwrap()),
+            Step::Reopen => {
+                self.store.close().await.unwrap();
+                self.store = self.database.open().await;
+            }
+        }
+        self.compare().await;
+    }
+
+    async fn submit(&mut self, new: NewBatch) {
+        if !self.reference.has_all(&new.after) {
+            let refused = self.store.submit(vec![new], None).await;
+            assert!(refused.is_err(), "what was waited for is not there");
+            return;
+        }
+        let id = submit(&*self.store, new.clone()).await;
+        assert!(self.batches.last() < Some(&id), "ids count upwards");
+        self.batches.push(id);
+        self.reference.submit(id, &new, self.database.clock().now());
+    }
+
+    /// Submits what a worker waits for. Where it is handed something, that is what it would have claimed.
+    async fn submit_awaited(&mut self, new: NewBatch, worker: WorkerId, want: Want) {
+        let store = self.store.clone();
+        let seen = WorkSeen::default();
+        let mut waiting = store.wait_for_claim(worker, want.clone(), &seen);
+        while let Some(handed) = waiting.as_mut().now_or_never() {
+            assert_eq!(handed, None, "nobody has submitted");
+            waiting = store.wait_for_claim(worker, want.clone(), &seen);
+        }
+        self.submit(new).await;
+        if let Some(Some(handed)) = waiting.now_or_never() {
+            assert!(self.reference.workers.contains(&worker));
+            assert!(handed.lease.is_some());
+            self.check_claim(worker, &want, handed);
+        }
+    }
+
+    /// What a step names to wait for.
+    fn after(&self, named: Vec<(usize, Option<u32>)>, on_failure: OnFailure) -> Vec<After> {
+        if self.batches.is_empty() {
+            return Vec::new();
+        }
+        let after = named.into_iter().map(|(batch, position)| {
+            let batch = self.batches[batch % self.batches.len()];
+            let after = position.map_or(After::batch(batch), |position| After::job(job(batch, position)));
+            after.on_failure(on_failure)
+        });
+        after.collect()
+    }
+
+    async fn submit_keyed(&mut self, new: NewBatch, keys: Vec<Option<u8>>, unique: Unique) {
+        let now = self.database.clock().now();
+        let keys: Vec<Option<String>> = keys
+            .iter()
+            .map(|key| key.map(|key| format!("key{key}")))
+            .collect();
+        let packed = PackedArray::parse(&serde_json::to_string(&keys).unwrap()).unwrap();
+        let new = KeyedBatch::new(new, packed, unique);
+        let plan = self.reference.plan(&new, &keys, now);
+        let plan = plan.filter(|_| self.reference.has_all(&new.batch.after));
+        let answer = self.store.submit_keyed(vec![new.clone()]).await;
+        let Some(plan) = plan else {
+            assert!(answer.is_err(), "a key or what was waited for did not let it be");
+            return;
+        };
+        let answer = answer.unwrap().remove(0);
+        assert_eq!(answer.count, plan.stored.len());
+        assert_eq!(answer.batch.is_some(), !plan.stored.is_empty());
+        let jobs: Vec<JobId> = plan
+            .jobs
+            .iter()
+            .map(|target| match target {
+                Ok(position) => job(answer.batch.unwrap(), *position),
+                Err(owner) => *owner,
+            })
+            .collect();
+        assert_eq!(answer.jobs, jobs);
+        self.batches.extend(answer.batch);
+        self.reference.submit_keyed(answer.batch, &new, &keys, &plan, now);
+    }
+
+    async fn put_control(&self, kind: usize, effect: Effect) {
+        let scope = of_kind(kind);
+        self.store
+            .put_controls(vec![Control { scope, effect }])
+            .await
+            .unwrap();
+    }
+
+    async fn lift(&self, kind: usize, effect: &'static str) -> u64 {
+        let filter = ControlFilter {
+            effects: vec![effect],
+            scope: Some(of_kind(kind)),
+            ..ControlFilter::default()
+        };
+        self.store.delete_controls(filter).await.unwrap()
+    }
+
+    fn named(&self, jobs: Vec<(usize, u32)>) -> Vec<JobId> {
+        let of = |(batch, position): (usize, u32)| {
+            let batch = self.batches.get(batch % self.batches.len().max(1));
+            batch.map(|batch| job(*batch, position))
+        };
+        let named: BTreeSet<JobId> = jobs.into_iter().filter_map(of).collect();
+        named.into_iter().collect()
+    }
+
+    async fn exchange(
+        &mut self,
+        worker: usize,
+        slice: usize,
+        fates: &[u8],
+        jobs_max: u32,
+        kind: Option<usize>,
+    ) {
+        let now = self.database.clock().now();
+        // Old slices are answered now and then, the latest ones mostly.
+        let recent = self.slices.len().saturating_sub(4);
+        let chosen = if slice.is_multiple_of(4) {
+            slice / 4
+        } else {
+            recent + slice / 4
+        };
+        let chosen = self.slices.get(chosen % self.slices.len().max(1)).cloned();
+        let (worker, reports) = match chosen {
+            Some((worker, slice)) => (worker, vec![report_by(&slice, fates)]),
+            None => (self.workers[worker % self.workers.len()], Vec::new()),
+        };
+        let want = wish(jobs_max, kind);
+        let want = self.reference.workers.contains(&worker).then_some(want);
+        let answer = exchange(&*self.store, worker, reports.clone(), want.clone()).await;
+        for (report, receipt) in reports.iter().zip(&answer.receipts) {
+            let expected = self.reference.report(worker, report, now);
+            assert_eq!(receipt, &expected);
+        }
+        if let Some(want) = want {
+            self.check_claim(worker, &want, answer);
+        }
+    }
+
+    /// A worker got what it is due, in the order of claims.
+    fn check_claim(&mut self, worker: WorkerId, want: &Want, answer: Exchanged) {
+        let now = self.database.clock().now();
+        let kinds: Vec<&str> = want.kinds.iter().map(|kind| &**kind).collect();
+        let expected = self.reference.due(&kinds, now);
+        let claimed: Vec<JobId> = held_jobs(&answer.lease);
+        let keys: Vec<_> = claimed.iter().map(|job| self.reference.claim_key(*job)).collect();
+        let wanted = expected.iter().take(want.jobs_max as usize);
+        let wanted: Vec<_> = wanted.map(|job| self.reference.claim_key(*job)).collect();
+        assert_eq!(keys, wanted, "claimed in order");
+        let is_short = claimed.len() < want.jobs_max as usize;
+        for slice in answer.lease.iter().flat_map(|lease| &lease.slices) {
+            self.reference.claim(worker, slice, now);
+            self.slices.push((worker, slice.clone()));
+        }
+        if is_short {
+            assert_eq!(answer.next_run_at, self.reference.next_run_at(&kinds, now));
+            // It may be said once more of jobs that this claim took itself.
+            assert!(answer.limited || !self.reference.is_limited(&kinds));
+        }
+    }
+
+    /// Every job stands where the reference says, and the totals agree.
+    async fn compare(&self) {
+        let now = self.database.clock().now();
+        let page = Page {
+            after: None,
+            limit: 10_000,
+        };
+        let rows = self.store.jobs(&JobFilter::default(), page).await.unwrap();
+        let stored: Vec<(JobId, JobState, u32)> =
+            rows.iter().map(|row| (row.job, row.state, row.attempt)).collect();
+        assert_eq!(stored, self.reference.states(now));
+        let counts = self.store.counts(&JobFilter::default()).await.unwrap();
+        assert_eq!(counts, self.reference.counts(now));
+        let mut values: BTreeMap<JobId, String> = BTreeMap::new();
+        let batches: BTreeSet<_> = rows.iter().map(|row| row.job.batch).collect();
+        for batch in batches {
+            let outcomes = self.store.outcomes(batch).await.unwrap().unwrap();
+            let finished = self.store.is_finished(batch).await.unwrap();
+            assert_eq!(finished, outcomes.ended() == outcomes.count);
+            for report in &outcomes.reports {
+                let items = report.values.iter().flat_map(|values| values.items());
+                let jobs = report.positions.iter().map(|position| job(batch, position));
+                values.extend(jobs.zip(items.map(str::to_owned)));
+            }
+        }
+        assert_eq!(values, self.reference.values());
+    }
+}
+
+/// Without chance in it, so that the reference comes to the same.
+fn policy(attempts_max: u32) -> RetryPolicy {
+    RetryPolicy {
+        attempts_max,
+        backoff: Backoff::Linear,
+        delay_ms: 7,
+        delay_ms_max: 100,
+    }
+}
+
+fn wish(jobs_max: u32, kind: Option<usize>) -> Want {
+    Want {
+        jobs_max,
+        queues: vec!["default".into()],
+        kinds: kind.map(|kind| KINDS[kind].into()).into_iter().collect(),
+        priority_min: None,
+    }
+}
+
+fn of_kind(kind: usize) -> Scope {
+    Scope {
+        kind: Some(KINDS[kind].to_owned()),
+        ..Scope::default()
+    }
+}
+
+fn held_jobs(lease: &Option<gristmill_model::Lease>) -> Vec<JobId> {
+    let slices = lease.iter().flat_map(|lease| &lease.slices);
+    slices
+        .flat_map(|slice| slice.positions.iter().map(|position| job(slice.batch, position)))
+        .collect()
+}
+
+/// A report on a slice in which each position has its fate.
+fn report_by(slice: &LeasedSlice, fates: &[u8]) -> Report {
+    let with = |wanted: &[u8]| -> Positions {
+        let positions = slice.positions.iter();
+        positions
+            .filter(|position| wanted.contains(&fates[*position as usize % fates.len()]))
+            .collect()
+    };
+    let mut report = report(slice);
+    let completed = with(&[0, 1]);
+    if !completed.is_empty() {
+        report.completed = completed_at(slice, &completed).completed;
+    }
+    report.failed = failed_at(slice, &with(&[2]), &error()).failed;
+    let for_good = failed_at(slice, &with(&[3]), &error().permanent());
+    report.failed.extend(for_good.failed);
+    report.released = with(&[4]);
+    report
+}

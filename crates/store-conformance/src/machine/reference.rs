@@ -1,0 +1,571 @@
+//! The reference: a row a job, in memory, as plain as can be.
+
+mod changes;
+mod keys;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gristmill_model::limits::RESCUES_MAX;
+use gristmill_model::retry::AfterFailure;
+use gristmill_model::{
+    After, BatchId, JobError, JobId, JobState, LeaseId, LeasedSlice, NewBatch, OnFailure, Prerequisite,
+    Receipt, Report, RetryPolicy, SplitMix64, Timestamp, WorkerId,
+};
+use gristmill_store::JobCounts;
+
+#[derive(Debug, Clone)]
+pub struct Job {
+    kind: String,
+    rank: i16,
+    /// The rank of its batch, which a manual retry restores.
+    batch_rank: i16,
+    policy: RetryPolicy,
+    payload: String,
+    run_at: Timestamp,
+    /// The moment by which its next attempt must begin.
+    expires_at: Option<Timestamp>,
+    /// How long its attempts may take together.
+    within_ms: Option<u64>,
+    cached_ms: Option<u64>,
+    attempt: u32,
+    rescues: u32,
+    key: Option<String>,
+    /// The end of each of its pauses, by reason.
+    pauses: BTreeMap<&'static str, Option<Timestamp>>,
+    place: Place,
+}
+
+#[derive(Debug, Clone)]
+enum Place {
+    Blocked,
+    Ready,
+    Held {
+        worker: WorkerId,
+        lease: LeaseId,
+    },
+    Ended {
+        state: JobState,
+        attempt: u32,
+        at: Timestamp,
+        value: Option<String>,
+    },
+}
+
+/// What orders claims: the priority, negated, the moment, the batch.
+type ClaimKey = (i16, Timestamp, BatchId);
+
+#[derive(Debug)]
+pub struct Reference {
+    pub jobs: BTreeMap<JobId, Job>,
+    pub workers: BTreeSet<WorkerId>,
+    revoked: Vec<(WorkerId, LeaseId, JobId)>,
+    /// Who waits for what still. The jobs of a group wait for the same.
+    waiting: Vec<Waiting>,
+    /// Who has which key, by kind and key.
+    keys: BTreeMap<(String, String), keys::Owner>,
+    /// When the value of a kind and payload was stored last, and until when it is kept.
+    cached: BTreeMap<(String, String), (Timestamp, Timestamp)>,
+    /// Kinds of which nothing is claimed.
+    paused: BTreeSet<String>,
+    /// How many jobs of a kind may run at once.
+    limits: BTreeMap<String, usize>,
+}
+
+/// Jobs that wait together.
+#[derive(Debug)]
+struct Waiting {
+    jobs: BTreeSet<JobId>,
+    after: Vec<After>,
+}
+
+impl Reference {
+    pub fn new(worker: WorkerId) -> Self {
+        Reference {
+            jobs: BTreeMap::new(),
+            workers: BTreeSet::from([worker]),
+            revoked: Vec::new(),
+            waiting: Vec::new(),
+            keys: BTreeMap::new(),
+            cached: BTreeMap::new(),
+            paused: BTreeSet::new(),
+            limits: BTreeMap::new(),
+        }
+    }
+
+    pub fn submit(&mut self, batch: BatchId, new: &NewBatch, now: Timestamp) {
+        let none = vec![None; new.payloads.count() as usize];
+        self.insert(batch, new, none, Vec::new(), now);
+        self.settle(now);
+    }
+
+    /// Adds the jobs of a batch. `inherited` are positions that wait for more than the batch says.
+    fn insert(
+        &mut self,
+        batch: BatchId,
+        new: &NewBatch,
+        keys: Vec<Option<String>>,
+        inherited: Vec<(u32, Vec<After>)>,
+        now: Timestamp,
+    ) {
+        for ((position, payload), key) in (0..).zip(new.payloads.items()).zip(keys) {
+            let waits = inherited.iter().find(|(of, _)| *of == position);
+            let after = merged(new.after.iter().chain(waits.iter().flat_map(|(_, after)| after)));
+            let id = JobId { batch, position };
+            let mut job = Job {
+                kind: new.kind.clone(),
+                rank: -new.options.priority,
+                batch_rank: -new.options.priority,
+                policy: new.options.retry,
+                payload: payload.to_owned(),
+                run_at: new.options.run_at.unwrap_or(now),
+                expires_at: new.options.expires_at,
+                within_ms: new.options.complete_within_ms,
+                cached_ms: new.options.cached_ms,
+                attempt: 1,
+                rescues: 0,
+                key,
+                pauses: BTreeMap::new(),
+                place: match after.is_empty() {
+                    true => Place::Ready,
+                    false => Place::Blocked,
+                },
+            };
+            if self.is_cached(&job, now) {
+                job.attempt = 0;
+                job.end(JobState::Completed, now);
+            }
+            self.jobs.insert(id, job);
+            if after.is_empty() {
+                continue;
+            }
+            match self
+                .waiting
+                .iter_mut()
+                .find(|waiting| waiting.is_of(batch) && waiting.after == after)
+            {
+                Some(waiting) => {
+                    waiting.jobs.insert(id);
+                }
+                None => self.waiting.push(Waiting {
+                    jobs: BTreeSet::from([id]),
+                    after,
+                }),
+            }
+        }
+    }
+
+    /// Whether a job that is submitted now has its value from another one.
+    fn is_cached(&self, job: &Job, now: Timestamp) -> bool {
+        let kept = self.cached.get(&(job.kind.clone(), job.payload.clone()));
+        job.cached_ms
+            .zip(kept)
+            .is_some_and(|(cached_ms, (stored_at, _))| *stored_at > now.plus_ms(-(cached_ms as i64)))
+    }
+
+    /// The jobs that something waits for.
+    fn meant<'a>(&'a self, after: &'a After) -> impl Iterator<Item = (JobId, &'a Job)> {
+        let Prerequisite::Batch(batch) = after.prerequisite else {
+            panic!("{after:?} was not submitted")
+        };
+        let of_batch = self.jobs.iter().filter(move |(id, _)| id.batch == batch);
+        let is_meant = |id: &JobId| {
+            let positions = after.positions.as_ref();
+            positions.is_none_or(|positions| positions.contains(id.position))
+        };
+        of_batch
+            .filter(move |(id, _)| is_meant(id))
+            .map(|(id, job)| (*id, job))
+    }
+
+    /// Whether there is all that is to be waited for.
+    pub fn has_all(&self, after: &[After]) -> bool {
+        after.iter().all(|after| {
+            let count = self.meant(after).count();
+            match &after.positions {
+                Some(positions) => count == positions.len() as usize,
+                None => count > 0,
+            }
+        })
+    }
+
+    /// Lets go on, or ends, what waits for jobs that have all ended.
+    fn settle(&mut self, now: Timestamp) {
+        self.release_keys(now);
+        loop {
+            let ended = self.waiting.iter().enumerate().find_map(|(group, waiting)| {
+                let met = |after: &After| self.meant(after).all(|(_, job)| job.ended_at().is_some());
+                Some((group, waiting.after.iter().position(met)?))
+            });
+            let Some((group, index)) = ended else { return };
+            let after = self.waiting[group].after.remove(index);
+            let is_last = self.waiting[group].after.is_empty();
+            let in_vain = after.on_failure != OnFailure::Ignore
+                && self.meant(&after).any(|(_, job)| !job.has_completed());
+            if !in_vain && !is_last {
+                continue;
+            }
+            for id in self.waiting.remove(group).jobs {
+                let Some(job) = self
+                    .jobs
+                    .get_mut(&id)
+                    .filter(|job| matches!(job.place, Place::Blocked))
+                else {
+                    continue;
+                };
+                match in_vain {
+                    false => {
+                        job.place = Place::Ready;
+                        continue;
+                    }
+                    true if after.on_failure == OnFailure::Fail => job.end(JobState::Dead, now),
+                    true => {
+                        job.attempt -= 1;
+                        job.end(JobState::Cancelled, now);
+                    }
+                }
+            }
+            self.release_keys(now);
+        }
+    }
+
+    pub fn claim_key(&self, id: JobId) -> ClaimKey {
+        let job = &self.jobs[&id];
+        (job.rank, job.run_at, id.batch)
+    }
+
+    /// The claimable jobs in the order of claims.
+    pub fn due(&self, kinds: &[&str], now: Timestamp) -> Vec<JobId> {
+        let mut due: Vec<JobId> = self
+            .ready(kinds)
+            .filter(|(_, job)| job.run_at <= now && job.expires_at.is_none_or(|moment| moment > now))
+            .map(|(id, _)| *id)
+            .collect();
+        due.sort_by_key(|id| self.claim_key(*id));
+        let mut rooms: BTreeMap<&str, usize> = BTreeMap::new();
+        due.retain(|id| {
+            let kind = self.jobs[id].kind.as_str();
+            let room = rooms.entry(kind).or_insert_with(|| self.room(kind));
+            let is_admitted = *room > 0;
+            *room = room.saturating_sub(1);
+            is_admitted
+        });
+        due
+    }
+
+    /// How many jobs of a kind may be claimed.
+    fn room(&self, kind: &str) -> usize {
+        let is_held = |job: &&Job| job.kind == kind && matches!(job.place, Place::Held { .. });
+        match self.limits.get(kind) {
+            _ if self.paused.contains(kind) => 0,
+            Some(limit) => limit.saturating_sub(self.jobs.values().filter(is_held).count()),
+            None => usize::MAX,
+        }
+    }
+
+    /// Whether jobs wait for others to be over, for a limit's sake.
+    pub fn is_limited(&self, kinds: &[&str]) -> bool {
+        let waiting = self.ready(kinds).map(|(_, job)| job.kind.as_str());
+        let mut waiting = waiting.filter(|kind| !self.paused.contains(*kind));
+        waiting.any(|kind| self.room(kind) == 0)
+    }
+
+    pub fn pause(&mut self, kind: &str) {
+        self.paused.insert(kind.to_owned());
+    }
+
+    pub fn resume(&mut self, kind: &str) -> u64 {
+        u64::from(self.paused.remove(kind))
+    }
+
+    pub fn limit(&mut self, kind: &str, jobs_max: Option<u32>) {
+        match jobs_max {
+            Some(jobs_max) => self.limits.insert(kind.to_owned(), jobs_max as usize),
+            None => self.limits.remove(kind),
+        };
+    }
+
+    pub fn next_run_at(&self, kinds: &[&str], now: Timestamp) -> Option<Timestamp> {
+        let open = self.ready(kinds).filter(|(_, job)| self.room(&job.kind) > 0);
+        open.map(|(_, job)| job.run_at)
+            .filter(|run_at| *run_at > now)
+            .min()
+    }
+
+    fn ready<'a>(&'a self, kinds: &'a [&str]) -> impl Iterator<Item = (&'a JobId, &'a Job)> {
+        self.jobs.iter().filter(move |(_, job)| {
+            job.is_claimable() && (kinds.is_empty() || kinds.contains(&job.kind.as_str()))
+        })
+    }
+
+    pub fn claim(&mut self, worker: WorkerId, slice: &LeasedSlice, now: Timestamp) {
+        for (position, payload) in slice.positions.iter().zip(slice.payloads.items()) {
+            let id = JobId {
+                batch: slice.batch,
+                position,
+            };
+            let job = self.jobs.get_mut(&id).unwrap();
+            assert!(
+                job.is_claimable() && job.run_at <= now,
+                "{id} was not to be claimed"
+            );
+            assert_eq!((slice.attempt, slice.rescues), (job.attempt, job.rescues), "{id}");
+            assert_eq!(
+                (payload, &*slice.kind),
+                (job.payload.as_str(), job.kind.as_str()),
+                "{id}"
+            );
+            job.place = Place::Held {
+                worker,
+                lease: slice.lease,
+            };
+        }
+    }
+
+    pub fn report(&mut self, worker: WorkerId, report: &Report, now: Timestamp) -> Receipt {
+        let mut receipt = Receipt::default();
+        for position in report.positions().iter() {
+            let id = JobId {
+                batch: report.batch,
+                position,
+            };
+            let held = self.jobs.get_mut(&id).filter(|job| {
+                job.attempt == report.attempt
+                    && matches!(job.place, Place::Held { worker: by, lease } if by == worker && lease == report.lease)
+            });
+            let Some(job) = held else {
+                receipt.refused.insert(position);
+                continue;
+            };
+            receipt.accepted.insert(position);
+            if report.released.contains(position) {
+                job.come_back(now);
+            } else if let Some(failed) = report.failed.iter().find(|failed| failed.position == position) {
+                if job.fail(&failed.error, now) {
+                    receipt.dead.insert(position);
+                }
+            } else {
+                job.end(JobState::Completed, now);
+                let key = (job.kind.clone(), job.payload.clone());
+                if let Some(cached_ms) = job.cached_ms {
+                    let until = now.plus_ms(cached_ms as i64);
+                    let kept = self.cached.entry(key).or_insert((now, until));
+                    *kept = (now, until.max(kept.1));
+                }
+            }
+        }
+        self.settle(now);
+        receipt
+    }
+
+    pub fn take_revoked(&mut self, worker: WorkerId) -> Vec<(LeaseId, JobId)> {
+        let mine = self.revoked.extract_if(.., |(by, ..)| *by == worker);
+        let mut mine: Vec<_> = mine.map(|(_, lease, job)| (lease, job)).collect();
+        mine.sort_unstable();
+        mine
+    }
+
+    fn held_by(&mut self, worker: WorkerId) -> impl Iterator<Item = &mut Job> {
+        self.jobs
+            .values_mut()
+            .filter(move |job| matches!(job.place, Place::Held { worker: by, .. } if by == worker))
+    }
+
+    pub fn leave(&mut self, worker: WorkerId, now: Timestamp) {
+        self.held_by(worker).for_each(|job| job.come_back(now));
+        self.workers.remove(&worker);
+        self.take_revoked(worker);
+    }
+
+    /// How many jobs are claimable again, and how many dead.
+    pub fn rescue(&mut self, worker: WorkerId, now: Timestamp) -> (u64, u64) {
+        let (mut rescued, mut dead) = (0, 0);
+        for job in self.held_by(worker) {
+            if job.rescues < RESCUES_MAX {
+                job.begin_deadline(now);
+                job.rescues += 1;
+                job.come_back(now);
+                rescued += 1;
+            } else {
+                job.end(JobState::Dead, now);
+                dead += 1;
+            }
+        }
+        self.workers.remove(&worker);
+        self.take_revoked(worker);
+        self.settle(now);
+        (rescued, dead)
+    }
+
+    pub fn of_kind(&self, kind: &str) -> Vec<JobId> {
+        let jobs = self.jobs.iter().filter(|(_, job)| job.kind == kind);
+        jobs.map(|(id, _)| *id).collect()
+    }
+
+    /// Keeps the latest ended batch, those with dead jobs, and those that ended at `before` or later.
+    pub fn prune(&mut self, before: Timestamp) -> (u64, u64) {
+        let mut batches: BTreeMap<BatchId, Vec<&Job>> = BTreeMap::new();
+        for (id, job) in &self.jobs {
+            batches.entry(id.batch).or_default().push(job);
+        }
+        let ended = batches.iter().filter_map(|(id, jobs)| {
+            let moments: Option<Vec<Timestamp>> = jobs.iter().map(|job| job.ended_at()).collect();
+            let is_dead = |job: &&Job| {
+                matches!(
+                    job.place,
+                    Place::Ended {
+                        state: JobState::Dead,
+                        ..
+                    }
+                )
+            };
+            Some((moments?.into_iter().max()?, *id, jobs.iter().any(is_dead)))
+        });
+        let mut ended: Vec<(Timestamp, BatchId, bool)> = ended.collect();
+        ended.sort_unstable();
+        ended.pop();
+        let gone: BTreeSet<BatchId> = ended
+            .into_iter()
+            .filter(|(at, _, has_dead)| *at < before && !has_dead)
+            .map(|(_, id, _)| id)
+            .collect();
+        let jobs_before = self.jobs.len();
+        self.jobs.retain(|id, _| !gone.contains(&id.batch));
+        (gone.len() as u64, (jobs_before - self.jobs.len()) as u64)
+    }
+
+    pub fn states(&self, now: Timestamp) -> Vec<(JobId, JobState, u32)> {
+        let states = self.jobs.iter().map(|(id, job)| match job.place {
+            Place::Blocked | Place::Ready if !job.pauses.is_empty() => (*id, JobState::Paused, job.attempt),
+            Place::Blocked => (*id, JobState::Blocked, job.attempt),
+            Place::Ready if job.run_at <= now => (*id, JobState::Waiting, job.attempt),
+            Place::Ready => (*id, JobState::Scheduled, job.attempt),
+            Place::Held { .. } => (*id, JobState::Running, job.attempt),
+            Place::Ended { state, attempt, .. } => (*id, state, attempt),
+        });
+        states.collect()
+    }
+
+    pub fn counts(&self, now: Timestamp) -> JobCounts {
+        let mut counts = JobCounts::default();
+        for (_, state, _) in self.states(now) {
+            *counts.get_mut(state) += 1;
+        }
+        counts
+    }
+
+    pub fn values(&self) -> BTreeMap<JobId, String> {
+        let values = self.jobs.iter().filter_map(|(id, job)| match &job.place {
+            Place::Ended { value, .. } => Some((*id, value.clone()?)),
+            _ => None,
+        });
+        values.collect()
+    }
+}
+
+impl Waiting {
+    fn is_of(&self, batch: BatchId) -> bool {
+        self.jobs.first().is_some_and(|job| job.batch == batch)
+    }
+}
+
+/// What is waited for of one batch with one policy counts together.
+fn merged<'a>(all: impl Iterator<Item = &'a After>) -> Vec<After> {
+    let mut merged: Vec<After> = Vec::new();
+    for after in all {
+        let known = merged
+            .iter_mut()
+            .find(|known| (known.prerequisite, known.on_failure) == (after.prerequisite, after.on_failure));
+        match known {
+            Some(known) => {
+                let both = known.positions.take().zip(after.positions.as_ref());
+                known.positions = both.map(|(positions, more)| positions.union(more));
+            }
+            None => merged.push(after.clone()),
+        }
+    }
+    merged
+}
+
+impl Job {
+    fn end(&mut self, state: JobState, at: Timestamp) {
+        let value = (state == JobState::Completed).then(|| self.payload.clone());
+        self.pauses.clear();
+        self.place = Place::Ended {
+            state,
+            attempt: self.attempt,
+            at,
+            value,
+        };
+    }
+
+    fn is_claimable(&self) -> bool {
+        matches!(self.place, Place::Ready) && self.pauses.is_empty()
+    }
+
+    /// No worker holds it any more.
+    fn come_back(&mut self, now: Timestamp) {
+        self.place = Place::Ready;
+        self.end_pauses(now);
+    }
+
+    fn has_begun(&self) -> bool {
+        self.attempt > 1 || self.rescues > 0
+    }
+
+    /// An attempt is over that began at this moment: the first one begins the time of all, and nothing else ends the job.
+    fn begin_deadline(&mut self, began_at: Timestamp) {
+        self.expires_at = match self.within_ms {
+            Some(_) if self.has_begun() && self.expires_at.is_some() => self.expires_at,
+            Some(within_ms) => Some(began_at.plus_ms(within_ms as i64)),
+            None => None,
+        };
+    }
+
+    /// Ends its pauses when the last one is over.
+    fn end_pauses(&mut self, now: Timestamp) {
+        if self
+            .pauses
+            .values()
+            .all(|until| until.is_some_and(|until| until <= now))
+        {
+            self.pauses.clear();
+        }
+    }
+
+    fn has_completed(&self) -> bool {
+        matches!(
+            self.place,
+            Place::Ended {
+                state: JobState::Completed,
+                ..
+            }
+        )
+    }
+
+    fn ended_at(&self) -> Option<Timestamp> {
+        match self.place {
+            Place::Ended { at, .. } => Some(at),
+            _ => None,
+        }
+    }
+
+    /// One failed attempt. Whether the job is dead.
+    fn fail(&mut self, error: &JobError, now: Timestamp) -> bool {
+        match self
+            .policy
+            .after_failure(self.attempt, error, &mut SplitMix64::new(0))
+        {
+            AfterFailure::Dead => {
+                self.end(JobState::Dead, now);
+                true
+            }
+            AfterFailure::Retry { delay_ms } => {
+                self.begin_deadline(now);
+                self.attempt += 1;
+                self.run_at = now.plus_ms(delay_ms as i64);
+                self.come_back(now);
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Changes of jobs in the reference.
+
+use gristmill_model::{JobId, JobState, Timestamp};
+
+use crate::machine::reference::{Place, Reference};
+
+impl Reference {
+    pub fn cancel(&mut self, jobs: Vec<JobId>, now: Timestamp) -> u64 {
+        let mut changed = 0;
+        for id in jobs {
+            let Some(job) = self.jobs.get_mut(&id) else {
+                continue;
+            };
+            match job.place {
+                Place::Blocked | Place::Ready => {
+                    job.attempt -= 1;
+                    job.end(JobState::Cancelled, now);
+                }
+                Place::Held { worker, lease } => {
+                    self.revoked.push((worker, lease, id));
+                    job.end(JobState::Cancelled, now);
+                }
+                Place::Ended { .. } => continue,
+            }
+            changed += 1;
+        }
+        self.settle(now);
+        changed
+    }
+
+    /// Of several jobs with one key, the first one is retried.
+    pub fn retry(&mut self, mut jobs: Vec<JobId>, now: Timestamp) -> u64 {
+        jobs.sort_unstable();
+        let mut changed = 0;
+        for id in jobs {
+            let has_key = self.may_retry(id, now);
+            let Some(job) = self.jobs.get_mut(&id).filter(|_| has_key) else {
+                continue;
+            };
+            if matches!(job.place, Place::Ended { state, .. } if state != JobState::Completed) {
+                (job.attempt, job.rescues, job.run_at, job.expires_at) = (1, 0, now, None);
+                job.rank = job.batch_rank;
+                job.place = Place::Ready;
+                changed += 1;
+                self.take_key_again(id);
+            }
+        }
+        changed
+    }
+
+    pub fn expire(&mut self, now: Timestamp) -> u64 {
+        let mut expired = 0;
+        for job in self.jobs.values_mut() {
+            if !matches!(job.place, Place::Held { .. }) {
+                job.end_pauses(now);
+            }
+            if matches!(job.place, Place::Blocked | Place::Ready)
+                && job.expires_at.is_some_and(|moment| moment <= now)
+            {
+                let has_begun = job.has_begun();
+                job.attempt -= 1;
+                match has_begun {
+                    true => {
+                        job.attempt = job.attempt.max(1);
+                        job.end(JobState::Dead, now);
+                    }
+                    false => job.end(JobState::Expired, now),
+                }
+                expired += 1;
+            }
+        }
+        self.settle(now);
+        self.cached.retain(|_, (_, until)| *until > now);
+        expired
+    }
+
+    /// Ends dead jobs as cancelled, at the moment of their end.
+    pub fn discard(&mut self, jobs: &[JobId]) -> u64 {
+        let mut changed = 0;
+        for id in jobs {
+            if let Some(job) = self.jobs.get_mut(id)
+                && let Place::Ended { state, .. } = &mut job.place
+                && *state == JobState::Dead
+            {
+                *state = JobState::Cancelled;
+                changed += 1;
+            }
+        }
+        changed
+    }
+
+    pub fn prioritise(&mut self, jobs: &[JobId], priority: i16) -> u64 {
+        let mut changed = 0;
+        for id in jobs {
+            if let Some(job) = self.jobs.get_mut(id).filter(|job| job.ended_at().is_none()) {
+                job.rank = -priority;
+                changed += 1;
+            }
+        }
+        changed
+    }
+
+    pub fn pause_jobs(&mut self, jobs: &[JobId], reason: &'static str, until: Option<Timestamp>) -> u64 {
+        let mut changed = 0;
+        for id in jobs {
+            if let Some(job) = self.jobs.get_mut(id).filter(|job| job.ended_at().is_none()) {
+                job.pauses.insert(reason, until);
+                changed += 1;
+            }
+        }
+        changed
+    }
+
+    /// Ends these pauses, and with them those that are over.
+    pub fn resume_jobs(&mut self, jobs: &[JobId], reason: Option<&str>, now: Timestamp) -> u64 {
+        let mut changed = 0;
+        for id in jobs {
+            let Some(job) = self.jobs.get_mut(id) else {
+                continue;
+            };
+            match reason {
+                None if job.pauses.is_empty() => continue,
+                None => job.pauses.clear(),
+                Some(reason) => {
+                    if job.pauses.remove(reason).is_none() {
+                        continue;
+                    }
+                    job.pauses
+                        .retain(|_, until| until.is_none_or(|until| until > now));
+                }
+            }
+            changed += 1;
+        }
+        changed
+    }
+}

@@ -1,0 +1,190 @@
+//! Deduplication keys of the reference.
+
+use std::collections::BTreeMap;
+
+use gristmill_model::{After, BatchId, JobId, KeyedBatch, OnDuplicate, Positions, Timestamp};
+
+use crate::machine::reference::{Place, Reference, merged};
+
+/// Who has a key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Owner {
+    job: JobId,
+    is_open: bool,
+    until: Option<Timestamp>,
+}
+
+/// What becomes of a submitted batch whose jobs have keys.
+pub struct KeyedPlan {
+    /// What each job becomes: one that is stored, at this position, or another that stands for it.
+    pub jobs: Vec<Result<u32, JobId>>,
+    /// Those that are stored, by their places in the batch.
+    pub stored: Positions,
+    /// Whose place each of these takes, by its position.
+    replaced: Vec<(u32, JobId)>,
+    /// Open jobs that stand for others.
+    skipped: Vec<JobId>,
+}
+
+impl Reference {
+    /// What becomes of a batch; `None` where it is refused.
+    pub fn plan(&self, batch: &KeyedBatch, keys: &[Option<String>], now: Timestamp) -> Option<KeyedPlan> {
+        let on_duplicate = batch.unique().on_duplicate;
+        let mut plan = KeyedPlan {
+            jobs: Vec::new(),
+            stored: Positions::new(),
+            replaced: Vec::new(),
+            skipped: Vec::new(),
+        };
+        let last: BTreeMap<&String, usize> = keys
+            .iter()
+            .enumerate()
+            .filter_map(|(index, key)| Some((key.as_ref()?, index)))
+            .collect();
+        for (index, key) in keys.iter().enumerate() {
+            let Some(key) = key else {
+                plan.store(index);
+                continue;
+            };
+            if last[key] != index {
+                if on_duplicate == OnDuplicate::Reject {
+                    return None;
+                }
+                // Told below.
+                plan.jobs.push(Ok(u32::MAX));
+                continue;
+            }
+            match self.owner(&batch.batch.kind, key, now) {
+                None => plan.store(index),
+                Some(owner) => match on_duplicate {
+                    OnDuplicate::Reject => return None,
+                    OnDuplicate::Replace if owner.is_open => {
+                        plan.replaced.push((plan.stored.len(), owner.job));
+                        plan.store(index);
+                    }
+                    _ => {
+                        plan.skipped.extend(owner.is_open.then_some(owner.job));
+                        plan.jobs.push(Err(owner.job));
+                    }
+                },
+            }
+        }
+        for (index, key) in keys.iter().enumerate() {
+            if let Some(key) = key {
+                plan.jobs[index] = plan.jobs[last[key]];
+            }
+        }
+        Some(plan)
+    }
+
+    fn owner(&self, kind: &str, key: &str, now: Timestamp) -> Option<Owner> {
+        let owner = self.keys.get(&(kind.to_owned(), key.to_owned())).copied();
+        owner.filter(|owner| owner.is_open || owner.until.is_some_and(|until| until > now))
+    }
+
+    /// Cancels who is replaced, and stores the others.
+    pub fn submit_keyed(
+        &mut self,
+        id: Option<BatchId>,
+        batch: &KeyedBatch,
+        keys: &[Option<String>],
+        plan: &KeyedPlan,
+        now: Timestamp,
+    ) {
+        let inherited: Vec<(u32, Vec<After>)> = plan
+            .replaced
+            .iter()
+            .map(|(position, of)| (*position, self.awaited_by(*of)))
+            .collect();
+        self.cancel(plan.replaced.iter().map(|(_, of)| *of).collect(), now);
+        for id in &plan.skipped {
+            if let Some(job) = self.jobs.get_mut(id).filter(|job| job.is_claimable()) {
+                job.rank = job.rank.min(-batch.batch.options.priority);
+            }
+        }
+        let Some(id) = id else {
+            return;
+        };
+        let keys: Vec<Option<String>> = plan
+            .stored
+            .iter()
+            .map(|index| keys[index as usize].clone())
+            .collect();
+        for (key, position) in keys.iter().zip(0..) {
+            if let Some(key) = key {
+                let owner = Owner {
+                    job: JobId { batch: id, position },
+                    is_open: true,
+                    until: batch
+                        .unique()
+                        .period_ms
+                        .map(|period_ms| now.plus_ms(period_ms as i64)),
+                };
+                self.keys.insert((batch.batch.kind.clone(), key.clone()), owner);
+            }
+        }
+        let mut new = batch.batch.clone();
+        new.payloads = new.payloads.select(&plan.stored);
+        self.insert(id, &new, keys, inherited, now);
+        self.settle(now);
+    }
+
+    /// What a job waits for that has not begun.
+    fn awaited_by(&self, id: JobId) -> Vec<After> {
+        match self.jobs.get(&id) {
+            Some(job) if matches!(job.place, Place::Blocked) => {
+                let groups = self.waiting.iter().filter(|waiting| waiting.jobs.contains(&id));
+                merged(groups.flat_map(|waiting| &waiting.after))
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Lets go of the keys of jobs that have ended, as far as their periods are over.
+    pub(super) fn release_keys(&mut self, now: Timestamp) {
+        let jobs = &self.jobs;
+        self.keys.retain(|_, owner| {
+            let has_ended = |id| jobs.get(&id).is_none_or(|job| job.ended_at().is_some());
+            if owner.is_open && has_ended(owner.job) {
+                owner.is_open = false;
+                return owner.until.is_some_and(|until| until > now);
+            }
+            true
+        });
+    }
+
+    /// Whether no other job has the key of this one.
+    pub(super) fn may_retry(&self, id: JobId, now: Timestamp) -> bool {
+        let Some((kind, key)) = self.key_of(id) else {
+            return true;
+        };
+        self.owner(&kind, &key, now)
+            .is_none_or(|owner| owner.job.batch == id.batch)
+    }
+
+    fn key_of(&self, id: JobId) -> Option<(String, String)> {
+        let job = self.jobs.get(&id)?;
+        Some((job.kind.clone(), job.key.clone()?))
+    }
+
+    /// Gives a job that is open again its key back.
+    pub(super) fn take_key_again(&mut self, id: JobId) {
+        let Some(key) = self.key_of(id) else {
+            return;
+        };
+        let until = self.keys.get(&key).filter(|owner| owner.job.batch == id.batch);
+        let owner = Owner {
+            job: id,
+            is_open: true,
+            until: until.and_then(|owner| owner.until),
+        };
+        self.keys.insert(key, owner);
+    }
+}
+
+impl KeyedPlan {
+    fn store(&mut self, index: usize) {
+        self.jobs.push(Ok(self.stored.len()));
+        self.stored.insert(index as u32);
+    }
+}

@@ -1,0 +1,152 @@
+//! The operations of a random sequence.
+
+use gristmill_model::{OnDuplicate, OnFailure};
+use proptest::prelude::*;
+
+/// One operation. Numbers that choose among things that may not be there are taken modulo what is there.
+#[derive(Debug, Clone)]
+pub(super) enum Step {
+    Submit {
+        kind: usize,
+        count: u32,
+        priority: i16,
+        delay_ms: Option<i64>,
+        expires_ms: Option<i64>,
+        /// How long all attempts may take together.
+        within_ms: Option<u64>,
+        /// How long values of its kind and payloads are reused.
+        cached_ms: Option<u64>,
+        attempts_max: u32,
+        /// What it waits for: up to two batches or jobs of them, and what it means if those fail.
+        after: Vec<(usize, Option<u32>)>,
+        on_failure: OnFailure,
+    },
+    Register,
+    /// Submits while a worker waits, which goes away after that.
+    SubmitAwaited {
+        worker: usize,
+        kind: usize,
+        count: u32,
+        priority: i16,
+        jobs_max: u32,
+        wanted: Option<usize>,
+    },
+    /// Answers a slice that was claimed at some time, which may be lost or answered already, and claims.
+    Exchange {
+        worker: usize,
+        slice: usize,
+        /// What becomes of each position: 0 and 1 completed, 2 failed, 3 failed for good, 4 released, 5 not yet.
+        fates: Vec<u8>,
+        jobs_max: u32,
+        kind: Option<usize>,
+    },
+    Heartbeat(usize),
+    Leave(usize),
+    Die(usize),
+    Cancel(Vec<(usize, u32)>),
+    CancelKind(usize),
+    /// Submits jobs with keys, all of them `None` or one of a few.
+    SubmitKeyed {
+        kind: usize,
+        keys: Vec<Option<u8>>,
+        on_duplicate: OnDuplicate,
+        period_ms: Option<u64>,
+        after: Vec<(usize, Option<u32>)>,
+    },
+    Pause(usize),
+    Resume(usize),
+    /// How many jobs of a kind may run at once.
+    Limit(usize, Option<u32>),
+    Retry(Vec<(usize, u32)>),
+    Discard(Vec<(usize, u32)>),
+    Prioritise(Vec<(usize, u32)>, i16),
+    /// Pauses jobs for one of the reasons, until they are resumed or for a while.
+    PauseJobs(Vec<(usize, u32)>, usize, Option<i64>),
+    /// Ends the pauses with one of the reasons, or all of them.
+    ResumeJobs(Vec<(usize, u32)>, Option<usize>),
+    RetryAll,
+    Expire,
+    Advance(i64),
+    Prune,
+    /// How many reports a batch is left with.
+    Compact(u32),
+    Reopen,
+}
+
+/// Any operation.
+pub(super) fn step() -> impl Strategy<Value = Step> {
+    let jobs = || proptest::collection::vec((any::<usize>(), 0u32..9), 1..6);
+    prop_oneof![
+        4 => (0usize..2, 1u32..9, -1i16..2, option(0i64..50), option(1i64..80), within(), within(), 1u32..4, after(), on_failure()).prop_map(
+            |(kind, count, priority, delay_ms, expires_ms, within_ms, cached_ms, attempts_max, after, on_failure)| Step::Submit {
+                kind, count, priority, delay_ms, expires_ms, within_ms, cached_ms, attempts_max, after, on_failure
+            }
+        ),
+        3 => (0usize..2, keys(), on_duplicate(), proptest::option::weighted(0.3, 1u64..40), after()).prop_map(
+            |(kind, keys, on_duplicate, period_ms, after)| Step::SubmitKeyed { kind, keys, on_duplicate, period_ms, after }
+        ),
+        1 => (0usize..2).prop_map(Step::Pause),
+        2 => (0usize..2).prop_map(Step::Resume),
+        2 => (0usize..2, proptest::option::of(1u32..6)).prop_map(|(kind, jobs_max)| Step::Limit(kind, jobs_max)),
+        1 => Just(Step::Register),
+        10 => (any::<usize>(), any::<usize>(), proptest::collection::vec(0u8..6, 8), 0u32..12, proptest::option::weighted(0.3, 0usize..2))
+            .prop_map(|(worker, slice, fates, jobs_max, kind)| Step::Exchange { worker, slice, fates, jobs_max, kind }),
+        4 => (any::<usize>(), 0usize..2, 1u32..9, -1i16..2, 0u32..12, proptest::option::weighted(0.3, 0usize..2)).prop_map(
+            |(worker, kind, count, priority, jobs_max, wanted)| Step::SubmitAwaited { worker, kind, count, priority, jobs_max, wanted }
+        ),
+        1 => any::<usize>().prop_map(Step::Heartbeat),
+        1 => any::<usize>().prop_map(Step::Leave),
+        1 => any::<usize>().prop_map(Step::Die),
+        2 => jobs().prop_map(Step::Cancel),
+        1 => (0usize..2).prop_map(Step::CancelKind),
+        2 => jobs().prop_map(Step::Retry),
+        1 => Just(Step::RetryAll),
+        2 => jobs().prop_map(Step::Discard),
+        2 => (jobs(), -2i16..3).prop_map(|(jobs, priority)| Step::Prioritise(jobs, priority)),
+        2 => (jobs(), 0usize..2, option(0i64..40)).prop_map(|(jobs, reason, for_ms)| Step::PauseJobs(jobs, reason, for_ms)),
+        2 => (jobs(), proptest::option::weighted(0.7, 0usize..2)).prop_map(|(jobs, reason)| Step::ResumeJobs(jobs, reason)),
+        1 => Just(Step::Expire),
+        3 => (0i64..40).prop_map(Step::Advance),
+        1 => Just(Step::Prune),
+        2 => (1u32..4).prop_map(Step::Compact),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+/// Mostly nothing: most batches wait for none.
+fn after() -> impl Strategy<Value = Vec<(usize, Option<u32>)>> {
+    let one = (any::<usize>(), proptest::option::of(0u32..9));
+    prop_oneof![
+        1 => Just(Vec::new()),
+        1 => proptest::collection::vec(one, 1..3),
+    ]
+}
+
+fn on_failure() -> impl Strategy<Value = OnFailure> {
+    prop_oneof![
+        Just(OnFailure::Cancel),
+        Just(OnFailure::Fail),
+        Just(OnFailure::Ignore),
+    ]
+}
+
+/// Few different ones, so that they meet.
+fn keys() -> impl Strategy<Value = Vec<Option<u8>>> {
+    proptest::collection::vec(proptest::option::weighted(0.8, 0u8..5), 1..6)
+}
+
+fn on_duplicate() -> impl Strategy<Value = OnDuplicate> {
+    prop_oneof![
+        2 => Just(OnDuplicate::Skip),
+        2 => Just(OnDuplicate::Replace),
+        1 => Just(OnDuplicate::Reject),
+    ]
+}
+
+fn within() -> impl Strategy<Value = Option<u64>> {
+    proptest::option::weighted(0.3, 1u64..60)
+}
+
+fn option(range: std::ops::Range<i64>) -> impl Strategy<Value = Option<i64>> {
+    proptest::option::weighted(0.3, range)
+}

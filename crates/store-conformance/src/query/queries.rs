@@ -1,0 +1,430 @@
+//! Queries, runs, pruning, closing.
+
+use gristmill_model::{Clock, JobId, JobState, NewBatch, Rejected, RunId};
+use gristmill_store::run::RunProgress;
+use gristmill_store::{
+    JobFilter, NewRun, Page, PruneOptions, Pruned, RunAdvance, RunState, Selection, Store, StoreError,
+};
+
+use crate::Database;
+use crate::fixture::*;
+
+fn page(after: Option<JobId>, limit: u32) -> Page {
+    Page { after, limit }
+}
+
+async fn ids(store: &dyn Store, filter: &JobFilter, page: Page) -> Vec<String> {
+    let rows = store.jobs(filter, page).await.unwrap();
+    rows.iter().map(|row| row.job.to_string()).collect()
+}
+
+/// Pages follow each other by id, whatever the state.
+pub async fn jobs_are_listed_in_pages(database: &dyn Database) {
+    let store = database.open().await;
+    let first = submit(&*store, batch(5)).await;
+    let second = submit(&*store, batch_of("other", 3)).await;
+    let worker = worker(&*store).await;
+    let lease = claim(&*store, worker, 4).await.unwrap();
+    let done = completed_at(&lease.slices[0], &positions("1,3"));
+    exchange(&*store, worker, vec![done], None).await;
+    let all = JobFilter::default();
+    let mut seen = Vec::new();
+    let mut after = None;
+    loop {
+        let rows = store.jobs(&all, page(after, 3)).await.unwrap();
+        let Some(last) = rows.last() else { break };
+        after = Some(last.job);
+        seen.extend(rows.into_iter().map(|row| (row.job, row.state)));
+    }
+    use JobState::{Completed, Running, Waiting};
+    let states = [
+        Running, Completed, Running, Completed, Waiting, Waiting, Waiting, Waiting,
+    ];
+    let jobs = (0..5).map(|position| job(first, position));
+    let jobs = jobs.chain((0..3).map(|position| job(second, position)));
+    assert_eq!(seen, jobs.zip(states).collect::<Vec<_>>());
+
+    let of = |states: &[JobState]| JobFilter {
+        states: states.to_vec(),
+        ..JobFilter::default()
+    };
+    assert_eq!(
+        ids(&*store, &of(&[Completed]), page(None, 9)).await,
+        [format!("{first}:1"), format!("{first}:3")]
+    );
+    assert_eq!(
+        ids(&*store, &of(&[Running, Waiting]), page(Some(job(first, 2)), 2)).await,
+        [format!("{first}:4"), format!("{second}:0")]
+    );
+    assert!(
+        ids(&*store, &of(&[JobState::Dead, JobState::Expired]), page(None, 9))
+            .await
+            .is_empty()
+    );
+    let kind = JobFilter {
+        kind: Some("other".to_owned()),
+        queue: Some("default".to_owned()),
+        ..JobFilter::default()
+    };
+    assert_eq!(
+        ids(&*store, &kind, page(None, 2)).await,
+        [format!("{second}:0"), format!("{second}:1")]
+    );
+    let nowhere = JobFilter {
+        queue: Some("nowhere".to_owned()),
+        ..JobFilter::default()
+    };
+    assert!(ids(&*store, &nowhere, page(None, 2)).await.is_empty());
+    assert!(ids(&*store, &all, page(None, 0)).await.is_empty());
+}
+
+/// Counts are by state, and follow the filter.
+pub async fn jobs_are_counted(database: &dyn Database) {
+    let store = database.open().await;
+    let id = submit(&*store, once(6)).await;
+    let mut delayed = batch_of("later", 2);
+    delayed.options.run_at = Some(database.clock().now().plus_ms(10));
+    let later = submit(&*store, delayed).await;
+    let worker = worker(&*store).await;
+    let lease = claim(&*store, worker, 4).await.unwrap();
+    let mut report = failed_at(&lease.slices[0], &positions("0"), &error());
+    report.completed = completed_at(&lease.slices[0], &positions("1-2")).completed;
+    exchange(&*store, worker, vec![report], None).await;
+    store.cancel(Selection::Jobs(vec![job(id, 5)])).await.unwrap();
+
+    let counts = store.counts(&JobFilter::default()).await.unwrap();
+    assert_eq!(
+        (counts.waiting, counts.scheduled, counts.running, counts.completed),
+        (1, 2, 1, 2)
+    );
+    assert_eq!(
+        (counts.dead, counts.cancelled, counts.expired, counts.total()),
+        (1, 1, 0, 8)
+    );
+    let of_batch = JobFilter {
+        batch: Some(later),
+        ..JobFilter::default()
+    };
+    let counts = store.counts(&of_batch).await.unwrap();
+    assert_eq!((counts.scheduled, counts.total()), (2, 2));
+    let dead = JobFilter {
+        states: vec![JobState::Dead],
+        kind: Some(KIND.to_owned()),
+        ..JobFilter::default()
+    };
+    let counts = store.counts(&dead).await.unwrap();
+    assert_eq!((counts.dead, counts.total()), (1, 1));
+    let stats = store.stats().await.unwrap();
+    assert_eq!(
+        (
+            stats.batches,
+            stats.slices,
+            stats.leases,
+            stats.reports,
+            stats.failures
+        ),
+        (2, 2, 1, 3, 1)
+    );
+    assert_eq!(stats.workers, 1);
+    assert_eq!(stats.kinds.len(), 2);
+    assert!(stats.size_bytes > 0);
+    assert_eq!(stats.kinds.iter().map(|kind| kind.counts.total()).sum::<u64>(), 8);
+}
+
+/// A job's row tells what is known of it in each state.
+pub async fn a_job_is_shown(database: &dyn Database) {
+    let store = database.open().await;
+    let submitted_at = database.clock().now();
+    let id = submit(&*store, batch(2)).await;
+    let waiting = store.job(job(id, 1)).await.unwrap().unwrap();
+    assert_eq!(
+        (waiting.row.state, waiting.row.attempt, waiting.row.run_at),
+        (JobState::Waiting, 1, Some(submitted_at))
+    );
+    assert_eq!(
+        (waiting.payload.get(), waiting.row.submitted_at),
+        ("1", submitted_at)
+    );
+    let worker = worker(&*store).await;
+    let lease = claim(&*store, worker, 2).await.unwrap();
+    let running = store.job(job(id, 1)).await.unwrap().unwrap();
+    assert_eq!(
+        (running.row.state, running.worker.as_deref(), running.row.run_at),
+        (JobState::Running, Some("tester"), None)
+    );
+    database.clock().advance_ms(9);
+    exchange(&*store, worker, vec![completed(&lease.slices[0])], None).await;
+    let done = store.job(job(id, 1)).await.unwrap().unwrap();
+    assert_eq!(
+        (done.row.state, done.row.finished_at),
+        (JobState::Completed, Some(submitted_at.plus_ms(9)))
+    );
+    assert_eq!(
+        (
+            done.value.unwrap().get(),
+            done.duration_us,
+            done.worker.as_deref()
+        ),
+        ("1", Some(1), Some("tester"))
+    );
+    for unknown in [
+        job(id, 2),
+        JobId {
+            batch: gristmill_model::BatchId(999),
+            position: 0,
+        },
+    ] {
+        assert!(store.job(unknown).await.unwrap().is_none());
+    }
+    assert_eq!(store.outcomes(gristmill_model::BatchId(999)).await.unwrap(), None);
+    assert!(store.is_finished(gristmill_model::BatchId(999)).await.unwrap());
+}
+
+fn new_run(name: &str) -> NewRun {
+    NewRun {
+        name: name.to_owned(),
+        description: format!("{{\"of\":\"{name}\"}}"),
+    }
+}
+
+async fn submit_to(store: &dyn Store, run: RunId, batches: Vec<NewBatch>) -> Vec<gristmill_model::BatchId> {
+    let advance = RunAdvance {
+        run,
+        progress: RunProgress::default(),
+        state: RunState::Submitting,
+    };
+    store.submit(batches, Some(advance)).await.unwrap()
+}
+
+/// Runs are begun, changed and listed; a name is given once.
+pub async fn runs_are_kept(database: &dyn Database) {
+    let store = database.open().await;
+    assert_eq!(store.run("a").await.unwrap(), None);
+    let a = store.create_run(new_run("a")).await.unwrap();
+    let b = store.create_run(new_run("b")).await.unwrap();
+    assert_eq!(
+        (a.state, a.progress, a.created_at),
+        (
+            RunState::Submitting,
+            RunProgress::default(),
+            database.clock().now()
+        )
+    );
+    let taken = store.create_run(new_run("a")).await;
+    assert!(
+        matches!(taken, Err(StoreError::RunExists(ref name)) if name == "a"),
+        "{taken:?}"
+    );
+    let names: Vec<_> = store
+        .runs()
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|run| run.name)
+        .collect();
+    assert_eq!(names, ["b", "a"]);
+    let changed = NewRun {
+        description: "{}".to_owned(),
+        ..new_run("a")
+    };
+    store.update_run(a.id, changed, RunState::Finished).await.unwrap();
+    let stored = store.run("a").await.unwrap().unwrap();
+    assert_eq!(
+        (stored.description.as_str(), stored.state),
+        ("{}", RunState::Finished)
+    );
+    let taken = store.update_run(b.id, new_run("a"), RunState::Finished).await;
+    assert!(matches!(taken, Err(StoreError::RunExists(_))), "{taken:?}");
+    let unknown = store
+        .update_run(RunId(99), new_run("c"), RunState::Finished)
+        .await;
+    assert!(
+        matches!(unknown, Err(StoreError::RunUnknown(RunId(99)))),
+        "{unknown:?}"
+    );
+    let unknown = store.delete_run(RunId(99)).await;
+    assert!(
+        matches!(unknown, Err(StoreError::RunUnknown(RunId(99)))),
+        "{unknown:?}"
+    );
+}
+
+/// A deleted run takes its batches along, whatever their state, and nothing else. Ids are not given again.
+pub async fn a_run_is_deleted_with_its_batches(database: &dyn Database) {
+    let store = database.open().await;
+    let other = submit(&*store, batch(1)).await;
+    let run = store.create_run(new_run("a")).await.unwrap();
+    let batches = submit_to(&*store, run.id, vec![batch(4), batch(2)]).await;
+    let worker = worker(&*store).await;
+    let lease = claim(&*store, worker, 4).await.unwrap();
+    assert_eq!(
+        held(&Some(lease.clone())),
+        [format!("{other}:0"), format!("{}:0-2", batches[0])]
+    );
+    let failed = failed_at(&lease.slices[1], &positions("1"), &error());
+    exchange(&*store, worker, vec![failed], None).await;
+    store.delete_run(run.id).await.unwrap();
+    assert_eq!(store.run("a").await.unwrap(), None);
+    for batch in &batches {
+        assert_eq!(store.outcomes(*batch).await.unwrap(), None);
+    }
+    assert_eq!(store.counts(&JobFilter::default()).await.unwrap().total(), 1);
+    let revoked = store.heartbeat(worker, Default::default()).await.unwrap().revoked;
+    assert_eq!(
+        (revoked.len(), revoked[0].batch, &revoked[0].positions),
+        (1, batches[0], &positions("0,2"))
+    );
+    let reports = lease.slices.iter().map(completed).collect();
+    let exchanged = exchange(&*store, worker, reports, Some(want(9))).await;
+    assert_eq!(exchanged.receipts[0].accepted, positions("0"));
+    assert_eq!(exchanged.receipts[1].refused, positions("0-2"));
+    assert_eq!(exchanged.lease, None);
+    assert!(submit(&*store, batch(1)).await > batches[1]);
+    assert!(store.create_run(new_run("a")).await.unwrap().id > run.id);
+}
+
+/// The filter by run.
+pub async fn jobs_of_a_run_are_found(database: &dyn Database) {
+    let store = database.open().await;
+    submit(&*store, batch(2)).await;
+    let run = store.create_run(new_run("a")).await.unwrap();
+    let batches = submit_to(&*store, run.id, vec![batch(2), batch(1)]).await;
+    let filter = JobFilter {
+        run: Some(run.id),
+        ..JobFilter::default()
+    };
+    assert_eq!(
+        ids(&*store, &filter, page(None, 9)).await,
+        [
+            format!("{}:0", batches[0]),
+            format!("{}:1", batches[0]),
+            format!("{}:0", batches[1])
+        ]
+    );
+    assert_eq!(store.counts(&filter).await.unwrap().waiting, 3);
+    assert_eq!(store.cancel(Selection::Filter(filter)).await.unwrap().changed, 3);
+}
+
+/// Whole batches that ended long enough ago go; dead jobs, open ones and the latest are kept.
+pub async fn ended_batches_are_pruned(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let old = submit(&*store, batch(3)).await;
+    let dead = submit(
+        &*store,
+        NewBatch {
+            rejected: vec![Rejected {
+                position: 0,
+                error: error(),
+            }],
+            ..batch(1)
+        },
+    )
+    .await;
+    let lease = claim(&*store, worker, 9).await.unwrap();
+    exchange(&*store, worker, vec![completed(&lease.slices[0])], None).await;
+    let open = submit(&*store, batch(2)).await;
+    let lease = claim(&*store, worker, 9).await.unwrap();
+    exchange(
+        &*store,
+        worker,
+        vec![completed_at(&lease.slices[0], &positions("0"))],
+        None,
+    )
+    .await;
+    let run = store.create_run(new_run("a")).await.unwrap();
+    let unread = submit_to(&*store, run.id, vec![batch(1)]).await[0];
+    store.cancel(Selection::Jobs(vec![job(unread, 0)])).await.unwrap();
+    database.clock().advance_ms(100);
+    let young = submit(&*store, batch(2)).await;
+    let lease = claim(&*store, worker, 9).await.unwrap();
+    exchange(&*store, worker, vec![completed(&lease.slices[0])], None).await;
+
+    let options = PruneOptions {
+        finished_before: database.clock().now(),
+        keep_batches: 0,
+        dead_too: false,
+        dry_run: true,
+    };
+    let one = Pruned { batches: 1, jobs: 3 };
+    assert_eq!(store.prune(options).await.unwrap(), one);
+    assert!(
+        store.outcomes(old).await.unwrap().is_some(),
+        "a dry run deletes nothing"
+    );
+    let keep_all = PruneOptions {
+        keep_batches: 3,
+        dry_run: false,
+        ..options
+    };
+    assert_eq!(store.prune(keep_all).await.unwrap(), Pruned::default());
+    let now = PruneOptions {
+        dry_run: false,
+        ..options
+    };
+    assert_eq!(store.prune(now).await.unwrap(), one);
+    assert_eq!(store.outcomes(old).await.unwrap(), None);
+    for kept in [dead, open, unread, young] {
+        assert!(store.outcomes(kept).await.unwrap().is_some(), "{kept}");
+    }
+    let dead_too = PruneOptions {
+        dead_too: true,
+        ..now
+    };
+    assert_eq!(
+        store.prune(dead_too).await.unwrap(),
+        Pruned { batches: 1, jobs: 1 }
+    );
+    store
+        .update_run(run.id, new_run("a"), RunState::Finished)
+        .await
+        .unwrap();
+    assert_eq!(store.prune(now).await.unwrap(), Pruned { batches: 1, jobs: 1 });
+    let stats = store.stats().await.unwrap();
+    assert_eq!((stats.batches, stats.failures), (2, 0));
+}
+
+/// However much is pruned, ids go on from where they were.
+pub async fn ids_are_never_reused(database: &dyn Database) {
+    let store = database.open().await;
+    let all = PruneOptions {
+        finished_before: database.clock().now().plus_ms(1),
+        keep_batches: 0,
+        dead_too: true,
+        dry_run: false,
+    };
+    let mut last = submit(&*store, batch(1)).await;
+    let mut lease_last = None;
+    for _ in 0..3 {
+        let worker = worker(&*store).await;
+        let lease = claim(&*store, worker, 1).await.unwrap();
+        assert!(Some(lease.id) > lease_last);
+        lease_last = Some(lease.id);
+        exchange(&*store, worker, vec![completed(&lease.slices[0])], None).await;
+        store.leave(worker, Default::default()).await.unwrap();
+        assert_eq!(store.prune(all).await.unwrap().batches, 1);
+        // Another handle goes on, too.
+        let next = submit(&*database.open().await, batch(1)).await;
+        assert!(next > last, "{next} after {last}");
+        last = next;
+    }
+}
+
+/// Whatever is asked of a closed store is refused.
+pub async fn a_closed_store_says_so(database: &dyn Database) {
+    let store = database.open().await;
+    let id = submit(&*store, batch(1)).await;
+    store.close().await.unwrap();
+    store.close().await.unwrap();
+    assert!(matches!(
+        store.submit(vec![batch(1)], None).await,
+        Err(StoreError::Closed)
+    ));
+    assert!(matches!(
+        store.submit_one(batch(1)).await,
+        Err(StoreError::Closed)
+    ));
+    assert!(matches!(store.outcomes(id).await, Err(StoreError::Closed)));
+    let again = database.open().await;
+    assert_eq!(again.outcomes(id).await.unwrap().unwrap().count, 1);
+}

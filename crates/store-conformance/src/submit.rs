@@ -1,0 +1,7 @@
+//! Storing batches: options, keys, debouncing, cached values, schedules.
+
+pub mod cache;
+pub mod debounce;
+pub mod keys;
+pub mod schedules;
+pub mod submits;

@@ -1,0 +1,135 @@
+//! Values that are kept for jobs with the same payload.
+
+use gristmill_model::{
+    After, BatchId, JobState, KeyedBatch, NewBatch, PackedArray, Prerequisite, Rejected, Unique,
+};
+use gristmill_store::{HistoryFilter, Store};
+
+use crate::Database;
+use crate::fixture::*;
+
+fn cached(kind: &str, payloads: &str, cached_ms: u64) -> NewBatch {
+    let mut new = NewBatch::new(kind, PackedArray::parse(payloads).unwrap());
+    new.options.cached_ms = Some(cached_ms);
+    new
+}
+
+async fn value(store: &dyn Store, batch: BatchId, position: u32) -> String {
+    let details = store.job(job(batch, position)).await.unwrap().unwrap();
+    details.value.unwrap().get().to_owned()
+}
+
+/// A job whose payload another one completed with has its value at once; the others run.
+pub async fn known_payloads_do_not_run(database: &dyn Database) {
+    let store = database.open().await;
+    let first = submit(&*store, cached(KIND, r#"[1,{"a":2},3]"#, 1_000)).await;
+    let worker = worker(&*store).await;
+    let lease = claim(&*store, worker, 9).await.unwrap();
+    assert_eq!(held(&Some(lease.clone())), [format!("{first}:0-2")]);
+    let mut report = completed_at(&lease.slices[0], &positions("0-1"));
+    report.failed = failed_at(&lease.slices[0], &positions("2"), &error().permanent()).failed;
+    exchange(&*store, worker, vec![report], None).await;
+
+    // By another process, later: what failed is tried, and what has another kind, payload or no such option.
+    database.clock().advance_ms(999);
+    let second = database.open().await;
+    let id = submit(&*second, cached(KIND, r#"[3,{"a":2},4,1]"#, 1_000)).await;
+    let other = submit(&*second, cached("other", "[1]", 1_000)).await;
+    let plain = submit(&*second, NewBatch::new(KIND, PackedArray::parse("[1]").unwrap())).await;
+    assert_eq!(
+        states(&*store, id).await,
+        [
+            JobState::Waiting,
+            JobState::Completed,
+            JobState::Waiting,
+            JobState::Completed
+        ]
+    );
+    assert_eq!(value(&*store, id, 1).await, r#"{"a":2}"#);
+    assert_eq!(value(&*store, id, 3).await, "1");
+    let row = store.job(job(id, 3)).await.unwrap().unwrap().row;
+    assert_eq!((row.attempt, row.finished_at.is_some()), (0, true));
+    let lease = claim(&*second, worker, 9).await;
+    let mut claimed = held(&lease);
+    claimed.sort();
+    let mut expected = vec![format!("{id}:0,2"), format!("{other}:0"), format!("{plain}:0")];
+    expected.sort();
+    assert_eq!(claimed, expected);
+    let reports = lease.unwrap().slices.iter().map(completed).collect();
+    exchange(&*second, worker, reports, None).await;
+    assert!(store.is_finished(id).await.unwrap());
+    let outcomes = store.outcomes(id).await.unwrap().unwrap();
+    assert_eq!((outcomes.count, outcomes.ended()), (4, 4));
+    let history = store.history(&HistoryFilter::default()).await.unwrap();
+    let of_kind = history.iter().find(|row| &*row.kind == KIND).unwrap();
+    assert_eq!((of_kind.completed, of_kind.dead), (7, 1));
+
+    // All of a batch, and single jobs.
+    let whole = submit(&*store, cached(KIND, "[4,3,4]", 1_000)).await;
+    assert!(store.is_finished(whole).await.unwrap());
+    let single = store.submit_one(cached(KIND, "[4]", 1_000)).await.unwrap();
+    assert_eq!(value(&*store, single.batch, single.position).await, "4");
+    assert_eq!(claim(&*store, worker, 9).await, None);
+}
+
+/// A value is used for as long as the new job says, and kept for as long as the old one did.
+pub async fn values_have_their_time(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    submit(&*store, cached(KIND, "[1]", 500)).await;
+    let lease = claim(&*store, worker, 9).await.unwrap();
+    exchange(&*store, worker, vec![completed(&lease.slices[0])], None).await;
+    database.clock().advance_ms(100);
+    let short = submit(&*store, cached(KIND, "[1]", 100)).await;
+    assert_eq!(states(&*store, short).await, [JobState::Waiting]);
+    let long = submit(&*store, cached(KIND, "[1]", 101)).await;
+    assert_eq!(states(&*store, long).await, [JobState::Completed]);
+    store
+        .cancel(gristmill_store::Selection::Jobs(vec![job(short, 0)]))
+        .await
+        .unwrap();
+    database.clock().advance_ms(400);
+    store.expire().await.unwrap();
+    let later = submit(&*store, cached(KIND, "[1]", 10_000)).await;
+    assert_eq!(states(&*store, later).await, [JobState::Waiting]);
+    // The latest value counts.
+    let lease = claim(&*store, worker, 9).await.unwrap();
+    let mut report = completed(&lease.slices[0]);
+    report.completed.as_mut().unwrap().values = PackedArray::parse("[\"new\"]").unwrap();
+    exchange(&*store, worker, vec![report], None).await;
+    let last = submit(&*store, cached(KIND, "[1]", 1)).await;
+    assert_eq!(value(&*store, last, 0).await, "\"new\"");
+}
+
+/// What waits for jobs that need not run can be claimed at once; rejected jobs stay dead; keys do not go with it.
+pub async fn others_see_values_as_completions(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    submit(&*store, cached(KIND, "[1,2]", 1_000)).await;
+    let lease = claim(&*store, worker, 9).await.unwrap();
+    exchange(&*store, worker, vec![completed(&lease.slices[0])], None).await;
+    let mut known = cached(KIND, "[1,2]", 1_000);
+    known.rejected = vec![Rejected {
+        position: 1,
+        error: error(),
+    }];
+    let mut after = batch(1);
+    after.after = vec![After {
+        prerequisite: Prerequisite::Earlier(0),
+        positions: Some(positions("0")),
+        on_failure: Default::default(),
+    }];
+    let ids = store.submit(vec![known, after], None).await.unwrap();
+    assert_eq!(
+        states(&*store, ids[0]).await,
+        [JobState::Completed, JobState::Dead]
+    );
+    assert_eq!(held(&claim(&*store, worker, 9).await), [format!("{}:0", ids[1])]);
+    let mut waiting = cached(KIND, "[1]", 1_000);
+    waiting.after = vec![After::batch(ids[0])];
+    assert!(store.submit(vec![waiting], None).await.is_err());
+    assert!(store.submit(vec![cached(KIND, "[1]", 0)], None).await.is_err());
+    let keys = PackedArray::parse("[\"a\"]").unwrap();
+    let keyed = KeyedBatch::new(cached(KIND, "[1]", 1_000), keys, Unique::default());
+    assert!(store.submit_keyed(vec![keyed]).await.is_err());
+}

@@ -1,0 +1,214 @@
+//! Debounced jobs.
+
+use gristmill_model::{
+    BatchId, Clock, Debounce, DebouncedPayloads, JobId, JobState, KeyedBatch, Lease, NewBatch, PackedArray,
+    PackedBuilder, RetryPolicy, Unique,
+};
+use gristmill_store::{JobFilter, PruneOptions, Selection, Store, StoreError, SubmittedJobs};
+
+use crate::Database;
+use crate::fixture::*;
+
+fn debounce(payloads: DebouncedPayloads) -> Debounce {
+    Debounce {
+        delay_ms: 100,
+        wait_ms_max: Some(250),
+        payloads,
+    }
+}
+
+fn debounced(payloads: &str, keys: &[&str], debounce: Debounce) -> KeyedBatch {
+    let mut jobs = NewBatch::new(KIND, PackedArray::parse(payloads).unwrap());
+    jobs.options.retry = RetryPolicy {
+        delay_ms: 0,
+        delay_ms_max: 0,
+        ..RetryPolicy::default()
+    };
+    let mut packed = PackedBuilder::new();
+    for key in keys {
+        packed.push_value(key).unwrap();
+    }
+    let unique = Unique {
+        debounce: Some(debounce),
+        ..Unique::default()
+    };
+    KeyedBatch::new(jobs, packed.finish(), unique)
+}
+
+async fn submit_keyed(store: &dyn Store, batch: KeyedBatch) -> SubmittedJobs {
+    store.submit_keyed(vec![batch]).await.unwrap().remove(0)
+}
+
+/// What a lease holds, each job with its payload.
+fn payloads_of(lease: &Option<Lease>) -> Vec<(BatchId, u32, String)> {
+    let slices = lease.iter().flat_map(|lease| &lease.slices);
+    let jobs = slices.flat_map(|slice| {
+        let payloads = slice.payloads.items().map(str::to_owned);
+        let jobs = slice.positions.iter().zip(payloads);
+        jobs.map(|(position, payload)| (slice.batch, position, payload))
+    });
+    let mut jobs: Vec<_> = jobs.collect();
+    jobs.sort();
+    jobs
+}
+
+async fn payload(store: &dyn Store, id: JobId) -> String {
+    let details = store.job(id).await.unwrap().unwrap();
+    details.payload.get().to_owned()
+}
+
+/// Jobs with one key become one, which has the last payload and waits until none has come for a while, but not for ever.
+pub async fn the_last_payload_stays(database: &dyn Database) {
+    let store = database.open().await;
+    let last = debounce(DebouncedPayloads::Last);
+    let clock = database.clock();
+    let first = submit_keyed(&*store, debounced("[1,2]", &["a", "b"], last)).await;
+    let id = first.batch.unwrap();
+    assert_eq!(first.jobs, [job(id, 0), job(id, 1)]);
+    // By another process, and twice in one submit.
+    let second = database.open().await;
+    for (after_ms, payloads) in [(60, "[11,12]"), (60, "[21,22]"), (60, "[31,32]")] {
+        clock.advance_ms(after_ms);
+        let more = submit_keyed(&*second, debounced(payloads, &["a", "a"], last)).await;
+        assert_eq!((more.batch, more.count), (None, 0));
+        assert_eq!(more.jobs, [job(id, 0), job(id, 0)]);
+    }
+    assert_eq!(payload(&*store, job(id, 0)).await, "32");
+    assert_eq!(payload(&*store, job(id, 1)).await, "2");
+    let worker = worker(&*store).await;
+    let lease = claim(&*store, worker, 9).await;
+    assert_eq!(payloads_of(&lease), [(id, 1, "2".to_owned())]);
+    // 180 ms have passed since the first one; the last one came just now, and the longest wait is 250 ms.
+    clock.advance_ms(69);
+    assert_eq!(claim(&*store, worker, 9).await, None);
+    let row = store.job(job(id, 0)).await.unwrap().unwrap().row;
+    assert_eq!(
+        (row.state, row.run_at),
+        (JobState::Scheduled, Some(clock.now().plus_ms(1)))
+    );
+    clock.advance_ms(1);
+    let lease = claim(&*second, worker, 9).await;
+    assert_eq!(payloads_of(&lease), [(id, 0, "32".to_owned())]);
+    assert_eq!(store.counts(&JobFilter::default()).await.unwrap().total(), 2);
+}
+
+/// Merged payloads are one array, in their order; it goes through a failed attempt unchanged.
+pub async fn payloads_are_merged(database: &dyn Database) {
+    let store = database.open().await;
+    let merged = Debounce {
+        wait_ms_max: None,
+        ..debounce(DebouncedPayloads::Merged)
+    };
+    let first = submit_keyed(&*store, debounced(r#"[{"n":1},2,3]"#, &["a", "b", "a"], merged)).await;
+    let id = first.batch.unwrap();
+    assert_eq!(first.jobs, [job(id, 1), job(id, 0), job(id, 1)]);
+    database.clock().advance_ms(50);
+    for payloads in [r#"["x"]"#, "[[4]]"] {
+        submit_keyed(&*store, debounced(payloads, &["a"], merged)).await;
+    }
+    submit_keyed(&*store, debounced("[5,6]", &["a", "c"], merged)).await;
+    assert_eq!(payload(&*store, job(id, 1)).await, r#"[{"n":1},3,"x",[4],5]"#);
+    assert_eq!(payload(&*store, job(id, 0)).await, "[2]");
+    database.clock().advance_ms(100);
+    let worker = worker(&*store).await;
+    let lease = claim(&*store, worker, 9).await;
+    let all: Vec<String> = payloads_of(&lease)
+        .into_iter()
+        .map(|(_, _, payload)| payload)
+        .collect();
+    assert_eq!(all, ["[2]", r#"[{"n":1},3,"x",[4],5]"#, "[6]"]);
+    let slices = &lease.as_ref().unwrap().slices;
+    let of_first = slices
+        .iter()
+        .find(|slice| slice.batch == id && slice.positions.contains(1));
+    let failed = failed_at(of_first.unwrap(), &positions("1"), &error());
+    let next = exchange(&*store, worker, vec![failed], Some(want(9))).await;
+    assert_eq!(
+        payloads_of(&next.lease),
+        [(id, 1, r#"[{"n":1},3,"x",[4],5]"#.to_owned())]
+    );
+}
+
+/// A job that has started leaves its key to the next one, and both run.
+pub async fn a_started_job_is_left_alone(database: &dyn Database) {
+    let store = database.open().await;
+    let last = debounce(DebouncedPayloads::Last);
+    let first = submit_keyed(&*store, debounced("[1]", &["a"], last)).await;
+    database.clock().advance_ms(100);
+    let worker = worker(&*store).await;
+    let lease = claim(&*store, worker, 9).await.unwrap();
+    let second = submit_keyed(&*store, debounced("[2]", &["a"], last)).await;
+    assert!(second.batch.is_some() && second.batch != first.batch);
+    let third = submit_keyed(&*store, debounced("[3]", &["a"], last)).await;
+    assert_eq!(third.jobs, second.jobs);
+    // The end of the first one does not take the key from the second.
+    exchange(&*store, worker, vec![completed(&lease.slices[0])], None).await;
+    let fourth = submit_keyed(&*store, debounced("[4]", &["a"], last)).await;
+    assert_eq!(fourth.jobs, second.jobs);
+    database.clock().advance_ms(100);
+    let lease = claim(&*store, worker, 9).await;
+    let id = second.batch.unwrap();
+    assert_eq!(payloads_of(&lease), [(id, 0, "4".to_owned())]);
+    // One that is tried again has started.
+    let failed = failed_at(&lease.unwrap().slices[0], &positions("0"), &error());
+    exchange(&*store, worker, vec![failed], None).await;
+    let fifth = submit_keyed(&*store, debounced("[5]", &["a"], last)).await;
+    assert!(fifth.batch.is_some() && fifth.batch != second.batch);
+    assert_eq!(payload(&*store, second.jobs[0]).await, "4");
+}
+
+/// A debounced job that is paused takes payloads; one that was cancelled leaves its key; a prune leaves nothing.
+pub async fn debounced_jobs_are_changed(database: &dyn Database) {
+    let store = database.open().await;
+    let last = debounce(DebouncedPayloads::Last);
+    let first = submit_keyed(&*store, debounced("[1,2]", &["a", "b"], last)).await;
+    let id = first.batch.unwrap();
+    let one = Selection::Jobs(vec![job(id, 0)]);
+    store.pause_jobs(one.clone(), "deploy", None).await.unwrap();
+    let more = submit_keyed(&*store, debounced("[3,4]", &["a", "b"], last)).await;
+    assert_eq!(more.jobs, first.jobs);
+    store.resume_jobs(one.clone(), None).await.unwrap();
+    assert_eq!(payload(&*store, job(id, 0)).await, "3");
+    store.cancel(one).await.unwrap();
+    let again = submit_keyed(&*store, debounced("[5]", &["a"], last)).await;
+    assert!(again.batch.is_some() && again.batch != first.batch);
+    store
+        .cancel(Selection::Filter(JobFilter::default()))
+        .await
+        .unwrap();
+    let options = PruneOptions {
+        finished_before: gristmill_model::Timestamp(i64::MAX),
+        keep_batches: 0,
+        dead_too: false,
+        dry_run: false,
+    };
+    assert_eq!(store.prune(options).await.unwrap().batches, 2);
+    assert!(store.job(job(id, 1)).await.unwrap().is_none());
+    let wrong = Debounce { delay_ms: 0, ..last };
+    let refused = store.submit_keyed(vec![debounced("[1]", &["a"], wrong)]).await;
+    assert!(
+        matches!(
+            refused,
+            Err(StoreError::InvalidBatch(_) | StoreError::InvalidInput(_))
+        ),
+        "{refused:?}"
+    );
+}
+
+/// One job stands for as many payloads as it may; the next one begins another.
+pub async fn a_full_job_is_followed_by_another(database: &dyn Database) {
+    let store = database.open().await;
+    let merged = debounce(DebouncedPayloads::Merged);
+    let large = format!(
+        "[\"{}\"]",
+        "x".repeat(gristmill_model::limits::DEBOUNCED_BYTES_MAX / 2)
+    );
+    let first = submit_keyed(&*store, debounced("[0]", &["a"], merged)).await;
+    let second = submit_keyed(&*store, debounced(&large, &["a"], merged)).await;
+    assert_eq!(second.jobs, first.jobs);
+    let third = submit_keyed(&*store, debounced(&large, &["a"], merged)).await;
+    assert_ne!(third.jobs, first.jobs);
+    let fourth = submit_keyed(&*store, debounced("[1]", &["a"], merged)).await;
+    assert_eq!(fourth.jobs, third.jobs);
+    assert!(payload(&*store, third.jobs[0]).await.ends_with("x\",1]"));
+}

@@ -1,0 +1,128 @@
+//! Submitting within a transaction of the caller's.
+
+use gristmill_model::{BatchId, NewBatch};
+use gristmill_store::StoreError;
+use gristmill_store::rules::check::check_batches;
+use gristmill_store::rules::dependency::stored_prerequisites;
+use gristmill_store::rules::lanes::{LANES_MAX, LaneName};
+
+use crate::PostgresStore;
+use crate::database::columns::number;
+use crate::database::writes::Writes;
+use crate::failure::Result;
+use crate::graph::dependency::{Ended, check_prerequisites};
+use crate::submit::cache::{HITS, hits_params, read_hits};
+use crate::submit::{Circumstances, Packed, awaited, check_texts, may_be_over};
+
+impl PostgresStore {
+    /// Stores batches within a transaction of the caller's on the same database, and returns their ids: they are there
+    /// once the caller commits, and if it rolls back they never were. The caller's role must own the schema `gristmill`,
+    /// or have been granted its tables. An error leaves the transaction to be rolled back.
+    ///
+    /// Workers are woken by the caller's COMMIT, as a rule. While the transaction is open it holds locks on the batches
+    /// that these wait for, if any: keep it short.
+    ///
+    /// # Errors
+    ///
+    /// As [`submit`](gristmill_store::Store::submit), and [`StoreError::Database`] for what the database says; nothing is tried
+    /// again.
+    pub async fn submit_within(
+        &self,
+        transaction: &tokio_postgres::Transaction<'_>,
+        batches: Vec<NewBatch>,
+    ) -> std::result::Result<Vec<BatchId>, StoreError> {
+        check_batches(&batches)?;
+        for batch in &batches {
+            check_texts(batch)?;
+        }
+        self.store_within(transaction, batches)
+            .await
+            .map_err(|failure| failure.at(self.database.address.as_str()))
+    }
+
+    async fn store_within(
+        &self,
+        transaction: &tokio_postgres::Transaction<'_>,
+        batches: Vec<NewBatch>,
+    ) -> Result<Vec<BatchId>> {
+        let now = self.database.now();
+        let lanes_max = i32::try_from(LANES_MAX).unwrap_or(i32::MAX);
+        let stored: Vec<i64> = stored_prerequisites(&batches)
+            .into_keys()
+            .map(|batch| batch.0)
+            .collect();
+        if !stored.is_empty() {
+            transaction
+                .execute("SELECT gristmill.lock_batches($1)", &[&stored])
+                .await?;
+            let rows = transaction
+                .query(
+                    "SELECT id, count FROM gristmill.batch WHERE id = ANY ($1)",
+                    &[&stored],
+                )
+                .await?;
+            let counts = rows
+                .iter()
+                .map(|row| Ok((BatchId(row.try_get(0)?), number(row, 1)?)))
+                .collect::<Result<_>>()?;
+            check_prerequisites(batches.iter(), &counts)?;
+        }
+        let (mut ids, mut ended, mut writes) = (Vec::new(), Ended::default(), Writes::default());
+        let awaited = awaited(batches.iter());
+        for (place, batch) in batches.into_iter().enumerate() {
+            let name = LaneName::of(&batch);
+            let row = transaction
+                .query_one(
+                    "SELECT nextval('gristmill.batch_id'), gristmill.intern_lane($1, $2, $3, $4)",
+                    &[&name.queue, &name.kind, &name.group, &lanes_max],
+                )
+                .await?;
+            let id = BatchId(row.try_get(0)?);
+            let packed = Packed {
+                lane_id: i64::from(row.try_get::<_, i32>(1)?),
+                batch,
+            };
+            let is_awaited = awaited.contains(&place);
+            if is_awaited && may_be_over(&packed.batch) {
+                ended.add_all(id);
+            }
+            let mut circumstances = Circumstances {
+                earlier: &ids,
+                is_awaited,
+                ..Circumstances::default()
+            };
+            if let Some(params) = hits_params(&packed.batch, now) {
+                let params = params
+                    .iter()
+                    .map(|param| &**param as &(dyn tokio_postgres::types::ToSql + Sync));
+                let params: Vec<_> = params.collect();
+                circumstances.hits = read_hits(&transaction.query(HITS, &params).await?)?;
+            }
+            writes.submit(now, id, &packed, circumstances)?;
+            ids.push(id);
+        }
+        for (sql, params) in writes.into_statements() {
+            let params = params
+                .iter()
+                .map(|param| &**param as &(dyn tokio_postgres::types::ToSql + Sync));
+            transaction.execute(sql, &params.collect::<Vec<_>>()).await?;
+        }
+        if !stored.is_empty() {
+            transaction
+                .execute("SELECT gristmill.await($1)", &[&stored])
+                .await?;
+            stored.iter().for_each(|batch| ended.add_all(BatchId(*batch)));
+        }
+        if !ended.is_empty() {
+            let (batches, meant) = ended.into_params();
+            transaction
+                .execute(
+                    "SELECT gristmill.settle($1, $2::int4multirange[], $3)",
+                    &[&batches, &meant, &now.0],
+                )
+                .await?;
+        }
+        transaction.execute("SELECT gristmill.wake()", &[]).await?;
+        Ok(ids)
+    }
+}

@@ -1,0 +1,141 @@
+//! Deleting whole batches that have ended.
+
+use gristmill_model::BatchId;
+use gristmill_store::{PruneOptions, Pruned};
+
+use crate::database::columns::{number, sum};
+use crate::database::snapshot::Snapshot;
+use crate::database::transaction::Transaction;
+use crate::failure::Result;
+use crate::limits::PRUNED_BATCHES_PER_TRANSACTION;
+
+/// Ended batches from `$1` on: their ids, numbers of jobs, when they ended, and whether jobs of them are dead.
+/// Batches of a run that is not finished are not among them: its output is yet to be written. Nor are children
+/// of batches that are open: their parents look at them yet.
+const ENDED: &str = "SELECT b.id, b.count, e.ended_at, e.has_dead FROM gristmill.batch b CROSS JOIN LATERAL \
+     (SELECT max(r.finished_at) AS ended_at, bool_or(r.state = 'dead') AS has_dead, sum(r.count) AS jobs \
+     FROM gristmill.report r WHERE r.batch_id = b.id) e \
+     WHERE b.id >= $1 AND e.jobs = b.count AND (b.run_id IS NULL OR NOT EXISTS \
+     (SELECT FROM gristmill.run WHERE run.id = b.run_id AND run.state <> 'finished')) \
+     AND NOT EXISTS (SELECT FROM gristmill.child_batch c WHERE c.batch_id = b.id AND ( \
+     EXISTS (SELECT FROM gristmill.slice s WHERE s.batch_id = c.parent_id) \
+     OR EXISTS (SELECT FROM gristmill.held h WHERE h.batch_id = c.parent_id) \
+     OR EXISTS (SELECT FROM gristmill.blocked w WHERE w.batch_id = c.parent_id)))";
+
+/// Finds the batches that a prune deletes, a portion at a time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pruning {
+    options: PruneOptions,
+    /// When the oldest batch ended that is kept for being among the latest, and its id.
+    keep_from: Option<(i64, i64)>,
+}
+
+impl Pruning {
+    pub async fn new(snapshot: &Snapshot, options: PruneOptions) -> Result<Self> {
+        let mut pruning = Pruning {
+            options,
+            keep_from: None,
+        };
+        if options.keep_batches > 0 {
+            let sql = format!(
+                "SELECT ended_at, id FROM ({ENDED}) ended ORDER BY ended_at DESC, id DESC OFFSET $2 LIMIT 1"
+            );
+            let skipped = i64::from(options.keep_batches) - 1;
+            let oldest = snapshot.query_opt(&sql, &[&0_i64, &skipped]).await?;
+            // Where there are fewer, all are kept.
+            pruning.keep_from = match oldest {
+                Some(row) => Some((row.try_get(0)?, row.try_get(1)?)),
+                None => Some((i64::MIN, i64::MIN)),
+            };
+        }
+        Ok(pruning)
+    }
+
+    /// The next batches to be deleted after `after`, with their numbers of jobs, by id ascending.
+    pub async fn next(&self, snapshot: &Snapshot, after: BatchId) -> Result<Vec<(BatchId, u64)>> {
+        let (keep_at, keep_id) = self.keep_from.unwrap_or((i64::MAX, i64::MAX));
+        let sql = format!(
+            "SELECT id, count FROM ({ENDED}) ended WHERE ended_at < $2 AND ($3 OR NOT has_dead) \
+             AND (ended_at, id) < ($4, $5) ORDER BY id LIMIT $6"
+        );
+        let rows = snapshot
+            .query(
+                &sql,
+                &[
+                    &(after.0 + 1),
+                    &self.options.finished_before.0,
+                    &self.options.dead_too,
+                    &keep_at,
+                    &keep_id,
+                    &PRUNED_BATCHES_PER_TRANSACTION,
+                ],
+            )
+            .await?;
+        rows.iter()
+            .map(|row| Ok((BatchId(row.try_get(0)?), u64::from(number(row, 1)?))))
+            .collect()
+    }
+}
+
+impl Transaction {
+    /// Deletes those of the batches that have ended still. Those that somebody changes right now are left for the next
+    /// time.
+    pub async fn prune(&mut self, batches: &[(BatchId, u64)]) -> Result<Pruned> {
+        let ids: Vec<i64> = batches.iter().map(|(batch, _)| batch.0).collect();
+        let locked = self
+            .query(
+                "SELECT id FROM gristmill.batch WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED",
+                &[&ids],
+            )
+            .await?;
+        let locked: Vec<i64> = locked
+            .iter()
+            .map(|row| row.try_get(0))
+            .collect::<std::result::Result<_, _>>()?;
+        // A statement of its own sees what was committed before the locks were there.
+        let ended = self
+            .query(
+                "SELECT b.id FROM gristmill.batch b WHERE b.id = ANY ($1) \
+                 AND NOT EXISTS (SELECT FROM gristmill.slice s WHERE s.batch_id = b.id) \
+                 AND NOT EXISTS (SELECT FROM gristmill.held h WHERE h.batch_id = b.id) \
+                 AND NOT EXISTS (SELECT FROM gristmill.blocked w WHERE w.batch_id = b.id)",
+                &[&locked],
+            )
+            .await?;
+        let ended: Vec<i64> = ended
+            .iter()
+            .map(|row| row.try_get(0))
+            .collect::<std::result::Result<_, _>>()?;
+        self.delete_batches(&ended).await
+    }
+
+    /// Deletes batches with the rows of their ended jobs.
+    pub async fn delete_batches(&mut self, batches: &[i64]) -> Result<Pruned> {
+        for table in [
+            "report",
+            "failure",
+            "keyed",
+            "tag",
+            "debounced",
+            "suspension",
+            "child_batch",
+        ] {
+            let sql = format!("DELETE FROM gristmill.{table} WHERE batch_id = ANY ($1)");
+            self.execute(&sql, &[&batches]).await?;
+        }
+        let deleted = self
+            .query_opt(
+                "WITH deleted AS (DELETE FROM gristmill.batch WHERE id = ANY ($1) RETURNING count) \
+                 SELECT count(*), coalesce(sum(count), 0) FROM deleted",
+                &[&batches],
+            )
+            .await?;
+        match deleted {
+            Some(row) => Ok(Pruned {
+                batches: sum(&row, 0)?,
+                jobs: sum(&row, 1)?,
+            }),
+            None => Ok(Pruned::default()),
+        }
+    }
+}

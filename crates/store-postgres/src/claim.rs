@@ -1,0 +1,360 @@
+//! Claiming slices.
+//!
+//! The slices of a lane lie in the order of claims: by rank (the priority, negated), the moment from which they can
+//! be claimed, and batch. Within a rank, those that are due come first. So a claim reads the heads of the wanted
+//! lanes, rank by rank, and seeks past everything that is not due. A claim skips slices that
+//! others are claiming, and locks only the slices that it takes, so no claim waits for another or finds too little.
+
+pub(crate) mod admitted_claim;
+pub(crate) mod claim_all;
+pub(crate) mod control;
+pub(crate) mod held;
+pub(crate) mod slice;
+
+use std::collections::{BTreeMap, HashMap};
+
+use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX, LEASE_SLICES_MAX};
+use gristmill_model::{Timestamp, WorkerId};
+use gristmill_store::Want;
+use gristmill_store::rules::admission::{Aging, Place};
+use gristmill_store::rules::lanes::Lane;
+use tokio_postgres::Row;
+
+use crate::database::connection::{Param, Pending};
+use crate::database::rows::{Slice, Taken};
+use crate::database::transaction::Transaction;
+use crate::failure::Result;
+use crate::submit::lanes::NEWS;
+
+/// Slices that a claim looks at at least.
+const LOOK_SLICES_MIN: u32 = 4;
+
+/// Puts `head` before a statement: the ranks of the lanes `$1` up to `$3` (or of other parameters), each found by one seek, however many
+/// slices lie between.
+macro_rules! heads {
+    ($lanes:literal, $rank_max:literal, $($rest:tt)+) => {
+        concat!(
+            "WITH RECURSIVE head (lane_id, rank) AS ( \
+             SELECT l.id, (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = l.id AND s.rank <= ", $rank_max, "::integer ORDER BY s.rank LIMIT 1) \
+             FROM unnest(", $lanes, "::integer[]) l (id) \
+             UNION ALL \
+             SELECT h.lane_id, (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = h.lane_id AND s.rank > h.rank \
+             AND s.rank <= ", $rank_max, "::integer ORDER BY s.rank LIMIT 1) FROM head h WHERE h.rank IS NOT NULL) ",
+            $($rest)+
+        )
+    };
+    ($($rest:tt)+) => {
+        heads!("$1", "$3", $($rest)+)
+    };
+}
+
+pub(crate) use heads;
+
+/// Due slices of some lanes, in the order of claims.
+const LOOK: &str = heads!(
+    include_str!("statements/look.sql"),
+    include_str!("statements/take_line.sql")
+);
+
+/// The same of lanes whose jobs age.
+const LOOK_AGING: &str = heads!(
+    include_str!("statements/look_aging.sql"),
+    include_str!("statements/take_line.sql")
+);
+
+/// When the next slice of the lanes `$1`, of ranks up to `$3`, is due after `$2`.
+const NEXT: &str = heads!(
+    "SELECT min(s.run_at) FROM head h CROSS JOIN LATERAL (SELECT s.run_at FROM gristmill.slice s \
+     WHERE s.lane_id = h.lane_id AND s.rank = h.rank AND s.run_at > $2 ORDER BY s.run_at LIMIT 1) s \
+     WHERE h.rank IS NOT NULL"
+);
+
+/// Whether slices of the lanes `$1` have ranks above `$2`.
+const BEYOND: &str = "SELECT EXISTS (SELECT FROM unnest($1::integer[]) l (id) CROSS JOIN LATERAL ( \
+     SELECT FROM gristmill.slice s WHERE s.lane_id = l.id AND s.rank > $2 LIMIT 1) s)";
+
+/// How the jobs of lanes age; `None` where other controls are for one of them.
+type Agings = Option<Vec<Option<Aging>>>;
+
+/// A look into the lanes.
+pub(crate) struct Look<Rows> {
+    lanes: Vec<Lane>,
+    /// How the jobs of each of them age, as far as the controls were known.
+    agings: Agings,
+    news: Rows,
+    /// Nothing, where controls are for one of the lanes.
+    rows: Option<Rows>,
+    slices_max: u32,
+}
+
+impl Look<Pending<Vec<Row>>> {
+    /// Waits for what was found.
+    pub async fn arrive(self) -> Result<Look<Vec<Row>>> {
+        Ok(Look {
+            lanes: self.lanes,
+            agings: self.agings,
+            news: self.news.await?,
+            rows: match self.rows {
+                Some(rows) => Some(rows.await?),
+                None => None,
+            },
+            slices_max: self.slices_max,
+        })
+    }
+}
+
+/// What a claim took.
+#[derive(Default)]
+pub(crate) struct Claimed {
+    pub taken: Vec<Taken>,
+    /// When the next can be claimed, where there were fewer than wanted.
+    pub next_run_at: Option<Pending<Vec<Row>>>,
+    /// The same, where it is known by now.
+    pub next_at: Option<Timestamp>,
+    /// Whether jobs wait for others to be over.
+    pub limited: bool,
+}
+
+/// A claim in the making.
+struct Claim {
+    jobs_max: u32,
+    jobs: u32,
+    bytes: u64,
+    /// By place in line.
+    found: BTreeMap<(Place, i64), Slice>,
+    seen: Vec<i64>,
+    /// Those lanes whose jobs age.
+    agings: HashMap<i64, Aging>,
+    now: Timestamp,
+}
+
+impl Transaction {
+    /// Sends the first look of a claim. The look reads as many slices as held enough jobs the last time.
+    pub async fn send_look(&self, want: &Want) -> Result<Option<Look<Pending<Vec<Row>>>>> {
+        let jobs_max = want.jobs_max.min(LEASE_JOBS_MAX);
+        if jobs_max == 0 {
+            return Ok(None);
+        }
+        let lanes = self.cache.lanes().wanted(want);
+        let version = self.cache.controls().version();
+        let params: Vec<Param> = vec![Box::new(self.cache.lane_id_max()), Box::new(version)];
+        let news = self.send(NEWS, params).await?;
+        let slices_max = self.cache.slices_for(jobs_max).max(LOOK_SLICES_MIN);
+        let agings = self.cache.controls().agings(&lanes);
+        let rows = match &agings {
+            None => None,
+            Some(agings) => {
+                let bytes = LEASE_BYTES_TARGET as u64;
+                Some(
+                    self.look(want, &lanes, agings, (jobs_max, bytes), slices_max, &[])
+                        .await?,
+                )
+            }
+        };
+        Ok(Some(Look {
+            lanes,
+            agings,
+            rows,
+            news,
+            slices_max,
+        }))
+    }
+
+    async fn look(
+        &self,
+        want: &Want,
+        lanes: &[Lane],
+        agings: &[Option<Aging>],
+        (jobs, bytes): (u32, u64),
+        slices_max: u32,
+        seen: &[i64],
+    ) -> Result<Pending<Vec<Row>>> {
+        let mut params: Vec<Param> = vec![
+            Box::new(lane_ids(lanes)),
+            Box::new(self.now.0),
+            Box::new(want.rank_max()),
+            Box::new(i64::try_from(bytes).unwrap_or(i64::MAX)),
+            Box::new(i64::from(slices_max)),
+            Box::new(seen.to_vec()),
+            Box::new(i64::from(jobs)),
+        ];
+        if agings.iter().all(Option::is_none) {
+            return self.send(LOOK, params).await;
+        }
+        let parts = |part: fn(Aging) -> i64| agings.iter().map(|aging| aging.map(part)).collect::<Vec<_>>();
+        params.push(Box::new(parts(|aging| aging.grace_ms)));
+        params.push(Box::new(parts(|aging| aging.step_ms)));
+        self.send(LOOK_AGING, params).await
+    }
+
+    /// Takes due slices, in the order of claims, until there are enough. They are put under the lease with COMMIT.
+    pub async fn claim(
+        &mut self,
+        worker: WorkerId,
+        lease: i64,
+        want: &Want,
+        look: Look<Vec<Row>>,
+    ) -> Result<Claimed> {
+        let Look {
+            mut lanes,
+            agings: looked,
+            news,
+            rows,
+            mut slices_max,
+        } = look;
+        let known = lanes.len();
+        let news = self.cache.add_news(&news)?;
+        if news.lanes {
+            lanes = self.cache.lanes().wanted(want);
+        }
+        if let Some(version) = news.control_version {
+            self.read_controls(version).await?;
+        }
+        let agings = self.cache.controls().agings(&lanes);
+        let Some(agings) = agings else {
+            return self.claim_admitted(worker, lease, want, lanes).await;
+        };
+        // The controls have changed meanwhile: all lanes are looked at, as if they were new.
+        let is_stale = looked.as_ref() != Some(&agings) || lanes.len() > known;
+        let mut claim = Claim::new(want, &lanes, &agings, self.now);
+        // The jobs of new lanes may come before those that were found.
+        let mut exhausted = match rows {
+            Some(rows) if !is_stale => claim.add(&rows, slices_max)?,
+            _ => false,
+        };
+        while claim.has_room() && !exhausted {
+            slices_max = (slices_max * 2).min(LEASE_SLICES_MAX);
+            let (jobs, bytes) = (
+                claim.jobs_max - claim.jobs,
+                LEASE_BYTES_TARGET as u64 - claim.bytes,
+            );
+            let rows = self
+                .look(want, &lanes, &agings, (jobs, bytes), slices_max, &claim.seen)
+                .await?;
+            exhausted = claim.add(&rows.await?, slices_max)?;
+        }
+        let next_run_at = match claim.has_room() && !lanes.is_empty() {
+            true => {
+                let params: Vec<Param> = vec![
+                    Box::new(lane_ids(&lanes)),
+                    Box::new(self.now.0),
+                    Box::new(want.rank_max()),
+                ];
+                Some(self.send(NEXT, params).await?)
+            }
+            false => None,
+        };
+        let limited = claim.has_room() && self.is_beyond(want, &lanes).await?;
+        self.cache.remember_keeping_up(claim.has_room());
+        let taken = claim.take();
+        self.hold(worker, lease, &taken);
+        Ok(Claimed {
+            taken,
+            next_run_at,
+            limited,
+            ..Claimed::default()
+        })
+    }
+
+    /// Whether there is something that is not wanted now, and may be later.
+    pub async fn is_beyond(&self, want: &Want, lanes: &[Lane]) -> Result<bool> {
+        if want.priority_min.is_none() {
+            return Ok(false);
+        }
+        let row = self
+            .query_opt(BEYOND, &[&lane_ids(lanes), &want.rank_max()])
+            .await?;
+        Ok(row.map_or(Ok(false), |row| row.try_get(0))?)
+    }
+
+    /// Puts what was taken under the lease.
+    pub fn hold(&mut self, worker: WorkerId, lease: i64, taken: &[Taken]) {
+        self.cache.remember_claim(taken);
+        for part in taken {
+            self.writes
+                .shorten(&part.slice, &part.slice.positions.difference(&part.positions));
+            self.writes
+                .hold(self.now, &part.held(worker, lease), part.slice.lane_id);
+        }
+    }
+}
+
+pub(crate) fn lane_ids(lanes: &[Lane]) -> Vec<i32> {
+    lanes
+        .iter()
+        .map(|lane| i32::try_from(lane.id).unwrap_or(i32::MAX))
+        .collect()
+}
+
+impl Claim {
+    fn new(want: &Want, lanes: &[Lane], agings: &[Option<Aging>], now: Timestamp) -> Self {
+        let agings = lanes.iter().zip(agings);
+        Claim {
+            jobs_max: want.jobs_max.min(LEASE_JOBS_MAX),
+            jobs: 0,
+            bytes: 0,
+            found: BTreeMap::new(),
+            seen: Vec::new(),
+            agings: agings
+                .filter_map(|(lane, aging)| aging.map(|aging| (lane.id, aging)))
+                .collect(),
+            now,
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.jobs < self.jobs_max
+            && self.bytes < LEASE_BYTES_TARGET as u64
+            && self.found.len() < LEASE_SLICES_MAX as usize
+    }
+
+    /// Adds what a look found. Whether there is nothing more to be found.
+    fn add(&mut self, rows: &[Row], slices_max: u32) -> Result<bool> {
+        let mut looked_at = 0;
+        for row in rows {
+            self.seen.push(row.try_get(0)?);
+            looked_at = row.try_get(13)?;
+            if row.try_get::<_, Option<i64>>(1)?.is_none() {
+                continue;
+            }
+            let slice = Slice::read(row, 1)?;
+            let first = slice.positions.first().unwrap_or(0);
+            self.jobs += slice.positions.len();
+            self.bytes += u64::from(slice.positions.len()) * u64::from(slice.job_bytes);
+            let rank = i64::from(slice.rank);
+            let rank = match self.agings.get(&slice.lane_id) {
+                Some(aging) => aging.rank(rank, slice.run_at, self.now),
+                None => rank,
+            };
+            let place = (rank, slice.run_at, slice.batch, first);
+            self.found.insert((place, slice.id), slice);
+        }
+        Ok(looked_at == rows.len() as i64 && looked_at < i64::from(slices_max))
+    }
+
+    /// Cuts what was found to what was wanted.
+    fn take(self) -> Vec<Taken> {
+        let (mut jobs_left, mut bytes_left) = (self.jobs_max, LEASE_BYTES_TARGET as u64);
+        let mut taken = Vec::new();
+        for slice in self.found.into_values() {
+            if jobs_left == 0 || bytes_left == 0 || taken.len() == LEASE_SLICES_MAX as usize {
+                break;
+            }
+            let job_bytes = u64::from(slice.job_bytes.max(1));
+            let jobs_by_bytes = u32::try_from(bytes_left.div_ceil(job_bytes)).unwrap_or(u32::MAX);
+            let positions = slice.positions.clone().take_first(jobs_left.min(jobs_by_bytes));
+            jobs_left -= positions.len();
+            bytes_left = bytes_left.saturating_sub(u64::from(positions.len()) * job_bytes);
+            taken.push(Taken { slice, positions });
+        }
+        taken
+    }
+}
+
+/// The moment that [`NEXT`] found.
+pub(crate) fn next_run_at(rows: &[Row]) -> Result<Option<Timestamp>> {
+    match rows.first() {
+        Some(row) => Ok(row.try_get::<_, Option<i64>>(0)?.map(Timestamp)),
+        None => Ok(None),
+    }
+}

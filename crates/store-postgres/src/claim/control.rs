@@ -1,0 +1,172 @@
+//! Controls: storing them, and reading what a claim goes by.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use gristmill_model::limits::CONTROLS_MAX;
+use gristmill_model::{Control, Effect, Timestamp};
+use gristmill_store::rules::admission::{Needs, Usage};
+use gristmill_store::rules::controls::{ControlFilter, StoredControl, too_many_controls};
+use tokio_postgres::Row;
+
+use crate::database::connection::Param;
+use crate::database::snapshot::Snapshot;
+use crate::database::transaction::Transaction;
+use crate::failure::Result;
+
+const ALL: &str = "SELECT id, definition FROM gristmill.control ORDER BY id";
+
+/// Of the claims under these controls, one at a time goes on.
+const EXCLUDE: &str = "SELECT FROM gristmill.control WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE";
+
+/// Jobs held, by lane.
+const HELD: &str =
+    "SELECT lane_id, sum(count)::bigint FROM gristmill.held WHERE lane_id IS NOT NULL GROUP BY lane_id";
+
+/// Buckets of these controls and groups.
+const BUCKETS: &str = "SELECT b.control_id, b.job_group, b.empty_at_ns FROM unnest($1::bigint[], $2::text[]) k (control_id, job_group) \
+     JOIN gristmill.bucket b ON b.control_id = k.control_id AND b.job_group = k.job_group";
+
+fn read(row: &Row) -> Result<StoredControl> {
+    Ok(StoredControl {
+        id: row.try_get(0)?,
+        control: serde_json::from_str(row.try_get(1)?)?,
+    })
+}
+
+/// All controls but for pauses that are over, by age.
+pub(crate) async fn controls(snapshot: &Snapshot, now: Timestamp) -> Result<Vec<Control>> {
+    let rows = snapshot.query(ALL, &[]).await?;
+    let mut all = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let control = read(row)?.control;
+        if !is_over(&control, now) {
+            all.push(control);
+        }
+    }
+    Ok(all)
+}
+
+fn is_over(control: &Control, now: Timestamp) -> bool {
+    matches!(control.effect, Effect::Pause { until: Some(until), .. } if until <= now)
+}
+
+impl Transaction {
+    /// Reads the controls again: they are of this version now.
+    pub async fn read_controls(&self, version: i64) -> Result<()> {
+        let rows = self.query(ALL, &[]).await?;
+        let all = rows.iter().map(read).collect::<Result<Vec<_>>>()?;
+        self.cache.controls().replace(version, all);
+        Ok(())
+    }
+
+    /// Sets controls, each in the place of the one of its key.
+    pub async fn put_controls(&mut self, controls: &[Control]) -> Result<()> {
+        self.raise_control_version().await?;
+        // Of two of one key the last holds.
+        let last: HashMap<String, usize> = controls.iter().map(Control::key).zip(0..).collect();
+        let (mut keys, mut definitions) = (Vec::new(), Vec::new());
+        for (index, control) in controls.iter().enumerate() {
+            let key = control.key();
+            if last.get(&key) == Some(&index) {
+                keys.push(key);
+                definitions.push(serde_json::to_string(control)?);
+            }
+        }
+        self.execute(
+            "INSERT INTO gristmill.control (key, definition) SELECT unnest($1::text[]), unnest($2::text[]) \
+             ON CONFLICT (key) DO UPDATE SET definition = excluded.definition",
+            &[&keys, &definitions],
+        )
+        .await?;
+        let count = self
+            .query_opt("SELECT count(*) FROM gristmill.control", &[])
+            .await?;
+        let count: i64 = count.map(|row| row.try_get(0)).transpose()?.unwrap_or(0);
+        match count.unsigned_abs() > CONTROLS_MAX as u64 {
+            true => Err(too_many_controls().into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Lifts controls. Returns how many.
+    pub async fn delete_controls(&mut self, filter: &ControlFilter) -> Result<u64> {
+        self.raise_control_version().await?;
+        let mut deleted = 0;
+        let mut ids = Vec::new();
+        for row in &self.query(ALL, &[]).await? {
+            let stored = read(row)?;
+            let is_meant = filter.admits(&stored.control);
+            // Pauses that are over go too.
+            if is_meant || is_over(&stored.control, self.now) {
+                ids.push(stored.id);
+                deleted += u64::from(is_meant);
+            }
+        }
+        self.execute("DELETE FROM gristmill.control WHERE id = ANY ($1)", &[&ids])
+            .await?;
+        self.execute(
+            "DELETE FROM gristmill.bucket WHERE control_id = ANY ($1)",
+            &[&ids],
+        )
+        .await?;
+        Ok(deleted)
+    }
+
+    /// Locks the controls against concurrent changes.
+    async fn raise_control_version(&mut self) -> Result<()> {
+        self.execute("UPDATE gristmill.control_version SET version = version + 1", &[])
+            .await?;
+        self.writes.woke = true;
+        Ok(())
+    }
+
+    /// Reads what a claim goes by, once it is its turn.
+    pub async fn usage(&self, needs: &Needs) -> Result<Usage> {
+        let mut usage = Usage::default();
+        // Sent together; each sees what was committed before it is its turn.
+        let exclude = match needs.exclusive.is_empty() {
+            true => None,
+            false => Some(
+                self.send(EXCLUDE, vec![Box::new(needs.exclusive.clone())])
+                    .await?,
+            ),
+        };
+        let held = match needs.held {
+            true => Some(self.send(HELD, Vec::new()).await?),
+            false => None,
+        };
+        let buckets = match needs.buckets.is_empty() {
+            true => None,
+            false => {
+                let ids: Vec<i64> = needs.buckets.iter().map(|key| key.0).collect();
+                let groups: Vec<String> = needs.buckets.iter().map(|key| key.1.to_string()).collect();
+                let params: Vec<Param> = vec![Box::new(ids), Box::new(groups)];
+                Some(self.send(BUCKETS, params).await?)
+            }
+        };
+        if let Some(exclude) = exclude {
+            exclude.await?;
+        }
+        if let Some(held) = held {
+            for row in &held.await? {
+                let (lane, jobs): (i32, i64) = (row.try_get(0)?, row.try_get(1)?);
+                let lane = self.cache.lanes().get(i64::from(lane)).cloned();
+                let jobs = u32::try_from(jobs).unwrap_or(u32::MAX);
+                usage.held.extend(lane.map(|lane| (lane, jobs)));
+            }
+        }
+        if let Some(buckets) = buckets {
+            for row in &buckets.await? {
+                let group: Arc<str> = row.try_get::<_, &str>(1)?.into();
+                usage.buckets.insert((row.try_get(0)?, group), row.try_get(2)?);
+            }
+        }
+        Ok(usage)
+    }
+
+    /// Notes that slots of lanes may have become free.
+    pub fn freed(&mut self) {
+        self.writes.freed |= self.cache.controls().limits_concurrency();
+    }
+}

@@ -1,0 +1,461 @@
+//! Exchanges: reports are committed and jobs claimed, in one transaction of two trips.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use futures::FutureExt;
+use gristmill_model::{
+    BatchId, Lease, LeaseId, LeasedSlice, PackedArray, Positions, Receipt, Report, Timestamp, WorkerId,
+};
+use gristmill_store::rules::contents::Content;
+use gristmill_store::rules::deadline::Standing;
+use gristmill_store::rules::debounce::{Added, with_added};
+use gristmill_store::rules::ending::is_simple;
+use gristmill_store::rules::lanes::group;
+use gristmill_store::rules::pack::indexes_of;
+use gristmill_store::{Exchanged, StoreError, Want};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use crate::claim::{Claimed, next_run_at};
+use crate::database::Database;
+use crate::database::connection::{Param, Pending, drained};
+use crate::database::handle_cache::{BatchHead, HandleCache};
+use crate::database::rows::Taken;
+use crate::database::transaction::{Durability, Transaction, read_head};
+use crate::failure::{Failure, Result};
+use crate::graph::dependency::Ended;
+use crate::graph::family::Origins;
+use crate::multirange::Multirange;
+use crate::query::tag::labels_of;
+use crate::submit::debounce::{ADDED, read_added};
+
+/// The worker, kept from being forgotten until COMMIT, and a lease id that was never given before.
+const WORKER: &str = "SELECT name, CASE WHEN $2 THEN nextval('gristmill.lease_id') END FROM gristmill.worker \
+     WHERE id = $1 FOR KEY SHARE";
+
+/// Batches with their payloads; or, of large ones that only few jobs are wanted of, with the payloads of these. Others are
+/// kept at hand for the next claims: to take a few items out of a batch costs the server more than to send all of it.
+const BATCHES: &str = "SELECT b.id, b.lane_id, b.priority, b.submitted_at, b.run_at, b.options, octet_length(b.payloads), b.count, \
+     w.few, CASE WHEN w.few THEN gristmill.selected(b.payloads, k.positions) ELSE b.payloads END \
+     FROM unnest($1::bigint[], $2::int4multirange[], $3::integer[]) k (id, positions, count) \
+     JOIN gristmill.batch b ON b.id = k.id CROSS JOIN LATERAL (SELECT k.count * 4 < b.count \
+     AND octet_length(b.payloads) > 1048576) w (few)";
+
+/// An exchange that was committed, but for the payloads, which may still be on their way.
+pub(crate) struct Outline {
+    receipts: Vec<Receipt>,
+    lease: LeaseId,
+    claimed_at: Timestamp,
+    pub taken: Vec<Taken>,
+    /// What those of them remember that finalize, by their place.
+    memos: HashMap<usize, PackedArray>,
+    next_run_at: Option<Pending<Vec<Row>>>,
+    pub next_at: Option<Timestamp>,
+    limited: bool,
+    /// The batches that are at hand.
+    pub contents: HashMap<BatchId, Claimable>,
+    /// The wanted positions of the batches that are not.
+    missing: BTreeMap<BatchId, Positions>,
+    payloads: Option<Pending<Vec<Row>>>,
+}
+
+/// A batch with claimed jobs.
+pub(crate) struct Claimable {
+    pub content: Content<BatchHead>,
+    /// Which jobs' payloads are in it, where that is not all.
+    pub only: Option<Positions>,
+}
+
+impl Outline {
+    /// Of an exchange that has claimed nothing yet.
+    pub fn new(lease: LeaseId, claimed_at: Timestamp) -> Self {
+        Outline {
+            receipts: Vec::new(),
+            lease,
+            claimed_at,
+            taken: Vec::new(),
+            memos: HashMap::new(),
+            next_run_at: None,
+            next_at: None,
+            limited: false,
+            contents: HashMap::new(),
+            missing: BTreeMap::new(),
+            payloads: None,
+        }
+    }
+
+    /// Adds what was claimed of a slice.
+    pub fn add(&mut self, cache: &HandleCache, part: Taken) {
+        let batch = part.slice.batch;
+        if let Entry::Vacant(entry) = self.contents.entry(batch) {
+            match cache.content(batch).filter(|content| content.payloads.is_some()) {
+                Some(content) => {
+                    entry.insert(Claimable { content, only: None });
+                }
+                None => {
+                    let wanted = self.missing.entry(batch).or_default();
+                    *wanted = wanted.union(&part.positions);
+                }
+            }
+        }
+        self.taken.push(part);
+    }
+}
+
+impl Database {
+    /// Commits reports, then claims. What was claimed comes with [`fill_in`](Database::fill_in).
+    pub async fn exchange(
+        self: &Arc<Self>,
+        worker: WorkerId,
+        reports: Vec<Report>,
+        want: Option<Want>,
+    ) -> std::result::Result<Outline, StoreError> {
+        if reports.is_empty()
+            && let Some(want) = &want
+            && let Some(outline) = self.claim_all(worker, want).await?
+        {
+            return Ok(outline);
+        }
+        let durability = match reports.is_empty() {
+            true => Durability::Needless,
+            false => Durability::Promised,
+        };
+        let origins = self.origins(&reports).await?;
+        self.prepare_children(&reports, &origins).await?;
+        let origins = Arc::new(origins);
+        let (reports, want) = (Arc::new(reports), Arc::new(want));
+        self.write(durability, move |transaction| {
+            let (reports, want) = (reports.clone(), want.clone());
+            let origins = origins.clone();
+            async move {
+                transaction
+                    .exchange(worker, &reports, want.as_ref().as_ref(), &origins)
+                    .await
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    /// Adds the payloads.
+    pub async fn fill_in(&self, mut outline: Outline) -> std::result::Result<Exchanged, StoreError> {
+        if !outline.missing.is_empty() {
+            let sent = match outline.payloads.take() {
+                Some(payloads) => payloads.await.ok(),
+                None => None,
+            };
+            let rows = match sent {
+                Some(rows) => rows,
+                // The connection was lost with them, or nobody has asked yet.
+                None => {
+                    let wanted = params(&outline.missing);
+                    let wanted: Vec<&(dyn ToSql + Sync)> = wanted
+                        .iter()
+                        .map(|param| &**param as &(dyn ToSql + Sync))
+                        .collect();
+                    self.read(|snapshot| {
+                        let wanted = &wanted;
+                        async move { snapshot.query(BATCHES, wanted).await }
+                    })
+                    .await?
+                }
+            };
+            for row in &rows {
+                self.add_row(&mut outline, row)
+                    .map_err(|failure| failure.at(self.address.as_str()))?;
+            }
+        }
+        let added = self.added(&outline.contents).await?;
+        self.add_labels(&mut outline.contents).await?;
+        let next_run_at = match outline.next_run_at.take() {
+            // Where the connection was lost with it, the worker looks again when it likes.
+            Some(pending) => pending.await.and_then(|rows| next_run_at(&rows)).ok().flatten(),
+            None => outline.next_at,
+        };
+        // A batch that is not there was deleted meanwhile, and the worker is told so by its next heartbeat.
+        let slices: Vec<LeasedSlice> = outline
+            .taken
+            .iter()
+            .enumerate()
+            .filter_map(|(number, part)| self.leased(&outline, &added, number, part).transpose())
+            .collect::<std::result::Result<_, _>>()?;
+        Ok(Exchanged {
+            receipts: outline.receipts,
+            lease: match slices.is_empty() {
+                true => None,
+                false => Some(Lease {
+                    id: outline.lease,
+                    slices,
+                }),
+            },
+            next_run_at,
+            limited: outline.limited,
+        })
+    }
+
+    fn add_row(&self, outline: &mut Outline, row: &Row) -> Result<()> {
+        let (batch, head) = read_head(row, 0)?;
+        let only = match row.try_get(8)? {
+            true => outline.missing.get(&batch).cloned(),
+            false => None,
+        };
+        let content = Content::new(
+            Arc::new(head),
+            Some(PackedArray::from_stored(row.try_get::<_, &str>(9)?)),
+        );
+        if only.is_none() {
+            self.cache.keep(batch, content.clone());
+        }
+        outline.contents.insert(batch, Claimable { content, only });
+        Ok(())
+    }
+
+    /// What was added to the jobs of the debounced batches among those that were claimed. It stays as it is now, since
+    /// they have started.
+    async fn added(
+        &self,
+        contents: &HashMap<BatchId, Claimable>,
+    ) -> std::result::Result<HashMap<BatchId, Added>, StoreError> {
+        let debounced = contents.iter().filter(|(_, claimable)| {
+            let unique = claimable.content.head.options.unique;
+            unique.is_some_and(|unique| unique.debounce.is_some())
+        });
+        let debounced: Vec<i64> = debounced.map(|(batch, _)| batch.0).collect();
+        if debounced.is_empty() {
+            return Ok(HashMap::new());
+        }
+        self.read(|snapshot| {
+            let debounced = &debounced;
+            async move { read_added(&snapshot.query(ADDED, &[debounced]).await?) }
+        })
+        .await
+    }
+
+    /// Adds the keys and tags of those batches that have some, as far as they are not at hand.
+    async fn add_labels(
+        &self,
+        contents: &mut HashMap<BatchId, Claimable>,
+    ) -> std::result::Result<(), StoreError> {
+        let missing = contents.iter().filter(|(_, claimable)| {
+            claimable.content.head.is_labelled() && claimable.content.labels.is_none()
+        });
+        let (batches, tagged): (Vec<i64>, Vec<bool>) = missing
+            .map(|(batch, claimable)| (batch.0, claimable.content.head.tagged))
+            .unzip();
+        if batches.is_empty() {
+            return Ok(());
+        }
+        let any_tagged = tagged.contains(&true);
+        let labels = self
+            .read(|snapshot| {
+                let batches = &batches;
+                async move { labels_of(&snapshot, batches, any_tagged).await }
+            })
+            .await?;
+        for (batch, labels) in labels {
+            if let Some(claimable) = contents.get_mut(&batch) {
+                claimable.content = claimable.content.clone().with_labels(Arc::new(labels));
+                if claimable.only.is_none() {
+                    self.cache.keep(batch, claimable.content.clone());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn leased(
+        &self,
+        outline: &Outline,
+        added: &HashMap<BatchId, Added>,
+        number: usize,
+        part: &Taken,
+    ) -> std::result::Result<Option<LeasedSlice>, StoreError> {
+        let Some(Claimable { content, only }) = outline.contents.get(&part.slice.batch) else {
+            return Ok(None);
+        };
+        let selected = match only {
+            None => content.select(&part.positions),
+            Some(only) => content.select(&indexes_of(&part.positions, only)),
+        };
+        let Some(mut payloads) = selected else {
+            return Ok(None);
+        };
+        let unique = content.head.options.unique;
+        if let (Some(debounce), Some(added)) = (
+            unique.and_then(|unique| unique.debounce),
+            added.get(&part.slice.batch),
+        ) {
+            payloads = with_added(&payloads, &part.positions, added, debounce)?;
+        }
+        let Some(lane) = self.cache.lanes().get(part.slice.lane_id).cloned() else {
+            return Ok(None);
+        };
+        let standing = Standing {
+            attempt: part.slice.attempt,
+            rescues: part.slice.rescues,
+            expires_at: part.slice.expires_at,
+        };
+        Ok(Some(LeasedSlice {
+            lease: outline.lease,
+            batch: part.slice.batch,
+            kind: lane.kind,
+            queue: lane.queue,
+            group: group(lane.group),
+            positions: part.positions.clone(),
+            payloads,
+            attempt: part.slice.attempt,
+            rescues: part.slice.rescues,
+            timeout_ms: standing.timeout_ms(&content.head.options, outline.claimed_at),
+            priority: i16::try_from(-part.slice.rank).unwrap_or(i16::MIN),
+            retry: content.head.options.retry,
+            submitted_at: content.head.submitted_at,
+            memos: outline.memos.get(&number).cloned(),
+            deadline: standing.deadline(&content.head.options, outline.claimed_at),
+            labels: content.labels.clone(),
+        }))
+    }
+}
+
+/// The parameters of [`BATCHES`].
+fn params(missing: &BTreeMap<BatchId, Positions>) -> Vec<Param> {
+    let counts = missing.values().map(|positions| positions.len().cast_signed());
+    vec![
+        Box::new(missing.keys().map(|batch| batch.0).collect::<Vec<_>>()),
+        Box::new(missing.values().cloned().map(Multirange).collect::<Vec<_>>()),
+        Box::new(counts.collect::<Vec<_>>()),
+    ]
+}
+
+impl Transaction {
+    /// Commits a worker's reports, then claims for it.
+    pub async fn exchange(
+        &mut self,
+        worker: WorkerId,
+        reports: &[Report],
+        want: Option<&Want>,
+        origins: &Origins,
+    ) -> Result<Outline> {
+        let params: Vec<Param> = vec![Box::new(worker.0), Box::new(want.is_some())];
+        let registered = self.send(WORKER, params).await?;
+        let all: Vec<&Report> = reports.iter().collect();
+        let simple = reports.iter().all(is_simple);
+        let accepted = match simple && !reports.is_empty() {
+            true => Some(self.send_reports(worker, &all).await?),
+            false => None,
+        };
+        // What other reports give back can be claimed at once, so their claim comes behind them; where what others waited
+        // for has ended, it is looked again.
+        let look = match want {
+            Some(want) if simple => self.send_look(want).await?,
+            _ => None,
+        };
+        let registered = registered.await?;
+        let name: Option<Arc<str>> = match registered.first() {
+            Some(row) => Some(row.try_get::<_, &str>(0)?.into()),
+            None => None,
+        };
+        if want.is_some() && name.is_none() {
+            return Err(StoreError::WorkerUnknown(worker).into());
+        }
+        let accepted = match accepted {
+            Some(accepted) => Some(accepted.await?),
+            None => None,
+        };
+        let mut look = match look {
+            Some(look) => Some(look.arrive().await?),
+            None => None,
+        };
+        // Whether a report is stored after the look, as one that is refused in part is.
+        let late = accepted.as_ref().map_or(0, Vec::len) < reports.len();
+        let mut ended = Ended::default();
+        let receipts = match accepted {
+            Some(accepted) => {
+                self.receive(worker, name.as_ref(), &all, &accepted, origins, &mut ended)
+                    .await?
+            }
+            None => {
+                self.commit_reports(worker, name.as_ref(), &all, origins, &mut ended)
+                    .await?
+            }
+        };
+        let unblocked = self.settle(ended).await?;
+        // What ran once more after what has completed can be claimed at once, too.
+        let again = want.is_some() && self.release_keys().await?;
+        if (unblocked || again || late)
+            && let Some(want) = want
+        {
+            self.flush().await?;
+            look = match self.send_look(want).await? {
+                Some(look) => Some(look.arrive().await?),
+                None => None,
+            };
+        }
+        let mut claimed = Claimed::default();
+        let mut lease = LeaseId(0);
+        if let (Some(want), Some(look), Some(row)) = (want, look, registered.first()) {
+            lease = LeaseId(row.try_get(1)?);
+            claimed = self.claim(worker, lease.0, want, look).await?;
+        }
+        self.outline(receipts, lease, claimed).await
+    }
+
+    /// Stores the reports that were accepted at once, and looks at the others.
+    async fn receive(
+        &mut self,
+        worker: WorkerId,
+        name: Option<&Arc<str>>,
+        reports: &[&Report],
+        accepted: &[Row],
+        origins: &Origins,
+        ended: &mut Ended,
+    ) -> Result<Vec<Receipt>> {
+        let mut receipts: Vec<Option<Receipt>> = vec![None; reports.len()];
+        for row in accepted {
+            let number = usize::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0);
+            let report = number.checked_sub(1).and_then(|index| reports.get(index));
+            let report =
+                report.ok_or_else(|| Failure::Damaged(format!("report {number} was accepted, of fewer")))?;
+            let receipt = self.store_completed(name, report)?;
+            if row.try_get(1)? {
+                ended.add(report.batch, &receipt.accepted);
+            }
+            receipts[number - 1] = Some(receipt);
+        }
+        let mut rest = Vec::new();
+        for (report, receipt) in reports.iter().zip(&receipts) {
+            if receipt.is_none() {
+                rest.push(*report);
+            }
+        }
+        let mut others = match rest.is_empty() {
+            true => Vec::new(),
+            false => self.commit_reports(worker, name, &rest, origins, ended).await?,
+        }
+        .into_iter();
+        let receipts = receipts
+            .into_iter()
+            .map(|receipt| receipt.or_else(|| others.next()));
+        Ok(receipts.map(Option::unwrap_or_default).collect())
+    }
+
+    /// Asks for the payloads that are not at hand; they come with COMMIT.
+    async fn outline(&self, receipts: Vec<Receipt>, lease: LeaseId, claimed: Claimed) -> Result<Outline> {
+        let mut outline = Outline::new(lease, self.now);
+        for part in claimed.taken {
+            outline.add(&self.cache, part);
+        }
+        if !outline.missing.is_empty() {
+            outline.payloads = Some(drained(self.send(BATCHES, params(&outline.missing)).await?));
+        }
+        outline.memos = self.memos_of(&outline.taken).await?;
+        Ok(Outline {
+            receipts,
+            next_run_at: claimed.next_run_at,
+            next_at: claimed.next_at,
+            limited: claimed.limited,
+            ..outline
+        })
+    }
+}

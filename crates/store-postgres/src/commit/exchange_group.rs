@@ -1,0 +1,267 @@
+//! Small exchanges of many workers, grouped: those that come while others are under way share one transaction.
+//!
+//! An exchange that nobody else's is under way beside goes at once, in a transaction of its own. Behind a group of several
+//! the next one gathers for a moment, so that a server whose agents report often commits at a steady rate. Within a group
+//! the exchanges are carried out one after the other, over one connection; each sees what those before it have taken.
+//! One of a worker that is not registered is refused alone. Where the database refuses, none of the group is committed, and
+//! each is tried by itself, so that it gets its own answer.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::FutureExt;
+use gristmill_batching::{Committer, GroupCommitError, GroupLimits, Submitter, group_commit};
+use gristmill_model::{Report, WorkerId};
+use gristmill_store::rules::ending::is_simple;
+use gristmill_store::{StoreError, Want};
+use tokio::sync::Mutex as Turn;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::commit::exchange::Outline;
+use crate::database::Database;
+use crate::database::transaction::{Durability, Transaction};
+use crate::failure::Result;
+use crate::graph::family::Origins;
+use crate::limits::{
+    GROUP_BYTES_MAX, GROUP_EXCHANGES_MAX, GROUPED_EXCHANGE_BYTES_MAX, GROUPED_JOBS_MAX, GROUPS_APART,
+    QUEUED_EXCHANGES_BYTES_MAX, QUEUED_EXCHANGES_MAX, STEADY_FROM_EXCHANGES,
+};
+
+/// Workers, kept from being forgotten until COMMIT: locked in one order before anything else.
+const WORKERS: &str = "SELECT id FROM gristmill.worker WHERE id = ANY ($1) ORDER BY id FOR KEY SHARE";
+
+/// An exchange that may share a transaction.
+#[derive(Debug, Clone)]
+pub(crate) struct SmallExchange {
+    worker: WorkerId,
+    reports: Vec<Report>,
+    want: Option<Want>,
+}
+
+pub(crate) type ExchangeReply = std::result::Result<Outline, StoreError>;
+
+impl SmallExchange {
+    /// An exchange whose transaction is short: all that it reports is that few jobs completed, and it wants few. Otherwise
+    /// what it was made of, for a transaction of its own.
+    pub fn new(
+        worker: WorkerId,
+        reports: Vec<Report>,
+        want: Option<Want>,
+    ) -> std::result::Result<Self, (Vec<Report>, Option<Want>)> {
+        let bytes: usize = reports.iter().map(Report::weight_bytes).sum();
+        let is_small = bytes <= GROUPED_EXCHANGE_BYTES_MAX
+            && want.as_ref().is_none_or(|want| want.jobs_max <= GROUPED_JOBS_MAX)
+            && reports.iter().all(is_simple);
+        match is_small {
+            true => Ok(SmallExchange {
+                worker,
+                reports,
+                want,
+            }),
+            false => Err((reports, want)),
+        }
+    }
+
+    /// Roughly.
+    pub fn weight_bytes(&self) -> usize {
+        100 + self.reports.iter().map(Report::weight_bytes).sum::<usize>()
+    }
+
+    async fn alone(self, database: &Arc<Database>) -> ExchangeReply {
+        database.exchange(self.worker, self.reports, self.want).await
+    }
+}
+
+/// Where small exchanges go.
+#[derive(Debug)]
+pub(crate) struct Exchanger {
+    submitter: Mutex<Option<Submitter<SmallExchange, ExchangeReply>>>,
+    under_way: AtomicUsize,
+    pace: Arc<Pace>,
+}
+
+impl Exchanger {
+    /// Begins to commit groups, by the task that is given back.
+    pub fn begin(database: Arc<Database>) -> (Exchanger, JoinHandle<()>) {
+        let (submitter, committer) = group_commit(GroupLimits {
+            operations_max: GROUP_EXCHANGES_MAX,
+            weight_max: GROUP_BYTES_MAX,
+            queue_operations_max: QUEUED_EXCHANGES_MAX,
+            queue_weight_max: QUEUED_EXCHANGES_BYTES_MAX,
+        });
+        let pace = Arc::new(Pace::default());
+        let exchanger = Exchanger {
+            submitter: Mutex::new(Some(submitter)),
+            under_way: AtomicUsize::new(0),
+            pace: pace.clone(),
+        };
+        (exchanger, tokio::spawn(commit_groups(database, committer, pace)))
+    }
+
+    /// Carries an exchange out: at once, where it is alone, or with a group.
+    pub async fn exchange(&self, database: &Arc<Database>, exchange: SmallExchange) -> ExchangeReply {
+        let submitter = self.lock().clone().ok_or(StoreError::Closed)?;
+        let under_way = UnderWay::new(&self.under_way);
+        if under_way.is_alone
+            && self.pace.is_quiet()
+            && let Ok(_turn) = self.pace.turn.try_lock()
+        {
+            return exchange.alone(database).await;
+        }
+        let bytes = exchange.weight_bytes();
+        match submitter.submit(exchange, bytes).await {
+            Ok(reply) => reply,
+            Err(GroupCommitError::Closed) => Err(StoreError::Closed),
+            Err(GroupCommitError::Abandoned) => Err(StoreError::Panicked(
+                "an exchange was given up in the middle of its transaction".to_owned(),
+            )),
+        }
+    }
+
+    /// Takes no more exchanges; those that wait are carried out.
+    pub fn close(&self) {
+        self.lock().take();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Submitter<SmallExchange, ExchangeReply>>> {
+        self.submitter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts an exchange for as long as its caller waits.
+struct UnderWay<'a> {
+    count: &'a AtomicUsize,
+    is_alone: bool,
+}
+
+impl<'a> UnderWay<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        let is_alone = count.fetch_add(1, Ordering::AcqRel) == 0;
+        UnderWay { count, is_alone }
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Whose turn it is: one group at a time, so that no exchange of this process passes over what another one is taking.
+#[derive(Debug, Default)]
+struct Pace {
+    turn: Turn<()>,
+    /// When the next group may begin, where groups are large.
+    next_at: Mutex<Option<Instant>>,
+}
+
+impl Pace {
+    fn next_at(&self) -> Option<Instant> {
+        *self.next_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.next_at().is_none_or(|next_at| next_at <= Instant::now())
+    }
+
+    /// Notes that a group of so many exchanges begins.
+    fn begins(&self, exchanges: usize) {
+        let next_at = (exchanges >= STEADY_FROM_EXCHANGES).then(|| Instant::now() + GROUPS_APART);
+        *self.next_at.lock().unwrap_or_else(PoisonError::into_inner) = next_at;
+    }
+}
+
+/// Takes one group after the other, until all handles are gone or the store is closed.
+async fn commit_groups(
+    database: Arc<Database>,
+    mut committer: Committer<SmallExchange, ExchangeReply>,
+    pace: Arc<Pace>,
+) {
+    while let Some(group) = committer.next_group_async().await {
+        let mut gathered = Vec::from_iter(group);
+        if let Some(next_at) = pace.next_at() {
+            tokio::time::sleep_until(next_at).await;
+        }
+        let turn = pace.turn.lock().await;
+        while gathered.len() < GROUP_EXCHANGES_MAX
+            && let Some(more) = committer.try_next_group()
+        {
+            gathered.extend(more);
+        }
+        pace.begins(gathered.len());
+        let (exchanges, responders): (Vec<_>, Vec<_>) = gathered.into_iter().unzip();
+        let replies = carry_out(&database, exchanges).await;
+        drop(turn);
+        for (responder, reply) in responders.into_iter().zip(replies) {
+            responder.reply(reply);
+        }
+    }
+}
+
+/// Carries out all exchanges in one transaction; or each in its own, where that fails.
+async fn carry_out(database: &Arc<Database>, mut exchanges: Vec<SmallExchange>) -> Vec<ExchangeReply> {
+    if exchanges.len() == 1
+        && let Some(exchange) = exchanges.pop()
+    {
+        return vec![exchange.alone(database).await];
+    }
+    let exchanges = Arc::new(exchanges);
+    match together(database, exchanges.clone()).await {
+        Ok(replies) => replies,
+        // Whether it was committed is not known, so none may be tried again; or each would meet the same.
+        Err(error @ (StoreError::Unknown { .. } | StoreError::Unreachable { .. } | StoreError::Closed)) => {
+            exchanges.iter().map(|_| Err(error.clone())).collect()
+        }
+        Err(error) => {
+            tracing::debug!(%error, exchanges = exchanges.len(), "exchanges are carried out one by one");
+            // In turn: claims side by side would pass over what the others are taking.
+            let mut replies = Vec::with_capacity(exchanges.len());
+            for exchange in exchanges.iter().cloned() {
+                replies.push(exchange.alone(database).await);
+            }
+            replies
+        }
+    }
+}
+
+async fn together(
+    database: &Arc<Database>,
+    exchanges: Arc<Vec<SmallExchange>>,
+) -> std::result::Result<Vec<ExchangeReply>, StoreError> {
+    let durability = match exchanges.iter().all(|exchange| exchange.reports.is_empty()) {
+        true => Durability::Needless,
+        false => Durability::Promised,
+    };
+    database
+        .write(durability, move |transaction| {
+            let exchanges = exchanges.clone();
+            async move { transaction.exchange_all(&exchanges).await }.boxed()
+        })
+        .await
+}
+
+impl Transaction {
+    async fn exchange_all(&mut self, exchanges: &[SmallExchange]) -> Result<Vec<ExchangeReply>> {
+        let workers: Vec<i64> = exchanges.iter().map(|exchange| exchange.worker.0).collect();
+        let rows = self.query(WORKERS, &[&workers]).await?;
+        let known: BTreeSet<i64> = rows
+            .iter()
+            .map(|row| Ok(row.try_get(0)?))
+            .collect::<Result<_>>()?;
+        let origins = Origins::default();
+        let mut replies = Vec::with_capacity(exchanges.len());
+        for exchange in exchanges {
+            if exchange.want.is_some() && !known.contains(&exchange.worker.0) {
+                replies.push(Err(StoreError::WorkerUnknown(exchange.worker)));
+                continue;
+            }
+            self.flush_behind().await?;
+            let want = exchange.want.as_ref();
+            let outline = self.exchange(exchange.worker, &exchange.reports, want, &origins);
+            replies.push(Ok(outline.await?));
+        }
+        Ok(replies)
+    }
+}

@@ -1,0 +1,541 @@
+//! The connections of one handle: operations and queries survive server restarts, lost connections and conflicts.
+//!
+//! Each connection that writes numbers its operations in its own row. After a COMMIT without an answer, the row tells
+//! whether the transaction was committed, before anything is sent again.
+
+pub(crate) mod clock;
+pub(crate) mod columns;
+pub(crate) mod connection;
+pub(crate) mod handle_cache;
+pub(crate) mod listener;
+pub(crate) mod rows;
+pub(crate) mod snapshot;
+pub(crate) mod transaction;
+pub(crate) mod writes;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use deadpool::managed::{PoolError, QueueMode};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use gristmill_model::{BatchId, Clock, Timestamp};
+use gristmill_postgres_link::SharedAddress;
+use gristmill_postgres_link::limits::{RECONNECT_WAIT_FIRST, RECONNECT_WAIT_MAX};
+use gristmill_store::rules::waiting::{Unclaimed, WaitingWorkers};
+use gristmill_store::{OutcomeWatch, StoreError};
+use tokio::time::Instant;
+use tokio_postgres::Row;
+
+use crate::database::clock::DatabaseClock;
+use crate::database::connection::{Connection, Manager, Mark, Pending, Pool, Pooled, Role};
+use crate::database::handle_cache::HandleCache;
+use crate::database::snapshot::Snapshot;
+use crate::database::transaction::{Durability, NotCommitted, Transaction};
+use crate::failure::{Failure, Remedy, Result};
+use crate::limits::{CONFLICTS_MAX, READERS_MAX, UNREACHABLE_MAX, WRITERS_MAX};
+use crate::query::ended::EndedListener;
+use crate::worker::wake::{Notifier, Wake};
+
+const WAKE: &str = "SELECT gristmill.wake()";
+/// How much later others are told of work that somebody in this process waits for.
+const OTHERS_AFTER: Duration = Duration::from_millis(2);
+
+/// A handle's connections, and what it remembers.
+#[derive(Debug)]
+pub(crate) struct Database {
+    pub address: SharedAddress,
+    pub clock: Arc<dyn Clock>,
+    pub cache: Arc<HandleCache>,
+    pub wake: Wake,
+    /// Workers that wait: the statement that stores jobs claims them for these.
+    pub waiting: WaitingWorkers,
+    pub ended: EndedListener,
+    notifier: Notifier,
+    writers: Pool,
+    readers: Pool,
+    closed: AtomicBool,
+}
+
+/// What an attempt came to.
+pub(crate) enum Attempt<T, Unsure = T> {
+    Done(T),
+    /// Nothing of it was done.
+    Failed(Failure),
+    /// It was done if that was committed.
+    Unknown(Unsure, Mark, Failure),
+}
+
+/// What became of an operation.
+pub(crate) enum Known<T, Unsure> {
+    /// It was done, and said so.
+    Answered(T),
+    /// It was committed, and its answer was lost. With what the writer's row says.
+    Committed(Unsure, i64),
+}
+
+/// How long an operation has been trying.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    began: Instant,
+    wait: Duration,
+    conflicts: u32,
+}
+
+impl Patience {
+    pub fn new() -> Self {
+        Patience {
+            began: Instant::now(),
+            wait: RECONNECT_WAIT_FIRST,
+            conflicts: 0,
+        }
+    }
+
+    /// Waits before the next attempt; gives the failure back where there is none.
+    async fn after(&mut self, failure: Failure) -> Result<()> {
+        match failure.remedy() {
+            Remedy::None => return Err(failure),
+            Remedy::Again if self.conflicts == CONFLICTS_MAX => return Err(failure),
+            Remedy::Again => {
+                self.conflicts += 1;
+                tracing::debug!(reason = failure.reason(), "an operation is tried again");
+                return Ok(());
+            }
+            Remedy::Reconnect => {}
+        }
+        if self.began.elapsed() >= UNREACHABLE_MAX {
+            return Err(failure);
+        }
+        tracing::debug!(reason = failure.reason(), wait = ?self.wait, "the database is reconnected to");
+        tokio::time::sleep(self.wait).await;
+        self.wait = (self.wait * 2).min(RECONNECT_WAIT_MAX);
+        Ok(())
+    }
+
+    fn waited_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Database {
+    pub fn new(
+        address: SharedAddress,
+        clock: Arc<dyn Clock>,
+        cache: HandleCache,
+    ) -> std::result::Result<Self, StoreError> {
+        let pool = |role, size| {
+            let manager = Manager {
+                address: address.clone(),
+                role,
+            };
+            // The connection that was used last has everything at hand.
+            Pool::builder(manager)
+                .max_size(size)
+                .queue_mode(QueueMode::Lifo)
+                .build()
+                .map_err(|error| StoreError::Open {
+                    path: address.as_str().into(),
+                    reason: error.to_string(),
+                })
+        };
+        Ok(Database {
+            writers: pool(Role::Write, WRITERS_MAX)?,
+            readers: pool(Role::Read, READERS_MAX)?,
+            wake: Wake::new(address.clone()),
+            waiting: WaitingWorkers::default(),
+            ended: EndedListener::new(address.clone()),
+            notifier: Notifier::default(),
+            address: address.clone(),
+            clock,
+            cache: Arc::new(cache),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    /// The present moment.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Runs queries on one snapshot.
+    pub async fn read<T, Query, Answer>(&self, query: Query) -> std::result::Result<T, StoreError>
+    where
+        Query: Fn(Arc<Snapshot>) -> Answer,
+        Answer: Future<Output = Result<T>>,
+    {
+        let mut patience = Patience::new();
+        loop {
+            let failure = match self.read_once(&query).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            self.wait_after(failure, &mut patience).await?;
+        }
+    }
+
+    async fn read_once<T, Query, Answer>(&self, query: &Query) -> Result<T>
+    where
+        Query: Fn(Arc<Snapshot>) -> Answer,
+        Answer: Future<Output = Result<T>>,
+    {
+        let connection = self.get(&self.readers).await?;
+        let snapshot = Arc::new(Snapshot::begin(connection));
+        let answer = query(snapshot.clone()).await;
+        // A query that kept the snapshot, or was given up, leaves it to be closed with its connection.
+        if let Ok(snapshot) = Arc::try_unwrap(snapshot) {
+            snapshot.end(answer.is_ok());
+        }
+        answer
+    }
+
+    /// Carries out an operation in one transaction: as a whole, once, whatever happens to the connection, and also
+    /// where the caller goes away.
+    pub async fn write<T: Send + 'static>(
+        self: &Arc<Self>,
+        durability: Durability,
+        work: impl for<'t> Fn(&'t mut Transaction) -> BoxFuture<'t, Result<T>> + Send + Sync + 'static,
+    ) -> std::result::Result<T, StoreError> {
+        let database = self.clone();
+        to_the_end(async move { database.write_until_known(durability, work).await }).await
+    }
+
+    async fn write_until_known<T>(
+        self: &Arc<Self>,
+        durability: Durability,
+        work: impl for<'t> Fn(&'t mut Transaction) -> BoxFuture<'t, Result<T>>,
+    ) -> std::result::Result<T, StoreError> {
+        let work = &work;
+        let known = self
+            .until_known(move || self.write_once(durability, work))
+            .await?;
+        match known {
+            Known::Answered(answer) | Known::Committed(answer, _) => Ok(answer),
+        }
+    }
+
+    /// Attempts an operation until it is known what became of it.
+    pub async fn until_known<T, Unsure, Outcome>(
+        &self,
+        attempt: impl Fn() -> Outcome,
+    ) -> std::result::Result<Known<T, Unsure>, StoreError>
+    where
+        Outcome: Future<Output = Attempt<T, Unsure>>,
+    {
+        let mut patience = Patience::new();
+        loop {
+            let failure = match attempt().await {
+                Attempt::Done(answer) => return Ok(Known::Answered(answer)),
+                Attempt::Failed(failure) => failure,
+                Attempt::Unknown(unsure, mark, failure) => {
+                    match self.look_up(&mark, failure, &mut patience).await? {
+                        Some(operation) => return Ok(Known::Committed(unsure, operation)),
+                        None => continue,
+                    }
+                }
+            };
+            self.wait_after(failure, &mut patience).await?;
+        }
+    }
+
+    async fn write_once<T>(
+        self: &Arc<Self>,
+        durability: Durability,
+        work: &impl for<'t> Fn(&'t mut Transaction) -> BoxFuture<'t, Result<T>>,
+    ) -> Attempt<T> {
+        let connection = match self.writer().await {
+            Ok(connection) => connection,
+            Err(failure) => return Attempt::Failed(failure),
+        };
+        let begun = Transaction::begin(connection, self.cache.clone(), self.now(), durability).await;
+        let mut transaction = match begun {
+            Ok(transaction) => transaction,
+            Err(failure) => return Attempt::Failed(failure),
+        };
+        let answer = match work(&mut transaction).await {
+            Ok(answer) => transaction.release_keys().await.map(|_| answer),
+            Err(failure) => Err(failure),
+        };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(failure) => {
+                transaction.roll_back().await;
+                return Attempt::Failed(failure);
+            }
+        };
+        let woke = transaction.writes.woke || transaction.writes.freed;
+        match transaction.finish().await {
+            Ok(()) => {
+                if woke {
+                    self.work_came();
+                }
+                Attempt::Done(answer)
+            }
+            Err(NotCommitted::Failed(failure)) => Attempt::Failed(failure),
+            Err(NotCommitted::Unknown(mark, failure)) => {
+                if woke {
+                    self.work_came();
+                }
+                Attempt::Unknown(answer, mark, failure)
+            }
+        }
+    }
+
+    /// What the writer's row says of a transaction whose connection was lost; `None` where it was not committed. Waits
+    /// until that is decided: the server may still be at it.
+    pub async fn look_up(
+        &self,
+        mark: &Mark,
+        lost: Failure,
+        patience: &mut Patience,
+    ) -> std::result::Result<Option<i64>, StoreError> {
+        let unknown = |failure: &Failure, patience: &Patience| StoreError::Unknown {
+            database: self.address.as_str().to_owned(),
+            waited_ms: patience.waited_ms(),
+            reason: failure.reason(),
+        };
+        let mut failure = lost;
+        loop {
+            let reason = failure.reason();
+            if let Err(failure) = patience.after(failure).await {
+                return Err(unknown(&failure, patience));
+            }
+            failure = match self.look_up_once(mark).await {
+                Ok(committed) => {
+                    tracing::info!(
+                        committed = committed.is_some(),
+                        reason,
+                        "looked up what became of a lost COMMIT"
+                    );
+                    return Ok(committed);
+                }
+                // Whatever it is: without an answer nothing is known.
+                Err(failure) if failure.remedy() == Remedy::None => return Err(unknown(&failure, patience)),
+                Err(failure) => failure,
+            };
+        }
+    }
+
+    async fn look_up_once(&self, mark: &Mark) -> Result<Option<i64>> {
+        let connection = self.writer().await?;
+        // Where the network was cut, the server may wait for the lost connection for hours, with its locks.
+        connection
+            .rows(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                 WHERE application_name = 'gristmill ' || $1 AND pid <> pg_backend_pid()",
+                &[&&*mark.writer],
+            )
+            .await?;
+        let rows = connection
+            .rows(
+                "SELECT operation FROM gristmill.writer WHERE id = $1 FOR UPDATE",
+                &[&&*mark.writer],
+            )
+            .await?;
+        // No row: the writer was never heard of by the server that took over.
+        let operation: Option<i64> = rows.first().map(|row| row.try_get(0)).transpose()?;
+        Ok(operation.filter(|operation| mark.is_committed(*operation)))
+    }
+
+    /// Waits before the next attempt; the error where there is none.
+    pub async fn wait_after(
+        &self,
+        failure: Failure,
+        patience: &mut Patience,
+    ) -> std::result::Result<(), StoreError> {
+        let waited = patience.after(failure).await;
+        waited.map_err(|failure| self.error(failure, patience))
+    }
+
+    /// A connection for an operation.
+    pub async fn writer(&self) -> Result<Pooled> {
+        self.get(&self.writers).await
+    }
+
+    async fn get(&self, pool: &Pool) -> Result<Pooled> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(StoreError::Closed.into());
+        }
+        pool.get().await.map_err(|error| match error {
+            PoolError::Backend(failure) => failure,
+            PoolError::Closed => StoreError::Closed.into(),
+            PoolError::Timeout(_) | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => {
+                Failure::Disconnected("no connection was to be had".to_owned())
+            }
+        })
+    }
+
+    /// Statements outside of a transaction, such as those that add a lane.
+    pub async fn alone<T, Work, Answer>(&self, work: Work) -> std::result::Result<T, StoreError>
+    where
+        Work: Fn(Pooled) -> Answer,
+        Answer: Future<Output = Result<T>>,
+    {
+        let mut patience = Patience::new();
+        loop {
+            let answer = match self.writer().await {
+                Ok(connection) => work(connection).await,
+                Err(failure) => Err(failure),
+            };
+            match answer {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => self.wait_after(failure, &mut patience).await?,
+            }
+        }
+    }
+
+    /// Wakes the waiters for work in this process and in others.
+    fn work_came(self: &Arc<Self>) {
+        let is_awaited = self.wake.is_awaited();
+        self.wake.work_came();
+        if !self.notifier.begin() {
+            return;
+        }
+        let database = self.clone();
+        tokio::spawn(async move {
+            // Those of this process come first.
+            match is_awaited {
+                true => tokio::time::sleep(OTHERS_AFTER).await,
+                false => tokio::task::yield_now().await,
+            }
+            database.notifier.run(|| database.wake_others()).await;
+        });
+    }
+
+    /// Tells others right behind a commit that was sent over this connection, unless somebody is at it, or waits for work in
+    /// this process. For [`work_came_over`](Database::work_came_over).
+    pub async fn tell_others_over(&self, connection: &Connection) -> Option<Result<Pending<Vec<Row>>>> {
+        match !self.wake.is_awaited() && self.notifier.begin_telling() {
+            true => Some(connection.send(WAKE, Vec::new()).await),
+            false => None,
+        }
+    }
+
+    /// As [`work_came`](Database::work_came), after others were told over a connection.
+    pub fn work_came_over(self: &Arc<Self>, connection: Pooled, told: Option<Result<Pending<Vec<Row>>>>) {
+        let Some(told) = told else { return self.work_came() };
+        self.wake.work_came();
+        let database = self.clone();
+        tokio::spawn(async move {
+            let told = match told {
+                Ok(told) => told.await.map(drop),
+                Err(failure) => Err(failure),
+            };
+            drop(connection);
+            database.notifier.told(told.is_ok()).await;
+            database.notifier.run(|| database.wake_others()).await;
+        });
+    }
+
+    async fn wake_others(&self) {
+        let woken = match self.writer().await {
+            Ok(connection) => connection.rows(WAKE, &[]).await.map(drop),
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = woken {
+            tracing::debug!(
+                reason = failure.reason(),
+                "other processes find what was submitted by looking for it"
+            );
+        }
+    }
+
+    /// Sees to it that what other processes submit is told.
+    pub fn listen(self: &Arc<Self>) {
+        if self.wake.begin_listening() {
+            let database = self.clone();
+            tokio::spawn(async move { database.wake.listen().await });
+        }
+    }
+
+    /// Gives back what was claimed for a worker that does not wait any more. Without a runtime, what a worker holds comes
+    /// back once that has ended.
+    pub fn give_back(self: &Arc<Self>, unclaimed: Unclaimed) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        let database = self.clone();
+        runtime.spawn(async move {
+            let given_back = database.exchange(unclaimed.worker, unclaimed.reports(), None).await;
+            if let Err(error) = given_back {
+                tracing::warn!(%error, worker = unclaimed.worker.0, "what was claimed in vain comes back once its worker has ended");
+            }
+        });
+    }
+
+    /// Begins to await a batch.
+    pub fn watch_outcomes(self: &Arc<Self>, batch: BatchId) -> OutcomeWatch {
+        let watch = self.ended.watch(batch);
+        if self.ended.begin_listening() {
+            let database = self.clone();
+            tokio::spawn(async move { database.ended.listen().await });
+        }
+        watch
+    }
+
+    /// Sets a clock by the database's.
+    pub async fn compare_clocks(&self, clock: &DatabaseClock) -> std::result::Result<(), StoreError> {
+        self.alone(|connection| async move { clock.compare(&connection).await })
+            .await
+    }
+
+    /// The error that callers see.
+    fn error(&self, failure: Failure, patience: &Patience) -> StoreError {
+        match failure.remedy() {
+            Remedy::Reconnect => StoreError::Unreachable {
+                database: self.address.as_str().to_owned(),
+                waited_ms: patience.waited_ms(),
+                reason: failure.reason(),
+            },
+            _ => failure.at(self.address.as_str()),
+        }
+    }
+
+    /// Refuses new operations, and closes the connections after the current ones.
+    pub async fn close(&self) {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.wake.close();
+        self.ended.close();
+        self.forget_writers().await;
+        self.writers.close();
+        self.readers.close();
+    }
+
+    /// Takes the rows of this handle's connections away, of those that are at hand.
+    async fn forget_writers(&self) {
+        let mut connections = Vec::new();
+        while self.writers.status().available > connections.len()
+            && let Some(Ok(connection)) = self.writers.get().now_or_never()
+        {
+            connections.push(connection);
+        }
+        let ids: Vec<String> = connections
+            .iter()
+            .filter_map(|connection| connection.writer.as_ref().map(|writer| writer.id.to_string()))
+            .collect();
+        if let Some(connection) = connections.first() {
+            let sql = "DELETE FROM gristmill.writer WHERE id = ANY ($1)";
+            if let Err(failure) = connection.execute_prepared(sql, &[&ids]).await {
+                tracing::debug!(
+                    reason = failure.reason(),
+                    "the rows of writers stay until they are a day old"
+                );
+            }
+        }
+    }
+}
+
+/// Goes on with an operation where the caller goes away.
+pub(crate) async fn to_the_end<T: Send + 'static>(
+    operation: impl Future<Output = std::result::Result<T, StoreError>> + Send + 'static,
+) -> std::result::Result<T, StoreError> {
+    match tokio::spawn(operation).await {
+        Ok(answer) => answer,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => Err(StoreError::Panicked(gristmill_store::rules::panic_text(&*panic))),
+            Err(_) => Err(StoreError::Closed),
+        },
+    }
+}

@@ -1,0 +1,187 @@
+//! Rows of the tables of open jobs.
+
+use gristmill_model::{BatchId, Positions, Timestamp, WorkerId};
+use gristmill_store::rules::deadline::Standing;
+use gristmill_store::rules::pauses::Pauses;
+use tokio_postgres::Row;
+
+use crate::database::columns::{number, read_pauses};
+use crate::failure::Result;
+use crate::multirange::Multirange;
+
+/// A stored slice. Its key is its batch and its id.
+#[derive(Debug, Clone)]
+pub(crate) struct Slice {
+    pub batch: BatchId,
+    pub id: i64,
+    pub lane_id: i64,
+    /// The priority, negated.
+    pub rank: i32,
+    pub run_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+    /// The attempt that comes next.
+    pub attempt: u32,
+    pub rescues: u32,
+    /// Of the batch's payloads, in the mean.
+    pub job_bytes: u32,
+    pub positions: Positions,
+    /// Whether others wait for jobs of the batch.
+    pub is_awaited: bool,
+    /// The family whose parents it finalizes, if it does.
+    pub family: Option<i64>,
+}
+
+impl Slice {
+    /// Reads the [`COLUMNS`](Slice::COLUMNS), from this one on.
+    pub fn read(row: &Row, first: usize) -> Result<Slice> {
+        let count =
+            |column: usize| -> Result<u32> { Ok(row.try_get::<_, i32>(first + column)?.unsigned_abs()) };
+        Ok(Slice {
+            batch: BatchId(row.try_get(first)?),
+            id: row.try_get(first + 1)?,
+            lane_id: i64::from(row.try_get::<_, i32>(first + 2)?),
+            rank: row.try_get(first + 3)?,
+            run_at: Timestamp(row.try_get(first + 4)?),
+            expires_at: row.try_get::<_, Option<i64>>(first + 5)?.map(Timestamp),
+            attempt: count(6)?,
+            rescues: count(7)?,
+            job_bytes: count(8)?,
+            positions: row.try_get::<_, Multirange>(first + 9)?.0,
+            is_awaited: row.try_get(first + 10)?,
+            family: row.try_get(first + 11)?,
+        })
+    }
+}
+
+/// Positions that become claimable.
+#[derive(Debug)]
+pub(crate) struct NewSlice<'a> {
+    pub positions: &'a Positions,
+    /// The priority, negated.
+    pub rank: i32,
+    pub run_at: Timestamp,
+    pub attempt: u32,
+    pub rescues: u32,
+    pub expires_at: Option<Timestamp>,
+    /// Whether others wait for jobs of the batch.
+    pub is_awaited: bool,
+    /// The family whose parents finalize, if they do.
+    pub family: Option<i64>,
+}
+
+/// What a lease holds of one batch: one claimed slice. Its key is its lease, batch, attempt and first position.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    pub lease: i64,
+    pub batch: BatchId,
+    pub attempt: u32,
+    /// When it was claimed.
+    pub first_position: u32,
+    pub worker: WorkerId,
+    pub rescues: u32,
+    pub run_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+    pub positions: Positions,
+    /// The priority, negated; that of the batch, where `None`.
+    pub rank: Option<i32>,
+    /// What keeps them back once they come back.
+    pub pauses: Option<Pauses>,
+    /// Whether others wait for jobs of the batch.
+    pub is_awaited: bool,
+    /// The family whose parents it finalizes, if it does.
+    pub family: Option<i64>,
+}
+
+impl Held {
+    /// Where its jobs stand.
+    pub fn standing(&self) -> Standing {
+        Standing {
+            attempt: self.attempt,
+            rescues: self.rescues,
+            expires_at: self.expires_at,
+        }
+    }
+
+    /// Reads a row.
+    pub fn read(row: &Row) -> Result<Held> {
+        let count = |column: usize| -> Result<u32> { Ok(row.try_get::<_, i32>(column)?.unsigned_abs()) };
+        Ok(Held {
+            lease: row.try_get(0)?,
+            batch: BatchId(row.try_get(1)?),
+            attempt: count(2)?,
+            first_position: count(3)?,
+            worker: WorkerId(row.try_get(4)?),
+            rescues: count(5)?,
+            run_at: Timestamp(row.try_get(6)?),
+            expires_at: row.try_get::<_, Option<i64>>(7)?.map(Timestamp),
+            positions: row.try_get::<_, Multirange>(8)?.0,
+            rank: row.try_get(9)?,
+            pauses: read_pauses(row, 10)?,
+            is_awaited: row.try_get(11)?,
+            family: row.try_get(12)?,
+        })
+    }
+}
+
+/// The part of a slice that a claim takes.
+#[derive(Debug, Clone)]
+pub(crate) struct Taken {
+    pub slice: Slice,
+    pub positions: Positions,
+}
+
+impl Taken {
+    /// The row of the lease that takes it.
+    pub fn held(&self, worker: WorkerId, lease: i64) -> Held {
+        Held {
+            lease,
+            batch: self.slice.batch,
+            attempt: self.slice.attempt,
+            first_position: self.positions.first().unwrap_or(0),
+            worker,
+            rescues: self.slice.rescues,
+            run_at: self.slice.run_at,
+            expires_at: self.slice.expires_at,
+            positions: self.positions.clone(),
+            rank: Some(self.slice.rank),
+            pauses: None,
+            is_awaited: self.slice.is_awaited,
+            family: self.slice.family,
+        }
+    }
+}
+
+/// Jobs that wait for others. The key is the batch and the part of it.
+#[derive(Debug)]
+pub(crate) struct Blocked {
+    pub batch: BatchId,
+    pub part: u32,
+    /// The attempt that comes next.
+    pub attempt: u32,
+    pub rescues: u32,
+    pub expires_at: Option<Timestamp>,
+    /// The priority, negated; that of the batch, where `None`.
+    pub rank: Option<i32>,
+    /// What keeps them back beside what they wait for. Not read.
+    pub pauses: Option<Pauses>,
+    /// The family that they are the parents of, if they wait for children.
+    pub family: Option<i64>,
+    pub positions: Positions,
+}
+
+impl Blocked {
+    /// Reads a row.
+    pub fn read(row: &Row) -> Result<Blocked> {
+        Ok(Blocked {
+            batch: BatchId(row.try_get(0)?),
+            part: number(row, 1)?,
+            attempt: number(row, 2)?,
+            rescues: number(row, 3)?,
+            expires_at: row.try_get::<_, Option<i64>>(4)?.map(Timestamp),
+            positions: row.try_get::<_, Multirange>(5)?.0,
+            rank: row.try_get(6)?,
+            pauses: None,
+            family: row.try_get(7)?,
+        })
+    }
+}

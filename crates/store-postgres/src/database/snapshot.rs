@@ -1,0 +1,74 @@
+//! Queries on one snapshot, beside the writers.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use crate::database::connection::{Pending, Pooled, close};
+use crate::failure::Result;
+
+/// A read-only transaction: all of its queries see the same moment. Dropped before its end, it is closed with its
+/// connection.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    connection: Option<Pooled>,
+    begin: Mutex<Begin>,
+}
+
+struct Begin(Option<Pending<()>>);
+
+impl std::fmt::Debug for Begin {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Begin").finish_non_exhaustive()
+    }
+}
+
+impl Snapshot {
+    /// Begins; the answer is awaited with that of the first query.
+    pub fn begin(connection: Pooled) -> Snapshot {
+        let begin = connection.send_command("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+        Snapshot {
+            connection: Some(connection),
+            begin: Mutex::new(Begin(Some(begin))),
+        }
+    }
+
+    /// All rows of a query.
+    pub async fn query(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
+        let Some(connection) = &self.connection else {
+            return Ok(Vec::new());
+        };
+        let rows = connection.rows(sql, params).await;
+        let begin = self.begin.lock().unwrap_or_else(PoisonError::into_inner).0.take();
+        if let Some(begin) = begin {
+            begin.await?;
+        }
+        rows
+    }
+
+    /// The first row of a query.
+    pub async fn query_opt(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Option<Row>> {
+        Ok(self.query(sql, params).await?.into_iter().next())
+    }
+
+    /// Ends the transaction, and gives the connection back where all went well.
+    pub fn end(mut self, went_well: bool) {
+        if let Some(connection) = self.connection.take() {
+            match went_well {
+                // The next user of the connection comes behind this; nothing depends on the answer.
+                true => drop(connection.send_command("COMMIT")),
+                false => close(connection),
+            }
+        }
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            close(connection);
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! One transaction of an operation: what it reads and locks at once, and what it writes with its COMMIT.
+//!
+//! A transaction takes two trips to the server, as a rule. The first carries BEGIN, the mark that tells later whether
+//! it was committed, and what the operation reads and locks; the second all that it writes, and COMMIT.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gristmill_model::{BatchId, BatchOptions, Timestamp};
+use gristmill_store::StoreError;
+use gristmill_store::options::is_tagged;
+use gristmill_store::rules::contents::Content;
+use gristmill_store::rules::report_write::ONE_PARAMETER;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use crate::database::connection::{Mark, Param, Pending, Pooled, Writer, drained};
+use crate::database::handle_cache::{BatchHead, HandleCache};
+use crate::database::writes::Writes;
+use crate::failure::{Failure, Remedy, Result};
+
+/// Whether an operation's answer has to wait for the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// It does: an acknowledged operation is on disk.
+    Promised,
+    /// It does not: a claim or a heartbeat that a crash of the server undoes leaves the jobs claimable as before, and
+    /// the reports of such a lease are refused.
+    Needless,
+}
+
+/// One operation's view of the database.
+#[derive(Debug)]
+pub(crate) struct Transaction {
+    connection: Pooled,
+    opening: Opening,
+    pub cache: Arc<HandleCache>,
+    /// The moment of the operation.
+    pub now: Timestamp,
+    /// The writes that COMMIT carries.
+    pub writes: Writes,
+    /// Whether the keys of all that ends by these writes were let go of.
+    pub keys_are_released: bool,
+}
+
+/// The answers to BEGIN, to the mark, and to what nobody has waited for yet. (In locks, which nobody ever waits for, because they are not `Sync`.)
+struct Opening {
+    begin: Mutex<Option<Pending<()>>>,
+    mark: Mutex<Option<Pending<Vec<Row>>>>,
+    behind: Mutex<Vec<Pending<Vec<Row>>>>,
+}
+
+impl std::fmt::Debug for Opening {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Opening").finish_non_exhaustive()
+    }
+}
+
+/// The writer's row may have been taken away for its age. Where `$3`, COMMIT does not wait for the disk.
+const MARK: &str = "INSERT INTO gristmill.writer (id, operation) VALUES ($1, $2) \
+     ON CONFLICT (id) DO UPDATE SET operation = excluded.operation, at = excluded.at \
+     RETURNING CASE WHEN $3 THEN set_config('synchronous_commit', 'off', true) END";
+
+impl Transaction {
+    /// Begins. Nothing is waited for: what fails here shows by the end.
+    pub async fn begin(
+        mut connection: Pooled,
+        cache: Arc<HandleCache>,
+        now: Timestamp,
+        durability: Durability,
+    ) -> Result<Transaction> {
+        let writer = connection.writer()?;
+        writer.operation += 1;
+        let params: Vec<Param> = vec![
+            Box::new(writer.id.to_string()),
+            Box::new(writer.operation),
+            Box::new(durability == Durability::Needless),
+        ];
+        connection.prepare_cached(MARK).await?;
+        connection.is_amid = true;
+        let begin = connection.send_command("BEGIN");
+        let mark = connection.send(MARK, params).await?;
+        Ok(Transaction {
+            connection,
+            opening: Opening {
+                begin: Mutex::new(Some(begin)),
+                mark: Mutex::new(Some(mark)),
+                behind: Mutex::default(),
+            },
+            cache,
+            now,
+            writes: Writes::default(),
+            keys_are_released: false,
+        })
+    }
+
+    /// All rows of a query.
+    pub async fn query(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
+        self.connection.rows(sql, params).await
+    }
+
+    /// The first row of a query.
+    pub async fn query_opt(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Option<Row>> {
+        Ok(self.query(sql, params).await?.into_iter().next())
+    }
+
+    /// Runs a statement; gives back how many rows it changed.
+    pub async fn execute(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<u64> {
+        self.connection.execute_prepared(sql, params).await
+    }
+
+    /// Runs a statement of a handler's, whose only parameter takes JSON.
+    pub async fn write_with_json(&self, sql: &str, items: &str) -> Result<()> {
+        let statement = self.connection.prepare_cached(sql).await?;
+        if statement.params().len() != 1 {
+            return Err(StoreError::InvalidInput(ONE_PARAMETER.to_owned()).into());
+        }
+        self.connection.execute(&statement, &[&JsonText(items)]).await?;
+        Ok(())
+    }
+
+    /// Sends a query and leaves its answer for later.
+    pub async fn send(&self, sql: &str, params: Vec<Param>) -> Result<Pending<Vec<Row>>> {
+        self.connection.send(sql, params).await
+    }
+
+    /// What holds for these batches. Those that there are not are left out.
+    pub async fn heads(&self, batches: &[BatchId]) -> Result<HashMap<BatchId, Arc<BatchHead>>> {
+        let mut heads = HashMap::new();
+        let mut missing = Vec::new();
+        for batch in batches {
+            match self.cache.content(*batch) {
+                Some(content) => {
+                    heads.insert(*batch, content.head);
+                }
+                None => missing.push(batch.0),
+            }
+        }
+        if missing.is_empty() {
+            return Ok(heads);
+        }
+        let rows = self
+            .query(
+                "SELECT id, lane_id, priority, submitted_at, run_at, options, octet_length(payloads), count \
+                 FROM gristmill.batch WHERE id = ANY ($1)",
+                &[&missing],
+            )
+            .await?;
+        for row in &rows {
+            let (batch, head) = read_head(row, 0)?;
+            let head = Arc::new(head);
+            self.cache.keep(batch, Content::new(head.clone(), None));
+            heads.insert(batch, head);
+        }
+        Ok(heads)
+    }
+
+    /// Locks batches whose positions come back, against concurrent changes from outside.
+    pub async fn share_batches(&self, batches: &[BatchId]) -> Result<()> {
+        let mut ids: Vec<i64> = batches.iter().map(|batch| batch.0).collect();
+        ids.sort_unstable();
+        self.query(
+            "SELECT id FROM gristmill.batch WHERE id = ANY ($1) ORDER BY id FOR SHARE",
+            &[&ids],
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// Writes what has gathered, so that later statements see it.
+    pub async fn flush(&mut self) -> Result<()> {
+        self.release_keys().await?;
+        self.keys_are_released = false;
+        let writes = std::mem::take(&mut self.writes);
+        (self.writes.woke, self.writes.freed) = (writes.woke, writes.freed);
+        let sent = writes.send(&self.connection).await?;
+        first_cause(futures::future::join_all(sent).await)
+    }
+
+    /// As [`flush`](Transaction::flush), without a wait: what fails shows by the end.
+    pub async fn flush_behind(&mut self) -> Result<()> {
+        self.release_keys().await?;
+        self.keys_are_released = false;
+        let writes = std::mem::take(&mut self.writes);
+        (self.writes.woke, self.writes.freed) = (writes.woke, writes.freed);
+        let sent = writes.send(&self.connection).await?;
+        self.behind().extend(sent.into_iter().map(drained));
+        Ok(())
+    }
+
+    fn behind(&mut self) -> &mut Vec<Pending<Vec<Row>>> {
+        self.opening
+            .behind
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a lost COMMIT is looked up by.
+    pub fn mark(&self) -> Option<Mark> {
+        self.connection.writer.as_ref().map(Writer::mark)
+    }
+
+    /// Writes what has gathered and commits, in one go. An error that says nothing of the server's decision leaves it
+    /// unknown.
+    pub async fn finish(mut self) -> std::result::Result<(), NotCommitted> {
+        let command = |pending: Pending<()>| -> Pending<Vec<Row>> {
+            Box::pin(async move { pending.await.map(|()| Vec::new()) })
+        };
+        let mut sent = Vec::new();
+        sent.extend(taken(&mut self.opening.begin).map(command));
+        sent.extend(taken(&mut self.opening.mark));
+        sent.append(self.behind());
+        let writes = std::mem::take(&mut self.writes);
+        match writes.send(&self.connection).await {
+            Ok(writes) => sent.extend(writes),
+            Err(failure) => return Err(NotCommitted::Failed(failure)),
+        }
+        sent.push(command(self.connection.send_command("COMMIT")));
+        let mark = self.mark();
+        match first_cause(futures::future::join_all(sent).await) {
+            Ok(()) => {
+                self.connection.is_amid = false;
+                Ok(())
+            }
+            Err(failure) => match (failure.remedy(), mark) {
+                (Remedy::Reconnect, Some(mark)) => Err(NotCommitted::Unknown(mark, failure)),
+                _ => Err(NotCommitted::Failed(failure)),
+            },
+        }
+    }
+
+    /// Gives the transaction up.
+    pub async fn roll_back(mut self) {
+        if self.connection.batch_execute("ROLLBACK").await.is_ok() {
+            self.connection.is_amid = false;
+        }
+    }
+}
+
+/// Why a transaction is not known to be committed.
+#[derive(Debug)]
+pub(crate) enum NotCommitted {
+    /// It was not.
+    Failed(Failure),
+    /// The connection was lost while it was.
+    Unknown(Mark, Failure),
+}
+
+fn taken<T>(pending: &mut Mutex<Option<T>>) -> Option<T> {
+    pending.get_mut().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// JSON as a parameter of whatever type holds it.
+#[derive(Debug)]
+struct JsonText<'a>(&'a str);
+
+impl ToSql for JsonText<'_> {
+    fn to_sql(
+        &self,
+        ty: &tokio_postgres::types::Type,
+        out: &mut tokio_postgres::types::private::BytesMut,
+    ) -> std::result::Result<tokio_postgres::types::IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        if *ty == tokio_postgres::types::Type::JSONB {
+            // The version of its format.
+            out.extend_from_slice(&[1]);
+        }
+        out.extend_from_slice(self.0.as_bytes());
+        Ok(tokio_postgres::types::IsNull::No)
+    }
+
+    fn accepts(ty: &tokio_postgres::types::Type) -> bool {
+        use tokio_postgres::types::Type;
+        [Type::JSON, Type::JSONB, Type::TEXT, Type::VARCHAR].contains(ty)
+    }
+
+    tokio_postgres::types::to_sql_checked!();
+}
+
+/// The failure that the others follow from.
+fn first_cause(answers: Vec<Result<Vec<Row>>>) -> Result<()> {
+    let mut aftermath = None;
+    for answer in answers {
+        match answer {
+            Err(failure) if failure.is_aftermath() => {
+                aftermath.get_or_insert(failure);
+            }
+            Err(failure) => return Err(failure),
+            Ok(_) => {}
+        }
+    }
+    aftermath.map_or(Ok(()), Err)
+}
+
+/// Reads id, lane, priority, submission, moment, options, bytes and count, from this column on.
+pub(crate) fn read_head(row: &Row, first: usize) -> Result<(BatchId, BatchHead)> {
+    let lane: i32 = row.try_get(first + 1)?;
+    let priority: i16 = row.try_get(first + 2)?;
+    let (bytes, count): (i32, i32) = (row.try_get(first + 6)?, row.try_get(first + 7)?);
+    let options: Option<&str> = row.try_get(first + 5)?;
+    let head = BatchHead {
+        lane_id: i64::from(lane),
+        priority,
+        submitted_at: Timestamp(row.try_get(first + 3)?),
+        run_at: Timestamp(row.try_get(first + 4)?),
+        options: read_options(options)?,
+        tagged: is_tagged(options)?,
+        job_bytes: (bytes / count.max(1)).max(1).unsigned_abs(),
+    };
+    Ok((BatchId(row.try_get(first)?), head))
+}
+
+/// A batch's options: `NULL` where all are default.
+pub(crate) fn read_options(text: Option<&str>) -> Result<BatchOptions> {
+    match text {
+        None => Ok(BatchOptions::default()),
+        Some(text) => Ok(serde_json::from_str(text)?),
+    }
+}

@@ -1,0 +1,147 @@
+//! What goes wrong inside the store, before the database's name is known.
+
+use gristmill_model::positions::ParsePositionsError;
+use gristmill_postgres_link::failure;
+pub(crate) use gristmill_postgres_link::failure::Remedy;
+use gristmill_store::StoreError;
+use tokio_postgres::error::SqlState;
+
+/// The constraint that refuses the writers of other layouts.
+pub(crate) const WRITER_LAYOUT: &str = "writer_layout";
+
+/// Why an operation or a query failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The database said so, or the connection to it was lost.
+    Postgres(tokio_postgres::Error),
+    /// There is no connection, for a reason that may pass.
+    Disconnected(String),
+    /// A row does not hold what this program writes.
+    Damaged(String),
+    /// The store refuses.
+    Refused(StoreError),
+    /// Others have changed what was looked at.
+    Overtaken,
+}
+
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Failure::Postgres(error)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Failure::Refused(error)
+    }
+}
+
+impl From<ParsePositionsError> for Failure {
+    fn from(error: ParsePositionsError) -> Self {
+        Failure::Damaged(error.to_string())
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        Failure::Damaged(format!("a JSON column cannot be read: {error}"))
+    }
+}
+
+impl Failure {
+    /// What helps.
+    pub fn remedy(&self) -> Remedy {
+        match self {
+            Failure::Disconnected(_) => Remedy::Reconnect,
+            Failure::Damaged(_) | Failure::Refused(_) => Remedy::None,
+            Failure::Overtaken => Remedy::Again,
+            Failure::Postgres(error) => failure::remedy(error),
+        }
+    }
+
+    /// Whether it only says that the statements before it failed.
+    pub fn is_aftermath(&self) -> bool {
+        matches!(self, Failure::Postgres(error) if error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION))
+    }
+
+    /// What was wrong, in words.
+    pub fn reason(&self) -> String {
+        match self {
+            Failure::Postgres(error) => failure::reason(error),
+            Failure::Disconnected(reason) | Failure::Damaged(reason) => reason.clone(),
+            Failure::Refused(error) => error.to_string(),
+            Failure::Overtaken => "others changed the same jobs again and again meanwhile".to_owned(),
+        }
+    }
+
+    /// Whether the database has another layout since this process opened it.
+    fn is_of_changed_layout(&self) -> bool {
+        let Failure::Postgres(error) = self else {
+            return false;
+        };
+        let constraint = error.as_db_error().and_then(|error| error.constraint());
+        error.code() == Some(&SqlState::CHECK_VIOLATION) && constraint == Some(WRITER_LAYOUT)
+    }
+
+    /// The error that callers see when they open a database.
+    pub fn at_open(self, database: &str) -> StoreError {
+        let reason = self.reason();
+        match (self.remedy(), self) {
+            (_, Failure::Refused(error)) => error,
+            (Remedy::Reconnect, _) => StoreError::Unreachable {
+                database: database.to_owned(),
+                waited_ms: 0,
+                reason,
+            },
+            _ => StoreError::Open {
+                path: database.into(),
+                reason,
+            },
+        }
+    }
+
+    /// The error that callers see.
+    pub fn at(self, database: &str) -> StoreError {
+        if self.is_of_changed_layout() {
+            return StoreError::LayoutChanged {
+                path: database.into(),
+            };
+        }
+        let reason = self.reason();
+        let state = match &self {
+            Failure::Refused(error) => return error.clone(),
+            Failure::Damaged(_) => {
+                return StoreError::Database(format!(
+                    "{database} holds what this program did not write: {reason}"
+                ));
+            }
+            Failure::Disconnected(_) | Failure::Overtaken => None,
+            Failure::Postgres(error) => error.code(),
+        };
+        match state {
+            Some(state) if *state == SqlState::DISK_FULL => StoreError::DiskFull {
+                path: database.into(),
+            },
+            Some(state)
+                if [
+                    SqlState::READ_ONLY_SQL_TRANSACTION,
+                    SqlState::INSUFFICIENT_PRIVILEGE,
+                ]
+                .contains(state) =>
+            {
+                StoreError::ReadOnly {
+                    path: database.into(),
+                    reason,
+                }
+            }
+            // A limit of Gristmill's own, or one of PostgreSQL's.
+            Some(state) if *state == SqlState::PROGRAM_LIMIT_EXCEEDED => StoreError::InvalidInput(reason),
+            Some(state) if *state == SqlState::CHARACTER_NOT_IN_REPERTOIRE => StoreError::InvalidInput(
+                format!("PostgreSQL refuses a text: {reason}; remove its NUL characters"),
+            ),
+            _ => StoreError::Database(format!("{database}: {reason}")),
+        }
+    }
+}

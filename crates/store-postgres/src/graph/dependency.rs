@@ -1,0 +1,172 @@
+//! Jobs that wait for others.
+//!
+//! What waits stands in `blocked`, out of the way of claims; each thing that it waits for is a row of `edge`. An operation
+//! that ends jobs of a batch that others wait for settles their edges (`gristmill.settle`) in its transaction.
+
+use std::collections::{BTreeMap, HashMap};
+
+use gristmill_model::limits::BATCH_JOBS_MAX;
+use gristmill_model::{BatchId, NewBatch, Positions};
+use gristmill_store::StoreError;
+use gristmill_store::rules::dependency::{Edge, WaitingJobs, check_stored, stored_prerequisites};
+
+use crate::database::columns::{number, sum};
+use crate::database::rows::Blocked;
+use crate::database::transaction::Transaction;
+use crate::failure::{Failure, Result};
+use crate::multirange::Multirange;
+
+/// The part of a batch that waits to begin: all of it.
+pub(crate) const WHOLE: u32 = 0;
+
+/// Batches whose jobs have ended, each with the positions that may have ended.
+#[derive(Debug, Default)]
+pub(crate) struct Ended(BTreeMap<BatchId, Positions>);
+
+impl Ended {
+    pub fn add(&mut self, batch: BatchId, positions: &Positions) {
+        if !positions.is_empty() {
+            let known = self.0.entry(batch).or_default();
+            *known = known.union(positions);
+        }
+    }
+
+    pub fn add_all(&mut self, batch: BatchId) {
+        self.0.insert(batch, Positions::all(BATCH_JOBS_MAX));
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn batches(&self) -> Vec<i64> {
+        self.0.keys().map(|batch| batch.0).collect()
+    }
+
+    /// As `gristmill.settle` takes them.
+    pub fn into_params(self) -> (Vec<i64>, Vec<Multirange>) {
+        let all = self.0.into_iter();
+        all.map(|(batch, positions)| (batch.0, Multirange(positions)))
+            .unzip()
+    }
+}
+
+impl Transaction {
+    /// The number of jobs of each of these prerequisites. Locks their open jobs until the edges to them are stored.
+    pub async fn lock_prerequisites(&self, stored: &[i64]) -> Result<HashMap<BatchId, u32>> {
+        self.query("SELECT gristmill.lock_batches($1)", &[&stored])
+            .await?;
+        let rows = self
+            .query(
+                "SELECT id, count FROM gristmill.batch WHERE id = ANY ($1)",
+                &[&stored],
+            )
+            .await?;
+        rows.iter()
+            .map(|row| Ok((BatchId(row.try_get(0)?), number(row, 1)?)))
+            .collect()
+    }
+
+    /// Says of stored batches that others wait for them.
+    pub async fn await_batches(&self, stored: &[i64]) -> Result<()> {
+        self.query("SELECT gristmill.await($1)", &[&stored]).await?;
+        Ok(())
+    }
+
+    /// Settles the edges that lead to what has ended. Returns whether jobs can be claimed for that.
+    pub async fn settle(&mut self, ended: Ended) -> Result<bool> {
+        if ended.is_empty() {
+            return Ok(false);
+        }
+        self.flush().await?;
+        let (batches, meant) = ended.into_params();
+        let row = self
+            .query_opt(
+                "SELECT gristmill.settle($1, $2::int4multirange[], $3)",
+                &[&batches, &meant, &self.now.0],
+            )
+            .await?;
+        let claimable = row.map_or(Ok(0), |row| sum(&row, 0))?;
+        self.writes.woke |= claimable > 0;
+        Ok(claimable > 0)
+    }
+
+    /// The stored batches that jobs of these batches wait for, before they begin.
+    pub async fn prerequisites_of(&self, batches: &[i64]) -> Result<Vec<i64>> {
+        let rows = self
+            .query(
+                "SELECT DISTINCT prerequisite_id FROM gristmill.edge WHERE batch_id = ANY ($1) AND on_failure <> 'children'",
+                &[&batches],
+            )
+            .await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// The prerequisites of these jobs, as far as the jobs have not begun, by part. The batches of both must be locked.
+    pub async fn waiting_of(
+        &self,
+        jobs: &BTreeMap<BatchId, Positions>,
+    ) -> Result<Vec<(BatchId, WaitingJobs)>> {
+        let (batches, positions): (Vec<i64>, Vec<Multirange>) = jobs
+            .iter()
+            .map(|(batch, positions)| (batch.0, Multirange(positions.clone())))
+            .unzip();
+        let rows = self
+            .query(
+                "SELECT w.batch_id, w.part, w.positions * m.positions, e.prerequisite_id, e.on_failure, e.positions \
+                 FROM unnest($1::bigint[], $2::int4multirange[]) m (batch_id, positions) \
+                 JOIN gristmill.blocked w ON w.batch_id = m.batch_id AND w.positions && m.positions \
+                 JOIN gristmill.edge e ON e.batch_id = w.batch_id AND e.part = w.part AND e.on_failure <> 'children' \
+                 ORDER BY w.batch_id, w.part",
+                &[&batches, &positions],
+            )
+            .await?;
+        let mut all: Vec<(BatchId, WaitingJobs)> = Vec::new();
+        let mut last = None;
+        for row in &rows {
+            let part: (i64, i32) = (row.try_get(0)?, row.try_get(1)?);
+            if last != Some(part) {
+                let positions = row.try_get::<_, Multirange>(2)?.0;
+                let edges = Vec::new();
+                all.push((BatchId(part.0), WaitingJobs { positions, edges }));
+                last = Some(part);
+            }
+            let on_failure: &str = row.try_get(4)?;
+            let edge = Edge {
+                prerequisite: BatchId(row.try_get(3)?),
+                on_failure: on_failure
+                    .parse()
+                    .map_err(|error| Failure::Damaged(format!("an edge: {error}")))?,
+                positions: row.try_get::<_, Option<Multirange>>(5)?.map(|only| only.0),
+            };
+            all.iter_mut()
+                .last()
+                .into_iter()
+                .for_each(|(_, waiting)| waiting.edges.push(edge.clone()));
+        }
+        Ok(all)
+    }
+
+    /// What waited for longer than it may, locked; but for what others are at.
+    pub async fn expired_blocked(&self, rows_max: i64) -> Result<Vec<Blocked>> {
+        let rows = self
+            .query(
+                "SELECT batch_id, part, attempt, rescues, expires_at, positions, rank, family FROM gristmill.blocked \
+                 WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED",
+                &[&self.now.0, &rows_max],
+            )
+            .await?;
+        rows.iter().map(Blocked::read).collect()
+    }
+}
+
+/// Refuses batches that wait for what there is not.
+pub(crate) fn check_prerequisites<'a>(
+    batches: impl Iterator<Item = &'a NewBatch>,
+    counts: &HashMap<BatchId, u32>,
+) -> std::result::Result<(), StoreError> {
+    for (batch, last) in stored_prerequisites(batches) {
+        check_stored(batch, counts.get(&batch).copied(), last)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,467 @@
+//! Parents and children.
+//!
+//! Jobs of a report that suspends them become a part of their batch in `blocked`, all together; what they remember, and
+//! which children are whose, stands packed beside them. As children end, `gristmill.settle` makes those of the parents that
+//! have none open any more a slice that finalizes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use gristmill_model::{
+    BatchId, ChildBatch, JobError, JobId, NewBatch, PackedArray, Positions, Report, Suspended, Tag,
+};
+use gristmill_store::StoreError;
+use gristmill_store::family::{Brood, Children, Family, Inheritance, Parentage, cannot_spawn, latest};
+use gristmill_store::rules::ending::FailedAttempt;
+use gristmill_store::rules::lanes::group;
+use tokio_postgres::Row;
+
+use crate::database::Database;
+use crate::database::columns::number;
+use crate::database::handle_cache::BatchHead;
+use crate::database::rows::{Blocked, Held, NewSlice, Taken};
+use crate::database::snapshot::Snapshot;
+use crate::database::transaction::Transaction;
+use crate::failure::{Failure, Result};
+use crate::graph::dependency::Ended;
+use crate::multirange::Multirange;
+use crate::submit::{Circumstances, Packed, check_texts};
+
+/// The batches and tags of spawning jobs, read before their reports are committed. They never change.
+#[derive(Debug, Default)]
+pub(crate) struct Origins {
+    /// What children take over, by the batch of their parents.
+    inheritances: HashMap<BatchId, Inheritance>,
+    /// Whose children those are that spawned siblings, by their batch.
+    parentages: HashMap<BatchId, Parentage>,
+}
+
+impl Origins {
+    pub fn inheritance(&self, batch: BatchId) -> Result<&Inheritance> {
+        let found = self.inheritances.get(&batch);
+        found.ok_or_else(|| Failure::Damaged(format!("batch {batch} has leases or children and no row")))
+    }
+
+    pub fn parentage(&self, batch: BatchId) -> Option<&Parentage> {
+        self.parentages.get(&batch)
+    }
+}
+
+/// Jobs that were accepted and wait for new children.
+#[derive(Debug)]
+pub(crate) struct Spawning {
+    pub held: Held,
+    pub head: Arc<BatchHead>,
+    pub suspended: Suspended,
+    /// The batches of children.
+    batches: Vec<Packed>,
+}
+
+impl Spawning {
+    /// Those that have children.
+    fn waiting(&self) -> Positions {
+        self.suspended.positions.select(&self.suspended.with_children())
+    }
+}
+
+impl Database {
+    /// Reads the batches and tags of the jobs of these reports that spawn others. They never change, so this comes before
+    /// the commit. Sends nothing if no job spawned any.
+    pub async fn origins(&self, reports: &[Report]) -> std::result::Result<Origins, StoreError> {
+        let of = |spawns: fn(&Report) -> bool| {
+            let spawning = reports.iter().filter(|report| spawns(report));
+            spawning.map(|report| report.batch.0).collect::<Vec<i64>>()
+        };
+        let parents = of(|report| !report.suspended.is_empty());
+        let children = of(|report| !report.siblings.is_empty());
+        if parents.is_empty() && children.is_empty() {
+            return Ok(Origins::default());
+        }
+        self.read(|snapshot| {
+            let (mut parents, children) = (parents.clone(), &children);
+            async move {
+                let parentages = match children.is_empty() {
+                    true => HashMap::new(),
+                    false => parentages(&snapshot, children).await?,
+                };
+                parents.extend(parentages.values().map(|parentage| parentage.batch.0));
+                Ok(Origins {
+                    inheritances: inheritances(&snapshot, &parents).await?,
+                    parentages,
+                })
+            }
+        })
+        .await
+    }
+
+    /// Makes the lanes that the children of these reports need. Where that is refused, the reports' jobs are told when they
+    /// are committed.
+    pub async fn prepare_children(
+        &self,
+        reports: &[Report],
+        origins: &Origins,
+    ) -> std::result::Result<(), StoreError> {
+        for batch in reports.iter().flat_map(|report| batches_of(report, origins)) {
+            match self.prepare_batch(&batch).await {
+                Ok(_) | Err(StoreError::InvalidInput(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The batches of children of a report, as far as they can be.
+fn batches_of(report: &Report, origins: &Origins) -> Vec<NewBatch> {
+    let mut batches = Vec::new();
+    if let Some(inheritance) = origins.inheritances.get(&report.batch) {
+        for suspended in &report.suspended {
+            let children = inheritance.batches(&suspended.positions, &suspended.children);
+            batches.extend(children.unwrap_or_default());
+        }
+    }
+    let Some(parentage) = origins.parentage(report.batch) else {
+        return batches;
+    };
+    let by_parent = report.siblings.iter();
+    for siblings in by_parent.filter_map(|siblings| parentage.by_parent(siblings)) {
+        let inheritance = origins.inheritances.get(&parentage.batch);
+        let children =
+            inheritance.map(|inheritance| inheritance.batches(&siblings.positions, &siblings.children));
+        batches.extend(children.and_then(std::result::Result::ok).unwrap_or_default());
+    }
+    batches
+}
+
+/// Whose children these batches hold, as far as they hold any.
+async fn parentages(snapshot: &Snapshot, children: &[i64]) -> Result<HashMap<BatchId, Parentage>> {
+    let rows = snapshot
+        .query(
+            "SELECT c.batch_id, c.parent_id, c.family, coalesce(c.parents, s.parents), c.bounds, \
+             (SELECT count(*) FROM gristmill.child_batch o WHERE o.parent_id = c.parent_id AND o.family = c.family) \
+             FROM gristmill.child_batch c JOIN gristmill.suspension s ON s.batch_id = c.parent_id AND s.family = c.family \
+             WHERE c.batch_id = ANY ($1)",
+            &[&children],
+        )
+        .await?;
+    let mut all = HashMap::new();
+    for row in &rows {
+        let children = BatchId(row.try_get(0)?);
+        let bounds = unsigned(row.try_get(4)?).collect();
+        let parentage = Parentage {
+            batch: BatchId(row.try_get(1)?),
+            family: row.try_get(2)?,
+            broods_count: usize::try_from(row.try_get::<_, i64>(5)?).unwrap_or(usize::MAX),
+            brood: Brood::of_bounds(children, read_parents(row, 3)?, bounds),
+        };
+        all.insert(children, parentage);
+    }
+    Ok(all)
+}
+
+async fn inheritances(snapshot: &Snapshot, batches: &[i64]) -> Result<HashMap<BatchId, Inheritance>> {
+    let lanes = snapshot
+        .query(
+            "SELECT b.id, l.queue, l.job_group FROM gristmill.batch b JOIN gristmill.lane l ON l.id = b.lane_id \
+             WHERE b.id = ANY ($1)",
+            &[&batches],
+        )
+        .await?;
+    let tags = snapshot
+        .query(
+            "SELECT batch_id, name, value, positions FROM gristmill.tag WHERE batch_id = ANY ($1) \
+             ORDER BY batch_id, name, value",
+            &[&batches],
+        )
+        .await?;
+    let mut all = HashMap::new();
+    for row in &lanes {
+        let inheritance = Inheritance {
+            queue: row.try_get::<_, &str>(1)?.into(),
+            group: group(row.try_get::<_, &str>(2)?.into()),
+            tags: Vec::new(),
+        };
+        all.insert(BatchId(row.try_get(0)?), inheritance);
+    }
+    for row in &tags {
+        if let Some(inheritance) = all.get_mut(&BatchId(row.try_get(0)?)) {
+            inheritance.tags.push(Tag {
+                positions: row
+                    .try_get::<_, Option<Multirange>>(3)?
+                    .map(|positions| positions.0),
+                ..Tag::all(row.try_get::<_, String>(1)?, row.try_get::<_, String>(2)?)
+            });
+        }
+    }
+    Ok(all)
+}
+
+impl Transaction {
+    /// The children to store for accepted jobs of one claimed slice; or the error of the jobs.
+    pub fn spawning(
+        &self,
+        held: &Held,
+        head: &Arc<BatchHead>,
+        suspended: Suspended,
+        origins: &Origins,
+    ) -> Result<std::result::Result<Spawning, (Positions, JobError)>> {
+        let inheritance = origins.inheritance(held.batch)?;
+        let prepared = self.prepared(inheritance, &suspended.positions, &suspended.children);
+        Ok(match prepared {
+            Ok(batches) => Ok(Spawning {
+                held: held.clone(),
+                head: head.clone(),
+                suspended,
+                batches,
+            }),
+            Err(error) => Err((suspended.positions, cannot_spawn(&error))),
+        })
+    }
+
+    /// The batches of children that are stored, with their lanes.
+    pub fn prepared(
+        &self,
+        inheritance: &Inheritance,
+        parents: &Positions,
+        children: &[ChildBatch],
+    ) -> std::result::Result<Vec<Packed>, StoreError> {
+        let batches = inheritance.batches(parents, children)?;
+        batches.into_iter().map(|batch| self.with_lane(batch)).collect()
+    }
+
+    fn with_lane(&self, batch: NewBatch) -> std::result::Result<Packed, StoreError> {
+        check_texts(&batch)?;
+        let name = gristmill_store::rules::lanes::LaneName::of(&batch);
+        let lane_id = self.cache.lanes().find(name);
+        let lane_id = lane_id.ok_or_else(|| gristmill_store::rules::lanes::too_many(name))?;
+        Ok(Packed { batch, lane_id })
+    }
+
+    /// Stores the children, and lets their parents wait. Those that have their values from the cache have ended.
+    pub async fn suspend(&mut self, all: Vec<Spawning>, ended: &mut Ended) -> Result<()> {
+        if all.is_empty() {
+            return Ok(());
+        }
+        let batches = all.iter().map(|spawning| spawning.batches.len()).sum();
+        let mut ids = self.next_batch_ids(batches).await?.into_iter();
+        let families = i32::try_from(all.len()).unwrap_or(i32::MAX);
+        let families = self
+            .query(
+                "SELECT nextval('gristmill.family'), nextval('gristmill.blocked_part')::integer \
+                 FROM generate_series(1, $1::integer)",
+                &[&families],
+            )
+            .await?;
+        for (spawning, row) in all.into_iter().zip(&families) {
+            let blocked = Blocked {
+                batch: spawning.held.batch,
+                part: number(row, 1)?,
+                attempt: spawning.held.attempt,
+                rescues: spawning.held.rescues,
+                expires_at: None,
+                rank: spawning.held.rank,
+                pauses: spawning.held.pauses.clone(),
+                family: row.try_get(0)?,
+                positions: spawning.waiting(),
+            };
+            self.suspend_one(&spawning, &blocked, row.try_get(0)?, &mut ids, ended)
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn suspend_one(
+        &mut self,
+        spawning: &Spawning,
+        blocked: &Blocked,
+        family: i64,
+        ids: &mut impl Iterator<Item = BatchId>,
+        ended: &mut Ended,
+    ) -> Result<()> {
+        let Spawning {
+            held,
+            head,
+            suspended,
+            batches,
+        } = spawning;
+        self.writes.insert_suspension(held.batch, family, suspended);
+        self.writes.block(blocked, &[]);
+        let mut earlier = Vec::with_capacity(batches.len());
+        for (packed, children) in batches.iter().zip(&suspended.children) {
+            let id = ids
+                .next()
+                .ok_or_else(|| Failure::Damaged("the sequence of batches gave too few ids".to_owned()))?;
+            let circumstances = Circumstances {
+                earlier: &earlier,
+                is_awaited: true,
+                hits: self.hits(&packed.batch).await?,
+                ..Circumstances::default()
+            };
+            self.writes.submit(self.now, id, packed, circumstances)?;
+            self.writes
+                .insert_child_batch(id, (held.batch, family), None, &children.shares);
+            if !blocked.positions.is_empty() {
+                self.writes.wait_for_children(held.batch, blocked.part, id);
+            }
+            if packed.batch.options.cached_ms.is_some() {
+                ended.add_all(id);
+            }
+            earlier.push(id);
+        }
+        // A job without children does not wait.
+        let childless = suspended.positions.difference(&blocked.positions);
+        let slice = NewSlice {
+            positions: &childless,
+            rank: held.rank.unwrap_or(head.rank()),
+            run_at: head.run_at,
+            attempt: held.attempt,
+            rescues: held.rescues,
+            expires_at: None,
+            is_awaited: held.is_awaited,
+            family: Some(family),
+        };
+        self.writes.bring_back(self.now, held, head, slice);
+        Ok(())
+    }
+
+    /// Fails jobs whose children cannot be stored.
+    pub fn fail_spawning(
+        &mut self,
+        held: &Held,
+        positions: &Positions,
+        error: &JobError,
+        worker: Option<&str>,
+    ) -> Result<()> {
+        for position in positions.iter() {
+            let failed = FailedAttempt {
+                worker,
+                ..FailedAttempt::unreported(position, held.lease, held.attempt, error)
+            };
+            self.writes.insert_failure(self.now, held.batch, &failed)?;
+        }
+        Ok(())
+    }
+
+    /// What those of the claimed jobs remember that finalize, by their place among them. Nothing is asked where none does.
+    pub async fn memos_of(&self, taken: &[Taken]) -> Result<HashMap<usize, PackedArray>> {
+        let finalizing = || {
+            let numbered = taken.iter().enumerate();
+            numbered.filter_map(|(number, part)| Some((number, part, part.slice.family?)))
+        };
+        let (batches, numbers): (Vec<i64>, Vec<i64>) = finalizing()
+            .map(|(_, taken, family)| (taken.slice.batch.0, family))
+            .unzip();
+        if batches.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let rows = self
+            .query(
+                "SELECT s.batch_id, s.family, s.parents, s.memos FROM gristmill.suspension s JOIN ( \
+                 SELECT DISTINCT * FROM unnest($1::bigint[], $2::bigint[]) k (batch_id, family)) k USING (batch_id, family)",
+                &[&batches, &numbers],
+            )
+            .await?;
+        let mut stored: HashMap<(BatchId, i64), (Positions, PackedArray)> = HashMap::new();
+        for row in &rows {
+            let memos = PackedArray::from_stored(row.try_get::<_, &str>(3)?);
+            let key = (BatchId(row.try_get(0)?), row.try_get(1)?);
+            stored.insert(key, (read_parents(row, 2)?, memos));
+        }
+        let mut all = HashMap::new();
+        for (number, taken, family) in finalizing() {
+            let batch = taken.slice.batch;
+            let (parents, memos) = stored.get(&(batch, family)).ok_or_else(|| {
+                Failure::Damaged(format!("family {family} of batch {batch} remembers nothing"))
+            })?;
+            all.insert(number, memos.select(&parents.indexes_of(&taken.positions)));
+        }
+        Ok(all)
+    }
+}
+
+/// A column of positions as an array.
+pub(crate) fn read_parents(row: &Row, column: usize) -> Result<Positions> {
+    Ok(unsigned(row.try_get(column)?).collect())
+}
+
+pub(crate) fn unsigned(numbers: Vec<i32>) -> impl Iterator<Item = u32> {
+    numbers.into_iter().map(i32::unsigned_abs)
+}
+
+/// The jobs of a batch that were suspended together, and their children. The latest first.
+async fn families(snapshot: &Snapshot, batch: BatchId) -> Result<Vec<Family>> {
+    let rows = snapshot
+        .query(
+            "SELECT s.family, s.parents, s.on_failure FROM gristmill.suspension s \
+             WHERE s.batch_id = $1 ORDER BY s.family DESC",
+            &[&batch.0],
+        )
+        .await?;
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let broods = snapshot
+        .query(
+            "SELECT c.family, c.batch_id, c.bounds, c.parents FROM gristmill.child_batch c \
+             WHERE c.parent_id = $1 ORDER BY c.batch_id",
+            &[&batch.0],
+        )
+        .await?;
+    let mut families = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let number: i64 = row.try_get(0)?;
+        let on_failure: &str = row.try_get(2)?;
+        let mut family = Family {
+            parents: read_parents(row, 1)?,
+            on_failure: on_failure
+                .parse()
+                .map_err(|error| Failure::Damaged(format!("a suspension: {error}")))?,
+            broods: Vec::new(),
+        };
+        for brood in &broods {
+            if brood.try_get::<_, i64>(0)? == number {
+                let own: Option<Vec<i32>> = brood.try_get(3)?;
+                let parents = own.map_or_else(|| family.parents.clone(), |own| unsigned(own).collect());
+                let bounds = unsigned(brood.try_get(2)?).collect();
+                let brood = Brood::of_bounds(BatchId(brood.try_get(1)?), parents, bounds);
+                family.broods.push(brood);
+            }
+        }
+        families.push(family);
+    }
+    Ok(families)
+}
+
+/// The children that jobs of a batch spawned last.
+pub(crate) async fn children(
+    snapshot: &Snapshot,
+    batch: BatchId,
+    parents: &Positions,
+) -> Result<Vec<Children>> {
+    let families = families(snapshot, batch).await?;
+    let mut all: Vec<Children> = Vec::new();
+    for (family, own) in latest(families.iter().map(|family| (family, &family.parents)), parents) {
+        all.extend(family.children_of_each(&own));
+    }
+    all.sort_by_key(|children| children.parent);
+    Ok(all)
+}
+
+/// The parent of a job, where another one spawned it.
+pub(crate) async fn parent_of(snapshot: &Snapshot, child: JobId) -> Result<Option<JobId>> {
+    let row = snapshot
+        .query_opt(
+            "SELECT c.parent_id, (coalesce(c.parents, s.parents))[width_bucket($2::integer, c.bounds)] \
+             FROM gristmill.child_batch c JOIN gristmill.suspension s ON s.batch_id = c.parent_id AND s.family = c.family \
+             WHERE c.batch_id = $1",
+            &[&child.batch.0, &child.position.cast_signed()],
+        )
+        .await?;
+    match row {
+        Some(row) => Ok(Some(JobId {
+            batch: BatchId(row.try_get(0)?),
+            position: number(&row, 1)?,
+        })),
+        None => Ok(None),
+    }
+}

@@ -1,0 +1,636 @@
+//! The store in a PostgreSQL database, in its schema `gristmill`.
+//!
+//! An operation is one transaction of two trips (`transaction`), on one of a few connections (`connection`); it gets
+//! through restarts of the server and lost connections (`database`). Submits are committed in groups (`submit`).
+//! Any number of processes may use one database.
+
+mod caller_transaction;
+mod change;
+mod claim;
+mod commit;
+mod database;
+mod failure;
+mod graph;
+mod limits;
+mod multirange;
+mod open;
+mod options;
+mod query;
+mod submit;
+mod worker;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use futures::FutureExt;
+use gristmill_batching::{BatchStats, GroupCommitError, GroupLimits, Submitter, group_commit};
+use gristmill_model::batch::check_name;
+use gristmill_model::limits::{
+    EVENTS_PAGE_MAX, PAGE_ROWS_MAX, SCHEDULES_FIRED_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX,
+    WRITER_BYTES_MAX, WRITER_OPERATIONS_MAX,
+};
+use gristmill_model::{
+    BatchId, Control, JobId, JobProgress, KeyedBatch, NewBatch, Positions, Report, RunId, Timestamp, WorkerId,
+};
+use gristmill_model::{Followed, Printed};
+use gristmill_store::live_output::{OutputPage, check_printed, pack_followed};
+use gristmill_store::rules::check::{
+    check_batches, check_filter, check_keyed, check_report, check_selection, check_single,
+};
+use gristmill_store::rules::controls::check_controls;
+use gristmill_store::rules::pauses::check_pause;
+use gristmill_store::{
+    BatchOutcomes, BatchPositions, BatchRow, Changed, Children, ControlFilter, EventCursor, EventPage,
+    Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, NewRun,
+    NewSchedule, NewWorker, OutcomeWatch, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState,
+    Schedule, ScheduleChange, Selection, Store, StoreError, StoreStats, SubmittedJobs, TagValue, Want,
+    WorkSeen, WorkerRow,
+};
+use tokio::task::JoinHandle;
+
+use crate::change::prune::Pruning;
+use crate::commit::exchange_group::{Exchanger, SmallExchange};
+use crate::database::Database;
+use crate::database::clock::DatabaseClock;
+use crate::database::handle_cache::HandleCache;
+use crate::database::transaction::Durability;
+pub use crate::options::PostgresOptions;
+use crate::submit::{Submit, SubmitReply, Submitted};
+use gristmill_postgres_link::Address;
+
+/// What a small submit weighs. Bytes, roughly.
+const SUBMIT_BYTES: usize = 200;
+
+/// A store in a PostgreSQL database (14 or newer).
+pub struct PostgresStore {
+    database: Arc<Database>,
+    /// The database's clock, where the store goes by it.
+    clock: Option<Arc<DatabaseClock>>,
+    submitter: Mutex<Option<Submitter<Submit, SubmitReply>>>,
+    exchanger: Exchanger,
+    committing: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for PostgresStore {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("PostgresStore")
+            .field("address", &self.database.address)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PostgresStore {
+    /// Opens the store in the database at `url` (`postgresql://user@host/database`, or settings as libpq takes them),
+    /// and makes it where there is none. Needs a Tokio runtime, which its connections stay on.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Open`] for a wrong URL, a database that refuses, or a schema that cannot be made;
+    /// [`StoreError::Unreachable`], at once, for a database that cannot be reached; [`StoreError::NewerSchema`].
+    pub async fn open(url: &str, options: PostgresOptions) -> Result<PostgresStore, StoreError> {
+        let address = Arc::new(Address::parse(url)?);
+        let refused = |failure: failure::Failure| failure.at_open(address.as_str());
+        let client = open::set_up(&address).await.map_err(refused)?;
+        let (clock, database_clock) = match options.clock {
+            Some(clock) => (clock, None),
+            None => {
+                let clock = Arc::new(DatabaseClock::default());
+                clock.compare(&client).await.map_err(refused)?;
+                (clock.clone() as Arc<dyn gristmill_model::Clock>, Some(clock))
+            }
+        };
+        drop(client);
+        let database = Arc::new(Database::new(address, clock, HandleCache::new(options.rng))?);
+        let (submitter, committer) = group_commit(GroupLimits {
+            operations_max: TRANSACTION_OPERATIONS_MAX,
+            weight_max: TRANSACTION_BYTES_MAX,
+            queue_operations_max: WRITER_OPERATIONS_MAX,
+            queue_weight_max: WRITER_BYTES_MAX,
+        });
+        let submitting = tokio::spawn(submit::commit_groups(database.clone(), committer));
+        let (exchanger, exchanging) = Exchanger::begin(database.clone());
+        Ok(PostgresStore {
+            database,
+            clock: database_clock,
+            submitter: Mutex::new(Some(submitter)),
+            exchanger,
+            committing: Mutex::new(vec![submitting, exchanging]),
+        })
+    }
+
+    async fn hand_over(&self, submit: Submit, bytes: usize) -> SubmitReply {
+        let submitter = locked(&self.submitter).clone();
+        let submitter = submitter.ok_or(StoreError::Closed)?;
+        match submitter.submit(submit, bytes + SUBMIT_BYTES).await {
+            Ok(reply) => reply,
+            Err(GroupCommitError::Closed) => Err(StoreError::Closed),
+            Err(GroupCommitError::Abandoned) => Err(StoreError::Panicked(
+                "a submit was given up in the middle of its transaction".to_owned(),
+            )),
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        // Without submitters, the task commits its queue and ends.
+        self.database.wake.close();
+        self.database.ended.close();
+    }
+}
+
+/// An operation on a transaction, which may be carried out several times.
+macro_rules! operate {
+    ($store:expr, $durability:ident, |$transaction:ident $(, $name:ident)*| $work:expr) => {{
+        $(let $name = Arc::new($name);)*
+        $store.database.write(Durability::$durability, move |$transaction| {
+            $(let $name = $name.clone();)*
+            async move { $work.await }.boxed()
+        })
+    }};
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn submit(
+        &self,
+        batches: Vec<NewBatch>,
+        advance: Option<RunAdvance>,
+    ) -> Result<Vec<BatchId>, StoreError> {
+        check_batches(&batches)?;
+        let bytes = batches.iter().map(|batch| batch.payloads.as_str().len()).sum();
+        match self.hand_over(Submit::Batches(batches, advance), bytes).await? {
+            Submitted::Batches(batches) => Ok(batches),
+            Submitted::Single(job) => Ok(vec![job.batch]),
+        }
+    }
+
+    async fn submit_one(&self, job: NewBatch) -> Result<JobId, StoreError> {
+        check_single(&job)?;
+        let bytes = job.payloads.as_str().len();
+        match self.hand_over(Submit::Single(Box::new(job)), bytes).await? {
+            Submitted::Single(job) => Ok(job),
+            Submitted::Batches(_) => Err(StoreError::Database("a single submit got no job".to_owned())),
+        }
+    }
+
+    async fn submit_keyed(&self, batches: Vec<KeyedBatch>) -> Result<Vec<SubmittedJobs>, StoreError> {
+        let keys = check_keyed(&batches)?;
+        self.database.submit_keyed(batches, keys).await
+    }
+
+    async fn register_worker(&self, worker: NewWorker) -> Result<WorkerId, StoreError> {
+        check_name("worker", &worker.name)?;
+        operate!(self, Promised, |transaction, worker| transaction
+            .register_worker(&worker))
+        .await
+    }
+
+    async fn exchange(
+        &self,
+        worker: WorkerId,
+        reports: Vec<Report>,
+        want: Option<Want>,
+    ) -> Result<Exchanged, StoreError> {
+        for report in &reports {
+            check_report(report)?;
+            commit::check_texts(report)?;
+        }
+        let outline = match SmallExchange::new(worker, reports, want) {
+            Ok(exchange) => self.exchanger.exchange(&self.database, exchange).await?,
+            Err((reports, want)) => self.database.exchange(worker, reports, want).await?,
+        };
+        self.database.fill_in(outline).await
+    }
+
+    async fn heartbeat(&self, worker: WorkerId, hops: BatchStats) -> Result<Heartbeat, StoreError> {
+        let heartbeat = operate!(self, Needless, |transaction, hops| transaction
+            .heartbeat(worker, &hops))
+        .await?;
+        if let Some(clock) = &self.clock {
+            self.database.compare_clocks(clock).await?;
+        }
+        Ok(heartbeat)
+    }
+
+    async fn put_progress(&self, worker: WorkerId, jobs: Vec<JobProgress>) -> Result<(), StoreError> {
+        let packed = gristmill_store::rules::progress::pack(jobs)?;
+        operate!(self, Needless, |transaction, packed| transaction
+            .put_progress(worker, &packed))
+        .await
+    }
+
+    async fn follow(&self, follower: &str, followed: Vec<Followed>) -> Result<(), StoreError> {
+        let (follower, packed) = (follower.to_owned(), pack_followed(&followed)?);
+        operate!(self, Needless, |transaction, follower, packed| transaction
+            .follow(&follower, &packed))
+        .await
+    }
+
+    async fn unfollow(&self, follower: &str) -> Result<(), StoreError> {
+        let follower = follower.to_owned();
+        operate!(self, Needless, |transaction, follower| transaction
+            .unfollow(&follower))
+        .await
+    }
+
+    async fn put_output(&self, worker: WorkerId, printed: Vec<Printed>) -> Result<Vec<JobId>, StoreError> {
+        let printed = check_printed(printed)?;
+        operate!(self, Needless, |transaction, printed| transaction
+            .put_output(worker, &printed))
+        .await
+    }
+
+    async fn live_output(&self, followed: Vec<Followed>, after: i64) -> Result<OutputPage, StoreError> {
+        self.database
+            .read(|snapshot| {
+                let followed = followed.clone();
+                async move { worker::live_output::live_output(&snapshot, &followed, after).await }
+            })
+            .await
+    }
+
+    async fn leave(&self, worker: WorkerId, hops: BatchStats) -> Result<(), StoreError> {
+        operate!(self, Promised, |transaction, hops| transaction
+            .leave(worker, &hops))
+        .await
+    }
+
+    async fn record(&self, hops: BatchStats) -> Result<(), StoreError> {
+        let mut all = std::mem::take(&mut *self.database.cache.hops());
+        all.merge(&hops);
+        operate!(self, Promised, |transaction, all| async {
+            transaction.add_hops(&all);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError> {
+        self.database
+            .read(|snapshot| async move { query::workers(&snapshot).await })
+            .await
+    }
+
+    async fn rescue(&self, silent_before: Timestamp, dead: Vec<WorkerId>) -> Result<Rescued, StoreError> {
+        operate!(self, Promised, |transaction, dead| transaction
+            .rescue(silent_before, &dead))
+        .await
+    }
+
+    async fn expire(&self) -> Result<u64, StoreError> {
+        let mut total = 0;
+        loop {
+            let (expired, more) = operate!(self, Promised, |transaction| transaction.expire()).await?;
+            total += expired;
+            if !more {
+                return Ok(total);
+            }
+        }
+    }
+
+    async fn prune(&self, options: PruneOptions) -> Result<Pruned, StoreError> {
+        let pruning = self
+            .database
+            .read(|snapshot| async move { Pruning::new(&snapshot, options).await })
+            .await?;
+        let mut total = Pruned::default();
+        let mut after = BatchId(0);
+        loop {
+            let batches = self
+                .database
+                .read(|snapshot| async move { pruning.next(&snapshot, after).await })
+                .await?;
+            let Some((last, _)) = batches.last() else {
+                return Ok(total);
+            };
+            after = *last;
+            let pruned = if options.dry_run {
+                Pruned {
+                    batches: batches.len() as u64,
+                    jobs: batches.iter().map(|(_, jobs)| jobs).sum(),
+                }
+            } else {
+                operate!(self, Promised, |transaction, batches| transaction.prune(&batches)).await?
+            };
+            total.batches += pruned.batches;
+            total.jobs += pruned.jobs;
+        }
+    }
+
+    async fn compact(&self, reports_max: u32) -> Result<u64, StoreError> {
+        let (mut total, mut after) = (0, BatchId(0));
+        loop {
+            let batches = self
+                .database
+                .read(|snapshot| async move {
+                    commit::compaction::candidates(&snapshot, after, reports_max).await
+                })
+                .await?;
+            let Some(last) = batches.last() else {
+                return Ok(total);
+            };
+            after = *last;
+            total += operate!(self, Promised, |transaction, batches| transaction
+                .compact(&batches, reports_max))
+            .await?;
+        }
+    }
+
+    async fn cancel(&self, selection: Selection) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
+        operate!(self, Promised, |transaction, selection| transaction
+            .cancel(&selection))
+        .await
+    }
+
+    async fn retry(&self, selection: Selection) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
+        operate!(self, Promised, |transaction, selection| transaction
+            .retry(&selection))
+        .await
+    }
+
+    async fn discard(&self, selection: Selection) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
+        operate!(self, Promised, |transaction, selection| transaction
+            .discard(&selection))
+        .await
+    }
+
+    async fn prioritise(&self, selection: Selection, priority: i16) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
+        operate!(self, Promised, |transaction, selection| transaction
+            .prioritise(&selection, priority))
+        .await
+    }
+
+    async fn pause_jobs(
+        &self,
+        selection: Selection,
+        reason: &str,
+        until: Option<Timestamp>,
+    ) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
+        check_pause(reason, until)?;
+        let reason = reason.to_owned();
+        operate!(self, Promised, |transaction, selection, reason| transaction
+            .pause_jobs(&selection, &reason, until))
+        .await
+    }
+
+    async fn resume_jobs(&self, selection: Selection, reason: Option<&str>) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
+        let reason = reason.map(str::to_owned);
+        operate!(self, Promised, |transaction, selection, reason| transaction
+            .resume_jobs(&selection, (*reason).as_deref()))
+        .await
+    }
+
+    async fn job(&self, id: JobId) -> Result<Option<JobDetails>, StoreError> {
+        let now = self.database.now();
+        self.database
+            .read(|snapshot| async move { query::job(&snapshot, now, id).await })
+            .await
+    }
+
+    async fn jobs(&self, filter: &JobFilter, page: Page) -> Result<Vec<JobRow>, StoreError> {
+        check_filter(filter)?;
+        let (now, limit) = (self.database.now(), page.limit.min(PAGE_ROWS_MAX));
+        self.database
+            .read(|snapshot| async move { query::jobs(&snapshot, now, filter, page.after, limit).await })
+            .await
+    }
+
+    async fn counts(&self, filter: &JobFilter) -> Result<JobCounts, StoreError> {
+        check_filter(filter)?;
+        let now = self.database.now();
+        self.database
+            .read(|snapshot| async move { query::counts(&snapshot, now, filter).await })
+            .await
+    }
+
+    async fn job_ids(
+        &self,
+        filter: &JobFilter,
+        after: Option<BatchId>,
+        batches_max: u32,
+    ) -> Result<Vec<BatchPositions>, StoreError> {
+        check_filter(filter)?;
+        let (now, batches_max) = (self.database.now(), batches_max.min(PAGE_ROWS_MAX));
+        self.database
+            .read(|snapshot| async move { query::job_ids(&snapshot, now, filter, after, batches_max).await })
+            .await
+    }
+
+    async fn tag_values(
+        &self,
+        name: &str,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<TagValue>, StoreError> {
+        let limit = limit.min(PAGE_ROWS_MAX);
+        self.database
+            .read(|snapshot| async move { query::tag::tag_values(&snapshot, name, after, limit).await })
+            .await
+    }
+
+    async fn run_batches(
+        &self,
+        run: RunId,
+        after: Option<BatchId>,
+        limit: u32,
+    ) -> Result<Vec<BatchRow>, StoreError> {
+        let limit = limit.min(PAGE_ROWS_MAX);
+        self.database
+            .read(|snapshot| async move { query::run_batches(&snapshot, run, after, limit).await })
+            .await
+    }
+
+    async fn outcomes(&self, batch: BatchId) -> Result<Option<BatchOutcomes>, StoreError> {
+        self.database
+            .read(|snapshot| async move { query::outcomes(&snapshot, batch).await })
+            .await
+    }
+
+    async fn children(&self, batch: BatchId, parents: &Positions) -> Result<Vec<Children>, StoreError> {
+        self.database
+            .read(|snapshot| async move { graph::family::children(&snapshot, batch, parents).await })
+            .await
+    }
+
+    async fn is_finished(&self, batch: BatchId) -> Result<bool, StoreError> {
+        self.database
+            .read(|snapshot| async move { query::is_finished(&snapshot, batch).await })
+            .await
+    }
+
+    async fn history(&self, filter: &HistoryFilter) -> Result<Vec<HistoryRow>, StoreError> {
+        self.database
+            .read(|snapshot| async move { query::history(&snapshot, filter).await })
+            .await
+    }
+
+    async fn stats(&self) -> Result<StoreStats, StoreError> {
+        let now = self.database.now();
+        self.database
+            .read(|snapshot| async move { query::stats(&snapshot, now).await })
+            .await
+    }
+
+    async fn run(&self, name: &str) -> Result<Option<Run>, StoreError> {
+        self.database
+            .read(|snapshot| async move { submit::run::run_named(&snapshot, name).await })
+            .await
+    }
+
+    async fn runs(&self) -> Result<Vec<Run>, StoreError> {
+        self.database
+            .read(|snapshot| async move { submit::run::runs(&snapshot).await })
+            .await
+    }
+
+    async fn create_run(&self, run: NewRun) -> Result<Run, StoreError> {
+        check_name("run", &run.name)?;
+        operate!(self, Promised, |transaction, run| transaction.create_run(&run)).await
+    }
+
+    async fn update_run(&self, run: RunId, new: NewRun, state: RunState) -> Result<(), StoreError> {
+        check_name("run", &new.name)?;
+        operate!(self, Promised, |transaction, new| transaction
+            .update_run(run, &new, state))
+        .await
+    }
+
+    async fn delete_run(&self, run: RunId) -> Result<(), StoreError> {
+        operate!(self, Promised, |transaction| transaction.delete_run(run)).await
+    }
+
+    async fn put_schedules(&self, schedules: Vec<NewSchedule>) -> Result<(), StoreError> {
+        let now = self.database.now();
+        for schedule in &schedules {
+            schedule.check(now)?;
+        }
+        operate!(self, Promised, |transaction, schedules| transaction
+            .put_schedules(&schedules))
+        .await
+    }
+
+    async fn fire_schedules(&self, limit: u32) -> Result<Fired, StoreError> {
+        let next_at = self
+            .database
+            .read(|snapshot| async move { submit::schedule::next_due(&snapshot).await })
+            .await?;
+        if next_at.is_none_or(|next_at| next_at > self.database.now()) {
+            return Ok(Fired {
+                next_at,
+                ..Fired::default()
+            });
+        }
+        let limit = limit.min(SCHEDULES_FIRED_MAX);
+        operate!(self, Promised, |transaction| transaction.fire_schedules(limit)).await
+    }
+
+    async fn change_schedules(
+        &self,
+        names: BTreeSet<String>,
+        change: ScheduleChange,
+    ) -> Result<u64, StoreError> {
+        operate!(self, Promised, |transaction, names| transaction
+            .change_schedules(&names, change))
+        .await
+    }
+
+    async fn put_controls(&self, controls: Vec<Control>) -> Result<(), StoreError> {
+        check_controls(&controls)?;
+        operate!(self, Promised, |transaction, controls| transaction
+            .put_controls(&controls))
+        .await
+    }
+
+    async fn delete_controls(&self, filter: ControlFilter) -> Result<u64, StoreError> {
+        operate!(self, Promised, |transaction, filter| transaction
+            .delete_controls(&filter))
+        .await
+    }
+
+    async fn controls(&self) -> Result<Vec<Control>, StoreError> {
+        let now = self.database.now();
+        self.database
+            .read(|snapshot| async move { claim::control::controls(&snapshot, now).await })
+            .await
+    }
+
+    async fn schedule(&self, name: &str) -> Result<Option<Schedule>, StoreError> {
+        self.database
+            .read(|snapshot| async move { submit::schedule::schedule(&snapshot, name).await })
+            .await
+    }
+
+    async fn schedules(&self, after: Option<&str>, limit: u32) -> Result<Vec<Schedule>, StoreError> {
+        let limit = limit.min(PAGE_ROWS_MAX);
+        self.database
+            .read(|snapshot| async move { submit::schedule::schedules(&snapshot, after, limit).await })
+            .await
+    }
+
+    async fn listen(&self) -> Result<EventCursor, StoreError> {
+        self.database
+            .write(Durability::Promised, |transaction| {
+                async move { transaction.listen().await }.boxed()
+            })
+            .await
+    }
+
+    async fn events(&self, after: Option<EventCursor>, limit: u32) -> Result<EventPage, StoreError> {
+        let (now, limit) = (self.database.now(), limit.min(EVENTS_PAGE_MAX));
+        self.database
+            .read(|snapshot| async move { query::event::events(&snapshot, after, limit, now).await })
+            .await
+    }
+
+    fn now(&self) -> Timestamp {
+        self.database.now()
+    }
+
+    async fn wait_for_work(&self, seen: &WorkSeen) {
+        self.database.listen();
+        self.database.wake.wait(seen).await;
+    }
+
+    async fn wait_for_claim(&self, worker: WorkerId, want: Want, seen: &WorkSeen) -> Option<Exchanged> {
+        self.database.listen();
+        let give_back = |unclaimed| self.database.give_back(unclaimed);
+        let work = self.database.wake.wait(seen);
+        self.database.waiting.wait(worker, want, work, give_back).await
+    }
+
+    fn watch_outcomes(&self, batch: BatchId) -> OutcomeWatch {
+        self.database.watch_outcomes(batch)
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        // What the store has counted by itself would be lost with it.
+        let recorded = self.record(BatchStats::default()).await;
+        drop(locked(&self.submitter).take());
+        self.exchanger.close();
+        let committing = std::mem::take(&mut *locked(&self.committing));
+        let committed = futures::future::try_join_all(committing).await;
+        self.database.close().await;
+        if committed.is_err() {
+            return Err(StoreError::Panicked(
+                "a task that commits submits or exchanges is gone".to_owned(),
+            ));
+        }
+        match recorded {
+            Ok(()) | Err(StoreError::Closed) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The limits of the PostgreSQL store. Those that all stores share are in `gristmill_model::limits`.
+
+use std::time::Duration;
+
+/// Connections of one handle that write, at most; further operations wait for one. More would not commit faster.
+pub(crate) const WRITERS_MAX: usize = 12;
+
+/// Connections of one handle for queries, at most; further queries wait for one.
+pub(crate) const READERS_MAX: usize = 4;
+
+/// How long an operation or query tries to reach a database that restarts or fails over, before it fails with
+/// [`Unreachable`](gristmill_store::StoreError::Unreachable) (or [`Unknown`](gristmill_store::StoreError::Unknown), where it was lost while
+/// it was committed). Longer than a restart with the recovery of some gigabytes.
+pub(crate) const UNREACHABLE_MAX: Duration = Duration::from_secs(60);
+
+/// Attempts of an operation that others got in the way of (a deadlock, a serialization failure).
+pub(crate) const CONFLICTS_MAX: u32 = 10;
+
+/// Groups of submits that are committed at the same time: while one waits for the disk, the next is sent.
+pub(crate) const SUBMITS_UNDER_WAY_MAX: usize = 2;
+
+/// Exchanges that gather for one transaction; those that have gathered with the last of them go with it, so that there are
+/// fewer than twice as many.
+pub(crate) const GROUP_EXCHANGES_MAX: usize = 64;
+
+/// Bytes of what the exchanges in one transaction report, at most.
+pub(crate) const GROUP_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes that an exchange may report to share a transaction. Larger ones go by themselves, side by side: their time is that
+/// of their bytes, and not that of the trips and of COMMIT.
+pub(crate) const GROUPED_EXCHANGE_BYTES_MAX: usize = 64 << 10;
+
+/// Jobs that an exchange may want to share a transaction.
+pub(crate) const GROUPED_JOBS_MAX: u32 = 256;
+
+/// Exchanges that wait for a group, at most; more wait for room.
+pub(crate) const QUEUED_EXCHANGES_MAX: usize = 4_096;
+
+/// Bytes of exchanges that wait for a group, at most.
+pub(crate) const QUEUED_EXCHANGES_BYTES_MAX: usize = 32 << 20;
+
+/// A group of so many exchanges is followed by a moment in which the next one gathers. Fewer do not commit often.
+pub(crate) const STEADY_FROM_EXCHANGES: usize = 4;
+
+/// How long after such a group has begun the next one begins: at most 125 transactions a second, however many agents report.
+pub(crate) const GROUPS_APART: Duration = Duration::from_millis(8);
+
+/// Bytes of one text (a batch's payloads, a report's values) at most: PostgreSQL holds a gigabyte in a row and takes as
+/// much in a message, and the other columns need some of it.
+pub(crate) const TEXT_BYTES_MAX: usize = (1 << 30) - (1 << 20);
+
+/// Batches that one statement of a cancel or retry changes; all of its statements are one transaction.
+pub(crate) const CHANGED_BATCHES_PER_STATEMENT: usize = 1_000;
+
+/// Batches that one transaction prunes, so that others do not wait for long.
+pub(crate) const PRUNED_BATCHES_PER_TRANSACTION: i64 = 500;
+
+/// How long after nobody waits for work any more a handle goes on to be told of what others submit: those that wait
+/// again and again do not take and give back a lock each time.
+pub(crate) const LISTEN_AFTER_LAST_WAIT: Duration = Duration::from_secs(1);
+
+/// How long after the last awaited batch a handle keeps the connection that tells which jobs have ended.
+pub(crate) const LISTEN_AFTER_LAST_AWAITED: Duration = Duration::from_secs(10);
+
+/// Slices that one transaction expires, so that others do not wait for long.
+pub(crate) const EXPIRED_SLICES_PER_TRANSACTION: i64 = 1_000;
+
+/// How long the server waits within a transaction for the next statement, or for an answer to be taken. A process that is
+/// stopped or cut off there holds rows that others wait for; after this the server takes them back, and the operation is
+/// tried again.
+pub(crate) const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);
+
+/// Deduplication keys that one transaction forgets after their periods, so that others do not wait for long.
+pub(crate) const FORGOTTEN_KEYS_PER_TRANSACTION: i64 = 10_000;
+
+/// Batches that one statement reads of those that are counted job by job, so that memory stays bounded.
+pub(crate) const COUNTED_BATCHES_PER_STATEMENT: usize = 1_000;

@@ -1,0 +1,115 @@
+//! Opening a database: which layout it has, and whether its server can hold it.
+
+use deadpool_postgres::ClientWrapper;
+use gristmill_postgres_link::Address;
+use gristmill_postgres_link::layout::{Error, SchemaLayout};
+use gristmill_store::StoreError;
+use gristmill_store::layout::Layout;
+
+use crate::failure::{Failure, Remedy, Result, WRITER_LAYOUT};
+
+/// The schema `gristmill`.
+pub(crate) const LAYOUT: SchemaLayout = SchemaLayout {
+    schema: "gristmill",
+    lock: (1_196_576_076, 1),
+    layout: Layout {
+        tables: &[include_str!("schema/tables.sql")],
+        code: &[
+            include_str!("schema/packed.sql"),
+            include_str!("schema/options.sql"),
+            include_str!("schema/keys.sql"),
+            include_str!("schema/settle.sql"),
+            include_str!("schema/families.sql"),
+            include_str!("schema/change.sql"),
+            include_str!("schema/pause.sql"),
+            include_str!("schema/submit.sql"),
+            include_str!("schema/view.sql"),
+            include_str!("schema/events.sql"),
+            include_str!("schema/grants.sql"),
+        ],
+    },
+    stop_others: refuse_others,
+};
+
+/// From this change on, connections of programs with another layout write nothing: each operation writes a row of
+/// `writer`, with the layout of its program, and as a rule before it locks anything else. So this also waits until none is
+/// under way.
+fn refuse_others(layout: &str) -> String {
+    format!(
+        "ALTER TABLE gristmill.writer DROP CONSTRAINT IF EXISTS {WRITER_LAYOUT}; \
+         ALTER TABLE gristmill.writer ADD CONSTRAINT {WRITER_LAYOUT} CHECK (layout = '{layout}') NOT VALID"
+    )
+}
+
+/// Makes and migrates the store where that is needed, one process at a time. Gives back the connection.
+pub(crate) async fn set_up(address: &Address) -> Result<ClientWrapper> {
+    let mut client = address.connect().await?;
+    let refused = |error| refusal(error, address);
+    if LAYOUT.is_current(&*client).await.map_err(refused)? {
+        forget_old_writers(&client).await?;
+        return Ok(client);
+    }
+    check_server(&client, address).await?;
+    LAYOUT.apply(&mut client).await.map_err(refused)?;
+    Ok(client)
+}
+
+fn refusal(error: Error, address: &Address) -> Failure {
+    let path = address.as_str().into();
+    let known = LAYOUT.layout.version();
+    match error {
+        Error::Newer(found) => StoreError::newer(path, found, known).into(),
+        Error::Development => StoreError::Development { path }.into(),
+        Error::Failed { found, cause } => match Failure::from(cause) {
+            cause if cause.remedy() == Remedy::None => StoreError::Open {
+                path,
+                reason: format!(
+                    "its layout could not be brought from version {found} to {known}: {}",
+                    cause.reason()
+                ),
+            }
+            .into(),
+            passing => passing,
+        },
+        Error::Database(cause) => cause.into(),
+    }
+}
+
+/// The oldest version that has multiranges, in PostgreSQL's form (14.0).
+const SERVER_VERSION_MIN: i32 = 140_000;
+
+/// Refuses a server or a database that cannot hold the schema.
+async fn check_server(client: &ClientWrapper, address: &Address) -> Result<()> {
+    let row = client
+        .query_one(
+            "SELECT current_setting('server_version_num')::integer, current_setting('server_version'), getdatabaseencoding()::text",
+            &[],
+        )
+        .await?;
+    let (number, version, encoding): (i32, &str, &str) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    let reason = if number < SERVER_VERSION_MIN {
+        format!("it is PostgreSQL {version}, and this program needs 14 or newer")
+    } else if encoding != "UTF8" {
+        format!(
+            "its encoding is {encoding}; make one with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(StoreError::Open {
+        path: address.as_str().into(),
+        reason,
+    }
+    .into())
+}
+
+/// Takes the rows away of connections that ended long ago, with processes that could not do it by themselves.
+async fn forget_old_writers(client: &ClientWrapper) -> Result<()> {
+    client
+        .batch_execute("DELETE FROM gristmill.writer WHERE at < now() - interval '1 day'")
+        .await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,223 @@
+//! Totals.
+//!
+//! Every job of a batch is in a slice, in a lease, in a report or in `blocked`. So the number of completed jobs is that of
+//! the batches less all others, and the reports of successes, by far the most rows, are not read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gristmill_batching::{BatchStats, EndReason, HopStats};
+use gristmill_model::{BatchId, JobState, Timestamp};
+use gristmill_store::rules::piece::count;
+use gristmill_store::{JobCounts, JobFilter, KindCounts, StoreStats, TableSize};
+
+use crate::database::columns::{read_state, sum};
+use crate::database::snapshot::Snapshot;
+use crate::failure::{Failure, Result};
+use crate::limits::COUNTED_BATCHES_PER_STATEMENT;
+use crate::query::filter::Conditions;
+use crate::query::job::{matching, pieces};
+use crate::query::tag::narrowed;
+
+/// What was counted.
+#[derive(Debug, Default)]
+struct Totals {
+    by_lane: BTreeMap<i32, JobCounts>,
+    batches: u64,
+    slices: u64,
+}
+
+/// How many jobs match, by state.
+pub(crate) async fn counts(snapshot: &Snapshot, now: Timestamp, filter: &JobFilter) -> Result<JobCounts> {
+    let mut total = JobCounts::default();
+    if let Some(narrowed) = narrowed(snapshot, filter).await? {
+        let batches = matching(snapshot, filter, Some(&narrowed), BatchId(0), i64::MAX).await?;
+        for batches in batches.chunks(COUNTED_BATCHES_PER_STATEMENT) {
+            let ids: Vec<i64> = batches.iter().map(|(batch, _)| batch.0).collect();
+            for (batch, pieces) in pieces(snapshot, now, &ids).await? {
+                count(&pieces, &filter.states, &narrowed[&batch], &mut total);
+            }
+        }
+        return Ok(total);
+    }
+    for mut counts in totals(snapshot, now, filter).await?.by_lane.into_values() {
+        for state in JobState::ALL {
+            if filter.states.is_empty() || filter.states.contains(&state) {
+                *total.get_mut(state) += *counts.get_mut(state);
+            }
+        }
+    }
+    Ok(total)
+}
+
+async fn totals(snapshot: &Snapshot, now: Timestamp, filter: &JobFilter) -> Result<Totals> {
+    let counts_completed = filter.states.is_empty() || filter.states.contains(&JobState::Completed);
+    let conditions = Conditions::of(filter);
+    let on_batch = conditions.on("b");
+    let (slices, on_slice) = match conditions.is_narrow() {
+        true => (
+            "gristmill.slice s JOIN gristmill.batch b ON b.id = s.batch_id",
+            on_batch.clone(),
+        ),
+        false => ("gristmill.slice s", conditions.on("s")),
+    };
+    let batches = format!(
+        "SELECT b.lane_id, sum(b.count), count(*) FROM gristmill.batch b WHERE {on_batch} GROUP BY b.lane_id"
+    );
+    let params = conditions.params();
+    let slices = format!(
+        "SELECT s.lane_id, CASE WHEN s.run_at <= ${} THEN 'waiting' ELSE 'scheduled' END, sum(s.count), count(*) \
+         FROM {slices} WHERE {on_slice} GROUP BY 1, 2",
+        params.len() + 1
+    );
+    let mut slices_params = params.clone();
+    slices_params.push(&now.0);
+    let held = format!(
+        "SELECT b.lane_id, 'running', sum(h.count) FROM gristmill.held h \
+         JOIN gristmill.batch b ON b.id = h.batch_id WHERE {on_batch} GROUP BY b.lane_id"
+    );
+    let blocked = format!(
+        "SELECT b.lane_id, CASE WHEN w.pauses IS NULL THEN 'blocked' ELSE 'paused' END, sum(w.count) FROM gristmill.blocked w \
+         JOIN gristmill.batch b ON b.id = w.batch_id WHERE {on_batch} GROUP BY 1, 2"
+    );
+    let unsuccessful = format!(
+        "SELECT b.lane_id, r.state, sum(r.count) FROM gristmill.report r \
+         JOIN gristmill.batch b ON b.id = r.batch_id WHERE r.state <> 'completed' AND {on_batch} GROUP BY b.lane_id, r.state"
+    );
+    let (slices, held, blocked, unsuccessful) = tokio::try_join!(
+        snapshot.query(&slices, &slices_params),
+        snapshot.query(&held, &params),
+        snapshot.query(&blocked, &params),
+        snapshot.query(&unsuccessful, &params),
+    )?;
+    let mut totals = Totals::default();
+    for row in slices.iter().chain(&held).chain(&blocked).chain(&unsuccessful) {
+        let counts = totals.by_lane.entry(row.try_get(0)?).or_default();
+        *counts.get_mut(read_state(row, 1)?) += sum(row, 2)?;
+    }
+    for row in &slices {
+        totals.slices += sum(row, 3)?;
+    }
+    if counts_completed {
+        for row in snapshot.query(&batches, &params).await? {
+            let lane: i32 = row.try_get(0)?;
+            let counts = totals.by_lane.entry(lane).or_default();
+            let (jobs, others) = (sum(&row, 1)?, counts.total());
+            counts.completed = jobs.checked_sub(others).ok_or_else(|| {
+                Failure::Damaged(format!(
+                    "the batches of lane {lane} have {jobs} jobs, and {others} of them have not completed"
+                ))
+            })?;
+            totals.batches += sum(&row, 2)?;
+        }
+    }
+    Ok(totals)
+}
+
+/// Totals of the store.
+pub(crate) async fn stats(snapshot: &Snapshot, now: Timestamp) -> Result<StoreStats> {
+    let totals = totals(snapshot, now, &JobFilter::default()).await?;
+    let mut kinds: Vec<KindCounts> = Vec::new();
+    for row in snapshot
+        .query(
+            "SELECT id, kind, queue FROM gristmill.lane ORDER BY queue, kind",
+            &[],
+        )
+        .await?
+    {
+        if let Some(counts) = totals.by_lane.get(&row.try_get(0)?) {
+            let (kind, queue) = (row.try_get::<_, &str>(1)?, row.try_get::<_, &str>(2)?);
+            match kinds.last_mut() {
+                // Another group's.
+                Some(last) if *last.kind == *kind && *last.queue == *queue => last.counts.add(counts),
+                _ => kinds.push(KindCounts {
+                    kind: Arc::from(kind),
+                    queue: Arc::from(queue),
+                    counts: *counts,
+                }),
+            }
+        }
+    }
+    let rows = snapshot
+        .query(
+            "SELECT (SELECT count(*) FROM gristmill.worker), (SELECT count(DISTINCT lease_id) FROM gristmill.held), \
+             (SELECT count(*) FROM gristmill.report), (SELECT count(*) FROM gristmill.failure)",
+            &[],
+        )
+        .await?;
+    let row = rows
+        .first()
+        .ok_or_else(|| Failure::Damaged("a query without a table gave no row".to_owned()))?;
+    let tables = tables(snapshot).await?;
+    Ok(StoreStats {
+        kinds,
+        hops: hops(snapshot).await?,
+        workers: sum(row, 0)?,
+        batches: totals.batches,
+        slices: totals.slices,
+        leases: sum(row, 1)?,
+        reports: sum(row, 2)?,
+        failures: sum(row, 3)?,
+        size_bytes: tables
+            .iter()
+            .map(|table| table.row_bytes + table.index_bytes)
+            .sum(),
+        tables,
+    })
+}
+
+/// What the store's tables take on disk, the largest first.
+async fn tables(snapshot: &Snapshot) -> Result<Vec<TableSize>> {
+    let rows = snapshot
+        .query(
+            "SELECT relname::text, pg_table_size(oid), pg_indexes_size(oid), pg_stat_get_dead_tuples(oid) FROM pg_class \
+             WHERE relnamespace = 'gristmill'::regnamespace AND relkind = 'r' ORDER BY pg_total_relation_size(oid) DESC, relname",
+            &[],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(TableSize {
+                table: row.try_get(0)?,
+                row_bytes: sum(row, 1)?,
+                index_bytes: sum(row, 2)?,
+                rows_dead: sum(row, 3)?,
+            })
+        })
+        .collect()
+}
+
+/// Batch statistics, added up over all that was recorded since the store was made.
+async fn hops(snapshot: &Snapshot) -> Result<BatchStats> {
+    let rows = snapshot
+        .query(
+            "SELECT hop, batches, items, items_max, ended_full, ended_drained, ended_bytes, ended_deadline, ended_limit \
+             FROM gristmill.hop_stat",
+            &[],
+        )
+        .await?;
+    let reasons = [
+        EndReason::Full,
+        EndReason::Drained,
+        EndReason::Bytes,
+        EndReason::Deadline,
+        EndReason::Limit,
+    ];
+    let mut total = BatchStats::default();
+    for row in &rows {
+        let mut stats = HopStats {
+            batches: sum(row, 1)?,
+            items: sum(row, 2)?,
+            items_max: sum(row, 3)?,
+            ..HopStats::default()
+        };
+        for (column, reason) in (4..).zip(reasons) {
+            let batches = sum(row, column)?;
+            if batches > 0 {
+                stats.end_reasons.insert(reason, batches);
+            }
+        }
+        total.hops.insert(row.try_get(0)?, stats);
+    }
+    Ok(total)
+}

@@ -1,0 +1,113 @@
+//! Notifying the watches of outcomes, whichever process ends the jobs.
+//!
+//! A listening connection keeps a row for each batch that its process awaits. The trigger of the table of reports
+//! notifies only for such batches, so without watches a report costs a look into an empty table. Watches look once more
+//! after their rows are stored, since earlier reports did not notify them. A concurrent report can still be missed, so
+//! watches also poll.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use deadpool_postgres::ClientWrapper;
+use gristmill_model::BatchId;
+use gristmill_postgres_link::SharedAddress;
+use gristmill_store::awaited::{Awaited, OutcomeWatch};
+
+use crate::database::listener::{Listener, lost};
+use crate::failure::Result;
+use crate::limits::LISTEN_AFTER_LAST_AWAITED;
+
+/// The rows are not worth a wait for the disk. Deletes those of connections that are gone.
+const BEGIN: &str = "SET application_name = 'gristmill'; SET synchronous_commit = off; LISTEN gristmill_ended; \
+     DELETE FROM gristmill.awaited w WHERE listener = pg_backend_pid() \
+     OR NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = w.listener)";
+
+const ADD: &str = "INSERT INTO gristmill.awaited (batch_id, listener) SELECT unnest($1::bigint[]), pg_backend_pid() \
+     ON CONFLICT DO NOTHING";
+
+const REMOVE: &str =
+    "DELETE FROM gristmill.awaited WHERE batch_id = ANY ($1::bigint[]) AND listener = pg_backend_pid()";
+
+/// Notifies the watches of one handle.
+#[derive(Debug)]
+pub(crate) struct EndedListener {
+    listener: Listener,
+    awaited: Arc<Awaited>,
+}
+
+impl EndedListener {
+    pub fn new(address: SharedAddress) -> Self {
+        EndedListener {
+            listener: Listener::new(address),
+            awaited: Arc::default(),
+        }
+    }
+
+    /// Begins to await a batch.
+    pub fn watch(&self, batch: BatchId) -> OutcomeWatch {
+        self.awaited.watch(batch)
+    }
+
+    /// Whether the caller is the one to run [`listen`](EndedListener::listen).
+    pub fn begin_listening(&self) -> bool {
+        self.listener.begin()
+    }
+
+    /// Ends the listener.
+    pub fn close(&self) {
+        self.listener.close();
+    }
+
+    /// Passes notifications on until the store is closed.
+    pub async fn listen(&self) {
+        let once = || async move {
+            while self.awaited.is_empty() {
+                self.awaited.changed().await;
+            }
+            self.listen_once().await
+        };
+        self.listener
+            .listen("polling finds the jobs that other processes end", once)
+            .await;
+    }
+
+    /// Listens on one connection, until that is lost or nobody has waited for a while.
+    async fn listen_once(&self) -> Result<()> {
+        let awaited = self.awaited.clone();
+        let (client, mut ended) = self
+            .listener
+            .connect(move |batch| awaited.wake(batch.parse().map(BatchId)))
+            .await?;
+        client.batch_execute(BEGIN).await?;
+        let mut told = BTreeSet::new();
+        loop {
+            self.tell(&client, &mut told).await?;
+            tokio::select! {
+                // The next connection stores all rows again, so all watches look once more.
+                _ = &mut ended => return Err(lost()),
+                () = self.awaited.changed() => {}
+                () = tokio::time::sleep(LISTEN_AFTER_LAST_AWAITED), if told.is_empty() => return Ok(()),
+            }
+        }
+    }
+
+    /// Makes the rows of this connection those of the batches that are awaited.
+    async fn tell(&self, client: &ClientWrapper, told: &mut BTreeSet<BatchId>) -> Result<()> {
+        let awaited = self.awaited.batches();
+        let ids = |left: &BTreeSet<BatchId>, right: &BTreeSet<BatchId>| -> Vec<i64> {
+            left.difference(right).map(|batch| batch.0).collect()
+        };
+        let (new, gone) = (ids(&awaited, told), ids(told, &awaited));
+        if !new.is_empty() {
+            let statement = client.prepare_cached(ADD).await?;
+            client.execute(&statement, &[&new]).await?;
+            self.awaited.wake(new.into_iter().map(BatchId));
+        }
+        if !gone.is_empty() {
+            let statement = client.prepare_cached(REMOVE).await?;
+            client.execute(&statement, &[&gone]).await?;
+        }
+        *told = awaited;
+        Ok(())
+    }
+}

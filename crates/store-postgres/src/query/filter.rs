@@ -1,0 +1,192 @@
+//! A [`JobFilter`]'s conditions as SQL, and the batches that may have jobs that match.
+
+use gristmill_model::{BatchId, JobState};
+use gristmill_store::JobFilter;
+use gristmill_store::query::Narrowed;
+use tokio_postgres::types::ToSql;
+
+/// Values for the `$1`, `$2`, … of a statement.
+pub(crate) type Params<'p> = Vec<&'p (dyn ToSql + Sync)>;
+
+/// What a filter says of batches; what it says of states is not part of it.
+#[derive(Debug)]
+pub(crate) struct Conditions {
+    columns: Vec<String>,
+    params: Vec<Box<dyn ToSql + Sync + Send>>,
+    is_narrow: bool,
+}
+
+impl Conditions {
+    /// No conditions.
+    pub fn none() -> Self {
+        Conditions {
+            columns: Vec::new(),
+            params: Vec::new(),
+            is_narrow: false,
+        }
+    }
+
+    pub fn of(filter: &JobFilter) -> Self {
+        let mut conditions = Conditions {
+            is_narrow: filter.batch.is_some() || filter.run.is_some(),
+            ..Conditions::none()
+        };
+        let mut lanes = Vec::new();
+        if let Some(kind) = &filter.kind {
+            lanes.push(format!("l.kind = {}", conditions.param(kind.clone())));
+        }
+        if let Some(queue) = &filter.queue {
+            lanes.push(format!("l.queue = {}", conditions.param(queue.clone())));
+        }
+        if let Some(group) = &filter.group {
+            lanes.push(format!("l.job_group = {}", conditions.param(group.clone())));
+        }
+        if !lanes.is_empty() {
+            conditions.columns.push(format!(
+                "lane_id = ANY (ARRAY(SELECT l.id FROM gristmill.lane l WHERE {}))",
+                lanes.join(" AND ")
+            ));
+        }
+        if let Some(run) = filter.run {
+            let param = conditions.param(run.0);
+            conditions.columns.push(format!("run_id = {param}"));
+        }
+        if let Some(batch) = filter.batch {
+            let param = conditions.param(batch.0);
+            conditions.columns.push(format!("id = {param}"));
+        }
+        conditions
+    }
+
+    /// Leaves only the batches that a filter's keys and tags do.
+    fn narrow(&mut self, narrowed: &Narrowed) {
+        let batches: Vec<i64> = narrowed.keys().map(|batch| batch.0).collect();
+        let param = self.param(batches);
+        self.columns.push(format!("id = ANY ({param})"));
+        self.is_narrow = true;
+    }
+
+    /// Whether a batch or a run is named: then its rows are few, and otherwise the tables' own order leads to them.
+    pub fn is_narrow(&self) -> bool {
+        self.is_narrow
+    }
+
+    /// The conditions on a batch's columns, under this alias. Where they are not narrow, the columns of a slice do too.
+    pub fn on(&self, alias: &str) -> String {
+        let conditions: Vec<String> = self
+            .columns
+            .iter()
+            .map(|column| format!("{alias}.{column}"))
+            .collect();
+        if conditions.is_empty() {
+            "true".to_owned()
+        } else {
+            conditions.join(" AND ")
+        }
+    }
+
+    /// Adds a value, and returns how the statement calls it.
+    pub fn param(&mut self, value: impl ToSql + Sync + Send + 'static) -> String {
+        self.params.push(Box::new(value));
+        format!("${}", self.params.len())
+    }
+
+    pub fn params(&self) -> Params<'_> {
+        self.params
+            .iter()
+            .map(|param| &**param as &(dyn ToSql + Sync))
+            .collect()
+    }
+}
+
+/// A statement that finds batches, by id ascending.
+#[derive(Debug)]
+pub(crate) struct Candidates {
+    sql: String,
+    conditions: Conditions,
+}
+
+impl Candidates {
+    /// Finds batches that match and may have jobs in one of these states (in any, where there are none), a portion
+    /// at a time. `columns` are those of the batch `b` and its lane `l`; the statement reads on from a batch.
+    pub fn new(filter: &JobFilter, narrowed: Option<&Narrowed>, states: &[JobState], columns: &str) -> Self {
+        let mut conditions = Conditions::of(filter);
+        if let Some(narrowed) = narrowed {
+            conditions.narrow(narrowed);
+        }
+        let first = conditions.param(0_i64);
+        let rows_max = conditions.param(0_i64);
+        let sources = if conditions.is_narrow || states.is_empty() {
+            Vec::new()
+        } else {
+            sources(&conditions, states, &first, &rows_max)
+        };
+        let found = if sources.is_empty() {
+            String::new()
+        } else {
+            format!(" AND b.id = ANY (ARRAY({}))", sources.join(" UNION "))
+        };
+        let sql = format!(
+            "SELECT {columns} FROM gristmill.batch b JOIN gristmill.lane l ON l.id = b.lane_id \
+             WHERE {} AND b.id >= {first}{found} ORDER BY b.id LIMIT {rows_max}",
+            conditions.on("b"),
+        );
+        Candidates { sql, conditions }
+    }
+
+    /// The statement.
+    pub fn sql(&self) -> &str {
+        &self.sql
+    }
+
+    /// Its values: at most `rows_max` batches from `first` on.
+    pub fn params<'p>(&'p self, first: &'p i64, rows_max: &'p i64) -> Params<'p> {
+        let mut params = self.conditions.params();
+        let count = params.len();
+        params[count - 2] = first;
+        params[count - 1] = rows_max;
+        params
+    }
+}
+
+/// For each of the states, the table that has its jobs in the order of batches: the first so many batches of each are
+/// more than the first so many of all. (`IN` would read each of the tables to its end.)
+fn sources(conditions: &Conditions, states: &[JobState], first: &str, rows_max: &str) -> Vec<String> {
+    let source = |table: &str, which: &str| {
+        format!(
+            "(SELECT DISTINCT x.batch_id FROM gristmill.{table} x JOIN gristmill.batch c ON c.id = x.batch_id \
+             WHERE {} AND x.batch_id >= {first} AND c.id >= {first}{which} ORDER BY x.batch_id LIMIT {rows_max})",
+            conditions.on("c"),
+        )
+    };
+    let mut sources = Vec::new();
+    if states.contains(&JobState::Waiting) || states.contains(&JobState::Scheduled) {
+        sources.push(source("slice", ""));
+    }
+    if states.contains(&JobState::Blocked) || states.contains(&JobState::Paused) {
+        sources.push(source("blocked", ""));
+    }
+    if states.contains(&JobState::Running) {
+        sources.push(source("held", ""));
+    }
+    for state in states.iter().filter(|state| state.is_final()) {
+        // The second condition is what lets PostgreSQL use the partial index.
+        let which = match state {
+            JobState::Completed => " AND x.state = 'completed'".to_owned(),
+            _ => format!(" AND x.state = '{state}' AND x.state <> 'completed'"),
+        };
+        sources.push(source("report", &which));
+    }
+    sources
+}
+
+/// How many batches the first look for candidates takes; each further look takes twice as many.
+pub(crate) const LOOK_BATCHES_FIRST: i64 = 16;
+
+/// Batches that one look takes at most.
+pub(crate) const LOOK_BATCHES_MAX: i64 = 1_024;
+
+/// The batch that comes first after one.
+pub(crate) fn following(batch: BatchId) -> i64 {
+    batch.0 + 1
+}

@@ -1,0 +1,461 @@
+//! Single jobs, unpacked from their batches.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use gristmill_model::limits::ESTIMATE_BATCHES_MAX;
+use gristmill_model::{BatchId, JobId, JobState, Positions, ShownProgress, Timestamp};
+use gristmill_store::query::Narrowed;
+use gristmill_store::rules::debounce::joined;
+use gristmill_store::rules::lanes::group;
+use gristmill_store::rules::pack::indexes_of;
+use gristmill_store::rules::piece::{Common, Piece, count, in_states, pauses_of, unpack};
+use gristmill_store::rules::progress::Told;
+use gristmill_store::{BatchPositions, JobCounts, JobDetails, JobFilter, JobRow};
+use serde_json::value::RawValue;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use crate::claim::control::controls;
+use crate::database::columns::{number, read_pauses, read_state};
+use crate::database::snapshot::Snapshot;
+use crate::database::transaction::read_options;
+use crate::failure::{Failure, Result};
+use crate::graph::family::{children, parent_of};
+use crate::multirange::Multirange;
+use crate::query::batches::failures;
+use crate::query::filter::{Candidates, LOOK_BATCHES_FIRST, LOOK_BATCHES_MAX};
+use crate::query::tag::{narrowed, tags_of};
+use crate::submit::debounce::{ADDED, read_added};
+
+const COMMON_COLUMNS: &str = "b.id, l.kind, l.queue, b.priority, b.submitted_at, l.job_group";
+
+/// Reads a row that begins with [`COMMON_COLUMNS`].
+fn read_common(row: &Row) -> Result<Common> {
+    Ok(Common {
+        batch: BatchId(row.try_get(0)?),
+        kind: row.try_get::<_, &str>(1)?.into(),
+        queue: row.try_get::<_, &str>(2)?.into(),
+        priority: row.try_get(3)?,
+        submitted_at: Timestamp(row.try_get(4)?),
+        group: group(row.try_get::<_, &str>(5)?.into()),
+    })
+}
+
+/// Where all jobs of these batches stand. The report of a piece is known by its first position.
+pub(super) async fn pieces(
+    snapshot: &Snapshot,
+    now: Timestamp,
+    batches: &[i64],
+) -> Result<HashMap<BatchId, Vec<Piece>>> {
+    let rows = snapshot
+        .query(
+            "SELECT batch_id, positions, attempt, state, finished_at, worker, first_position, 0, NULL, NULL::bigint \
+             FROM gristmill.reported WHERE batch_id = ANY ($1) \
+             UNION ALL SELECT batch_id, positions, attempt, 'waiting', run_at, NULL, 0, rank, NULL, NULL \
+             FROM gristmill.slice WHERE batch_id = ANY ($1) \
+             UNION ALL SELECT batch_id, positions, attempt, 'blocked', 0, NULL, 0, rank, pauses::text, NULL \
+             FROM gristmill.blocked WHERE batch_id = ANY ($1) \
+             UNION ALL SELECT h.batch_id, h.positions, h.attempt, 'running', 0, w.name, 0, h.rank, h.pauses::text, h.claimed_at \
+             FROM gristmill.held h LEFT JOIN gristmill.worker w ON w.id = h.worker_id WHERE h.batch_id = ANY ($1)",
+            &[&batches],
+        )
+        .await?;
+    let mut all: HashMap<BatchId, Vec<Piece>> = HashMap::new();
+    for row in &rows {
+        let positions = row.try_get::<_, Multirange>(1)?.0;
+        let attempt = number(row, 2)?;
+        let moment = Timestamp(row.try_get(4)?);
+        let worker: Option<Arc<str>> = row.try_get::<_, Option<&str>>(5)?.map(Arc::from);
+        let rank = row.try_get::<_, Option<i32>>(7)?.map(i64::from);
+        let piece = match read_state(row, 3)? {
+            JobState::Waiting => Piece::claimable(positions, attempt, rank.unwrap_or(0), moment, now),
+            JobState::Blocked => Piece::blocked(positions, attempt, rank, read_pauses(row, 8)?),
+            JobState::Running => {
+                let claimed_at = row.try_get::<_, Option<i64>>(9)?.map(Timestamp);
+                Piece::running(positions, attempt, rank, claimed_at, worker, read_pauses(row, 8)?)
+            }
+            state => Piece {
+                positions,
+                state,
+                attempt,
+                rank: None,
+                run_at: None,
+                pauses: None,
+                finished_at: Some(moment),
+                claimed_at: None,
+                worker,
+                report: Some(i64::from(row.try_get::<_, i32>(6)?)),
+            },
+        };
+        all.entry(BatchId(row.try_get(0)?)).or_default().push(piece);
+    }
+    Ok(all)
+}
+
+/// One job with everything that is known of it.
+pub(crate) async fn job(snapshot: &Snapshot, now: Timestamp, id: JobId) -> Result<Option<JobDetails>> {
+    let Ok(position) = i32::try_from(id.position) else {
+        return Ok(None);
+    };
+    // One payload is cut out there, so that a megabyte need not travel for it.
+    let sql = format!(
+        "SELECT {COMMON_COLUMNS}, b.options, \
+         split_part(substr(b.payloads, 2, length(b.payloads) - 2), E'\\n,', $2 + 1) \
+         FROM gristmill.batch b JOIN gristmill.lane l ON l.id = b.lane_id WHERE b.id = $1 AND b.count > $2"
+    );
+    let (batch, job) = ([id.batch.0], [&id.batch.0 as &(dyn ToSql + Sync), &position]);
+    let (common, mut pieces, failures) = tokio::try_join!(
+        snapshot.query(&sql, &job),
+        pieces(snapshot, now, &batch),
+        failures(snapshot, id.batch, position),
+    )?;
+    let Some(row) = common.first() else {
+        return Ok(None);
+    };
+    let piece = pieces
+        .remove(&id.batch)
+        .into_iter()
+        .flatten()
+        .find(|piece| piece.positions.contains(id.position))
+        .ok_or_else(|| Failure::Damaged(format!("job {id} is in no slice, lease or report")))?;
+    let ended = ended(snapshot, id, &piece).await?;
+    let last = failures.last();
+    let batch = read_common(row)?;
+    let options = batch.options(read_options(row.try_get(6)?)?);
+    let mut payload: String = row.try_get(7)?;
+    if let Some(debounce) = options.unique.and_then(|unique| unique.debounce) {
+        let added = read_added(&snapshot.query(ADDED, &[&vec![id.batch.0]]).await?)?;
+        let added = added.get(&id.batch).and_then(|added| added.get(&id.position));
+        payload = joined(&payload, added.map_or(&[], Vec::as_slice), debounce);
+    }
+    let key = match options.unique {
+        Some(_) => key_of(snapshot, id.batch, position).await?,
+        None => None,
+    };
+    let progress = match piece.claimed_at {
+        Some(claimed_at) => match told(snapshot, &[id.batch]).await?.of(id, &piece, now) {
+            Some(told) => Some(told),
+            None => mean_duration_us(snapshot, id.batch)
+                .await?
+                .map(|mean_us| ShownProgress::estimated(claimed_at, mean_us, now)),
+        },
+        None => None,
+    };
+    let error = last.map(|last| last.error.message.clone());
+    Ok(Some(JobDetails {
+        row: batch.job(id.position, &piece, error, progress),
+        payload: RawValue::from_string(payload)?,
+        value: ended.value,
+        options,
+        key,
+        pauses: pauses_of(&piece, &batch, &controls(snapshot, now).await?, now),
+        tags: tags_of(snapshot, id.batch, position).await?,
+        parent: parent_of(snapshot, id).await?,
+        children: children_of(snapshot, now, id).await?,
+        duration_us: ended.duration_us.or(last.map(|last| last.duration_us)),
+        worker: piece.worker,
+        log: ended.log,
+        failures,
+    }))
+}
+
+/// What workers told of the running jobs of batches.
+async fn told(snapshot: &Snapshot, batches: &[BatchId]) -> Result<Told> {
+    let mut told = Told::default();
+    if batches.is_empty() {
+        return Ok(told);
+    }
+    let ids: Vec<i64> = batches.iter().map(|batch| batch.0).collect();
+    let rows = snapshot
+        .query(
+            "SELECT at, jobs FROM gristmill.progress WHERE worker_id IN \
+             (SELECT worker_id FROM gristmill.held WHERE batch_id = ANY ($1))",
+            &[&ids],
+        )
+        .await?;
+    for row in &rows {
+        told.add(Timestamp(row.try_get(0)?), row.try_get(1)?, batches)?;
+    }
+    Ok(told)
+}
+
+/// How long jobs of a batch's kind, queue and group took in the mean, of late. Microseconds.
+async fn mean_duration_us(snapshot: &Snapshot, batch: BatchId) -> Result<Option<u64>> {
+    let row = snapshot
+        .query_opt(
+            "SELECT (sum(r.durations_sum_us) / sum(r.count))::bigint FROM gristmill.batch b \
+             JOIN gristmill.report r ON r.batch_id = b.id AND r.durations_sum_us IS NOT NULL \
+             WHERE b.id > (SELECT max(id) FROM gristmill.batch) - $2 \
+             AND b.lane_id = (SELECT lane_id FROM gristmill.batch WHERE id = $1)",
+            &[&batch.0, &ESTIMATE_BATCHES_MAX],
+        )
+        .await?;
+    let mean: Option<i64> = match row {
+        Some(row) => row.try_get(0)?,
+        None => None,
+    };
+    Ok(mean.map(i64::unsigned_abs))
+}
+
+/// How many children a job spawned last, by state.
+async fn children_of(snapshot: &Snapshot, now: Timestamp, id: JobId) -> Result<Option<JobCounts>> {
+    let own = Positions::from(id.position..id.position + 1);
+    let all = children(snapshot, id.batch, &own).await?;
+    let Some(own) = all.first() else {
+        return Ok(None);
+    };
+    let batches: Vec<i64> = own.jobs.iter().map(|jobs| jobs.batch.0).collect();
+    let pieces = pieces(snapshot, now, &batches).await?;
+    let mut counts = JobCounts::default();
+    for jobs in &own.jobs {
+        if let Some(pieces) = pieces.get(&jobs.batch) {
+            count(pieces, &[], &jobs.positions, &mut counts);
+        }
+    }
+    Ok(Some(counts))
+}
+
+/// The deduplication key of a job.
+async fn key_of(snapshot: &Snapshot, batch: BatchId, position: i32) -> Result<Option<String>> {
+    let row = snapshot
+        .query_opt(
+            "SELECT split_part(substr(keys, 2, length(keys) - 2), E'\\n,', $2 + 1) FROM gristmill.keyed WHERE batch_id = $1",
+            &[&batch.0, &position],
+        )
+        .await?;
+    match row {
+        Some(row) => Ok(serde_json::from_str(row.try_get(0)?)?),
+        None => Ok(None),
+    }
+}
+
+/// What a report says of one job.
+#[derive(Default)]
+struct Ended {
+    value: Option<Box<RawValue>>,
+    duration_us: Option<u32>,
+    log: Option<String>,
+}
+
+async fn ended(snapshot: &Snapshot, id: JobId, piece: &Piece) -> Result<Ended> {
+    let Some(report) = piece.report.and_then(|report| i32::try_from(report).ok()) else {
+        return Ok(Ended::default());
+    };
+    let index = indexes_of(&Positions::from(id.position..id.position + 1), &piece.positions)
+        .first()
+        .and_then(|index| i32::try_from(index).ok())
+        .unwrap_or(0);
+    // As JSON, since a text of PostgreSQL cannot hold the NUL character that a log may.
+    let row = snapshot
+        .query_opt(
+            "SELECT (durations::json -> $3::integer)::text, (logs::json -> $4)::text, \
+             split_part(substr(\"values\", 2, length(\"values\") - 2), E'\\n,', $3 + 1) \
+             FROM gristmill.reported WHERE batch_id = $1 AND first_position = $2",
+            &[&id.batch.0, &report, &index, &id.position.to_string()],
+        )
+        .await?;
+    let Some(row) = row else {
+        return Ok(Ended::default());
+    };
+    let duration_us: Option<&str> = row.try_get(0)?;
+    let log: Option<&str> = row.try_get(1)?;
+    let value: Option<String> = row.try_get(2)?;
+    Ok(Ended {
+        value: value.map(RawValue::from_string).transpose()?,
+        duration_us: duration_us.map(serde_json::from_str).transpose()?,
+        log: log.map(serde_json::from_str).transpose()?,
+    })
+}
+
+/// A page of jobs that match.
+pub(crate) async fn jobs(
+    snapshot: &Snapshot,
+    now: Timestamp,
+    filter: &JobFilter,
+    after: Option<JobId>,
+    limit: u32,
+) -> Result<Vec<JobRow>> {
+    let narrowed = narrowed(snapshot, filter).await?;
+    let candidates = Candidates::new(filter, narrowed.as_ref(), &filter.states, COMMON_COLUMNS);
+    let mut first = after.map_or(0, |job| job.batch.0);
+    let mut look = LOOK_BATCHES_FIRST;
+    let mut page = Vec::new();
+    while page.len() < limit as usize {
+        let rows = snapshot
+            .query(candidates.sql(), &candidates.params(&first, &look))
+            .await?;
+        let batches: Vec<Common> = rows.iter().map(read_common).collect::<Result<_>>()?;
+        let Some(last) = batches.last() else { break };
+        first = last.batch.0 + 1;
+        let meant = Meant {
+            filter,
+            narrowed: narrowed.as_ref(),
+            after,
+            limit,
+        };
+        add_jobs(snapshot, now, &meant, &batches, &mut page).await?;
+        if (batches.len() as i64) < look {
+            break;
+        }
+        look = (look * 2).min(LOOK_BATCHES_MAX);
+    }
+    Ok(page)
+}
+
+/// Which jobs are meant by a page.
+struct Meant<'f> {
+    filter: &'f JobFilter,
+    narrowed: Option<&'f Narrowed>,
+    after: Option<JobId>,
+    limit: u32,
+}
+
+/// The batches after one that match, by id; what the filter says of states is left to be looked at. At most so many.
+pub(super) async fn matching(
+    snapshot: &Snapshot,
+    filter: &JobFilter,
+    narrowed: Option<&Narrowed>,
+    after: BatchId,
+    batches_max: i64,
+) -> Result<Vec<(BatchId, u32)>> {
+    let candidates = Candidates::new(filter, narrowed, &filter.states, "b.id, b.count");
+    let first = after.0 + 1;
+    let rows = snapshot
+        .query(candidates.sql(), &candidates.params(&first, &batches_max))
+        .await?;
+    rows.iter()
+        .map(|row| Ok((BatchId(row.try_get(0)?), number(row, 1)?)))
+        .collect()
+}
+
+/// The jobs that match, packed.
+pub(crate) async fn job_ids(
+    snapshot: &Snapshot,
+    now: Timestamp,
+    filter: &JobFilter,
+    after: Option<BatchId>,
+    batches_max: u32,
+) -> Result<Vec<BatchPositions>> {
+    let narrowed = narrowed(snapshot, filter).await?;
+    let mut after = after.unwrap_or(BatchId(0));
+    // A page is empty only where there is no more: there may be many batches with no such jobs.
+    loop {
+        let batches = matching(snapshot, filter, narrowed.as_ref(), after, i64::from(batches_max)).await?;
+        let Some((last, _)) = batches.last() else {
+            return Ok(Vec::new());
+        };
+        after = *last;
+        let found = ids_in(snapshot, now, filter, narrowed.as_ref(), batches).await?;
+        if !found.is_empty() {
+            return Ok(found);
+        }
+    }
+}
+
+/// The jobs of these batches that match.
+async fn ids_in(
+    snapshot: &Snapshot,
+    now: Timestamp,
+    filter: &JobFilter,
+    narrowed: Option<&Narrowed>,
+    batches: Vec<(BatchId, u32)>,
+) -> Result<Vec<BatchPositions>> {
+    let pieces = match filter.states.is_empty() {
+        true => HashMap::new(),
+        false => {
+            let ids: Vec<i64> = batches.iter().map(|(batch, _)| batch.0).collect();
+            pieces(snapshot, now, &ids).await?
+        }
+    };
+    let mut found = Vec::new();
+    for (batch, count) in batches {
+        let mut positions = match filter.states.is_empty() {
+            true => Positions::all(count),
+            false => pieces
+                .get(&batch)
+                .map(|pieces| in_states(pieces, &filter.states))
+                .unwrap_or_default(),
+        };
+        if let Some(only) = narrowed.and_then(|narrowed| narrowed.get(&batch)) {
+            positions = positions.intersection(only);
+        }
+        if !positions.is_empty() {
+            found.push(BatchPositions { batch, positions });
+        }
+    }
+    Ok(found)
+}
+
+/// Adds the jobs of batches that match, after one, until the page is full.
+async fn add_jobs(
+    snapshot: &Snapshot,
+    now: Timestamp,
+    meant: &Meant<'_>,
+    batches: &[Common],
+    page: &mut Vec<JobRow>,
+) -> Result<()> {
+    let ids: Vec<i64> = batches.iter().map(|batch| batch.batch.0).collect();
+    let pieces = pieces(snapshot, now, &ids).await?;
+    let mut found: Vec<(&Common, u32, &Piece)> = Vec::new();
+    let left = meant.limit as usize - page.len();
+    for batch in batches {
+        let from = match meant.after {
+            Some(after) if after.batch == batch.batch => after.position + 1,
+            _ => 0,
+        };
+        let only = meant.narrowed.and_then(|narrowed| narrowed.get(&batch.batch));
+        let jobs = pieces
+            .get(&batch.batch)
+            .map(|pieces| unpack(pieces, &meant.filter.states, only, from))
+            .unwrap_or_default();
+        found.extend(jobs.into_iter().map(|(position, piece)| (batch, position, piece)));
+        if found.len() >= left {
+            found.truncate(left);
+            break;
+        }
+    }
+    let failed: HashSet<BatchId> = found
+        .iter()
+        .filter(|(.., piece)| piece.state != JobState::Completed)
+        .map(|(batch, ..)| batch.batch)
+        .collect();
+    let mut messages = failure_messages(snapshot, failed).await?;
+    let running: BTreeSet<BatchId> = found
+        .iter()
+        .filter(|(.., piece)| piece.claimed_at.is_some())
+        .map(|(batch, ..)| batch.batch)
+        .collect();
+    let running: Vec<BatchId> = running.into_iter().collect();
+    let told = told(snapshot, &running).await?;
+    page.extend(found.into_iter().map(|(batch, position, piece)| {
+        let message = messages.remove(&(batch.batch, position));
+        let job = JobId {
+            batch: batch.batch,
+            position,
+        };
+        batch.job(position, piece, message, told.of(job, piece, now))
+    }));
+    Ok(())
+}
+
+/// The message of each job's last failure.
+async fn failure_messages(
+    snapshot: &Snapshot,
+    batches: HashSet<BatchId>,
+) -> Result<HashMap<(BatchId, u32), String>> {
+    if batches.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let batches: Vec<i64> = batches.into_iter().map(|batch| batch.0).collect();
+    let rows = snapshot
+        .query(
+            "SELECT DISTINCT ON (batch_id, position) batch_id, position, error::json ->> 'message' \
+             FROM gristmill.failure WHERE batch_id = ANY ($1) ORDER BY batch_id, position, lease_id DESC, attempt DESC",
+            &[&batches],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| Ok(((BatchId(row.try_get(0)?), number(row, 1)?), row.try_get(2)?)))
+        .collect()
+}

@@ -1,0 +1,199 @@
+//! Tags, and what they and keys leave of a filter's jobs.
+
+use std::collections::{BTreeMap, HashMap};
+
+use gristmill_model::{BatchId, JobLabels, PackedArray, Positions, Tag, TagCondition};
+use gristmill_store::query::Narrowed;
+use gristmill_store::{JobFilter, TagValue};
+use tokio_postgres::Row;
+
+use crate::database::columns::sum;
+use crate::database::snapshot::Snapshot;
+use crate::failure::{Failure, Result};
+use crate::multirange::Multirange;
+use crate::query::filter::Conditions;
+
+/// A statement that finds out what a filter's keys, tags and parent leave.
+#[derive(Debug)]
+pub(crate) struct Narrowing {
+    pub sql: String,
+    /// Its values.
+    pub conditions: Conditions,
+}
+
+impl Narrowing {
+    /// `None` where the filter has neither keys nor tags nor a parent.
+    pub fn of(filter: &JobFilter) -> Option<Narrowing> {
+        if !filter.tells_jobs_apart() {
+            return None;
+        }
+        let mut conditions = Conditions::none();
+        let batch = filter.batch.map(|batch| conditions.param(batch.0));
+        let of_batch = |column: &str| match &batch {
+            Some(batch) => format!(" AND {column} = {batch}"),
+            None => String::new(),
+        };
+        let mut parts = Vec::new();
+        for condition in &filter.tags {
+            let tagged = tagged(&mut conditions, condition);
+            parts.push(format!(
+                "SELECT t.batch_id, range_agg(r) AS positions FROM gristmill.tag t \
+                 CROSS JOIN LATERAL unnest(coalesce(t.positions, '{{[0,10000)}}')) r WHERE {tagged}{} GROUP BY t.batch_id",
+                of_batch("t.batch_id")
+            ));
+        }
+        if filter.key.is_some() || filter.key_prefix.is_some() {
+            let keyed = keyed(&mut conditions, filter);
+            parts.push(format!(
+                "SELECT b.batch_id, range_agg(int4range((j.number - 1)::integer, j.number::integer)) AS positions \
+                 FROM gristmill.keyed b CROSS JOIN LATERAL gristmill.unpacked(b.keys) WITH ORDINALITY AS j (item, number) \
+                 WHERE {keyed}{} GROUP BY b.batch_id",
+                of_batch("b.batch_id")
+            ));
+        }
+        if let Some(parent) = filter.parent {
+            let batch = conditions.param(parent.batch.0);
+            let position = conditions.param(parent.position.cast_signed());
+            parts.push(format!(
+                "SELECT k.batch_id, k.positions FROM gristmill.suspension s CROSS JOIN LATERAL \
+                 gristmill.children_of(s.batch_id, s.family, int4multirange(int4range({position}, {position} + 1))) k \
+                 WHERE s.batch_id = {batch} AND {position} = ANY (s.parents){}",
+                of_batch("k.batch_id")
+            ));
+        }
+        let sql = format!(
+            "SELECT batch_id, range_intersect_agg(positions) FROM ({}) part GROUP BY batch_id \
+             HAVING count(*) = {} AND NOT isempty(range_intersect_agg(positions))",
+            parts.join(" UNION ALL "),
+            parts.len()
+        );
+        Some(Narrowing { sql, conditions })
+    }
+
+    /// Reads what was found.
+    pub fn read(rows: &[Row]) -> Result<Narrowed> {
+        rows.iter()
+            .map(|row| {
+                let positions = row.try_get::<_, Multirange>(1)?.0;
+                Ok((BatchId(row.try_get(0)?), positions))
+            })
+            .collect()
+    }
+}
+
+fn tagged(conditions: &mut Conditions, condition: &TagCondition) -> String {
+    let name = conditions.param(condition.name.clone());
+    let mut sql = match condition.prefix {
+        true => format!("t.name >= {name} AND starts_with(t.name, {name})"),
+        false => format!("t.name = {name}"),
+    };
+    if let Some(value) = &condition.value {
+        sql.push_str(&format!(" AND t.value = {}", conditions.param(value.clone())));
+    }
+    sql
+}
+
+/// The text as a whole is looked through before it is taken apart.
+fn keyed(conditions: &mut Conditions, filter: &JobFilter) -> String {
+    let mut all = Vec::new();
+    if let Some(key) = &filter.key {
+        let key = conditions.param(key.clone());
+        all.push(format!("(j.item #>> '{{}}') = {key}"));
+    }
+    if let Some(prefix) = &filter.key_prefix {
+        let prefix = conditions.param(prefix.clone());
+        all.push(format!("starts_with(j.item #>> '{{}}', {prefix})"));
+    }
+    all.join(" AND ")
+}
+
+/// What the filter's keys, tags and parent leave; `None` where it has none.
+pub(crate) async fn narrowed(snapshot: &Snapshot, filter: &JobFilter) -> Result<Option<Narrowed>> {
+    match Narrowing::of(filter) {
+        None => Ok(None),
+        Some(narrowing) => {
+            let rows = snapshot
+                .query(&narrowing.sql, &narrowing.conditions.params())
+                .await?;
+            Narrowing::read(&rows).map(Some)
+        }
+    }
+}
+
+/// The tags of one job.
+pub(crate) async fn tags_of(
+    snapshot: &Snapshot,
+    batch: BatchId,
+    position: i32,
+) -> Result<BTreeMap<String, String>> {
+    let rows = snapshot
+        .query(
+            "SELECT name, value FROM gristmill.tag WHERE batch_id = $1 AND (positions IS NULL OR positions @> $2::integer)",
+            &[&batch.0, &position],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+        .collect()
+}
+
+/// The keys and tags of batches.
+pub(crate) async fn labels_of(
+    snapshot: &Snapshot,
+    batches: &[i64],
+    any_tagged: bool,
+) -> Result<HashMap<BatchId, JobLabels>> {
+    let mut tags: HashMap<BatchId, Vec<Tag>> = HashMap::new();
+    if any_tagged {
+        let sql = "SELECT batch_id, name, value, positions FROM gristmill.tag WHERE batch_id = ANY ($1) \
+             ORDER BY batch_id, name, value";
+        for row in &snapshot.query(sql, &[&batches]).await? {
+            let positions: Option<Multirange> = row.try_get(3)?;
+            tags.entry(BatchId(row.try_get(0)?)).or_default().push(Tag {
+                name: row.try_get(1)?,
+                value: row.try_get(2)?,
+                positions: positions.map(|positions| positions.0),
+            });
+        }
+    }
+    let sql = "SELECT b.id, b.count, k.keys FROM gristmill.batch b LEFT JOIN gristmill.keyed k ON k.batch_id = b.id \
+         WHERE b.id = ANY ($1)";
+    let mut labels = HashMap::new();
+    for row in &snapshot.query(sql, &[&batches]).await? {
+        let batch = BatchId(row.try_get(0)?);
+        let count: i32 = row.try_get(1)?;
+        let keys: Option<&str> = row.try_get(2)?;
+        let of_batch = JobLabels::new(
+            Positions::all(count.unsigned_abs()),
+            keys.map(PackedArray::from_stored),
+            tags.remove(&batch).unwrap_or_default(),
+        );
+        let of_batch = of_batch.map_err(|error| Failure::Damaged(format!("batch {batch}: {error}")))?;
+        labels.insert(batch, of_batch);
+    }
+    Ok(labels)
+}
+
+/// The values of a tag, after `after`.
+pub(crate) async fn tag_values(
+    snapshot: &Snapshot,
+    name: &str,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Vec<TagValue>> {
+    let rows = snapshot
+        .query(
+            "SELECT value, sum(count) FROM gristmill.tag WHERE name = $1 AND ($2::text IS NULL OR value > $2) \
+             GROUP BY value ORDER BY value LIMIT $3",
+            &[&name, &after, &i64::from(limit)],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(TagValue {
+                value: row.try_get(0)?,
+                jobs: sum(row, 1)?,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,187 @@
+-- Parents and their children. A parent stands in `blocked`, as a part of its batch, while its children are open.
+
+-- The children of these parents in a family.
+CREATE OR REPLACE FUNCTION gristmill.children_of(parent_id bigint, family bigint, parents int4multirange)
+RETURNS TABLE (batch_id bigint, positions int4multirange)
+LANGUAGE sql STABLE STRICT ROWS 4
+BEGIN ATOMIC
+    SELECT c.batch_id, range_agg(int4range(b.first, b.last))
+    FROM gristmill.child_batch c JOIN gristmill.suspension s ON s.batch_id = c.parent_id AND s.family = c.family
+    CROSS JOIN LATERAL ROWS FROM (unnest(coalesce(c.parents, s.parents)), unnest(c.bounds), unnest(c.bounds[2:])) AS b (parent, first, last)
+    WHERE c.parent_id = $1 AND c.family = $2 AND $3 @> b.parent AND b.first < b.last
+    GROUP BY c.batch_id;
+END;
+
+-- Cancels jobs as `cancel_jobs` does, and releases the keys of the ended ones. The children of cancelled parents are cancelled, too,
+-- and the children of those. Returns how many of the meant jobs were cancelled, and the descendants. The caller settles the edges
+-- that lead to either.
+CREATE OR REPLACE FUNCTION gristmill.cancel_tree(
+    batch_ids bigint[], meant int4multirange[], states text[], now_ms bigint,
+    OUT cancelled bigint, OUT descendant_ids bigint[], OUT descendants int4multirange[]
+)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    level_ids bigint[] := batch_ids;
+    level_positions int4multirange[] := meant;
+    level_states text[] := states;
+    level_cancelled bigint;
+    next_ids bigint[];
+    next_positions int4multirange[];
+BEGIN
+    descendant_ids := '{}';
+    descendants := '{}';
+    LOOP
+        PERFORM gristmill.lock_batches(level_ids);
+        next_ids := NULL;
+        IF cardinality(level_states) = 0 OR level_states && ARRAY['blocked', 'paused'] THEN
+            SELECT array_agg(c.batch_id), array_agg(c.positions) INTO next_ids, next_positions FROM (
+                SELECT k.batch_id, range_agg(r) AS positions
+                FROM unnest(level_ids, level_positions) AS m (batch_id, positions)
+                JOIN gristmill.blocked w ON w.batch_id = m.batch_id AND w.family IS NOT NULL AND w.positions && m.positions
+                    AND (cardinality(level_states) = 0
+                        OR CASE WHEN w.pauses IS NULL THEN 'blocked' ELSE 'paused' END = ANY (level_states))
+                CROSS JOIN LATERAL gristmill.children_of(w.batch_id, w.family, w.positions * m.positions) k
+                CROSS JOIN LATERAL unnest(k.positions) r
+                GROUP BY k.batch_id
+            ) c;
+        END IF;
+        level_cancelled := gristmill.cancel_jobs(level_ids, level_positions, level_states, now_ms);
+        cancelled := coalesce(cancelled, level_cancelled);
+        PERFORM FROM gristmill.keyed k WHERE k.batch_id = ANY (level_ids);
+        IF FOUND THEN
+            PERFORM gristmill.release_keys(array_agg(r.batch_id), array_agg(r.positions), false, now_ms)
+            FROM gristmill.report r WHERE r.batch_id = ANY (level_ids) AND r.state <> 'completed';
+        END IF;
+        EXIT WHEN next_ids IS NULL;
+        descendant_ids := descendant_ids || next_ids;
+        descendants := descendants || next_positions;
+        level_ids := next_ids;
+        level_positions := next_positions;
+        level_states := '{}';
+    END LOOP;
+END
+$$;
+
+-- Continues the parents of children that have ended. Parents without open children become claimable, to finalize. Under the policy
+-- `fail`, a failed child ends its parent as dead and cancels its siblings. Returns how many jobs have become claimable, and which
+-- have ended.
+CREATE OR REPLACE FUNCTION gristmill.settle_children(
+    child_id bigint, parent_id bigint, parent_part integer, ended int4multirange, now_ms bigint,
+    OUT claimable bigint, OUT ended_ids bigint[], OUT ended_positions int4multirange[]
+)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    waiting gristmill.blocked%ROWTYPE;
+    parents integer[]; -- of the children that have ended, or of others
+    policy text;
+    bounds integer[];
+    touched integer[]; -- parents
+    done integer[];
+    failed integer[] := '{}';
+    failed_children integer[];
+    failed_states text[];
+    brood record;
+    still_open int4multirange;
+    done_positions int4multirange;
+    failed_positions int4multirange;
+    rest int4multirange;
+    done_part integer;
+    failure_lease bigint;
+    child_ids bigint[];
+    child_positions int4multirange[];
+    tree record;
+BEGIN
+    claimable := 0;
+    ended_ids := '{}';
+    ended_positions := '{}';
+    -- Of two transactions that end the last two children, the second one waits here, and sees what the first has ended.
+    SELECT b.* INTO waiting FROM gristmill.blocked b WHERE b.batch_id = parent_id AND b.part = parent_part FOR UPDATE;
+    IF NOT FOUND THEN
+        DELETE FROM gristmill.edge e WHERE e.batch_id = parent_id AND e.part = parent_part;
+        RETURN;
+    END IF;
+    SELECT coalesce(c.parents, s.parents), c.bounds, s.on_failure INTO parents, bounds, policy
+        FROM gristmill.suspension s JOIN gristmill.child_batch c ON c.batch_id = child_id
+        WHERE s.batch_id = settle_children.parent_id AND s.family = waiting.family;
+    touched := ARRAY(
+        SELECT DISTINCT parents[t.place] FROM unnest(ended * int4multirange(int4range(0, bounds[cardinality(bounds)]))) r
+        CROSS JOIN LATERAL generate_series(width_bucket(lower(r), bounds), width_bucket(upper(r) - 1, bounds)) t (place)
+        WHERE waiting.positions @> parents[t.place]);
+    IF policy = 'fail' THEN
+        SELECT coalesce(array_agg(t.parent), '{}'), array_agg(c.position), array_agg(c.state)
+            INTO failed, failed_children, failed_states
+        FROM unnest(touched) t (parent) CROSS JOIN LATERAL width_bucket(t.parent, parents) p (place)
+        CROSS JOIN LATERAL (
+            SELECT r.state, lower(r.positions * int4multirange(int4range(bounds[p.place], bounds[p.place + 1]))) AS position
+            FROM gristmill.report r WHERE r.batch_id = child_id AND r.state <> 'completed'
+                AND r.positions && int4range(bounds[p.place], bounds[p.place + 1]) ORDER BY 2 LIMIT 1
+        ) c;
+    END IF;
+
+    done := ARRAY(SELECT t.parent FROM unnest(touched) t (parent) WHERE t.parent <> ALL (failed));
+    IF cardinality(done) > 0 THEN
+        -- The children that were spawned last are open the longest.
+        FOR brood IN SELECT c.batch_id, coalesce(c.parents, s.parents) AS parents, c.bounds
+            FROM gristmill.child_batch c JOIN gristmill.suspension s ON s.batch_id = c.parent_id AND s.family = c.family
+            WHERE c.parent_id = settle_children.parent_id AND c.family = waiting.family ORDER BY c.batch_id DESC
+        LOOP
+            EXIT WHEN cardinality(done) = 0;
+            bounds := brood.bounds;
+            parents := brood.parents;
+            SELECT range_agg(r) INTO still_open FROM (
+                SELECT s.positions FROM gristmill.slice s WHERE s.batch_id = brood.batch_id
+                UNION ALL SELECT h.positions FROM gristmill.held h WHERE h.batch_id = brood.batch_id
+                UNION ALL SELECT w.positions FROM gristmill.blocked w WHERE w.batch_id = brood.batch_id
+            ) o CROSS JOIN LATERAL unnest(o.positions) r;
+            IF still_open IS NOT NULL THEN
+                done := ARRAY(SELECT t.parent FROM unnest(done) t (parent)
+                    CROSS JOIN LATERAL width_bucket(t.parent, parents) p (place)
+                    WHERE NOT coalesce(parents[p.place] = t.parent
+                        AND still_open && int4range(bounds[p.place], bounds[p.place + 1]), false));
+            END IF;
+        END LOOP;
+    END IF;
+    SELECT coalesce(range_agg(int4range(t.parent, t.parent + 1)), '{}') INTO done_positions FROM unnest(done) t (parent);
+    SELECT coalesce(range_agg(int4range(t.parent, t.parent + 1)), '{}') INTO failed_positions FROM unnest(failed) t (parent);
+    IF isempty(done_positions) AND isempty(failed_positions) THEN
+        RETURN;
+    END IF;
+
+    rest := waiting.positions - done_positions - failed_positions;
+    IF isempty(rest) THEN
+        DELETE FROM gristmill.blocked b WHERE b.batch_id = parent_id AND b.part = parent_part;
+        DELETE FROM gristmill.edge e WHERE e.batch_id = parent_id AND e.part = parent_part;
+    ELSE
+        UPDATE gristmill.blocked b SET positions = rest, count = gristmill.count(rest)
+            WHERE b.batch_id = parent_id AND b.part = parent_part;
+    END IF;
+    IF NOT isempty(done_positions) THEN
+        -- Paused parents stay blocked until their pauses end.
+        INSERT INTO gristmill.blocked (batch_id, part, attempt, rescues, count, positions, rank, run_at, pauses, paused_until, family)
+        VALUES (parent_id, nextval('gristmill.blocked_part'), waiting.attempt, waiting.rescues, gristmill.count(done_positions),
+            done_positions, waiting.rank, waiting.run_at, waiting.pauses, waiting.paused_until, waiting.family)
+        RETURNING part INTO done_part;
+        claimable := gristmill.free_parts(ARRAY[parent_id], ARRAY[done_part]);
+    END IF;
+    IF isempty(failed_positions) THEN
+        RETURN;
+    END IF;
+
+    INSERT INTO gristmill.report (batch_id, first_position, attempt, finished_at, count, state, positions)
+    VALUES (parent_id, lower(failed_positions), waiting.attempt, now_ms, gristmill.count(failed_positions), 'dead', failed_positions);
+    failure_lease := nextval('gristmill.lease_id');
+    INSERT INTO gristmill.failure (batch_id, lease_id, duration_us, failed_at, position, attempt, error)
+    SELECT parent_id, failure_lease, 0, now_ms, k.parent, waiting.attempt, json_build_object('type', 'children', 'message',
+        format('job %s:%s, a child of it, ended as %s', child_id, k.child, k.state), 'permanent', true)
+    FROM unnest(failed, failed_children, failed_states) AS k (parent, child, state);
+    PERFORM FROM gristmill.keyed k WHERE k.batch_id = parent_id;
+    IF FOUND THEN
+        PERFORM gristmill.release_keys(ARRAY[parent_id], ARRAY[failed_positions], false, now_ms);
+    END IF;
+    SELECT coalesce(array_agg(k.batch_id), '{}'), coalesce(array_agg(k.positions), '{}') INTO child_ids, child_positions
+        FROM gristmill.children_of(parent_id, waiting.family, failed_positions) k;
+    SELECT * INTO tree FROM gristmill.cancel_tree(child_ids, child_positions, '{}', now_ms);
+    ended_ids := child_ids || tree.descendant_ids || parent_id;
+    ended_positions := child_positions || tree.descendants || failed_positions;
+END
+$$;

@@ -1,0 +1,572 @@
+//! Storing batches.
+//!
+//! Submits are committed in groups: whatever comes while others are under way goes into the next. A submit that is
+//! refused for its own sake is refused alone; where the database refuses, each is tried by itself.
+
+pub(crate) mod cache;
+pub(crate) mod debounce;
+pub(crate) mod keys;
+pub(crate) mod lanes;
+pub(crate) mod run;
+pub(crate) mod schedule;
+pub(crate) mod single_statement_submit;
+pub(crate) mod single_statement_submit_claimed;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use gristmill_batching::{Committer, EndReason, Group, Responder};
+use gristmill_model::{
+    BatchId, BatchOptions, JobId, JobState, NewBatch, PackedArray, Positions, Prerequisite, Timestamp,
+};
+use gristmill_store::options::options_text;
+use gristmill_store::rules::cache::Hits;
+use gristmill_store::rules::contents::Content;
+use gristmill_store::rules::dependency::{WaitingJobs, edges, merged, stored_prerequisites};
+use gristmill_store::rules::ending::{Ending, FailedAttempt};
+use gristmill_store::rules::lanes::LaneName;
+use gristmill_store::rules::merge::{Merge, merge, packed};
+use gristmill_store::{RunAdvance, StoreError};
+use tokio::sync::{Mutex, Semaphore};
+
+use crate::database::Database;
+use crate::database::handle_cache::BatchHead;
+use crate::database::rows::{Blocked, NewSlice};
+use crate::database::transaction::{Durability, Transaction};
+use crate::database::writes::{NewBatchRow, Writes};
+use crate::failure::{Failure, Result};
+use crate::graph::dependency::{Ended, WHOLE, check_prerequisites};
+use crate::limits::{SUBMITS_UNDER_WAY_MAX, TEXT_BYTES_MAX};
+
+/// What callers hand over.
+#[derive(Debug)]
+pub(crate) enum Submit {
+    /// A single job, to be packed with others.
+    Single(Box<NewBatch>),
+    /// Batches, all or none.
+    Batches(Vec<NewBatch>, Option<RunAdvance>),
+}
+
+/// The answer to a submit.
+#[derive(Debug)]
+pub(crate) enum Submitted {
+    Single(JobId),
+    Batches(Vec<BatchId>),
+}
+
+pub(crate) type SubmitReply = std::result::Result<Submitted, StoreError>;
+
+/// Batches that are stored as a whole.
+#[derive(Debug)]
+struct Unit {
+    batches: Vec<Packed>,
+    advance: Option<RunAdvance>,
+}
+
+/// A batch, with the single jobs packed that it was made of.
+#[derive(Debug)]
+pub(crate) struct Packed {
+    pub batch: NewBatch,
+    pub lane_id: i64,
+}
+
+/// The callers that wait for a unit.
+#[derive(Debug)]
+enum Waiting {
+    /// One a job.
+    Singles(Vec<Responder<SubmitReply>>),
+    Batches(Responder<SubmitReply>),
+}
+
+/// What became of a unit.
+type Outcome = std::result::Result<Vec<BatchId>, StoreError>;
+
+/// Takes one group of submits after the other, until all handles are gone or the store is closed.
+pub(crate) async fn commit_groups(database: Arc<Database>, mut committer: Committer<Submit, SubmitReply>) {
+    let under_way = Arc::new(Semaphore::new(SUBMITS_UNDER_WAY_MAX));
+    // A run goes on in the order in which it was told to.
+    let advances = Arc::new(Mutex::new(()));
+    while let Ok(permit) = under_way.clone().acquire_owned().await
+        && let Some(group) = committer.next_group_async().await
+    {
+        let mut in_order = None;
+        let (units, waiting) = units(group);
+        if units.iter().any(|unit| unit.advance.is_some()) {
+            in_order = Some(advances.clone().lock_owned().await);
+        }
+        let database = database.clone();
+        tokio::spawn(async move {
+            let outcomes = carry_out(&database, units).await;
+            drop((permit, in_order));
+            for (waiting, outcome) in waiting.into_iter().zip(outcomes) {
+                if let (Waiting::Singles(singles), Ok(_)) = (&waiting, &outcome) {
+                    // Packed with whatever had gathered: there was no more.
+                    let mut hops = database.cache.hops();
+                    hops.record("submit", singles.len(), EndReason::Drained);
+                }
+                waiting.answer(outcome);
+            }
+        });
+    }
+    // Current submits are answered before the store counts as closed.
+    let all = u32::try_from(SUBMITS_UNDER_WAY_MAX).unwrap_or(u32::MAX);
+    drop(under_way.acquire_many(all).await);
+}
+
+/// Packs what can be packed.
+fn units(group: Group<Submit, SubmitReply>) -> (Vec<Unit>, Vec<Waiting>) {
+    let mut merges: Vec<Merge<Responder<SubmitReply>>> = Vec::new();
+    let (mut units, mut waiting) = (Vec::new(), Vec::new());
+    let pack = |batch| Packed { batch, lane_id: 0 };
+    for (submit, responder) in group {
+        match submit {
+            Submit::Single(single) => merge(&mut merges, *single, responder),
+            Submit::Batches(batches, advance) => {
+                units.push(Unit {
+                    batches: batches.into_iter().map(pack).collect(),
+                    advance,
+                });
+                waiting.push(Waiting::Batches(responder));
+            }
+        }
+    }
+    for mut merge in merges {
+        let payloads = packed(&merge.singles);
+        let batch = NewBatch {
+            payloads,
+            ..merge.singles.swap_remove(0)
+        };
+        units.push(Unit {
+            batches: vec![pack(batch)],
+            advance: None,
+        });
+        waiting.push(Waiting::Singles(merge.waiting));
+    }
+    (units, waiting)
+}
+
+impl Waiting {
+    fn answer(self, outcome: Outcome) {
+        match (self, outcome) {
+            (Waiting::Batches(responder), outcome) => responder.reply(outcome.map(Submitted::Batches)),
+            (Waiting::Singles(responders), Ok(batches)) => {
+                for (responder, position) in responders.into_iter().zip(0..) {
+                    let batch = batches[0];
+                    responder.reply(Ok(Submitted::Single(JobId { batch, position })));
+                }
+            }
+            (Waiting::Singles(responders), Err(error)) => {
+                for responder in responders {
+                    responder.reply(Err(error.clone()));
+                }
+            }
+        }
+    }
+}
+
+/// Stores all units in one transaction, or each in its own, where that fails.
+async fn carry_out(database: &Arc<Database>, mut units: Vec<Unit>) -> Vec<Outcome> {
+    let mut refusals = Vec::with_capacity(units.len());
+    for unit in &mut units {
+        refusals.push(prepare(database, unit).await.err());
+    }
+    let accepted: Vec<Arc<Unit>> = units
+        .into_iter()
+        .zip(&refusals)
+        .filter(|(_, refusal)| refusal.is_none())
+        .map(|(unit, _)| Arc::new(unit))
+        .collect();
+    let mut outcomes = match store(database, accepted.clone()).await {
+        Ok(outcomes) => outcomes,
+        Err(error) if accepted.len() == 1 || is_lasting(&error) => vec![Err(error); accepted.len()],
+        Err(error) => {
+            tracing::warn!(%error, units = accepted.len(), "a transaction was rolled back, its parts are tried one by one");
+            let mut outcomes = Vec::new();
+            for unit in accepted {
+                outcomes.push(match store(database, vec![unit]).await {
+                    Ok(mut outcome) => outcome.remove(0),
+                    Err(error) => Err(error),
+                });
+            }
+            outcomes
+        }
+    }
+    .into_iter();
+    let missing = || StoreError::Database("a submit was left without an answer".to_owned());
+    refusals
+        .into_iter()
+        .map(|refusal| match refusal {
+            Some(refusal) => Err(refusal),
+            None => outcomes.next().unwrap_or_else(|| Err(missing())),
+        })
+        .collect()
+}
+
+/// Whether the parts of a group would meet the same error.
+fn is_lasting(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Unreachable { .. } | StoreError::Unknown { .. } | StoreError::Closed
+    )
+}
+
+/// Refuses what PostgreSQL cannot hold.
+pub(crate) fn check_texts(batch: &NewBatch) -> std::result::Result<(), StoreError> {
+    let payloads = batch.payloads.as_str();
+    if payloads.len() > TEXT_BYTES_MAX {
+        return Err(StoreError::InvalidInput(format!(
+            "a batch's payloads are {} bytes, and one row of PostgreSQL holds {TEXT_BYTES_MAX}: send them in smaller \
+             batches",
+            payloads.len()
+        )));
+    }
+    match payloads.contains('\0') {
+        true => Err(StoreError::InvalidInput(
+            "a payload has a NUL character in it, which JSON writes as \\u0000".to_owned(),
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Finds a unit's lanes, and checks what PostgreSQL asks of its texts.
+async fn prepare(database: &Database, unit: &mut Unit) -> std::result::Result<(), StoreError> {
+    for packed in &mut unit.batches {
+        packed.lane_id = database.prepare_batch(&packed.batch).await?;
+    }
+    Ok(())
+}
+
+impl Database {
+    /// Checks what PostgreSQL asks of a batch's texts. Gives back its lane.
+    pub async fn prepare_batch(&self, batch: &NewBatch) -> std::result::Result<i64, StoreError> {
+        check_texts(batch)?;
+        self.intern_lane(LaneName::of(batch)).await
+    }
+}
+
+async fn store(
+    database: &Arc<Database>,
+    units: Vec<Arc<Unit>>,
+) -> std::result::Result<Vec<Outcome>, StoreError> {
+    let stored = match lone(&units) {
+        _ if units.is_empty() => Vec::new(),
+        Some(packed) => vec![Ok(vec![database.submit_lone(packed).await?])],
+        None => {
+            let work = units.clone();
+            database
+                .write(Durability::Promised, move |transaction| {
+                    let units = work.clone();
+                    async move { transaction.submit(&units).await }.boxed()
+                })
+                .await?
+        }
+    };
+    let mut outcomes = Vec::with_capacity(units.len());
+    for (unit, stored) in units.iter().zip(stored) {
+        outcomes.push(stored.map(|stored| {
+            let batches = unit.batches.iter().zip(stored);
+            batches
+                .map(|(packed, (id, head))| {
+                    let content = Content::new(Arc::new(head), Some(packed.batch.payloads.clone()));
+                    database.cache.keep(id, content);
+                    id
+                })
+                .collect()
+        }));
+    }
+    Ok(outcomes)
+}
+
+/// The one batch of all units, where that needs no more than [`Database::submit_lone`].
+fn lone(units: &[Arc<Unit>]) -> Option<&Packed> {
+    match units {
+        [unit] if unit.advance.is_none() => match unit.batches.as_slice() {
+            [packed] if is_lone(&packed.batch) => Some(packed),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+type Stored = std::result::Result<Vec<(BatchId, BatchHead)>, StoreError>;
+
+/// What a batch is stored with, besides its own contents.
+#[derive(Debug, Default)]
+pub(crate) struct Circumstances<'a> {
+    pub run: Option<i64>,
+    /// The ids of those that come before it in its submit.
+    pub earlier: &'a [BatchId],
+    /// Whether one that comes later waits for it.
+    pub is_awaited: bool,
+    /// Jobs of it that wait for more than it says.
+    pub waiting: &'a [WaitingJobs],
+    /// The values that are known of its jobs.
+    pub hits: Hits,
+}
+
+impl Transaction {
+    /// Stores units, and moves their runs on. A unit whose run is unknown is refused alone.
+    async fn submit(&mut self, units: &[Arc<Unit>]) -> Result<Vec<Stored>> {
+        let mut refusals = Vec::with_capacity(units.len());
+        for unit in units {
+            refusals.push(match &unit.advance {
+                None => None,
+                Some(advance) => match self.advance_run(advance).await {
+                    Ok(()) => None,
+                    Err(Failure::Refused(error)) => Some(error),
+                    Err(failure) => return Err(failure),
+                },
+            });
+        }
+        let stored = self.lock_all_prerequisites(units, &mut refusals).await?;
+        let accepted = units
+            .iter()
+            .zip(&refusals)
+            .filter(|(_, refusal)| refusal.is_none());
+        let count = accepted.map(|(unit, _)| unit.batches.len()).sum();
+        // After the runs are locked: the ids of a run's batches ascend in the order of commits.
+        let mut ids = self.next_batch_ids(count).await?.into_iter();
+        let mut answers = Vec::with_capacity(units.len());
+        let mut ended = Ended::default();
+        for (unit, refusal) in units.iter().zip(refusals) {
+            answers.push(match refusal {
+                Some(refusal) => Err(refusal),
+                None => Ok(self.insert_unit(unit, &mut ids, &mut ended).await?),
+            });
+        }
+        if !stored.is_empty() {
+            self.flush().await?;
+            self.await_batches(&stored).await?;
+            stored.iter().for_each(|batch| ended.add_all(BatchId(*batch)));
+        }
+        self.settle(ended).await?;
+        Ok(answers)
+    }
+
+    /// Locks what the units wait for. A unit that waits for what there is not is refused. Returns the stored batches.
+    async fn lock_all_prerequisites(
+        &self,
+        units: &[Arc<Unit>],
+        refusals: &mut [Option<StoreError>],
+    ) -> Result<Vec<i64>> {
+        let batches = units.iter().flat_map(|unit| &unit.batches);
+        let stored = stored_prerequisites(batches.map(|packed| &packed.batch));
+        if stored.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut stored: Vec<i64> = stored.into_keys().map(|batch| batch.0).collect();
+        let counts = self.lock_prerequisites(&stored).await?;
+        for (unit, refusal) in units.iter().zip(refusals) {
+            let batches = unit.batches.iter().map(|packed| &packed.batch);
+            if let (None, Err(error)) = (&refusal, check_prerequisites(batches, &counts)) {
+                // Its run was moved on already.
+                if unit.advance.is_some() {
+                    return Err(error.into());
+                }
+                *refusal = Some(error);
+            }
+        }
+        stored.retain(|batch| counts.contains_key(&BatchId(*batch)));
+        Ok(stored)
+    }
+
+    /// Ids that were never given before, ascending.
+    pub async fn next_batch_ids(&self, count: usize) -> Result<Vec<BatchId>> {
+        let count = i32::try_from(count).unwrap_or(i32::MAX);
+        let rows = self
+            .query(
+                "SELECT nextval('gristmill.batch_id') FROM generate_series(1, $1::integer)",
+                &[&count],
+            )
+            .await?;
+        let ids = rows.iter().map(|row| Ok(BatchId(row.try_get(0)?)));
+        ids.collect()
+    }
+
+    async fn insert_unit(
+        &mut self,
+        unit: &Unit,
+        ids: &mut (impl Iterator<Item = BatchId> + Send),
+        ended: &mut Ended,
+    ) -> Result<Vec<(BatchId, BatchHead)>> {
+        let run = unit.advance.as_ref().map(|advance| advance.run.0);
+        let mut stored = Vec::with_capacity(unit.batches.len());
+        let mut earlier = Vec::with_capacity(unit.batches.len());
+        let awaited = awaited(unit.batches.iter().map(|packed| &packed.batch));
+        for (place, packed) in unit.batches.iter().enumerate() {
+            let id = ids
+                .next()
+                .ok_or_else(|| Failure::Damaged("the sequence of batches gave too few ids".to_owned()))?;
+            let is_awaited = awaited.contains(&place);
+            if is_awaited && may_be_over(&packed.batch) {
+                ended.add_all(id);
+            }
+            let circumstances = Circumstances {
+                run,
+                earlier: &earlier,
+                is_awaited,
+                waiting: &[],
+                hits: self.hits(&packed.batch).await?,
+            };
+            let head = self.writes.submit(self.now, id, packed, circumstances)?;
+            earlier.push(id);
+            stored.push((id, head));
+        }
+        Ok(stored)
+    }
+
+    /// Stores a batch that waits for nothing and that nothing waits for.
+    pub fn insert_batch(&mut self, id: BatchId, packed: &Packed) -> Result<()> {
+        self.writes
+            .submit(self.now, id, packed, Circumstances::default())?;
+        Ok(())
+    }
+}
+
+impl Writes {
+    /// Stores a batch.
+    pub fn submit(
+        &mut self,
+        now: Timestamp,
+        id: BatchId,
+        packed: &Packed,
+        circumstances: Circumstances<'_>,
+    ) -> Result<BatchHead> {
+        let Circumstances {
+            run,
+            earlier,
+            is_awaited,
+            waiting,
+            hits,
+        } = circumstances;
+        let batch = &packed.batch;
+        let head = head_of(batch, packed.lane_id, now);
+        self.insert_batch(NewBatchRow {
+            id,
+            run,
+            head: &head,
+            options: options_text(batch)?,
+            payloads: &batch.payloads,
+        });
+        let count = batch.payloads.count();
+        self.insert_tags(id, count, &batch.tags);
+        let mut positions = Positions::all(count);
+        if !batch.rejected.is_empty() {
+            positions = positions.difference(&self.bury_rejected(now, id, batch)?);
+        }
+        if let Some((answered, ending)) = hits.ending(batch)? {
+            self.insert_report(now, id, &answered, ending);
+            positions = positions.difference(&answered);
+        }
+        let own = edges(batch, earlier);
+        let blocked = |part, positions: &Positions| Blocked {
+            batch: id,
+            part,
+            attempt: 1,
+            rescues: 0,
+            expires_at: batch.options.expires_at,
+            rank: None,
+            pauses: None,
+            family: None,
+            positions: positions.clone(),
+        };
+        for (part, waiting) in (WHOLE + 1..).zip(waiting) {
+            let here = positions.intersection(&waiting.positions);
+            positions = positions.difference(&here);
+            let edges = own.iter().chain(&waiting.edges).cloned();
+            self.block(&blocked(part, &here), &merged(edges));
+        }
+        if own.is_empty() {
+            self.insert_slice(
+                id,
+                &head,
+                NewSlice {
+                    positions: &positions,
+                    rank: head.rank(),
+                    run_at: head.run_at,
+                    attempt: 1,
+                    rescues: 0,
+                    expires_at: batch.options.expires_at,
+                    is_awaited,
+                    family: None,
+                },
+            );
+        } else {
+            self.block(&blocked(WHOLE, &positions), &own);
+        }
+        Ok(head)
+    }
+
+    /// Jobs that cannot run are dead from the start.
+    fn bury_rejected(&mut self, now: Timestamp, id: BatchId, batch: &NewBatch) -> Result<Positions> {
+        let positions: Positions = batch.rejected.iter().map(|rejected| rejected.position).collect();
+        for rejected in &batch.rejected {
+            let failed = FailedAttempt::unreported(rejected.position, 0, 0, &rejected.error);
+            self.insert_failure(now, id, &failed)?;
+        }
+        let ending = Ending::of(JobState::Dead, 0);
+        self.insert_report(now, id, &positions, ending);
+        Ok(positions)
+    }
+}
+
+/// Whether some jobs of a batch may be over as soon as it is stored.
+pub(crate) fn may_be_over(batch: &NewBatch) -> bool {
+    !batch.rejected.is_empty() || batch.options.cached_ms.is_some()
+}
+
+/// What will hold for all jobs of a batch that is stored now.
+pub(crate) fn head_of(batch: &NewBatch, lane_id: i64, now: Timestamp) -> BatchHead {
+    BatchHead {
+        lane_id,
+        priority: batch.options.priority,
+        submitted_at: now,
+        run_at: batch.options.run_at.unwrap_or(now),
+        options: batch.options.clone(),
+        tagged: !batch.tags.is_empty(),
+        job_bytes: mean_bytes(&batch.payloads),
+    }
+}
+
+/// The places in a submit of the batches that others of it wait for.
+pub(crate) fn awaited<'a>(batches: impl Iterator<Item = &'a NewBatch>) -> HashSet<usize> {
+    let after = batches.flat_map(|batch| &batch.after);
+    let places = after.filter_map(|after| match after.prerequisite {
+        Prerequisite::Earlier(place) => Some(place),
+        Prerequisite::Batch(_) => None,
+    });
+    places.collect()
+}
+
+fn mean_bytes(payloads: &PackedArray) -> u32 {
+    let bytes = payloads.as_str().len() / payloads.count().max(1) as usize;
+    u32::try_from(bytes.max(1)).unwrap_or(u32::MAX)
+}
+
+/// Whether two rows are all that a batch needs. What a batch may come to need is named here, so that nobody forgets to
+/// ask.
+fn is_lone(batch: &NewBatch) -> bool {
+    let NewBatch {
+        kind: _,
+        queue: _,
+        payloads: _,
+        options,
+        rejected,
+        after,
+        tags,
+    } = batch;
+    let BatchOptions {
+        priority: _,
+        run_at: _,
+        expires_at: _,
+        timeout_ms: _,
+        complete_within_ms: _,
+        cached_ms,
+        retry: _,
+        unique,
+        // A part of the lane's name.
+        group: _,
+    } = options;
+    rejected.is_empty() && after.is_empty() && tags.is_empty() && unique.is_none() && cached_ms.is_none()
+}

@@ -1,0 +1,194 @@
+//! Debounce: payloads that are added to jobs which have not started.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use gristmill_model::{BatchId, Debounce, DebouncedPayloads, JobId, Positions};
+use gristmill_store::SubmittedJobs;
+use gristmill_store::rules::debounce::{Added, Collapsed, Sizes, has_room, is_alike, ready_at};
+use gristmill_store::rules::keys::{KeyPlan, Owner, Wanted};
+use tokio_postgres::Row;
+
+use crate::database::columns::number;
+use crate::database::transaction::Transaction;
+use crate::failure::{Failure, Result};
+use crate::multirange::Multirange;
+use crate::submit::keys::{Prepared, Stored};
+
+/// What was added to the jobs of these batches, in order.
+pub(crate) const ADDED: &str = "SELECT batch_id, position, payloads FROM gristmill.debounced WHERE batch_id = ANY ($1) \
+     ORDER BY batch_id, position, number";
+
+/// Reads the rows of [`ADDED`].
+pub(crate) fn read_added(rows: &[Row]) -> Result<HashMap<BatchId, Added>> {
+    let mut all: HashMap<BatchId, Added> = HashMap::new();
+    for row in rows {
+        let added = all.entry(BatchId(row.try_get(0)?)).or_default();
+        added.entry(number(row, 1)?).or_default().push(row.try_get(2)?);
+    }
+    Ok(all)
+}
+
+impl Transaction {
+    /// Stores those jobs of a batch that no job stands for which has not started, and adds the others to such. `fresh` are
+    /// batches of this transaction, which may not be written yet.
+    pub async fn submit_debounced(
+        &mut self,
+        prepared: &Prepared,
+        debounce: Debounce,
+        fresh: &BTreeSet<BatchId>,
+    ) -> Result<(SubmittedJobs, Option<Stored>)> {
+        let scope = prepared.scope;
+        let mut collapsed = Collapsed::of(&prepared.batch, &prepared.keys, debounce)?;
+        collapsed.delay(debounce, self.now);
+        let wanted = Wanted::new(&collapsed.batch, &collapsed.keys)?;
+        let mut owners = self.key_owners(scope, &wanted).await?;
+        if owners.values().any(|owner| fresh.contains(&owner.job.batch)) {
+            self.flush().await?;
+        }
+        self.retain_unstarted(&collapsed, scope, debounce, &mut owners)
+            .await?;
+        self.add_payloads(&collapsed, debounce, &owners).await?;
+        let plan = KeyPlan::of(&collapsed.batch, &wanted, &owners, &HashMap::new())?;
+        self.raise(&plan.skipped, prepared.batch.batch.options.priority)
+            .await?;
+        let Some(stored) = plan.stored(&collapsed.batch)? else {
+            return Ok((collapsed.answer(plan.answer(None)), None));
+        };
+        let ids = self.next_batch_ids(1).await?;
+        let id = *ids
+            .first()
+            .ok_or_else(|| Failure::Damaged("the sequence of batches gave no id".to_owned()))?;
+        let head = self
+            .insert_keyed(id, &stored, prepared.lane_id, scope, &[])
+            .await?;
+        let answer = collapsed.answer(plan.answer(Some(id)));
+        Ok((answer, Some((id, head, stored.batch.payloads))))
+    }
+
+    /// Retains the owners that have not started, which take the added payloads, and postpones them. The others lose their keys.
+    async fn retain_unstarted(
+        &mut self,
+        collapsed: &Collapsed,
+        scope: i32,
+        debounce: Debounce,
+        owners: &mut HashMap<u32, Owner>,
+    ) -> Result<()> {
+        if owners.is_empty() {
+            return Ok(());
+        }
+        let batches: BTreeSet<BatchId> = owners.values().map(|owner| owner.job.batch).collect();
+        let batches: Vec<BatchId> = batches.into_iter().collect();
+        let heads = self.heads(&batches).await?;
+        let sizes = self.added_sizes(&batches, debounce).await?;
+        let mut meant: BTreeMap<BatchId, Positions> = BTreeMap::new();
+        for (place, owner) in owners.iter().filter(|(_, owner)| owner.open) {
+            let (count, added) = (
+                collapsed.counts[*place as usize],
+                &collapsed.added[*place as usize],
+            );
+            let head = heads.get(&owner.job.batch);
+            let unique = head.and_then(|head| head.options.unique);
+            if is_alike(unique, &collapsed.batch.batch)
+                && has_room(debounce, sizes.get(&owner.job), count, added)
+            {
+                meant
+                    .entry(owner.job.batch)
+                    .or_default()
+                    .insert(owner.job.position);
+            }
+        }
+        let (mut ids, mut positions, mut run_ats) = (Vec::new(), Vec::new(), Vec::new());
+        for (batch, meant) in meant {
+            let submitted_at = heads.get(&batch).map_or(self.now, |head| head.submitted_at);
+            ids.push(batch.0);
+            positions.push(Multirange(meant));
+            run_ats.push(ready_at(debounce, submitted_at, self.now).0);
+        }
+        let mut unstarted: HashMap<BatchId, Positions> = HashMap::new();
+        if !ids.is_empty() {
+            let rows = self
+                .query(
+                    "SELECT batch_id, positions FROM gristmill.postpone_jobs($1, $2, $3)",
+                    &[&ids, &positions, &run_ats],
+                )
+                .await?;
+            for row in &rows {
+                let all = unstarted.entry(BatchId(row.try_get(0)?)).or_default();
+                *all = all.union(&row.try_get::<_, Multirange>(1)?.0);
+            }
+            // Those that waited for a moment wait for another one now.
+            self.writes.woke = true;
+        }
+        let mut lost = Vec::new();
+        owners.retain(|place, owner| {
+            let unstarted = unstarted.get(&owner.job.batch);
+            let stays = unstarted.is_some_and(|unstarted| unstarted.contains(owner.job.position));
+            if !stays {
+                lost.extend(collapsed.keys[*place as usize].clone());
+            }
+            stays
+        });
+        if !lost.is_empty() {
+            self.execute(
+                "DELETE FROM gristmill.job_key WHERE scope = $1 AND key = ANY ($2)",
+                &[&scope, &lost],
+            )
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// How much was added to the jobs of these batches.
+    async fn added_sizes(&self, batches: &[BatchId], debounce: Debounce) -> Result<Sizes> {
+        if debounce.payloads == DebouncedPayloads::Last {
+            return Ok(Sizes::new());
+        }
+        let batches: Vec<i64> = batches.iter().map(|batch| batch.0).collect();
+        let rows = self
+            .query(
+                "SELECT batch_id, position, sum(count)::integer, sum(octet_length(payloads))::integer \
+                 FROM gristmill.debounced WHERE batch_id = ANY ($1) GROUP BY batch_id, position",
+                &[&batches],
+            )
+            .await?;
+        rows.iter()
+            .map(|row| {
+                let job = JobId {
+                    batch: BatchId(row.try_get(0)?),
+                    position: number(row, 1)?,
+                };
+                Ok((job, (number(row, 2)?, number(row, 3)? as usize)))
+            })
+            .collect()
+    }
+
+    async fn add_payloads(
+        &self,
+        collapsed: &Collapsed,
+        debounce: Debounce,
+        owners: &HashMap<u32, Owner>,
+    ) -> Result<()> {
+        if owners.is_empty() {
+            return Ok(());
+        }
+        let (mut batches, mut positions) = (Vec::new(), Vec::new());
+        let (mut counts, mut payloads) = (Vec::new(), Vec::new());
+        for (place, owner) in owners {
+            batches.push(owner.job.batch.0);
+            positions.push(owner.job.position.cast_signed());
+            counts.push(collapsed.counts[*place as usize].cast_signed());
+            payloads.push(collapsed.added[*place as usize].as_str());
+        }
+        let is_merged = debounce.payloads == DebouncedPayloads::Merged;
+        self.execute(
+            "INSERT INTO gristmill.debounced (batch_id, position, number, count, payloads) \
+             SELECT k.batch_id, k.position, CASE WHEN $5 THEN coalesce((SELECT max(d.number) + 1 FROM gristmill.debounced d \
+             WHERE d.batch_id = k.batch_id AND d.position = k.position), 0) ELSE 0 END, k.count, k.payloads \
+             FROM unnest($1::bigint[], $2::integer[], $3::integer[], $4::text[]) k (batch_id, position, count, payloads) \
+             ON CONFLICT (batch_id, position, number) DO UPDATE SET count = excluded.count, payloads = excluded.payloads",
+            &[&batches, &positions, &counts, &payloads, &is_merged],
+        )
+        .await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,436 @@
+//! Deduplication keys.
+//!
+//! An advisory lock serialises submits of jobs with keys of one kind or queue. So between the look for the owners of the
+//! keys and the submit, only a retry of jobs can take a key. The submit then begins again.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use futures::FutureExt;
+use gristmill_model::{After, BatchId, JobId, KeyedBatch, NewBatch, OnDuplicate, PackedArray, Positions};
+use gristmill_store::rules::contents::Content;
+use gristmill_store::rules::dependency::{WaitingJobs, stored_prerequisites};
+use gristmill_store::rules::keys::{KeyPlan, Owner, Wanted, reruns, scope_id, stored_after};
+use gristmill_store::rules::lanes::LaneName;
+use gristmill_store::{StoreError, SubmittedJobs};
+
+use crate::database::Database;
+use crate::database::handle_cache::BatchHead;
+use crate::database::transaction::{Durability, Transaction};
+use crate::failure::{Failure, Result};
+use crate::graph::dependency::{Ended, check_prerequisites};
+use crate::limits::FORGOTTEN_KEYS_PER_TRANSACTION;
+use crate::multirange::Multirange;
+use crate::submit::lanes::NEWS;
+use crate::submit::{Circumstances, Packed};
+
+/// A batch whose jobs have keys, ready to be stored.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub batch: KeyedBatch,
+    pub keys: Vec<Option<String>>,
+    pub lane_id: i64,
+    pub scope: i32,
+}
+
+/// A batch that was stored, to be kept at hand.
+pub(crate) type Stored = (BatchId, BatchHead, PackedArray);
+
+impl Database {
+    /// Stores batches whose jobs have keys. `keys` are those of each batch, read.
+    pub async fn submit_keyed(
+        self: &Arc<Self>,
+        batches: Vec<KeyedBatch>,
+        keys: Vec<Vec<Option<String>>>,
+    ) -> std::result::Result<Vec<SubmittedJobs>, StoreError> {
+        let mut prepared = Vec::with_capacity(batches.len());
+        for (batch, keys) in batches.into_iter().zip(keys) {
+            let lane_id = self.prepare_batch(&batch.batch).await?;
+            let scope = scope_id(&self.cache.lanes(), batch.unique().scope, &batch.batch);
+            prepared.push(Prepared {
+                lane_id,
+                scope: scope
+                    .and_then(|scope| i32::try_from(scope).ok())
+                    .ok_or_else(|| StoreError::Database("a kind or queue has no lane".to_owned()))?,
+                batch,
+                keys,
+            });
+        }
+        let prepared = Arc::new(prepared);
+        let submitted = self
+            .write(Durability::Promised, move |transaction| {
+                let prepared = prepared.clone();
+                async move { transaction.submit_keyed(&prepared).await }.boxed()
+            })
+            .await?;
+        let mut answers = Vec::with_capacity(submitted.len());
+        for (answer, stored) in submitted {
+            if let Some((id, head, payloads)) = stored {
+                let content = Content::new(Arc::new(head), Some(payloads));
+                self.cache.keep(id, content);
+            }
+            answers.push(answer);
+        }
+        Ok(answers)
+    }
+}
+
+impl Transaction {
+    async fn submit_keyed(&mut self, batches: &[Prepared]) -> Result<Vec<(SubmittedJobs, Option<Stored>)>> {
+        let scopes: BTreeSet<i32> = batches.iter().map(|batch| batch.scope).collect();
+        let scopes: Vec<i32> = scopes.into_iter().collect();
+        self.query(
+            "SELECT pg_advisory_xact_lock(1196576077, scope) FROM unnest($1::integer[]) scope",
+            &[&scopes],
+        )
+        .await?;
+        let mut fresh = BTreeSet::new();
+        let mut submitted: Vec<(SubmittedJobs, Option<Stored>)> = Vec::with_capacity(batches.len());
+        for batch in batches {
+            let earlier: Vec<&SubmittedJobs> = submitted.iter().map(|(answer, _)| answer).collect();
+            let after = stored_after(&batch.batch.batch, &earlier);
+            let (answer, stored) = self.submit_keyed_batch(batch, after, &fresh).await?;
+            fresh.extend(answer.batch);
+            submitted.push((answer, stored));
+        }
+        Ok(submitted)
+    }
+
+    /// `after` is what the batch waits for, all of it stored. `fresh` are batches of this transaction, which may not be
+    /// written yet.
+    async fn submit_keyed_batch(
+        &mut self,
+        prepared: &Prepared,
+        after: Vec<After>,
+        fresh: &BTreeSet<BatchId>,
+    ) -> Result<(SubmittedJobs, Option<Stored>)> {
+        let Prepared { batch, scope, .. } = prepared;
+        if let Some(debounce) = batch.unique().debounce {
+            return self.submit_debounced(prepared, debounce, fresh).await;
+        }
+        let wanted = Wanted::new(batch, &prepared.keys)?;
+        let owners = self.key_owners(*scope, &wanted).await?;
+        let running = match batch.unique().on_duplicate {
+            OnDuplicate::Rerun => {
+                self.running_of(owners.values().filter(|owner| owner.open))
+                    .await?
+            }
+            _ => HashMap::new(),
+        };
+        let plan = KeyPlan::of(batch, &wanted, &owners, &running)?;
+        if plan
+            .replaced
+            .keys()
+            .chain(plan.skipped.keys())
+            .any(|batch| fresh.contains(batch))
+            || !after.is_empty()
+        {
+            self.flush().await?;
+        }
+        let batch_after = NewBatch {
+            after,
+            ..batch.batch.clone()
+        };
+        let (prerequisites, waiting) = self.lock_awaited(&batch_after, &plan).await?;
+        self.make_room(*scope, &plan).await?;
+        self.raise(&plan.skipped, batch.batch.options.priority).await?;
+        self.keep_reruns(*scope, &plan).await?;
+        let Some(mut stored) = plan.stored(batch)? else {
+            return Ok((plan.answer(None), None));
+        };
+        stored.batch.after = batch_after.after;
+        let ids = self.next_batch_ids(1).await?;
+        let id = *ids
+            .first()
+            .ok_or_else(|| Failure::Damaged("the sequence of batches gave no id".to_owned()))?;
+        let head = self
+            .insert_keyed(id, &stored, prepared.lane_id, *scope, &plan.inherited(&waiting))
+            .await?;
+        if !prerequisites.is_empty() {
+            self.flush().await?;
+            self.await_batches(&prerequisites).await?;
+            let mut ended = Ended::default();
+            prerequisites
+                .iter()
+                .for_each(|batch| ended.add_all(BatchId(*batch)));
+            self.settle(ended).await?;
+        }
+        Ok((plan.answer(Some(id)), Some((id, head, stored.batch.payloads))))
+    }
+
+    /// Locks what a batch waits for, and what those wait for whose places its jobs take. Returns these batches, and what
+    /// those wait for.
+    async fn lock_awaited(
+        &self,
+        batch: &NewBatch,
+        plan: &KeyPlan,
+    ) -> Result<(Vec<i64>, Vec<(BatchId, WaitingJobs)>)> {
+        let mut prerequisites: BTreeSet<i64> = stored_prerequisites([batch])
+            .into_keys()
+            .map(|batch| batch.0)
+            .collect();
+        let mut locked = prerequisites.clone();
+        if !plan.replaced.is_empty() {
+            let replaced: Vec<i64> = plan.replaced.keys().map(|batch| batch.0).collect();
+            let inherited = self.prerequisites_of(&replaced).await?;
+            if !inherited.is_empty() {
+                locked.extend(&inherited);
+                locked.extend(replaced);
+            }
+            prerequisites.extend(inherited);
+        }
+        if locked.is_empty() {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        let locked: Vec<i64> = locked.into_iter().collect();
+        let counts = self.lock_prerequisites(&locked).await?;
+        check_prerequisites([batch].into_iter(), &counts)?;
+        // By now they may wait for less.
+        let waiting = self.waiting_of(&plan.replaced).await?;
+        let prerequisites = prerequisites.into_iter();
+        let prerequisites = prerequisites.filter(|batch| counts.contains_key(&BatchId(*batch)));
+        Ok((prerequisites.collect(), waiting))
+    }
+
+    /// The owners of these keys, by place.
+    pub async fn key_owners(&self, scope: i32, wanted: &Wanted<'_>) -> Result<HashMap<u32, Owner>> {
+        let keys: Vec<&str> = wanted.last.keys().copied().collect();
+        let rows = self
+            .query(
+                "SELECT key, batch_id, position, open FROM gristmill.job_key \
+                 WHERE scope = $1 AND key = ANY ($2) AND (open OR until > $3)",
+                &[&scope, &keys, &self.now.0],
+            )
+            .await?;
+        let mut owners = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            let key: &str = row.try_get(0)?;
+            let job = JobId {
+                batch: BatchId(row.try_get(1)?),
+                position: row.try_get::<_, i32>(2)?.unsigned_abs(),
+            };
+            let open = row.try_get(3)?;
+            if let Some(index) = wanted.last.get(key) {
+                owners.insert(*index, Owner { job, open });
+            }
+        }
+        Ok(owners)
+    }
+
+    /// What runs of the batches of these jobs.
+    async fn running_of<'o>(
+        &self,
+        owners: impl Iterator<Item = &'o Owner>,
+    ) -> Result<HashMap<BatchId, Positions>> {
+        let batches: BTreeSet<i64> = owners.map(|owner| owner.job.batch.0).collect();
+        let batches: Vec<i64> = batches.into_iter().collect();
+        let rows = self
+            .query(
+                "SELECT batch_id, positions FROM gristmill.held WHERE batch_id = ANY ($1)",
+                &[&batches],
+            )
+            .await?;
+        let mut running: HashMap<BatchId, Positions> = HashMap::new();
+        for row in &rows {
+            let positions = row.try_get::<_, Multirange>(1)?.0;
+            let all = running.entry(BatchId(row.try_get(0)?)).or_default();
+            *all = all.union(&positions);
+        }
+        Ok(running)
+    }
+
+    /// Cancels the replaced jobs.
+    async fn make_room(&mut self, scope: i32, plan: &KeyPlan) -> Result<()> {
+        if plan.replaced.is_empty() {
+            return Ok(());
+        }
+        let (batches, positions) = columns(&plan.replaced);
+        self.query(
+            "SELECT gristmill.cancel_with_keys($1, $2, '{}', $3)",
+            &[&batches, &positions, &self.now.0],
+        )
+        .await?;
+        // Only their periods remain.
+        self.execute(
+            "DELETE FROM gristmill.job_key WHERE scope = $1 AND key = ANY ($2) AND batch_id = ANY ($3)",
+            &[&scope, &plan.replaced_keys, &batches],
+        )
+        .await?;
+        let mut ended = Ended::default();
+        batches.iter().for_each(|batch| ended.add_all(BatchId(*batch)));
+        self.settle(ended).await?;
+        Ok(())
+    }
+
+    /// Gives what waits of these jobs a higher priority, if it is one.
+    pub async fn raise(&mut self, jobs: &BTreeMap<BatchId, Positions>, priority: i16) -> Result<()> {
+        let batches: Vec<BatchId> = jobs.keys().copied().collect();
+        let heads = self.heads(&batches).await?;
+        let lower: BTreeMap<BatchId, Positions> = jobs
+            .iter()
+            .filter(|(batch, _)| heads.get(batch).is_some_and(|head| head.priority < priority))
+            .map(|(batch, positions)| (*batch, positions.clone()))
+            .collect();
+        if lower.is_empty() {
+            return Ok(());
+        }
+        let (batches, positions) = columns(&lower);
+        self.query(
+            "SELECT gristmill.raise_jobs($1, $2, $3)",
+            &[&batches, &positions, &-i32::from(priority)],
+        )
+        .await?;
+        self.writes.woke = true;
+        Ok(())
+    }
+
+    /// Remembers what runs once more after the jobs that run.
+    async fn keep_reruns(&self, scope: i32, plan: &KeyPlan) -> Result<()> {
+        if plan.reruns.is_empty() {
+            return Ok(());
+        }
+        let (mut keys, mut batches, mut texts) = (Vec::new(), Vec::new(), Vec::new());
+        for planned in &plan.reruns {
+            keys.push(planned.key.as_str());
+            batches.push(planned.owner.batch.0);
+            texts.push(serde_json::to_string(&planned.rerun)?);
+        }
+        let kept = self
+            .execute(
+                "UPDATE gristmill.job_key k SET rerun = r.rerun \
+                 FROM unnest($2::text[], $3::bigint[], $4::text[]) r (key, batch_id, rerun) \
+                 WHERE k.scope = $1 AND k.key = r.key AND k.batch_id = r.batch_id AND k.open",
+                &[&scope, &keys, &batches, &texts],
+            )
+            .await?;
+        // One that has ended meanwhile does not stand for the new one any more.
+        match kept == plan.reruns.len() as u64 {
+            true => Ok(()),
+            false => Err(Failure::Overtaken),
+        }
+    }
+
+    /// Stores a batch whose keys nobody has.
+    pub async fn insert_keyed(
+        &mut self,
+        id: BatchId,
+        batch: &KeyedBatch,
+        lane_id: i64,
+        scope: i32,
+        waiting: &[WaitingJobs],
+    ) -> Result<BatchHead> {
+        let until = batch.unique().period_ms.map(|period_ms| {
+            let period_ms = i64::try_from(period_ms).unwrap_or(i64::MAX);
+            self.now.plus_ms(period_ms).0
+        });
+        self.execute(
+            "INSERT INTO gristmill.keyed (batch_id, scope, keys) VALUES ($1, $2, $3)",
+            &[&id.0, &scope, &batch.keys.as_str()],
+        )
+        .await?;
+        let all = Multirange(Positions::all(batch.keys.count()));
+        let row = self
+            .query_opt(
+                "WITH e AS MATERIALIZED (SELECT * FROM gristmill.keys_at(ARRAY[$1::bigint], ARRAY[$2::int4multirange])), \
+                 taken AS (INSERT INTO gristmill.job_key AS k (scope, key, batch_id, position, open, until) \
+                 SELECT e.scope, e.key, e.batch_id, e.position, true, $3 FROM e ORDER BY e.scope, e.key COLLATE \"C\" \
+                 ON CONFLICT (scope, key) DO UPDATE SET batch_id = excluded.batch_id, position = excluded.position, \
+                 open = true, until = excluded.until, rerun = NULL \
+                 WHERE NOT k.open AND (k.until IS NULL OR k.until <= $4) RETURNING 1) \
+                 SELECT (SELECT count(*) FROM e) = (SELECT count(*) FROM taken)",
+                &[&id.0, &all, &until, &self.now.0],
+            )
+            .await?;
+        let has_all: bool = row.map(|row| row.try_get(0)).transpose()?.unwrap_or_default();
+        if !has_all {
+            return Err(Failure::Overtaken);
+        }
+        let packed = Packed {
+            batch: batch.batch.clone(),
+            lane_id,
+        };
+        let circumstances = Circumstances {
+            waiting,
+            ..Circumstances::default()
+        };
+        self.writes.submit(self.now, id, &packed, circumstances)
+    }
+
+    /// Lets go of the keys of what ends with this transaction, as far as their periods are over; what waited for one of
+    /// them to complete is submitted. Keeps the values that are to be. Nothing is asked where no batch has keys or keeps
+    /// values. Returns whether anything was submitted.
+    pub async fn release_keys(&mut self) -> Result<bool> {
+        let ended: BTreeSet<BatchId> = self.writes.ended().map(|(batch, _, _)| batch).collect();
+        if ended.is_empty() || std::mem::replace(&mut self.keys_are_released, true) {
+            return Ok(false);
+        }
+        let ended: Vec<BatchId> = ended.into_iter().collect();
+        let heads = self.heads(&ended).await?;
+        self.keep_values(&heads).await?;
+        let is_keyed = |batch: &BatchId| {
+            let head = heads.get(batch);
+            head.is_some_and(|head| head.options.unique.is_some())
+        };
+        let mut again = Vec::new();
+        for completed in [true, false] {
+            let (mut batches, mut positions) = (Vec::new(), Vec::new());
+            for (batch, ended, has_completed) in self.writes.ended() {
+                if has_completed == completed && is_keyed(&batch) {
+                    batches.push(batch.0);
+                    positions.push(Multirange(ended.clone()));
+                }
+            }
+            if batches.is_empty() {
+                continue;
+            }
+            let rows = self
+                .query(
+                    "SELECT key, rerun FROM gristmill.release_keys($1, $2, $3, $4)",
+                    &[&batches, &positions, &completed, &self.now.0],
+                )
+                .await?;
+            for row in &rows {
+                again.push((row.try_get(0)?, row.try_get(1)?));
+            }
+        }
+        let again = reruns(&again)?;
+        for batch in &again {
+            let (lane_id, scope) = self.lane_and_scope(batch).await?;
+            let ids = self.next_batch_ids(1).await?;
+            for id in ids {
+                self.insert_keyed(id, batch, lane_id, scope, &[]).await?;
+            }
+        }
+        Ok(!again.is_empty())
+    }
+
+    async fn lane_and_scope(&self, batch: &KeyedBatch) -> Result<(i64, i32)> {
+        // The lane was made when this was submitted, perhaps by another process.
+        let version = self.cache.controls().version();
+        let rows = self.query(NEWS, &[&self.cache.lane_id_max(), &version]).await?;
+        self.cache.add_news(&rows)?;
+        let lanes = self.cache.lanes();
+        let lane = lanes.find(LaneName::of(&batch.batch));
+        let scope = scope_id(&lanes, batch.unique().scope, &batch.batch);
+        let scope = scope.and_then(|scope| i32::try_from(scope).ok());
+        lane.zip(scope)
+            .ok_or_else(|| Failure::Damaged("what is to run again has no lane".to_owned()))
+    }
+
+    /// Forgets some keys of jobs that are over, and whose periods are.
+    pub async fn forget_keys(&self) -> Result<()> {
+        self.execute(
+            "DELETE FROM gristmill.job_key WHERE (scope, key) IN (SELECT scope, key FROM gristmill.job_key \
+             WHERE NOT open AND until <= $1 ORDER BY until LIMIT $2 FOR UPDATE SKIP LOCKED)",
+            &[&self.now.0, &FORGOTTEN_KEYS_PER_TRANSACTION],
+        )
+        .await?;
+        Ok(())
+    }
+}
+
+fn columns(jobs: &BTreeMap<BatchId, Positions>) -> (Vec<i64>, Vec<Multirange>) {
+    jobs.iter()
+        .map(|(batch, positions)| (batch.0, Multirange(positions.clone())))
+        .unzip()
+}

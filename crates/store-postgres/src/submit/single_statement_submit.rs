@@ -1,0 +1,143 @@
+//! The commonest submit: one batch, by itself. All that it needs is two rows, so it is one statement, which is a
+//! transaction of its own and takes one trip.
+
+use std::sync::Arc;
+
+use gristmill_model::{BatchId, NewBatch, Positions};
+use gristmill_store::StoreError;
+use gristmill_store::options::options_text;
+use tokio_postgres::Row;
+
+use crate::database::connection::Param;
+use crate::database::handle_cache::BatchHead;
+use crate::database::writes::{PackedText, lane};
+use crate::database::{Attempt, Database, Known};
+use crate::failure::{Failure, Remedy, Result};
+use crate::multirange::Multirange;
+use crate::submit::{Packed, head_of};
+
+/// Stores a batch and its slice. The writer's row gets the batch's id, negated, for its operation: by that a lost answer
+/// is looked up.
+const LONE: &str = include_str!("../statements/single_statement_submit.sql");
+
+impl Database {
+    /// Stores one batch that [`is_lone`](crate::submit::is_lone).
+    pub async fn submit_lone(
+        self: &Arc<Self>,
+        packed: &Packed,
+    ) -> std::result::Result<(BatchId, BatchHead), StoreError> {
+        let head = head_of(&packed.batch, packed.lane_id, self.now());
+        let options =
+            options_text(&packed.batch).map_err(|error| Failure::from(error).at(self.address.as_str()))?;
+        let batch = Lone {
+            batch: &packed.batch,
+            head: &head,
+            options: options.as_deref(),
+        };
+        if let Some(claim) = self.claim_for_waiting(&batch) {
+            let stored = self.submit_claimed(batch, claim).await?;
+            return Ok((stored, head));
+        }
+        let known = self
+            .until_known(move || self.send_lone(LONE, move |writer| batch.params(writer), read_stored))
+            .await?;
+        match known {
+            Known::Answered(batch) => Ok((batch, head)),
+            Known::Committed((), operation) => Ok((BatchId(-operation), head)),
+        }
+    }
+
+    /// Sends a statement that stores a batch, and waits for its answer; `read` takes the batch's id and what wakes nobody
+    /// from that.
+    pub async fn send_lone<T>(
+        self: &Arc<Self>,
+        sql: &str,
+        params: impl Fn(&str) -> Vec<Param>,
+        read: impl Fn(&Row) -> Result<StoredLone<T>>,
+    ) -> Attempt<T, ()> {
+        let sent = async {
+            let mut connection = self.writer().await?;
+            let mark = connection.writer()?.lone_mark();
+            let stored = connection.send(sql, params(&mark.writer)).await?;
+            connection.is_amid = true;
+            Ok((connection, mark, stored))
+        };
+        let (mut connection, mark, stored) = match sent.await {
+            Ok(sent) => sent,
+            Err(failure) => return Attempt::Failed(failure),
+        };
+        // Right behind it: before it is committed, others cannot see it.
+        let told = self.tell_others_over(&connection).await;
+        let stored = stored.await.and_then(|rows| match rows.first() {
+            Some(row) => read(row),
+            None => Err(Failure::Damaged("a submit gave no row".to_owned())),
+        });
+        let mut wakes = true;
+        let attempt = match stored {
+            Ok(stored) => {
+                connection.is_amid = false;
+                if let Some(writer) = &mut connection.writer {
+                    writer.lone_batch = stored.batch.0;
+                }
+                wakes = stored.wakes;
+                Attempt::Done(stored.answer)
+            }
+            Err(failure) if failure.remedy() == Remedy::Reconnect => Attempt::Unknown((), mark, failure),
+            Err(failure) => {
+                connection.is_amid = false;
+                Attempt::Failed(failure)
+            }
+        };
+        if wakes || told.is_some() {
+            self.work_came_over(connection, told);
+        }
+        attempt
+    }
+}
+
+/// A batch that [`is_lone`](crate::submit::is_lone), and the rest of its columns.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lone<'a> {
+    pub batch: &'a NewBatch,
+    pub head: &'a BatchHead,
+    pub options: Option<&'a str>,
+}
+
+/// What the statement of a lone submit says.
+pub(crate) struct StoredLone<T> {
+    pub batch: BatchId,
+    /// Whether somebody else may claim it.
+    pub wakes: bool,
+    pub answer: T,
+}
+
+fn read_stored(row: &Row) -> Result<StoredLone<BatchId>> {
+    let batch = BatchId(-row.try_get::<_, i64>(0)?);
+    Ok(StoredLone {
+        batch,
+        wakes: true,
+        answer: batch,
+    })
+}
+
+impl Lone<'_> {
+    /// What a statement stores of it: the writer, and the columns of both rows.
+    pub fn params(&self, writer: &str) -> Vec<Param> {
+        let (batch, head) = (self.batch, self.head);
+        let count = batch.payloads.count();
+        vec![
+            Box::new(writer.to_owned()),
+            Box::new(head.submitted_at.0),
+            Box::new(head.run_at.0),
+            Box::new(lane(head.lane_id)),
+            Box::new(count.cast_signed()),
+            Box::new(head.priority),
+            Box::new(self.options.map(str::to_owned)),
+            Box::new(PackedText(batch.payloads.clone())),
+            Box::new(batch.options.expires_at.map(|moment| moment.0)),
+            Box::new(head.job_bytes.cast_signed()),
+            Box::new(head.rank()),
+            Box::new(Multirange(Positions::all(count))),
+        ]
+    }
+}

@@ -1,0 +1,300 @@
+//! Workers: registering, heartbeats, leaving, rescue; and expiry.
+
+pub(crate) mod live_output;
+pub(crate) mod wake;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use gristmill_batching::BatchStats;
+use gristmill_model::limits::RESCUES_MAX;
+use gristmill_model::{BatchId, BatchOptions, JobState, Timestamp, WorkerId};
+use gristmill_store::live_output::all_followed;
+use gristmill_store::rules::deadline::{Standing, too_late};
+use gristmill_store::rules::ending::{Ending, FailedAttempt};
+use gristmill_store::{Heartbeat, NewWorker, Rescued};
+
+use crate::database::handle_cache::BatchHead;
+use crate::database::rows::Held;
+use crate::database::transaction::Transaction;
+use crate::failure::{Failure, Result};
+use crate::graph::dependency::Ended;
+use crate::limits::{EXPIRED_SLICES_PER_TRANSACTION, IDLE_IN_TRANSACTION};
+
+impl Transaction {
+    /// Makes a worker known.
+    pub async fn register_worker(&mut self, worker: &NewWorker) -> Result<WorkerId> {
+        let row = self
+            .query_opt(
+                "INSERT INTO gristmill.worker (name, host, process_id, process_started, started_at, heartbeat_at) \
+                 VALUES ($1, $2, $3, $4, $5, $5) RETURNING id",
+                &[
+                    &worker.name,
+                    &worker.host,
+                    &i64::from(worker.process_id),
+                    &worker.process_started,
+                    &self.now.0,
+                ],
+            )
+            .await?;
+        let row = row.ok_or_else(|| Failure::Damaged("a new worker got no id".to_owned()))?;
+        Ok(WorkerId(row.try_get(0)?))
+    }
+
+    /// Notes that a worker lives; tells what it lost.
+    pub async fn heartbeat(&mut self, worker: WorkerId, hops: &BatchStats) -> Result<Heartbeat> {
+        self.add_hops(hops);
+        let row = self
+            .query_opt(
+                "UPDATE gristmill.worker SET heartbeat_at = greatest(heartbeat_at, $2) WHERE id = $1 RETURNING \
+                 (SELECT array_agg(followed ORDER BY id) FROM gristmill.following WHERE until > $2)",
+                &[&worker.0, &self.now.0],
+            )
+            .await?;
+        let followed: Option<Vec<String>> = match &row {
+            Some(row) => row.try_get(0)?,
+            None => None,
+        };
+        Ok(Heartbeat {
+            known: row.is_some(),
+            revoked: self.take_revoked(worker).await?,
+            followed: all_followed(followed.iter().flatten().map(String::as_str))?,
+        })
+    }
+
+    /// Keeps what a worker tells of its jobs.
+    pub async fn put_progress(&self, worker: WorkerId, packed: &str) -> Result<()> {
+        self.execute(
+            "INSERT INTO gristmill.progress (worker_id, at, jobs) SELECT id, $2, $3 FROM gristmill.worker WHERE id = $1 \
+             ON CONFLICT (worker_id) DO UPDATE SET at = excluded.at, jobs = excluded.jobs",
+            &[&worker.0, &self.now.0, &packed],
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// Adds what a caller has counted since its last call.
+    pub fn add_hops(&mut self, hops: &BatchStats) {
+        self.writes.hops.merge(hops);
+    }
+
+    /// Ends a worker; what it holds goes back uncharged.
+    pub async fn leave(&mut self, worker: WorkerId, hops: &BatchStats) -> Result<()> {
+        self.add_hops(hops);
+        self.query(
+            "SELECT id FROM gristmill.worker WHERE id = $1 FOR UPDATE",
+            &[&worker.0],
+        )
+        .await?;
+        let (all, heads) = self.take_all_from(worker).await?;
+        for held in &all {
+            let head = head_of(&heads, held)?;
+            self.writes.let_go(held, &held.positions);
+            self.writes.give_back(
+                self.now,
+                held,
+                head,
+                &held.positions,
+                held.rescues,
+                held.expires_at,
+            );
+        }
+        self.freed();
+        self.forget_workers(&[worker]).await
+    }
+
+    /// All that a worker holds, locked, with what holds for its batches. The worker must be locked.
+    async fn take_all_from(&self, worker: WorkerId) -> Result<(Vec<Held>, HashMap<BatchId, Arc<BatchHead>>)> {
+        let batches = self.batches_held_by(worker).await?;
+        if batches.is_empty() {
+            return Ok((Vec::new(), HashMap::new()));
+        }
+        self.share_batches(&batches).await?;
+        let all = self.held_by(worker).await?;
+        let heads = self.heads(&batches).await?;
+        Ok((all, heads))
+    }
+
+    /// Takes the leases of silent or dead workers, and forgets them.
+    pub async fn rescue(&mut self, silent_before: Timestamp, dead: &[WorkerId]) -> Result<Rescued> {
+        let mut rescued = Rescued::default();
+        let mut ended = Ended::default();
+        let dead: Vec<i64> = dead.iter().map(|worker| worker.0).collect();
+        let rows = self
+            .query(
+                "SELECT id FROM gristmill.worker WHERE heartbeat_at < $1 OR id = ANY ($2) ORDER BY id \
+                 FOR UPDATE SKIP LOCKED",
+                &[&silent_before.0, &dead],
+            )
+            .await?;
+        self.end_stuck_writers(silent_before, &dead, rows.len()).await?;
+        for row in &rows {
+            let worker = WorkerId(row.try_get(0)?);
+            let (all, heads) = self.take_all_from(worker).await?;
+            for held in &all {
+                self.rescue_held(held, head_of(&heads, held)?, &mut rescued)?;
+                if held.is_awaited && held.rescues >= RESCUES_MAX {
+                    ended.add(held.batch, &held.positions);
+                }
+            }
+            rescued.workers.push(worker);
+        }
+        self.freed();
+        self.forget_workers(&rescued.workers).await?;
+        self.settle(ended).await?;
+        Ok(rescued)
+    }
+
+    /// A silent worker that is in the middle of an operation is not waited for: others are to be rescued. Where it is
+    /// stuck there (its process was stopped, say), its connection is ended, and the next rescue finds it. The server
+    /// does that by itself, but not while it waits on a local socket for an answer to be taken.
+    async fn end_stuck_writers(&self, silent_before: Timestamp, dead: &[i64], found: usize) -> Result<()> {
+        let row = self
+            .query_opt(
+                "SELECT count(*) FROM gristmill.worker WHERE heartbeat_at < $1 OR id = ANY ($2)",
+                &[&silent_before.0, &dead],
+            )
+            .await?;
+        let silent: i64 = row.map_or(Ok(0), |row| row.try_get(0))?;
+        if silent <= found as i64 {
+            return Ok(());
+        }
+        let ended = self
+            .query(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                 WHERE datname = current_database() AND usename = current_user AND application_name LIKE 'gristmill %' \
+                 AND pid <> pg_backend_pid() AND xact_start IS NOT NULL AND wait_event_type = 'Client' \
+                 AND state_change < clock_timestamp() - make_interval(secs => $1)",
+                &[&IDLE_IN_TRANSACTION.as_secs_f64()],
+            )
+            .await?;
+        if !ended.is_empty() {
+            tracing::warn!(
+                connections = ended.len(),
+                "ended connections that were stuck in an operation"
+            );
+        }
+        Ok(())
+    }
+
+    fn rescue_held(&mut self, held: &Held, head: &BatchHead, rescued: &mut Rescued) -> Result<()> {
+        self.writes.let_go(held, &held.positions);
+        let jobs = u64::from(held.positions.len());
+        if held.rescues < RESCUES_MAX {
+            rescued.jobs += jobs;
+            // Somebody may have started them: they cannot expire any more.
+            let expires_at = held.standing().deadline(&head.options, self.now);
+            self.writes.give_back(
+                self.now,
+                held,
+                head,
+                &held.positions,
+                held.rescues + 1,
+                expires_at,
+            );
+            return Ok(());
+        }
+        rescued.dead += jobs;
+        let error = gristmill_store::worker::too_many_rescues(held.rescues);
+        for position in held.positions.iter() {
+            let failed = FailedAttempt::unreported(position, held.lease, held.attempt, &error);
+            self.writes.insert_failure(self.now, held.batch, &failed)?;
+        }
+        let ending = Ending::of(JobState::Dead, held.attempt);
+        self.writes
+            .insert_report(self.now, held.batch, &held.positions, ending);
+        Ok(())
+    }
+
+    /// The workers must be locked. Takes away, too, what was left for workers that are gone already.
+    async fn forget_workers(&self, workers: &[WorkerId]) -> Result<()> {
+        let ids: Vec<i64> = workers.iter().map(|worker| worker.0).collect();
+        self.execute("DELETE FROM gristmill.worker WHERE id = ANY ($1)", &[&ids])
+            .await?;
+        self.execute(
+            "DELETE FROM gristmill.progress WHERE worker_id = ANY ($1)",
+            &[&ids],
+        )
+        .await?;
+        self.execute(
+            "DELETE FROM gristmill.revoked r WHERE NOT EXISTS (SELECT FROM gristmill.worker w WHERE w.id = r.worker_id)",
+            &[],
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// Ends jobs that were not claimed in time.
+    async fn end_late(
+        &mut self,
+        batch: BatchId,
+        positions: &gristmill_model::Positions,
+        standing: Standing,
+    ) -> Result<()> {
+        if standing.has_begun() {
+            let heads = self.heads(&[batch]).await?;
+            let error = too_late(
+                heads
+                    .get(&batch)
+                    .map_or(&BatchOptions::default(), |head| &head.options),
+            );
+            // Behind all that the jobs had before.
+            let row = self
+                .query_opt("SELECT nextval('gristmill.lease_id')", &[])
+                .await?;
+            let lease: i64 = row.map_or(Ok(0), |row| row.try_get(0))?;
+            for position in positions.iter() {
+                let failed = standing.failure(position, lease, &error);
+                self.writes.insert_failure(self.now, batch, &failed)?;
+            }
+        }
+        self.writes
+            .insert_report(self.now, batch, positions, standing.ending());
+        Ok(())
+    }
+
+    /// Ends some jobs that nobody started in time. Returns how many, and whether there may be more.
+    pub async fn expire(&mut self) -> Result<(u64, bool)> {
+        let slices = self.expired_slices(EXPIRED_SLICES_PER_TRANSACTION).await?;
+        let mut expired = 0;
+        let mut ended = Ended::default();
+        for slice in &slices {
+            self.writes.shorten(slice, &gristmill_model::Positions::new());
+            let standing = Standing {
+                attempt: slice.attempt,
+                rescues: slice.rescues,
+                expires_at: slice.expires_at,
+            };
+            self.end_late(slice.batch, &slice.positions, standing).await?;
+            expired += u64::from(slice.positions.len());
+            if slice.is_awaited {
+                ended.add(slice.batch, &slice.positions);
+            }
+        }
+        let waiting = self.expired_blocked(EXPIRED_SLICES_PER_TRANSACTION).await?;
+        for blocked in &waiting {
+            self.writes.unblock(blocked);
+            let standing = Standing {
+                attempt: blocked.attempt,
+                rescues: blocked.rescues,
+                expires_at: blocked.expires_at,
+            };
+            self.end_late(blocked.batch, &blocked.positions, standing).await?;
+            expired += u64::from(blocked.positions.len());
+            ended.add(blocked.batch, &blocked.positions);
+        }
+        self.settle(ended).await?;
+        self.end_pauses().await?;
+        self.forget_keys().await?;
+        self.forget_values().await?;
+        self.stop_listening().await?;
+        self.forget_output().await?;
+        let most = slices.len().max(waiting.len());
+        Ok((expired, most as i64 == EXPIRED_SLICES_PER_TRANSACTION))
+    }
+}
+
+fn head_of<'h>(heads: &'h HashMap<BatchId, Arc<BatchHead>>, held: &Held) -> Result<&'h BatchHead> {
+    let head = heads.get(&held.batch).map(|head| &**head);
+    head.ok_or_else(|| Failure::Damaged(format!("batch {} has leases and no row", held.batch)))
+}

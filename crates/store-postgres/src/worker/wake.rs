@@ -1,0 +1,171 @@
+//! Waking the waiters for work, in this process and in others.
+//!
+//! Within a process a counter is enough. To wake others takes a NOTIFY, and that takes a lock of the whole server when
+//! it is committed, so there should be none while all are busy. So a process that waits holds a shared advisory lock,
+//! and `gristmill.wake()` notifies only where somebody does. A process that has just got the lock looks for work once
+//! more before it waits: what was committed before that moment may have been told to nobody.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use gristmill_postgres_link::SharedAddress;
+use gristmill_store::WorkSeen;
+use gristmill_store::wakeups::WorkCounter;
+use tokio::sync::{Notify, oneshot};
+
+use crate::database::listener::{Listener, lost};
+use crate::failure::Result;
+use crate::limits::LISTEN_AFTER_LAST_WAIT;
+
+/// Locks that stand for this store: the header of its SQLite files, as a number ("GRML").
+const LOCK: &str = "SELECT pg_advisory_lock_shared(1196576076, 2)";
+const UNLOCK: &str = "SELECT pg_advisory_unlock_shared(1196576076, 2)";
+
+/// How waiters of one handle are woken.
+#[derive(Debug)]
+pub(crate) struct Wake {
+    listener: Listener,
+    work: Arc<WorkCounter>,
+    /// Calls of [`wait`](Wake::wait); tells the listener to listen.
+    waits: AtomicU64,
+    waited: Notify,
+}
+
+impl Wake {
+    pub fn new(address: SharedAddress) -> Self {
+        Wake {
+            listener: Listener::new(address),
+            work: Arc::new(WorkCounter::default()),
+            waits: AtomicU64::new(0),
+            waited: Notify::new(),
+        }
+    }
+
+    /// Wakes the waiters of this process.
+    pub fn work_came(&self) {
+        self.work.add();
+    }
+
+    /// Whether somebody of this process waits.
+    pub fn is_awaited(&self) -> bool {
+        self.work.is_awaited()
+    }
+
+    /// Resolves when work may have come that the caller has not heard of.
+    pub async fn wait(&self, seen: &WorkSeen) {
+        self.waits.fetch_add(1, Ordering::AcqRel);
+        self.waited.notify_one();
+        self.work.wait(seen).await;
+    }
+
+    /// Whether the caller is the one to run [`listen`](Wake::listen).
+    pub fn begin_listening(&self) -> bool {
+        self.listener.begin()
+    }
+
+    /// Ends the listener.
+    pub fn close(&self) {
+        self.listener.close();
+    }
+
+    /// Passes on what other processes tell, until the store is closed.
+    pub async fn listen(&self) {
+        let once = || async move {
+            let end = self.listen_once().await;
+            // Notifications of the meantime are lost.
+            self.work_came();
+            end
+        };
+        self.listener
+            .listen("polling finds the jobs that other processes submit", once)
+            .await;
+    }
+
+    /// Listens on one connection, until that is lost.
+    async fn listen_once(&self) -> Result<()> {
+        let work = self.work.clone();
+        let (client, mut ended) = self.listener.connect(move |_| work.add()).await?;
+        client
+            .batch_execute("SET application_name = 'gristmill'; LISTEN gristmill_work")
+            .await?;
+        loop {
+            tokio::select! {
+                _ = &mut ended => return Err(lost()),
+                () = self.waited.notified() => {}
+            }
+            client.batch_execute(LOCK).await?;
+            // Waiters look for work once more: see above.
+            self.work_came();
+            if !self.wait_for_idleness(&mut ended).await {
+                return Err(lost());
+            }
+            client.batch_execute(UNLOCK).await?;
+        }
+    }
+
+    /// Resolves when nobody has waited for a while (`true`), or when the connection is lost.
+    async fn wait_for_idleness(&self, ended: &mut oneshot::Receiver<()>) -> bool {
+        loop {
+            let waits = self.waits.load(Ordering::Acquire);
+            tokio::select! {
+                _ = &mut *ended => return false,
+                () = tokio::time::sleep(LISTEN_AFTER_LAST_WAIT) => {}
+            }
+            if !self.work.is_awaited() && self.waits.load(Ordering::Acquire) == waits {
+                return true;
+            }
+        }
+    }
+}
+
+/// Tells other processes, as often as it helps: once at a time, and not again for a moment.
+#[derive(Debug, Default)]
+pub(crate) struct Notifier {
+    busy: AtomicBool,
+    again: AtomicBool,
+}
+
+/// How long after it told others a process waits before it tells them again. The first is told at once.
+const NOTIFY_AGAIN_AFTER: Duration = Duration::from_millis(2);
+
+impl Notifier {
+    /// Whether the caller must call [`run`](Notifier::run). Otherwise another task runs it and will see the change.
+    pub fn begin(&self) -> bool {
+        self.again.store(true, Ordering::SeqCst);
+        !self.busy.swap(true, Ordering::SeqCst)
+    }
+
+    /// Whether the caller tells others itself, of its own work and all that came before. It must [`run`](Notifier::run)
+    /// after that.
+    pub fn begin_telling(&self) -> bool {
+        let begun = !self.busy.swap(true, Ordering::SeqCst);
+        if begun {
+            self.again.store(false, Ordering::SeqCst);
+        }
+        begun
+    }
+
+    /// What became of that.
+    pub async fn told(&self, arrived: bool) {
+        match arrived {
+            true => tokio::time::sleep(NOTIFY_AGAIN_AFTER).await,
+            false => self.again.store(true, Ordering::SeqCst),
+        }
+    }
+
+    /// Tells others until nothing new has come.
+    pub async fn run<F: Future<Output = ()>>(&self, tell: impl Fn() -> F) {
+        loop {
+            while self.again.swap(false, Ordering::SeqCst) {
+                tell().await;
+                tokio::time::sleep(NOTIFY_AGAIN_AFTER).await;
+            }
+            self.busy.store(false, Ordering::SeqCst);
+            // Something may have come between the two.
+            if !self.again.load(Ordering::SeqCst) || self.busy.swap(true, Ordering::SeqCst) {
+                return;
+            }
+        }
+    }
+}

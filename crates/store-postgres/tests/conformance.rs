@@ -1,0 +1,96 @@
+//! The PostgreSQL store passes the suite that every store passes.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use gristmill_model::{ManualClock, Timestamp};
+use gristmill_private_postgres::shared;
+use gristmill_store::Store;
+use gristmill_store_conformance::Database;
+use gristmill_store_postgres::{PostgresOptions, PostgresStore};
+
+/// The databases that no check has any more: the state machine wants ten thousand, and to make one takes longer than to
+/// empty one.
+static USED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Leaves what a new store has.
+const EMPTY: &str = "
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid();
+DO $$
+BEGIN
+    EXECUTE (
+        SELECT 'TRUNCATE ' || string_agg(oid::regclass::text, ', ')
+        FROM pg_class
+        WHERE relnamespace = 'gristmill'::regnamespace AND relkind = 'r' AND relname <> 'layout'
+    );
+    PERFORM setval(seqrelid, seqstart, false) FROM pg_sequence;
+    INSERT INTO gristmill.control_version VALUES (0);
+END
+$$";
+
+struct TemporaryPostgres {
+    url: String,
+    clock: Arc<ManualClock>,
+    /// It logs every statement.
+    logs: AtomicBool,
+}
+
+impl TemporaryPostgres {
+    fn new() -> Self {
+        let used = USED.lock().unwrap().pop();
+        if let Some(url) = &used {
+            shared().psql(name(url), EMPTY).unwrap();
+        }
+        TemporaryPostgres {
+            url: used.unwrap_or_else(|| shared().create_database().unwrap()),
+            clock: Arc::new(ManualClock::new(Timestamp(1_000_000))),
+            logs: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Drop for TemporaryPostgres {
+    fn drop(&mut self) {
+        if !self.logs.load(Ordering::Relaxed) && !std::thread::panicking() {
+            USED.lock().unwrap().push(self.url.clone());
+        }
+    }
+}
+
+#[async_trait]
+impl Database for TemporaryPostgres {
+    async fn open(&self) -> Arc<dyn Store> {
+        let options = PostgresOptions::new(self.clock.clone(), 7);
+        Arc::new(PostgresStore::open(&self.url, options).await.unwrap())
+    }
+
+    fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+
+    fn count_statements(&self) {
+        self.logs.store(true, Ordering::Relaxed);
+        let sql = format!("ALTER DATABASE {} SET log_statement = 'all'", name(&self.url));
+        shared().psql("postgres", &sql).unwrap();
+    }
+
+    fn statements(&self) -> u64 {
+        // A statement is in the log before it begins, with the database's name before it.
+        let log = std::fs::read_to_string(shared().directory().join("log")).unwrap();
+        let (executed, command) = (
+            format!(" {} LOG:  execute ", name(&self.url)),
+            format!(" {} LOG:  statement: ", name(&self.url)),
+        );
+        let is_statement = |line: &&str| line.contains(&executed) || line.contains(&command);
+        log.lines().filter(is_statement).count() as u64
+    }
+}
+
+/// The name of the database at this URL.
+fn name(url: &str) -> &str {
+    let path = url.trim_start_matches("postgresql:///");
+    path.split('?').next().unwrap()
+}
+
+gristmill_store_conformance::store_conformance!(TemporaryPostgres::new(), sequences: 25);

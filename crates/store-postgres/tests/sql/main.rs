@@ -1,0 +1,11 @@
+//! What SQL clients see of a PostgreSQL store: its schema, the functions `submit`, `cancel` and `retry`, the view `job`,
+//! and who may use them.
+
+mod beside;
+mod caller_transaction;
+mod case;
+mod change;
+mod open;
+mod rights;
+mod submit;
+mod view;

@@ -1,0 +1,408 @@
+//! Claiming slices.
+//!
+//! The slices of a lane lie in the order of claims: by rank (the priority, negated), the moment from
+//! which they can be claimed, and batch. Within a rank, those that are due come first. So a claim
+//! reads the heads of the wanted lanes, rank by rank ([`LaneCursor`]), and seeks past everything that is not due: a
+//! million delayed jobs of a high priority cost it one seek.
+
+pub(crate) mod control;
+pub(crate) mod held;
+pub(crate) mod lane_cursor;
+pub(crate) mod slice;
+
+use std::collections::HashMap;
+
+use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX, LEASE_SLICES_MAX};
+use gristmill_model::{Lease, LeaseId, LeasedSlice, Timestamp, WorkerId};
+use gristmill_store::Want;
+use gristmill_store::rules::admission::{Admission, Line, Outlook, Place, Usage};
+use gristmill_store::rules::deadline::Standing;
+use gristmill_store::rules::lanes::{Lane, group};
+use rusqlite::params;
+
+use crate::claim::lane_cursor::{LaneCursor, next_rank};
+use crate::claim::slice::Slice;
+use crate::failure::{Failure, Result};
+use crate::submit::debounce::debounced_payloads;
+use crate::transaction::Transaction;
+
+/// Wanted lanes above which a claim first finds out which lanes have slices at all, by one seek each of those.
+const LANES_SOUGHT_MAX: usize = 16;
+
+/// The first moments of the lanes `?1`: of all their slices, and of those that are not due at `?2`. A few seeks for each
+/// of their ranks.
+const FIRST: &str = "WITH RECURSIVE head (lane_id, rank) AS ( \
+     SELECT value, (SELECT rank FROM slice WHERE lane_id = value ORDER BY rank LIMIT 1) FROM json_each(?1) \
+     UNION ALL SELECT h.lane_id, (SELECT rank FROM slice WHERE lane_id = h.lane_id AND rank > h.rank ORDER BY rank LIMIT 1) \
+     FROM head h WHERE h.rank IS NOT NULL) \
+     SELECT h.lane_id, \
+     min((SELECT run_at FROM slice WHERE lane_id = h.lane_id AND rank = h.rank ORDER BY run_at LIMIT 1)), \
+     min((SELECT run_at FROM slice WHERE lane_id = h.lane_id AND rank = h.rank AND run_at > ?2 ORDER BY run_at LIMIT 1)) \
+     FROM head h WHERE h.rank IS NOT NULL GROUP BY h.lane_id";
+
+/// What a claim found.
+#[derive(Debug, Default)]
+pub(crate) struct Claimed {
+    pub lease: Option<Lease>,
+    pub next_run_at: Option<Timestamp>,
+    /// Whether jobs wait for others to be over.
+    pub limited: bool,
+}
+
+impl Transaction<'_> {
+    /// Moves due slices into a lease, in the order of claims, until there are enough.
+    pub fn claim(&mut self, worker: WorkerId, want: &Want) -> Result<Claimed> {
+        let jobs_max = want.jobs_max.min(LEASE_JOBS_MAX);
+        if jobs_max == 0 {
+            return Ok(Claimed::default());
+        }
+        let lanes = self.memory.wanted_lanes(self.connection, want)?;
+        let (lanes, first_ranks) = self.with_slices(lanes)?;
+        let mut admission = self.admit(lanes)?;
+        let rank_max = i64::from(want.rank_max());
+        let (cursors, lane_of) = self.cursors(&admission, &first_ranks, rank_max)?;
+        let mut line = ClaimLine {
+            cursors,
+            claim: Claim::new(worker, jobs_max),
+            transaction: self,
+        };
+        admission.take_from(&mut line, &lane_of)?;
+        let claim = line.claim;
+        admission.remember(&mut self.memory.controls);
+        self.put_buckets(&admission)?;
+        if self.freed {
+            // Those that wait for a slot are woken where this claim has left one.
+            self.woke |= admission.has_free_slot();
+            self.freed = false;
+        }
+        let mut claimed = Claimed::default();
+        if claim.has_room() {
+            self.look_ahead(&admission, &mut claimed)?;
+            if want.priority_min.is_some() {
+                // A later claim may want it.
+                for lane in admission.lanes() {
+                    claimed.limited = claimed.limited || next_rank(self, lane, Some(rank_max))?.is_some();
+                }
+            } else if !self.supplied.is_empty() {
+                self.forget_supplied(&admission);
+            }
+        }
+        if let Some(id) = claim.lease {
+            self.insert_held(&claim)?;
+            claimed.lease = Some(Lease {
+                id,
+                slices: claim.taken.into_iter().map(|taken| taken.slice).collect(),
+            });
+        }
+        Ok(claimed)
+    }
+
+    /// Of many lanes, those that have slices: of 10,000 groups, few are busy. Beside them, their first ranks by lane,
+    /// found by the same statement.
+    fn with_slices(&self, lanes: Vec<Lane>) -> Result<(Vec<Lane>, HashMap<i64, i64>)> {
+        if lanes.len() <= LANES_SOUGHT_MAX {
+            return Ok((lanes, HashMap::new()));
+        }
+        let busy: HashMap<i64, i64> = self.rows(
+            "WITH RECURSIVE busy (id) AS ( \
+             SELECT min(lane_id) FROM slice \
+             UNION ALL SELECT (SELECT min(lane_id) FROM slice WHERE lane_id > busy.id) FROM busy WHERE id IS NOT NULL) \
+             SELECT id, (SELECT rank FROM slice WHERE lane_id = busy.id ORDER BY rank LIMIT 1) FROM busy \
+             WHERE id IS NOT NULL",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )?
+        .into_iter()
+        .collect();
+        let is_busy = |lane: &Lane| busy.contains_key(&lane.id);
+        Ok((lanes.into_iter().filter(is_busy).collect(), busy))
+    }
+
+    /// What the controls let a claim take of these lanes.
+    fn admit(&mut self, lanes: Vec<Lane>) -> Result<Admission> {
+        let needs = self.memory.controls.needs(&lanes);
+        let usage = match needs.held || !needs.buckets.is_empty() {
+            true => self.usage(&needs)?,
+            false => Usage::default(),
+        };
+        Ok(Admission::new(&mut self.memory.controls, lanes, self.now, &usage))
+    }
+
+    /// A cursor for each lane that has room. Beside it, which lane each is in.
+    fn cursors(
+        &mut self,
+        admission: &Admission,
+        first_ranks: &HashMap<i64, i64>,
+        rank_max: i64,
+    ) -> Result<(Vec<LaneCursor>, Vec<usize>)> {
+        let (mut cursors, mut lane_of) = (Vec::new(), Vec::new());
+        for (index, lane) in admission.lanes().enumerate() {
+            if admission.room(index) > 0 {
+                let first_rank = first_ranks.get(&lane.id).copied();
+                cursors.push(match admission.aging(index) {
+                    Some(aging) => LaneCursor::aging(self, lane.clone(), aging, rank_max)?,
+                    None => LaneCursor::by_rank(lane.clone(), first_rank, rank_max),
+                });
+                lane_of.push(index);
+            }
+        }
+        Ok((cursors, lane_of))
+    }
+
+    /// Forgets the supplied lanes that the claim of this operation has emptied: a waiter would find nothing there.
+    fn forget_supplied(&mut self, admission: &Admission) {
+        for (index, lane) in admission.lanes().enumerate() {
+            if matches!(admission.outlook(index), Outlook::Open) {
+                self.supplied.remove(&lane.id);
+            }
+        }
+    }
+
+    /// Finds out when there is more, and whether others are waited for: by a statement for each of the two, however many
+    /// lanes there are.
+    fn look_ahead(&self, admission: &Admission, claimed: &mut Claimed) -> Result<()> {
+        let (mut waiting, mut limited) = (Vec::new(), Vec::new());
+        for (index, lane) in admission.lanes().enumerate() {
+            match admission.outlook(index) {
+                Outlook::Paused => {}
+                Outlook::AfterOthers => limited.push(lane.id),
+                outlook => waiting.push((outlook, lane.id)),
+            }
+        }
+        if !limited.is_empty() {
+            let found = self.row(
+                "SELECT EXISTS (SELECT 1 FROM json_each(?1) l \
+                 WHERE EXISTS (SELECT 1 FROM slice WHERE lane_id = l.value))",
+                [serde_json::to_string(&limited)?],
+                |row| row.get(0),
+            )?;
+            claimed.limited = found.unwrap_or(false);
+        }
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let lanes: Vec<i64> = waiting.iter().map(|(_, lane)| *lane).collect();
+        let firsts: HashMap<i64, (i64, Option<i64>)> = self
+            .rows(
+                FIRST,
+                params![serde_json::to_string(&lanes)?, self.now.0],
+                |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))),
+            )?
+            .into_iter()
+            .collect();
+        for (outlook, lane) in waiting {
+            let Some((first, next)) = firsts.get(&lane) else {
+                continue;
+            };
+            let next = match outlook {
+                Outlook::Open => next.map(Timestamp),
+                Outlook::At(at) => Some(at.max(Timestamp(*first))),
+                Outlook::AfterOthers | Outlook::Paused => None,
+            };
+            claimed.next_run_at = claimed.next_run_at.into_iter().chain(next).min();
+        }
+        Ok(())
+    }
+
+    fn put_buckets(&self, admission: &Admission) -> Result<()> {
+        let buckets: Vec<(i64, &str, i64)> = admission
+            .buckets()
+            .map(|(key, empty_at_ns)| (key.0, &*key.1, empty_at_ns))
+            .collect();
+        if !buckets.is_empty() {
+            self.execute(
+                "INSERT INTO bucket (control_id, job_group, empty_at_ns) \
+                 SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?1) WHERE true \
+                 ON CONFLICT (control_id, job_group) DO UPDATE SET empty_at_ns = excluded.empty_at_ns",
+                [serde_json::to_string(&buckets)?],
+            )?;
+        }
+        Ok(())
+    }
+
+    fn insert_held(&self, claim: &Claim) -> Result<()> {
+        for taken in &claim.taken {
+            self.execute(
+                "INSERT INTO held (lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, count, \
+                 expires_at, positions, lane_id, rank, claimed_at, family) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+                params![
+                    taken.slice.lease.0,
+                    taken.slice.batch.0,
+                    taken.slice.attempt,
+                    taken.slice.positions.first(),
+                    claim.worker.0,
+                    taken.slice.rescues,
+                    taken.run_at.0,
+                    taken.slice.len(),
+                    taken.expires_at.map(|moment| moment.0),
+                    taken.slice.positions.to_string(),
+                    taken.lane_id,
+                    taken.rank,
+                    self.now.0,
+                    taken.family,
+                ],
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// The heads of the lanes that a claim takes from.
+struct ClaimLine<'c, 't> {
+    cursors: Vec<LaneCursor>,
+    claim: Claim,
+    transaction: &'c mut Transaction<'t>,
+}
+
+impl Line for ClaimLine<'_, '_> {
+    type Error = Failure;
+
+    fn head(&mut self, cursor: usize, jobs_max: u32) -> Result<Option<Place>> {
+        if !self.claim.has_room() {
+            return Ok(None);
+        }
+        let cursor = &mut self.cursors[cursor];
+        cursor.look(self.transaction, self.claim.jobs_left().min(jobs_max))?;
+        Ok(cursor.place(self.transaction.now))
+    }
+
+    fn take(&mut self, cursor: usize, jobs_max: u32) -> Result<u32> {
+        let cursor = &mut self.cursors[cursor];
+        let Some(slice) = cursor.take() else {
+            return Ok(0);
+        };
+        let (taken, rest) = self
+            .claim
+            .take(self.transaction, cursor.lane(), slice, jobs_max)?;
+        if let Some(rest) = rest {
+            cursor.give_back(rest);
+        }
+        Ok(taken)
+    }
+
+    fn jobs_left(&self) -> u32 {
+        match self.claim.has_room() {
+            true => self.claim.jobs_left(),
+            false => 0,
+        }
+    }
+}
+
+/// A lease in the making.
+#[derive(Debug)]
+struct Claim {
+    worker: WorkerId,
+    lease: Option<LeaseId>,
+    jobs: u32,
+    jobs_max: u32,
+    bytes: usize,
+    taken: Vec<Taken>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    slice: LeasedSlice,
+    lane_id: i64,
+    rank: i64,
+    run_at: Timestamp,
+    expires_at: Option<Timestamp>,
+    family: Option<i64>,
+}
+
+impl Claim {
+    fn new(worker: WorkerId, jobs_max: u32) -> Self {
+        Claim {
+            worker,
+            lease: None,
+            jobs: 0,
+            jobs_max,
+            bytes: 0,
+            taken: Vec::new(),
+        }
+    }
+
+    fn jobs_left(&self) -> u32 {
+        self.jobs_max - self.jobs
+    }
+
+    fn has_room(&self) -> bool {
+        self.jobs < self.jobs_max
+            && self.bytes < LEASE_BYTES_TARGET
+            && self.taken.len() < LEASE_SLICES_MAX as usize
+    }
+
+    /// Takes at most so many jobs of a slice, or as many as there is room for. Returns their number, and the rest of the slice.
+    fn take(
+        &mut self,
+        transaction: &mut Transaction<'_>,
+        lane: &Lane,
+        mut slice: Slice,
+        jobs_max: u32,
+    ) -> Result<(u32, Option<Slice>)> {
+        let content = transaction.with_payloads(slice.batch)?;
+        let missing = || Failure::Damaged(format!("batch {} has no payloads", slice.batch));
+        let payloads = content.payloads.as_ref().ok_or_else(missing)?;
+        let bytes_per_job = (payloads.as_str().len() / payloads.count().max(1) as usize).max(1);
+        let bytes_left = LEASE_BYTES_TARGET - self.bytes;
+        let jobs_by_bytes = u32::try_from(bytes_left.div_ceil(bytes_per_job)).unwrap_or(u32::MAX);
+        let mut rest = slice.positions.clone();
+        let positions = rest.take_first(self.jobs_left().min(jobs_by_bytes).min(jobs_max));
+        transaction.shorten(&slice, &rest)?;
+
+        let standing = Standing {
+            attempt: slice.attempt,
+            rescues: slice.rescues,
+            expires_at: slice.expires_at,
+        };
+        let lease = match self.lease {
+            Some(lease) => lease,
+            None => *self.lease.insert(transaction.next_lease_id()?),
+        };
+        let labels = transaction.labels(slice.batch, &content)?;
+        let jobs = positions.len();
+        self.jobs += jobs;
+        let mut payloads = content.select(&positions).ok_or_else(missing)?;
+        let unique = content.head.options.unique;
+        if let Some(debounce) = unique.and_then(|unique| unique.debounce) {
+            let connection = transaction.connection;
+            payloads = debounced_payloads(connection, slice.batch, &positions, payloads, debounce)?;
+        }
+        self.bytes += payloads.as_str().len();
+        let memos = match slice.family {
+            Some(family) => Some(transaction.memos_of(slice.batch, family, &positions)?),
+            None => None,
+        };
+        self.taken.push(Taken {
+            slice: LeasedSlice {
+                lease,
+                batch: slice.batch,
+                kind: lane.kind.clone(),
+                queue: lane.queue.clone(),
+                group: group(lane.group.clone()),
+                positions,
+                payloads,
+                attempt: slice.attempt,
+                rescues: slice.rescues,
+                timeout_ms: standing.timeout_ms(&content.head.options, transaction.now),
+                priority: i16::try_from(-slice.rank).unwrap_or(i16::MIN),
+                retry: content.head.options.retry,
+                submitted_at: content.head.submitted_at,
+                memos,
+                deadline: standing.deadline(&content.head.options, transaction.now),
+                labels,
+            },
+            lane_id: lane.id,
+            rank: slice.rank,
+            run_at: slice.run_at,
+            expires_at: slice.expires_at,
+            family: slice.family,
+        });
+        let left = rest.first().map(|first| {
+            slice.first_position = first;
+            slice.positions = rest;
+            slice
+        });
+        Ok((jobs, left))
+    }
+}

@@ -1,0 +1,266 @@
+//! What leases hold.
+//!
+//! The table has what runs now and nothing else, so it is read as a whole where it is not read by
+//! lease: an index more would cost each claim a page of the write-ahead log.
+
+use gristmill_model::{BatchId, LeaseId, Positions, Timestamp, WorkerId};
+use gristmill_store::Revoked;
+use gristmill_store::rules::deadline::Standing;
+use gristmill_store::rules::pauses::Pauses;
+use rusqlite::params;
+
+use crate::claim::slice::NewSlice;
+use crate::columns::{read_pauses, read_positions};
+use crate::failure::{Failure, Result};
+use crate::transaction::Transaction;
+
+/// What a lease holds of one batch: one claimed slice.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    pub lease: i64,
+    pub batch: BatchId,
+    pub attempt: u32,
+    /// When it was claimed: part of the row's key.
+    pub first_position: u32,
+    pub worker: WorkerId,
+    pub rescues: u32,
+    pub run_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+    pub positions: Positions,
+    /// The priority, negated; that of the batch, where `None`.
+    pub rank: Option<i64>,
+    /// What keeps them back once they come back.
+    pub pauses: Option<Pauses>,
+    /// Whether others wait for jobs of the batch.
+    pub is_awaited: bool,
+    /// The family whose parents it finalizes, if it does.
+    pub family: Option<i64>,
+}
+
+impl Held {
+    /// Where its jobs stand.
+    pub fn standing(&self) -> Standing {
+        Standing {
+            attempt: self.attempt,
+            rescues: self.rescues,
+            expires_at: self.expires_at,
+        }
+    }
+
+    /// Reads a row of lease, batch, attempt, first position, worker, rescues, moment, expiry, positions, rank and pauses, whether
+    /// the batch is awaited, and the family.
+    fn read(row: &rusqlite::Row<'_>) -> Result<Held> {
+        Ok(Held {
+            lease: row.get(0)?,
+            batch: BatchId(row.get(1)?),
+            attempt: row.get(2)?,
+            first_position: row.get(3)?,
+            worker: WorkerId(row.get(4)?),
+            rescues: row.get(5)?,
+            run_at: Timestamp(row.get(6)?),
+            expires_at: row.get::<_, Option<i64>>(7)?.map(Timestamp),
+            positions: read_positions(row, 8)?,
+            rank: row.get(9)?,
+            pauses: read_pauses(row, 10)?,
+            is_awaited: row.get(11)?,
+            family: row.get(12)?,
+        })
+    }
+}
+
+impl Transaction<'_> {
+    /// What a worker holds of a batch's attempt under a lease: one claimed slice, as a rule.
+    pub fn held_under(
+        &self,
+        worker: WorkerId,
+        lease: LeaseId,
+        batch: BatchId,
+        attempt: u32,
+    ) -> Result<Vec<Held>> {
+        self.held(
+            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, rank, pauses, \
+             EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id), family FROM held WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND worker_id = ?4",
+            params![lease.0, batch.0, attempt, worker.0],
+        )
+    }
+
+    /// All that a worker holds.
+    pub fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>> {
+        self.held(
+            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, rank, pauses, \
+             EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id), family FROM held WHERE worker_id = ?1",
+            [worker.0],
+        )
+    }
+
+    /// All that is held of a batch.
+    pub fn held_of(&self, batch: BatchId) -> Result<Vec<Held>> {
+        self.held(
+            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, rank, pauses, \
+             EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id), family FROM held WHERE batch_id = ?1",
+            [batch.0],
+        )
+    }
+
+    fn held(&self, sql: &str, params: impl rusqlite::Params) -> Result<Vec<Held>> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params)?;
+        let mut all = Vec::new();
+        while let Some(row) = rows.next()? {
+            all.push(Held::read(row)?);
+        }
+        Ok(all)
+    }
+
+    /// Takes positions out of a lease.
+    pub fn let_go(&mut self, held: &Held, positions: &Positions) -> Result<()> {
+        let rest = held.positions.difference(positions);
+        let changed = if rest.is_empty() {
+            self.execute(
+                "DELETE FROM held WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND first_position = ?4",
+                params![held.lease, held.batch.0, held.attempt, held.first_position],
+            )?
+        } else {
+            self.execute(
+                "UPDATE held SET positions = ?5, count = ?6 \
+                 WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND first_position = ?4",
+                params![
+                    held.lease,
+                    held.batch.0,
+                    held.attempt,
+                    held.first_position,
+                    rest.to_string(),
+                    rest.len()
+                ],
+            )?
+        };
+        if changed == 1 {
+            self.freed();
+            Ok(())
+        } else {
+            Err(Failure::Damaged(format!(
+                "lease {} changed {changed} rows of batch {}",
+                held.lease, held.batch
+            )))
+        }
+    }
+
+    /// Makes a row of its own of some positions of a lease, and returns that.
+    pub fn split_held(&self, held: &Held, positions: &Positions) -> Result<Held> {
+        let rest = held.positions.difference(positions);
+        let mut split = Held {
+            positions: positions.clone(),
+            ..held.clone()
+        };
+        let Some(first) = rest.first() else {
+            return Ok(split);
+        };
+        // The row stays with those among which the position of its key is.
+        let (kept, moved, number) = match positions.contains(held.first_position) {
+            true => (positions, &rest, first),
+            false => (&rest, positions, positions.first().unwrap_or(first)),
+        };
+        self.execute(
+            "INSERT INTO held (lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, count, expires_at, \
+             positions, lane_id, rank, pauses, family, claimed_at) SELECT lease_id, batch_id, attempt, ?5, worker_id, rescues, run_at, \
+             ?6, expires_at, ?7, lane_id, rank, pauses, family, claimed_at FROM held WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND first_position = ?4",
+            params![
+                held.lease,
+                held.batch.0,
+                held.attempt,
+                held.first_position,
+                number,
+                moved.len(),
+                moved.to_string()
+            ],
+        )?;
+        self.execute(
+            "UPDATE held SET positions = ?5, count = ?6 \
+             WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND first_position = ?4",
+            params![
+                held.lease,
+                held.batch.0,
+                held.attempt,
+                held.first_position,
+                kept.to_string(),
+                kept.len()
+            ],
+        )?;
+        if !positions.contains(held.first_position) {
+            split.first_position = number;
+        }
+        Ok(split)
+    }
+
+    /// Gives what a lease holds another place in line, for when it comes back.
+    pub fn rank_held(&self, held: &Held, rank: i64) -> Result<()> {
+        self.execute(
+            "UPDATE held SET rank = ?5 \
+             WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND first_position = ?4",
+            params![held.lease, held.batch.0, held.attempt, held.first_position, rank],
+        )?;
+        Ok(())
+    }
+
+    /// Makes positions claimable again, on the attempt that they were on and in their old place in line.
+    pub fn give_back(
+        &mut self,
+        held: &Held,
+        positions: &Positions,
+        rescues: u32,
+        expires_at: Option<Timestamp>,
+    ) -> Result<()> {
+        let head = self.head(held.batch)?;
+        let slice = NewSlice {
+            positions,
+            rank: held.rank.unwrap_or(head.rank()),
+            run_at: held.run_at,
+            attempt: held.attempt,
+            rescues,
+            expires_at,
+            family: held.family,
+        };
+        self.bring_back(held, &head, &slice)
+    }
+
+    /// Remembers that a worker lost positions, until it is told.
+    pub fn revoke(&self, held: &Held, positions: &Positions) -> Result<()> {
+        self.execute(
+            "INSERT INTO revoked (worker_id, lease_id, batch_id, number, positions) \
+             SELECT ?1, ?2, ?3, coalesce(max(number) + 1, 0), ?4 FROM revoked \
+             WHERE worker_id = ?1 AND lease_id = ?2 AND batch_id = ?3",
+            params![held.worker.0, held.lease, held.batch.0, positions.to_string()],
+        )?;
+        Ok(())
+    }
+
+    /// What a worker lost since it was told last.
+    pub fn take_revoked(&self, worker: WorkerId) -> Result<Vec<Revoked>> {
+        let mut revoked: Vec<Revoked> = Vec::new();
+        {
+            let mut statement = self.connection.prepare_cached(
+                "SELECT lease_id, batch_id, positions FROM revoked WHERE worker_id = ?1 \
+                 ORDER BY lease_id, batch_id, number",
+            )?;
+            let mut rows = statement.query([worker.0])?;
+            while let Some(row) = rows.next()? {
+                let (lease, batch) = (LeaseId(row.get(0)?), BatchId(row.get(1)?));
+                let positions = read_positions(row, 2)?;
+                match revoked.last_mut() {
+                    Some(last) if last.lease == lease && last.batch == batch => {
+                        last.positions = last.positions.union(&positions);
+                    }
+                    _ => revoked.push(Revoked {
+                        lease,
+                        batch,
+                        positions,
+                    }),
+                }
+            }
+        }
+        if !revoked.is_empty() {
+            self.execute("DELETE FROM revoked WHERE worker_id = ?1", [worker.0])?;
+        }
+        Ok(revoked)
+    }
+}

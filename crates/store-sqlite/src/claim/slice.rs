@@ -1,0 +1,180 @@
+//! Slices: claimable positions.
+
+use gristmill_model::{BatchId, JobState, Positions, Timestamp};
+use rusqlite::params;
+
+use crate::columns::read_positions;
+use crate::failure::Result;
+use crate::transaction::{BatchHead, Transaction};
+
+/// A stored slice. Its key is its lane, rank, moment, batch and first position.
+#[derive(Debug)]
+pub(crate) struct Slice {
+    pub lane_id: i64,
+    /// The priority, negated.
+    pub rank: i64,
+    pub run_at: Timestamp,
+    pub batch: BatchId,
+    pub first_position: u32,
+    /// The attempt that comes next.
+    pub attempt: u32,
+    pub rescues: u32,
+    pub expires_at: Option<Timestamp>,
+    pub positions: Positions,
+    /// The family whose parents it finalizes, if it does.
+    pub family: Option<i64>,
+}
+
+impl Slice {
+    /// Reads a row of lane, rank, moment, batch, first position, attempt, rescues, expiry, positions and family.
+    pub fn read(row: &rusqlite::Row<'_>) -> Result<Slice> {
+        Ok(Slice {
+            lane_id: row.get(0)?,
+            rank: row.get(1)?,
+            run_at: Timestamp(row.get(2)?),
+            batch: BatchId(row.get(3)?),
+            first_position: row.get(4)?,
+            attempt: row.get(5)?,
+            rescues: row.get(6)?,
+            expires_at: row.get::<_, Option<i64>>(7)?.map(Timestamp),
+            positions: read_positions(row, 8)?,
+            family: row.get(9)?,
+        })
+    }
+}
+
+impl Slice {
+    /// Where its jobs stand.
+    pub fn state(&self, now: Timestamp) -> JobState {
+        match self.run_at <= now {
+            true => JobState::Waiting,
+            false => JobState::Scheduled,
+        }
+    }
+}
+
+/// Positions that become claimable.
+#[derive(Debug)]
+pub(crate) struct NewSlice<'a> {
+    pub positions: &'a Positions,
+    /// The priority, negated.
+    pub rank: i64,
+    pub run_at: Timestamp,
+    pub attempt: u32,
+    pub rescues: u32,
+    pub expires_at: Option<Timestamp>,
+    /// The family whose parents finalize, if they do.
+    pub family: Option<i64>,
+}
+
+impl Transaction<'_> {
+    /// Makes positions of a batch claimable.
+    pub fn insert_slice(&mut self, batch: BatchId, head: &BatchHead, slice: &NewSlice<'_>) -> Result<()> {
+        let Some(first) = slice.positions.first() else {
+            return Ok(());
+        };
+        self.execute(
+            "INSERT INTO slice (lane_id, rank, run_at, batch_id, first_position, attempt, rescues, count, expires_at, \
+             positions, strayed, family) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+            params![
+                head.lane_id,
+                slice.rank,
+                slice.run_at.0,
+                batch.0,
+                first,
+                slice.attempt,
+                slice.rescues,
+                slice.positions.len(),
+                slice.expires_at.map(|moment| moment.0),
+                slice.positions.to_string(),
+                (slice.run_at != head.run_at || slice.rank != head.rank()).then_some(1),
+                slice.family,
+            ],
+        )?;
+        self.memory.add_rank(head.lane_id, slice.rank, slice.run_at.0);
+        match slice.run_at <= self.now {
+            true => drop(self.supplied.insert(head.lane_id)),
+            false => self.woke = true,
+        }
+        Ok(())
+    }
+
+    /// Puts positions that were taken out of a slice into another place of the line.
+    pub fn insert_ranked(&mut self, of: &Slice, rank: i64, positions: &Positions) -> Result<()> {
+        let head = self.head(of.batch)?;
+        let slice = NewSlice {
+            positions,
+            rank,
+            run_at: of.run_at,
+            attempt: of.attempt,
+            rescues: of.rescues,
+            expires_at: of.expires_at,
+            family: of.family,
+        };
+        self.insert_slice(of.batch, &head, &slice)
+    }
+
+    /// The slices of one batch.
+    pub fn slices_of(&self, batch: BatchId) -> Result<Vec<Slice>> {
+        self.slices(
+            "SELECT s.lane_id, s.rank, s.run_at, s.batch_id, s.first_position, s.attempt, s.rescues, s.expires_at, \
+             s.positions, s.family FROM batch b CROSS JOIN slice s ON s.lane_id = b.lane_id AND s.rank = -b.priority \
+             AND s.run_at = b.run_at AND s.batch_id = b.id WHERE b.id = ?1 \
+             UNION ALL SELECT lane_id, rank, run_at, batch_id, first_position, attempt, rescues, expires_at, positions, \
+             family FROM slice WHERE strayed = 1 AND batch_id = ?1",
+            batch.0,
+        )
+    }
+
+    /// The slices that nobody started in time.
+    pub fn expired_slices(&self) -> Result<Vec<Slice>> {
+        self.slices(
+            "SELECT lane_id, rank, run_at, batch_id, first_position, attempt, rescues, expires_at, positions, family \
+             FROM slice WHERE expires_at <= ?1",
+            self.now.0,
+        )
+    }
+
+    fn slices(&self, sql: &str, param: i64) -> Result<Vec<Slice>> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query([param])?;
+        let mut all = Vec::new();
+        while let Some(row) = rows.next()? {
+            all.push(Slice::read(row)?);
+        }
+        Ok(all)
+    }
+
+    /// Leaves `rest` of a slice. The key moves on to its first position, so that what was taken can come
+    /// back beside it.
+    pub fn shorten(&self, slice: &Slice, rest: &Positions) -> Result<()> {
+        match rest.first() {
+            None => self.execute(
+                "DELETE FROM slice \
+                 WHERE lane_id = ?1 AND rank = ?2 AND run_at = ?3 AND batch_id = ?4 AND first_position = ?5",
+                params![
+                    slice.lane_id,
+                    slice.rank,
+                    slice.run_at.0,
+                    slice.batch.0,
+                    slice.first_position
+                ],
+            )?,
+            Some(first) => self.execute(
+                "UPDATE slice SET first_position = ?6, positions = ?7, count = ?8 \
+                 WHERE lane_id = ?1 AND rank = ?2 AND run_at = ?3 AND batch_id = ?4 AND first_position = ?5",
+                params![
+                    slice.lane_id,
+                    slice.rank,
+                    slice.run_at.0,
+                    slice.batch.0,
+                    slice.first_position,
+                    first,
+                    rest.to_string(),
+                    rest.len()
+                ],
+            )?,
+        };
+        Ok(())
+    }
+}

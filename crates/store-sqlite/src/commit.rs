@@ -1,0 +1,333 @@
+//! Committing reports.
+
+pub(crate) mod compaction;
+
+use std::sync::Arc;
+
+use gristmill_model::{BatchId, JobState, PackedArray, Positions, Receipt, Report, Suspended, WorkerId};
+use gristmill_store::rules::deadline::began_at;
+use gristmill_store::rules::ending::{Ending, Failed, FailedAttempt, is_simple};
+use gristmill_store::rules::report_write::{
+    FailedExtras, ONE_PARAMETER, packed, with_failures, write_failed, writing,
+};
+use rusqlite::params;
+
+use crate::claim::held::Held;
+use crate::claim::slice::NewSlice;
+use crate::columns::report_id;
+use crate::failure::Result;
+use crate::graph::dependency::Ended;
+use crate::transaction::Transaction;
+
+/// Of reports of so few jobs the history reads the durations themselves, which stand in the row before its long columns:
+/// a row less for each small report.
+pub(crate) const DURATIONS_READ_MAX: u32 = 16;
+
+/// What a report ended.
+fn ended(report: &Report, receipt: &Receipt) -> Ended {
+    let completed = report.completed.as_ref();
+    let completed = completed.map(|completed| completed.positions.intersection(&receipt.accepted));
+    Ended {
+        batch: report.batch,
+        endings: vec![
+            (JobState::Completed, completed.unwrap_or_default()),
+            (JobState::Dead, receipt.dead.clone()),
+        ],
+    }
+}
+
+impl Transaction<'_> {
+    /// Commits what the lease still holds of one report, and refuses the rest.
+    pub fn commit(
+        &mut self,
+        worker: WorkerId,
+        worker_name: Option<&Arc<str>>,
+        report: &Report,
+    ) -> Result<Receipt> {
+        let reported = report.positions();
+        let refused_siblings = self.refused_siblings(report)?;
+        let report = with_failures(report, &refused_siblings);
+        let failed_writes = match report.writes.is_empty() {
+            true => FailedExtras::new(),
+            false => self.carry_out_writes(worker, &report)?,
+        };
+        let report = with_failures(&report, &failed_writes);
+        let report = &*report;
+        let (mut receipt, is_awaited) = match self.let_go_whole(worker, report, &reported)? {
+            Some(is_awaited) => (
+                Receipt {
+                    accepted: reported.clone(),
+                    ..Receipt::default()
+                },
+                is_awaited,
+            ),
+            None => self.commit_parts(worker, worker_name, report, &reported)?,
+        };
+        let failed: Positions = failed_writes
+            .into_keys()
+            .chain(refused_siblings.into_keys())
+            .collect();
+        receipt.failed = failed.intersection(&receipt.accepted);
+        if let Some((positions, ending)) = Ending::completed(report, &receipt.accepted, worker_name)? {
+            self.end_jobs(report.batch, &positions, &ending)?;
+        }
+        if !receipt.dead.is_empty() {
+            let ending = Ending {
+                worker: worker_name.cloned(),
+                ..Ending::of(JobState::Dead, report.last_attempt())
+            };
+            self.end_jobs(report.batch, &receipt.dead, &ending)?;
+        }
+        if is_awaited {
+            let mut all = self.spawn_siblings(report, &receipt.accepted)?;
+            all.push(ended(report, &receipt));
+            self.settle(all)?;
+        }
+        receipt.refused = reported.difference(&receipt.accepted);
+        Ok(receipt)
+    }
+
+    /// Takes out of the lease what a report speaks of, where that is one claimed slice and all of it has completed, as it
+    /// is as a rule: by one statement. Whether others wait for jobs of the batch; `None` where it is not so.
+    fn let_go_whole(
+        &mut self,
+        worker: WorkerId,
+        report: &Report,
+        reported: &Positions,
+    ) -> Result<Option<bool>> {
+        if !is_simple(report) {
+            return Ok(None);
+        }
+        let is_awaited = self.row(
+            "DELETE FROM held WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND first_position = ?4 \
+             AND worker_id = ?5 AND positions = ?6 RETURNING EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = ?2)",
+            params![
+                report.lease.0,
+                report.batch.0,
+                report.attempt,
+                reported.first(),
+                worker.0,
+                reported.to_string()
+            ],
+            |row| row.get(0),
+        )?;
+        if is_awaited.is_some() {
+            self.freed();
+        }
+        Ok(is_awaited)
+    }
+
+    /// Takes the positions of a report that its lease still holds out of the lease, makes released and retried jobs
+    /// claimable, and stores the failures. Returns the receipt, and whether other jobs wait for jobs of the batch.
+    fn commit_parts(
+        &mut self,
+        worker: WorkerId,
+        worker_name: Option<&Arc<str>>,
+        report: &Report,
+        reported: &Positions,
+    ) -> Result<(Receipt, bool)> {
+        let mut receipt = Receipt::default();
+        let mut is_awaited = false;
+        for held in &self.held_under(worker, report.lease, report.batch, report.attempt)? {
+            let accepted = held.positions.intersection(reported);
+            if accepted.is_empty() {
+                continue;
+            }
+            self.let_go(held, &accepted)?;
+            receipt.accepted = receipt.accepted.union(&accepted);
+            let released = report.released.intersection(&accepted);
+            if !released.is_empty() {
+                self.give_back(held, &released, held.rescues, held.expires_at)?;
+            }
+            is_awaited |= held.is_awaited;
+            for suspended in &report.suspended {
+                let last = Held {
+                    attempt: report.last_attempt(),
+                    ..held.clone()
+                };
+                let dead = self.commit_suspended(&last, &accepted, suspended, worker_name)?;
+                receipt.dead = receipt.dead.union(&dead);
+            }
+            if !(report.failed.is_empty() && report.earlier.is_empty()) {
+                let dead = self.commit_failures(held, &accepted, worker_name, report)?;
+                receipt.dead = receipt.dead.union(&dead);
+            }
+        }
+        Ok((receipt, is_awaited))
+    }
+
+    /// Carries out what the jobs of a report write with it, as far as its lease still holds them. Where that fails, those
+    /// are found with whom it does; nothing of theirs is written.
+    fn carry_out_writes(&self, worker: WorkerId, report: &Report) -> Result<FailedExtras> {
+        let mut failed = FailedExtras::new();
+        let rows = self.held_under(worker, report.lease, report.batch, report.attempt)?;
+        let held = rows
+            .iter()
+            .fold(Positions::new(), |all, held| all.union(&held.positions));
+        let jobs = writing(report, &held);
+        if !jobs.is_empty() && self.write_of(report, &jobs)?.is_some() {
+            for position in jobs.iter() {
+                if let Some(reason) = self.write_of(report, &Positions::from(position..position + 1))? {
+                    failed.insert(position, write_failed(&reason));
+                }
+            }
+        }
+        Ok(failed)
+    }
+
+    /// Carries out what these jobs write, all or nothing. Why it failed, where it did.
+    fn write_of(&self, report: &Report, jobs: &Positions) -> Result<Option<String>> {
+        self.execute("SAVEPOINT handler", [])?;
+        let written = packed(report, jobs)
+            .iter()
+            .try_for_each(|(sql, items)| self.write_one(sql, items));
+        if written.is_err() {
+            self.execute("ROLLBACK TO handler", [])?;
+        }
+        self.execute("RELEASE handler", [])?;
+        Ok(written.err())
+    }
+
+    fn write_one(&self, sql: &str, items: &str) -> std::result::Result<(), String> {
+        let told = |error: rusqlite::Error| error.to_string();
+        let mut statement = self.connection.prepare_cached(sql).map_err(told)?;
+        // Transactions are not its business, and what only reads is of no use here.
+        if statement.readonly() {
+            return Err("it must be an INSERT, an UPDATE or a DELETE".to_owned());
+        }
+        if statement.parameter_count() != 1 {
+            return Err(ONE_PARAMETER.to_owned());
+        }
+        statement.execute([items]).map(drop).map_err(told)
+    }
+
+    /// Stores the failed attempts of one claimed slice, makes those claimable that are to be tried again,
+    /// and gives back those that are dead.
+    fn commit_failures(
+        &mut self,
+        held: &Held,
+        accepted: &Positions,
+        worker_name: Option<&Arc<str>>,
+        report: &Report,
+    ) -> Result<Positions> {
+        let head = self.head(held.batch)?;
+        let policy = head.options.retry;
+        let failed = Failed::of(
+            report,
+            accepted,
+            worker_name.map(|name| &**name),
+            policy,
+            self.now,
+            &mut *self.memory.rng,
+        );
+        for attempt in &failed.attempts {
+            self.insert_failure(held.batch, attempt)?;
+        }
+        let durations = failed.attempts.iter().map(|attempt| attempt.duration_us);
+        let expires_at = held
+            .standing()
+            .deadline(&head.options, began_at(self.now, durations));
+        for (run_at, positions) in &failed.retried {
+            let slice = NewSlice {
+                positions,
+                rank: held.rank.unwrap_or(head.rank()),
+                run_at: *run_at,
+                attempt: report.last_attempt() + 1,
+                rescues: held.rescues,
+                expires_at,
+                family: held.family,
+            };
+            self.bring_back(held, &head, &slice)?;
+        }
+        Ok(failed.dead)
+    }
+
+    /// Lets accepted jobs of one claimed slice wait for children. Gives back those that are dead, since their children
+    /// cannot be stored.
+    fn commit_suspended(
+        &mut self,
+        held: &Held,
+        accepted: &Positions,
+        suspended: &Suspended,
+        worker_name: Option<&Arc<str>>,
+    ) -> Result<Positions> {
+        let Some(suspended) = suspended.select(accepted) else {
+            return Ok(Positions::new());
+        };
+        let Err(error) = self.suspend(held, &suspended)? else {
+            return Ok(Positions::new());
+        };
+        for position in suspended.positions.iter() {
+            let failed = FailedAttempt {
+                worker: worker_name.map(|name| &**name),
+                ..FailedAttempt::unreported(position, held.lease, held.attempt, &error)
+            };
+            self.insert_failure(held.batch, &failed)?;
+        }
+        Ok(suspended.positions)
+    }
+
+    /// Ends positions of a batch: what others waited for is theirs. Nothing where there are none.
+    pub fn end_jobs(&mut self, batch: BatchId, positions: &Positions, ending: &Ending) -> Result<()> {
+        if positions.is_empty() {
+            return Ok(());
+        }
+        self.insert_report(batch, positions, ending)?;
+        self.keep_values(batch, positions, ending)?;
+        self.release_keys(batch, positions, ending.state == JobState::Completed)
+    }
+
+    /// Stores how positions ended. Nothing where there are none.
+    pub fn insert_report(&self, batch: BatchId, positions: &Positions, ending: &Ending) -> Result<()> {
+        let Some(first) = positions.first() else {
+            return Ok(());
+        };
+        let id = report_id(batch, first);
+        if let Some(durations) = &ending.durations
+            && positions.len() > DURATIONS_READ_MAX
+        {
+            self.execute(
+                "INSERT INTO report_durations (id, sum_us, buckets) VALUES (?1, ?2, ?3)",
+                params![id, durations.sum_us.cast_signed(), durations.buckets],
+            )?;
+        }
+        self.execute(
+            "INSERT INTO report (id, state, attempt, count, finished_at, worker, positions, durations, logs, \"values\") \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            params![
+                id,
+                ending.state.name(),
+                ending.attempt,
+                positions.len(),
+                self.now.0,
+                ending.worker,
+                positions.to_string(),
+                ending.durations.as_ref().map(|durations| &durations.each),
+                ending.logs,
+                ending.values.as_ref().map(PackedArray::as_str),
+            ],
+        )?;
+        Ok(())
+    }
+
+    /// Stores one failed attempt.
+    pub fn insert_failure(&self, batch: BatchId, failed: &FailedAttempt<'_>) -> Result<()> {
+        self.execute(
+            "INSERT INTO failure (batch_id, position, lease_id, attempt, duration_us, failed_at, worker, error, log, retried_at) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            params![
+                batch.0,
+                failed.position,
+                failed.lease,
+                failed.attempt,
+                failed.duration_us,
+                self.now.0,
+                failed.worker,
+                serde_json::to_string(failed.error)?,
+                failed.log,
+                failed.retried_at.map(|moment| moment.0),
+            ],
+        )?;
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! What goes wrong inside the store, before the file's name is known.
+
+use std::path::Path;
+
+use gristmill_model::positions::ParsePositionsError;
+use gristmill_store::StoreError;
+use rusqlite::ErrorCode;
+
+/// Why an operation or a query failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The database said so.
+    Sqlite(rusqlite::Error),
+    /// A row does not hold what this program writes.
+    Damaged(String),
+    /// The store refuses.
+    Refused(StoreError),
+}
+
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        Failure::Sqlite(error)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Failure::Refused(error)
+    }
+}
+
+impl From<ParsePositionsError> for Failure {
+    fn from(error: ParsePositionsError) -> Self {
+        Failure::Damaged(error.to_string())
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        Failure::Damaged(format!("a JSON column cannot be read: {error}"))
+    }
+}
+
+impl Failure {
+    /// The error that callers see.
+    pub(crate) fn at(self, path: &Path, busy_timeout_ms: u32) -> StoreError {
+        let path = path.to_path_buf();
+        let error = match self {
+            Failure::Refused(error) => return error,
+            Failure::Damaged(reason) => return StoreError::Corrupt { path, reason },
+            Failure::Sqlite(error) => error,
+        };
+        let reason = error.to_string();
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Locked {
+                path,
+                waited_ms: u64::from(busy_timeout_ms),
+            },
+            Some(ErrorCode::DiskFull) => StoreError::DiskFull { path },
+            Some(ErrorCode::ReadOnly) => StoreError::ReadOnly { path, reason },
+            Some(ErrorCode::NotADatabase) => StoreError::Open {
+                path,
+                reason: "it is not a SQLite database; choose another file with --store".to_owned(),
+            },
+            Some(ErrorCode::CannotOpen) => StoreError::Open { path, reason },
+            Some(ErrorCode::DatabaseCorrupt) => StoreError::Corrupt { path, reason },
+            Some(ErrorCode::TooBig) => StoreError::InvalidInput(
+                "a batch's payloads, or a report's values, are over the gigabyte that one row of SQLite holds: \
+                 send them in smaller batches"
+                    .to_owned(),
+            ),
+            _ => StoreError::Database(reason),
+        }
+    }
+}

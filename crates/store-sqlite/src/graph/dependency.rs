@@ -1,0 +1,520 @@
+//! Jobs that wait for others.
+//!
+//! What waits stands in `blocked`, out of the way of claims; each thing that it waits for is a row of `edge`. An operation
+//! that ends jobs of a batch that others wait for settles their edges before it is committed.
+
+use std::collections::VecDeque;
+
+use gristmill_model::{BatchId, JobId, JobState, NewBatch, OnFailure, Positions, Timestamp};
+use gristmill_store::family::CHILDREN;
+use gristmill_store::rules::dependency::{
+    Edge, WaitingJobs, check_stored, prerequisite_failed, stored_prerequisites,
+};
+use gristmill_store::rules::ending::{Ending, FailedAttempt};
+use gristmill_store::rules::pauses::Pauses;
+use rusqlite::params;
+
+use crate::claim::slice::NewSlice;
+use crate::columns::{read_pauses, read_positions, read_state, report_id};
+use crate::failure::{Failure, Result};
+use crate::transaction::Transaction;
+
+/// The part of a batch that waits to begin: all of it.
+pub(crate) const WHOLE: u32 = 0;
+
+/// The first number of the parts that were split off others, or paused.
+const SPLIT_PARTS_FIRST: u32 = 1 << 20;
+
+/// Jobs that wait for others. The key is the batch and the part of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Blocked {
+    pub batch: BatchId,
+    pub part: u32,
+    /// The attempt that comes next.
+    pub attempt: u32,
+    pub rescues: u32,
+    pub expires_at: Option<Timestamp>,
+    /// The priority, negated; that of the batch, where `None`.
+    pub rank: Option<i64>,
+    /// From when it can be claimed; from the batch's own moment on, where `None`.
+    pub run_at: Option<Timestamp>,
+    /// What keeps it back, beside what it waits for.
+    pub pauses: Option<Pauses>,
+    /// The family that they are the parents of, if they have spawned children.
+    pub family: Option<i64>,
+    pub positions: Positions,
+}
+
+/// Jobs of a batch that have ended in this operation.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub batch: BatchId,
+    /// Which, and how. Where none are named, it is looked up.
+    pub endings: Vec<(JobState, Positions)>,
+}
+
+impl Ended {
+    /// Whatever of a batch has ended.
+    pub fn looked_up(batch: BatchId) -> Self {
+        Ended {
+            batch,
+            endings: Vec::new(),
+        }
+    }
+}
+
+/// A stored edge.
+#[derive(Debug)]
+pub(crate) struct StoredEdge {
+    prerequisite: BatchId,
+    first_position: u32,
+    /// The batch that waits.
+    pub batch: BatchId,
+    pub part: u32,
+    /// `None` where it leads from parents to their children.
+    on_failure: Option<OnFailure>,
+    positions: Option<Positions>,
+}
+
+/// How what an edge leads to has ended.
+#[derive(Debug, Clone, Copy)]
+enum Met {
+    Completed,
+    /// The first job that did not complete.
+    Not(JobId, JobState),
+}
+
+impl Blocked {
+    /// Where its jobs stand.
+    pub fn state(&self) -> JobState {
+        match self.pauses {
+            None => JobState::Blocked,
+            Some(_) => JobState::Paused,
+        }
+    }
+}
+
+impl Transaction<'_> {
+    /// Refuses batches that wait for what there is not.
+    pub fn check_prerequisites<'b>(&self, batches: impl IntoIterator<Item = &'b NewBatch>) -> Result<()> {
+        for (batch, last) in stored_prerequisites(batches) {
+            let count = self.row("SELECT count FROM batch WHERE id = ?1", [batch.0], |row| {
+                row.get(0)
+            })?;
+            check_stored(batch, count, last)?;
+        }
+        Ok(())
+    }
+
+    /// Lets jobs wait until all edges are settled.
+    pub fn block(&self, blocked: &Blocked, edges: &[Edge]) -> Result<()> {
+        if blocked.positions.is_empty() {
+            return Ok(());
+        }
+        self.execute(
+            "INSERT INTO blocked (batch_id, part, attempt, rescues, count, expires_at, positions, rank, run_at, \
+             pauses, paused_until, family) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+            params![
+                blocked.batch.0,
+                blocked.part,
+                blocked.attempt,
+                blocked.rescues,
+                blocked.positions.len(),
+                blocked.expires_at.map(|moment| moment.0),
+                blocked.positions.to_string(),
+                blocked.rank,
+                blocked.run_at.map(|moment| moment.0),
+                blocked.pauses.as_ref().map(serde_json::to_string).transpose()?,
+                blocked.pauses.as_ref().and_then(Pauses::until).map(|until| until.0),
+                blocked.family,
+            ],
+        )?;
+        for edge in edges {
+            let positions = edge.positions.as_ref();
+            self.execute(
+                "INSERT INTO edge (prerequisite_id, first_position, batch_id, part, on_failure, positions) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                params![
+                    edge.prerequisite.0,
+                    positions.and_then(Positions::first).unwrap_or(0),
+                    blocked.batch.0,
+                    blocked.part,
+                    edge.on_failure.name(),
+                    positions.map(Positions::to_string),
+                ],
+            )?;
+        }
+        Ok(())
+    }
+
+    /// What waits of a batch.
+    pub fn blocked_of(&self, batch: BatchId) -> Result<Vec<Blocked>> {
+        self.all_blocked(
+            "SELECT batch_id, part, attempt, rescues, expires_at, positions, rank, run_at, pauses, family FROM blocked \
+             WHERE batch_id = ?1",
+            batch.0,
+        )
+    }
+
+    /// The prerequisites of jobs of a batch, as far as the jobs have not begun, by part.
+    pub fn waiting_of(&self, batch: BatchId, positions: &Positions) -> Result<Vec<WaitingJobs>> {
+        let mut all = Vec::new();
+        for blocked in self.blocked_of(batch)? {
+            let positions = blocked.positions.intersection(positions);
+            if positions.is_empty() {
+                continue;
+            }
+            let rows = self.rows(
+                "SELECT prerequisite_id, on_failure, positions FROM edge WHERE batch_id = ?1 AND part = ?2",
+                params![batch.0, blocked.part],
+                |row| {
+                    let texts: (String, Option<String>) = (row.get(1)?, row.get(2)?);
+                    Ok((BatchId(row.get(0)?), texts))
+                },
+            )?;
+            let mut edges = Vec::with_capacity(rows.len());
+            for (prerequisite, (policy, only)) in rows {
+                // Parents that wait for their children have begun.
+                if let Some(on_failure) = read_policy(&policy)? {
+                    edges.push(Edge {
+                        prerequisite,
+                        on_failure,
+                        positions: only.map(|text| text.parse()).transpose()?,
+                    });
+                }
+            }
+            if !edges.is_empty() {
+                all.push(WaitingJobs { positions, edges });
+            }
+        }
+        Ok(all)
+    }
+
+    /// What waited for longer than it may.
+    pub fn expired_blocked(&self) -> Result<Vec<Blocked>> {
+        self.all_blocked(
+            "SELECT batch_id, part, attempt, rescues, expires_at, positions, rank, run_at, pauses, family FROM blocked \
+             WHERE expires_at <= ?1",
+            self.now.0,
+        )
+    }
+
+    pub fn all_blocked(&self, sql: &str, param: i64) -> Result<Vec<Blocked>> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query([param])?;
+        let mut all = Vec::new();
+        while let Some(row) = rows.next()? {
+            all.push(Blocked {
+                batch: BatchId(row.get(0)?),
+                part: row.get(1)?,
+                attempt: row.get(2)?,
+                rescues: row.get(3)?,
+                expires_at: row.get::<_, Option<i64>>(4)?.map(Timestamp),
+                positions: read_positions(row, 5)?,
+                rank: row.get(6)?,
+                run_at: row.get::<_, Option<i64>>(7)?.map(Timestamp),
+                pauses: read_pauses(row, 8)?,
+                family: row.get(9)?,
+            });
+        }
+        Ok(all)
+    }
+
+    /// Leaves `rest` of what waits. Where nothing is left, its edges go with it.
+    pub fn shorten_blocked(&self, blocked: &Blocked, rest: &Positions) -> Result<()> {
+        if rest.is_empty() {
+            self.execute(
+                "DELETE FROM edge WHERE batch_id = ?1 AND part = ?2",
+                params![blocked.batch.0, blocked.part],
+            )?;
+            self.execute(
+                "DELETE FROM blocked WHERE batch_id = ?1 AND part = ?2",
+                params![blocked.batch.0, blocked.part],
+            )?;
+        } else {
+            self.execute(
+                "UPDATE blocked SET positions = ?3, count = ?4 WHERE batch_id = ?1 AND part = ?2",
+                params![blocked.batch.0, blocked.part, rest.to_string(), rest.len()],
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Makes a part of its own of some positions that wait, which waits for the same. Returns that part.
+    pub fn split_blocked(&self, blocked: &Blocked, positions: &Positions) -> Result<Blocked> {
+        let rest = blocked.positions.difference(positions);
+        if rest.is_empty() {
+            return Ok(blocked.clone());
+        }
+        let split = Blocked {
+            part: self.next_part(blocked.batch)?,
+            positions: positions.clone(),
+            ..blocked.clone()
+        };
+        self.shorten_blocked(blocked, &rest)?;
+        self.block(&split, &[])?;
+        self.execute(
+            "INSERT INTO edge (prerequisite_id, first_position, batch_id, part, on_failure, positions) \
+             SELECT prerequisite_id, first_position, batch_id, ?3, on_failure, positions FROM edge \
+             WHERE batch_id = ?1 AND part = ?2",
+            params![blocked.batch.0, blocked.part, split.part],
+        )?;
+        Ok(split)
+    }
+
+    /// A number for a part that is split off another, or paused.
+    pub fn next_part(&self, batch: BatchId) -> Result<u32> {
+        let part = self.row(
+            "SELECT coalesce(max(part) + 1, ?2) FROM blocked WHERE batch_id = ?1 AND part >= ?2",
+            params![batch.0, SPLIT_PARTS_FIRST],
+            |row| row.get(0),
+        )?;
+        Ok(part.unwrap_or(SPLIT_PARTS_FIRST))
+    }
+
+    /// Gives what waits another place in line, for when it can be claimed.
+    pub fn rank_blocked(&self, blocked: &Blocked, rank: i64) -> Result<()> {
+        self.execute(
+            "UPDATE blocked SET rank = ?3 WHERE batch_id = ?1 AND part = ?2",
+            params![blocked.batch.0, blocked.part, rank],
+        )?;
+        Ok(())
+    }
+
+    /// Settles the edges that lead to jobs which have ended, with all that follows from it. What fails for that ends in
+    /// turn, one after the other, however long the chain.
+    pub fn settle(&mut self, ended: Vec<Ended>) -> Result<()> {
+        let mut left = VecDeque::from(ended);
+        while let Some(ended) = left.pop_front() {
+            let edges = self.edges_to(&ended)?;
+            let mut looked = None;
+            for edge in edges {
+                let Some(on_failure) = edge.on_failure else {
+                    left.extend(self.settle_children(&edge, &ended)?);
+                    continue;
+                };
+                let Some(met) = self.is_met(&edge, &ended.endings, &mut looked)? else {
+                    continue;
+                };
+                // What waited may have ended by another edge of the same list.
+                if !self.delete_edge(&edge, on_failure)? {
+                    continue;
+                }
+                match met {
+                    Met::Not(job, state) if on_failure != OnFailure::Ignore => {
+                        left.extend(self.end_blocked(&edge, on_failure, job, state)?);
+                    }
+                    _ => self.unblock(&edge)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The edges that may be met now.
+    fn edges_to(&self, ended: &Ended) -> Result<Vec<StoredEdge>> {
+        let lasts = ended.endings.iter().filter_map(|(_, positions)| positions.last());
+        let last = lasts.max().unwrap_or(u32::MAX);
+        let mut statement = self.connection.prepare_cached(
+            "SELECT prerequisite_id, first_position, batch_id, part, on_failure, positions FROM edge \
+             WHERE prerequisite_id = ?1 AND first_position <= ?2",
+        )?;
+        let mut rows = statement.query(params![ended.batch.0, last])?;
+        let mut edges = Vec::new();
+        while let Some(row) = rows.next()? {
+            let on_failure: String = row.get(4)?;
+            let positions: Option<String> = row.get(5)?;
+            edges.push(StoredEdge {
+                prerequisite: BatchId(row.get(0)?),
+                first_position: row.get(1)?,
+                batch: BatchId(row.get(2)?),
+                part: row.get(3)?,
+                on_failure: read_policy(&on_failure)?,
+                positions: positions.map(|text| text.parse()).transpose()?,
+            });
+        }
+        Ok(edges)
+    }
+
+    fn delete_edge(&self, edge: &StoredEdge, on_failure: OnFailure) -> Result<bool> {
+        let deleted = self.execute(
+            "DELETE FROM edge WHERE prerequisite_id = ?1 AND first_position = ?2 AND batch_id = ?3 AND part = ?4 \
+             AND on_failure = ?5",
+            params![
+                edge.prerequisite.0,
+                edge.first_position,
+                edge.batch.0,
+                edge.part,
+                on_failure.name()
+            ],
+        )?;
+        Ok(deleted > 0)
+    }
+
+    /// How what an edge leads to has ended; `None` while it has not. All that has ended of its batch is looked up once,
+    /// and only where what ended now does not tell.
+    fn is_met(
+        &self,
+        edge: &StoredEdge,
+        now: &[(JobState, Positions)],
+        looked: &mut Option<Endings>,
+    ) -> Result<Option<Met>> {
+        if let Some(positions) = &edge.positions
+            && union(now).contains_all(positions)
+        {
+            return Ok(Some(met(edge, now)));
+        }
+        let known = match looked {
+            Some(known) => known,
+            None => looked.insert(self.endings_of(edge.prerequisite)?),
+        };
+        let is_met = match &edge.positions {
+            Some(positions) => known.ended.contains_all(positions),
+            None => known.ended.len() == known.count,
+        };
+        Ok(is_met.then(|| met(edge, &known.by_state)))
+    }
+
+    /// How the jobs of a batch have ended so far.
+    pub fn endings_of(&self, batch: BatchId) -> Result<Endings> {
+        let count = self.row("SELECT count FROM batch WHERE id = ?1", [batch.0], |row| {
+            row.get(0)
+        })?;
+        let mut by_state: Vec<(JobState, Positions)> = Vec::new();
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT state, positions FROM report WHERE id BETWEEN ?1 AND ?2")?;
+        let mut rows = statement.query([report_id(batch, 0), report_id(BatchId(batch.0 + 1), 0) - 1])?;
+        while let Some(row) = rows.next()? {
+            let (state, positions) = (read_state(row, 0)?, read_positions(row, 1)?);
+            match by_state.iter_mut().find(|(other, _)| *other == state) {
+                Some((_, all)) => *all = all.union(&positions),
+                None => by_state.push((state, positions)),
+            }
+        }
+        Ok(Endings {
+            ended: union(&by_state),
+            by_state,
+            count: count.unwrap_or(0),
+        })
+    }
+
+    /// Lets what waits be claimed once nothing is left that it waits for.
+    fn unblock(&mut self, edge: &StoredEdge) -> Result<()> {
+        match self.blocked_part(edge)? {
+            Some(blocked) if blocked.pauses.is_none() => self.let_be_claimed(&blocked),
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets what nothing keeps back be claimed, unless it waits for others still.
+    pub fn let_be_claimed(&mut self, blocked: &Blocked) -> Result<()> {
+        let waits_on: bool = self
+            .row(
+                "SELECT EXISTS (SELECT 1 FROM edge WHERE batch_id = ?1 AND part = ?2)",
+                params![blocked.batch.0, blocked.part],
+                |row| row.get(0),
+            )?
+            .unwrap_or(false);
+        if waits_on {
+            return Ok(());
+        }
+        self.shorten_blocked(blocked, &Positions::new())?;
+        let head = self.head(blocked.batch)?;
+        let slice = NewSlice {
+            positions: &blocked.positions,
+            rank: blocked.rank.unwrap_or(head.rank()),
+            run_at: blocked.run_at.unwrap_or(head.run_at),
+            attempt: blocked.attempt,
+            rescues: blocked.rescues,
+            expires_at: blocked.expires_at,
+            family: blocked.family,
+        };
+        self.insert_slice(blocked.batch, &head, &slice)
+    }
+
+    /// Ends what waits in vain.
+    fn end_blocked(
+        &mut self,
+        edge: &StoredEdge,
+        on_failure: OnFailure,
+        job: JobId,
+        state: JobState,
+    ) -> Result<Option<Ended>> {
+        let Some(blocked) = self.blocked_part(edge)? else {
+            return Ok(None);
+        };
+        self.shorten_blocked(&blocked, &Positions::new())?;
+        // Dead on the attempt that it waited for, and not on attempt 0: unlike a job that was rejected, it can be retried.
+        let ending = match on_failure {
+            OnFailure::Fail => Ending::of(JobState::Dead, blocked.attempt),
+            OnFailure::Cancel | OnFailure::Ignore => Ending::of(JobState::Cancelled, blocked.attempt - 1),
+        };
+        if ending.state == JobState::Dead {
+            let error = prerequisite_failed(job, state);
+            for position in blocked.positions.iter() {
+                self.insert_failure(blocked.batch, &FailedAttempt::unreported(position, 0, 0, &error))?;
+            }
+        }
+        self.end_jobs(blocked.batch, &blocked.positions, &ending)?;
+        Ok(Some(Ended {
+            batch: blocked.batch,
+            endings: vec![(ending.state, blocked.positions)],
+        }))
+    }
+
+    pub fn blocked_part(&self, edge: &StoredEdge) -> Result<Option<Blocked>> {
+        let all = self.blocked_of(edge.batch)?;
+        Ok(all.into_iter().find(|blocked| blocked.part == edge.part))
+    }
+}
+
+/// What a failure means by an edge; `None` where it leads from parents to their children.
+fn read_policy(text: &str) -> Result<Option<OnFailure>> {
+    match text {
+        CHILDREN => Ok(None),
+        policy => match policy.parse() {
+            Ok(policy) => Ok(Some(policy)),
+            Err(error) => Err(Failure::Damaged(format!("an edge: {error}"))),
+        },
+    }
+}
+
+/// How the jobs of a batch have ended.
+#[derive(Debug)]
+pub(crate) struct Endings {
+    pub by_state: Vec<(JobState, Positions)>,
+    ended: Positions,
+    /// How many jobs the batch has.
+    count: u32,
+}
+
+/// All of these positions.
+pub(crate) fn union(endings: &[(JobState, Positions)]) -> Positions {
+    let mut all = Positions::new();
+    for (_, positions) in endings {
+        all = all.union(positions);
+    }
+    all
+}
+
+fn met(edge: &StoredEdge, endings: &[(JobState, Positions)]) -> Met {
+    let unsuccessful = endings.iter().filter(|(state, _)| *state != JobState::Completed);
+    let first = unsuccessful.filter_map(|(state, positions)| {
+        let first = match &edge.positions {
+            Some(meant) => positions.intersection(meant).first(),
+            None => positions.first(),
+        };
+        first.map(|position| (position, *state))
+    });
+    match first.min_by_key(|(position, _)| *position) {
+        None => Met::Completed,
+        Some((position, state)) => Met::Not(
+            JobId {
+                batch: edge.prerequisite,
+                position,
+            },
+            state,
+        ),
+    }
+}

@@ -1,0 +1,476 @@
+//! Parents and children.
+//!
+//! Jobs of a report that suspends them become a part of their batch in `blocked`, all together; what they remember, and
+//! which children are whose, stands packed beside them. As children end, those of the parents that have none open any more
+//! become a slice that finalizes.
+
+use std::collections::BTreeMap;
+
+use gristmill_model::{
+    BatchId, JobError, JobId, JobState, NewBatch, OnChildFailure, PackedArray, Positions, Suspended,
+};
+use gristmill_store::BatchPositions;
+use gristmill_store::family::{
+    Brood, CHILDREN, Children, Family, Inheritance, Parentage, cannot_spawn, child_failed, latest,
+};
+use gristmill_store::query::Narrowed;
+use gristmill_store::rules::ending::{Ending, FailedAttempt};
+use gristmill_store::rules::lanes::{LaneName, group};
+use rusqlite::{Connection, params};
+
+use crate::claim::held::Held;
+use crate::claim::slice::NewSlice;
+use crate::columns::read_positions;
+use crate::failure::{Failure, Result};
+use crate::graph::dependency::{Blocked, Ended, StoredEdge};
+use crate::labels::tags_of_batch;
+use crate::transaction::Transaction;
+
+/// The next state of parents whose children have ended.
+#[derive(Debug, Default)]
+struct Verdict {
+    /// By position: all children have ended.
+    done: Positions,
+    /// By position: the child that failed.
+    failed: BTreeMap<u32, (JobId, JobState)>,
+}
+
+impl Transaction<'_> {
+    /// Lets held jobs wait for new children. Where these cannot be stored, nothing is, and the error is the jobs'.
+    pub fn suspend(
+        &mut self,
+        held: &Held,
+        suspended: &Suspended,
+    ) -> Result<std::result::Result<(), JobError>> {
+        let inheritance = self.inheritance_of(held.batch)?;
+        let batches = match inheritance.batches(&suspended.positions, &suspended.children) {
+            Ok(batches) => batches,
+            Err(error) => return Ok(Err(cannot_spawn(&error))),
+        };
+        if let Err(error) = self.intern_lanes(&batches)? {
+            return Ok(Err(error));
+        }
+        let number = self.next_family(held.batch)?;
+        self.execute(
+            "INSERT INTO suspension (batch_id, family, on_failure, positions, memos) VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![
+                held.batch.0,
+                number,
+                suspended.on_failure.name(),
+                suspended.positions.to_string(),
+                suspended.memos.as_str(),
+            ],
+        )?;
+        let waiting = suspended.positions.select(&suspended.with_children());
+        let blocked = Blocked {
+            batch: held.batch,
+            part: self.next_part(held.batch)?,
+            attempt: held.attempt,
+            rescues: held.rescues,
+            expires_at: None,
+            rank: held.rank,
+            run_at: None,
+            pauses: held.pauses.clone(),
+            family: Some(number),
+            positions: waiting,
+        };
+        self.block(&blocked, &[])?;
+        let (mut ids, mut ended) = (Vec::with_capacity(batches.len()), Vec::new());
+        for (batch, children) in batches.iter().zip(&suspended.children) {
+            let id = self.insert_batch(batch, &batch.payloads, None, &ids, &[])?;
+            ids.push(id);
+            self.execute(
+                "INSERT INTO child_batch (batch_id, parent_id, family, shares) VALUES (?1, ?2, ?3, ?4)",
+                params![
+                    id.0,
+                    held.batch.0,
+                    number,
+                    serde_json::to_string(&children.shares)?
+                ],
+            )?;
+            self.wait_for_children(&blocked, id)?;
+            // Some may have their values from the cache.
+            if batch.options.cached_ms.is_some() {
+                ended.push(Ended::looked_up(id));
+            }
+        }
+        // A job without children does not wait.
+        let childless = suspended.positions.difference(&blocked.positions);
+        let head = self.head(held.batch)?;
+        let slice = NewSlice {
+            positions: &childless,
+            rank: held.rank.unwrap_or(head.rank()),
+            run_at: head.run_at,
+            attempt: held.attempt,
+            rescues: held.rescues,
+            expires_at: None,
+            family: Some(number),
+        };
+        self.bring_back(held, &head, &slice)?;
+        self.settle(ended)?;
+        Ok(Ok(()))
+    }
+
+    /// Makes the lanes of children. The error is their parents', where there are too many.
+    pub fn intern_lanes(&mut self, batches: &[NewBatch]) -> Result<std::result::Result<(), JobError>> {
+        for batch in batches {
+            match self.memory.intern_lane(self.connection, LaneName::of(batch)) {
+                Ok(_) => {}
+                Err(Failure::Refused(error)) => return Ok(Err(cannot_spawn(&error))),
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Lets parents wait for a batch of children.
+    pub fn wait_for_children(&self, parents: &Blocked, children: BatchId) -> Result<()> {
+        self.execute(
+            "INSERT INTO edge (prerequisite_id, first_position, batch_id, part, on_failure) VALUES (?1, 0, ?2, ?3, ?4)",
+            params![children.0, parents.batch.0, parents.part, CHILDREN],
+        )?;
+        Ok(())
+    }
+
+    pub fn inheritance_of(&mut self, batch: BatchId) -> Result<Inheritance> {
+        let head = self.head(batch)?;
+        let lane = self.memory.lanes.get(head.lane_id).cloned();
+        let lane = match lane {
+            Some(lane) => lane,
+            None => {
+                self.memory.refresh_lanes(self.connection)?;
+                let lane = self.memory.lanes.get(head.lane_id).cloned();
+                lane.ok_or_else(|| Failure::Damaged(format!("batch {batch} has no lane")))?
+            }
+        };
+        Ok(Inheritance {
+            queue: lane.queue,
+            group: group(lane.group),
+            tags: tags_of_batch(self.connection, batch)?,
+        })
+    }
+
+    /// A family of a batch that there never was.
+    fn next_family(&self, batch: BatchId) -> Result<i64> {
+        let next = self.row(
+            "SELECT coalesce(max(family), 0) + 1 FROM suspension WHERE batch_id = ?1",
+            [batch.0],
+            |row| row.get(0),
+        )?;
+        Ok(next.unwrap_or(1))
+    }
+
+    /// Lets parents that wait for nothing any more finalize, unless they are paused.
+    fn finalize(&mut self, blocked: &Blocked, positions: &Positions) -> Result<()> {
+        if positions.is_empty() {
+            return Ok(());
+        }
+        let done = Blocked {
+            part: self.next_part(blocked.batch)?,
+            positions: positions.clone(),
+            ..blocked.clone()
+        };
+        self.block(&done, &[])?;
+        match done.pauses {
+            None => self.let_be_claimed(&done),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Continues parents whose children have ended. Returns the jobs that end with them.
+    pub fn settle_children(&mut self, edge: &StoredEdge, ended: &Ended) -> Result<Vec<Ended>> {
+        let Some(blocked) = self.blocked_part(edge)? else {
+            return Ok(Vec::new());
+        };
+        let family = match blocked.family {
+            Some(number) => family(self.connection, edge.batch, number)?,
+            None => None,
+        };
+        let Some(family) = family else {
+            return Err(Failure::Damaged(format!(
+                "batch {} waits for no children",
+                edge.batch
+            )));
+        };
+        let verdict = self.judge(&family, &blocked, ended)?;
+        let failed: Positions = verdict.failed.keys().copied().collect();
+        let gone = verdict.done.union(&failed);
+        if gone.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.shorten_blocked(&blocked, &blocked.positions.difference(&gone))?;
+        self.finalize(&blocked, &verdict.done)?;
+        if failed.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.end_parents(&blocked, &family, &failed, &verdict.failed)
+    }
+
+    /// What becomes of the parents of what has ended, as far as they wait.
+    fn judge(&self, family: &Family, blocked: &Blocked, ended: &Ended) -> Result<Verdict> {
+        let mut verdict = Verdict::default();
+        let Some(brood) = family.broods.iter().find(|brood| brood.batch == ended.batch) else {
+            return Ok(verdict);
+        };
+        let over = match ended.endings.is_empty() {
+            true => brood.all(),
+            false => crate::graph::dependency::union(&ended.endings),
+        };
+        let touched = brood.parents_of(&over).intersection(&blocked.positions);
+        if touched.is_empty() {
+            return Ok(verdict);
+        }
+        if family.on_failure == OnChildFailure::Fail {
+            for (child, state) in self.unsuccessful(ended)? {
+                let parent = brood.parent_of(child);
+                if let Some(parent) = parent.filter(|parent| touched.contains(*parent)) {
+                    let child = JobId {
+                        batch: ended.batch,
+                        position: child,
+                    };
+                    verdict.failed.entry(parent).or_insert((child, state));
+                }
+            }
+        }
+        let mut open: BTreeMap<BatchId, Positions> = BTreeMap::new();
+        let candidates = touched
+            .iter()
+            .filter(|parent| !verdict.failed.contains_key(parent));
+        for children in family.children_of_each(&candidates.collect()) {
+            let mut is_done = true;
+            // What was spawned last is open the longest.
+            for jobs in children.jobs.iter().rev() {
+                let open = match open.entry(jobs.batch) {
+                    std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
+                    std::collections::btree_map::Entry::Vacant(place) => {
+                        place.insert(self.open_of(jobs.batch)?)
+                    }
+                };
+                is_done = open.intersection(&jobs.positions).is_empty();
+                if !is_done {
+                    break;
+                }
+            }
+            if is_done {
+                verdict.done.insert(children.parent);
+            }
+        }
+        Ok(verdict)
+    }
+
+    /// The children that ended without completing, by position ascending.
+    fn unsuccessful(&self, ended: &Ended) -> Result<Vec<(u32, JobState)>> {
+        let looked_up;
+        let endings = match ended.endings.is_empty() {
+            true => {
+                looked_up = self.endings_of(ended.batch)?.by_state;
+                &looked_up
+            }
+            false => &ended.endings,
+        };
+        let mut all: Vec<(u32, JobState)> = endings
+            .iter()
+            .filter(|(state, _)| *state != JobState::Completed)
+            .flat_map(|(state, positions)| positions.iter().map(|position| (position, *state)))
+            .collect();
+        all.sort_unstable_by_key(|(position, _)| *position);
+        Ok(all)
+    }
+
+    /// The open jobs of a batch.
+    fn open_of(&self, batch: BatchId) -> Result<Positions> {
+        let mut open = Positions::new();
+        for slice in self.slices_of(batch)? {
+            open = open.union(&slice.positions);
+        }
+        for held in self.held_of(batch)? {
+            open = open.union(&held.positions);
+        }
+        for blocked in self.blocked_of(batch)? {
+            open = open.union(&blocked.positions);
+        }
+        Ok(open)
+    }
+
+    /// Ends parents with a failed child, and their other children.
+    fn end_parents(
+        &mut self,
+        blocked: &Blocked,
+        family: &Family,
+        failed: &Positions,
+        causes: &BTreeMap<u32, (JobId, JobState)>,
+    ) -> Result<Vec<Ended>> {
+        let lease = self.next_lease_id()?.0;
+        for (parent, (child, state)) in causes {
+            let error = child_failed(*child, *state);
+            self.insert_failure(
+                blocked.batch,
+                &FailedAttempt::unreported(*parent, lease, blocked.attempt, &error),
+            )?;
+        }
+        self.end_jobs(
+            blocked.batch,
+            failed,
+            &Ending::of(JobState::Dead, blocked.attempt),
+        )?;
+        let mut ended = self.cancel_descendants(family.children_of(failed))?;
+        ended.push(Ended {
+            batch: blocked.batch,
+            endings: vec![(JobState::Dead, failed.clone())],
+        });
+        Ok(ended)
+    }
+
+    /// The children of jobs that waited for them, and do not any more.
+    pub fn children_of_blocked(
+        &self,
+        blocked: &Blocked,
+        positions: &Positions,
+    ) -> Result<Vec<BatchPositions>> {
+        let family = match blocked.family {
+            Some(number) => family(self.connection, blocked.batch, number)?,
+            None => None,
+        };
+        Ok(family.map_or_else(Vec::new, |family| family.children_of(positions)))
+    }
+
+    /// Cancels these open jobs and their descendants.
+    pub fn cancel_descendants(&mut self, mut left: Vec<BatchPositions>) -> Result<Vec<Ended>> {
+        let mut ended = Vec::new();
+        while let Some(jobs) = left.pop() {
+            let cancelled = self.cancel_in(jobs.batch, Some(&jobs.positions), &[])?;
+            left.extend(cancelled.children);
+            if !cancelled.endings.is_empty() {
+                ended.push(Ended {
+                    batch: jobs.batch,
+                    endings: cancelled.endings,
+                });
+            }
+        }
+        Ok(ended)
+    }
+
+    /// What jobs of a family remember, which are claimed to finalize.
+    pub fn memos_of(&self, batch: BatchId, family: i64, positions: &Positions) -> Result<PackedArray> {
+        let found = self.row(
+            "SELECT positions, memos FROM suspension WHERE batch_id = ?1 AND family = ?2",
+            params![batch.0, family],
+            |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)),
+        )?;
+        let (parents, memos) = found
+            .ok_or_else(|| Failure::Damaged(format!("family {family} of batch {batch} remembers nothing")))?;
+        let parents: Positions = parents.parse()?;
+        Ok(PackedArray::from_stored(memos).select(&parents.indexes_of(positions)))
+    }
+}
+
+/// The jobs of a batch that were suspended together, and their children.
+fn family(connection: &Connection, batch: BatchId, number: i64) -> Result<Option<Family>> {
+    let mut statement = connection
+        .prepare_cached("SELECT positions, on_failure FROM suspension WHERE batch_id = ?1 AND family = ?2")?;
+    let mut rows = statement.query(params![batch.0, number])?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    let on_failure: String = row.get(1)?;
+    let parents = read_positions(row, 0)?;
+    Ok(Some(Family {
+        on_failure: on_failure
+            .parse()
+            .map_err(|error| Failure::Damaged(format!("a suspension: {error}")))?,
+        broods: broods(connection, batch, number, &parents)?,
+        parents,
+    }))
+}
+
+fn broods(connection: &Connection, batch: BatchId, number: i64, parents: &Positions) -> Result<Vec<Brood>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT batch_id, shares, parents FROM child_batch WHERE parent_id = ?1 AND family = ?2 ORDER BY batch_id",
+    )?;
+    let mut rows = statement.query(params![batch.0, number])?;
+    let mut broods = Vec::new();
+    while let Some(row) = rows.next()? {
+        let shares: Vec<u32> =
+            serde_json::from_str(row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?)?;
+        let own: Option<String> = row.get(2)?;
+        let own = own.map(|text| text.parse()).transpose()?;
+        let own = own.unwrap_or_else(|| parents.clone());
+        broods.push(Brood::of_shares(BatchId(row.get(0)?), own, &shares));
+    }
+    Ok(broods)
+}
+
+/// The children that jobs of a batch spawned last.
+pub(crate) fn children(
+    connection: &Connection,
+    batch: BatchId,
+    parents: &Positions,
+) -> Result<Vec<Children>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT family, positions FROM suspension WHERE batch_id = ?1 ORDER BY family DESC",
+    )?;
+    let mut rows = statement.query([batch.0])?;
+    let mut families: Vec<(i64, Positions)> = Vec::new();
+    while let Some(row) = rows.next()? {
+        families.push((row.get(0)?, read_positions(row, 1)?));
+    }
+    let mut all = Vec::new();
+    let numbered = families.iter().map(|(number, positions)| (*number, positions));
+    for (number, own) in latest(numbered, parents) {
+        if let Some(family) = family(connection, batch, number)? {
+            all.extend(family.children_of_each(&own));
+        }
+    }
+    all.sort_by_key(|children: &Children| children.parent);
+    Ok(all)
+}
+
+/// All children that a job ever spawned, by their batches.
+pub(crate) fn all_children(connection: &Connection, parent: JobId) -> Result<Narrowed> {
+    let mut statement =
+        connection.prepare_cached("SELECT family, positions FROM suspension WHERE batch_id = ?1")?;
+    let mut rows = statement.query([parent.batch.0])?;
+    let mut children = Narrowed::new();
+    while let Some(row) = rows.next()? {
+        if !read_positions(row, 1)?.contains(parent.position) {
+            continue;
+        }
+        if let Some(family) = family(connection, parent.batch, row.get(0)?)? {
+            let own = family.children_of(&Positions::from(parent.position..parent.position + 1));
+            children.extend(own.into_iter().map(|jobs| (jobs.batch, jobs.positions)));
+        }
+    }
+    Ok(children)
+}
+
+/// The parent of a job, where another one spawned it.
+pub(crate) fn parent_of(connection: &Connection, child: JobId) -> Result<Option<JobId>> {
+    let parentage = parentage(connection, child.batch)?;
+    Ok(parentage.and_then(|parentage| {
+        let position = parentage.brood.parent_of(child.position)?;
+        Some(JobId {
+            batch: parentage.batch,
+            position,
+        })
+    }))
+}
+
+/// Whose children a batch holds, where it holds any.
+pub(crate) fn parentage(connection: &Connection, children: BatchId) -> Result<Option<Parentage>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT c.parent_id, c.family, c.shares, coalesce(c.parents, s.positions), \
+         (SELECT count(*) FROM child_batch o WHERE o.parent_id = c.parent_id AND o.family = c.family) \
+         FROM child_batch c JOIN suspension s ON s.batch_id = c.parent_id AND s.family = c.family WHERE c.batch_id = ?1",
+    )?;
+    let mut rows = statement.query([children.0])?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    let shares: Vec<u32> = serde_json::from_str(row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?)?;
+    Ok(Some(Parentage {
+        batch: BatchId(row.get(0)?),
+        family: row.get(1)?,
+        broods_count: usize::try_from(row.get::<_, i64>(4)?).unwrap_or(usize::MAX),
+        brood: Brood::of_shares(children, read_positions(row, 3)?, &shares),
+    }))
+}

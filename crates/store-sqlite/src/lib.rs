@@ -1,0 +1,678 @@
+//! The store in one SQLite file.
+//!
+//! One thread writes (`writer`): it takes whatever has gathered and carries it out in one
+//! transaction. Queries run beside it on connections of their own (`readers`). Several processes may
+//! open the same file; each has its writer, and SQLite lets one of them write at a time.
+
+mod caller_transaction;
+mod change;
+mod claim;
+mod columns;
+mod commit;
+mod failure;
+mod graph;
+mod labels;
+pub mod layout;
+mod limits;
+mod open;
+mod options;
+mod query;
+mod readers;
+mod submit;
+mod transaction;
+mod worker;
+mod writer;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use async_trait::async_trait;
+use gristmill_batching::{BatchStats, GroupLimits, group_commit};
+use gristmill_model::batch::check_name;
+use gristmill_model::limits::{
+    EVENTS_PAGE_MAX, PAGE_ROWS_MAX, SCHEDULES_FIRED_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX,
+    WRITER_BYTES_MAX, WRITER_OPERATIONS_MAX,
+};
+use gristmill_model::{
+    BatchId, Clock, Control, JobId, JobProgress, KeyedBatch, NewBatch, Positions, Report, RunId, Timestamp,
+    WorkerId,
+};
+use gristmill_model::{Followed, Printed};
+use gristmill_store::live_output::{OutputPage, check_printed, pack_followed};
+use gristmill_store::rules::check::{
+    check_batches, check_filter, check_keyed, check_report, check_selection, check_single,
+};
+use gristmill_store::rules::controls::check_controls;
+use gristmill_store::rules::pauses::check_pause;
+use gristmill_store::rules::waiting::{Unclaimed, WaitingWorkers};
+use gristmill_store::wakeups::WorkCounter;
+use gristmill_store::{
+    BatchOutcomes, BatchPositions, BatchRow, Changed, Children, ControlFilter, EventCursor, EventPage,
+    Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, NewRun,
+    NewSchedule, NewWorker, OutcomeWatch, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState,
+    Schedule, ScheduleChange, Selection, Store, StoreError, StoreStats, SubmittedJobs, TagValue, Want,
+    WorkSeen, WorkerRow,
+};
+
+use crate::change::prune::Pruning;
+use crate::failure::Failure;
+pub use crate::open::APPLICATION_ID;
+pub use crate::options::{SqliteOptions, Synchronous};
+use crate::query::ended::EndedLookout;
+use crate::readers::Readers;
+use crate::transaction::{Memory, Transaction};
+use crate::writer::Writer;
+use crate::writer::hand_over::HandOver;
+use crate::writer::operation::{Durability, Operation, Reply, Work, WriterReply};
+
+/// What a small operation weighs in the writer's queue. Bytes, roughly.
+const OPERATION_BYTES: usize = 200;
+
+/// A store in one SQLite file. Dropping it writes out its queue, like [`close`](Store::close).
+pub struct SqliteStore {
+    path: PathBuf,
+    clock: Arc<dyn Clock>,
+    /// `None` only while the store is dropped.
+    hand_over: Option<HandOver>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+    readers: Arc<Readers>,
+    work: Arc<WorkCounter>,
+    waiting: Arc<WaitingWorkers>,
+    ended: EndedLookout,
+}
+
+impl std::fmt::Debug for SqliteStore {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("SqliteStore")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SqliteStore {
+    /// Opens the store in the file at `path`, and makes it where there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotAStore`] for another program's database, [`StoreError::Open`] for a file that is no database
+    /// or cannot be opened, [`StoreError::NewerSchema`],
+    /// [`StoreError::Development`], [`StoreError::ReadOnly`], [`StoreError::Locked`],
+    /// [`StoreError::DiskFull`].
+    pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<SqliteStore, StoreError> {
+        let path = path.as_ref().to_path_buf();
+        let busy_timeout_ms = options.busy_timeout_ms;
+        let connection =
+            open::open_writer(&path, &options).map_err(|failure| failure.at(&path, busy_timeout_ms))?;
+        let (submitter, committer) = group_commit(GroupLimits {
+            operations_max: TRANSACTION_OPERATIONS_MAX,
+            weight_max: TRANSACTION_BYTES_MAX,
+            queue_operations_max: WRITER_OPERATIONS_MAX,
+            queue_weight_max: WRITER_BYTES_MAX,
+        });
+        let work = Arc::new(WorkCounter::default());
+        let waiting = Arc::new(WaitingWorkers::default());
+        let writer = Writer {
+            connection,
+            committer,
+            memory: Memory::new(options.rng),
+            clock: options.clock.clone(),
+            path: path.clone(),
+            busy_timeout_ms,
+            synchronous: options.synchronous,
+            syncs: options.synchronous == Synchronous::Full,
+            layout: open::LAYOUT.id(),
+            layout_seen: None,
+            on_work: {
+                let work = work.clone();
+                Box::new(move || work.add())
+            },
+            waiting: waiting.clone(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("gristmill-store".to_owned())
+            .spawn(move || writer.run())
+            .map_err(|error| StoreError::Open {
+                path: path.clone(),
+                reason: format!("its writer's thread cannot be started: {error}"),
+            })?;
+        Ok(SqliteStore {
+            readers: Readers::new(path.clone(), busy_timeout_ms),
+            path,
+            clock: options.clock,
+            hand_over: Some(HandOver::new(submitter)),
+            writer: Mutex::new(Some(thread)),
+            work,
+            waiting,
+            ended: EndedLookout::default(),
+        })
+    }
+
+    /// The store's file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Hands an operation to the writer and waits for its answer, which comes when it is on disk.
+    async fn write<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl Fn(&mut Transaction<'_>) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.write_with(Durability::Promised, bytes, work).await
+    }
+
+    async fn write_with<T: Send + 'static>(
+        &self,
+        durability: Durability,
+        bytes: usize,
+        work: impl Fn(&mut Transaction<'_>) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let run = Box::new(move |transaction: &mut Transaction<'_>| {
+            let answer = work(transaction)?;
+            Ok(Box::new(answer) as writer::operation::Answer)
+        });
+        let work = Work { run, durability };
+        match self.hand_over(Operation::Work(work), bytes).await? {
+            Reply::Work(answer) => answer
+                .downcast()
+                .map(|answer| *answer)
+                .map_err(|_| StoreError::Database("the writer answered another operation".to_owned())),
+            Reply::Single(_) | Reply::Closed => Err(StoreError::Closed),
+        }
+    }
+
+    /// Has the writer give back what nobody waits for any more.
+    fn give_back(&self, unclaimed: Unclaimed) {
+        if let Some(writer) = &self.hand_over {
+            writer.give_back(Operation::Work(Work::give_back(unclaimed)), OPERATION_BYTES);
+        }
+    }
+
+    async fn hand_over(&self, operation: Operation, bytes: usize) -> WriterReply {
+        let writer = self.hand_over.as_ref().ok_or(StoreError::Closed)?;
+        writer.submit(operation, bytes + OPERATION_BYTES).await
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&rusqlite::Connection) -> failure::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.readers.read(query).await
+    }
+
+    fn take_writer(&self) -> Option<JoinHandle<()>> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        self.ended.close();
+        self.readers.close();
+        // Without submitters, the writer completes its queue and ends.
+        self.hand_over = None;
+        if let Some(writer) = self.take_writer()
+            && writer.join().is_err()
+        {
+            tracing::error!(path = %self.path.display(), "the store's writer panicked");
+        }
+    }
+}
+
+fn weight_of(batches: &[NewBatch]) -> usize {
+    batches.iter().map(|batch| batch.payloads.as_str().len()).sum()
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn submit(
+        &self,
+        batches: Vec<NewBatch>,
+        advance: Option<RunAdvance>,
+    ) -> Result<Vec<BatchId>, StoreError> {
+        check_batches(&batches)?;
+        let bytes = weight_of(&batches);
+        self.write(bytes, move |transaction| {
+            transaction.submit(&batches, advance.as_ref())
+        })
+        .await
+    }
+
+    async fn submit_one(&self, job: NewBatch) -> Result<JobId, StoreError> {
+        check_single(&job)?;
+        let bytes = job.payloads.as_str().len();
+        match self.hand_over(Operation::Single(job), bytes).await? {
+            Reply::Single(job) => Ok(job),
+            Reply::Work(_) | Reply::Closed => Err(StoreError::Closed),
+        }
+    }
+
+    async fn submit_keyed(&self, batches: Vec<KeyedBatch>) -> Result<Vec<SubmittedJobs>, StoreError> {
+        let keys = check_keyed(&batches)?;
+        let bytes = batches
+            .iter()
+            .map(|batch| batch.batch.payloads.as_str().len() + batch.keys.as_str().len())
+            .sum();
+        self.write(bytes, move |transaction| {
+            transaction.submit_keyed(&batches, &keys)
+        })
+        .await
+    }
+
+    async fn register_worker(&self, worker: NewWorker) -> Result<WorkerId, StoreError> {
+        check_name("worker", &worker.name)?;
+        self.write(0, move |transaction| transaction.register_worker(&worker))
+            .await
+    }
+
+    async fn exchange(
+        &self,
+        worker: WorkerId,
+        reports: Vec<Report>,
+        want: Option<Want>,
+    ) -> Result<Exchanged, StoreError> {
+        for report in &reports {
+            check_report(report)?;
+        }
+        let bytes = reports.iter().map(Report::weight_bytes).sum();
+        let durability = if reports.is_empty() {
+            Durability::Needless
+        } else {
+            Durability::Promised
+        };
+        self.write_with(durability, bytes, move |transaction| {
+            transaction.exchange(worker, &reports, want.as_ref())
+        })
+        .await
+    }
+
+    async fn heartbeat(&self, worker: WorkerId, hops: BatchStats) -> Result<Heartbeat, StoreError> {
+        self.write_with(Durability::Needless, 0, move |transaction| {
+            transaction.heartbeat(worker, &hops)
+        })
+        .await
+    }
+
+    async fn put_progress(&self, worker: WorkerId, jobs: Vec<JobProgress>) -> Result<(), StoreError> {
+        let packed = gristmill_store::rules::progress::pack(jobs)?;
+        self.write_with(Durability::Needless, packed.len(), move |transaction| {
+            transaction.put_progress(worker, &packed)
+        })
+        .await
+    }
+
+    async fn follow(&self, follower: &str, followed: Vec<Followed>) -> Result<(), StoreError> {
+        let (follower, packed) = (follower.to_owned(), pack_followed(&followed)?);
+        self.write_with(Durability::Needless, packed.len(), move |transaction| {
+            transaction.follow(&follower, &packed)
+        })
+        .await
+    }
+
+    async fn unfollow(&self, follower: &str) -> Result<(), StoreError> {
+        let follower = follower.to_owned();
+        self.write_with(Durability::Needless, 0, move |transaction| {
+            transaction.unfollow(&follower)
+        })
+        .await
+    }
+
+    async fn put_output(&self, worker: WorkerId, printed: Vec<Printed>) -> Result<Vec<JobId>, StoreError> {
+        let printed = check_printed(printed)?;
+        let bytes = printed.iter().map(|piece| piece.text.len()).sum();
+        self.write_with(Durability::Needless, bytes, move |transaction| {
+            transaction.put_output(worker, &printed)
+        })
+        .await
+    }
+
+    async fn live_output(&self, followed: Vec<Followed>, after: i64) -> Result<OutputPage, StoreError> {
+        self.read(move |connection| worker::live_output::live_output(connection, &followed, after))
+            .await
+    }
+
+    async fn leave(&self, worker: WorkerId, hops: BatchStats) -> Result<(), StoreError> {
+        self.write(0, move |transaction| transaction.leave(worker, &hops))
+            .await
+    }
+
+    async fn record(&self, hops: BatchStats) -> Result<(), StoreError> {
+        self.write(0, move |transaction| transaction.add_hops(&hops))
+            .await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError> {
+        self.read(query::workers).await
+    }
+
+    async fn rescue(&self, silent_before: Timestamp, dead: Vec<WorkerId>) -> Result<Rescued, StoreError> {
+        self.write(0, move |transaction| transaction.rescue(silent_before, &dead))
+            .await
+    }
+
+    async fn expire(&self) -> Result<u64, StoreError> {
+        self.write(0, |transaction| transaction.expire()).await
+    }
+
+    async fn prune(&self, options: PruneOptions) -> Result<Pruned, StoreError> {
+        let pruning = self
+            .read(move |connection| Pruning::new(connection, options))
+            .await?;
+        let mut total = Pruned::default();
+        let mut after = BatchId(0);
+        loop {
+            let batches = self
+                .read(move |connection| pruning.next(connection, after))
+                .await?;
+            let Some((last, _)) = batches.last() else {
+                return Ok(total);
+            };
+            after = *last;
+            let pruned = if options.dry_run {
+                Pruned {
+                    batches: batches.len() as u64,
+                    jobs: batches.iter().map(|(_, jobs)| jobs).sum(),
+                }
+            } else {
+                self.write(0, move |transaction| transaction.prune(&batches))
+                    .await?
+            };
+            total.batches += pruned.batches;
+            total.jobs += pruned.jobs;
+        }
+    }
+
+    async fn compact(&self, reports_max: u32) -> Result<u64, StoreError> {
+        let (mut total, mut after) = (0, BatchId(0));
+        loop {
+            let batches = self
+                .read(move |connection| commit::compaction::candidates(connection, after, reports_max))
+                .await?;
+            let Some(last) = batches.last() else {
+                return Ok(total);
+            };
+            after = *last;
+            total += self
+                .write(0, move |transaction| transaction.compact(&batches, reports_max))
+                .await?;
+        }
+    }
+
+    async fn cancel(&self, selection: Selection) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
+        self.write(0, move |transaction| transaction.cancel(&selection))
+            .await
+    }
+
+    async fn retry(&self, selection: Selection) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
+        self.write(0, move |transaction| transaction.retry(&selection))
+            .await
+    }
+
+    async fn discard(&self, selection: Selection) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
+        self.write(0, move |transaction| transaction.discard(&selection))
+            .await
+    }
+
+    async fn prioritise(&self, selection: Selection, priority: i16) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
+        self.write(0, move |transaction| transaction.prioritise(&selection, priority))
+            .await
+    }
+
+    async fn pause_jobs(
+        &self,
+        selection: Selection,
+        reason: &str,
+        until: Option<Timestamp>,
+    ) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
+        check_pause(reason, until)?;
+        let reason = reason.to_owned();
+        self.write(0, move |transaction| {
+            transaction.pause_jobs(&selection, &reason, until)
+        })
+        .await
+    }
+
+    async fn resume_jobs(&self, selection: Selection, reason: Option<&str>) -> Result<Changed, StoreError> {
+        check_selection(&selection)?;
+        let reason = reason.map(str::to_owned);
+        self.write(0, move |transaction| {
+            transaction.resume_jobs(&selection, reason.as_deref())
+        })
+        .await
+    }
+
+    async fn job(&self, id: JobId) -> Result<Option<JobDetails>, StoreError> {
+        let now = self.clock.now();
+        self.read(move |connection| query::job(connection, now, id)).await
+    }
+
+    async fn jobs(&self, filter: &JobFilter, page: Page) -> Result<Vec<JobRow>, StoreError> {
+        check_filter(filter)?;
+        let now = self.clock.now();
+        let (filter, limit) = (filter.clone(), page.limit.min(PAGE_ROWS_MAX));
+        self.read(move |connection| query::jobs(connection, now, &filter, page.after, limit))
+            .await
+    }
+
+    async fn counts(&self, filter: &JobFilter) -> Result<JobCounts, StoreError> {
+        check_filter(filter)?;
+        let now = self.clock.now();
+        let filter = filter.clone();
+        self.read(move |connection| query::counts(connection, now, &filter))
+            .await
+    }
+
+    async fn job_ids(
+        &self,
+        filter: &JobFilter,
+        after: Option<BatchId>,
+        batches_max: u32,
+    ) -> Result<Vec<BatchPositions>, StoreError> {
+        check_filter(filter)?;
+        let now = self.clock.now();
+        let (filter, batches_max) = (filter.clone(), batches_max.min(PAGE_ROWS_MAX));
+        self.read(move |connection| query::job_ids(connection, now, &filter, after, batches_max))
+            .await
+    }
+
+    async fn tag_values(
+        &self,
+        name: &str,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<TagValue>, StoreError> {
+        let (name, after) = (name.to_owned(), after.map(str::to_owned));
+        let limit = limit.min(PAGE_ROWS_MAX);
+        self.read(move |connection| query::tag::tag_values(connection, &name, after.as_deref(), limit))
+            .await
+    }
+
+    async fn run_batches(
+        &self,
+        run: RunId,
+        after: Option<BatchId>,
+        limit: u32,
+    ) -> Result<Vec<BatchRow>, StoreError> {
+        let limit = limit.min(PAGE_ROWS_MAX);
+        self.read(move |connection| query::run_batches(connection, run, after, limit))
+            .await
+    }
+
+    async fn outcomes(&self, batch: BatchId) -> Result<Option<BatchOutcomes>, StoreError> {
+        self.read(move |connection| query::outcomes(connection, batch))
+            .await
+    }
+
+    async fn children(&self, batch: BatchId, parents: &Positions) -> Result<Vec<Children>, StoreError> {
+        let parents = parents.clone();
+        self.read(move |connection| graph::family::children(connection, batch, &parents))
+            .await
+    }
+
+    async fn is_finished(&self, batch: BatchId) -> Result<bool, StoreError> {
+        self.read(move |connection| query::is_finished(connection, batch))
+            .await
+    }
+
+    async fn history(&self, filter: &HistoryFilter) -> Result<Vec<HistoryRow>, StoreError> {
+        let filter = filter.clone();
+        self.read(move |connection| query::history(connection, &filter))
+            .await
+    }
+
+    async fn stats(&self) -> Result<StoreStats, StoreError> {
+        let now = self.clock.now();
+        self.read(move |connection| query::stats(connection, now)).await
+    }
+
+    async fn run(&self, name: &str) -> Result<Option<Run>, StoreError> {
+        let name = name.to_owned();
+        self.read(move |connection| submit::run::run_named(connection, &name))
+            .await
+    }
+
+    async fn runs(&self) -> Result<Vec<Run>, StoreError> {
+        self.read(submit::run::runs).await
+    }
+
+    async fn create_run(&self, run: NewRun) -> Result<Run, StoreError> {
+        check_name("run", &run.name)?;
+        self.write(run.description.len(), move |transaction| {
+            transaction.create_run(&run)
+        })
+        .await
+    }
+
+    async fn update_run(&self, run: RunId, new: NewRun, state: RunState) -> Result<(), StoreError> {
+        check_name("run", &new.name)?;
+        self.write(new.description.len(), move |transaction| {
+            transaction.update_run(run, &new, state)
+        })
+        .await
+    }
+
+    async fn delete_run(&self, run: RunId) -> Result<(), StoreError> {
+        self.write(0, move |transaction| transaction.delete_run(run))
+            .await
+    }
+
+    async fn put_schedules(&self, schedules: Vec<NewSchedule>) -> Result<(), StoreError> {
+        let now = self.clock.now();
+        for schedule in &schedules {
+            schedule.check(now)?;
+        }
+        let bytes = schedules
+            .iter()
+            .map(|schedule| schedule.payload.as_str().len())
+            .sum();
+        self.write(bytes, move |transaction| transaction.put_schedules(&schedules))
+            .await
+    }
+
+    async fn fire_schedules(&self, limit: u32) -> Result<Fired, StoreError> {
+        let next_at = self.read(submit::schedule::next_due).await?;
+        if next_at.is_none_or(|next_at| next_at > self.clock.now()) {
+            return Ok(Fired {
+                next_at,
+                ..Fired::default()
+            });
+        }
+        let limit = limit.min(SCHEDULES_FIRED_MAX);
+        self.write(0, move |transaction| transaction.fire_schedules(limit))
+            .await
+    }
+
+    async fn change_schedules(
+        &self,
+        names: BTreeSet<String>,
+        change: ScheduleChange,
+    ) -> Result<u64, StoreError> {
+        self.write(0, move |transaction| transaction.change_schedules(&names, change))
+            .await
+    }
+
+    async fn put_controls(&self, controls: Vec<Control>) -> Result<(), StoreError> {
+        check_controls(&controls)?;
+        self.write(0, move |transaction| transaction.put_controls(&controls))
+            .await
+    }
+
+    async fn delete_controls(&self, filter: ControlFilter) -> Result<u64, StoreError> {
+        self.write(0, move |transaction| transaction.delete_controls(&filter))
+            .await
+    }
+
+    async fn controls(&self) -> Result<Vec<Control>, StoreError> {
+        let now = self.clock.now();
+        self.read(move |connection| claim::control::controls(connection, now))
+            .await
+    }
+
+    async fn schedule(&self, name: &str) -> Result<Option<Schedule>, StoreError> {
+        let name = name.to_owned();
+        self.read(move |connection| submit::schedule::schedule(connection, &name))
+            .await
+    }
+
+    async fn schedules(&self, after: Option<&str>, limit: u32) -> Result<Vec<Schedule>, StoreError> {
+        let (after, limit) = (after.map(str::to_owned), limit.min(PAGE_ROWS_MAX));
+        self.read(move |connection| submit::schedule::schedules(connection, after.as_deref(), limit))
+            .await
+    }
+
+    async fn listen(&self) -> Result<EventCursor, StoreError> {
+        self.write(0, |transaction| transaction.listen()).await
+    }
+
+    async fn events(&self, after: Option<EventCursor>, limit: u32) -> Result<EventPage, StoreError> {
+        let (now, limit) = (self.clock.now(), limit.min(EVENTS_PAGE_MAX));
+        self.read(move |connection| query::event::events(connection, after, limit, now))
+            .await
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    async fn wait_for_work(&self, seen: &WorkSeen) {
+        self.work.wait(seen).await;
+    }
+
+    async fn wait_for_claim(&self, worker: WorkerId, want: Want, seen: &WorkSeen) -> Option<Exchanged> {
+        let give_back = |unclaimed| self.give_back(unclaimed);
+        self.waiting
+            .wait(worker, want, self.work.wait(seen), give_back)
+            .await
+    }
+
+    fn watch_outcomes(&self, batch: BatchId) -> OutcomeWatch {
+        self.ended.watch(batch, &self.readers)
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        // What the writer has counted by itself would be lost with it.
+        let recorded = self.record(BatchStats::default()).await;
+        let closed = self.hand_over(Operation::Close, 0).await;
+        self.ended.close();
+        self.readers.close();
+        if let Some(writer) = self.take_writer() {
+            // The thread has replied and has nothing left to do; joining it makes sure that the file is closed.
+            let joined = tokio::task::spawn_blocking(move || writer.join()).await;
+            if !matches!(joined, Ok(Ok(()))) {
+                return Err(StoreError::Database("the store's writer panicked".to_owned()));
+            }
+        }
+        match recorded.and(closed.map(|_| ())) {
+            Ok(()) | Err(StoreError::Closed) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}

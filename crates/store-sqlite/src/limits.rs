@@ -1,0 +1,29 @@
+//! The limits of the SQLite store. Those that all stores share are in `gristmill_model::limits`.
+
+use std::time::Duration;
+
+/// Lease ids that a process takes at once.
+pub(crate) const LEASE_IDS_PER_BLOCK: i64 = 1_000;
+
+/// Connections for queries, at most; more queries wait for one.
+pub(crate) const READERS_MAX: usize = 4;
+
+/// Prepared statements that a connection keeps: more than the store has.
+pub(crate) const STATEMENTS_MAX: usize = 128;
+
+/// Batches that one transaction prunes, so that others do not wait for long.
+pub(crate) const PRUNED_BATCHES_PER_TRANSACTION: usize = 500;
+
+/// Pages of the write-ahead log after which the writer checkpoints it: 32 MB. A checkpoint syncs twice and keeps others
+/// waiting meanwhile, so it should be rare; a longer log would only take more room.
+pub(crate) const CHECKPOINT_PAGES: u32 = 8_000;
+
+/// Deduplication keys that one transaction forgets after their periods, so that others do not wait for long.
+pub(crate) const FORGOTTEN_KEYS_PER_TRANSACTION: u32 = 10_000;
+
+/// How often a handle looks for changes of other processes while somebody awaits outcomes. A look takes some microseconds.
+pub(crate) const LOOK_FOR_CHANGES_EVERY: Duration = Duration::from_millis(4);
+
+/// Awaited batches for each [`LOOK_FOR_CHANGES_EVERY`]: with so many more it is looked that much more rarely, since after a
+/// change each is queried.
+pub(crate) const WATCHES_PER_LOOK: usize = 16;

@@ -1,0 +1,174 @@
+//! Opening the file: whose it is, which schema it has, how it is synced.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use gristmill_store::StoreError;
+use gristmill_store::layout::{Layout, LayoutError};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use crate::failure::{Failure, Result};
+use crate::layout;
+use crate::limits::STATEMENTS_MAX;
+use crate::options::SqliteOptions;
+use crate::query::event;
+
+/// The layout of a store's file.
+pub(crate) const LAYOUT: Layout = Layout {
+    tables: &[include_str!("schema/tables.sql")],
+    code: &[include_str!("schema/views.sql"), event::LISTEN],
+};
+
+/// What the header of a store's file says: `GRML`.
+pub const APPLICATION_ID: i64 = 0x4752_4d4c;
+
+/// Bytes of a page: SQLite's default.
+const PAGE_BYTES: u64 = 4_096;
+
+/// How often to try again when other processes open a new store at the same moment.
+const SET_UP_ATTEMPTS_MAX: u32 = 20;
+
+/// Opens the connection that writes; makes and migrates the store where that is needed.
+pub(crate) fn open_writer(path: &Path, options: &SqliteOptions) -> Result<Connection> {
+    let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    if options.create {
+        flags |= OpenFlags::SQLITE_OPEN_CREATE;
+    }
+    let mut connection = Connection::open_with_flags(path, flags)?;
+    prepare(&connection, options.busy_timeout_ms)?;
+    let alone = lock_folder(path);
+    let mut attempt = 1;
+    while let Err(failure) = set_up(&mut connection, path, options) {
+        // Processes that open a new store at the same moment get in each other's way.
+        if !is_busy(&failure) || attempt == SET_UP_ATTEMPTS_MAX {
+            return Err(failure);
+        }
+        attempt += 1;
+        // Waits for the current writer.
+        connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK")?;
+    }
+    drop(alone);
+    if let Some(bytes) = options.size_bytes_max {
+        let pages = i64::try_from(bytes / PAGE_BYTES).unwrap_or(i64::MAX);
+        connection.pragma_update(None, "max_page_count", pages)?;
+    }
+    #[cfg(feature = "count-statements")]
+    if let Some(statements) = options.statements.clone() {
+        use rusqlite::trace::TraceEventCodes;
+        let count = move |_: rusqlite::trace::TraceEvent<'_>| {
+            statements.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        };
+        connection.trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, Some(count))?;
+    }
+    Ok(connection)
+}
+
+/// Keeps others from making or migrating a store in the same folder, until it is dropped: the switch to WAL and
+/// the migration are not one transaction. A lock of the folder leaves no file behind, and is not SQLite's. Where
+/// there are no such locks, trying again has to do.
+fn lock_folder(path: &Path) -> Option<File> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = File::open(folder.unwrap_or(Path::new("."))).ok()?;
+    folder.lock().ok()?;
+    Some(folder)
+}
+
+/// Looks at whose file it is, says how it is written, and migrates it.
+fn set_up(connection: &mut Connection, path: &Path, options: &SqliteOptions) -> Result<()> {
+    check_owner(connection, path)?;
+    check_layout(connection, path)?;
+    if connection.is_readonly(rusqlite::MAIN_DB)? {
+        return Err(StoreError::ReadOnly {
+            path: path.to_path_buf(),
+            reason: "the file is read-only".to_owned(),
+        }
+        .into());
+    }
+    connection.pragma_update(None, "synchronous", options.synchronous.pragma())?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    // The log is cut back to this size after a checkpoint, should a long reader have let it grow.
+    connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
+    connection.pragma_update(None, "wal_autocheckpoint", crate::limits::CHECKPOINT_PAGES)?;
+    connection.pragma_update(None, "cache_size", -16_384)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    migrate(connection, path)
+}
+
+fn is_busy(failure: &Failure) -> bool {
+    match failure {
+        Failure::Sqlite(error) => matches!(
+            error.sqlite_error_code(),
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+        ),
+        _ => false,
+    }
+}
+
+/// Opens a connection for queries.
+pub(crate) fn open_reader(path: &Path, busy_timeout_ms: u32) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    prepare(&connection, busy_timeout_ms)?;
+    Ok(connection)
+}
+
+fn prepare(connection: &Connection, busy_timeout_ms: u32) -> Result<()> {
+    connection.busy_timeout(Duration::from_millis(busy_timeout_ms.into()))?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    // Otherwise a statement with a parameter in its LIMIT is prepared again whenever that is bound, to plan by its
+    // value: 17 % of the time of a worker that claims by the hundred.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    Ok(())
+}
+
+/// Refuses the database of another program, before anything is written to it.
+fn check_owner(connection: &Connection, path: &Path) -> Result<()> {
+    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    // Read second: the tables and the id appear together, so tables that were seen have their id by now.
+    let application_id: i64 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+    if application_id == APPLICATION_ID || (application_id == 0 && tables == 0) {
+        return Ok(());
+    }
+    Err(StoreError::NotAStore {
+        path: path.to_path_buf(),
+        application_id,
+    }
+    .into())
+}
+
+/// Brings the file to the layout of this program. Writes nothing where it has it.
+fn migrate(connection: &mut Connection, path: &Path) -> Result<()> {
+    let refused = |error| refusal(error, path);
+    layout::apply(connection, &LAYOUT, event::keep_triggers_for_listeners).map_err(refused)
+}
+
+/// Refuses a layout that this program cannot read.
+fn check_layout(connection: &Connection, path: &Path) -> Result<()> {
+    let refused = |error| refusal(error, path);
+    layout::is_current(connection, &LAYOUT).map_err(refused)?;
+    Ok(())
+}
+
+fn refusal(error: layout::Error, path: &Path) -> Failure {
+    let path = path.to_path_buf();
+    let known = LAYOUT.version();
+    match error {
+        LayoutError::Newer(found) => StoreError::newer(path, found, known).into(),
+        LayoutError::Development => StoreError::Development { path }.into(),
+        LayoutError::Failed { found, cause } => StoreError::Open {
+            path,
+            reason: format!(
+                "its layout could not be brought from version {found} to {known}: {}",
+                match cause {
+                    // Without the SQL, which is long.
+                    rusqlite::Error::SqlInputError { msg, .. } => msg,
+                    other => other.to_string(),
+                }
+            ),
+        }
+        .into(),
+        LayoutError::Database(cause) => cause.into(),
+    }
+}

@@ -1,0 +1,15 @@
+//! Queries, each on one snapshot.
+
+mod batches;
+mod counts;
+pub(crate) mod ended;
+pub(crate) mod event;
+pub(crate) mod filter;
+mod history;
+mod job;
+pub(crate) mod tag;
+
+pub(crate) use batches::{is_finished, outcomes, report_ids, run_batches, workers};
+pub(crate) use counts::{counts, stats};
+pub(crate) use history::history;
+pub(crate) use job::{job, job_ids, jobs};

@@ -1,0 +1,177 @@
+//! Batches, their outcomes, and the workers.
+
+use std::sync::Arc;
+
+use gristmill_model::{BatchId, JobState, PackedArray, Positions, RunId, Timestamp, WorkerId};
+use gristmill_store::outcome::{BatchOutcomes, StoredFailure, StoredReport};
+use gristmill_store::{BatchRow, NewWorker, WorkerRow};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::columns::{read_positions, read_state, report_id};
+use crate::failure::Result;
+
+/// The registered workers, by id.
+pub(crate) fn workers(connection: &Connection) -> Result<Vec<WorkerRow>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT id, name, host, process_id, process_started, started_at, heartbeat_at, \
+         (SELECT coalesce(sum(count), 0) FROM held WHERE worker_id = worker.id) FROM worker ORDER BY id",
+    )?;
+    let rows = statement.query_map([], |row| {
+        Ok(WorkerRow {
+            id: WorkerId(row.get(0)?),
+            worker: NewWorker {
+                name: row.get(1)?,
+                host: row.get(2)?,
+                process_id: row.get(3)?,
+                process_started: row.get(4)?,
+            },
+            started_at: Timestamp(row.get(5)?),
+            heartbeat_at: Timestamp(row.get(6)?),
+            jobs_held: row.get::<_, i64>(7)?.unsigned_abs(),
+        })
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// The batches of a run.
+pub(crate) fn run_batches(
+    connection: &Connection,
+    run: RunId,
+    after: Option<BatchId>,
+    limit: u32,
+) -> Result<Vec<BatchRow>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT b.id, l.kind, l.queue, b.count, b.submitted_at FROM batch b JOIN lane l ON l.id = b.lane_id \
+         WHERE b.run_id = ?1 AND b.id > ?2 ORDER BY b.id LIMIT ?3",
+    )?;
+    let after = after.map_or(0, |batch| batch.0);
+    let rows = statement.query_map(params![run.0, after, limit], |row| {
+        Ok(BatchRow {
+            batch: BatchId(row.get(0)?),
+            kind: row.get(1)?,
+            queue: row.get(2)?,
+            count: row.get(3)?,
+            submitted_at: Timestamp(row.get(4)?),
+        })
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+fn job_count(connection: &Connection, batch: BatchId) -> Result<Option<u32>> {
+    let mut statement = connection.prepare_cached("SELECT count FROM batch WHERE id = ?1")?;
+    Ok(statement.query_row([batch.0], |row| row.get(0)).optional()?)
+}
+
+/// Whether all jobs of a batch have ended.
+pub(crate) fn is_finished(connection: &Connection, batch: BatchId) -> Result<bool> {
+    let Some(count) = job_count(connection, batch)? else {
+        return Ok(true);
+    };
+    let mut statement =
+        connection.prepare_cached("SELECT coalesce(sum(count), 0) FROM report WHERE id BETWEEN ?1 AND ?2")?;
+    let ended: u32 = statement.query_row(report_ids(batch), |row| row.get(0))?;
+    Ok(ended == count)
+}
+
+/// The first and the last id that a report of the batch may have.
+pub(crate) fn report_ids(batch: BatchId) -> [i64; 2] {
+    [report_id(batch, 0), report_id(BatchId(batch.0 + 1), 0) - 1]
+}
+
+/// The ended jobs of a batch.
+pub(crate) fn outcomes(connection: &Connection, batch: BatchId) -> Result<Option<BatchOutcomes>> {
+    let Some(count) = job_count(connection, batch)? else {
+        return Ok(None);
+    };
+    let mut statement = connection.prepare_cached(
+        "SELECT state, positions, durations, attempt, worker, finished_at, \"values\" FROM reported \
+         WHERE row_id BETWEEN ?1 AND ?2 ORDER BY id",
+    )?;
+    let mut rows = statement.query(report_ids(batch))?;
+    let mut reports = Vec::new();
+    let mut dead = Positions::new();
+    while let Some(row) = rows.next()? {
+        let values = row.get_ref(6)?.as_str_or_null().map_err(rusqlite::Error::from)?;
+        let report = StoredReport {
+            state: read_state(row, 0)?,
+            positions: read_positions(row, 1)?,
+            values: values.map(PackedArray::from_stored),
+            durations_us: read_durations(row, 2)?,
+            attempt: row.get(3)?,
+            worker: row.get(4)?,
+            finished_at: Timestamp(row.get(5)?),
+        };
+        if report.state == JobState::Dead {
+            dead = dead.union(&report.positions);
+        }
+        reports.push(report);
+    }
+    let errors = if dead.is_empty() {
+        Vec::new()
+    } else {
+        last_failures(connection, batch, &dead)?
+    };
+    Ok(Some(BatchOutcomes {
+        batch,
+        count,
+        reports,
+        errors,
+    }))
+}
+
+/// A column of durations.
+pub(crate) fn read_durations(row: &rusqlite::Row<'_>, column: usize) -> Result<Vec<u32>> {
+    match row
+        .get_ref(column)?
+        .as_str_or_null()
+        .map_err(rusqlite::Error::from)?
+    {
+        None => Ok(Vec::new()),
+        Some(text) => Ok(serde_json::from_str(text)?),
+    }
+}
+
+/// The failed attempts of one job, or of a whole batch, by position and age.
+pub(crate) fn failures(
+    connection: &Connection,
+    batch: BatchId,
+    position: Option<u32>,
+) -> Result<Vec<StoredFailure>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT position, attempt, error, duration_us, log, worker, failed_at FROM failure \
+         WHERE batch_id = ?1 AND position BETWEEN ?2 AND ?3 ORDER BY position, failed_at, lease_id, attempt",
+    )?;
+    let mut rows = statement.query(params![
+        batch.0,
+        position.unwrap_or(0),
+        position.unwrap_or(u32::MAX)
+    ])?;
+    let mut all = Vec::new();
+    while let Some(row) = rows.next()? {
+        all.push(StoredFailure {
+            position: row.get(0)?,
+            attempt: row.get(1)?,
+            error: serde_json::from_str(row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?)?,
+            duration_us: row.get(3)?,
+            log: row.get(4)?,
+            worker: row.get::<_, Option<Arc<str>>>(5)?,
+            failed_at: Timestamp(row.get(6)?),
+        });
+    }
+    Ok(all)
+}
+
+/// The last failure of each of these jobs.
+fn last_failures(connection: &Connection, batch: BatchId, of: &Positions) -> Result<Vec<StoredFailure>> {
+    let mut last: Vec<StoredFailure> = Vec::new();
+    for failure in failures(connection, batch, None)? {
+        if !of.contains(failure.position) {
+            continue;
+        }
+        match last.last_mut() {
+            Some(earlier) if earlier.position == failure.position => *earlier = failure,
+            _ => last.push(failure),
+        }
+    }
+    Ok(last)
+}

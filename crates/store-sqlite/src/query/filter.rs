@@ -1,0 +1,46 @@
+//! A [`JobFilter`]'s conditions on batches, as SQL.
+
+use gristmill_store::JobFilter;
+use gristmill_store::query::Narrowed;
+use rusqlite::types::Value;
+
+/// Conditions on `batch b JOIN lane l`; what the filter says of states is not among them.
+#[derive(Debug)]
+pub(crate) struct BatchConditions {
+    pub sql: String,
+    pub params: Vec<Value>,
+}
+
+impl BatchConditions {
+    /// What a filter says, where its keys and tags leave these jobs.
+    pub fn narrowed(filter: &JobFilter, narrowed: Option<&Narrowed>) -> Self {
+        let mut conditions = BatchConditions::of(filter);
+        let ids = narrowed.map(|narrowed| {
+            let ids: Vec<String> = narrowed.keys().map(ToString::to_string).collect();
+            Value::from(format!("[{}]", ids.join(",")))
+        });
+        conditions.add("b.id IN (SELECT value FROM json_each(?))", ids);
+        conditions
+    }
+
+    pub fn of(filter: &JobFilter) -> Self {
+        let mut conditions = BatchConditions {
+            sql: "true".to_owned(),
+            params: Vec::new(),
+        };
+        conditions.add("l.kind = ?", filter.kind.clone().map(Value::from));
+        conditions.add("l.queue = ?", filter.queue.clone().map(Value::from));
+        conditions.add("l.job_group = ?", filter.group.clone().map(Value::from));
+        conditions.add("b.run_id = ?", filter.run.map(|run| Value::from(run.0)));
+        conditions.add("b.id = ?", filter.batch.map(|batch| Value::from(batch.0)));
+        conditions
+    }
+
+    fn add(&mut self, sql: &str, param: Option<Value>) {
+        if let Some(param) = param {
+            self.sql.push_str(" AND ");
+            self.sql.push_str(sql);
+            self.params.push(param);
+        }
+    }
+}

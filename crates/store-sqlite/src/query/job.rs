@@ -1,0 +1,428 @@
+//! Single jobs, unpacked from their batches.
+
+use std::collections::{BTreeMap, HashMap};
+
+use gristmill_model::limits::ESTIMATE_BATCHES_MAX;
+use gristmill_model::{BatchId, JobId, JobState, PackedArray, Positions, ShownProgress, Timestamp};
+use gristmill_store::query::Narrowed;
+use gristmill_store::rules::lanes::group;
+use gristmill_store::rules::pack::indexes_of;
+use gristmill_store::rules::piece::{Common, Piece, count, in_states, pauses_of, unpack};
+use gristmill_store::rules::progress::Told;
+use gristmill_store::{BatchPositions, JobCounts, JobDetails, JobFilter, JobRow};
+use rusqlite::types::Value;
+use rusqlite::{Connection, params, params_from_iter};
+use serde_json::value::RawValue;
+
+use crate::claim::control::controls;
+use crate::columns::{POSITION_BITS, read_pauses, read_positions, read_state};
+use crate::failure::{Failure, Result};
+use crate::graph::family::{children, parent_of};
+use crate::labels::keys_of;
+use crate::query::batches::{failures, read_durations, report_ids};
+use crate::query::filter::BatchConditions;
+use crate::query::tag::{narrowed, tags_of};
+use crate::submit::debounce::debounced_payloads;
+use crate::transaction::read_options;
+
+const COMMON_COLUMNS: &str = "b.id, l.kind, l.queue, b.priority, b.submitted_at, l.job_group";
+
+/// Reads a row that begins with [`COMMON_COLUMNS`].
+fn read_common(row: &rusqlite::Row<'_>) -> Result<Common> {
+    Ok(Common {
+        batch: BatchId(row.get(0)?),
+        kind: row.get(1)?,
+        queue: row.get(2)?,
+        priority: row.get(3)?,
+        submitted_at: Timestamp(row.get(4)?),
+        group: group(row.get(5)?),
+    })
+}
+
+/// Where all jobs of a batch stand.
+pub(super) fn pieces(connection: &Connection, now: Timestamp, batch: BatchId) -> Result<Vec<Piece>> {
+    let mut all = Vec::new();
+    let mut statement = connection.prepare_cached(
+        "SELECT positions, state, attempt, finished_at, worker, id FROM reported WHERE row_id BETWEEN ?1 AND ?2",
+    )?;
+    let mut rows = statement.query(report_ids(batch))?;
+    while let Some(row) = rows.next()? {
+        all.push(Piece {
+            positions: read_positions(row, 0)?,
+            state: read_state(row, 1)?,
+            attempt: row.get(2)?,
+            rank: None,
+            run_at: None,
+            pauses: None,
+            finished_at: Some(Timestamp(row.get(3)?)),
+            claimed_at: None,
+            worker: row.get(4)?,
+            report: Some(row.get(5)?),
+        });
+    }
+    let mut statement = connection.prepare_cached(
+        "SELECT s.positions, s.attempt, s.run_at, s.rank FROM batch b CROSS JOIN slice s ON s.lane_id = b.lane_id \
+         AND s.rank = -b.priority AND s.run_at = b.run_at AND s.batch_id = b.id WHERE b.id = ?1 \
+         UNION ALL SELECT positions, attempt, run_at, rank FROM slice WHERE strayed = 1 AND batch_id = ?1",
+    )?;
+    let mut rows = statement.query([batch.0])?;
+    while let Some(row) = rows.next()? {
+        let run_at = Timestamp(row.get(2)?);
+        all.push(Piece::claimable(
+            read_positions(row, 0)?,
+            row.get(1)?,
+            row.get(3)?,
+            run_at,
+            now,
+        ));
+    }
+    let mut statement = connection.prepare_cached(
+        "SELECT h.positions, h.attempt, h.rank, w.name, h.pauses, h.claimed_at FROM held h LEFT JOIN worker w ON w.id = h.worker_id \
+         WHERE h.batch_id = ?1",
+    )?;
+    let mut rows = statement.query([batch.0])?;
+    while let Some(row) = rows.next()? {
+        let claimed_at: Option<i64> = row.get(5)?;
+        all.push(Piece::running(
+            read_positions(row, 0)?,
+            row.get(1)?,
+            row.get(2)?,
+            claimed_at.map(Timestamp),
+            row.get(3)?,
+            read_pauses(row, 4)?,
+        ));
+    }
+    let mut statement = connection
+        .prepare_cached("SELECT positions, attempt, rank, pauses FROM blocked WHERE batch_id = ?1")?;
+    let mut rows = statement.query([batch.0])?;
+    while let Some(row) = rows.next()? {
+        all.push(Piece::blocked(
+            read_positions(row, 0)?,
+            row.get(1)?,
+            row.get(2)?,
+            read_pauses(row, 3)?,
+        ));
+    }
+    Ok(all)
+}
+
+/// One job with everything that is known of it.
+pub(crate) fn job(connection: &Connection, now: Timestamp, id: JobId) -> Result<Option<JobDetails>> {
+    let sql = format!(
+        "SELECT {COMMON_COLUMNS}, b.options, b.payloads FROM batch b JOIN lane l ON l.id = b.lane_id WHERE b.id = ?1"
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    let mut rows = statement.query([id.batch.0])?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    let batch = read_common(row)?;
+    let options = batch.options(read_options(row, 6)?);
+    let payloads = PackedArray::from_stored(row.get_ref(7)?.as_str().map_err(rusqlite::Error::from)?);
+    let Some(payload) = payloads.get(id.position) else {
+        return Ok(None);
+    };
+    let mut payload = payload.to_owned();
+    if let Some(debounce) = options.unique.and_then(|unique| unique.debounce) {
+        let position = Positions::from(id.position..id.position + 1);
+        let one = payloads.select(&position);
+        let all = debounced_payloads(connection, id.batch, &position, one, debounce)?;
+        payload = all.get(0).unwrap_or_default().to_owned();
+    }
+    let pieces = pieces(connection, now, id.batch)?;
+    let piece = pieces
+        .iter()
+        .find(|piece| piece.positions.contains(id.position))
+        .ok_or_else(|| Failure::Damaged(format!("job {id} is in no slice, lease or report")))?;
+    let failures = failures(connection, id.batch, Some(id.position))?;
+    let last = failures.last();
+    let ended = match piece.report {
+        Some(report) => ended(connection, report, &piece.positions, id.position)?,
+        None => Ended::default(),
+    };
+    let key = match options.unique {
+        Some(_) => key_of(connection, id)?,
+        None => None,
+    };
+    let progress = match piece.claimed_at {
+        Some(claimed_at) => match told(connection, id.batch)?.of(id, piece, now) {
+            Some(told) => Some(told),
+            None => mean_duration_us(connection, id.batch)?
+                .map(|mean_us| ShownProgress::estimated(claimed_at, mean_us, now)),
+        },
+        None => None,
+    };
+    let error = last.map(|last| last.error.message.clone());
+    Ok(Some(JobDetails {
+        row: batch.job(id.position, piece, error, progress),
+        payload: RawValue::from_string(payload)?,
+        value: ended.value,
+        options,
+        key,
+        pauses: pauses_of(piece, &batch, &controls(connection, now)?, now),
+        tags: tags_of(connection, id.batch, id.position)?,
+        parent: parent_of(connection, id)?,
+        children: children_of(connection, now, id)?,
+        duration_us: ended.duration_us.or(last.map(|last| last.duration_us)),
+        worker: piece.worker.clone(),
+        log: ended.log,
+        failures,
+    }))
+}
+
+/// What workers told of the running jobs of a batch.
+fn told(connection: &Connection, batch: BatchId) -> Result<Told> {
+    let mut statement = connection.prepare_cached(
+        "SELECT at, jobs FROM progress WHERE worker_id IN (SELECT worker_id FROM held WHERE batch_id = ?1)",
+    )?;
+    let mut rows = statement.query([batch.0])?;
+    let mut told = Told::default();
+    while let Some(row) = rows.next()? {
+        let packed = row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?;
+        told.add(Timestamp(row.get(0)?), packed, &[batch])?;
+    }
+    Ok(told)
+}
+
+/// How long jobs of a batch's kind, queue and group took in the mean, of late. Microseconds.
+fn mean_duration_us(connection: &Connection, batch: BatchId) -> Result<Option<u64>> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT sum(coalesce(d.sum_us, (SELECT sum(value) FROM json_each(r.durations)))) / sum(r.count) FROM report r \
+         CROSS JOIN batch b ON b.id = r.id >> {POSITION_BITS} LEFT JOIN report_durations d ON d.id = r.id \
+         WHERE r.id > ((SELECT max(id) FROM batch) - ?2) << {POSITION_BITS} AND (r.durations IS NOT NULL OR r.parts IS NOT NULL) \
+         AND b.lane_id = (SELECT lane_id FROM batch WHERE id = ?1)"
+    ))?;
+    let mean: Option<i64> = statement.query_row([batch.0, ESTIMATE_BATCHES_MAX], |row| row.get(0))?;
+    Ok(mean.map(i64::unsigned_abs))
+}
+
+/// How many children a job spawned last, by state.
+fn children_of(connection: &Connection, now: Timestamp, id: JobId) -> Result<Option<JobCounts>> {
+    let all = children(
+        connection,
+        id.batch,
+        &Positions::from(id.position..id.position + 1),
+    )?;
+    let Some(own) = all.first() else {
+        return Ok(None);
+    };
+    let mut counts = JobCounts::default();
+    for jobs in &own.jobs {
+        let pieces = pieces(connection, now, jobs.batch)?;
+        count(&pieces, &[], &jobs.positions, &mut counts);
+    }
+    Ok(Some(counts))
+}
+
+/// The deduplication key of a job.
+fn key_of(connection: &Connection, id: JobId) -> Result<Option<String>> {
+    let keys = keys_of(connection, id.batch)?;
+    let key = keys.as_ref().and_then(|keys| keys.keys.get(id.position));
+    Ok(key.map(serde_json::from_str).transpose()?.flatten())
+}
+
+/// What a report says of one job.
+#[derive(Default)]
+struct Ended {
+    value: Option<Box<RawValue>>,
+    duration_us: Option<u32>,
+    log: Option<String>,
+}
+
+fn ended(connection: &Connection, report: i64, positions: &Positions, position: u32) -> Result<Ended> {
+    let mut statement = connection.prepare_cached(
+        "SELECT durations, logs, \"values\" FROM reported WHERE row_id BETWEEN ?2 AND ?3 AND id = ?1",
+    )?;
+    let [first, last] = report_ids(BatchId(report >> POSITION_BITS));
+    let mut rows = statement.query([report, first, last])?;
+    let Some(row) = rows.next()? else {
+        return Ok(Ended::default());
+    };
+    let index = indexes_of(&Positions::from(position..position + 1), positions)
+        .first()
+        .unwrap_or(0);
+    let values = row.get_ref(2)?.as_str_or_null().map_err(rusqlite::Error::from)?;
+    let value = values.map(PackedArray::from_stored);
+    let value = value.as_ref().and_then(|values| values.get(index));
+    let logs = row.get_ref(1)?.as_str_or_null().map_err(rusqlite::Error::from)?;
+    let mut logs: HashMap<u32, String> = logs.map(serde_json::from_str).transpose()?.unwrap_or_default();
+    Ok(Ended {
+        value: value
+            .map(|value| RawValue::from_string(value.to_owned()))
+            .transpose()?,
+        duration_us: read_durations(row, 0)?.get(index as usize).copied(),
+        log: logs.remove(&position),
+    })
+}
+
+/// A page of jobs that match.
+pub(crate) fn jobs(
+    connection: &Connection,
+    now: Timestamp,
+    filter: &JobFilter,
+    after: Option<JobId>,
+    limit: u32,
+) -> Result<Vec<JobRow>> {
+    let narrowed = narrowed(connection, filter)?;
+    let conditions = BatchConditions::narrowed(filter, narrowed.as_ref());
+    let sql = format!(
+        "SELECT {COMMON_COLUMNS} FROM batch b JOIN lane l ON l.id = b.lane_id \
+         WHERE {} AND b.id >= ?{} AND {} ORDER BY b.id",
+        conditions.sql,
+        conditions.params.len() + 1,
+        candidates(filter),
+    );
+    let mut params = conditions.params;
+    params.push(Value::from(after.map_or(0, |job| job.batch.0)));
+    let mut statement = connection.prepare(&sql)?;
+    let mut rows = statement.query(params_from_iter(params))?;
+    let mut page = Vec::new();
+    while page.len() < limit as usize
+        && let Some(row) = rows.next()?
+    {
+        let batch = read_common(row)?;
+        let from = match after {
+            Some(after) if after.batch == batch.batch => after.position + 1,
+            _ => 0,
+        };
+        let only = narrowed.as_ref().and_then(|narrowed| narrowed.get(&batch.batch));
+        let pieces = pieces(connection, now, batch.batch)?;
+        let found = unpack(&pieces, &filter.states, only, from);
+        add_jobs(connection, now, &batch, found, limit as usize, &mut page)?;
+    }
+    Ok(page)
+}
+
+/// The batches after one that match, by id; what the filter says of states is left to be looked at.
+pub(super) fn matching(
+    connection: &Connection,
+    filter: &JobFilter,
+    narrowed: Option<&Narrowed>,
+    after: BatchId,
+    batches_max: u32,
+) -> Result<Vec<BatchId>> {
+    let conditions = BatchConditions::narrowed(filter, narrowed);
+    let (first, limit) = (conditions.params.len() + 1, conditions.params.len() + 2);
+    let sql = format!(
+        "SELECT b.id FROM batch b JOIN lane l ON l.id = b.lane_id WHERE {} AND b.id > ?{first} AND {} \
+         ORDER BY b.id LIMIT ?{limit}",
+        conditions.sql,
+        candidates(filter),
+    );
+    let mut params = conditions.params;
+    params.extend([Value::from(after.0), Value::from(batches_max)]);
+    let mut statement = connection.prepare_cached(&sql)?;
+    let rows = statement.query_map(params_from_iter(params), |row| Ok(BatchId(row.get(0)?)))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// The jobs that match, packed.
+pub(crate) fn job_ids(
+    connection: &Connection,
+    now: Timestamp,
+    filter: &JobFilter,
+    after: Option<BatchId>,
+    batches_max: u32,
+) -> Result<Vec<BatchPositions>> {
+    let narrowed = narrowed(connection, filter)?;
+    let mut after = after.unwrap_or(BatchId(0));
+    let mut found = Vec::new();
+    // A page is empty only where there is no more: there may be many batches with no such jobs.
+    while found.is_empty() {
+        let batches = matching(connection, filter, narrowed.as_ref(), after, batches_max)?;
+        let Some(last) = batches.last() else { break };
+        after = *last;
+        add_ids(connection, now, filter, narrowed.as_ref(), &batches, &mut found)?;
+    }
+    Ok(found)
+}
+
+/// Adds the jobs of these batches that match.
+fn add_ids(
+    connection: &Connection,
+    now: Timestamp,
+    filter: &JobFilter,
+    narrowed: Option<&Narrowed>,
+    batches: &[BatchId],
+    found: &mut Vec<BatchPositions>,
+) -> Result<()> {
+    for &batch in batches {
+        let mut positions = match filter.states.as_slice() {
+            [] => {
+                let mut statement = connection.prepare_cached("SELECT count FROM batch WHERE id = ?1")?;
+                Positions::all(statement.query_row([batch.0], |row| row.get(0))?)
+            }
+            states => in_states(&pieces(connection, now, batch)?, states),
+        };
+        if let Some(only) = narrowed.and_then(|narrowed| narrowed.get(&batch)) {
+            positions = positions.intersection(only);
+        }
+        if !positions.is_empty() {
+            found.push(BatchPositions { batch, positions });
+        }
+    }
+    Ok(())
+}
+
+/// Narrows batches to those that may have jobs in the wanted states. Where a batch, a run, tags or keys are named, that
+/// is narrow enough.
+fn candidates(filter: &JobFilter) -> String {
+    let states = &filter.states;
+    let is_narrow = filter.batch.is_some() || filter.run.is_some() || filter.tells_jobs_apart();
+    if is_narrow || states.is_empty() || states.contains(&JobState::Completed) {
+        return "true".to_owned();
+    }
+    let mut parts = Vec::new();
+    if states.contains(&JobState::Waiting) || states.contains(&JobState::Scheduled) {
+        parts.push("SELECT batch_id FROM slice".to_owned());
+    }
+    if states.contains(&JobState::Blocked) || states.contains(&JobState::Paused) {
+        parts.push("SELECT batch_id FROM blocked".to_owned());
+    }
+    if states.contains(&JobState::Running) {
+        parts.push("SELECT batch_id FROM held".to_owned());
+    }
+    // The second condition is what lets SQLite use the partial index.
+    parts.extend(states.iter().filter(|state| state.is_final()).map(|state| {
+        format!("SELECT id >> {POSITION_BITS} FROM report WHERE state = '{state}' AND state <> 'completed'")
+    }));
+    format!("b.id IN ({})", parts.join(" UNION "))
+}
+
+/// Adds jobs of one batch, until the page is full.
+fn add_jobs(
+    connection: &Connection,
+    now: Timestamp,
+    batch: &Common,
+    found: BTreeMap<u32, &Piece>,
+    limit: usize,
+    page: &mut Vec<JobRow>,
+) -> Result<()> {
+    if found.is_empty() {
+        return Ok(());
+    }
+    let mut messages = failure_messages(connection, batch.batch)?;
+    let running = found.values().any(|piece| piece.claimed_at.is_some());
+    let told = match running {
+        true => told(connection, batch.batch)?,
+        false => Told::default(),
+    };
+    for (position, piece) in found.into_iter().take(limit - page.len()) {
+        let job = JobId {
+            batch: batch.batch,
+            position,
+        };
+        let progress = told.of(job, piece, now);
+        page.push(batch.job(position, piece, messages.remove(&position), progress));
+    }
+    Ok(())
+}
+
+/// The message of each job's last failure.
+fn failure_messages(connection: &Connection, batch: BatchId) -> Result<HashMap<u32, String>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT position, error ->> '$.message' FROM failure WHERE batch_id = ?1 ORDER BY position, failed_at, lease_id, attempt",
+    )?;
+    let rows = statement.query_map(params![batch.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}

@@ -1,0 +1,84 @@
+//! Connections for queries. In WAL mode they read snapshots beside the writer.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gristmill_store::StoreError;
+use rusqlite::Connection;
+use tokio::sync::Semaphore;
+
+use crate::failure::Result;
+use crate::limits::READERS_MAX;
+use crate::open::open_reader;
+
+/// A pool of read-only connections; each is opened when it is first needed.
+#[derive(Debug)]
+pub(crate) struct Readers {
+    path: PathBuf,
+    busy_timeout_ms: u32,
+    idle: Mutex<Vec<Connection>>,
+    permits: Arc<Semaphore>,
+}
+
+impl Readers {
+    pub fn new(path: PathBuf, busy_timeout_ms: u32) -> Arc<Self> {
+        Arc::new(Readers {
+            path,
+            busy_timeout_ms,
+            idle: Mutex::new(Vec::new()),
+            permits: Arc::new(Semaphore::new(READERS_MAX)),
+        })
+    }
+
+    /// Runs queries on one snapshot, on a thread where they may block.
+    pub async fn read<T: Send + 'static>(
+        self: &Arc<Self>,
+        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> std::result::Result<T, StoreError> {
+        let permit = self.permits.clone().acquire_owned().await;
+        let permit = permit.map_err(|_| StoreError::Closed)?;
+        let readers = self.clone();
+        let task = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            readers
+                .read_now(query)
+                .map_err(|failure| failure.at(&readers.path, readers.busy_timeout_ms))
+        });
+        match task.await {
+            Ok(result) => result,
+            Err(error) if error.is_panic() => Err(StoreError::Panicked(gristmill_store::rules::panic_text(
+                &*error.into_panic(),
+            ))),
+            Err(_) => Err(StoreError::Closed),
+        }
+    }
+
+    fn read_now<T>(&self, query: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        let idle = self.lock_idle().pop();
+        let connection = match idle {
+            Some(connection) => connection,
+            None => self.connect()?,
+        };
+        let snapshot = connection.unchecked_transaction()?;
+        let answer = query(&snapshot)?;
+        snapshot.finish()?;
+        // After an error the connection is closed instead of kept.
+        self.lock_idle().push(connection);
+        Ok(answer)
+    }
+
+    /// A connection beside those of the pool.
+    pub fn connect(&self) -> Result<Connection> {
+        open_reader(&self.path, self.busy_timeout_ms)
+    }
+
+    /// Closes the connections, and refuses all later queries.
+    pub fn close(&self) {
+        self.permits.close();
+        self.lock_idle().clear();
+    }
+
+    fn lock_idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,183 @@
+//! Storing batches.
+
+pub(crate) mod cache;
+pub(crate) mod debounce;
+pub(crate) mod keys;
+pub(crate) mod lanes;
+pub(crate) mod run;
+pub(crate) mod schedule;
+
+use std::sync::OnceLock;
+
+use gristmill_batching::EndReason;
+use gristmill_model::{BatchId, JobId, JobState, NewBatch, PackedArray, Positions, RunId};
+use gristmill_store::RunAdvance;
+use gristmill_store::options::options_text;
+use gristmill_store::rules::dependency::{WaitingJobs, edges, merged, stored_prerequisites};
+use gristmill_store::rules::ending::{Ending, FailedAttempt};
+use gristmill_store::rules::lanes::LaneName;
+use gristmill_store::rules::merge::packed;
+use rusqlite::params;
+
+use crate::claim::slice::NewSlice;
+use crate::failure::{Failure, Result};
+use crate::graph::dependency::{Blocked, Ended, WHOLE};
+use crate::transaction::{BatchHead, Transaction};
+
+impl Transaction<'_> {
+    /// Stores batches and, with `advance`, moves their run on.
+    pub fn submit(&mut self, batches: &[NewBatch], advance: Option<&RunAdvance>) -> Result<Vec<BatchId>> {
+        self.check_prerequisites(batches)?;
+        if let Some(advance) = advance {
+            self.advance_run(advance)?;
+        }
+        let run = advance.map(|advance| advance.run);
+        let mut ids = Vec::with_capacity(batches.len());
+        for batch in batches {
+            ids.push(self.insert_batch(batch, &batch.payloads, run, &ids, &[])?);
+        }
+        self.settle_submitted(batches, &ids)?;
+        Ok(ids)
+    }
+
+    /// Stores single jobs of one kind with equal options as one batch.
+    pub fn submit_singles(&mut self, singles: &[NewBatch]) -> Result<Vec<JobId>> {
+        let Some(first) = singles.first() else {
+            return Ok(Vec::new());
+        };
+        self.check_prerequisites(std::slice::from_ref(first))?;
+        let batch = self.insert_batch(first, &packed(singles), None, &[], &[])?;
+        self.settle_submitted(std::slice::from_ref(first), &[batch])?;
+        // A single submit is packed with whatever has gathered: there was no more.
+        self.memory
+            .hops
+            .record("submit", singles.len(), EndReason::Drained);
+        let positions = 0..singles.len() as u32;
+        Ok(positions.map(|position| JobId { batch, position }).collect())
+    }
+
+    /// Stores a batch. `earlier` are the ids of those that come before it in its submit; `waiting` are jobs of it that wait
+    /// for more than it says.
+    pub fn insert_batch(
+        &mut self,
+        batch: &NewBatch,
+        payloads: &PackedArray,
+        run: Option<RunId>,
+        earlier: &[BatchId],
+        waiting: &[WaitingJobs],
+    ) -> Result<BatchId> {
+        let lane_id = self.memory.intern_lane(self.connection, LaneName::of(batch))?;
+        let options = &batch.options;
+        let options_text = options_text(batch)?;
+        let id = self.next_batch_id()?;
+        let run_at = options.run_at.unwrap_or(self.now);
+        self.execute(
+            "INSERT INTO batch (id, lane_id, run_id, count, priority, submitted_at, run_at, options, payloads) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            params![
+                id.0,
+                lane_id,
+                run.map(|run| run.0),
+                payloads.count(),
+                options.priority,
+                self.now.0,
+                run_at.0,
+                options_text,
+                payloads.as_str(),
+            ],
+        )?;
+        let head = BatchHead {
+            lane_id,
+            priority: i64::from(options.priority),
+            submitted_at: self.now,
+            run_at,
+            options: options.clone(),
+            tagged: !batch.tags.is_empty(),
+            keys: OnceLock::new(),
+        };
+        if !batch.tags.is_empty() {
+            self.insert_tags(id, payloads.count(), &batch.tags)?;
+        }
+        let mut positions = Positions::all(payloads.count());
+        if !batch.rejected.is_empty() {
+            positions = positions.difference(&self.bury_rejected(id, batch)?);
+        }
+        if options.cached_ms.is_some() {
+            positions = positions.difference(&self.answer_from_cache(id, batch, payloads)?);
+        }
+        let own = edges(batch, earlier);
+        let blocked = |part, positions: &Positions| Blocked {
+            batch: id,
+            part,
+            attempt: 1,
+            rescues: 0,
+            expires_at: options.expires_at,
+            rank: None,
+            run_at: None,
+            pauses: None,
+            family: None,
+            positions: positions.clone(),
+        };
+        for (part, waiting) in (WHOLE + 1..).zip(waiting) {
+            let here = positions.intersection(&waiting.positions);
+            positions = positions.difference(&here);
+            let edges = own.iter().chain(&waiting.edges).cloned();
+            self.block(&blocked(part, &here), &merged(edges))?;
+        }
+        if own.is_empty() {
+            let slice = NewSlice {
+                positions: &positions,
+                rank: head.rank(),
+                run_at,
+                attempt: 1,
+                rescues: 0,
+                expires_at: options.expires_at,
+                family: None,
+            };
+            self.insert_slice(id, &head, &slice)?;
+        } else {
+            self.block(&blocked(WHOLE, &positions), &own)?;
+        }
+        self.keep(id, head, payloads);
+        Ok(id)
+    }
+
+    /// Settles edges that lead to what has ended already: stored batches, and jobs of the same submit that were
+    /// rejected or have their values from the cache.
+    pub fn settle_submitted(&mut self, batches: &[NewBatch], ids: &[BatchId]) -> Result<()> {
+        if batches.iter().all(|batch| batch.after.is_empty()) {
+            return Ok(());
+        }
+        let stored = stored_prerequisites(batches).into_keys();
+        let over = batches.iter().zip(ids);
+        let over = over
+            .filter(|(batch, _)| !batch.rejected.is_empty() || batch.options.cached_ms.is_some())
+            .map(|(_, id)| *id);
+        let ended = stored.chain(over).map(Ended::looked_up);
+        self.settle(ended.collect())
+    }
+
+    /// One above all batch ids that were ever given. The write lock is held, so nobody else gives it.
+    fn next_batch_id(&self) -> Result<BatchId> {
+        let id = self.row(
+            "SELECT max(next_value, (SELECT coalesce(max(id), 0) + 1 FROM batch)) FROM sequence WHERE name = 'batch'",
+            [],
+            |row| row.get(0),
+        )?;
+        let id = id.ok_or_else(|| Failure::Damaged("the sequence of batches is missing".to_owned()))?;
+        Ok(BatchId(id))
+    }
+
+    /// Jobs that cannot run are dead from the start.
+    fn bury_rejected(&mut self, id: BatchId, batch: &NewBatch) -> Result<Positions> {
+        let positions: Positions = batch.rejected.iter().map(|rejected| rejected.position).collect();
+        for rejected in &batch.rejected {
+            self.insert_failure(
+                id,
+                &FailedAttempt::unreported(rejected.position, 0, 0, &rejected.error),
+            )?;
+        }
+        self.insert_report(id, &positions, &Ending::of(JobState::Dead, 0))?;
+        Ok(positions)
+    }
+}

@@ -1,0 +1,78 @@
+//! Values that are kept for jobs with the same payload.
+
+use gristmill_model::{BatchId, JobState, NewBatch, PackedArray, Positions};
+use gristmill_store::rules::cache::{Hits, Lookup, kept, kept_until};
+use gristmill_store::rules::ending::Ending;
+use rusqlite::params;
+
+use crate::failure::Result;
+use crate::limits::FORGOTTEN_KEYS_PER_TRANSACTION;
+use crate::transaction::Transaction;
+
+impl Transaction<'_> {
+    /// Ends those jobs of a new batch whose values are known. Returns which those are.
+    pub fn answer_from_cache(
+        &mut self,
+        id: BatchId,
+        batch: &NewBatch,
+        payloads: &PackedArray,
+    ) -> Result<Positions> {
+        let Some(lookup) = Lookup::of(batch, payloads, self.now) else {
+            return Ok(Positions::new());
+        };
+        let found = self.rows(
+            "SELECT j.key, c.value FROM json_each(?1) j CROSS JOIN cached c ON c.digest = j.value \
+             WHERE c.stored_at > ?2",
+            params![serde_json::to_string(&lookup.digests)?, lookup.stored_after.0],
+            |row| Ok((row.get::<_, u32>(0)?, row.get::<_, String>(1)?)),
+        )?;
+        let mut hits = Hits::default();
+        for (position, value) in found {
+            hits.add(position, value);
+        }
+        match hits.ending(batch)? {
+            None => Ok(Positions::new()),
+            Some((positions, ending)) => {
+                self.insert_report(id, &positions, &ending)?;
+                Ok(positions)
+            }
+        }
+    }
+
+    /// Keeps the values of jobs that have completed, where their batch says so.
+    pub fn keep_values(&mut self, batch: BatchId, positions: &Positions, ending: &Ending) -> Result<()> {
+        let (Some(values), JobState::Completed) = (&ending.values, ending.state) else {
+            return Ok(());
+        };
+        let head = self.head(batch)?;
+        let Some(cached_ms) = head.options.cached_ms else {
+            return Ok(());
+        };
+        let Some(kind) = self.memory.lanes.get(head.lane_id).map(|lane| lane.kind.clone()) else {
+            return Ok(());
+        };
+        let Some(payloads) = self.with_payloads(batch)?.payloads else {
+            return Ok(());
+        };
+        self.execute(
+            "INSERT INTO cached (digest, stored_at, until, value) SELECT key, ?1, ?2, value FROM json_each(?3) WHERE true \
+             ON CONFLICT (digest) DO UPDATE SET stored_at = excluded.stored_at, value = excluded.value, \
+             until = max(until, excluded.until)",
+            params![
+                self.now.0,
+                kept_until(self.now, cached_ms).0,
+                serde_json::to_string(&kept(&kind, &payloads, positions, values))?,
+            ],
+        )?;
+        Ok(())
+    }
+
+    /// Forgets some values that are not kept any more.
+    pub fn forget_values(&mut self) -> Result<()> {
+        self.execute(
+            "DELETE FROM cached WHERE rowid IN (SELECT rowid FROM cached WHERE until <= ?1 ORDER BY until LIMIT ?2)",
+            params![self.now.0, FORGOTTEN_KEYS_PER_TRANSACTION],
+        )?;
+        Ok(())
+    }
+}

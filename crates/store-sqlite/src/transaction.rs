@@ -1,0 +1,269 @@
+//! One transaction of the writer, and what the writer remembers from one to the next.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use gristmill_batching::BatchStats;
+use gristmill_model::{BatchId, BatchOptions, JobLabels, LeaseId, PackedArray, Positions, Timestamp};
+use gristmill_store::options::{DebugRng, is_tagged};
+use gristmill_store::rules::contents::{Content, Contents};
+use gristmill_store::rules::controls::Controls;
+use gristmill_store::rules::lanes::Lanes;
+use rusqlite::{Connection, OptionalExtension};
+
+use crate::failure::{Failure, Result};
+use crate::labels::{BatchKeys, keys_of, tags_of_batch};
+use crate::limits::LEASE_IDS_PER_BLOCK;
+
+/// What holds for all jobs of a stored batch.
+#[derive(Debug)]
+pub(crate) struct BatchHead {
+    pub lane_id: i64,
+    pub priority: i64,
+    pub submitted_at: Timestamp,
+    /// From when its first slice can be claimed.
+    pub run_at: Timestamp,
+    pub options: BatchOptions,
+    /// Whether some of its jobs have tags.
+    pub tagged: bool,
+    /// The keys of its jobs, once they were looked at.
+    pub keys: OnceLock<BatchKeys>,
+}
+
+impl BatchHead {
+    /// Lower is claimed first.
+    pub fn rank(&self) -> i64 {
+        -self.priority
+    }
+
+    /// Whether its jobs have keys or tags.
+    pub fn is_labelled(&self) -> bool {
+        self.tagged || self.options.unique.is_some()
+    }
+}
+
+/// What the writer remembers between transactions.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub lanes: Lanes,
+    pub controls: Controls,
+    /// The ranks of lanes whose jobs age, each with a moment before which it has no slice that can be claimed.
+    pub ranks: HashMap<i64, BTreeMap<i64, i64>>,
+    /// What the connection said of other writers when lanes and controls were read last.
+    pub data_version: Option<i64>,
+    pub rng: Box<dyn DebugRng>,
+    /// Batches that the writer packed by itself, since they were last added up.
+    pub hops: BatchStats,
+    contents: Contents<BatchHead>,
+    lease_ids: Range<i64>,
+}
+
+impl Memory {
+    pub fn new(rng: Box<dyn DebugRng>) -> Self {
+        Memory {
+            lanes: Lanes::default(),
+            controls: Controls::default(),
+            ranks: HashMap::new(),
+            data_version: None,
+            rng,
+            hops: BatchStats::default(),
+            contents: Contents::default(),
+            lease_ids: 0..0,
+        }
+    }
+
+    /// Notes a slice that is new.
+    pub fn add_rank(&mut self, lane_id: i64, rank: i64, run_at: i64) {
+        if let Some(ranks) = self.ranks.get_mut(&lane_id) {
+            let first = ranks.entry(rank).or_insert(run_at);
+            *first = run_at.min(*first);
+        }
+    }
+
+    /// Notes what was found to be the first moment of a rank; `None` where it has no slices.
+    pub fn know_rank(&mut self, lane_id: i64, rank: i64, run_at: Option<i64>) {
+        if let Some(ranks) = self.ranks.get_mut(&lane_id) {
+            match run_at {
+                Some(run_at) => ranks.insert(rank, run_at),
+                None => ranks.remove(&rank),
+            };
+        }
+    }
+
+    /// Forgets what may have been rolled back. Lease ids that were taken and not given are lost,
+    /// which does no harm.
+    pub fn forget(&mut self) {
+        self.lanes = Lanes::default();
+        self.controls = Controls::default();
+        self.ranks.clear();
+        self.data_version = None;
+        self.contents = Contents::default();
+        self.lease_ids = 0..0;
+    }
+}
+
+/// One operation's view of the database, inside of the writer's transaction.
+#[derive(Debug)]
+pub(crate) struct Transaction<'a> {
+    pub connection: &'a Connection,
+    pub memory: &'a mut Memory,
+    /// The moment of the operation.
+    pub now: Timestamp,
+    /// Whether jobs may have become claimable, now or later.
+    pub woke: bool,
+    /// Lanes in which jobs have become claimable that are due.
+    pub supplied: BTreeSet<i64>,
+    /// Whether slots may have become free that somebody waits for.
+    pub freed: bool,
+}
+
+impl<'a> Transaction<'a> {
+    pub fn new(connection: &'a Connection, memory: &'a mut Memory, now: Timestamp) -> Self {
+        Transaction {
+            connection,
+            memory,
+            now,
+            woke: false,
+            supplied: BTreeSet::new(),
+            freed: false,
+        }
+    }
+}
+
+impl Transaction<'_> {
+    /// Runs one cached statement; gives back how many rows it changed.
+    pub fn execute(&self, sql: &str, params: impl rusqlite::Params) -> Result<usize> {
+        Ok(self.connection.prepare_cached(sql)?.execute(params)?)
+    }
+
+    /// The first row of a cached query.
+    pub fn row<T>(
+        &self,
+        sql: &str,
+        params: impl rusqlite::Params,
+        map: impl FnOnce(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Option<T>> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        Ok(statement.query_row(params, map).optional()?)
+    }
+
+    /// All rows of a cached query.
+    pub fn rows<T>(
+        &self,
+        sql: &str,
+        params: impl rusqlite::Params,
+        map: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let rows = statement.query_map(params, map)?;
+        Ok(rows.collect::<rusqlite::Result<Vec<T>>>()?)
+    }
+
+    /// What holds for a batch; an error where there is none.
+    pub fn head(&mut self, batch: BatchId) -> Result<Arc<BatchHead>> {
+        Ok(self.content(batch, false)?.head)
+    }
+
+    /// A batch with its payloads.
+    pub fn with_payloads(&mut self, batch: BatchId) -> Result<Content<BatchHead>> {
+        self.content(batch, true)
+    }
+
+    /// Keeps a batch at hand that was just submitted: most are claimed soon.
+    pub fn keep(&mut self, batch: BatchId, head: BatchHead, payloads: &PackedArray) {
+        let content = Content::new(Arc::new(head), Some(payloads.clone()));
+        self.memory.contents.put(batch, content);
+    }
+
+    /// The keys and tags of a batch whose payloads are at hand. Nothing is looked for where it has none.
+    pub fn labels(&mut self, batch: BatchId, content: &Content<BatchHead>) -> Result<Option<Arc<JobLabels>>> {
+        let (head, payloads) = (&content.head, content.payloads.as_ref());
+        if !head.is_labelled() || content.labels.is_some() {
+            return Ok(content.labels.clone());
+        }
+        let keys = match (head.options.unique, head.keys.get()) {
+            (None, _) => None,
+            (Some(_), Some(known)) => Some(known.keys.clone()),
+            (Some(_), None) => keys_of(self.connection, batch)?.map(|stored| stored.keys),
+        };
+        let tags = match head.tagged {
+            true => tags_of_batch(self.connection, batch)?,
+            false => Vec::new(),
+        };
+        let positions = Positions::all(payloads.map_or(0, PackedArray::count));
+        let labels = JobLabels::new(positions, keys, tags)
+            .map_err(|error| Failure::Damaged(format!("batch {batch}: {error}")))?;
+        let labels = Arc::new(labels);
+        self.memory
+            .contents
+            .put(batch, content.clone().with_labels(labels.clone()));
+        Ok(Some(labels))
+    }
+
+    fn content(&mut self, batch: BatchId, with_payloads: bool) -> Result<Content<BatchHead>> {
+        if let Some(content) = self.memory.contents.get(batch)
+            && (content.payloads.is_some() || !with_payloads)
+        {
+            return Ok(content.clone());
+        }
+        let mut statement = self.connection.prepare_cached(if with_payloads {
+            "SELECT lane_id, priority, submitted_at, run_at, options, payloads FROM batch WHERE id = ?1"
+        } else {
+            "SELECT lane_id, priority, submitted_at, run_at, options FROM batch WHERE id = ?1"
+        })?;
+        let mut rows = statement.query([batch.0])?;
+        let row = rows.next()?.ok_or_else(|| missing(batch))?;
+        let head = BatchHead {
+            lane_id: row.get(0)?,
+            priority: row.get(1)?,
+            submitted_at: Timestamp(row.get(2)?),
+            run_at: Timestamp(row.get(3)?),
+            options: read_options(row, 4)?,
+            tagged: is_tagged(row.get_ref(4)?.as_str_or_null().map_err(rusqlite::Error::from)?)?,
+            keys: OnceLock::new(),
+        };
+        let payloads = if with_payloads {
+            Some(PackedArray::from_stored(
+                row.get_ref(5)?.as_str().map_err(rusqlite::Error::from)?,
+            ))
+        } else {
+            None
+        };
+        let content = Content::new(Arc::new(head), payloads);
+        self.memory.contents.put(batch, content.clone());
+        Ok(content)
+    }
+
+    /// A lease id that was never given before, by any process.
+    pub fn next_lease_id(&mut self) -> Result<LeaseId> {
+        if self.memory.lease_ids.is_empty() {
+            let end = self.row(
+                "UPDATE sequence SET next_value = next_value + ?1 WHERE name = 'lease' RETURNING next_value",
+                [LEASE_IDS_PER_BLOCK],
+                |row| row.get::<_, i64>(0),
+            )?;
+            let end = end.ok_or_else(|| Failure::Damaged("the sequence of leases is missing".to_owned()))?;
+            self.memory.lease_ids = end - LEASE_IDS_PER_BLOCK..end;
+        }
+        let id = self.memory.lease_ids.start;
+        self.memory.lease_ids.start += 1;
+        Ok(LeaseId(id))
+    }
+}
+
+/// A batch's options: `NULL` where all are default.
+pub(crate) fn read_options(row: &rusqlite::Row<'_>, column: usize) -> Result<BatchOptions> {
+    match row
+        .get_ref(column)?
+        .as_str_or_null()
+        .map_err(rusqlite::Error::from)?
+    {
+        None => Ok(BatchOptions::default()),
+        Some(text) => Ok(serde_json::from_str(text)?),
+    }
+}
+
+fn missing(batch: BatchId) -> Failure {
+    Failure::Damaged(format!("batch {batch} has slices, leases or reports, and no row"))
+}

@@ -1,0 +1,157 @@
+//! Workers: registering, heartbeats, exchanges, leaving, rescue.
+
+pub(crate) mod hops;
+pub(crate) mod live_output;
+
+use std::sync::Arc;
+
+use gristmill_batching::BatchStats;
+use gristmill_model::limits::RESCUES_MAX;
+use gristmill_model::{JobState, Report, Timestamp, WorkerId};
+use gristmill_store::rules::ending::{Ending, FailedAttempt};
+use gristmill_store::worker::too_many_rescues;
+use gristmill_store::{Exchanged, Heartbeat, NewWorker, Rescued, StoreError, Want};
+use rusqlite::params;
+
+use crate::claim::held::Held;
+use crate::failure::Result;
+use crate::graph::dependency::Ended;
+use crate::transaction::Transaction;
+
+impl Transaction<'_> {
+    /// Makes a worker known.
+    pub fn register_worker(&mut self, worker: &NewWorker) -> Result<WorkerId> {
+        self.execute(
+            "INSERT INTO worker (name, host, process_id, process_started, started_at, heartbeat_at) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?5)",
+            params![
+                worker.name,
+                worker.host,
+                worker.process_id,
+                worker.process_started,
+                self.now.0
+            ],
+        )?;
+        Ok(WorkerId(self.connection.last_insert_rowid()))
+    }
+
+    /// Commits reports, then claims.
+    pub fn exchange(
+        &mut self,
+        worker: WorkerId,
+        reports: &[Report],
+        want: Option<&Want>,
+    ) -> Result<Exchanged> {
+        let name: Option<Arc<str>> =
+            self.row("SELECT name FROM worker WHERE id = ?1", [worker.0], |row| {
+                row.get(0)
+            })?;
+        if want.is_some() && name.is_none() {
+            return Err(StoreError::WorkerUnknown(worker).into());
+        }
+        let mut exchanged = Exchanged::default();
+        for report in reports {
+            exchanged
+                .receipts
+                .push(self.commit(worker, name.as_ref(), report)?);
+        }
+        if let Some(want) = want {
+            let claimed = self.claim(worker, want)?;
+            exchanged.lease = claimed.lease;
+            exchanged.next_run_at = claimed.next_run_at;
+            exchanged.limited = claimed.limited;
+        }
+        Ok(exchanged)
+    }
+
+    /// Notes that a worker lives; tells what it lost.
+    pub fn heartbeat(&mut self, worker: WorkerId, hops: &BatchStats) -> Result<Heartbeat> {
+        self.add_hops(hops)?;
+        let known = self.execute(
+            "UPDATE worker SET heartbeat_at = max(heartbeat_at, ?2) WHERE id = ?1",
+            params![worker.0, self.now.0],
+        )? > 0;
+        Ok(Heartbeat {
+            known,
+            revoked: self.take_revoked(worker)?,
+            followed: self.followed()?,
+        })
+    }
+
+    /// Keeps what a worker tells of its jobs.
+    pub fn put_progress(&self, worker: WorkerId, packed: &str) -> Result<()> {
+        self.execute(
+            "INSERT INTO progress (worker_id, at, jobs) SELECT id, ?2, ?3 FROM worker WHERE id = ?1 \
+             ON CONFLICT (worker_id) DO UPDATE SET at = excluded.at, jobs = excluded.jobs",
+            params![worker.0, self.now.0, packed],
+        )?;
+        Ok(())
+    }
+
+    /// Ends a worker; what it holds goes back uncharged.
+    pub fn leave(&mut self, worker: WorkerId, hops: &BatchStats) -> Result<()> {
+        self.add_hops(hops)?;
+        for held in self.held_by(worker)? {
+            self.let_go(&held, &held.positions)?;
+            self.give_back(&held, &held.positions, held.rescues, held.expires_at)?;
+        }
+        self.forget_worker(worker)
+    }
+
+    /// Takes the leases of silent or dead workers, and forgets them.
+    pub fn rescue(&mut self, silent_before: Timestamp, dead: &[WorkerId]) -> Result<Rescued> {
+        let mut rescued = Rescued::default();
+        let workers: Vec<(i64, i64)> =
+            self.rows("SELECT id, heartbeat_at FROM worker ORDER BY id", [], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })?;
+        for (id, heartbeat_at) in workers {
+            let worker = WorkerId(id);
+            if heartbeat_at >= silent_before.0 && !dead.contains(&worker) {
+                continue;
+            }
+            for held in self.held_by(worker)? {
+                self.rescue_held(&held, &mut rescued)?;
+            }
+            self.forget_worker(worker)?;
+            rescued.workers.push(worker);
+        }
+        Ok(rescued)
+    }
+
+    fn rescue_held(&mut self, held: &Held, rescued: &mut Rescued) -> Result<()> {
+        self.let_go(held, &held.positions)?;
+        let jobs = u64::from(held.positions.len());
+        if held.rescues < RESCUES_MAX {
+            rescued.jobs += jobs;
+            // Somebody may have started them: they cannot expire any more.
+            let head = self.head(held.batch)?;
+            let expires_at = held.standing().deadline(&head.options, self.now);
+            return self.give_back(held, &held.positions, held.rescues + 1, expires_at);
+        }
+        rescued.dead += jobs;
+        let error = too_many_rescues(held.rescues);
+        for position in held.positions.iter() {
+            self.insert_failure(
+                held.batch,
+                &FailedAttempt::unreported(position, held.lease, held.attempt, &error),
+            )?;
+        }
+        self.end_jobs(
+            held.batch,
+            &held.positions,
+            &Ending::of(JobState::Dead, held.attempt),
+        )?;
+        self.settle(vec![Ended {
+            batch: held.batch,
+            endings: vec![(JobState::Dead, held.positions.clone())],
+        }])
+    }
+
+    fn forget_worker(&self, worker: WorkerId) -> Result<()> {
+        self.execute("DELETE FROM revoked WHERE worker_id = ?1", [worker.0])?;
+        self.execute("DELETE FROM progress WHERE worker_id = ?1", [worker.0])?;
+        self.execute("DELETE FROM worker WHERE id = ?1", [worker.0])?;
+        Ok(())
+    }
+}

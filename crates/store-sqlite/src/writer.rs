@@ -1,0 +1,342 @@
+//! The one thread that writes: it takes whatever has gathered, carries it out in one transaction, and
+//! replies after COMMIT.
+//!
+//! Where workers of this process wait for jobs that the transaction brings, it claims for them, too, and hands over what it
+//! claimed after COMMIT. Should that fail, the transaction is tried again without.
+//!
+//! An operation that fails or panics is rolled back alone. That is tried in three ways, each dearer
+//! than the one before:
+//!
+//! 1. All operations in one transaction. Those that refuse before they write anything (a run that
+//!    exists, a worker that is unknown) just answer so.
+//! 2. Where one failed after it had begun to write: once more, with a savepoint for each. (A savepoint
+//!    costs a copy of each page that changes under it, which is why they are not there from the start.)
+//! 3. Where the transaction as a whole cannot be committed (a full disk): each in a transaction of its
+//!    own, so that every operation gets its own answer, and what fits is done.
+
+pub(crate) mod hand_over;
+pub(crate) mod merge;
+pub(crate) mod operation;
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use gristmill_batching::Committer;
+use gristmill_model::Clock;
+use gristmill_model::limits::HAND_OVERS_PER_TRANSACTION_MAX;
+use gristmill_store::rules::waiting::{Unclaimed, WaitingWorker, WaitingWorkers};
+use gristmill_store::{Exchanged, StoreError};
+use rusqlite::Connection;
+
+use crate::failure::{Failure, Result};
+use crate::layout;
+use crate::options::Synchronous;
+use crate::query::ended::data_version;
+use crate::transaction::{Memory, Transaction};
+use crate::writer::merge::{Unit, merge};
+use crate::writer::operation::{Operation, Reply, Work, WriterReply};
+
+/// The writer's thread.
+pub(crate) struct Writer {
+    pub connection: Connection,
+    pub committer: Committer<Operation, WriterReply>,
+    pub memory: Memory,
+    pub clock: Arc<dyn Clock>,
+    pub path: PathBuf,
+    pub busy_timeout_ms: u32,
+    pub synchronous: Synchronous,
+    /// Whether the connection is set to sync at COMMIT.
+    pub syncs: bool,
+    /// The layout of the file, as this program has opened it.
+    pub layout: String,
+    /// What the connection said of other writers when the layout was compared last.
+    pub layout_seen: Option<i64>,
+    /// Called after a COMMIT that may have made jobs claimable.
+    pub on_work: Box<dyn Fn() + Send>,
+    /// Workers that wait: the transaction that brings jobs claims them for these.
+    pub waiting: Arc<WaitingWorkers>,
+}
+
+/// The replies to the operations of a group, in their order.
+#[derive(Default)]
+struct Outcome {
+    replies: Vec<WriterReply>,
+    /// Whether jobs may have become claimable, but for those in `supplied`.
+    woke: bool,
+    /// Lanes in which jobs have become claimable that are due.
+    supplied: BTreeSet<i64>,
+    /// The claims for waiting workers.
+    handed_over: Vec<(WaitingWorker, Exchanged)>,
+}
+
+impl Outcome {
+    fn failed(units: &[Unit<'_>], error: &StoreError) -> Outcome {
+        let operations = units.iter().map(Unit::len).sum();
+        Outcome {
+            replies: std::iter::repeat_with(|| Err(error.clone()))
+                .take(operations)
+                .collect(),
+            ..Outcome::default()
+        }
+    }
+}
+
+/// How a group is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// As plainly, and claims for waiting workers.
+    HandingOver,
+    Plain,
+    Savepoints,
+}
+
+/// Why a transaction came to nothing.
+enum Stop {
+    /// It could not begin; trying again would take as long and end as badly.
+    CannotBegin(StoreError),
+    /// It was rolled back.
+    RolledBack(StoreError),
+}
+
+impl Writer {
+    /// Serves until the store is closed or all its handles are gone.
+    pub fn run(mut self) {
+        while let Some(group) = self.committer.next_group() {
+            let merged = merge(group);
+            let units = merged.units();
+            let mut outcome = self.carry_out(&units);
+            let mut unclaimed = Vec::new();
+            for (waiting, exchanged) in outcome.handed_over.drain(..) {
+                unclaimed.extend(waiting.answer(exchanged));
+            }
+            if outcome.woke || !outcome.supplied.is_empty() {
+                (self.on_work)();
+            }
+            for (responder, reply) in merged.responders.into_iter().zip(outcome.replies) {
+                responder.reply(reply);
+            }
+            self.give_back(unclaimed);
+            if let Some(closing) = merged.closing {
+                // Whatever is queued behind it is answered as closed by the committer's end.
+                drop(self);
+                closing.reply(Ok(Reply::Closed));
+                return;
+            }
+        }
+    }
+
+    fn carry_out(&mut self, units: &[Unit<'_>]) -> Outcome {
+        let ways: &[Way] = match units.len() {
+            0 => return Outcome::default(),
+            1 => &[Way::HandingOver, Way::Plain],
+            _ => &[Way::HandingOver, Way::Plain, Way::Savepoints],
+        };
+        let skipped = usize::from(self.waiting.is_empty());
+        for way in &ways[skipped..] {
+            match self.together(units, *way) {
+                Ok(outcome) => return outcome,
+                Err(Stop::CannotBegin(error)) => return Outcome::failed(units, &error),
+                Err(Stop::RolledBack(error)) => match units {
+                    [alone] if alone.len() == 1 && *way != Way::HandingOver => {
+                        return Outcome::failed(units, &error);
+                    }
+                    _ => {
+                        tracing::warn!(%error, units = units.len(), ?way, "a transaction was rolled back and is tried again")
+                    }
+                },
+            }
+        }
+        self.one_by_one(units)
+    }
+
+    /// Carries out all units in one transaction.
+    fn together(&mut self, units: &[Unit<'_>], way: Way) -> std::result::Result<Outcome, Stop> {
+        self.set_sync(units).map_err(Stop::CannotBegin)?;
+        self.command("BEGIN IMMEDIATE").map_err(Stop::CannotBegin)?;
+        self.check_layout()?;
+        let mut outcome = Outcome::default();
+        for unit in units {
+            if way == Way::Savepoints {
+                self.command_or_roll_back("SAVEPOINT operation")?;
+            }
+            let changes_before = self.connection.total_changes();
+            match self.attempt(*unit, &mut outcome) {
+                Ok(replies) => outcome.replies.extend(replies.into_iter().map(Ok)),
+                Err(error) => {
+                    let wrote = self.connection.total_changes() != changes_before;
+                    if self.connection.is_autocommit() || (wrote && way != Way::Savepoints) {
+                        return Err(self.roll_back(error));
+                    }
+                    if wrote {
+                        self.command_or_roll_back("ROLLBACK TO operation")?;
+                        self.memory.forget();
+                    }
+                    let refusals = Outcome::failed(&[*unit], &error).replies;
+                    outcome.replies.extend(refusals);
+                }
+            }
+            if way == Way::Savepoints {
+                self.command_or_roll_back("RELEASE operation")?;
+            }
+        }
+        if way == Way::HandingOver {
+            self.claim_for_waiting(&mut outcome)
+                .map_err(|error| self.roll_back(error))?;
+        }
+        self.command_or_roll_back("COMMIT")?;
+        Ok(outcome)
+    }
+
+    /// Refuses to go on once a newer program has changed the layout of the file. As a rule nobody else has written since
+    /// the last transaction, and no row is read.
+    fn check_layout(&mut self) -> std::result::Result<(), Stop> {
+        let seen = data_version(&self.connection)
+            .and_then(|version| match self.layout_seen == Some(version) {
+                true => Ok(true),
+                false => {
+                    self.layout_seen = Some(version);
+                    Ok(layout::id(&self.connection)? == self.layout)
+                }
+            })
+            .map_err(|failure| failure.at(&self.path, self.busy_timeout_ms));
+        let error = match seen {
+            Ok(true) => return Ok(()),
+            Ok(false) => StoreError::LayoutChanged {
+                path: self.path.clone(),
+            },
+            Err(error) => error,
+        };
+        self.layout_seen = None;
+        let (Stop::RolledBack(error) | Stop::CannotBegin(error)) = self.roll_back(error);
+        Err(Stop::CannotBegin(error))
+    }
+
+    /// Lets COMMIT wait for the disk where one of the units needs it. Can be changed between transactions only.
+    fn set_sync(&mut self, units: &[Unit<'_>]) -> std::result::Result<(), StoreError> {
+        let needed = self.synchronous == Synchronous::Full && units.iter().any(Unit::needs_sync);
+        if needed != self.syncs {
+            let mode = if needed {
+                Synchronous::Full
+            } else {
+                Synchronous::Normal
+            };
+            self.connection
+                .pragma_update(None, "synchronous", mode.pragma())
+                .map_err(|error| Failure::from(error).at(&self.path, self.busy_timeout_ms))?;
+            self.syncs = needed;
+        }
+        Ok(())
+    }
+
+    /// Carries out each operation in a transaction of its own.
+    fn one_by_one(&mut self, units: &[Unit<'_>]) -> Outcome {
+        let mut all = Outcome::default();
+        for operation in units.iter().flat_map(|unit| unit.split()) {
+            let one = self.together(&[operation], Way::Plain).unwrap_or_else(|stop| {
+                let (Stop::CannotBegin(error) | Stop::RolledBack(error)) = stop;
+                Outcome::failed(&[operation], &error)
+            });
+            all.woke |= one.woke;
+            all.supplied.extend(one.supplied);
+            all.replies.extend(one.replies);
+        }
+        all
+    }
+
+    /// Runs one unit.
+    fn attempt(
+        &mut self,
+        unit: Unit<'_>,
+        outcome: &mut Outcome,
+    ) -> std::result::Result<Vec<Reply>, StoreError> {
+        self.guarded(|transaction| {
+            let replies = unit.run(transaction)?;
+            outcome.woke |= transaction.woke || transaction.freed;
+            outcome.supplied.append(&mut transaction.supplied);
+            Ok(replies)
+        })
+    }
+
+    /// Claims the jobs that this transaction has supplied for the workers that wait for such, in the order in which they came.
+    fn claim_for_waiting(&mut self, outcome: &mut Outcome) -> std::result::Result<(), StoreError> {
+        let waiting = self.waiting.clone();
+        for _ in 0..HAND_OVERS_PER_TRANSACTION_MAX {
+            let lanes = &self.memory.lanes;
+            let supplied = outcome.supplied.iter().filter_map(|lane| lanes.get(*lane));
+            let supplied: Vec<_> = supplied.collect();
+            let wants_some = |waiting: &WaitingWorker| supplied.iter().any(|lane| waiting.want.admits(lane));
+            let Some(waiting) = waiting.take(wants_some) else {
+                return Ok(());
+            };
+            let claimed = self.guarded(|transaction| {
+                transaction.supplied = std::mem::take(&mut outcome.supplied);
+                let claimed = transaction.exchange(waiting.worker, &[], Some(&waiting.want));
+                outcome.supplied.append(&mut transaction.supplied);
+                claimed
+            });
+            match claimed {
+                Ok(exchanged) if exchanged.lease.is_some() => outcome.handed_over.push((waiting, exchanged)),
+                // It looks by itself, and learns why there is nothing for it.
+                Ok(_) | Err(StoreError::WorkerUnknown(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back the claims for workers that do not wait any more.
+    fn give_back(&mut self, mut unclaimed: Vec<Unclaimed>) {
+        // Each round takes one waiting worker off the list at least, so that there is an end to it.
+        while let Some(one) = unclaimed.pop() {
+            let work = Work::give_back(one);
+            let mut outcome = self.carry_out(&[Unit::Work(&work)]);
+            for (waiting, exchanged) in outcome.handed_over.drain(..) {
+                unclaimed.extend(waiting.answer(exchanged));
+            }
+            if outcome.woke || !outcome.supplied.is_empty() {
+                (self.on_work)();
+            }
+        }
+    }
+
+    /// Works on the transaction; a panic is an error like others.
+    fn guarded<T>(
+        &mut self,
+        work: impl FnOnce(&mut Transaction<'_>) -> Result<T>,
+    ) -> std::result::Result<T, StoreError> {
+        let (connection, memory, clock) = (&self.connection, &mut self.memory, &self.clock);
+        let run = AssertUnwindSafe(|| work(&mut Transaction::new(connection, memory, clock.now())));
+        match catch_unwind(run) {
+            Ok(result) => result.map_err(|failure: Failure| failure.at(&self.path, self.busy_timeout_ms)),
+            Err(panic) => {
+                self.memory.forget();
+                Err(StoreError::Panicked(gristmill_store::rules::panic_text(&*panic)))
+            }
+        }
+    }
+
+    fn roll_back(&mut self, error: StoreError) -> Stop {
+        self.memory.forget();
+        // SQLite has rolled back by itself after some errors, such as a full disk.
+        if !self.connection.is_autocommit()
+            && let Err(error) = self.command("ROLLBACK")
+        {
+            tracing::error!(%error, "a transaction could not be rolled back");
+        }
+        Stop::RolledBack(error)
+    }
+
+    fn command_or_roll_back(&mut self, sql: &str) -> std::result::Result<(), Stop> {
+        self.command(sql).map_err(|error| self.roll_back(error))
+    }
+
+    fn command(&self, sql: &str) -> std::result::Result<(), StoreError> {
+        let run = || -> Result<()> {
+            self.connection.prepare_cached(sql)?.execute([])?;
+            Ok(())
+        };
+        run().map_err(|failure| failure.at(&self.path, self.busy_timeout_ms))
+    }
+}

@@ -1,0 +1,118 @@
+//! Cached values: a job reuses the value of a job with the same kind and payload.
+//!
+//! A submit looks up the digests of a batch's payloads with one statement. Jobs with a known value complete by a report
+//! of the submit itself, on attempt 0.
+
+use std::collections::BTreeMap;
+
+use gristmill_model::limits::{CACHED_BYTES_PER_BATCH_MAX, CACHED_VALUE_BYTES_MAX};
+use gristmill_model::{JobState, NewBatch, PackedArray, PackedBuilder, Positions, Timestamp};
+use sha2::{Digest, Sha256};
+
+use crate::StoreError;
+use crate::rules::ending::Ending;
+
+/// Bytes of a digest: by chance, no two payloads have the same.
+const DIGEST_BYTES: usize = 16;
+
+/// By what a payload of a kind is found, in hexadecimal.
+fn digest(kind: &str, payload: &str) -> String {
+    let mut hash = Sha256::new();
+    hash.update(kind.as_bytes());
+    // A line feed stands in no name.
+    hash.update(b"\n");
+    hash.update(payload.as_bytes());
+    let bytes = hash.finalize();
+    bytes[..DIGEST_BYTES]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// The digests of a batch whose jobs reuse values, one for each job.
+#[derive(Debug)]
+pub struct Lookup {
+    /// By position.
+    pub digests: Vec<String>,
+    /// Only values that were stored after this moment.
+    pub stored_after: Timestamp,
+}
+
+impl Lookup {
+    /// The lookup of a batch with the option `cached_ms`.
+    pub fn of(batch: &NewBatch, payloads: &PackedArray, now: Timestamp) -> Option<Lookup> {
+        let cached_ms = batch.options.cached_ms?;
+        Some(Lookup {
+            digests: payloads
+                .items()
+                .map(|payload| digest(&batch.kind, payload))
+                .collect(),
+            stored_after: now.plus_ms(-i64::try_from(cached_ms).unwrap_or(i64::MAX)),
+        })
+    }
+}
+
+/// The values that were found, by position.
+#[derive(Debug, Default)]
+pub struct Hits(BTreeMap<u32, String>);
+
+impl Hits {
+    /// Adds a value.
+    pub fn add(&mut self, position: u32, value: String) {
+        self.0.insert(position, value);
+    }
+
+    /// The jobs that are answered so, and how they end; those that were rejected stay as they are.
+    pub fn ending(self, batch: &NewBatch) -> Result<Option<(Positions, Ending)>, StoreError> {
+        let (mut positions, mut values) = (Positions::new(), PackedBuilder::new());
+        for (position, value) in self.0 {
+            let is_rejected = batch
+                .rejected
+                .iter()
+                .any(|rejected| rejected.position == position);
+            if !is_rejected && values.bytes() + value.len() <= CACHED_BYTES_PER_BATCH_MAX {
+                values.push(&value)?;
+                positions.insert(position);
+            }
+        }
+        // No attempt was made.
+        let ending = Ending {
+            values: Some(values.finish()),
+            ..Ending::of(JobState::Completed, 0)
+        };
+        Ok((!positions.is_empty()).then_some((positions, ending)))
+    }
+}
+
+/// A value to be kept, by the digest of its payload.
+pub type Kept = BTreeMap<String, String>;
+
+/// The values to keep of completed jobs of a kind. `payloads` are those of all jobs of their batch.
+pub fn kept(kind: &str, payloads: &PackedArray, positions: &Positions, values: &PackedArray) -> Kept {
+    let payloads = payloads.select(positions);
+    let pairs = payloads.items().zip(values.items());
+    let small = pairs.filter(|(_, value)| value.len() <= CACHED_VALUE_BYTES_MAX);
+    small
+        .map(|(payload, value)| (digest(kind, payload), value.to_owned()))
+        .collect()
+}
+
+/// Until when values are kept.
+pub fn kept_until(now: Timestamp, cached_ms: u64) -> Timestamp {
+    now.plus_ms(i64::try_from(cached_ms).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_tell_kinds_and_payloads_apart() {
+        let all = [("a", "1"), ("a", "2"), ("b", "1"), ("a", "\"1\"")];
+        let digests: std::collections::BTreeSet<String> =
+            all.iter().map(|(kind, payload)| digest(kind, payload)).collect();
+        assert_eq!(digests.len(), all.len());
+        assert!(digests.iter().all(|digest| digest.len() == 2 * DIGEST_BYTES));
+        assert_eq!(digest("a", "1"), digest("a", "1"));
+    }
+}

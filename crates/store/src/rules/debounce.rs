@@ -1,0 +1,235 @@
+//! Debouncing: jobs with the same key become one, which waits until submits cease.
+//!
+//! While a debounced job has not started, further jobs with its key are added to it as rows of `debounced`, and it is
+//! postponed. The claim of its batch merges the payloads. The plan is made here; the stores carry it out.
+
+use std::collections::{BTreeMap, HashMap};
+
+use gristmill_model::limits::{DEBOUNCED_BYTES_MAX, DEBOUNCED_PAYLOADS_MAX};
+use gristmill_model::{
+    BatchId, Debounce, DebouncedPayloads, JobId, KeyedBatch, NewBatch, PackedArray, PackedBuilder, Positions,
+    Timestamp,
+};
+
+use crate::{StoreError, SubmittedJobs};
+
+/// A batch in which each key stands once.
+#[derive(Debug)]
+pub struct Collapsed {
+    /// As it is stored, where no job stands for any of it.
+    pub batch: KeyedBatch,
+    /// Its keys, read.
+    pub keys: Vec<Option<String>>,
+    /// What each of its jobs adds to one that has its key: a payload, or several with commas between them.
+    pub added: Vec<String>,
+    /// How many payloads that are.
+    pub counts: Vec<u32>,
+    /// Which of its jobs each submitted one is in.
+    places: Vec<u32>,
+}
+
+impl Collapsed {
+    /// Puts jobs with the same key together, in the place of the last one.
+    pub fn of(batch: &KeyedBatch, keys: &[Option<String>], debounce: Debounce) -> Result<Self, StoreError> {
+        let mut keys = keys.to_vec();
+        for rejected in &batch.batch.rejected {
+            keys[rejected.position as usize] = None;
+        }
+        let mut last: HashMap<&str, usize> = HashMap::new();
+        for (index, key) in keys.iter().enumerate() {
+            if let Some(key) = key {
+                last.insert(key, index);
+            }
+        }
+        let stays = |index: usize| keys[index].as_deref().is_none_or(|key| last[key] == index);
+        let kept: Positions = (0..keys.len())
+            .filter(|index| stays(*index))
+            .map(|index| index as u32)
+            .collect();
+        let place_of: HashMap<u32, u32> = kept.iter().zip(0..).collect();
+        let place = |index: usize| {
+            let last = keys[index].as_deref().map_or(index, |key| last[key]);
+            place_of[&(last as u32)]
+        };
+        let places: Vec<u32> = (0..keys.len()).map(place).collect();
+        let mut added = vec![String::new(); place_of.len()];
+        let mut counts = vec![0; added.len()];
+        for (payload, place) in batch.batch.payloads.items().zip(&places) {
+            let text = &mut added[*place as usize];
+            if debounce.payloads == DebouncedPayloads::Last {
+                text.clear();
+            } else if !text.is_empty() {
+                text.push(',');
+            }
+            text.push_str(payload);
+            counts[*place as usize] += 1;
+        }
+        let mut collapsed = Collapsed {
+            batch: crate::rules::keys::part_of(batch, &kept)?,
+            keys: kept.iter().map(|index| keys[index as usize].clone()).collect(),
+            added,
+            counts,
+            places,
+        };
+        collapsed.wrap(debounce)?;
+        Ok(collapsed)
+    }
+
+    /// Makes arrays of the payloads, where they are merged. What was rejected stays as it is.
+    fn wrap(&mut self, debounce: Debounce) -> Result<(), StoreError> {
+        if debounce.payloads == DebouncedPayloads::Last {
+            return Ok(());
+        }
+        let rejected = &self.batch.batch.rejected;
+        let mut payloads = PackedBuilder::new();
+        for (text, place) in self.added.iter().zip(0..) {
+            match rejected.iter().any(|rejected| rejected.position == place) {
+                true => payloads.push(text)?,
+                false => payloads.push(&format!("[{text}]"))?,
+            }
+        }
+        self.batch.batch.payloads = payloads.finish();
+        Ok(())
+    }
+
+    /// Lets the jobs wait from now on.
+    pub fn delay(&mut self, debounce: Debounce, now: Timestamp) {
+        self.batch.batch.options.run_at = Some(ready_at(debounce, now, now));
+    }
+
+    /// What the caller is told, where these jobs became those.
+    pub fn answer(&self, submitted: SubmittedJobs) -> SubmittedJobs {
+        let jobs = self.places.iter().map(|place| submitted.jobs[*place as usize]);
+        SubmittedJobs {
+            jobs: jobs.collect(),
+            ..submitted
+        }
+    }
+}
+
+/// From when a job can be claimed whose first and last payloads were submitted then.
+pub fn ready_at(debounce: Debounce, first: Timestamp, last: Timestamp) -> Timestamp {
+    let after = |from: Timestamp, span_ms: u64| from.plus_ms(i64::try_from(span_ms).unwrap_or(i64::MAX));
+    let quiet = after(last, debounce.delay_ms);
+    match debounce.wait_ms_max {
+        Some(wait_ms_max) => quiet.min(after(first, wait_ms_max)),
+        None => quiet,
+    }
+}
+
+/// What was added to jobs already: how many payloads, and how many bytes.
+pub type Sizes = HashMap<JobId, (u32, usize)>;
+
+/// Whether a job takes that much more, where it has been added so much.
+pub fn has_room(debounce: Debounce, size: Option<&(u32, usize)>, count: u32, added: &str) -> bool {
+    let (payloads, bytes) = size.copied().unwrap_or_default();
+    debounce.payloads == DebouncedPayloads::Last
+        || (payloads + count < DEBOUNCED_PAYLOADS_MAX && bytes + added.len() < DEBOUNCED_BYTES_MAX)
+}
+
+/// Payloads that were added to jobs of a batch, in their order, by position.
+pub type Added = BTreeMap<u32, Vec<String>>;
+
+/// The payloads of these jobs of a batch, with those that were added.
+pub fn with_added(
+    payloads: &PackedArray,
+    positions: &Positions,
+    added: &Added,
+    debounce: Debounce,
+) -> Result<PackedArray, StoreError> {
+    let mut all = PackedBuilder::new();
+    for (payload, position) in payloads.items().zip(positions.iter()) {
+        match added.get(&position) {
+            None => all.push(payload)?,
+            Some(added) => all.push(&joined(payload, added, debounce))?,
+        }
+    }
+    Ok(all.finish())
+}
+
+/// A job's payload, with those that were added.
+pub fn joined(payload: &str, added: &[String], debounce: Debounce) -> String {
+    match (debounce.payloads, added.last()) {
+        (DebouncedPayloads::Last, Some(last)) => last.clone(),
+        (DebouncedPayloads::Merged, Some(_)) => {
+            let first = payload.strip_suffix(']').unwrap_or(payload);
+            format!("{first},{}]", added.join(","))
+        }
+        (_, None) => payload.to_owned(),
+    }
+}
+
+/// The payloads that are added to jobs of one batch.
+pub type Additions = BTreeMap<BatchId, BTreeMap<u32, (u32, String)>>;
+
+/// Whether a stored batch takes what this one adds.
+pub fn is_alike(stored: Option<gristmill_model::Unique>, new: &NewBatch) -> bool {
+    let payloads =
+        |unique: Option<gristmill_model::Unique>| unique?.debounce.map(|debounce| debounce.payloads);
+    payloads(stored).is_some() && payloads(stored) == payloads(new.options.unique)
+}
+
+#[cfg(test)]
+mod tests {
+    use gristmill_model::Unique;
+
+    use super::*;
+
+    fn debounce(payloads: DebouncedPayloads) -> Debounce {
+        Debounce {
+            delay_ms: 10,
+            wait_ms_max: Some(25),
+            payloads,
+        }
+    }
+
+    fn collapsed(payloads: DebouncedPayloads) -> Collapsed {
+        let debounce = debounce(payloads);
+        let unique = Unique {
+            debounce: Some(debounce),
+            ..Unique::default()
+        };
+        let jobs = NewBatch::new("work", PackedArray::parse("[1,[2],3,4]").unwrap());
+        let keys = PackedArray::parse(r#"["a","b","a","b"]"#).unwrap();
+        let batch = KeyedBatch::new(jobs, keys, unique);
+        let keys = batch.check().unwrap();
+        Collapsed::of(&batch, &keys, debounce).unwrap()
+    }
+
+    #[test]
+    fn jobs_with_the_same_key_become_one() {
+        let last = collapsed(DebouncedPayloads::Last);
+        assert_eq!(last.batch.batch.payloads, PackedArray::parse("[3,4]").unwrap());
+        assert_eq!(last.places, [0, 1, 0, 1]);
+        let merged = collapsed(DebouncedPayloads::Merged);
+        assert_eq!(
+            merged.batch.batch.payloads,
+            PackedArray::parse("[[1,3],[[2],4]]").unwrap()
+        );
+        assert_eq!(
+            (merged.added.as_slice(), merged.counts.as_slice()),
+            (["1,3", "[2],4"].map(str::to_owned).as_slice(), [2, 2].as_slice())
+        );
+    }
+
+    #[test]
+    fn payloads_are_added_in_order() {
+        let added = ["5".to_owned(), "[6],7".to_owned()];
+        assert_eq!(
+            joined("[1]", &added, debounce(DebouncedPayloads::Merged)),
+            "[1,5,[6],7]"
+        );
+        assert_eq!(
+            joined("[[1]]", &added[..1], debounce(DebouncedPayloads::Merged)),
+            "[[1],5]"
+        );
+        assert_eq!(joined("1", &added[..1], debounce(DebouncedPayloads::Last)), "5");
+    }
+
+    #[test]
+    fn the_longest_wait_ends_the_waiting() {
+        let debounce = debounce(DebouncedPayloads::Last);
+        let at = |last| ready_at(debounce, Timestamp(100), Timestamp(last)).0;
+        assert_eq!([at(100), at(110), at(120), at(200)], [110, 120, 125, 125]);
+    }
+}

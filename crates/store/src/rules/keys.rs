@@ -1,0 +1,391 @@
+//! Deduplication keys: plans the action on each job whose key another open job has.
+//!
+//! A store finds the owners of a batch's keys with one statement. The plan is made here, and the store carries it out
+//! in the transaction of the submit. The keys of a batch are packed; one statement for each report releases them. A
+//! batch without keys never touches the tables of keys.
+
+use std::collections::{BTreeMap, HashMap};
+
+use gristmill_model::{
+    After, BatchId, BatchOptions, JobId, KeyScope, KeyedBatch, NewBatch, OnDuplicate, PackedArray,
+    PackedBuilder, PackedError, Positions, Prerequisite, Rejected, Tag,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::StoreError;
+use crate::rules::dependency::WaitingJobs;
+use crate::rules::lanes::Lanes;
+use crate::rules::pack::indexes_of;
+
+/// What became of a batch whose jobs have keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubmittedJobs {
+    /// The batch of those that were stored; `None` where others stand for all of them.
+    pub batch: Option<BatchId>,
+    /// How many were stored. Their positions count from 0, in the order in which they were submitted.
+    pub count: u32,
+    /// What each submitted job became, or the job that stands for it, in order.
+    pub jobs: Vec<JobId>,
+}
+
+/// The owner of a key: a job that is open, or whose period is not over.
+#[derive(Debug, Clone, Copy)]
+pub struct Owner {
+    /// The job.
+    pub job: JobId,
+    /// Whether the job has not ended.
+    pub open: bool,
+}
+
+/// What runs once more after the job that has its key has completed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Rerun {
+    kind: String,
+    queue: String,
+    payload: PackedArray,
+    options: BatchOptions,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tags: Vec<Tag>,
+}
+
+/// A [`Rerun`], as it is stored with the key of a job that runs.
+#[derive(Debug)]
+pub struct PlannedRerun {
+    /// The key.
+    pub key: String,
+    /// The running job that has the key.
+    pub owner: JobId,
+    /// The job that runs afterwards.
+    pub rerun: Rerun,
+}
+
+/// What becomes of one submitted job.
+#[derive(Debug, Clone, Copy)]
+enum Target {
+    /// It is stored.
+    Stored,
+    /// A later one of its batch has the same key.
+    Later(u32),
+    /// Another one stands for it.
+    Owner(JobId),
+}
+
+/// What becomes of the jobs of a batch.
+#[derive(Debug)]
+pub struct KeyPlan {
+    targets: Vec<Target>,
+    /// Which are stored, by their place in the batch.
+    stored: Positions,
+    /// The jobs that new ones replace.
+    pub replaced: BTreeMap<BatchId, Positions>,
+    /// The keys of those.
+    pub replaced_keys: Vec<String>,
+    /// Whose place each new job takes, by its place in the batch.
+    replacements: Vec<(u32, JobId)>,
+    /// The open jobs that stand for skipped ones.
+    pub skipped: BTreeMap<BatchId, Positions>,
+    /// The jobs that run once more.
+    pub reruns: Vec<PlannedRerun>,
+}
+
+/// The number of what a key belongs to: the first lane of its kind or queue. Lanes are never deleted.
+pub fn scope_id(lanes: &Lanes, scope: KeyScope, batch: &NewBatch) -> Option<i64> {
+    match scope {
+        KeyScope::Kind => lanes.first_of_kind(&batch.kind).map(|lane| lane * 2),
+        KeyScope::Queue => lanes.first_of_queue(&batch.queue).map(|lane| lane * 2 + 1),
+    }
+}
+
+/// The keys of a batch that are looked for: of those that stand there more than once the last one, and none of a job
+/// that is dead from the start.
+pub struct Wanted<'k> {
+    /// The place of each key.
+    pub last: HashMap<&'k str, u32>,
+    keys: Vec<Option<&'k str>>,
+}
+
+impl<'k> Wanted<'k> {
+    /// The keys of the jobs that can run.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::DuplicateKey`] for a key that occurs twice, if duplicates are rejected.
+    pub fn new(batch: &KeyedBatch, keys: &'k [Option<String>]) -> Result<Self, StoreError> {
+        let mut keys: Vec<Option<&str>> = keys.iter().map(Option::as_deref).collect();
+        for rejected in &batch.batch.rejected {
+            keys[rejected.position as usize] = None;
+        }
+        let mut last = HashMap::with_capacity(keys.len());
+        for (key, index) in keys.iter().zip(0..) {
+            if let Some(key) = key
+                && last.insert(*key, index).is_some()
+                && batch.unique().on_duplicate == OnDuplicate::Reject
+            {
+                return Err(StoreError::DuplicateKey {
+                    key: (*key).to_owned(),
+                    owner: None,
+                });
+            }
+        }
+        Ok(Wanted { last, keys })
+    }
+}
+
+impl KeyPlan {
+    /// What becomes of the jobs of `batch`, where some of their keys have owners, by place. `running` tells of owners
+    /// that run.
+    pub fn of(
+        batch: &KeyedBatch,
+        wanted: &Wanted<'_>,
+        owners: &HashMap<u32, Owner>,
+        running: &HashMap<BatchId, Positions>,
+    ) -> Result<KeyPlan, StoreError> {
+        let mut plan = KeyPlan {
+            targets: Vec::with_capacity(wanted.keys.len()),
+            stored: Positions::new(),
+            replaced: BTreeMap::new(),
+            replaced_keys: Vec::new(),
+            replacements: Vec::new(),
+            skipped: BTreeMap::new(),
+            reruns: Vec::new(),
+        };
+        for (key, index) in wanted.keys.iter().zip(0..) {
+            let target = match key {
+                None => Target::Stored,
+                Some(key) => match (wanted.last[key], owners.get(&index)) {
+                    (last, _) if last != index => Target::Later(last),
+                    (_, None) => Target::Stored,
+                    (_, Some(owner)) => plan.meet(batch, key, index, *owner, running)?,
+                },
+            };
+            if matches!(target, Target::Stored) {
+                plan.stored.insert(index);
+            }
+            plan.targets.push(target);
+        }
+        Ok(plan)
+    }
+
+    fn meet(
+        &mut self,
+        batch: &KeyedBatch,
+        key: &str,
+        index: u32,
+        owner: Owner,
+        running: &HashMap<BatchId, Positions>,
+    ) -> Result<Target, StoreError> {
+        let JobId { batch: of, position } = owner.job;
+        match batch.unique().on_duplicate {
+            OnDuplicate::Reject => {
+                return Err(StoreError::DuplicateKey {
+                    key: key.to_owned(),
+                    owner: Some(owner.job),
+                });
+            }
+            OnDuplicate::Replace if owner.open => {
+                self.replaced.entry(of).or_default().insert(position);
+                self.replaced_keys.push(key.to_owned());
+                self.replacements.push((index, owner.job));
+                return Ok(Target::Stored);
+            }
+            OnDuplicate::Rerun if running.get(&of).is_some_and(|running| running.contains(position)) => {
+                self.reruns.push(PlannedRerun {
+                    key: key.to_owned(),
+                    owner: owner.job,
+                    rerun: Rerun {
+                        kind: batch.batch.kind.clone(),
+                        queue: batch.batch.queue.clone(),
+                        payload: batch.batch.payloads.select(&Positions::from(index..index + 1)),
+                        options: batch.batch.options.clone(),
+                        tags: tags_of(&batch.batch.tags, &Positions::from(index..index + 1)),
+                    },
+                });
+            }
+            OnDuplicate::Skip | OnDuplicate::Replace | OnDuplicate::Rerun => {
+                if owner.open {
+                    self.skipped.entry(of).or_default().insert(position);
+                }
+            }
+        }
+        Ok(Target::Owner(owner.job))
+    }
+
+    /// The jobs to store, with the keys that they own; `None` if there are none.
+    pub fn stored(&self, batch: &KeyedBatch) -> Result<Option<KeyedBatch>, StoreError> {
+        match self.stored.is_empty() {
+            true => Ok(None),
+            false => Ok(Some(part_of(batch, &self.stored)?)),
+        }
+    }
+
+    /// The new jobs that wait for what others waited for whose places they take. `waiting` are those, by their batch.
+    pub fn inherited(&self, waiting: &[(BatchId, WaitingJobs)]) -> Vec<WaitingJobs> {
+        let inherited = waiting.iter().map(|(batch, waiting)| {
+            let heirs = self.replacements.iter();
+            let heirs = heirs.filter(|(_, of)| of.batch == *batch && waiting.positions.contains(of.position));
+            WaitingJobs {
+                positions: heirs.map(|(index, _)| place_of(&self.stored, *index)).collect(),
+                edges: waiting.edges.clone(),
+            }
+        });
+        inherited
+            .filter(|waiting| !waiting.positions.is_empty())
+            .collect()
+    }
+
+    /// What the caller is told, where those that were stored are in this batch.
+    pub fn answer(&self, batch: Option<BatchId>) -> SubmittedJobs {
+        let mut jobs: Vec<JobId> = Vec::with_capacity(self.targets.len());
+        let unknown = JobId {
+            batch: BatchId(0),
+            position: 0,
+        };
+        let mut position = 0;
+        for target in &self.targets {
+            jobs.push(match (target, batch) {
+                (Target::Stored, Some(batch)) => {
+                    position += 1;
+                    JobId {
+                        batch,
+                        position: position - 1,
+                    }
+                }
+                (Target::Owner(job), _) => *job,
+                (Target::Later(_) | Target::Stored, _) => unknown,
+            });
+        }
+        for (index, target) in self.targets.iter().enumerate() {
+            if let Target::Later(last) = target {
+                jobs[index] = jobs[*last as usize];
+            }
+        }
+        SubmittedJobs {
+            batch,
+            count: self.stored.len(),
+            jobs,
+        }
+    }
+}
+
+/// What a batch of a submit waits for, with all of it stored: where it names a batch that came before it in the submit, it
+/// waits for what the jobs of that became. `submitted` are those.
+pub fn stored_after(batch: &NewBatch, submitted: &[&SubmittedJobs]) -> Vec<After> {
+    let mut stored = Vec::with_capacity(batch.after.len());
+    for after in &batch.after {
+        let Prerequisite::Earlier(place) = after.prerequisite else {
+            stored.push(after.clone());
+            continue;
+        };
+        let mut became: BTreeMap<BatchId, Positions> = BTreeMap::new();
+        for (job, index) in submitted[place].jobs.iter().zip(0..) {
+            if after
+                .positions
+                .as_ref()
+                .is_none_or(|positions| positions.contains(index))
+            {
+                became.entry(job.batch).or_default().insert(job.position);
+            }
+        }
+        stored.extend(became.into_iter().map(|(batch, positions)| After {
+            positions: Some(positions),
+            ..After::batch(batch).on_failure(after.on_failure)
+        }));
+    }
+    stored
+}
+
+/// Some jobs of a batch. Of their keys, those that hold: none of a job that is dead from the start.
+pub fn part_of(batch: &KeyedBatch, jobs: &Positions) -> Result<KeyedBatch, StoreError> {
+    let NewBatch {
+        payloads, rejected, ..
+    } = &batch.batch;
+    let kept = |rejected: &Rejected| Rejected {
+        position: place_of(jobs, rejected.position),
+        ..rejected.clone()
+    };
+    let rejected: Vec<Rejected> = rejected.iter().map(kept).collect();
+    let mut keys = batch.keys.select(jobs);
+    if !rejected.is_empty() {
+        let dead: Positions = rejected.iter().map(|rejected| rejected.position).collect();
+        keys = without(&keys, &dead)?;
+    }
+    Ok(KeyedBatch {
+        batch: NewBatch {
+            payloads: payloads.select(jobs),
+            rejected,
+            tags: tags_of(&batch.batch.tags, jobs),
+            ..batch.batch.clone()
+        },
+        keys,
+    })
+}
+
+/// The tags of the jobs that are left of a batch.
+fn tags_of(tags: &[Tag], left: &Positions) -> Vec<Tag> {
+    let tags = tags.iter().filter_map(|tag| {
+        let positions = match &tag.positions {
+            None => None,
+            Some(positions) => match indexes_of(positions, left) {
+                positions if positions.is_empty() => return None,
+                positions => Some(positions),
+            },
+        };
+        Some(Tag {
+            positions,
+            ..tag.clone()
+        })
+    });
+    tags.collect()
+}
+
+/// How many of `positions` stand before `position`.
+fn place_of(positions: &Positions, position: u32) -> u32 {
+    let before = positions
+        .ranges()
+        .iter()
+        .take_while(|range| range.start < position);
+    before.map(|range| range.end.min(position) - range.start).sum()
+}
+
+/// Keys, some of which do not hold.
+fn without(keys: &PackedArray, positions: &Positions) -> Result<PackedArray, PackedError> {
+    let mut builder = PackedBuilder::new();
+    for (key, index) in keys.items().zip(0..) {
+        builder.push(if positions.contains(index) { "null" } else { key })?;
+    }
+    Ok(builder.finish())
+}
+
+/// What runs once more, packed by kind, queue and options. `reruns` are keys and [`Rerun`]s as they were stored.
+pub fn reruns(reruns: &[(String, String)]) -> Result<Vec<KeyedBatch>, StoreError> {
+    let damaged = |error: serde_json::Error| {
+        StoreError::Database(format!("what is to run again cannot be read: {error}"))
+    };
+    let mut packed: BTreeMap<(String, String, String), (Rerun, PackedBuilder, PackedBuilder)> =
+        BTreeMap::new();
+    for (key, text) in reruns {
+        let rerun: Rerun = serde_json::from_str(text).map_err(damaged)?;
+        // Those with tags of particular values are few.
+        let equal = serde_json::to_string(&(&rerun.options, &rerun.tags)).map_err(damaged)?;
+        let payload = rerun.payload.clone();
+        let (_, payloads, keys) = packed
+            .entry((rerun.kind.clone(), rerun.queue.clone(), equal))
+            .or_insert_with(|| (rerun, PackedBuilder::new(), PackedBuilder::new()));
+        payloads.extend(&payload);
+        keys.push_value(key)?;
+    }
+    let batches = packed.into_values().map(|(rerun, payloads, keys)| KeyedBatch {
+        batch: NewBatch {
+            queue: rerun.queue,
+            options: rerun.options,
+            tags: rerun
+                .tags
+                .into_iter()
+                .map(|tag| Tag::all(tag.name, tag.value))
+                .collect(),
+            ..NewBatch::new(rerun.kind, payloads.finish())
+        },
+        keys: keys.finish(),
+    });
+    Ok(batches.collect())
+}

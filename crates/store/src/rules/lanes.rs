@@ -1,0 +1,160 @@
+//! Queues, kinds and groups, by number.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use gristmill_model::NewBatch;
+
+use crate::{StoreError, Want};
+
+/// Combinations of queue, kind and group that one store knows: bounds the memory of the writer, and the seeks of a
+/// claim of all kinds.
+pub const LANES_MAX: usize = 10_000;
+
+/// A queue, a kind and a group; the group is empty for jobs without one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lane {
+    /// Its number.
+    pub id: i64,
+    /// The queue.
+    pub queue: Arc<str>,
+    /// The kind.
+    pub kind: Arc<str>,
+    /// The group.
+    pub group: Arc<str>,
+}
+
+/// What a lane is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaneName<'a> {
+    /// The queue.
+    pub queue: &'a str,
+    /// The kind.
+    pub kind: &'a str,
+    /// Empty where there is none.
+    pub group: &'a str,
+}
+
+impl<'a> LaneName<'a> {
+    /// The lane of a batch.
+    pub fn of(batch: &'a NewBatch) -> Self {
+        LaneName {
+            queue: &batch.queue,
+            kind: &batch.kind,
+            group: batch.options.group.as_deref().unwrap_or_default(),
+        }
+    }
+}
+
+impl fmt::Display for LaneName<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "kind `{}` on queue `{}`", self.kind, self.queue)?;
+        match self.group {
+            "" => Ok(()),
+            group => write!(formatter, " of group `{group}`"),
+        }
+    }
+}
+
+/// A lane's group, as callers see it.
+pub fn group(stored: Arc<str>) -> Option<Arc<str>> {
+    (!stored.is_empty()).then_some(stored)
+}
+
+/// Lanes of one queue and kind, by group.
+type ByGroup = HashMap<Arc<str>, i64>;
+
+/// The lanes that are known. Lanes are never deleted and their ids ascend, so nothing here goes stale but by a
+/// rollback; another process may have added some.
+#[derive(Debug, Default)]
+pub struct Lanes {
+    by_id: HashMap<i64, Lane>,
+    by_queue: HashMap<Arc<str>, HashMap<Arc<str>, ByGroup>>,
+    first_of_kind: HashMap<Arc<str>, i64>,
+    first_of_queue: HashMap<Arc<str>, i64>,
+    id_max: i64,
+}
+
+impl Lanes {
+    /// The id of the lane that was added last; 0 before the first.
+    pub fn id_max(&self) -> i64 {
+        self.id_max
+    }
+
+    /// Adds a lane; ids ascend.
+    pub fn add(&mut self, lane: Lane) {
+        self.id_max = self.id_max.max(lane.id);
+        self.first_of_kind.entry(lane.kind.clone()).or_insert(lane.id);
+        self.first_of_queue.entry(lane.queue.clone()).or_insert(lane.id);
+        self.by_queue
+            .entry(lane.queue.clone())
+            .or_default()
+            .entry(lane.kind.clone())
+            .or_default()
+            .insert(lane.group.clone(), lane.id);
+        self.by_id.insert(lane.id, lane);
+    }
+
+    /// The lane of that id.
+    pub fn get(&self, id: i64) -> Option<&Lane> {
+        self.by_id.get(&id)
+    }
+
+    /// The lane of that name.
+    pub fn find(&self, name: LaneName<'_>) -> Option<i64> {
+        let kinds = self.by_queue.get(name.queue)?;
+        kinds.get(name.kind)?.get(name.group).copied()
+    }
+
+    /// The lane of a kind that was added first. A process that knows a lane knows all lanes that were added before it.
+    pub(crate) fn first_of_kind(&self, kind: &str) -> Option<i64> {
+        self.first_of_kind.get(kind).copied()
+    }
+
+    /// The lane of a queue that was added first.
+    pub(crate) fn first_of_queue(&self, queue: &str) -> Option<i64> {
+        self.first_of_queue.get(queue).copied()
+    }
+
+    /// Refuses one lane too many.
+    pub fn check_room(&self, name: LaneName<'_>) -> Result<(), StoreError> {
+        if self.by_id.len() < LANES_MAX {
+            return Ok(());
+        }
+        Err(too_many(name))
+    }
+
+    /// The lanes that a worker wants to claim from, of those that are known, of all groups; by id.
+    pub fn wanted(&self, want: &Want) -> Vec<Lane> {
+        let mut ids = Vec::new();
+        for kinds in want.queues.iter().filter_map(|queue| self.by_queue.get(queue)) {
+            if want.kinds.is_empty() {
+                ids.extend(kinds.values().flat_map(HashMap::values));
+            } else {
+                let kinds = want.kinds.iter().filter_map(|kind| kinds.get(kind));
+                ids.extend(kinds.flat_map(HashMap::values));
+            }
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        ids.iter().filter_map(|id| self.by_id.get(id).cloned()).collect()
+    }
+}
+
+impl Want {
+    /// Whether jobs of a lane are wanted, as far as their priority lets them.
+    pub fn admits(&self, lane: &Lane) -> bool {
+        self.jobs_max > 0
+            && self.queues.contains(&lane.queue)
+            && (self.kinds.is_empty() || self.kinds.contains(&lane.kind))
+    }
+}
+
+/// What a submit is told that would make one lane too many.
+pub fn too_many(name: LaneName<'_>) -> StoreError {
+    StoreError::InvalidInput(format!(
+        "the store has reached its limit of {LANES_MAX} combinations of queue, kind and group with {name}: put \
+         the varying part into the payload"
+    ))
+}
