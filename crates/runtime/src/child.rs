@@ -1,26 +1,38 @@
 //! Child processes that never outlive us: the plumbing below warm scripts and programs.
 //!
 //! Each child leads a process group of its own, so that Ctrl-C at the terminal reaches only
-//! Gristmill, and so that what it started in turn dies with it. It is killed by the kernel when the
-//! thread that started it ends (`PR_SET_PDEATHSIG`): children are started only by the long-lived
-//! threads of the pool, and when Gristmill is killed all threads end. Its process group is also known
-//! to the [guard](crate::guard).
+//! Gristmill, and so that what it started in turn dies with it. Its process group is known to the
+//! [guard](crate::guard), which kills it when Gristmill is killed. A child that we start ourselves is also killed by the
+//! kernel when the thread that started it ends (`PR_SET_PDEATHSIG`): only long-lived threads start children. A child of the
+//! [fork server](crate::fork_server) also ends when its requests end.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use crate::fork_server::ForkServer;
 use crate::guard::Guard;
+
+/// A wait status that is no exit and no signal: of a child whose parent was a fork server that has ended.
+const UNKNOWN_STATUS: i32 = 0x7f;
+
+/// The parent of a child: it alone can reap it.
+#[derive(Debug)]
+enum Parent {
+    We(Child),
+    ForkServer(Arc<ForkServer>),
+}
 
 /// A running child and its process group. Killed, with all of its group, and reaped on drop.
 #[derive(Debug)]
 pub(crate) struct GroupChild {
-    child: Child,
+    parent: Parent,
     group: Pid,
     exit: OwnedFd,
     guard: Guard,
@@ -35,10 +47,19 @@ impl GroupChild {
         die_with(command, parent);
         let child = command.spawn()?;
         let group = Pid::from_raw(child.id() as i32).ok_or(io::ErrorKind::InvalidData)?;
+        GroupChild::new(Parent::We(child), group, guard)
+    }
+
+    /// The child with this id, which a fork server has forked.
+    pub fn forked(server: Arc<ForkServer>, child: Pid, guard: &Guard) -> io::Result<GroupChild> {
+        GroupChild::new(Parent::ForkServer(server), child, guard)
+    }
+
+    fn new(parent: Parent, group: Pid, guard: &Guard) -> io::Result<GroupChild> {
         guard.watch(group);
         let exit = rustix::process::pidfd_open(group, PidfdFlags::empty())?;
         Ok(GroupChild {
-            child,
+            parent,
             group,
             exit,
             guard: guard.clone(),
@@ -59,7 +80,18 @@ impl GroupChild {
         }
         // The group's number is ours until the child is reaped, so the signal cannot hit a stranger.
         let _ = rustix::process::kill_process_group(self.group, Signal::KILL);
-        let status = self.child.wait().unwrap_or_default();
+        let status = match &mut self.parent {
+            Parent::We(child) => child.wait().unwrap_or_default(),
+            Parent::ForkServer(server) => {
+                // The fork server must not wait: other children may need it.
+                while !matches!(
+                    poll_ms(&mut [PollFd::new(&self.exit, PollFlags::IN)], None),
+                    Ok(1) | Err(_)
+                ) {}
+                let status = server.reap(self.group);
+                status.unwrap_or_else(|| ExitStatus::from_raw(UNKNOWN_STATUS))
+            }
+        };
         self.guard.forget(self.group);
         self.status = Some(status);
         status

@@ -11,6 +11,7 @@ use gristmill_worker::{Capacity, Handler, MicroBatch, OutcomeSink, Outcomes};
 use tokio::time::MissedTickBehavior;
 
 use crate::error::RuntimeError;
+use crate::fork_server::ForkServer;
 use crate::guard::Guard;
 use crate::interpreter::Runtime;
 use crate::limits::{
@@ -38,7 +39,11 @@ pub struct RuntimeOptions {
     pub start_ms_max: u64,
     /// How long a cancelled job may continue before its process is killed. Milliseconds.
     pub cancel_grace_ms: u64,
+    /// Whether Python processes are forked from a prepared interpreter, unless `GRISTMILL_FORK_SERVER=off`.
+    pub fork_server: bool,
 }
+
+const FORK_SERVER_VARIABLE: &str = "GRISTMILL_FORK_SERVER";
 
 impl Default for RuntimeOptions {
     /// One process.
@@ -50,6 +55,7 @@ impl Default for RuntimeOptions {
             jobs_per_process_max: JOBS_PER_PROCESS_MAX,
             start_ms_max: START_MS_MAX,
             cancel_grace_ms: CANCEL_GRACE_MS,
+            fork_server: true,
         }
     }
 }
@@ -73,6 +79,12 @@ impl ScriptHandler {
         let processes = options.processes.clamp(1, PROCESSES_MAX);
         let pool = Arc::new(Pool::new(processes).map_err(RuntimeError::Plumbing)?);
         let is_program = script.runtime() == Runtime::Program;
+        let guard = Guard::start().map_err(RuntimeError::Plumbing)?;
+        let is_off = std::env::var_os(FORK_SERVER_VARIABLE).is_some_and(|value| value == "off");
+        let fork_server = match options.fork_server && !is_off {
+            true => ForkServer::new(&script, &guard).map(Arc::new),
+            false => None,
+        };
         let recipe = Arc::new(Recipe {
             script,
             concurrency: options.concurrency.clamp(1, CONCURRENCY_MAX),
@@ -80,7 +92,8 @@ impl ScriptHandler {
             jobs_per_process_max: options.jobs_per_process_max.clamp(1, JOBS_PER_PROCESS_MAX),
             start_ms_max: options.start_ms_max,
             cancel_grace: Duration::from_millis(options.cancel_grace_ms),
-            guard: Guard::start().map_err(RuntimeError::Plumbing)?,
+            guard,
+            fork_server,
         });
         let handler = ScriptHandler {
             pool: Arc::clone(&pool),

@@ -13,6 +13,7 @@
 //! | `process.rs`, `protocol.rs`, `shims/` | one warm process and its protocol |
 //! | `output.rs`, `capped.rs` | the assignment of output to logs |
 //! | `program.rs` | a process for each job: Bash and any program |
+//! | `fork_server.rs` | a prepared interpreter that forks Python processes |
 //! | `child.rs`, `guard.rs` | processes that never outlive us |
 //!
 //! # What a script can rely on
@@ -32,6 +33,9 @@
 //!   `finalize(payload, memo, outcomes)` in place of `main`. `gristmill.done(value, …)` completes the job with
 //!   siblings: further children of its own parent. `gristmill` is a module in Python, and a global object in
 //!   JavaScript.
+//! * Each process imports the script by itself. A Python process is forked from a prepared interpreter, which has imported
+//!   no more than the standard modules that the script imports first, and runs nothing of the script. The environment
+//!   variable `GRISTMILL_FORK_SERVER=off` makes each process start its own interpreter.
 //! * Standard input is empty. Standard output and error are the job's log.
 //! * A process can be killed and restarted at any time.
 //!
@@ -58,6 +62,7 @@ mod answers;
 mod capped;
 mod child;
 mod error;
+mod fork_server;
 mod guard;
 mod handler;
 mod in_flight;

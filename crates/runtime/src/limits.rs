@@ -38,6 +38,9 @@ pub const RECORD_BYTES_MAX: usize = 4_096 - 22;
 /// Milliseconds that a script may take to start: imports of large libraries included.
 pub const START_MS_MAX: u64 = 300_000;
 
+/// Milliseconds that the fork server may take to start, or to answer.
+pub const FORK_SERVER_MS_MAX: u64 = 10_000;
+
 /// Milliseconds that a script process may take to end by itself when the handler shuts down.
 pub const SHUT_DOWN_MS_MAX: u64 = 2_000;
 

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 
 use crate::child::{GroupChild, describe, pipe, poll_ms, read_ready};
 use crate::error::RuntimeError;
+use crate::fork_server::ForkServer;
 use crate::guard::Guard;
 use crate::interpreter::Runtime;
 use crate::limits::{CRASH_OUTPUT_BYTES_MAX, FLUSH_EVERY_MS, SHUT_DOWN_MS_MAX};
@@ -31,7 +32,7 @@ use crate::script::Script;
 const REQUESTS_FD: i32 = 3;
 const OUTCOMES_FD: i32 = 4;
 const CONTROL_FD: i32 = 5;
-const SHIM_FD: i32 = 6;
+pub(crate) const SHIM_FD: i32 = 6;
 const BELL_FD: i32 = 7;
 
 /// Bytes of the page of words that we share with the shim, and where in it they are.
@@ -55,6 +56,7 @@ pub(crate) struct Recipe {
     pub start_ms_max: u64,
     pub cancel_grace: Duration,
     pub guard: Guard,
+    pub fork_server: Option<Arc<ForkServer>>,
 }
 
 impl Recipe {
@@ -204,23 +206,33 @@ impl WarmProcess {
         let (outcomes, their_outcomes) = pipe(true)?;
         let (printed, their_printed) = pipe(true)?;
         let control = memory_file("gristmill-control", &[0; CONTROL_BYTES])?;
-        let shim = memory_file("gristmill-shim", recipe.script.shim().as_bytes())?;
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
-        let map = |parent_fd, child_fd| FdMapping { parent_fd, child_fd };
-        let mut command: Command = recipe.script.command();
-        command
-            .stdin(Stdio::null())
-            .stdout(their_printed.try_clone()?)
-            .stderr(their_printed)
-            .fd_mappings(vec![
-                map(their_requests, REQUESTS_FD),
-                map(their_outcomes, OUTCOMES_FD),
-                map(control.try_clone()?, CONTROL_FD),
-                map(shim, SHIM_FD),
-                map(bell.try_clone()?, BELL_FD),
-            ])
-            .map_err(io::Error::other)?;
-        let child = GroupChild::spawn(&mut command, &recipe.guard)?;
+        let forked = recipe.fork_server.as_ref().and_then(|server| {
+            let theirs = [&their_printed, &their_requests, &their_outcomes, &control, &bell];
+            let child = server.fork(theirs.map(AsFd::as_fd))?;
+            Some((server, child))
+        });
+        let child = match forked {
+            Some((server, child)) => GroupChild::forked(Arc::clone(server), child, &recipe.guard)?,
+            None => {
+                let shim = memory_file("gristmill-shim", recipe.script.shim().as_bytes())?;
+                let map = |parent_fd, child_fd| FdMapping { parent_fd, child_fd };
+                let mut command: Command = recipe.script.command();
+                command
+                    .stdin(Stdio::null())
+                    .stdout(their_printed.try_clone()?)
+                    .stderr(their_printed)
+                    .fd_mappings(vec![
+                        map(their_requests, REQUESTS_FD),
+                        map(their_outcomes, OUTCOMES_FD),
+                        map(control.try_clone()?, CONTROL_FD),
+                        map(shim, SHIM_FD),
+                        map(bell.try_clone()?, BELL_FD),
+                    ])
+                    .map_err(io::Error::other)?;
+                GroupChild::spawn(&mut command, &recipe.guard)?
+            }
+        };
         // Every `RandomState` has new keys from the operating system.
         let nonce = RandomState::new().build_hasher().finish();
         Ok(WarmProcess {
@@ -411,7 +423,7 @@ impl WarmProcess {
 }
 
 /// A file in memory with `contents`, at its beginning.
-fn memory_file(name: &str, contents: &[u8]) -> io::Result<OwnedFd> {
+pub(crate) fn memory_file(name: &str, contents: &[u8]) -> io::Result<OwnedFd> {
     let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?;
     let mut at = 0;
     while at < contents.len() {

@@ -8,8 +8,26 @@ use std::process::Command;
 use crate::error::RuntimeError;
 use crate::interpreter::{Interpreter, Runtime, Version, find_program};
 
-const PYTHON_SHIM: &str = concat!(include_str!("shims/spawning.py"), include_str!("shims/python.py"));
-const JAVASCRIPT_SHIM: &str = include_str!("shims/javascript.js");
+/// One program each, cut into files by subject.
+const PYTHON_SHIM: &str = concat!(
+    include_str!("shims/python/protocol.py"),
+    include_str!("shims/python/spawning.py"),
+    include_str!("shims/python/jobs.py"),
+    include_str!("shims/python/requests.py"),
+    include_str!("shims/python/values.py"),
+    include_str!("shims/python/outbox.py"),
+    include_str!("shims/python/process.py"),
+    include_str!("shims/python/fork_server.py"),
+    include_str!("shims/python/start.py"),
+);
+const JAVASCRIPT_SHIM: &str = concat!(
+    include_str!("shims/javascript/outcomes.js"),
+    include_str!("shims/javascript/requests.js"),
+    include_str!("shims/javascript/printing.js"),
+    include_str!("shims/javascript/running.js"),
+    include_str!("shims/javascript/serving.js"),
+    include_str!("shims/javascript/starting.js"),
+);
 
 /// Reads the shim from its file in memory, so that nothing is left on disk and no argument shows it.
 const PYTHON_START: &str = "exec(compile(open('/dev/fd/6', encoding='utf-8').read(), '<gristmill>', 'exec'), \
@@ -126,6 +144,15 @@ impl Script {
         let mut command = Command::new(words.next().map_or_else(|| "".as_ref(), OsString::as_os_str));
         command.args(words);
         command
+    }
+
+    /// The command of a process that forks the warm ones, where the runtime can.
+    pub(crate) fn fork_server_command(&self) -> Option<Command> {
+        (self.runtime == Runtime::Python).then(|| {
+            let mut command = self.command();
+            command.arg("fork-server").arg(&self.path);
+            command
+        })
     }
 
     /// Gristmill's side of a warm process.

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use gristmill_runtime::Runtime;
 use gristmill_worker::Handler;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -19,6 +20,12 @@ const VICTIM_TEST: &str = "lifetime::victim";
 fn pidfd(pid: i64) -> OwnedFd {
     let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     rustix::process::pidfd_open(pid, PidfdFlags::empty()).expect("the process lives")
+}
+
+fn parent(pid: i64) -> i64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    line.unwrap().trim().parse().unwrap()
 }
 
 /// Waits until all these processes have ended.
@@ -92,11 +99,15 @@ fn nothing_is_left_when_the_parent_is_killed() {
             .map_while(Result::ok)
             .find_map(|line| line.split_once("PIDS ").map(|(_, pids)| pids.to_owned()));
         let line = line.expect("the victim says which processes it started");
-        let processes: Vec<OwnedFd> = pids(&serde_json::from_str(&line).unwrap())
-            .into_iter()
-            .map(pidfd)
-            .collect();
-        assert_eq!(processes.len(), 2);
+        let mut pids = pids(&serde_json::from_str(&line).unwrap());
+        assert_eq!(pids.len(), 2);
+        if subject.runtime == Runtime::Python {
+            // Its parent is the fork server.
+            let server = parent(pids[0]);
+            assert_ne!(server, i64::from(victim.id()));
+            pids.push(server);
+        }
+        let processes: Vec<OwnedFd> = pids.into_iter().map(pidfd).collect();
         victim.kill().unwrap();
         victim.wait().unwrap();
         await_end(subject.name, &processes);

@@ -4,6 +4,7 @@
 mod examples;
 mod family;
 mod flow;
+mod forks;
 mod harness;
 mod isolation;
 mod lifetime;

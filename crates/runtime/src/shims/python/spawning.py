@@ -1,4 +1,4 @@
-# What a job of a Python script says when it spawns others. Read before python.py, as one text.
+# What a job says when it spawns others.
 
 # Children in one batch.
 CHILDREN_MAX = 10000

@@ -1,0 +1,185 @@
+//! The fork server: a prepared interpreter that forks a warm process in a few milliseconds.
+//!
+//! A Python interpreter takes tens of milliseconds of processor time to start and to read its shim. The fork server does
+//! both once. Each child then imports the script by itself: what an import starts, opens or draws (threads, connections,
+//! random numbers) cannot be shared by forks. Only the standard modules that a script imports before it does anything
+//! else are imported before the fork. `shims/python/fork_server.py` is the other side.
+//!
+//! A child is reaped on request only, so that its number is its own until then. Where there is no fork server, because it
+//! cannot start, has several threads or has ended, processes start one by one. Children outlive a fork server that ends.
+
+use std::io::{self, IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use command_fds::{CommandFdExt, FdMapping};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::process::Pid;
+
+use crate::child::GroupChild;
+use crate::guard::Guard;
+use crate::limits::FORK_SERVER_MS_MAX;
+use crate::process::{SHIM_FD, memory_file};
+use crate::script::Script;
+
+const FORKS_FD: i32 = 8;
+const FORK: u32 = 1;
+const REAP: u32 = 2;
+/// Descriptors that a child gets: its output, requests, outcomes, control page and bell.
+const CHILD_FDS: usize = 5;
+
+/// The fork server of one script. It starts with the first fork, and ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct ForkServer {
+    guard: Guard,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    NotStarted(Box<Script>),
+    Running(Running),
+    Ended,
+}
+
+#[derive(Debug)]
+struct Running {
+    socket: UnixStream,
+    /// Keeps the thread that started the process, since the process ends with it.
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ForkServer {
+    /// A fork server for the processes of a script, if its runtime has one.
+    pub fn new(script: &Script, guard: &Guard) -> Option<ForkServer> {
+        script.fork_server_command().map(|_| ForkServer {
+            guard: guard.clone(),
+            state: Mutex::new(State::NotStarted(Box::new(script.clone()))),
+        })
+    }
+
+    /// Forks a process with these descriptors, and returns its id. It leads a process group of its own.
+    pub fn fork(&self, fds: [BorrowedFd<'_>; CHILD_FDS]) -> Option<Pid> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let State::NotStarted(script) = &*state {
+            let started = Running::start(script, &self.guard);
+            *state = match started {
+                Ok(running) => State::Running(running),
+                Err(error) => {
+                    tracing::debug!(%error, "no fork server: processes start one by one");
+                    State::Ended
+                }
+            };
+        }
+        let pid = ask(&mut state, FORK, 0, &fds)?;
+        Pid::from_raw(pid).filter(|_| pid > 0)
+    }
+
+    /// Reaps a child that has ended. `None` if the fork server has ended, too.
+    pub fn reap(&self, child: Pid) -> Option<ExitStatus> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        ask(&mut state, REAP, child.as_raw_nonzero().get() as u32, &[]).map(ExitStatus::from_raw)
+    }
+}
+
+/// Asks the fork server for something. One that does not answer has ended.
+fn ask(state: &mut State, kind: u32, pid: u32, fds: &[BorrowedFd<'_>]) -> Option<i32> {
+    let State::Running(running) = state else {
+        return None;
+    };
+    match running.ask(kind, pid, fds) {
+        Ok(answer) => Some(answer),
+        Err(error) => {
+            tracing::warn!(%error, "the fork server has ended: processes start one by one");
+            *state = State::Ended;
+            None
+        }
+    }
+}
+
+impl Running {
+    fn start(script: &Script, guard: &Guard) -> io::Result<Running> {
+        let mut command = script.fork_server_command().ok_or(io::ErrorKind::Unsupported)?;
+        let (socket, theirs) = UnixStream::pair()?;
+        let timeout = Some(Duration::from_millis(FORK_SERVER_MS_MAX));
+        socket.set_read_timeout(timeout)?;
+        socket.set_write_timeout(timeout)?;
+        let map = |parent_fd, child_fd| FdMapping { parent_fd, child_fd };
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .fd_mappings(vec![
+                map(memory_file("gristmill-shim", script.shim().as_bytes())?, SHIM_FD),
+                map(OwnedFd::from(theirs), FORKS_FD),
+            ])
+            .map_err(io::Error::other)?;
+        let (stop, stopped) = mpsc::channel();
+        let guard = guard.clone();
+        let thread = std::thread::Builder::new()
+            .name("fork-server".to_owned())
+            .spawn(move || keep(command, &guard, &stopped))?;
+        let mut running = Running {
+            socket,
+            stop: Some(stop),
+            thread: Some(thread),
+        };
+        running.answer()?;
+        Ok(running)
+    }
+
+    fn ask(&mut self, kind: u32, pid: u32, fds: &[BorrowedFd<'_>]) -> io::Result<i32> {
+        let mut request = [0; 8];
+        request[..4].copy_from_slice(&kind.to_le_bytes());
+        request[4..].copy_from_slice(&pid.to_le_bytes());
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(CHILD_FDS))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let sent = rustix::net::sendmsg(
+            &self.socket,
+            &[IoSlice::new(&request)],
+            &mut ancillary,
+            SendFlags::NOSIGNAL,
+        )?;
+        if sent != request.len() {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.answer()
+    }
+
+    fn answer(&mut self) -> io::Result<i32> {
+        let mut answer = [0; 4];
+        self.socket.read_exact(&mut answer)?;
+        Ok(i32::from_le_bytes(answer))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Starts the process, and ends it when the channel closes.
+fn keep(mut command: Command, guard: &Guard, stopped: &mpsc::Receiver<()>) {
+    match GroupChild::spawn(&mut command, guard) {
+        // Our copies of its descriptors would keep its socket open after its end.
+        Ok(_child) => {
+            drop(command);
+            let _ = stopped.recv();
+        }
+        Err(error) => tracing::debug!(%error, "the fork server cannot start"),
+    }
+}

@@ -1,0 +1,154 @@
+  // --- requests ---
+
+  const requests = fs.openSync('/dev/fd/' + REQUESTS_FD, 'r');
+  let input = Buffer.allocUnsafe(1 << 20);
+  let inputBegin = 0;
+  let inputEnd = 0;
+  let inputNeeded = 16;
+  // While an asynchronous script waits for work its own timers and sockets go on; a synchronous one is served faster by a
+  // read that blocks.
+  let readsAsync = false;
+  let nonce = null;
+
+  // Reads as much as there is; false at the end. A promise where `readsAsync`.
+  const fill = () => {
+    if (inputBegin === inputEnd) inputBegin = inputEnd = 0;
+    if (inputBegin + inputNeeded > input.length) {
+      const larger = inputNeeded > input.length ? Buffer.allocUnsafe(inputNeeded * 2) : input;
+      input.copy(larger, 0, inputBegin, inputEnd);
+      input = larger;
+      inputEnd -= inputBegin;
+      inputBegin = 0;
+    }
+    const room = input.length - inputEnd;
+    if (!readsAsync) {
+      const bytes = fs.readSync(requests, input, inputEnd, room, null);
+      inputEnd += bytes;
+      return bytes > 0;
+    }
+    return new Promise((resolve, reject) => {
+      fs.read(requests, input, inputEnd, room, null, (error, bytes) => {
+        if (error) return reject(error);
+        inputEnd += bytes;
+        resolve(bytes > 0);
+      });
+    });
+  };
+
+  // Where in `input` the body of the next frame lies, if all of it has been read.
+  const nextFrame = () => {
+    const have = inputEnd - inputBegin;
+    inputNeeded = 16;
+    if (have < 16) return null;
+    const length = input.readUInt32LE(inputBegin), kind = input.readUInt32LE(inputBegin + 4);
+    if (nonce !== null && input.readBigUInt64LE(inputBegin + 8) !== nonce) {
+      fs.writeSync(2, "something in the script wrote to the pipe that Gristmill's requests come from\n");
+      process.exit(70);
+    }
+    inputNeeded = 16 + length;
+    if (have < inputNeeded) return null;
+    const at = inputBegin + 16;
+    inputBegin += inputNeeded;
+    return { kind, at, end: at + length };
+  };
+
+  // --- text that others can read ---
+
+  // Lone surrogates, which no JSON reader outside JavaScript takes, become U+FFFD.
+  const clean = (text) => Buffer.from(text, 'utf8').toString('utf8');
+
+  const describe = (error) => {
+    if (!types.isNativeError(error) && !(error instanceof Error)) {
+      return { type: 'Thrown', message: clean(`main threw ${inspect(error)}`.slice(0, ERROR_MESSAGE_CHARACTERS_MAX)) };
+    }
+    const name = error.name && error.name !== 'Error' ? error.name : error.constructor?.name || 'Error';
+    const failure = {
+      type: clean(String(name)),
+      message: clean(String(error.message).slice(0, ERROR_MESSAGE_CHARACTERS_MAX)),
+    };
+    let trace = '';
+    for (let cause = error, depth = 0; cause && depth < 8; cause = cause.cause, depth++) {
+      trace += (depth > 0 ? '\nCaused by: ' : '') + trim(cause?.stack ?? inspect(cause));
+    }
+    failure.traceback = clean(trace.slice(0, hello.traceback_bytes_max / UTF8_BYTES_MAX));
+    const retryAfter = error.retry_after ?? error.retryAfter;
+    if (typeof retryAfter === 'number' && retryAfter >= 0 && retryAfter < Infinity) failure.retry_after = retryAfter;
+    if (error.permanent === true) failure.permanent = true;
+    return failure;
+  };
+
+  // A stack without the frames of this file, which is known by its name or as evaluated text.
+  const trim = (stack) => String(stack).split('\n')
+    .filter((line) => !/^\s+at .*(gristmill-shim|eval at |\[eval|\(<anonymous>|node:internal|ext:core|data:application)/.test(line))
+    .join('\n');
+
+  class NotJson extends Error {}
+
+  // Children in one batch.
+  const CHILDREN_MAX = 10000;
+
+  // What a job spawns; made by gristmill.spawn.
+  class Spawn {
+    constructor(body) { this.body = body; }
+  }
+
+  // A value with siblings; made by gristmill.done.
+  class Done {
+    constructor(value, siblings) { Object.assign(this, { value, siblings }); }
+  }
+
+  // Batches of children as the protocol has them.
+  const pack = (named, children, batches) => {
+    const packed = [];
+    for (const { payloads, ...rest } of [{ ...named, payloads: children }, ...batches]) {
+      for (let first = 0; first < payloads.length; first += CHILDREN_MAX) {
+        packed.push({ ...rest, payloads: payloads.slice(first, first + CHILDREN_MAX) });
+      }
+    }
+    return packed;
+  };
+
+  // Returned by main (or finalize): the job waits for these children, and then `finalize(payload, memo, outcomes)` is
+  // called. `children` are payloads, of the job's own kind where none is named; `batches` are more of them, each with
+  // `payloads` and perhaps `kind`, `queue`, `tags` and `options`. `on_failure` is 'fail' or 'collect'.
+  const spawn = ({ children = [], memo = null, batches = [], on_failure = 'fail', ...named } = {}) => (
+    new Spawn({ children: pack(named, children, batches), memo: [memo], on_failure })
+  );
+
+  // Returned by main (or finalize) of a child: it completes with the value, and its parent waits for these siblings, too.
+  // They are as the children of `spawn`.
+  const done = (value = null, { siblings = [], batches = [], ...named } = {}) => (
+    new Done(value, pack(named, siblings, batches))
+  );
+
+  const hasNonFinite = (value) => {
+    if (typeof value === 'number') return !Number.isFinite(value);
+    if (typeof value !== 'object' || value === null || typeof value.toJSON === 'function') return false;
+    return Object.values(value).some(hasNonFinite);
+  };
+
+  // The JSON of what main returned; throws what JSON or UTF-8 cannot hold.
+  const serialise = (value) => {
+    let text;
+    try {
+      text = JSON.stringify(value);
+    } catch (error) {
+      throw new NotJson(`main returned what JSON cannot hold: ${error.message}`);
+    }
+    if (text === undefined) {
+      if (value === undefined) return 'null';
+      throw new NotJson(`main returned a ${typeof value}, which JSON cannot hold`);
+    }
+    // JSON.stringify makes null of what is not finite, and escapes what is not Unicode.
+    if (text.includes('null') && hasNonFinite(value)) {
+      throw new NotJson('main returned NaN or an infinity, which JSON cannot hold: return null or text instead');
+    }
+    if (text.includes('\\ud')) {
+      const unescaped = text.replace(/\\\\/g, '');
+      if (/\\ud[89a-f]/.test(unescaped)) {
+        throw new NotJson('main returned text with a lone surrogate, which is not Unicode');
+      }
+    }
+    return text;
+  };
+

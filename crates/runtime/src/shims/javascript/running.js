@@ -1,0 +1,214 @@
+  // --- running ---
+
+  let greeting;
+  while ((greeting = nextFrame()) === null) {
+    if (!fill()) return;
+  }
+  const hello = JSON.parse(input.toString('utf8', greeting.at, greeting.end));
+  nonce = BigInt(hello.nonce);
+  record.writeBigUInt64LE(nonce, 5);
+  const outcomes = fs.openSync('/dev/fd/' + OUTCOMES_FD, 'w');
+  const { flush, sendJson, exclusively } = makeSender(fs, memory, hello.nonce, outcomes);
+  const flushAfterMs = hello.flush_every_ms / 2;
+  const values = Buffer.from(memory.values.buffer);
+  const notes = Buffer.from(memory.notes.buffer);
+  let main = null;
+  let finalize = null;
+  let valuesEnd = 0;
+  let flushedAt = 0;
+
+  const now = () => performance.now();
+
+  const flushAll = () => {
+    flush(true);
+    valuesEnd = 0;
+    flushedAt = now();
+  };
+
+  // Wakes the flusher's thread where it looks rarely.
+  const stir = () => {
+    if (words[QUIET] === 1 && Atomics.exchange(words, QUIET, 0) === 1) Atomics.notify(words, TICK);
+  };
+
+  const note = (body) => {
+    const text = JSON.stringify(body) + '\n';
+    if (words[NOTES_END] + text.length * UTF8_BYTES_MAX > NOTES_BYTES) flushAll();
+    const end = words[NOTES_END];
+    Atomics.store(words, NOTES_END, end + notes.write(text, end, 'utf8'));
+    stir();
+  };
+
+  const durationUs = (job) => Math.min(Math.round((job.endedAt - job.begunAt) * 1000), 0xffffffff);
+
+  const fail = (job, error) => note({ failed: { index: job.number, duration_us: durationUs(job), error } });
+
+  const append = (number, duration, text) => {
+    let count = words[COUNT];
+    if (valuesEnd + text.length * UTF8_BYTES_MAX + 2 > VALUES_BYTES) {
+      flushAll();
+      count = 0;
+    }
+    valuesEnd += values.write(text, valuesEnd, 'utf8');
+    values[valuesEnd++] = 0x0a;
+    values[valuesEnd++] = 0x2c;
+    memory.numbers[count] = number;
+    memory.durations[count] = duration;
+    memory.ends[count] = valuesEnd;
+    Atomics.store(words, COUNT, count + 1);
+    stir();
+  };
+
+  // A value that the shared memory cannot hold for sure: sent at once, in a frame of its own.
+  const appendLarge = (job, text) => {
+    const bytes = Buffer.byteLength(text, 'utf8');
+    if (bytes > hello.value_bytes_max) {
+      const message = `main returned a value of ${bytes} bytes; the limit is ${hello.value_bytes_max} ` +
+        '(VALUE_BYTES_MAX): return a reference to it';
+      fail(job, { type: 'ValueTooLarge', message });
+      return;
+    }
+    flushAll();
+    const large = {
+      words: new Int32Array(16),
+      numbers: Uint32Array.of(job.number),
+      durations: Uint32Array.of(durationUs(job)),
+      ends: Uint32Array.of(bytes + 2),
+      values: Buffer.from(text + '\n,', 'utf8'),
+      notes: new Uint8Array(0),
+    };
+    large.words[COUNT] = 1;
+    large.words[BEGUN] = words[BEGUN];
+    exclusively(() => makeSender(fs, large, hello.nonce, outcomes).flush(false));
+  };
+
+  const settleSpawn = (job, text) => {
+    if (text.length * UTF8_BYTES_MAX > NOTES_BYTES / 2) {
+      const message = `main spawned children and a memo of ${text.length} characters: spawn fewer at once`;
+      fail(job, { type: 'SpawnTooLarge', message });
+      return;
+    }
+    note({ spawned: { index: job.number, duration_us: durationUs(job), spawn: JSON.parse(text) } });
+  };
+
+  const settleDone = (job, value, siblings) => {
+    const length = value.length + siblings.length;
+    if (length * UTF8_BYTES_MAX > NOTES_BYTES / 2) {
+      const message = `main returned a value and siblings of ${length} characters: spawn fewer at once`;
+      fail(job, { type: 'SpawnTooLarge', message });
+      return;
+    }
+    const spawned = { value: [JSON.parse(value)], siblings: JSON.parse(siblings) };
+    note({ done: { index: job.number, duration_us: durationUs(job), ...spawned } });
+  };
+
+  // What is said of a job before its outcome: that the raw output so far is its own, where it may have started something that
+  // writes there, and how much of what it printed is missing.
+  const endOutput = (job) => {
+    job.endedAt = now();
+    if (job.endedAt - job.begunAt >= MARK_AFTER_MS) writeRecord(ENDED, job.number, none);
+    if (job.dropped > 0) job.sayDropped();
+  };
+
+  const settle = (job, value) => {
+    endOutput(job);
+    try {
+      if (value instanceof Spawn) {
+        settleSpawn(job, serialise(value.body));
+        return;
+      }
+      if (value instanceof Done) {
+        if (value.siblings.length > 0) {
+          settleDone(job, serialise(value.value), serialise(value.siblings));
+          return;
+        }
+        value = value.value;
+      }
+      const text = serialise(value);
+      if (text.length * UTF8_BYTES_MAX + 2 > VALUES_BYTES) appendLarge(job, text);
+      else append(job.number, durationUs(job), text);
+    } catch (error) {
+      fail(job, { type: 'NotJson', message: clean(error.message) });
+    }
+  };
+
+  const settleError = (job, error) => {
+    endOutput(job);
+    fail(job, describe(error));
+  };
+
+  // Says how far the running job is: so much is done of so much, in any unit, and what it is at; or, with an object,
+  // { done, total, fraction, message }. Some calls within milliseconds of others are left out, but never the first.
+  const progress = (done, total, message) => {
+    const current = currentJob();
+    if (!current || now() - current.saidAt < PROGRESS_EVERY_MS) return;
+    const said = typeof done === 'object' && done !== null ? done : { done, total, message };
+    const body = { index: current.number };
+    for (const name of ['done', 'total']) {
+      if (Number.isFinite(said[name])) body[name] = Math.min(Math.max(Math.trunc(said[name]), 0), Number.MAX_SAFE_INTEGER);
+    }
+    if (Number.isFinite(said.fraction)) body.fraction = Math.min(Math.max(said.fraction, 0), 1);
+    if (said.message !== undefined && said.message !== null) {
+      body.message = clean(String(said.message).slice(0, PROGRESS_MESSAGE_CHARACTERS_MAX));
+    }
+    current.saidAt = now();
+    note({ progress: body });
+  };
+
+  // The positions of a text such as 0-3,7.
+  const each = function* (positions) {
+    for (const run of positions.split(',')) {
+      const [first, last = first] = run.split('-').map(Number);
+      for (let position = first; position <= last; position++) yield position;
+    }
+  };
+
+  // What gristmill.job() says of each job of a frame. Made for a whole frame when the first of its jobs asks.
+  const knownJobs = ({ kind, parts }) => {
+    const jobs = [];
+    for (const { batch, attempt, queue, positions, group = null, deadline = null, keys, tags = [] } of parts) {
+      // Entries, not properties: a tag may have any name.
+      const ofAll = [], ofSome = new Map();
+      for (const [name, value, having] of tags) {
+        if (having === null) {
+          ofAll.push([name, value]);
+          continue;
+        }
+        for (const position of each(having)) {
+          const own = ofSome.get(position);
+          if (own) own.push([name, value]);
+          else ofSome.set(position, [[name, value]]);
+        }
+      }
+      let place = 0;
+      for (const position of each(positions)) {
+        const key = keys ? keys[place++] : null;
+        const own = [...ofAll, ...ofSome.get(position) ?? []];
+        jobs.push({ id: `${batch}:${position}`, attempt, key, batch, kind, queue, group, tags: own, deadline });
+      }
+    }
+    return jobs;
+  };
+
+  // Which job runs; null where none does. `id` (such as "42:7": the same on every attempt), `attempt` (from 1), `batch`, `kind` and
+  // `queue`; `key` and `group`, null for a job without; `tags`, an object; `deadline`, the seconds since 1970 by which the job has
+  // to have completed, or null.
+  const identity = () => {
+    const job = currentJob();
+    if (!job) return null;
+    const { frame } = job;
+    if (typeof frame.identity === 'string') frame.identity = knownJobs(JSON.parse(frame.identity));
+    const known = frame.identity[job.number - frame.first];
+    return Object.freeze({ ...known, tags: Object.freeze(Object.fromEntries(known.tags)) });
+  };
+
+  // Calls the script's finalize with payload, memo and the outcomes of the children.
+  const finalizeOne = ([payload, memo, outcomes]) => {
+    if (finalize) return finalize(payload, memo, outcomes);
+    const failed = outcomes.find((outcome) => outcome.state !== 'completed');
+    if (!failed) return null;
+    const error = new Error(`job ${failed.job}, a child of it, ended as ${failed.state}`);
+    error.name = 'ChildFailed';
+    error.permanent = true;
+    throw error;
+  };
+

@@ -1,0 +1,103 @@
+# The jobs of a frame, and what they print.
+
+
+class Job:
+    """A job that runs, and what it has printed: the first bytes go into the output pipe at once, the rest is counted."""
+
+    __slots__ = ("number", "frame", "room", "dropped", "is_silent", "timed_out")
+
+    def __init__(self, number, frame, room):
+        self.number = number
+        self.frame = frame
+        self.room = room
+        self.dropped = 0
+        self.is_silent = True
+        self.timed_out = False
+
+
+class LogStream(io.RawIOBase):
+    """The binary stream below sys.stdout and sys.stderr: writes to the log of the running job."""
+
+    def __init__(self, fd, process):
+        self._fd = fd
+        self._process = process
+
+    def writable(self):
+        return True
+
+    def fileno(self):
+        return self._fd
+
+    def write(self, data):
+        view = memoryview(data).cast("B")
+        job = self._process.current_job()
+        if job is None:
+            # Printed by no job: at import, or by a thread between two jobs.
+            return os.write(self._fd, view)
+        self._process.print_to(job, view)
+        return len(view)
+
+
+class Frame:
+    """The jobs of one run frame. Whoever gets a job from `jobs` owns it: those who run jobs, or the thread that takes back
+    what has not begun. One call of this iterator is one operation under the interpreter's lock."""
+
+    __slots__ = ("first", "end", "jobs", "main", "timeout_s", "identity")
+
+    def __init__(self, first, payloads, main, timeout_ms, identity):
+        self.first = first
+        self.end = first + len(payloads)
+        self.jobs = enumerate(payloads, first) if HAS_LOCK else Locked(enumerate(payloads, first))
+        self.main = main
+        self.timeout_s = timeout_ms / 1000 if timeout_ms else None
+        self.identity = identity
+
+
+def each(positions):
+    """The positions of a text such as 0-3,7."""
+    for run in positions.split(","):
+        first, _, last = run.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def known_jobs(identity):
+    """What `gristmill.job()` says of each job of a frame, and its tags. Made for a whole frame when the first of its jobs asks."""
+    jobs = []
+    for part in identity["parts"]:
+        of_all, of_some = {}, {}
+        for name, value, positions in part.get("tags", ()):
+            if positions is None:
+                of_all[name] = value
+            else:
+                for position in each(positions):
+                    of_some.setdefault(position, {})[name] = value
+        same = {"kind": identity["kind"]}
+        for name in ("attempt", "batch", "queue", "group", "deadline"):
+            same[name] = part.get(name)
+        keys = part.get("keys")
+        for place, position in enumerate(each(part["positions"])):
+            known = dict(same, id="%d:%d" % (part["batch"], position), key=keys[place] if keys else None)
+            own = of_some.get(position)
+            jobs.append((known, dict(of_all, **own) if own else of_all))
+    return jobs
+
+
+# Builds of Python without a global lock need one here.
+HAS_LOCK = getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
+class Locked:
+    """An iterator for several threads."""
+
+    def __init__(self, items):
+        self.items = items
+        self.lock = threading.Lock()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        with self.lock:
+            return next(self.items)
+
+

@@ -1,0 +1,37 @@
+# Gristmill's side of a warm Python process: imports the script once, then runs a stream of jobs.
+# The protocol is described in protocol.rs. Python 3.8 and newer.
+import io
+import json
+import mmap
+import os
+import select
+import struct
+import sys
+import threading
+import time
+
+REQUESTS_FD, OUTCOMES_FD, CONTROL_FD, SHIM_FD, BELL_FD = 3, 4, 5, 6, 7
+HELLO, RUN, READY, REFUSED, OUTCOMES = 1, 2, 17, 18, 19
+FINALIZING = 1
+# Words of the control page, and how well this process keeps BEGUN.
+LIMIT, BEGUN, MANNER = 0, 3, 4
+BEGUN_TO, BEGUN_LAST = 1, 2
+SHIM_NAME = "<gristmill>"
+ERROR_MESSAGE_CHARACTERS_MAX = 4096
+PROGRESS_MESSAGE_CHARACTERS_MAX = 400
+PROGRESS_MAX = (1 << 63) - 1
+# Bytes of finished outcomes that are sent at once, however little time has passed.
+UNSENT_BYTES_MAX = 1 << 20
+# Outcomes of asynchronous jobs that are sent at once, although the loop's turn is not over.
+UNSENT_JOBS_MAX = 256
+DURATION_US_MAX = 0xFFFFFFFF
+# A job that started a program ran at least this long.
+MARK_AFTER_NS = 1000000
+REQUESTS_BYTES = 1 << 18
+# Records among the output, and how many bytes each holds at most.
+ENDED, PRINTED, DROPPED = 0, 1, 2
+RECORD_BYTES_MAX = 4096 - 22
+
+now_ns = time.perf_counter_ns
+
+

@@ -1,0 +1,69 @@
+# Values and errors as the protocol has them.
+
+
+def clean(text):
+    """Text that any JSON reader takes: without lone surrogates."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def describe_error(error, traceback_bytes_max):
+    """An exception as the protocol's failure. The frames of this file are left out of its traceback."""
+    import traceback
+
+    try:
+        message = str(error)
+    except Exception as unprintable:
+        message = "its message cannot be printed: %r" % (unprintable,)
+    failure = {
+        "type": type(error).__qualname__,
+        "message": clean(message[:ERROR_MESSAGE_CHARACTERS_MAX]),
+    }
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith((SHIM_NAME, "<frozen importlib")):
+        trace = trace.tb_next
+    try:
+        if trace is not None or isinstance(error, SyntaxError):
+            lines = traceback.format_exception(type(error), error, trace)
+            failure["traceback"] = clean("".join(lines)[-traceback_bytes_max:])
+    except Exception:
+        pass
+    retry_after = getattr(error, "retry_after", None)
+    if hasattr(retry_after, "total_seconds"):
+        retry_after = retry_after.total_seconds()
+    if type(retry_after) in (int, float) and 0 <= retry_after < float("inf"):
+        failure["retry_after"] = retry_after
+    if getattr(error, "permanent", False) is True:
+        failure["permanent"] = True
+    return failure
+
+
+def refuse_type(value):
+    raise TypeError(
+        "a %s; return dict, list, str, int, float, bool or None, or convert it first" % type(value).__qualname__
+    )
+
+
+def make_encoder():
+    """A function from a value to its JSON as pieces of text; raises what JSON cannot hold."""
+    encoder = json.encoder
+    if encoder.c_make_encoder is not None and encoder.c_encode_basestring is not None:
+        # What json.dumps makes anew for every call, made once.
+        make = encoder.c_make_encoder(
+            None, refuse_type, encoder.c_encode_basestring, None, ":", ",", False, False, False
+        )
+        return lambda value: make(value, 0)
+    whole = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=refuse_type)
+    return lambda value: (whole.encode(value),)
+
+
+def not_json(error):
+    """Why a value could not be serialised, in words that help."""
+    if isinstance(error, UnicodeEncodeError):
+        return clean("main returned text with a lone surrogate, which is not Unicode: %s" % error)
+    if isinstance(error, RecursionError):
+        return "main returned a value that is nested too deeply or contains itself"
+    if isinstance(error, ValueError) and "JSON compliant" in str(error):
+        return "main returned NaN or an infinity, which JSON cannot hold: return None or text instead"
+    return clean("main returned what JSON cannot hold: %s" % error)
+
+
