@@ -5,6 +5,8 @@
 #ifndef BATCHEXEC_PLAN_H
 #define BATCHEXEC_PLAN_H
 
+#include "nodes/pathnodes.h"
+
 #include "batchexec.h"
 
 typedef struct PlanContext
@@ -12,6 +14,7 @@ typedef struct PlanContext
 	PlannedStmt *statement;
 	const char *obstacle;		/* of the whole statement, or NULL */
 	int			next_node_id;
+	bool		wants_reasons;	/* EXPLAIN shows them, or one is an error */
 	List	   *reasons;		/* C strings: what was not batched, and why */
 	List	   *scan_reasons;	/* those of them that concern table scans */
 	Cost		batched_cost;	/* of the nodes that were replaced */
@@ -33,5 +36,11 @@ extern const char *key_obstacle(const Expr *key, Oid equality, Oid collation);
 /* plan_path.c: returns what was set before */
 extern bool path_set_planning(bool is_batched);
 extern void path_install_hooks(void);
+extern bool path_plans_batches(void);
+extern bool path_is_batchable(PlannerInfo *root, Path *path);
+extern Cost path_batch_saving(PlannerInfo *root, Path *path);
+
+/* plan_join_path.c */
+extern void path_install_join_hook(void);
 
 #endif
