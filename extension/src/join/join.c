@@ -568,7 +568,10 @@ explain_join(CustomScanState *css, List *ancestors, ExplainState *es)
 	if (!batchexec_explain)
 		return;
 	if (state->spill != NULL)
+	{
 		ExplainPropertyText("Not Batched", "the inner rows exceed the memory for a hash table", es);
+		return;
+	}
 	ExplainPropertyInteger("Hash Table Rows", NULL, (int64) state->table->row_count, es);
 	ExplainPropertyInteger("Hash Table Memory", "kB", (int64) ((state->peak_bytes + 1023) / 1024), es);
 }

@@ -330,11 +330,9 @@ batch_join(PlanContext *context, Plan **plan, const RowDemand *demand)
 	const Plan *inner = join->join.plan.righttree->lefttree;
 	const char *obstacle;
 
-	/* The reason of a scan says it all where the scan isn't batched. */
-	if (context->obstacle != NULL || IsA(outer, SeqScan))
+	if (context->obstacle != NULL || !plan_is_batched(outer))
 		return;
-	obstacle = plan_is_batched(outer) ? hash_join_obstacle(context, join, demand) :
-		"its outer side is not read in batches";
+	obstacle = hash_join_obstacle(context, join, demand);
 	if (obstacle != NULL)
 	{
 		note_reason(context, "join", obstacle);

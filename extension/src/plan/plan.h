@@ -5,8 +5,6 @@
 #ifndef BATCHEXEC_PLAN_H
 #define BATCHEXEC_PLAN_H
 
-#include "nodes/pathnodes.h"
-
 #include "batchexec.h"
 
 typedef struct PlanContext
@@ -36,11 +34,5 @@ extern const char *key_obstacle(const Expr *key, Oid equality, Oid collation);
 /* plan_path.c: returns what was set before */
 extern bool path_set_planning(bool is_batched);
 extern void path_install_hooks(void);
-extern bool path_plans_batches(void);
-extern bool path_is_batchable(PlannerInfo *root, Path *path);
-extern Cost path_batch_saving(PlannerInfo *root, Path *path);
-
-/* plan_join_path.c */
-extern void path_install_join_hook(void);
 
 #endif

@@ -15,7 +15,6 @@
 
 #include "catalog/pg_class.h"
 #include "nodes/nodeFuncs.h"
-#include "miscadmin.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
@@ -132,43 +131,6 @@ batched_scan(PlannerInfo *root, RelOptInfo *rel, int workers)
 
 	path->total_cost -= saved;
 	return saved > 0 ? path : NULL;
-}
-
-bool
-path_plans_batches(void)
-{
-	return plans_batches;
-}
-
-/* Will the plan of a path be a batched node, for a join above it? */
-bool
-path_is_batchable(PlannerInfo *root, Path *path)
-{
-	const HashPath *join = (const HashPath *) path;
-
-	check_stack_depth();
-	if (path->parallel_aware)
-		return false;
-	if (IsA(path, HashPath))
-		return path_is_batchable(root, join->jpath.outerjoinpath);
-	return is_sequential_scan(path) && table_is_batchable(root, path->parent);
-}
-
-/*
- * What is saved on a path that a BatchJoin reads in batches, next to what it
- * costs now: its rows need not be made.
- */
-Cost
-path_batch_saving(PlannerInfo *root, Path *path)
-{
-	Path	   *by_row;
-	Cost		saved;
-
-	if (!is_sequential_scan(path))
-		return path->rows * batchexec_cost_result_row;
-	by_row = create_seqscan_path(root, path->parent, NULL, 0);
-	saved = cost_scan_saving(root, path->parent, 1, false).as_input;
-	return Max(saved - (by_row->total_cost - path->total_cost), 0);
 }
 
 static void
@@ -459,5 +421,4 @@ path_install_hooks(void)
 	set_rel_pathlist_hook = add_batched_scans;
 	previous_upper_hook = create_upper_paths_hook;
 	create_upper_paths_hook = add_batched_aggregations;
-	path_install_join_hook();
 }
