@@ -12,6 +12,7 @@
 #include "batchexec.h"
 #include "cost.h"
 #include "explain.h"
+#include "join.h"
 #include "plan.h"
 
 PG_MODULE_MAGIC;
@@ -57,7 +58,7 @@ static void
 define_settings(void)
 {
 	DefineCustomBoolVariable("batchexec.enabled",
-							 "Executes sequential scans and aggregates over them in batches.",
+							 "Executes sequential scans, hash joins and aggregates over them in batches.",
 							 NULL, &batchexec_enabled, true, PGC_USERSET, 0,
 							 NULL, NULL, NULL);
 	DefineCustomIntVariable("batchexec.batch_rows",
@@ -126,6 +127,7 @@ _PG_init(void)
 	define_settings();
 	RegisterCustomScanMethods(&batch_scan_methods);
 	RegisterCustomScanMethods(&batch_agg_methods);
+	RegisterCustomScanMethods(&batch_join_methods);
 	previous_planner_hook = planner_hook;
 	planner_hook = plan_with_batches;
 	path_install_hooks();

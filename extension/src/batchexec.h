@@ -36,13 +36,16 @@ extern bool batchexec_explain;
 /*
  * custom_private of a BatchAgg, integers but for the first.  custom_exprs has a
  * list for each scanned table: of the list of its filters, and of the list of
- * what custom_scan_tlist is over this table.
+ * what custom_scan_tlist is over this table.  Over a batched join there is one
+ * such list, of references to its pairs.
  */
 enum BatchAggPrivate
 {
-	BATCH_AGG_SCANRELIDS,		/* list of range table indexes of the scanned tables */
+	BATCH_AGG_SCANRELIDS,		/* list of range table indexes of the scanned tables;
+								 * INDEX_VAR: of a join below */
 	BATCH_AGG_KEY_COUNT,		/* leading entries of custom_scan_tlist */
-	BATCH_AGG_IS_GROUPED		/* GROUP BY, or one result row */
+	BATCH_AGG_IS_GROUPED,		/* GROUP BY, or one result row */
+	BATCH_AGG_READS_A_SHARE		/* of the rows: another process reads the rest */
 };
 
 /* plan.c */
@@ -59,7 +62,8 @@ extern CustomScan *scan_to_batch(SeqScan *scan, const RowDemand *demand,
 /* plan_agg.c */
 extern List *agg_scans(const Agg *agg);
 extern const char *agg_obstacle(Agg *agg);
-extern int	agg_expression_size(const Agg *agg, const SeqScan *scan);
+extern bool agg_is_over_join(const Agg *agg);
+extern int	agg_expression_size(const Agg *agg, const Plan *input);
 extern CustomScan *agg_to_batch(Agg *agg, int *next_node_id);
 
 /* scan.c, agg.c */

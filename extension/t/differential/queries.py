@@ -84,7 +84,7 @@ class QueryMaker:
         self.names = 0
 
     def make(self) -> Query:
-        shapes = [(self.scan, 22), (self.limited, 8), (self.aggregate, 26), (self.grouped, 22), (self.joined, 6),
+        shapes = [(self.scan, 22), (self.limited, 8), (self.aggregate, 26), (self.grouped, 22), (self.joined, 14),
                   (self.nested, 7), (self.prepared, 6), (self.cursor, 3), (self.stacked, 4), (self.unbatchable, 3),
                   (self.guarded, 3), (self.united, 6)]
         if self.is_parallel:
@@ -192,22 +192,72 @@ class QueryMaker:
     def joined(self) -> Query:
         left, make_left = self._over(alias="t")
         right, make_right = self._over(alias="u")
-        kind = self.rng.choice(("join", "left join", "join", "full join", "semi", "anti"))
+        kind = self.rng.choice(("join", "left join", "join", "join", "full join", "semi", "anti", "in"))
+        on = " and ".join(self._join_keys(make_left, make_right))
         conditions = [make_left.condition()] if self.rng.random() < 0.5 else []
+        taken = [left, right]
         if kind in ("semi", "anti"):
             word = "exists" if kind == "semi" else "not exists"
-            conditions.append(f"{word} (select 1 from {right.name} u where u.id = t.id and {make_right.condition()})")
+            more = f" and {make_right.condition()}" if self.rng.random() < 0.5 else ""
+            conditions.append(f"{word} (select 1 from {right.name} u where {on}{more})")
+            source = f"{left.name} t"
+            targets = [make_left.scalar() for _ in range(3)]
+        elif kind == "in":
+            column, other = self._alike(make_left, make_right)
+            conditions.append(f"{column} in (select {other} from {right.name} u)")
             source = f"{left.name} t"
             targets = [make_left.scalar() for _ in range(3)]
         else:
-            source = f"{left.name} t {kind} {right.name} u on t.id = u.id"
+            source = f"{left.name} t {kind} {right.name} u on {on}"
             if kind != "full join" and self.rng.random() < 0.4:
                 source += f" and {make_right.condition()}"
             targets = [make_left.scalar(), make_right.scalar(), "t.id", "u.id"]
-        query = Query(source, targets, conditions, is_ordered=False, tables=[left, right])
-        if self.rng.random() < 0.3 and kind not in ("semi", "anti"):
-            query.targets = [make_left.aggregate(True), make_right.aggregate(True)]
+            if kind == "join" and self.rng.random() < 0.3:
+                third, make_third = self._over(alias="v")
+                taken.append(third)
+                source += f" {self.rng.choice(('join', 'left join'))} {third.name} v on " + \
+                    " and ".join(self._join_keys(self.rng.choice((make_left, make_right)), make_third))
+                targets.append("v.id")
+        query = Query(source, targets, conditions, is_ordered=False, tables=taken)
+        draw = self.rng.random()
+        is_pair = kind not in ("semi", "anti", "in")
+        if draw < 0.35:
+            query.targets = [make_left.aggregate(True), (make_right if is_pair else make_left).aggregate(True)]
+        elif draw < 0.6:
+            query.targets = ["count(*)", (make_right if is_pair else make_left).aggregate(True)]
+            makers = (make_left, make_right) if is_pair else (make_left,)
+            query.keys = [maker.name(maker.column("int")) for maker in self.rng.sample(makers, 1)]
         return query
+
+    def _alike(self, make_left, make_right) -> tuple:
+        """A column of each side, of comparable types."""
+        kind = self.rng.choice(("id", "int", "numeric", "float", "text", "any"))
+        if kind == "id":
+            return make_left.name(make_left.column("int")), f"{make_right.alias}.id"
+        if kind == "any":
+            left = make_left.column()
+            alike = [column for column in make_right.table.columns if column.type.sql == left.type.sql]
+            if left.type.name != "jsonb" and alike:
+                return make_left.name(left), make_right.name(self.rng.choice(alike))
+            kind = "int"
+        left, right = make_left.column(kind), make_right.column(kind)
+        if left is None or right is None:
+            left, right = make_left.column("int"), make_right.column("int")
+        return make_left.name(left), make_right.name(right)
+
+    def _join_keys(self, make_left, make_right) -> list:
+        """Conditions of a join: mostly by id, so that a row has few matches."""
+        by_id = f"{make_left.alias}.id = {make_right.alias}.id"
+        draw = self.rng.random()
+        if draw < 0.4:
+            return [by_id]
+        left, right = self._alike(make_left, make_right)
+        if draw < 0.7:
+            # Rows of one id modulo, so that duplicates stay few.
+            return [f"{left} = {right}", f"{make_left.alias}.id % 50 = {make_right.alias}.id % 50"]
+        if draw < 0.85:
+            return [by_id, f"{left} = {right}"]
+        return [f"{make_left.alias}.id = {make_right.alias}.id % {self.rng.choice((3, 40, 500))}"]
 
     def nested(self) -> Query:
         table, make = self._over()

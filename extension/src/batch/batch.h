@@ -120,6 +120,7 @@ typedef struct TupleBatch
 	uint64		generation;		/* distinct for each batch of a scan */
 	Selection	selection;		/* rows that have passed the quals so far */
 	uint16		selected_rows[BATCH_ROWS_MAX];
+	void	   *source;			/* of the operations, where they need it */
 
 	/* what the rows are made of */
 	TupleDesc	descriptor;

@@ -21,6 +21,25 @@ typedef struct BatchScanState
 	DemandState demand;
 } BatchScanState;
 
+/* The next batch with a row that passes all clauses, for a batched node above. */
+static bool
+produce_batch(BatchNode *node)
+{
+	BatchScanState *state = (BatchScanState *) node;
+	BatchQual  *qual = node->input->qual;
+	TupleBatch *batch = node->output;
+
+	while (node_next_batch(node, demand_rows(&state->demand)))
+	{
+		ResetExprContext(node->css.ss.ps.ps_ExprContext);
+		qual_apply(qual, batch);
+		InstrCountFiltered1(&node->css, batch->row_count - batch->selection.count);
+		if (batch->selection.count > 0)
+			return true;
+	}
+	return false;
+}
+
 static void
 begin_scan(CustomScanState *css, EState *estate, int eflags)
 {
@@ -45,7 +64,8 @@ begin_scan(CustomScanState *css, EState *estate, int eflags)
 	node_begin_input(&state->node, input, relation, css->ss.ss_ScanTupleSlot,
 					 plan->scan.scanrelid);
 	input->qual = qual_compile(&input->context, plan->scan.plan.qual);
-	node_plan_columns(input);
+	state->node.output = input->source.batch;
+	state->node.produce = produce_batch;
 	demand_begin(&state->demand, &demand, estate);
 }
 

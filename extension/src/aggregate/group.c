@@ -161,29 +161,33 @@ find_integer_group(GroupTable *table, uint32 hash, int row, Datum word)
 	return find_group(table, hash, row);
 }
 
-/*
- * Find the groups of the selected rows, into row_groups.  Buckets, then
- * groups, are asked for a batch ahead of their use.
- */
+/* Ask for buckets, then for groups, a batch ahead of their use. */
+static void
+prefetch_groups(const GroupTable *table, const Selection *selection)
+{
+	const uint32 *hashes = table->row_hashes;
+	const uint32 mask = table->bucket_count - 1;
+
+	if (table->group_count <= BUCKETS_FIRST)
+		return;
+	FOR_SELECTED(row, selection,
+				 __builtin_prefetch(&table->buckets[hashes[row] & mask]));
+	FOR_SELECTED(row, selection,
+				 __builtin_prefetch(table->buckets[hashes[row] & mask]));
+}
+
+/* Find the groups of the selected rows, into row_groups, and make those that are new. */
 void
 group_table_lookup(GroupTable *table, VectorContext *context,
 				   const Selection *selection)
 {
 	const uint32 *hashes = table->row_hashes;
-	uint32		mask;
 
 	group_keys_evaluate(table, context, selection);
 	group_keys_hash(table, selection);
 	if (table->bucket_count == 0)
 		grow_buckets(table);
-	mask = table->bucket_count - 1;
-	if (table->group_count > BUCKETS_FIRST)
-	{
-		FOR_SELECTED(row, selection,
-					 __builtin_prefetch(&table->buckets[hashes[row] & mask]));
-		FOR_SELECTED(row, selection,
-					 __builtin_prefetch(table->buckets[hashes[row] & mask]));
-	}
+	prefetch_groups(table, selection);
 	if (table->key_count == 1 && table->keys[0].kind == VALUE_INTEGER)
 	{
 		const Datum *words = table->keys[0].words;
@@ -198,4 +202,67 @@ group_table_lookup(GroupTable *table, VectorContext *context,
 	else
 		FOR_SELECTED(row, selection,
 					 table->row_groups[row] = find_group(table, hashes[row], row));
+}
+
+/* The group of a row, or NULL. */
+static inline char *
+existing_group(const GroupTable *table, uint32 hash, int row)
+{
+	uint32		mask = table->bucket_count - 1;
+	char	   *group;
+
+	for (uint32 bucket = hash & mask; (group = table->buckets[bucket]) != NULL;
+		 bucket = (bucket + 1) & mask)
+		if (((GroupHeader *) group)->hash == hash &&
+			group_keys_match(table, group, row))
+			return group;
+	return NULL;
+}
+
+/* As existing_group, for a single integer key; no key of the table is NULL. */
+static inline char *
+existing_integer_group(const GroupTable *table, uint32 hash, Datum word)
+{
+	uint32		mask = table->bucket_count - 1;
+	char	   *group;
+
+	for (uint32 bucket = hash & mask; (group = table->buckets[bucket]) != NULL;
+		 bucket = (bucket + 1) & mask)
+		if (*GROUP_KEY_WORDS(group) == word)
+			return group;
+	return NULL;
+}
+
+/*
+ * As group_table_lookup, where a NULL equals nothing: rows with one leave the
+ * selection, into numbers.  Without inserts, a row may have no group: NULL.
+ */
+void
+group_table_match(GroupTable *table, VectorContext *context,
+				  Selection *selection, uint16 *numbers, bool inserts)
+{
+	const uint32 *hashes = table->row_hashes;
+
+	group_keys_evaluate(table, context, selection);
+	for (int i = 0; i < table->key_count; i++)
+		*selection = selection_without_nulls(selection, table->keys[i].vector,
+											 numbers);
+	group_keys_hash(table, selection);
+	if (table->bucket_count == 0)
+		grow_buckets(table);
+	prefetch_groups(table, selection);
+	if (inserts)
+		FOR_SELECTED(row, selection,
+					 table->row_groups[row] = find_group(table, hashes[row], row));
+	else if (table->key_count == 1 && table->keys[0].kind == VALUE_INTEGER)
+	{
+		const Datum *words = table->keys[0].words;
+
+		FOR_SELECTED(row, selection,
+					 table->row_groups[row] =
+					 existing_integer_group(table, hashes[row], words[row]));
+	}
+	else
+		FOR_SELECTED(row, selection,
+					 table->row_groups[row] = existing_group(table, hashes[row], row));
 }

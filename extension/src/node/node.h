@@ -28,6 +28,7 @@ typedef struct BatchInput
 	TableScanDesc scan;
 	VectorContext context;
 	BatchQual  *qual;
+	bool		columns_are_planned;
 } BatchInput;
 
 typedef struct BatchNode
@@ -35,6 +36,7 @@ typedef struct BatchNode
 	CustomScanState css;		/* must be first */
 	PlanState  *original;		/* runs instead, if set */
 	const char *obstacle;		/* why it does */
+	struct BatchNode *child;	/* an aggregation's join, instead of tables */
 	BatchInput *inputs;			/* read one after another */
 	int			input_count;
 	int			inputs_done;
@@ -44,14 +46,21 @@ typedef struct BatchNode
 	BatchCounters own_counters;
 	BatchCounters *counters;	/* own_counters, or a worker's shared ones */
 	BatchCounters worker_counters;	/* sum, copied before the memory goes */
+	TupleBatch *output;			/* what produce fills */
+	bool		(*produce) (struct BatchNode *node);	/* the next batch; false at the end */
 } BatchNode;
 
+extern Plan *node_link_plan(const Plan *plan, Plan *outer, Plan *inner);
 extern bool node_begin_original(BatchNode *node, EState *estate, int eflags);
 extern void node_begin_inputs(BatchNode *node, int input_count);
 extern void node_begin_input(BatchNode *node, BatchInput *input,
 							 Relation relation, TupleTableSlot *slot,
 							 int scanrelid);
-extern void node_plan_columns(BatchInput *input);
+extern BatchNode *node_begin_child(BatchNode *node, Plan *plan, EState *estate,
+								   int eflags);
+extern void node_begin_context(BatchNode *node, VectorContext *context,
+							   TupleBatch *batch, int scanrelid);
+extern bool node_pull(BatchNode *child);
 extern void node_stop_scans(BatchNode *node);
 extern bool node_next_batch(BatchNode *node, int rows_max);
 extern void node_rescan(BatchNode *node);

@@ -21,7 +21,7 @@ make_state(RowExpression *expression)
 	bool		is_set = planstate->scanopsset;
 	MemoryContext caller;
 
-	planstate->scanops = &TTSOpsBufferHeapTuple;
+	planstate->scanops = context->batch->slot->tts_ops;
 	planstate->scandesc = context->batch->descriptor;
 	planstate->scanopsfixed = planstate->scanopsset = true;
 	caller = MemoryContextSwitchTo(context->econtext->ecxt_per_query_memory);

@@ -12,6 +12,7 @@ typedef struct PlanContext
 	PlannedStmt *statement;
 	const char *obstacle;		/* of the whole statement, or NULL */
 	int			next_node_id;
+	bool		wants_reasons;	/* EXPLAIN shows them, or one is an error */
 	List	   *reasons;		/* C strings: what was not batched, and why */
 	List	   *scan_reasons;	/* those of them that concern table scans */
 	Cost		batched_cost;	/* of the nodes that were replaced */

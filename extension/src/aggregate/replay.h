@@ -22,9 +22,10 @@ typedef struct RowEvaluation
 extern bool replay_is_needed(const RowEvaluation *evaluation);
 
 /*
- * After an error within a batch: evaluate its rows one by one, and raise what
+ * After an error within a batch: evaluate these rows one by one, and raise what
  * is met first.  Returns where no row raises an error.
  */
-extern void replay_batch(const RowEvaluation *evaluation, TupleBatch *batch);
+extern void replay_batch(const RowEvaluation *evaluation, TupleBatch *batch,
+						 const Selection *selection);
 
 #endif

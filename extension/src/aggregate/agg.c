@@ -19,6 +19,7 @@
 #include "aggregate.h"
 #include "group.h"
 #include "node.h"
+#include "relay.h"
 #include "replay.h"
 
 /* What an aggregation computes of one of its tables. */
@@ -46,6 +47,7 @@ typedef struct BatchAggState
 	uint32		group_next;		/* next group to emit */
 	bool		is_filled;		/* groups or states are ready to be emitted */
 	bool		input_is_done;
+	RelaySource relay;			/* of a join's rows, where the groups don't fit */
 } BatchAggState;
 
 static int
@@ -109,13 +111,26 @@ only_counts(const BatchAggState *state, int number)
 	return true;
 }
 
+static void
+begin_evaluation(BatchAggState *state, int number)
+{
+	AggInput   *input = &state->inputs[number];
+
+	input->evaluation = (RowEvaluation) {
+		.qual = state->node.inputs[number].qual,
+		.keys = input->keys, .key_count = state->key_count,
+		.aggregates = input->aggregates,
+		.aggregate_count = state->aggregate_count,
+	};
+	input->replays_errors = replay_is_needed(&input->evaluation);
+}
+
 /* Open one of the tables, and compile what is computed of it. */
 static void
 begin_input(BatchAggState *state, EState *estate, int eflags, int number,
 			int scanrelid, List *expressions)
 {
 	BatchInput *input = &state->node.inputs[number];
-	AggInput   *agg_input = &state->inputs[number];
 	Relation	relation = ExecOpenScanRelation(estate, scanrelid, eflags);
 	TupleTableSlot *slot = ExecInitExtraTupleSlot(estate, RelationGetDescr(relation),
 												  &TTSOpsBufferHeapTuple);
@@ -123,15 +138,24 @@ begin_input(BatchAggState *state, EState *estate, int eflags, int number,
 	node_begin_input(&state->node, input, relation, slot, scanrelid);
 	input->qual = qual_compile(&input->context, linitial(expressions));
 	compile_targets(state, number, lsecond(expressions));
-	agg_input->evaluation = (RowEvaluation) {
-		.qual = input->qual,
-		.keys = agg_input->keys, .key_count = state->key_count,
-		.aggregates = agg_input->aggregates,
-		.aggregate_count = state->aggregate_count,
-	};
-	agg_input->replays_errors = replay_is_needed(&agg_input->evaluation);
-	node_plan_columns(input);
+	begin_evaluation(state, number);
 	input->source.counts_only = only_counts(state, number);
+}
+
+/* Start the batched join below, and compile what is computed of its pairs. */
+static void
+begin_join_input(BatchAggState *state, EState *estate, int eflags, List *expressions)
+{
+	CustomScan *plan = (CustomScan *) state->node.css.ss.ps.plan;
+	BatchInput *input = &state->node.inputs[0];
+	BatchNode  *child = node_begin_child(&state->node, plan->scan.plan.lefttree,
+										 estate, eflags);
+
+	state->node.child = child;
+	node_begin_context(&state->node, &input->context, child->output, INDEX_VAR);
+	input->qual = qual_compile(&input->context, NIL);
+	compile_targets(state, 0, lsecond(expressions));
+	begin_evaluation(state, 0);
 }
 
 static void
@@ -149,12 +173,15 @@ begin_agg(CustomScanState *css, EState *estate, int eflags)
 	state->is_grouped = private_integer(plan, BATCH_AGG_IS_GROUPED) != 0;
 	state->key_count = private_integer(plan, BATCH_AGG_KEY_COUNT);
 	/* Workers that share a scan share its groups: those may come in parts. */
-	state->is_partial = plan->scan.plan.parallel_aware;
+	state->is_partial = private_integer(plan, BATCH_AGG_READS_A_SHARE) != 0;
 	state->inputs = palloc0(sizeof(AggInput) * input_count);
 	node_begin_inputs(&state->node, input_count);
-	for (int i = 0; i < input_count; i++)
-		begin_input(state, estate, eflags, i, list_nth_int(scanrelids, i),
-					list_nth(plan->custom_exprs, i));
+	if (plan->scan.plan.lefttree != NULL)
+		begin_join_input(state, estate, eflags, linitial(plan->custom_exprs));
+	else
+		for (int i = 0; i < input_count; i++)
+			begin_input(state, estate, eflags, i, list_nth_int(scanrelids, i),
+						list_nth(plan->custom_exprs, i));
 	if (state->is_grouped)
 		state->table = group_table_create(state->memory, state->inputs[0].keys,
 										  state->key_count, state->state_bytes);
@@ -176,12 +203,15 @@ accumulate_batch(BatchAggState *state)
 {
 	BatchInput *input = state->node.input;
 	const AggInput *agg_input = current_input(state);
-	TupleBatch *batch = input->source.batch;
+	TupleBatch *batch = input->context.batch;
 	char	  **groups = NULL;
 
 	ResetExprContext(input->context.econtext);
-	qual_apply(input->qual, batch);
-	InstrCountFiltered2(&state->node.css, batch->row_count - batch->selection.count);
+	if (state->node.child == NULL)
+	{
+		qual_apply(input->qual, batch);
+		InstrCountFiltered2(&state->node.css, batch->row_count - batch->selection.count);
+	}
 	if (batch->selection.count == 0)
 		return;
 	if (state->is_grouped)
@@ -205,7 +235,18 @@ static void
 accumulate_or_replay(BatchAggState *state)
 {
 	MemoryContext caller = CurrentMemoryContext;
+	TupleBatch *batch = state->node.input->context.batch;
+	Selection	selection = {.count = batch->row_count, .rows = NULL};
+	uint16		rows[BATCH_ROWS_MAX];
 	ErrorData  *error;
+
+	/* Pairs that have passed a join's clauses: an error may leave fewer selected. */
+	if (batch->selection.rows != NULL)
+	{
+		selection.count = batch->selection.count;
+		selection.rows = memcpy(rows, batch->selection.rows,
+								sizeof(uint16) * selection.count);
+	}
 
 	PG_TRY();
 	{
@@ -220,8 +261,7 @@ accumulate_or_replay(BatchAggState *state)
 		MemoryContextSwitchTo(caller);
 		error = CopyErrorData();
 		FlushErrorState();
-		replay_batch(&current_input(state)->evaluation,
-					 state->node.input->source.batch);
+		replay_batch(&current_input(state)->evaluation, batch, &selection);
 		ReThrowError(error);
 	}
 	PG_END_TRY();
@@ -241,6 +281,34 @@ reset_states(BatchAggState *state)
 	state->is_filled = false;
 }
 
+static TupleTableSlot *
+next_joined_row(void *child)
+{
+	return ExecProcNode(child);
+}
+
+static void
+rescan_join(void *child)
+{
+	ExecReScan(child);
+}
+
+/* The original plan over the rows of the join below, from the first on. */
+static Plan *
+original_over_join(BatchAggState *state)
+{
+	const CustomScan *plan = (const CustomScan *) state->node.css.ss.ps.plan;
+	PlanState  *child = &state->node.child->css.ss.ps;
+
+	ExecReScan(child);
+	state->relay = (RelaySource) {
+		.next = next_joined_row, .rescan = rescan_join, .owner = child,
+		.descriptor = ExecGetResultType(child),
+	};
+	return node_link_plan(linitial(plan->custom_plans),
+						  relay_plan(&state->relay, plan->scan.plan.lefttree), NULL);
+}
+
 /* The groups don't fit: run the original plan, which can spill, from the start. */
 static void
 fall_back_to_original(BatchAggState *state)
@@ -249,14 +317,18 @@ fall_back_to_original(BatchAggState *state)
 	EState	   *estate = node->css.ss.ps.state;
 	CustomScan *plan = (CustomScan *) node->css.ss.ps.plan;
 	MemoryContext caller = MemoryContextSwitchTo(estate->es_query_cxt);
+	Plan	   *original = linitial(plan->custom_plans);
 
 	reset_states(state);
-	node_end(node);
-	node->original = ExecInitNode(linitial(plan->custom_plans), estate,
+	if (node->child != NULL)
+		original = original_over_join(state);
+	else
+		node_end(node);
+	node->original = ExecInitNode(original, estate,
 								  estate->es_top_eflags & ~EXEC_FLAG_EXPLAIN_ONLY);
 	node->obstacle = "the groups exceed the memory for a hash table";
-	/* A worker reports only nodes that its leader knows. */
-	if (!IsParallelWorker())
+	/* A worker reports only nodes that its leader knows.  EXPLAIN shows a join once. */
+	if (!IsParallelWorker() && node->child == NULL)
 		node->css.custom_ps = list_make1(node->original);
 	MemoryContextSwitchTo(caller);
 }
@@ -462,11 +534,12 @@ explain_agg(CustomScanState *css, List *ancestors, ExplainState *es)
 	List	   *keys = NIL;
 	ListCell   *cell;
 
-	foreach(cell, (List *) list_nth(plan->custom_private, BATCH_AGG_SCANRELIDS))
-		tables = lappend(tables, table_label(es, lfirst_int(cell)));
+	if (plan->scan.plan.lefttree == NULL)
+		foreach(cell, (List *) list_nth(plan->custom_private, BATCH_AGG_SCANRELIDS))
+			tables = lappend(tables, table_label(es, lfirst_int(cell)));
 	if (list_length(tables) == 1)
 		ExplainPropertyText("Batched Table", linitial(tables), es);
-	else
+	else if (tables != NIL)
 		ExplainPropertyList("Batched Tables", tables, es);
 	for (int i = 0; i < key_count; i++)
 	{

@@ -58,6 +58,8 @@ extern void group_key_compile(GroupKey *key, VectorContext *context,
 extern void group_table_reset(GroupTable *table);
 extern void group_table_lookup(GroupTable *table, VectorContext *context,
 							   const Selection *selection);
+extern void group_table_match(GroupTable *table, VectorContext *context,
+							  Selection *selection, uint16 *numbers, bool inserts);
 extern char *group_table_get(const GroupTable *table, uint32 number);
 extern Size group_table_bytes(const GroupTable *table);
 

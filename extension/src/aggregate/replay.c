@@ -71,13 +71,16 @@ clauses_hold(BatchQual *qual)
 }
 
 void
-replay_batch(const RowEvaluation *evaluation, TupleBatch *batch)
+replay_batch(const RowEvaluation *evaluation, TupleBatch *batch,
+			 const Selection *selection)
 {
 	ExprContext *econtext = evaluation->qual->context->econtext;
 	bool		is_null;
 
-	for (int row = 0; row < batch->row_count; row++)
+	for (int at = 0; at < selection->count; at++)
 	{
+		const int	row = selection->rows != NULL ? selection->rows[at] : at;
+
 		ResetExprContext(econtext);
 		econtext->ecxt_scantuple = batch->ops->materialise_row(batch, row);
 		if (!clauses_hold(evaluation->qual))

@@ -7,11 +7,49 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "executor/executor.h"
+#include "miscadmin.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
 #include "node.h"
+
+/*
+ * The original of a node.  Over batched nodes it is kept without them, as a plan
+ * is copied whole: a chain of joins that are kept twice each would double at each.
+ */
+static Plan *
+original_plan(const CustomScan *plan)
+{
+	const Plan *kept = linitial(plan->custom_plans);
+
+	if (plan->scan.plan.lefttree == NULL)
+		return (Plan *) kept;
+	return node_link_plan(kept, plan->scan.plan.lefttree, plan->scan.plan.righttree);
+}
+
+/* A copy of an aggregation, or of a hash join, over these plans. */
+Plan *
+node_link_plan(const Plan *plan, Plan *outer, Plan *inner)
+{
+	Plan	   *copy;
+
+	if (IsA(plan, Agg))
+	{
+		copy = (Plan *) makeNode(Agg);
+		memcpy(copy, plan, sizeof(Agg));
+	}
+	else
+	{
+		copy = (Plan *) makeNode(HashJoin);
+		memcpy(copy, plan, sizeof(HashJoin));
+		copy->righttree = (Plan *) makeNode(Hash);
+		memcpy(copy->righttree, plan->righttree, sizeof(Hash));
+		copy->righttree->lefttree = inner;
+	}
+	copy->lefttree = outer;
+	return copy;
+}
 
 /*
  * Where batching is off, or can't be done in this transaction, start the
@@ -27,7 +65,7 @@ node_begin_original(BatchNode *node, EState *estate, int eflags)
 	node->obstacle = batching_runtime_obstacle(estate);
 	if (node->obstacle == NULL)
 		return false;
-	original = ExecInitNode(linitial(plan->custom_plans), estate, eflags);
+	original = ExecInitNode(original_plan(plan), estate, eflags);
 	node->original = original;
 	node->css.custom_ps = list_make1(original);
 	/* The node above reads the original's slots. */
@@ -53,14 +91,21 @@ node_begin_input(BatchNode *node, BatchInput *input, Relation relation,
 				 TupleTableSlot *slot, int scanrelid)
 {
 	HeapSource *source = &input->source;
-	VectorContext *context = &input->context;
 
 	input->relation = relation;
 	source->relation = relation;
 	source->batch = batch_create(&heap_batch_ops, RelationGetDescr(relation),
 								 RelationGetRelid(relation), slot);
 	source->counters = node->counters;
-	context->batch = source->batch;
+	node_begin_context(node, &input->context, source->batch, scanrelid);
+}
+
+/* Prepare for expressions over a batch, in the node's own expression context. */
+void
+node_begin_context(BatchNode *node, VectorContext *context, TupleBatch *batch,
+				   int scanrelid)
+{
+	context->batch = batch;
 	context->econtext = node->css.ss.ps.ps_ExprContext;
 	context->planstate = &node->css.ss.ps;
 	context->scanrelid = scanrelid;
@@ -69,12 +114,47 @@ node_begin_input(BatchNode *node, BatchInput *input, Relation relation,
 													  ALLOCSET_SMALL_SIZES);
 }
 
-/* To be called when all expressions are compiled. */
-void
-node_plan_columns(BatchInput *input)
+/* Start the batched node below a batched node. */
+BatchNode *
+node_begin_child(BatchNode *node, Plan *plan, EState *estate, int eflags)
 {
+	PlanState  *child = ExecInitNode(plan, estate, eflags);
+
+	outerPlanState(&node->css) = child;
+	if (((BatchNode *) child)->original != NULL)
+		elog(ERROR, "batched nodes of a plan disagree on batched execution");
+	return (BatchNode *) child;
+}
+
+/* Have the node below fill its output with the next batch, as ExecProcNode would. */
+bool
+node_pull(BatchNode *child)
+{
+	PlanState  *planstate = &child->css.ss.ps;
+	bool		found;
+
+	CHECK_FOR_INTERRUPTS();
+	if (planstate->chgParam != NULL)
+		ExecReScan(planstate);
+	if (planstate->instrument != NULL)
+		InstrStartNode(planstate->instrument);
+	found = child->produce(child);
+	if (planstate->instrument != NULL)
+		InstrStopNode(planstate->instrument,
+					  found ? child->output->selection.count : 0);
+	return found;
+}
+
+/* Lay out the columns that were asked for: before the first batch, when all are known. */
+static void
+plan_columns(const BatchNode *node, BatchInput *input)
+{
+	MemoryContext caller = MemoryContextSwitchTo(node->css.ss.ps.state->es_query_cxt);
+
 	deform_plan(input->source.batch);
 	input->source.batch->prefetch_bytes = deform_prefetch_bytes(input->source.batch);
+	input->columns_are_planned = true;
+	MemoryContextSwitchTo(caller);
 }
 
 static ParallelTableScanDesc
@@ -92,6 +172,8 @@ start_scan(BatchNode *node, BatchInput *input)
 {
 	Snapshot	snapshot = node->css.ss.ps.state->es_snapshot;
 
+	if (!input->columns_are_planned)
+		plan_columns(node, input);
 	if (input->scan == NULL)
 		input->scan = node->shared != NULL ?
 			table_beginscan_parallel(input->relation, shared_scan(node, input)) :
@@ -114,6 +196,8 @@ node_next_batch(BatchNode *node, int rows_max)
 {
 	if (node->is_shut_down)
 		return false;
+	if (node->child != NULL)
+		return node_pull(node->child);
 	for (; node->inputs_done < node->input_count; node->inputs_done++)
 	{
 		BatchInput *input = next_input(node);
@@ -133,6 +217,8 @@ node_next_batch(BatchNode *node, int rows_max)
 void
 node_stop_scans(BatchNode *node)
 {
+	if (node->child != NULL)
+		return;
 	for (int i = 0; i < node->input_count; i++)
 	{
 		BatchInput *input = &node->inputs[i];
@@ -159,6 +245,13 @@ node_rescan(BatchNode *node)
 	}
 	node->is_shut_down = false;
 	node->inputs_done = 0;
+	if (node->child != NULL)
+	{
+		vector_reset_parameters(&node->inputs[0].context);
+		if (node->child->css.ss.ps.chgParam == NULL)
+			ExecReScan(&node->child->css.ss.ps);
+		return;
+	}
 	for (int i = 0; i < node->input_count; i++)
 	{
 		BatchInput *input = &node->inputs[i];
@@ -178,6 +271,8 @@ node_end(BatchNode *node)
 		ExecEndNode(node->original);
 	else
 		node_stop_scans(node);
+	if (node->child != NULL)
+		ExecEndNode(&node->child->css.ss.ps);
 }
 
 /* The figures of this process and of its workers. */
@@ -192,6 +287,8 @@ node_explain_counters(BatchNode *node, ExplainState *es)
 			ExplainPropertyText("Not Batched", node->obstacle, es);
 		return;
 	}
+	if (node->child != NULL)
+		return;
 	counters_add(&sum, &node->worker_counters);
 	counters_explain(&sum, es);
 }

@@ -15,6 +15,7 @@
 
 #include "aggregate.h"
 #include "group.h"
+#include "join.h"
 #include "limits.h"
 #include "plan.h"
 
@@ -43,15 +44,32 @@ agg_scans(const Agg *agg)
 	return ((Append *) below)->appendplans;
 }
 
-/* The results of a scan, in the order of what the aggregation reads. */
+/* Is an aggregation right over a batched join? */
+bool
+agg_is_over_join(const Agg *agg)
+{
+	const Plan *below = agg->plan.lefttree;
+
+	return IsA(below, CustomScan) &&
+		((const CustomScan *) below)->methods == &batch_join_methods;
+}
+
+/* What an aggregation reads: scans, or a batched join. */
 static List *
-input_targets(const Agg *agg, const SeqScan *scan)
+agg_inputs(const Agg *agg)
+{
+	return agg_is_over_join(agg) ? list_make1(agg->plan.lefttree) : agg_scans(agg);
+}
+
+/* The results of an input, in the order of what the aggregation reads. */
+static List *
+input_targets(const Agg *agg, const Plan *input)
 {
 	const Plan *below = agg->plan.lefttree;
 	List	   *targets = NIL;
 	ListCell   *cell;
 
-	if (below == (const Plan *) scan)
+	if (below == input)
 		return below->targetlist;
 	foreach(cell, below->targetlist)
 	{
@@ -60,7 +78,7 @@ input_targets(const Agg *agg, const SeqScan *scan)
 
 		/* A constant is one for all scans. */
 		if (IsA(var, Var) && var->varno == OUTER_VAR)
-			entry->expr = get_tle_by_resno(scan->scan.plan.targetlist,
+			entry->expr = get_tle_by_resno(input->targetlist,
 										   var->varattno)->expr;
 		targets = lappend(targets, entry);
 	}
@@ -191,14 +209,14 @@ shape_obstacle(const Agg *agg)
 
 /* Why an aggregation can't read a scan, or NULL. */
 static const char *
-input_obstacle(Agg *agg, SeqScan *scan)
+input_obstacle(Agg *agg, const Plan *input)
 {
 	AggContext	context;
 
 	memset(&context, 0, sizeof(context));
 	context.agg = agg;
-	context.scan_targets = input_targets(agg, scan);
-	context.obstacle = scan_shape_obstacle((Plan *) scan);
+	context.scan_targets = input_targets(agg, input);
+	context.obstacle = scan_shape_obstacle(input);
 	for (int i = 0; i < agg->numCols && context.obstacle == NULL; i++)
 		context.obstacle =
 			key_obstacle(get_tle_by_resno(context.scan_targets, agg->grpColIdx[i])->expr,
@@ -209,7 +227,7 @@ input_obstacle(Agg *agg, SeqScan *scan)
 	return context.obstacle;
 }
 
-/* Why an aggregation over sequential scans can't be batched, or NULL. */
+/* Why an aggregation over sequential scans, or a batched join, can't be batched, or NULL. */
 const char *
 agg_obstacle(Agg *agg)
 {
@@ -218,7 +236,7 @@ agg_obstacle(Agg *agg)
 
 	if (obstacle != NULL)
 		return obstacle;
-	foreach(cell, agg_scans(agg))
+	foreach(cell, agg_inputs(agg))
 	{
 		obstacle = input_obstacle(agg, lfirst(cell));
 		if (obstacle != NULL)
@@ -227,14 +245,13 @@ agg_obstacle(Agg *agg)
 	return NULL;
 }
 
-/* Nodes of all expressions of an aggregation over a scan, and of its filter. */
+/* Nodes of all expressions of an aggregation over an input, and of its filter. */
 int
-agg_expression_size(const Agg *agg, const SeqScan *scan)
+agg_expression_size(const Agg *agg, const Plan *input)
 {
-	return expression_size((Node *) list_make3(scan->scan.plan.qual,
-											   agg->plan.targetlist,
+	return expression_size((Node *) list_make3(input->qual, agg->plan.targetlist,
 											   agg->plan.qual),
-						   input_targets(agg, scan));
+						   input_targets(agg, input));
 }
 
 /* A reference to an entry of custom_scan_tlist: keys first, then aggregates. */
@@ -310,7 +327,7 @@ copy_below(const Plan *below, int *next_node_id)
 	return (Plan *) copy;
 }
 
-/* The aggregation as it was, with node ids of its own. */
+/* The aggregation as it was, with node ids of its own; over a join, without that. */
 static Agg *
 copy_original(const Agg *agg, int *next_node_id)
 {
@@ -319,16 +336,17 @@ copy_original(const Agg *agg, int *next_node_id)
 	memcpy(original, agg, sizeof(Agg));
 	original->plan.initPlan = NIL;
 	original->plan.plan_node_id = (*next_node_id)++;
-	original->plan.lefttree = copy_below(agg->plan.lefttree, next_node_id);
+	original->plan.lefttree = agg_is_over_join(agg) ? NULL :
+		copy_below(agg->plan.lefttree, next_node_id);
 	return original;
 }
 
-/* Filters of a scan, and what custom_scan_tlist is over it: keys, then aggregates. */
+/* Filters of an input, and what custom_scan_tlist is over it: keys, then aggregates. */
 static List *
-input_expressions(const AggContext *context, const SeqScan *scan)
+input_expressions(const AggContext *context, const Plan *input)
 {
 	const Agg  *agg = context->agg;
-	List	   *scan_targets = input_targets(agg, scan);
+	List	   *scan_targets = input_targets(agg, input);
 	List	   *expressions = NIL;
 	ListCell   *cell;
 
@@ -340,7 +358,7 @@ input_expressions(const AggContext *context, const SeqScan *scan)
 	}
 	foreach(cell, context->aggrefs)
 		expressions = lappend(expressions, resolve_outer(lfirst(cell), scan_targets));
-	return list_make2(copyObject(scan->scan.plan.qual), expressions);
+	return list_make2(copyObject(input->qual), expressions);
 }
 
 static List *
@@ -356,46 +374,73 @@ make_targets(List *expressions)
 	return targets;
 }
 
-/* The BatchAgg in place of an aggregation and its sequential scans. */
+/* Note the sequential scans that a BatchAgg reads itself. */
+static List *
+add_scans(CustomScan *batch, const AggContext *context)
+{
+	const Agg  *agg = context->agg;
+	const Plan *below = agg->plan.lefttree;
+	List	   *scanrelids = NIL;
+	ListCell   *cell;
+
+	batch->scan.plan.lefttree = NULL;
+	batch->scan.plan.parallel_aware = below->parallel_aware;
+	foreach(cell, agg_scans(agg))
+	{
+		const Scan *scan = lfirst(cell);
+
+		/* Where one process may share a scan, our processes share all of them. */
+		batch->scan.plan.parallel_aware |= scan->plan.parallel_aware;
+		scanrelids = lappend_int(scanrelids, scan->scanrelid);
+		batch->custom_relids = bms_add_member(batch->custom_relids, scan->scanrelid);
+	}
+	/* EXPLAIN then names the tables as it does below the Append. */
+	if (IsA(below, Append))
+		batch->custom_relids = bms_add_members(batch->custom_relids,
+											   ((const Append *) below)->apprelids);
+	return scanrelids;
+}
+
+/* Does a process read a part of the rows only? */
+static bool
+reads_a_share(const Plan *plan)
+{
+	return plan != NULL && (plan->parallel_aware || reads_a_share(plan->lefttree));
+}
+
+/* The BatchAgg in place of an aggregation, over sequential scans or a batched join. */
 CustomScan *
 agg_to_batch(Agg *agg, int *next_node_id)
 {
 	CustomScan *batch = makeNode(CustomScan);
-	Plan	   *below = agg->plan.lefttree;
+	const Plan *below = agg->plan.lefttree;
+	const bool	is_over_join = agg_is_over_join(agg);
 	AggContext	context;
-	List	   *scanrelids = NIL;
+	List	   *scanrelids;
+	List	   *targets;
 	ListCell   *cell;
 
 	memset(&context, 0, sizeof(context));
 	context.agg = agg;
 	batch->scan.plan = agg->plan;
 	NodeSetTag(batch, T_CustomScan);
-	batch->scan.plan.lefttree = NULL;
-	batch->scan.plan.parallel_aware = below->parallel_aware;
 	batch->scan.plan.targetlist = (List *)
 		reference_targets((Node *) agg->plan.targetlist, &context);
 	batch->scan.plan.qual = (List *)
 		reference_targets((Node *) agg->plan.qual, &context);
 	batch->scan.scanrelid = 0;
-	foreach(cell, agg_scans(agg))
-	{
-		SeqScan    *scan = lfirst(cell);
-		int			scanrelid = ((Scan *) scan)->scanrelid;
-
-		/* Where one process may share a scan, our processes share all of them. */
-		batch->scan.plan.parallel_aware |= ((Plan *) scan)->parallel_aware;
-		scanrelids = lappend_int(scanrelids, scanrelid);
-		batch->custom_relids = bms_add_member(batch->custom_relids, scanrelid);
+	foreach(cell, agg_inputs(agg))
 		batch->custom_exprs = lappend(batch->custom_exprs,
-									  input_expressions(&context, scan));
-	}
-	/* EXPLAIN then names the tables as it does below the Append. */
-	if (IsA(below, Append))
-		batch->custom_relids = bms_add_members(batch->custom_relids,
-											   ((Append *) below)->apprelids);
-	batch->custom_scan_tlist = make_targets(lsecond(linitial(batch->custom_exprs)));
-	batch->custom_private = list_make3(scanrelids, makeInteger(agg->numCols),
-									   makeInteger(agg->aggstrategy != AGG_PLAIN));
+									  input_expressions(&context, lfirst(cell)));
+	scanrelids = is_over_join ? list_make1_int(INDEX_VAR) : add_scans(batch, &context);
+	targets = lsecond(linitial(batch->custom_exprs));
+	if (is_over_join)
+		targets = (List *) display_expression(below, (Node *) targets);
+	batch->custom_scan_tlist = make_targets(targets);
+	batch->custom_private = list_make4(scanrelids, makeInteger(agg->numCols),
+									   makeInteger(agg->aggstrategy != AGG_PLAIN),
+									   makeInteger(reads_a_share(below) ||
+												   batch->scan.plan.parallel_aware));
 	batch->custom_plans = list_make1(copy_original(agg, next_node_id));
 	batch->methods = &batch_agg_methods;
 	batch->flags = CUSTOMPATH_SUPPORT_PROJECTION;

@@ -1,7 +1,7 @@
 /*
  * plan.c
- *	  Walk a finished plan and put batched nodes in place of aggregates over
- *	  sequential scans, and of sequential scans.
+ *	  Walk a finished plan and put batched nodes in place of sequential scans, of
+ *	  hash joins over them, and of aggregates over either.
  *
  * The planner has chosen among paths that carry the costs of batches already
  * (plan_path.c).  A replaced subtree is kept below its batched node, which can
@@ -22,6 +22,7 @@
 
 #include "cost.h"
 #include "explain.h"
+#include "join.h"
 #include "limits.h"
 #include "plan.h"
 
@@ -174,14 +175,23 @@ scan_label(const PlanContext *context, const Scan *scan)
 	return table != NULL ? table : entry->eref->aliasname;
 }
 
+/* Note why a node of this kind was not batched, where anybody asks. */
+static void
+note_reason(PlanContext *context, const char *kind, const char *obstacle)
+{
+	if (context->wants_reasons)
+		context->reasons = lappend(context->reasons,
+								   psprintf("%s: %s", kind, obstacle));
+}
+
 static void
 note_scan_reason(PlanContext *context, SeqScan *scan, const char *obstacle)
 {
-	char	   *reason = psprintf("scan of \"%s\": %s",
-								  scan_label(context, (Scan *) scan), obstacle);
-
-	context->reasons = lappend(context->reasons, reason);
-	context->scan_reasons = lappend(context->scan_reasons, reason);
+	if (!context->wants_reasons)
+		return;
+	note_reason(context, psprintf("scan of \"%s\"", scan_label(context, (Scan *) scan)),
+				obstacle);
+	context->scan_reasons = lappend(context->scan_reasons, llast(context->reasons));
 }
 
 /* Count expressions of a node; why they are too many for it, or NULL. */
@@ -257,13 +267,12 @@ note_index_input(PlanContext *context, const Agg *agg)
 {
 	const Plan *below = agg->plan.lefttree;
 
-	if (agg->aggstrategy == AGG_SORTED || agg->groupingSets != NIL ||
+	if (!context->wants_reasons || agg->aggstrategy == AGG_SORTED || agg->groupingSets != NIL ||
 		(!IsA(below, IndexScan) && !IsA(below, IndexOnlyScan) &&
 		 !IsA(below, BitmapHeapScan)))
 		return;
-	context->reasons =
-		lappend(context->reasons,
-				psprintf("aggregate: reading \"%s\" through an index is estimated to be cheaper",
+	note_reason(context, "aggregate",
+				psprintf("reading \"%s\" through an index is estimated to be cheaper",
 						 scan_label(context, (const Scan *) below)));
 }
 
@@ -292,13 +301,69 @@ batch_aggregate(PlanContext *context, Plan **plan)
 		obstacle = agg_size_obstacle(context, agg, scans);
 	if (obstacle != NULL)
 	{
-		context->reasons = lappend(context->reasons,
-								   psprintf("aggregate: %s", obstacle));
+		note_reason(context, "aggregate", obstacle);
 		return false;
 	}
 	context->batched_cost += agg->plan.total_cost;
 	*plan = (Plan *) agg_to_batch(agg, &context->next_node_id);
 	return true;
+}
+
+/* Why a hash join over a batched node stays the stock server's, or NULL. */
+static const char *
+hash_join_obstacle(PlanContext *context, const HashJoin *join, const RowDemand *demand)
+{
+	const char *obstacle = join_obstacle(join);
+
+	if (obstacle == NULL && (demand->may_stop || demand->limits != NIL))
+		return "it may be stopped before its end";
+	return obstacle != NULL ? obstacle :
+		size_obstacle(context, join_expression_size(join));
+}
+
+/* Replace a hash join whose outer side has become a batched node. */
+static void
+batch_join(PlanContext *context, Plan **plan, const RowDemand *demand)
+{
+	HashJoin   *join = (HashJoin *) *plan;
+	const Plan *outer = join->join.plan.lefttree;
+	const Plan *inner = join->join.plan.righttree->lefttree;
+	const char *obstacle;
+
+	if (context->obstacle != NULL || !plan_is_batched(outer))
+		return;
+	obstacle = hash_join_obstacle(context, join, demand);
+	if (obstacle != NULL)
+	{
+		note_reason(context, "join", obstacle);
+		return;
+	}
+	context->batched_cost += Max(join->join.plan.total_cost - inner->total_cost -
+								 outer->total_cost, 0);
+	*plan = (Plan *) join_to_batch(join, &context->next_node_id);
+}
+
+/* Replace an aggregation over what has become a batched join. */
+static void
+batch_aggregate_of_join(PlanContext *context, Plan **plan)
+{
+	Agg		   *agg = (Agg *) *plan;
+	const char *obstacle;
+
+	if (!agg_is_over_join(agg))
+		return;
+	obstacle = agg_obstacle(agg);
+	if (obstacle == NULL)
+		obstacle = agg_cost_obstacle(agg);
+	if (obstacle == NULL)
+		obstacle = size_obstacle(context, agg_expression_size(agg, agg->plan.lefttree));
+	if (obstacle != NULL)
+	{
+		note_reason(context, "aggregate", obstacle);
+		return;
+	}
+	context->batched_cost += agg->plan.total_cost - agg->plan.lefttree->total_cost;
+	*plan = (Plan *) agg_to_batch(agg, &context->next_node_id);
 }
 
 static void
@@ -363,6 +428,10 @@ batch_subtree(PlanContext *context, Plan **plan, RowDemand demand)
 				  demand_below(*plan, demand, false));
 	batch_subtree(context, &(*plan)->righttree,
 				  demand_below(*plan, demand, true));
+	if (IsA(*plan, HashJoin))
+		batch_join(context, plan, &demand);
+	else if (IsA(*plan, Agg))
+		batch_aggregate_of_join(context, plan);
 }
 
 static void
@@ -412,6 +481,8 @@ plan_batch(PlannedStmt *statement, int cursor_options)
 		return statement;
 	memset(&context, 0, sizeof(context));
 	context.statement = statement;
+	context.wants_reasons = explain_awaits_reasons() ||
+		batchexec_mode == BATCH_MODE_REQUIRE;
 	context.obstacle = statement_obstacle(statement, cursor_options);
 	context.next_node_id = largest_node_id(statement->planTree, 0);
 	foreach(cell, statement->subplans)

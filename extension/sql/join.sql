@@ -1,0 +1,142 @@
+-- Hash joins over batches.
+\set VERBOSITY terse
+LOAD 'pg_batchexec';
+SET batchexec.explain = off;
+SET max_parallel_workers_per_gather = 0;
+SET jit = off;
+SET enable_mergejoin = off; SET enable_nestloop = off;
+CREATE TABLE facts (k int, wide bigint, small smallint, f double precision, r real, n numeric, t text, v varchar(20), c char(8), d date, at timestamp, flag bool, amount numeric(12,2), id uuid);
+INSERT INTO facts SELECT CASE WHEN i % 11 > 0 THEN i % 300 END, i % 50, i % 20, CASE WHEN i % 7 > 0 THEN (i % 9) / 2.0 END, (i % 5) / 2.0,
+    CASE WHEN i % 5 > 0 THEN (i % 40)::numeric / 4 END, CASE WHEN i % 6 > 0 THEN 'name ' || i % 70 END, 'v' || i % 30, 'c' || i % 12,
+    date '2020-01-01' + i % 100, timestamp '2020-01-01' + i % 100 * interval '1 day', i % 3 = 0, i / 100.0, md5((i % 9)::text)::uuid
+    FROM generate_series(1, 6000) i;
+CREATE TABLE few (k int, wide bigint, f double precision, n numeric, t text, v varchar, c char(4), d date, label text, id uuid);
+INSERT INTO few SELECT CASE WHEN i % 13 > 0 THEN i END, i % 25, CASE WHEN i % 8 > 0 THEN i % 4 / 2.0 END, (i % 30)::numeric(10,3) / 4, CASE WHEN i % 9 > 0 THEN 'name ' || i END,
+    'v' || i % 40, 'c' || i % 20, date '2020-01-01' + i, 'label ' || i % 10, md5(i::text)::uuid FROM generate_series(1, 120) i;
+INSERT INTO few SELECT * FROM few WHERE k % 10 = 0;
+VACUUM (ANALYZE, FREEZE) facts, few;
+-- Keys of every kind, of one type and of two; NULLs match nothing; duplicates match each other.
+SELECT * FROM compare('SELECT count(*), sum(amount), sum(few.k), count(label), max(facts.k) FROM facts JOIN few ON facts.k = few.k');
+SELECT * FROM compare('SELECT count(*), sum(amount), min(few.wide) FROM facts JOIN few ON facts.k = few.wide');
+SELECT * FROM compare('SELECT count(*), sum(amount), min(few.wide) FROM facts JOIN few ON small = few.wide');
+SELECT * FROM compare('SELECT count(*), sum(amount), sum(few.f) FROM facts JOIN few ON facts.f = few.f');
+SELECT * FROM compare('SELECT count(*), sum(amount), sum(few.f) FROM facts JOIN few ON r = few.f');
+SELECT * FROM compare('SELECT count(*), sum(amount), sum(few.n) FROM facts JOIN few ON facts.n = few.n');
+SELECT * FROM compare('SELECT count(*), sum(amount), sum(few.n + facts.n) FROM facts JOIN few ON facts.k = few.n');
+SELECT * FROM compare('SELECT count(*), sum(amount), sum(length(few.t)) FROM facts JOIN few ON facts.t = few.t');
+SELECT * FROM compare('SELECT count(*), sum(amount) FROM facts JOIN few ON facts.v = few.v');
+SELECT * FROM compare('SELECT count(*), sum(amount), sum(length(few.t)) FROM facts JOIN few ON facts.t = few.v');
+SELECT * FROM compare('SELECT count(*), sum(amount) FROM facts JOIN few ON facts.c = few.c');
+SELECT * FROM compare('SELECT count(*), sum(amount) FROM facts JOIN few ON facts.v = few.c::text');
+SELECT * FROM compare('SELECT count(*), sum(amount), max(few.d) FROM facts JOIN few ON facts.d = few.d');
+SELECT * FROM compare('SELECT count(*), sum(amount), max(few.d) FROM facts JOIN few ON facts.at = few.d');
+SELECT * FROM compare('SELECT count(*), sum(amount) FROM facts JOIN few ON facts.k = few.k AND facts.wide = few.wide AND facts.c = few.c');
+SELECT * FROM compare('SELECT count(*), sum(amount) FROM facts JOIN few ON facts.k + 1 = few.k * 2');
+SELECT * FROM compare('SELECT count(*), sum(amount) FROM facts JOIN few ON facts.id = few.id');
+-- Left, semi and anti joins; NULLs of either side.
+SELECT * FROM compare('SELECT count(*), count(few.k), sum(few.n), count(label) FROM facts LEFT JOIN few ON facts.k = few.k');
+SELECT * FROM compare('SELECT count(*), sum(amount) FROM facts LEFT JOIN few ON facts.k = few.k WHERE few.label IS NULL');
+SELECT * FROM compare('SELECT count(*), sum(amount), sum(k) FROM facts WHERE k IN (SELECT k FROM few)');
+SELECT * FROM compare('SELECT count(*), sum(amount), sum(k) FROM facts WHERE EXISTS (SELECT FROM few WHERE few.k = facts.k AND few.c = facts.c)');
+SELECT * FROM compare('SELECT count(*), sum(amount), sum(k), count(k) FROM facts WHERE NOT EXISTS (SELECT FROM few WHERE few.k = facts.k)');
+SELECT * FROM compare('SELECT count(*), sum(amount) FROM facts WHERE NOT EXISTS (SELECT FROM few WHERE few.k = facts.k AND label > ''x'')');
+SELECT * FROM compare('SELECT count(*), sum(amount) FROM facts JOIN few ON facts.k = few.k WHERE label > ''x''');
+SELECT * FROM compare('SELECT count(*), count(few.k) FROM facts LEFT JOIN few ON facts.k = few.k AND label > ''x''');
+SELECT * FROM compare('SELECT count(*) FROM facts LEFT JOIN few ON facts.k = few.k AND facts.amount > few.n');
+SELECT * FROM compare('SELECT count(*), count(facts.k), count(few.k) FROM facts FULL JOIN few ON facts.k = few.k');
+SELECT * FROM compare('SELECT few.k, count(*), count(facts.k), sum(amount) FROM few LEFT JOIN facts ON facts.k = few.k GROUP BY few.k');
+SELECT * FROM compare('SELECT few.label, few.k, facts.k, facts.t, facts.n, facts.id FROM few LEFT JOIN facts ON facts.k = few.k AND facts.amount < 9 WHERE coalesce(facts.k, 7) < 100');
+-- Rows, columns of types without vectors, filters, conditions by column and by row.
+SELECT * FROM compare('SELECT facts.*, few.* FROM facts JOIN few ON facts.k = few.k WHERE amount < 20');
+SELECT * FROM compare('SELECT facts.id, few.id, r, facts.f, flag, facts.at, few.c FROM facts JOIN few ON facts.wide = few.k WHERE facts.k < 20 AND few.n > 1');
+SELECT * FROM compare('SELECT few.label, r, facts.id FROM facts LEFT JOIN few ON facts.k = few.k WHERE amount < 5');
+SELECT * FROM compare('SELECT count(*), sum(amount) FROM facts JOIN few ON facts.k = few.k AND facts.amount > few.n AND facts.d < few.d');
+SELECT * FROM compare('SELECT count(*), sum(amount) FROM facts JOIN few ON facts.k = few.k AND upper(facts.t) < upper(label)');
+SELECT * FROM compare('SELECT label, count(*), sum(amount), avg(facts.f), min(few.n), max(facts.d) FROM facts JOIN few ON facts.k = few.k GROUP BY label');
+SELECT * FROM compare('SELECT label, facts.c, few.n, count(*), sum(amount * few.n) FROM facts JOIN few ON facts.k = few.k GROUP BY 1, 2, 3');
+SELECT * FROM compare('SELECT label, sum(CASE WHEN facts.flag THEN amount END), count(*) FILTER (WHERE few.n > 2) FROM facts JOIN few ON facts.k = few.k GROUP BY label HAVING count(*) > 100');
+SELECT * FROM compare('SELECT facts.k, label FROM facts JOIN few ON facts.k = few.k ORDER BY amount, label LIMIT 5');
+SELECT * FROM compare('SELECT facts.k, (SELECT max(x.n) FROM few x WHERE x.wide = few.wide) FROM facts JOIN few ON facts.k = few.k WHERE amount < 1');
+-- Errors, where stock raises them alone.
+SELECT * FROM compare('SELECT sum(100 / (few.k - 5)) FROM facts JOIN few ON facts.k = few.k WHERE few.k <> 5');
+SELECT * FROM compare('SELECT sum(100 / (few.k - 5)) FROM facts JOIN few ON facts.k = few.k');
+SELECT * FROM compare('SELECT count(*) FROM facts JOIN few ON facts.k = few.k AND 100 / (few.k - facts.k) > 0');
+-- Joins over joins, and over what is not a table.
+SELECT * FROM compare('SELECT a.label, count(*), sum(amount), sum(b.n), max(c.d) FROM facts JOIN few a ON facts.k = a.k JOIN few b ON facts.wide = b.wide JOIN few c ON b.k = c.k GROUP BY a.label');
+SELECT * FROM compare('SELECT facts.k, q.n, q.t FROM facts JOIN (SELECT k, count(*) n, max(label) t FROM few GROUP BY k HAVING count(*) > 1) q ON facts.k = q.k WHERE amount < 10');
+SELECT * FROM compare('WITH w AS MATERIALIZED (SELECT k, label FROM few) SELECT w.label, count(*) FROM facts JOIN w ON facts.k = w.k JOIN w x ON facts.wide = x.k GROUP BY 1');
+SELECT * FROM compare('SELECT count(*), sum(s) FROM facts JOIN generate_series(1, 50) s ON s = facts.k');
+-- The inner side anew for each row above, or once for all.
+SELECT * FROM compare('SELECT s, (SELECT sum(amount) FROM facts JOIN few ON facts.k = few.k WHERE facts.wide > s) FROM generate_series(1, 5) s');
+SELECT * FROM compare('SELECT s, (SELECT sum(amount) FROM facts JOIN few ON facts.k = few.k WHERE few.wide > s) FROM generate_series(1, 5) s');
+SELECT * FROM compare('SELECT s, (SELECT sum(amount) FROM facts JOIN few ON facts.k = few.k + s) FROM generate_series(1, 5) s');
+-- Toasted values, on either side.
+CREATE TABLE large (k int, t text);
+ALTER TABLE large ALTER t SET STORAGE external;
+INSERT INTO large SELECT i % 300, repeat('name ' || i % 5, 1000) FROM generate_series(1, 400) i;
+CREATE TABLE large_few AS SELECT * FROM large WHERE k < 8;
+VACUUM (ANALYZE, FREEZE) large, large_few;
+SELECT * FROM compare('SELECT count(*), sum(length(a.t)), max(md5(b.t)) FROM large a JOIN large_few b ON a.t = b.t');
+SELECT * FROM compare('SELECT b.t = a.t, length(b.t), count(*) FROM large a JOIN large_few b ON a.k = b.k GROUP BY a.t, b.t');
+DROP TABLE large, large_few;
+-- More inner rows than memory: the stock join goes on from there.
+CREATE TABLE many AS SELECT i % 20000 AS k, i AS v, 'text ' || i % 100 AS t FROM generate_series(1, 30000) i;
+VACUUM (ANALYZE, FREEZE) many;
+CREATE FUNCTION compare_preferred(query text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    batched text[];
+BEGIN
+    PERFORM set_config('batchexec.mode', 'prefer', true);
+    batched := outcome(query);
+    PERFORM set_config('batchexec.mode', 'forbid', true);
+    IF batched IS DISTINCT FROM outcome(query) THEN
+        RAISE EXCEPTION 'results differ: %', query;
+    END IF;
+    RETURN cardinality(batched) || ' rows';
+END $$;
+SET work_mem = '64kB'; SET hash_mem_multiplier = 1;
+SELECT compare_preferred('SELECT count(*), sum(a.v), sum(b.v), max(b.t) FROM many a JOIN many b ON a.k = b.k');
+SELECT compare_preferred('SELECT a.t, count(*), count(b.v), sum(b.v) FROM many a LEFT JOIN many b ON a.k = b.v + 5000 GROUP BY a.t');
+SELECT compare_preferred('SELECT count(*), sum(v) FROM many a WHERE NOT EXISTS (SELECT FROM many b WHERE a.v = b.k)');
+SELECT compare_preferred('SELECT count(*), sum(v) FROM many a WHERE v IN (SELECT k FROM many b)');
+SELECT compare_preferred('SELECT a.k, b.t, c.v FROM many a JOIN many b ON a.k = b.v JOIN many c ON c.v = b.k WHERE a.v < 3000');
+SELECT compare_preferred('SELECT a.k, count(*), sum(b.v) FROM many a JOIN few b0 ON a.v % 100 = b0.k JOIN many b ON a.k = b.v GROUP BY a.k');
+SELECT compare_preferred('SELECT s, (SELECT sum(b.v) FROM many a JOIN many b ON a.k = b.k WHERE a.v < s * 100) FROM generate_series(1, 3) s');
+RESET work_mem; RESET hash_mem_multiplier;
+-- More groups than memory, over a join.
+SET work_mem = '64kB'; SET hash_mem_multiplier = 1.0;
+SELECT compare_preferred('SELECT a.v, count(*), sum(few.n) FROM many a JOIN few ON a.v % 100 = few.k GROUP BY a.v');
+RESET work_mem; RESET hash_mem_multiplier;
+-- Workers each build the table; or share it, and then it is the stock server's.
+SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SET max_parallel_workers_per_gather = 2;
+SELECT compare_preferred('SELECT label, count(*), sum(amount), sum(facts.k) FROM facts JOIN few ON facts.k = few.k GROUP BY label');
+SET enable_parallel_hash = off;
+SELECT compare_preferred('SELECT label, count(*), sum(amount), sum(facts.k) FROM facts JOIN few ON facts.k = few.k GROUP BY label');
+SELECT compare_preferred('SELECT facts.k, label, amount FROM facts JOIN few ON facts.k = few.k');
+SET work_mem = '64kB'; SET hash_mem_multiplier = 1;
+SELECT compare_preferred('SELECT count(*), sum(a.v), sum(b.v), max(b.t) FROM many a JOIN many b ON a.k = b.k');
+SELECT compare_preferred('SELECT a.v, count(*) FROM many a JOIN few ON a.v % 100 = few.k GROUP BY a.v');
+RESET work_mem; RESET hash_mem_multiplier;
+RESET enable_parallel_hash; RESET max_parallel_workers_per_gather; SET max_parallel_workers_per_gather = 0;
+-- Prepared, switched off after planning, and on again.
+PREPARE joined AS SELECT label, count(*) FROM facts JOIN few ON facts.k = few.k WHERE few.k < 5 GROUP BY label ORDER BY label;
+SET plan_cache_mode = force_generic_plan;
+EXECUTE joined;
+SET batchexec.enabled = off;
+EXECUTE joined;
+EXPLAIN (COSTS OFF) EXECUTE joined;
+RESET batchexec.enabled;
+EXECUTE joined;
+RESET plan_cache_mode;
+-- What EXPLAIN shows.
+SET batchexec.explain = on;
+EXPLAIN (VERBOSE, COSTS OFF) SELECT label, sum(amount) FROM facts JOIN few ON facts.k = few.k AND facts.n > few.n WHERE flag GROUP BY label;
+EXPLAIN (VERBOSE, COSTS OFF) SELECT facts.t, a.label, q.n FROM facts JOIN few a ON facts.k = a.k LEFT JOIN (SELECT k, count(*) n FROM few GROUP BY k) q ON facts.wide = q.k;
+SELECT regexp_replace(line, 'Memory: \d+', 'Memory: …') FROM explain_figures('SELECT count(*) FROM facts JOIN few ON facts.k = few.k AND facts.n > few.n') line WHERE line ~ 'Join|Hash|Not';
+SET work_mem = '64kB'; SET hash_mem_multiplier = 1; SET batchexec.mode = prefer;
+SELECT regexp_replace(line, '\d+ kB|\d+kB', '…') FROM explain_figures('SELECT count(*) FROM facts JOIN many ON facts.k = many.k') line WHERE line ~ 'Batch(Join|Agg)|Hash|Not';
+RESET work_mem; RESET hash_mem_multiplier; RESET batchexec.mode;
+EXPLAIN (COSTS OFF) SELECT facts.k FROM facts JOIN few ON facts.k = few.k LIMIT 3;
+EXPLAIN (COSTS OFF) SELECT count(*) FROM facts FULL JOIN few ON facts.k = few.k;
+EXPLAIN (COSTS OFF) SELECT count(*) FROM facts JOIN few ON facts.id = few.id;
+DROP TABLE facts, few, many;

@@ -1,0 +1,143 @@
+/*
+ * datum_vector.c
+ *	  Datums of rows as vectors, and batches of rows that a stock node returns.
+ */
+#include "postgres.h"
+
+#include "datum_vector.h"
+#include "expr.h"
+
+/* A short varlena of no bytes: kernels may look at what is NULL. */
+#ifdef WORDS_BIGENDIAN
+static char empty_varlena[] = {(char) 0x81};
+#else
+static char empty_varlena[] = {0x03};
+#endif
+
+static void
+copy_nulls(Vector *result, const Vector *datums, const Selection *selection)
+{
+	result->has_nulls = datums->has_nulls;
+	if (datums->has_nulls)
+		FOR_SELECTED(row, selection, result->nulls[row] = datums->nulls[row]);
+}
+
+/* Fill a column with what the Datums are as words of its kind. */
+void
+vector_from_datums(BatchColumn *column, const Vector *datums,
+				   const Selection *selection)
+{
+	Vector	   *result = &column->vector;
+	const Datum *from = datums->values;
+	const Oid	type = column->type;
+
+	result->usable = true;
+	if (column->kind == VALUE_NUMERIC)
+	{
+		numeric_vector_decode(result, datums, selection);
+		return;
+	}
+	copy_nulls(result, datums, selection);
+	switch (column->kind)
+	{
+		case VALUE_OPAQUE:
+			break;
+		case VALUE_TEXT:
+			FOR_SELECTED(row, selection,
+						 result->values[row] = (result->has_nulls && result->nulls[row]) ?
+						 PointerGetDatum(empty_varlena) : from[row]);
+			break;
+		default:
+			FOR_SELECTED(row, selection,
+						 result->values[row] = vector_word_from_datum(type, from[row]));
+	}
+}
+
+/* Fill a column with NULLs. */
+void
+vector_of_nulls(BatchColumn *column, const Selection *selection)
+{
+	Vector	   *result = &column->vector;
+	const Datum null_value = column->kind == VALUE_TEXT ?
+		PointerGetDatum(empty_varlena) : (Datum) 0;
+
+	result->usable = result->has_nulls = true;
+	result->has_mixed_scales = false;
+	result->scale = 0;
+	FOR_SELECTED(row, selection,
+				 result->nulls[row] = true;
+				 result->values[row] = null_value);
+}
+
+/* A batch of rows of this shape; lives in the current memory context. */
+DatumBatch *
+datum_batch_create(TupleDesc descriptor)
+{
+	DatumBatch *rows = palloc0(sizeof(DatumBatch));
+
+	rows->descriptor = descriptor;
+	rows->attributes = palloc0(sizeof(Vector) * (descriptor->natts + 1));
+	for (int i = 0; i < descriptor->natts; i++)
+		vector_allocate(&rows->attributes[i]);
+	return rows;
+}
+
+/* Append a row; copy keeps a value that is passed by reference. */
+void
+datum_batch_add(DatumBatch *rows, TupleTableSlot *slot,
+				Datum (*copy) (void *owner, Datum value, int length), void *owner)
+{
+	const int	row = rows->row_count++;
+
+	slot_getallattrs(slot);
+	for (int i = 0; i < rows->descriptor->natts; i++)
+	{
+		const Form_pg_attribute form = TupleDescAttr(rows->descriptor, i);
+		Vector	   *attribute = &rows->attributes[i];
+		const bool	is_null = slot->tts_isnull[i];
+
+		if (row == 0)
+			attribute->has_nulls = false;
+		attribute->has_nulls |= is_null;
+		attribute->nulls[row] = is_null;
+		attribute->values[row] = is_null ? (Datum) 0 :
+			form->attbyval ? slot->tts_values[i] :
+			copy(owner, slot->tts_values[i], form->attlen);
+	}
+}
+
+static void
+fill_datum_column(TupleBatch *batch, BatchColumn *column, const Selection *selection)
+{
+	const DatumBatch *rows = batch->source;
+
+	column->vector.generation = batch->generation;
+	vector_from_datums(column, &rows->attributes[column->attno - 1], selection);
+}
+
+static TupleTableSlot *
+materialise_datum_row(TupleBatch *batch, int row)
+{
+	const DatumBatch *rows = batch->source;
+	TupleTableSlot *slot = batch->slot;
+
+	ExecClearTuple(slot);
+	for (int i = 0; i < rows->descriptor->natts; i++)
+	{
+		slot->tts_values[i] = rows->attributes[i].values[row];
+		slot->tts_isnull[i] = rows->attributes[i].nulls[row];
+	}
+	return ExecStoreVirtualTuple(slot);
+}
+
+static void
+release_datum_batch(TupleBatch *batch)
+{
+	ExecClearTuple(batch->slot);
+}
+
+const TupleBatchOps datum_batch_ops = {
+	.fill_column = fill_datum_column,
+	.materialise_row = materialise_datum_row,
+	.release = release_datum_batch,
+};

@@ -1,0 +1,30 @@
+/*
+ * datum_vector.h
+ *	  Datums of rows as vectors, and batches of rows that a stock node returns.
+ */
+#ifndef BATCHEXEC_DATUM_VECTOR_H
+#define BATCHEXEC_DATUM_VECTOR_H
+
+#include "executor/tuptable.h"
+
+#include "batch.h"
+
+/* Rows of a stock node, a column of Datums for each attribute. */
+typedef struct DatumBatch
+{
+	TupleDesc	descriptor;
+	Vector	   *attributes;		/* native Datums, rather than vector words */
+	int			row_count;
+} DatumBatch;
+
+extern const TupleBatchOps datum_batch_ops;
+
+extern void vector_from_datums(BatchColumn *column, const Vector *datums,
+							   const Selection *selection);
+extern void vector_of_nulls(BatchColumn *column, const Selection *selection);
+extern DatumBatch *datum_batch_create(TupleDesc descriptor);
+extern void datum_batch_add(DatumBatch *rows, TupleTableSlot *slot,
+							Datum (*copy) (void *owner, Datum value, int length),
+							void *owner);
+
+#endif

@@ -1,0 +1,602 @@
+/*
+ * join.c
+ *	  BatchJoin: a hash join whose outer side comes in batches.
+ *
+ * The inner side is read row by row into a hash table.  The outer node's batches
+ * are probed a column at a time, and the pairs that match make batches in turn,
+ * for a batched node above, or rows.  Where the inner rows exceed the memory for
+ * a hash table, a stock hash join takes over (join_spill.c).
+ */
+#include "postgres.h"
+
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "utils/builtins.h"
+#include "utils/ruleutils.h"
+
+#include "join_state.h"
+
+static int
+private_integer(const CustomScan *plan, int which)
+{
+	return linitial_int(list_nth(plan->custom_private, which));
+}
+
+static GroupKey *
+compile_keys(VectorContext *context, List *keys)
+{
+	GroupKey   *compiled = palloc0(sizeof(GroupKey) * list_length(keys));
+	ListCell   *cell;
+	int			value_count = 0;
+
+	foreach(cell, keys)
+		group_key_compile(&compiled[foreach_current_index(cell)], context,
+						  lfirst(cell), &value_count);
+	return compiled;
+}
+
+/* A batch whose rows are made by these operations. */
+static TupleBatch *
+make_batch(EState *estate, const TupleBatchOps *ops, TupleDesc descriptor, void *source)
+{
+	TupleTableSlot *slot = ExecInitExtraTupleSlot(estate, descriptor, &TTSOpsVirtual);
+	TupleBatch *batch = batch_create(ops, descriptor, InvalidOid, slot);
+
+	batch->source = source;
+	return batch;
+}
+
+/* As node_begin_context, in an expression context of their own. */
+static void
+begin_keys(BatchJoinState *state, VectorContext *context, TupleBatch *batch, int scanrelid)
+{
+	PlanState  *planstate = &state->node.css.ss.ps;
+	ExprContext *of_node = planstate->ps_ExprContext;
+
+	node_begin_context(&state->node, context, batch, scanrelid);
+	ExecAssignExprContext(planstate->state, planstate);
+	context->econtext = planstate->ps_ExprContext;
+	planstate->ps_ExprContext = of_node;
+}
+
+static void
+begin_columns(BatchJoinState *state, const CustomScan *plan)
+{
+	JoinBatch  *pairs = &state->pairs;
+	const List *flags = list_nth(plan->custom_private, BATCH_JOIN_INNER_FLAGS);
+	const List *attributes = list_nth(plan->custom_private, BATCH_JOIN_ATTRIBUTES);
+
+	pairs->column_count = list_length(flags);
+	pairs->columns = palloc0(sizeof(JoinColumn) * (pairs->column_count + 1));
+	for (int i = 0; i < pairs->column_count; i++)
+	{
+		pairs->columns[i].is_inner = list_nth_int(flags, i) != 0;
+		pairs->columns[i].attno = (AttrNumber) list_nth_int(attributes, i);
+	}
+	vector_allocate(&pairs->datums);
+}
+
+static bool
+holds_parameter(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	return IsA(node, Param) || expression_tree_walker(node, holds_parameter, context);
+}
+
+static bool produce_pairs(BatchNode *node);
+
+static void
+begin_join(CustomScanState *css, EState *estate, int eflags)
+{
+	BatchJoinState *state = (BatchJoinState *) css;
+	const CustomScan *plan = (const CustomScan *) css->ss.ps.plan;
+	TupleDesc	inner_descriptor;
+	BatchNode  *outer;
+	List	   *keys;
+
+	if (node_begin_original(&state->node, estate, eflags))
+		return;
+	outer = node_begin_child(&state->node, plan->scan.plan.lefttree, estate, eflags);
+	innerPlanState(css) = ExecInitNode(plan->scan.plan.righttree, estate, eflags);
+	inner_descriptor = ExecGetResultType(innerPlanState(css));
+	state->outer = outer;
+	state->type = private_integer(plan, BATCH_JOIN_TYPE);
+	begin_columns(state, plan);
+	state->pairs.outer = outer->output;
+	state->pairs.output = make_batch(estate, &join_batch_ops,
+									 css->ss.ss_ScanTupleSlot->tts_tupleDescriptor,
+									 &state->pairs);
+	state->node.output = state->pairs.output;
+	state->node.produce = produce_pairs;
+	state->inner_rows = datum_batch_create(inner_descriptor);
+	state->inner_batch = make_batch(estate, &datum_batch_ops, inner_descriptor,
+									state->inner_rows);
+
+	keys = list_nth(plan->custom_exprs, BATCH_JOIN_OUTER_KEYS);
+	begin_keys(state, &state->outer_context, outer->output,
+			   private_integer(plan, BATCH_JOIN_OUTER_RELID));
+	begin_keys(state, &state->inner_context, state->inner_batch, INDEX_VAR);
+	node_begin_context(&state->node, &state->pair_context, state->pairs.output, INDEX_VAR);
+	state->clauses = qual_compile(&state->pair_context,
+								  list_nth(plan->custom_exprs, BATCH_JOIN_CLAUSES));
+	state->memory = AllocSetContextCreate(CurrentMemoryContext, "BatchJoin",
+										  ALLOCSET_DEFAULT_SIZES);
+	state->table =
+		join_table_create(state->memory,
+						  compile_keys(&state->inner_context,
+									   list_nth(plan->custom_exprs, BATCH_JOIN_INNER_KEYS)),
+						  compile_keys(&state->outer_context, keys),
+						  list_length(keys), inner_descriptor);
+	state->inner_keys_vary =
+		holds_parameter(list_nth(plan->custom_exprs, BATCH_JOIN_INNER_KEYS), NULL);
+	state->table->keeps_all = (state->type == JOIN_RIGHT);
+	state->memory_limit_bytes = get_hash_memory_limit();
+}
+
+/* Before the first batch: all that is asked of the pairs is known now. */
+static void
+plan_columns(BatchJoinState *state, bool returns_rows)
+{
+	MemoryContext caller;
+
+	if (state->columns_are_planned)
+		return;
+	caller = MemoryContextSwitchTo(state->node.css.ss.ps.state->es_query_cxt);
+	if (returns_rows)
+		join_batch_plan_rows(&state->pairs);
+	join_batch_plan(&state->pairs);
+	state->columns_are_planned = true;
+	MemoryContextSwitchTo(caller);
+}
+
+/* Put the rows that have been collected into the hash table. */
+static void
+flush_inner_rows(BatchJoinState *state)
+{
+	ResetExprContext(state->inner_context.econtext);
+	batch_start(state->inner_batch, state->inner_rows->row_count);
+	join_table_add(state->table, &state->inner_context, state->inner_rows);
+	state->inner_rows->row_count = 0;
+	state->peak_bytes = Max(state->peak_bytes, join_table_bytes(state->table));
+}
+
+/* Read the inner side to its end; false where it exceeds the memory. */
+static bool
+read_inner(BatchJoinState *state)
+{
+	PlanState  *inner = innerPlanState(&state->node.css);
+
+	state->inner_is_done = false;
+	for (;;)
+	{
+		TupleTableSlot *slot = ExecProcNode(inner);
+
+		if (TupIsNull(slot))
+			break;
+		datum_batch_add(state->inner_rows, slot, join_table_copy, state->table);
+		if (state->inner_rows->row_count < BATCH_ROWS_MAX)
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		flush_inner_rows(state);
+		if (join_table_bytes(state->table) > state->memory_limit_bytes)
+			return false;
+	}
+	state->inner_is_done = true;
+	if (state->inner_rows->row_count > 0)
+		flush_inner_rows(state);
+	return join_table_bytes(state->table) <= state->memory_limit_bytes;
+}
+
+/* Is an outer row without a match returned? */
+static bool
+keeps_unmatched(const BatchJoinState *state)
+{
+	return state->type == JOIN_LEFT || state->type == JOIN_ANTI;
+}
+
+/*
+ * Fill the hash table.  As in the stock server, the outer side is tried first
+ * where that is cheap: the inner one need not be read if it is empty.
+ */
+static void
+fill_table(BatchJoinState *state)
+{
+	const Plan *outer = state->node.css.ss.ps.plan->lefttree;
+	const Plan *inner = state->node.css.ss.ps.plan->righttree;
+
+	if (state->type != JOIN_RIGHT &&
+		(keeps_unmatched(state) || outer->startup_cost < inner->total_cost))
+	{
+		state->has_outer = state->outer_is_fresh = node_pull(state->outer);
+		state->is_finished = !state->has_outer;
+		if (state->is_finished)
+			return;
+	}
+	state->is_filled = true;
+	if (!read_inner(state))
+		join_spill_begin(state);
+	else if (state->table->row_count == 0 && !keeps_unmatched(state))
+		state->is_finished = true;
+}
+
+/* Keep the outer rows that have a match, or those that have none. */
+static void
+select_outer(BatchJoinState *state, bool matched)
+{
+	TupleBatch *outer = state->outer->output;
+	Selection  *selection = &outer->selection;
+	uint16	   *rows = outer->selected_rows;
+	int			count = 0;
+
+	FOR_SELECTED(row, selection,
+				 rows[count] = row;
+				 count += ((state->matches[row] != NULL) == matched));
+	if (count < selection->count)
+	{
+		selection->count = count;
+		selection->rows = rows;
+	}
+}
+
+/* Take the next outer batch, and look up what it matches; false at the end. */
+static bool
+next_outer(BatchJoinState *state)
+{
+	TupleBatch *outer = state->outer->output;
+
+	do
+	{
+		if (!state->outer_is_fresh && !node_pull(state->outer))
+			return false;
+		state->outer_is_fresh = false;
+		ResetExprContext(state->outer_context.econtext);
+		join_table_probe(state->table, &state->outer_context, state->matches);
+		if (state->type != JOIN_LEFT)
+			select_outer(state, state->type != JOIN_ANTI);
+	} while (outer->selection.count == 0);
+	state->outer_at = 0;
+	state->match = NULL;
+	state->is_within_row = false;
+	return true;
+}
+
+/* Each outer row once. */
+static int
+pair_outer_alone(BatchJoinState *state)
+{
+	const Selection *selection = &state->outer->output->selection;
+	JoinBatch  *pairs = &state->pairs;
+	int			count = 0;
+
+	FOR_SELECTED(row, selection,
+				 pairs->outer_rows[count] = row;
+				 pairs->inner_rows[count++] = NULL);
+	return count;
+}
+
+/* Outer rows with each of their matches, as many as a batch holds. */
+static int
+pair_with_matches(BatchJoinState *state)
+{
+	const Selection *selection = &state->outer->output->selection;
+	JoinBatch  *pairs = &state->pairs;
+	int			count = 0;
+
+	while (count < BATCH_ROWS_MAX && state->outer_at < selection->count)
+	{
+		const int	row = selection->rows != NULL ? selection->rows[state->outer_at] :
+			state->outer_at;
+
+		if (!state->is_within_row)
+			state->match = state->matches[row];
+		pairs->outer_rows[count] = row;
+		pairs->inner_rows[count++] = state->match;
+		if (state->match != NULL)
+			state->match = state->match->next;
+		state->is_within_row = (state->match != NULL);
+		if (!state->is_within_row)
+			state->outer_at++;
+	}
+	return count;
+}
+
+/* Make the next pairs of the outer batch; 0: there are no more. */
+static int
+next_pairs(BatchJoinState *state)
+{
+	const Selection *selection = &state->outer->output->selection;
+	int			count;
+
+	if (state->outer_at >= selection->count)
+		return 0;
+	if (state->type == JOIN_INNER || state->type == JOIN_LEFT ||
+		state->type == JOIN_RIGHT)
+		return pair_with_matches(state);
+	count = pair_outer_alone(state);
+	state->outer_at = selection->count;
+	return count;
+}
+
+/* Inner rows that no outer row matches, as many as a batch holds. */
+static int
+pair_inner_alone(BatchJoinState *state)
+{
+	JoinBatch  *pairs = &state->pairs;
+	int			count = 0;
+
+	while (count < BATCH_ROWS_MAX)
+	{
+		pairs->inner_rows[count] = join_table_walk(state->table, &state->walk);
+		if (pairs->inner_rows[count] == NULL)
+			break;
+		count++;
+	}
+	return count;
+}
+
+/* At the end of the outer side; the table's rows may be returned yet. */
+static void
+end_outer(BatchJoinState *state)
+{
+	state->returns_unmatched = (state->type == JOIN_RIGHT);
+	state->is_finished = !state->returns_unmatched;
+	state->pairs.outer_is_null = state->returns_unmatched;
+	state->walk = (JoinTableWalk) {.only_unmatched = true};
+}
+
+/* The number of the next pairs; 0: another outer batch was taken, or none is left. */
+static int
+advance(BatchJoinState *state)
+{
+	int			count = 0;
+
+	if (state->returns_unmatched)
+	{
+		count = pair_inner_alone(state);
+		state->is_finished = (count == 0);
+		return count;
+	}
+	if (state->has_outer && !state->outer_is_fresh)
+		count = next_pairs(state);
+	if (count > 0)
+		return count;
+	state->has_outer = next_outer(state);
+	if (!state->has_outer)
+		end_outer(state);
+	return 0;
+}
+
+/* The next batch of pairs that pass the clauses. */
+static bool
+produce_pairs(BatchNode *node)
+{
+	BatchJoinState *state = (BatchJoinState *) node;
+	TupleBatch *output = node->output;
+
+	plan_columns(state, false);
+	if (!state->is_filled && !state->is_finished)
+		fill_table(state);
+	if (state->spill != NULL)
+		return join_spill_next_batch(state);
+	while (!state->is_finished)
+	{
+		const int	count = advance(state);
+
+		if (count == 0)
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		ResetExprContext(state->pair_context.econtext);
+		batch_start(output, count);
+		qual_apply(state->clauses, output);
+		InstrCountFiltered1(&node->css, count - output->selection.count);
+		if (output->selection.count > 0)
+			return true;
+	}
+	return false;
+}
+
+static TupleTableSlot *
+project(CustomScanState *css, TupleTableSlot *slot)
+{
+	if (css->ss.ps.ps_ProjInfo == NULL)
+		return slot;
+	css->ss.ps.ps_ExprContext->ecxt_scantuple = slot;
+	return ExecProject(css->ss.ps.ps_ProjInfo);
+}
+
+static TupleTableSlot *
+exec_join(CustomScanState *css)
+{
+	BatchJoinState *state = (BatchJoinState *) css;
+	const Selection *selection;
+
+	if (state->node.original != NULL)
+		return ExecProcNode(state->node.original);
+	for (;;)
+	{
+		TupleTableSlot *slot = css->ss.ss_ScanTupleSlot;
+		int			at;
+
+		ResetExprContext(css->ss.ps.ps_ExprContext);
+		if (state->spill != NULL)
+		{
+			slot = ExecProcNode(state->spill);
+			return TupIsNull(slot) ? NULL : project(css, slot);
+		}
+		selection = &state->node.output->selection;
+		if (state->has_rows && state->row_next < selection->count)
+		{
+			at = state->row_next++;
+			join_batch_store_row(&state->pairs,
+								 selection->rows != NULL ? selection->rows[at] : at,
+								 slot);
+			return project(css, slot);
+		}
+		state->row_next = 0;
+		plan_columns(state, true);
+		if (!state->is_filled && !state->is_finished)
+			fill_table(state);
+		if (state->spill != NULL)
+			continue;
+		state->has_rows = produce_pairs(&state->node);
+		if (!state->has_rows)
+			return NULL;
+	}
+}
+
+/* Back to the first outer row, with the table as it is or to be filled anew. */
+static void
+restart(BatchJoinState *state, bool inner_has_changed)
+{
+	PlanState  *inner = innerPlanState(&state->node.css);
+
+	if (inner_has_changed || !state->is_filled)
+	{
+		join_table_reset(state->table);
+		state->inner_rows->row_count = 0;
+		state->is_filled = false;
+		if (inner->chgParam == NULL)
+			ExecReScan(inner);
+	}
+	join_table_forget_matches(state->table);
+	state->returns_unmatched = state->pairs.outer_is_null = false;
+	state->has_outer = state->outer_is_fresh = false;
+	state->is_finished = state->is_filled && state->table->row_count == 0 &&
+		!keeps_unmatched(state);
+}
+
+static void
+rescan_join(CustomScanState *css)
+{
+	BatchJoinState *state = (BatchJoinState *) css;
+	bool		inner_has_changed;
+
+	if (state->node.original != NULL)
+	{
+		node_rescan(&state->node);
+		return;
+	}
+	ExecClearTuple(css->ss.ss_ScanTupleSlot);
+	state->node.output->ops->release(state->node.output);
+	vector_reset_parameters(&state->outer_context);
+	vector_reset_parameters(&state->inner_context);
+	vector_reset_parameters(&state->pair_context);
+	inner_has_changed = innerPlanState(css)->chgParam != NULL ||
+		(state->inner_keys_vary && css->ss.ps.chgParam != NULL);
+	state->has_rows = false;
+	state->row_next = 0;
+	if (state->spill != NULL)
+		join_spill_rescan(state, inner_has_changed);
+	else
+		restart(state, inner_has_changed);
+	if (outerPlanState(css)->chgParam == NULL)
+		ExecReScan(outerPlanState(css));
+}
+
+static void
+end_join(CustomScanState *css)
+{
+	BatchJoinState *state = (BatchJoinState *) css;
+
+	if (state->node.original != NULL)
+	{
+		node_end(&state->node);
+		return;
+	}
+	join_spill_end(state);
+	ExecEndNode(outerPlanState(css));
+	ExecEndNode(innerPlanState(css));
+}
+
+static const char *
+type_label(JoinType type)
+{
+	switch (type)
+	{
+		case JOIN_LEFT:
+			return "Left";
+		case JOIN_RIGHT:
+			return "Right";
+		case JOIN_SEMI:
+			return "Semi";
+		case JOIN_ANTI:
+			return "Anti";
+		default:
+			return "Inner";
+	}
+}
+
+static void
+explain_clauses(CustomScanState *css, const char *label, List *clauses,
+				List *ancestors, ExplainState *es)
+{
+	List	   *context = set_deparse_context_plan(es->deparse_cxt, css->ss.ps.plan,
+												   ancestors);
+
+	if (clauses != NIL)
+		ExplainPropertyText(label,
+							deparse_expression((Node *) make_ands_explicit(clauses),
+											   context, true, false), es);
+}
+
+static void
+explain_join(CustomScanState *css, List *ancestors, ExplainState *es)
+{
+	BatchJoinState *state = (BatchJoinState *) css;
+	const CustomScan *plan = (const CustomScan *) css->ss.ps.plan;
+	List	   *clauses = list_nth(plan->custom_exprs, BATCH_JOIN_CLAUSES);
+
+	if (state->node.original != NULL)
+	{
+		if (batchexec_explain)
+			ExplainPropertyText("Not Batched", state->node.obstacle, es);
+		return;
+	}
+	ExplainPropertyText("Join Type", type_label(private_integer(plan, BATCH_JOIN_TYPE)), es);
+	explain_clauses(css, "Hash Cond", list_nth(plan->custom_exprs, BATCH_JOIN_CONDITION),
+					ancestors, es);
+	explain_clauses(css, "Join Filter", clauses, ancestors, es);
+	if (!es->analyze)
+		return;
+	if (clauses != NIL && css->ss.ps.instrument != NULL)
+		ExplainPropertyFloat("Rows Removed by Join Filter", NULL,
+							 css->ss.ps.instrument->nfiltered1 /
+							 Max(css->ss.ps.instrument->nloops, 1), 0, es);
+	if (!batchexec_explain)
+		return;
+	if (state->spill != NULL)
+	{
+		ExplainPropertyText("Not Batched", "the inner rows exceed the memory for a hash table", es);
+		return;
+	}
+	ExplainPropertyInteger("Hash Table Rows", NULL, (int64) state->table->row_count, es);
+	ExplainPropertyInteger("Hash Table Memory", "kB", (int64) ((state->peak_bytes + 1023) / 1024), es);
+}
+
+static const CustomExecMethods join_exec_methods = {
+	.CustomName = BATCH_JOIN_NAME,
+	.BeginCustomScan = begin_join,
+	.ExecCustomScan = exec_join,
+	.EndCustomScan = end_join,
+	.ReScanCustomScan = rescan_join,
+	.ExplainCustomScan = explain_join,
+};
+
+static Node *
+create_join_state(CustomScan *plan)
+{
+	BatchJoinState *state = palloc0(sizeof(BatchJoinState));
+
+	(void) plan;
+	NodeSetTag(&state->node, T_CustomScanState);
+	state->node.css.methods = &join_exec_methods;
+	return (Node *) state;
+}
+
+const CustomScanMethods batch_join_methods = {
+	.CustomName = BATCH_JOIN_NAME,
+	.CreateCustomScanState = create_join_state,
+};

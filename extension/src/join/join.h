@@ -1,0 +1,46 @@
+/*
+ * join.h
+ *	  BatchJoin: a hash join whose outer side comes in batches.
+ */
+#ifndef BATCHEXEC_JOIN_H
+#define BATCHEXEC_JOIN_H
+
+#include "batchexec.h"
+
+#define BATCH_JOIN_NAME	"BatchJoin"
+
+/* custom_exprs of a BatchJoin: lists, over what they are evaluated on. */
+enum BatchJoinExpressions
+{
+	BATCH_JOIN_OUTER_KEYS,		/* over the outer node's rows */
+	BATCH_JOIN_INNER_KEYS,		/* over inner rows, as INDEX_VAR */
+	BATCH_JOIN_CLAUSES,			/* over pairs, as INDEX_VAR */
+	BATCH_JOIN_CONDITION		/* the keys' clauses, for EXPLAIN */
+};
+
+/* custom_private of a BatchJoin */
+enum BatchJoinPrivate
+{
+	BATCH_JOIN_TYPE,			/* list of one JoinType */
+	BATCH_JOIN_INNER_FLAGS,		/* of each column of a pair: is it an inner one? */
+	BATCH_JOIN_ATTRIBUTES,		/* and its number there */
+	BATCH_JOIN_OUTER_RELID		/* list of one: varno in the outer keys */
+};
+
+/* custom_plans of a BatchJoin: hash joins without the plans below them */
+enum BatchJoinPlans
+{
+	BATCH_JOIN_ORIGINAL,
+	BATCH_JOIN_SPILLING			/* returns pairs; outer rows as the batches have them */
+};
+
+extern const CustomScanMethods batch_join_methods;
+
+/* plan_join.c */
+extern bool plan_is_batched(const Plan *plan);
+extern const char *join_obstacle(const HashJoin *join);
+extern int	join_expression_size(const HashJoin *join);
+extern CustomScan *join_to_batch(HashJoin *join, int *next_node_id);
+extern Node *display_expression(const Plan *plan, Node *expression);
+
+#endif

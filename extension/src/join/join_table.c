@@ -1,0 +1,218 @@
+/*
+ * join_table.c
+ *	  The hash table of a join: its inner rows, by their keys.
+ *
+ * The groups of a hash aggregation, which know how to compare keys of all
+ * kinds, with rows in the place of aggregate states.  The first row of a key lies
+ * in its group, so that a join to a unique key follows no further pointer.
+ * Rows of one key come newest first, as in the stock server's hash table.
+ */
+#include "postgres.h"
+
+#include "utils/datum.h"
+#include "utils/memutils.h"
+
+#include "join_table.h"
+
+/* Rows and values are cut from pieces of this size; larger ones stand alone. */
+#define CHUNK_BYTES		(32 * 1024)
+
+/* The rows of a group. */
+typedef struct GroupRows
+{
+	JoinRow    *newest;
+	bool		is_matched;		/* by an outer row */
+	JoinRow		oldest;
+} GroupRows;
+
+JoinTable *
+join_table_create(MemoryContext memory, GroupKey *inner_keys, GroupKey *outer_keys,
+				  int key_count, TupleDesc descriptor)
+{
+	JoinTable  *table = palloc0(sizeof(JoinTable));
+
+	table->memory = memory;
+	table->inner_keys = inner_keys;
+	table->outer_keys = outer_keys;
+	table->descriptor = descriptor;
+	table->rows_offset = group_header_bytes(inner_keys, key_count);
+	table->row_bytes = offsetof(JoinRow, values) + sizeof(Datum) * descriptor->natts;
+	table->groups = group_table_create(memory, inner_keys, key_count,
+									   offsetof(GroupRows, oldest) + table->row_bytes);
+	return table;
+}
+
+/* Forget all rows. */
+void
+join_table_reset(JoinTable *table)
+{
+	group_table_reset(table->groups);
+	table->row_count = 0;
+	table->unkeyed = NULL;
+	table->chunk = NULL;
+	table->chunk_bytes_left = 0;
+}
+
+Size
+join_table_bytes(const JoinTable *table)
+{
+	return group_table_bytes(table->groups);
+}
+
+static void *
+allocate(JoinTable *table, Size bytes)
+{
+	void	   *result;
+
+	bytes = MAXALIGN(bytes);
+	if (bytes > CHUNK_BYTES / 8)
+		return MemoryContextAlloc(table->memory, bytes);
+	if (bytes > table->chunk_bytes_left)
+	{
+		table->chunk = MemoryContextAlloc(table->memory, CHUNK_BYTES);
+		table->chunk_bytes_left = CHUNK_BYTES;
+	}
+	result = table->chunk;
+	table->chunk += bytes;
+	table->chunk_bytes_left -= bytes;
+	return result;
+}
+
+/* A copy, in the table's memory, of a value that is passed by reference. */
+Datum
+join_table_copy(void *table, Datum value, int length)
+{
+	Size		bytes;
+	void	   *copy;
+
+	/* An expanded object has no flat form to be copied. */
+	if (length == -1 && VARATT_IS_EXTERNAL_EXPANDED(DatumGetPointer(value)))
+	{
+		MemoryContext caller = MemoryContextSwitchTo(((JoinTable *) table)->memory);
+
+		value = datumCopy(value, false, length);
+		MemoryContextSwitchTo(caller);
+		return value;
+	}
+	bytes = datumGetSize(value, false, length);
+	copy = allocate(table, bytes);
+	memcpy(copy, DatumGetPointer(value), bytes);
+	return PointerGetDatum(copy);
+}
+
+static void
+store_row(const JoinTable *table, JoinRow *row, const DatumBatch *rows, int number)
+{
+	row->nulls = 0;
+	for (int i = 0; i < table->descriptor->natts; i++)
+	{
+		const Vector *attribute = &rows->attributes[i];
+
+		row->values[i] = attribute->values[number];
+		row->nulls |= (uint64) attribute->nulls[number] << i;
+	}
+}
+
+/* Keep the rows that a batch has beside those of its selection. */
+static void
+add_unkeyed(JoinTable *table, const TupleBatch *batch, const DatumBatch *rows)
+{
+	bool		has_key[BATCH_ROWS_MAX] = {false};
+
+	FOR_SELECTED(number, &batch->selection, has_key[number] = true);
+	for (int number = 0; number < batch->row_count; number++)
+	{
+		JoinRow    *row;
+
+		if (has_key[number])
+			continue;
+		row = allocate(table, table->row_bytes);
+		row->next = table->unkeyed;
+		table->unkeyed = row;
+		store_row(table, row, rows, number);
+	}
+	table->row_count += batch->row_count - batch->selection.count;
+}
+
+/* Add a batch of rows, whose values live in the table's memory already. */
+void
+join_table_add(JoinTable *table, VectorContext *context, const DatumBatch *rows)
+{
+	TupleBatch *batch = context->batch;
+
+	table->groups->keys = table->inner_keys;
+	group_table_match(table->groups, context, &batch->selection,
+					  batch->selected_rows, true);
+	FOR_SELECTED(number, &batch->selection,
+				 GroupRows *group = (GroupRows *) (table->groups->row_groups[number] +
+												   table->rows_offset);
+				 JoinRow *row = &group->oldest;
+				 if (group->newest != NULL)
+					 row = allocate(table, table->row_bytes);
+				 row->next = group->newest;
+				 group->newest = row;
+				 store_row(table, row, rows, number));
+	table->row_count += batch->selection.count;
+	if (table->keeps_all && batch->selection.count < batch->row_count)
+		add_unkeyed(table, batch, rows);
+}
+
+/* The newest inner row of each outer row's keys; NULL where there is none. */
+void
+join_table_probe(JoinTable *table, VectorContext *context, JoinRow **rows)
+{
+	Selection	selection = context->batch->selection;
+	uint16		numbers[BATCH_ROWS_MAX];
+
+	FOR_SELECTED(row, &context->batch->selection, rows[row] = NULL);
+	if (table->row_count == 0)
+		return;
+	table->groups->keys = table->outer_keys;
+	group_table_match(table->groups, context, &selection, numbers, false);
+	FOR_SELECTED(row, &selection,
+				 char *group = table->groups->row_groups[row];
+				 GroupRows *found;
+				 if (group == NULL)
+					 continue;
+				 found = (GroupRows *) (group + table->rows_offset);
+				 found->is_matched = true;
+				 rows[row] = found->newest);
+}
+
+static GroupRows *
+group_rows(const JoinTable *table, uint32 number)
+{
+	return (GroupRows *) (group_table_get(table->groups, number) + table->rows_offset);
+}
+
+/* For another pass over the outer rows. */
+void
+join_table_forget_matches(JoinTable *table)
+{
+	for (uint32 i = 0; i < table->groups->group_count; i++)
+		group_rows(table, i)->is_matched = false;
+}
+
+/* The next row of the walk, or NULL. */
+JoinRow *
+join_table_walk(const JoinTable *table, JoinTableWalk *walk)
+{
+	JoinRow    *row;
+
+	while (walk->row == NULL && walk->group_next < table->groups->group_count)
+	{
+		const GroupRows *group = group_rows(table, walk->group_next++);
+
+		if (!walk->only_unmatched || !group->is_matched)
+			walk->row = group->newest;
+	}
+	if (walk->row == NULL && !walk->has_unkeyed)
+	{
+		walk->has_unkeyed = true;
+		walk->row = table->unkeyed;
+	}
+	row = walk->row;
+	if (row != NULL)
+		walk->row = row->next;
+	return row;
+}

@@ -1,0 +1,59 @@
+/*
+ * join_table.h
+ *	  The hash table of a join: its inner rows, by their keys.
+ */
+#ifndef BATCHEXEC_JOIN_TABLE_H
+#define BATCHEXEC_JOIN_TABLE_H
+
+#include "datum_vector.h"
+#include "group.h"
+
+/* Columns of an inner row: a bit each says whether it is NULL. */
+#define JOIN_INNER_COLUMNS_MAX	64
+
+typedef struct JoinRow
+{
+	struct JoinRow *next;		/* of the same keys, from the newest to the oldest */
+	uint64		nulls;
+	Datum		values[FLEXIBLE_ARRAY_MEMBER];
+} JoinRow;
+
+typedef struct JoinTable
+{
+	GroupTable *groups;			/* of each key its rows */
+	GroupKey   *inner_keys;
+	GroupKey   *outer_keys;
+	MemoryContext memory;		/* of groups, rows, and what they point to */
+	TupleDesc	descriptor;		/* of inner rows */
+	Size		rows_offset;	/* of the rows in a group */
+	Size		row_bytes;
+	bool		keeps_all;		/* rows with a NULL key, and which keys are met */
+	JoinRow    *unkeyed;		/* the rows with a NULL key */
+	uint64		row_count;		/* without those, unless they are kept */
+	char	   *chunk;			/* memory for rows and their values */
+	Size		chunk_bytes_left;
+} JoinTable;
+
+/* Where a walk over all rows is. */
+typedef struct JoinTableWalk
+{
+	uint32		group_next;
+	JoinRow    *row;
+	bool		has_unkeyed;	/* has come to the rows with a NULL key */
+	bool		only_unmatched; /* of keys that no outer row has */
+} JoinTableWalk;
+
+extern JoinTable *join_table_create(MemoryContext memory, GroupKey *inner_keys,
+									GroupKey *outer_keys, int key_count,
+									TupleDesc descriptor);
+extern void join_table_reset(JoinTable *table);
+extern Datum join_table_copy(void *table, Datum value, int length);
+extern void join_table_add(JoinTable *table, VectorContext *context,
+						   const DatumBatch *rows);
+extern void join_table_probe(JoinTable *table, VectorContext *context,
+							 JoinRow **rows);
+extern void join_table_forget_matches(JoinTable *table);
+extern Size join_table_bytes(const JoinTable *table);
+extern JoinRow *join_table_walk(const JoinTable *table, JoinTableWalk *walk);
+
+#endif
