@@ -1,7 +1,7 @@
 //! The worker's handler that runs jobs in scripts and programs.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, available_parallelism};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,7 +15,8 @@ use crate::fork_server::ForkServer;
 use crate::guard::Guard;
 use crate::interpreter::Runtime;
 use crate::limits::{
-    CONCURRENCY_DEFAULT, CONCURRENCY_MAX, JOBS_PER_PROCESS_MAX, PROCESSES_MAX, SIGNALS_EVERY_MS, START_MS_MAX,
+    CONCURRENCY_DEFAULT, CONCURRENCY_MAX, FLUSH_EVERY_MS, FLUSH_EVERY_MS_MAX, JOBS_PER_PROCESS_MAX,
+    PROCESSES_FLUSHED_AT_ONCE, PROCESSES_MAX, SIGNALS_EVERY_MS, START_MS_MAX,
 };
 use crate::pool::{Pool, Ticket, Told, Wishes};
 use crate::process::Recipe;
@@ -94,6 +95,7 @@ impl ScriptHandler {
             cancel_grace: Duration::from_millis(options.cancel_grace_ms),
             guard,
             fork_server,
+            flush_every_ms: flush_every_ms(processes, available_parallelism().map_or(1, usize::from)),
         });
         let handler = ScriptHandler {
             pool: Arc::clone(&pool),
@@ -139,6 +141,12 @@ impl ScriptHandler {
             });
         }
     }
+}
+
+/// How soon outcomes leave so many processes on so many processors.
+fn flush_every_ms(processes: usize, processors: usize) -> u64 {
+    let at_once = PROCESSES_FLUSHED_AT_ONCE * processors as u64;
+    (FLUSH_EVERY_MS * processes as u64 / at_once).clamp(FLUSH_EVERY_MS, FLUSH_EVERY_MS_MAX)
 }
 
 fn no_finalize(position: u32) -> FailedJob {
@@ -210,5 +218,23 @@ impl Drop for ScriptHandler {
         self.pool.shut_down(false);
         let threads = std::mem::take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner));
         threads.into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_processes_on_few_processors_send_less_often() {
+        for (processes, processors, expected_ms) in
+            [(1, 2, 2), (8, 2, 2), (16, 2, 4), (64, 2, 8), (64, 16, 2)]
+        {
+            assert_eq!(
+                flush_every_ms(processes, processors),
+                expected_ms,
+                "{processes} processes on {processors} processors"
+            );
+        }
     }
 }

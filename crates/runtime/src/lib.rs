@@ -41,7 +41,8 @@
 //!
 //! # What Gristmill guarantees
 //!
-//! * A job's outcome leaves its process within [`limits::FLUSH_EVERY_MS`] of its end, even while the next job computes
+//! * A job's outcome leaves its process within [`limits::FLUSH_EVERY_MS`] of its end, or
+//!   [`limits::FLUSH_EVERY_MS_MAX`] where there are many processes for each processor, even while the next job computes
 //!   or blocks. In Python, this needs a moment in which other threads can run: native code that holds the interpreter's
 //!   lock, such as a regular expression that backtracks for long, delays it.
 //! * A job's time counts from its own start. A synchronous job that exceeds its timeout is killed with its process. An

@@ -8,9 +8,15 @@ use gristmill_model::limits::VALUE_BYTES_MAX;
 /// does next. Short beside anything a person or a commit waits for, long beside a write.
 pub const FLUSH_EVERY_MS: u64 = 2;
 
-/// Milliseconds that a job may run past its timeout before its process is killed: the time in which
-/// the outcome of a job that ended just in time may still be under way.
-pub const TIMEOUT_SLACK_MS: u64 = 3 * FLUSH_EVERY_MS;
+/// Processes for each processor from which on outcomes leave later: sending takes more processor time than quick jobs do.
+pub const PROCESSES_FLUSHED_AT_ONCE: u64 = 4;
+
+/// The largest such time in milliseconds, for many processes.
+pub const FLUSH_EVERY_MS_MAX: u64 = 8;
+
+/// Intervals between two flushes that a job may run past its timeout before its process is killed: the time in which the
+/// outcome of a job that ended just in time may still be under way.
+pub const TIMEOUT_SLACK_FLUSHES: u64 = 3;
 
 /// Bytes of one frame from a script at most: one value of the largest size, and what else may have
 /// gathered before a flush.

@@ -20,7 +20,7 @@ use crate::error::RuntimeError;
 use crate::fork_server::ForkServer;
 use crate::guard::Guard;
 use crate::interpreter::Runtime;
-use crate::limits::{CRASH_OUTPUT_BYTES_MAX, FLUSH_EVERY_MS, SHUT_DOWN_MS_MAX};
+use crate::limits::{CRASH_OUTPUT_BYTES_MAX, SHUT_DOWN_MS_MAX};
 use crate::output::Output;
 use crate::pool::Started;
 use crate::protocol::{
@@ -57,6 +57,8 @@ pub(crate) struct Recipe {
     pub cancel_grace: Duration,
     pub guard: Guard,
     pub fork_server: Option<Arc<ForkServer>>,
+    /// After so long a finished job's outcome leaves its process.
+    pub flush_every_ms: u64,
 }
 
 impl Recipe {
@@ -155,7 +157,7 @@ impl WarmProcess {
             traceback_bytes_max: ERROR_TRACEBACK_BYTES_MAX,
             concurrency: recipe.concurrency,
             threads: recipe.threads,
-            flush_every_ms: FLUSH_EVERY_MS,
+            flush_every_ms: recipe.flush_every_ms,
         };
         process.outgoing.push_back(Outgoing {
             bytes: OutgoingBytes::Head(hello_frame(&hello, process.nonce)),

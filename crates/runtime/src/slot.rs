@@ -11,7 +11,7 @@ use crate::answers::Said;
 use crate::child::describe;
 use crate::error::RuntimeError;
 use crate::in_flight::InFlight;
-use crate::limits::{CRASH_OUTPUT_BYTES_MAX, GIVE_UP_GRACE_MS, TIMEOUT_SLACK_MS};
+use crate::limits::{CRASH_OUTPUT_BYTES_MAX, GIVE_UP_GRACE_MS, TIMEOUT_SLACK_FLUSHES};
 use crate::pool::{Pool, Told};
 use crate::process::{Arrived, Begun, Recipe, WarmProcess};
 use crate::protocol::{OutcomesFrame, ProtocolError, Run};
@@ -347,9 +347,10 @@ impl Slot {
     /// How long after its timeout a job may be answered. A shim with several jobs at once ends one by itself.
     fn late_ms(&self) -> u64 {
         let started = self.process.as_ref().and_then(WarmProcess::ready);
+        let slack_ms = self.recipe.flush_every_ms * TIMEOUT_SLACK_FLUSHES;
         match started.is_some_and(|started| started.is_async) {
-            true => TIMEOUT_SLACK_MS + GIVE_UP_GRACE_MS,
-            false => TIMEOUT_SLACK_MS,
+            true => slack_ms + GIVE_UP_GRACE_MS,
+            false => slack_ms,
         }
     }
 

@@ -25,6 +25,11 @@ impl GiveBack {
         self.gave_at = now;
     }
 
+    /// Nothing waits, or a slot is free.
+    pub fn nothing_waits(&mut self) {
+        self.surplus_since = None;
+    }
+
     /// Whether everything that waits is to go back, where every slot is busy.
     pub fn is_stalled(&self, now: Duration) -> bool {
         now >= self.stalled_at()
@@ -79,5 +84,8 @@ mod tests {
             "it ended meanwhile"
         );
         assert_eq!(give_back.surplus(401, None, at(500)), 0, "the rate is not known");
+        assert_eq!(give_back.surplus(401, Some(100), at(600)), 0);
+        give_back.nothing_waits();
+        assert_eq!(give_back.surplus(401, Some(100), at(700)), 0, "there was none");
     }
 }

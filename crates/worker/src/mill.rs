@@ -294,7 +294,9 @@ impl Mill {
 
     /// Gives back to the source what cannot begin soon.
     fn give_back(&mut self) {
-        if self.waiting() == 0 || self.dispatcher.free_slots_of_all() > 0 {
+        let waiting = self.waiting();
+        if waiting == 0 || self.dispatcher.free_slots_of_all() > 0 {
+            self.give_back.nothing_waits();
             return;
         }
         let now = self.since_began();
@@ -306,7 +308,6 @@ impl Mill {
             self.give_back.gave(now);
             return;
         }
-        let waiting = self.waiting();
         let surplus = self.give_back.surplus(waiting, self.claims.soon(), now);
         if surplus == 0 {
             return;

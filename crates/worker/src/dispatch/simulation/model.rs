@@ -438,6 +438,9 @@ impl<'workload> Simulation<'workload> {
         let is_stuck = it.dispatcher.free_slots_of_all() == 0 && !it.queue.is_empty();
         let mut look_at = it.dispatcher.look_at(0, it.queue.len() as u64);
         let mut released = Vec::new();
+        if !is_stuck {
+            it.give_back.nothing_waits();
+        }
         if is_stuck && it.give_back.is_stalled(now) {
             it.claims.stalled();
             it.give_back.gave(now);
