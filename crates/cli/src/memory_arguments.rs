@@ -215,10 +215,12 @@ const RECALL_HELP: &str = "\
 Examples:
   gristmill recall kb.db \"books about spiders\"
   gristmill recall kb.db \"What did Ada say about bees in May 2023?\" --limit 5
+  gristmill recall kb.db \"What happened last week?\"
+  gristmill recall kb.db --since 2023-05-01 --until 2023-06-01
   gristmill recall kb.db \"bees\" --json | jq -r '.messages[].textChunks[]'
   gristmill recall kb.db --recorded questions.json --output candidate.json
 
-Rules parse the question, or a model with --parser model. --recorded runs the search queries of a file of
+Rules parse the question, or a model with --parser model. \"Last week\" and the like count from the newest message. --recorded runs the search queries of a file of
 recorded questions, and writes the results for a scorer.";
 
 /// `gristmill recall`.
@@ -228,8 +230,8 @@ pub struct RecallArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub knowledge: KnowledgeArguments,
-    /// The question
-    #[arg(required_unless_present = "recorded", conflicts_with = "recorded")]
+    /// The question; without one, --since and --until list the messages of a time
+    #[arg(required_unless_present_any = ["recorded", "since", "until"], conflicts_with = "recorded")]
     pub question: Option<String>,
     #[command(flatten)]
     #[allow(missing_docs)]

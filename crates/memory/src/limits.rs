@@ -86,8 +86,26 @@ pub const POSTGRES_ROWS_BYTES_MAX: usize = 16 << 20;
 /// Terms of one statement at most.
 pub const POSTGRES_TERMS_AT_ONCE: usize = 10_000;
 
-/// Characters of a message that PostgreSQL's full text finds; it indexes at most 1 MiB of words.
-pub const POSTGRES_INDEXED_CHARACTERS_MAX: usize = 128 << 10;
+/// Characters of a word of the index; longer words differ before that.
+pub const WORD_CHARACTERS_MAX: usize = 64;
+
+/// How often a word of one message is counted at most: more says nothing new of what the message is about.
+pub const WORD_REPEATS_MAX: u32 = 32;
+
+/// Words of a message that tell its language.
+pub const LANGUAGE_WORDS_MAX: usize = 200;
+
+/// Words of a question that are looked up at most.
+pub const QUESTION_WORDS_MAX: usize = 64;
+
+/// Words of the index that are compared with a misspelt word, at most.
+pub const SPELLINGS_COMPARED_MAX: usize = 2_000;
+
+/// How long after a message another one belongs to the same conversation. Milliseconds.
+pub const CONVERSATION_GAP_MS: i64 = 3_600_000;
+
+/// Messages that are nearest to a question by their vectors, at most.
+pub const NEAREST_MESSAGES_MAX: usize = 200;
 
 /// Characters of a stem that are stored where an index has a limit; longer words differ before that.
 pub const STEM_CHARACTERS_MAX: usize = 255;

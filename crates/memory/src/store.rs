@@ -56,8 +56,12 @@ pub trait KnowledgeStore: Send + Sync + std::fmt::Debug + 'static {
     /// first, without the terms themselves.
     async fn similar_terms(&self, terms: Vec<String>) -> Result<Vec<Vec<RelatedTerm>>, MemoryError>;
 
-    /// Messages whose text contains words of `text`, best first, with a score above 0.
-    async fn search_text(&self, text: &str, limit: usize) -> Result<Vec<(MessageOrdinal, f64)>, MemoryError>;
+    /// The messages in which [words](crate::words) stand, in the order of `words`: ascending, each as often as the word
+    /// stands in it.
+    async fn messages_with(&self, words: Vec<String>) -> Result<Vec<Vec<u32>>, MemoryError>;
+
+    /// Words of the index that begin with `prefix`, in order, at most `limit`.
+    async fn words_beginning(&self, prefix: &str, limit: usize) -> Result<Vec<String>, MemoryError>;
 
     // --- vectors ---
 

@@ -332,7 +332,13 @@ async fn tells_what_is_on_disk() {
     let found = recall(&*place.knowledge, "Paris", &RecallOptions::default())
         .await
         .expect("recalls");
-    assert_eq!(found.messages.len(), 1);
+    let texts: Vec<String> = found
+        .messages
+        .iter()
+        .map(|found| found.message.message.text())
+        .collect();
+    assert!(texts[0].contains("Paris"), "{texts:?}");
+    assert_eq!(texts[1], "Yeah.", "what was said next to it: {texts:?}");
 }
 
 #[tokio::test]

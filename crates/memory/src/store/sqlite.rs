@@ -7,6 +7,7 @@ mod open;
 mod read;
 mod remove;
 mod vectors;
+mod words;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -159,9 +160,14 @@ impl KnowledgeStore for SqliteKnowledge {
             .await
     }
 
-    async fn search_text(&self, text: &str, limit: usize) -> Result<Vec<(MessageOrdinal, f64)>, MemoryError> {
-        let text = text.to_owned();
-        self.read(move |connection| read::search_text(connection, &text, limit))
+    async fn messages_with(&self, words: Vec<String>) -> Result<Vec<Vec<u32>>, MemoryError> {
+        self.read(move |connection| words::messages_with(connection, &words))
+            .await
+    }
+
+    async fn words_beginning(&self, prefix: &str, limit: usize) -> Result<Vec<String>, MemoryError> {
+        let prefix = prefix.to_owned();
+        self.read(move |connection| words::beginning(connection, &prefix, limit))
             .await
     }
 
