@@ -220,8 +220,9 @@ Examples:
   gristmill recall kb.db \"bees\" --json | jq -r '.messages[].textChunks[]'
   gristmill recall kb.db --recorded questions.json --output candidate.json
 
-Rules parse the question, or a model with --parser model. \"Last week\" and the like count from the newest message. --recorded runs the search queries of a file of
-recorded questions, and writes the results for a scorer.";
+Rules parse the question, or a model with --parser model. \"Last week\" and the like count from the
+newest message. --recorded runs the search queries of a file of recorded questions, and writes the
+results for a scorer.";
 
 /// `gristmill recall`.
 #[derive(Debug, Args)]
