@@ -92,8 +92,9 @@ Examples:
   gristmill ingest talk.vtt --into kb.db --on-batch-committed - | jq .messages
 
 A model reads each chunk once. Its answer is on disk before it is used, and is never paid for twice. Unchanged
-sources are skipped, and a changed source replaces its old version atomically. Run the same command again to
-resume after Ctrl-C, a crash or a reboot. Without a key and --base-url, the rules of --extractor local read the
+sources are skipped, of a source that grew only the rest is read, and a changed source replaces its old version
+atomically. A source that cannot be read is recorded, and the others go on. Run the same command again to resume
+after Ctrl-C, a crash or a reboot. Without a key and --base-url, the rules of --extractor local read the
 texts: no network, and weaker answers. An embedder adds vectors to the whole knowledge base.";
 
 /// `gristmill ingest`.
@@ -137,6 +138,9 @@ pub struct IngestArguments {
     /// Retry failed extractions of earlier runs
     #[arg(long)]
     pub retry_failed: bool,
+    /// Delete sources of the named folders whose files are gone
+    #[arg(long)]
+    pub prune_missing: bool,
     /// Replace existing sources even if they are unchanged; extractions are not paid for again
     #[arg(long)]
     pub replace: bool,

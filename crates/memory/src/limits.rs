@@ -10,6 +10,9 @@ pub const SOURCE_PIECE_BYTES_MAX: usize = 64 << 20;
 /// Bytes of a source's beginning that tell its format.
 pub const FORMAT_BYTES_MAX: u64 = 1 << 20;
 
+/// Bytes of a source's beginning that tell whether it is text.
+pub const BINARY_BYTES_MAX: usize = 8 << 10;
+
 /// Messages that are looked through before an ingestion tends to other things.
 pub const SURVEY_MESSAGES_MAX: usize = 256;
 
@@ -125,6 +128,9 @@ pub const COMMIT_MESSAGES_MAX: usize = 2_000;
 
 /// Bytes of messages and extractions of one commit, above which no more is added to it.
 pub const COMMIT_BYTES_MAX: usize = 16 << 20;
+
+/// How often a running extraction looks whether its worker is to end. Milliseconds.
+pub const DRAIN_POLL_MS: u64 = 200;
 
 /// How often the store is asked for outcomes that other workers report. Milliseconds. A read of a whole batch takes
 /// about one.

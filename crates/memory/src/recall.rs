@@ -167,10 +167,14 @@ pub async fn recall_query(
     let found = search_with(store, &query, relations, options, &compile_options, Some(&fusion)).await?;
     let mut refs = Vec::new();
     for found in found.into_iter().flatten() {
-        ranking.add_matches(&found.messages);
+        if !fusion.text.is_for_all() {
+            ranking.add_matches(&found.messages);
+        }
         refs.extend(found.refs);
     }
-    if let Relations::Embedded(embedder) = relations {
+    if let Relations::Embedded(embedder) = relations
+        && !fusion.text.is_for_all()
+    {
         ranking.add_nearest(&nearest(store, question, *embedder).await?);
     }
     let messages = ranking.best(options.messages_max);

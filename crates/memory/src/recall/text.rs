@@ -78,12 +78,18 @@ pub struct TextQuestion {
 pub struct TextScores {
     scores: Vec<f64>,
     best: f64,
+    is_for_all: bool,
 }
 
 impl TextScores {
     /// The score of a message: 0 where its text has nothing of the question.
     pub fn of(&self, message: u32) -> f64 {
         self.scores.get(message as usize).copied().unwrap_or(0.0)
+    }
+
+    /// Whether all messages of a time or a speaker are asked for, which are listed in reading order.
+    pub fn is_for_all(&self) -> bool {
+        self.is_for_all
     }
 
     /// The score of the best message.
@@ -196,6 +202,7 @@ impl LookedUp {
         }
         TextScores {
             best: scores.iter().copied().fold(0.0, f64::max),
+            is_for_all: self.is_for_all,
             scores,
         }
     }

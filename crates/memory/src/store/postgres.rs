@@ -23,8 +23,8 @@ use crate::error::MemoryError;
 use crate::knowledge::{RefOrdinal, SemanticRef};
 use crate::message::MessageOrdinal;
 use crate::store::{
-    Applied, Change, Columns, KnowledgeStats, KnowledgeStore, Postings, RelatedTerm, Source, StoredFailure,
-    StoredMessage, VectorCursor, VectorModel, VectorTexts,
+    Applied, Change, Columns, KnowledgeStats, KnowledgeStore, Postings, RelatedTerm, Source, SourceFailure,
+    StoredFailure, StoredMessage, VectorCursor, VectorModel, VectorTexts,
 };
 use connection::Database;
 
@@ -201,6 +201,10 @@ impl KnowledgeStore for PostgresKnowledge {
 
     async fn failures(&self) -> Result<Vec<StoredFailure>, MemoryError> {
         read!(self, connection => read::failures(connection))
+    }
+
+    async fn source_failures(&self) -> Result<Vec<SourceFailure>, MemoryError> {
+        read!(self, connection => read::source_failures(connection))
     }
 
     async fn all_aliases(&self) -> Result<Vec<(String, RelatedTerm)>, MemoryError> {

@@ -22,8 +22,8 @@ use crate::knowledge::{RefOrdinal, SemanticRef};
 use crate::limits::READERS_MAX;
 use crate::message::MessageOrdinal;
 use crate::store::{
-    Applied, Change, Columns, KnowledgeStats, KnowledgeStore, Postings, RelatedTerm, Source, StoredFailure,
-    StoredMessage, VectorCursor, VectorModel, VectorTexts, blocking,
+    Applied, Change, Columns, KnowledgeStats, KnowledgeStore, Postings, RelatedTerm, Source, SourceFailure,
+    StoredFailure, StoredMessage, VectorCursor, VectorModel, VectorTexts, blocking,
 };
 pub use open::APPLICATION_ID;
 
@@ -243,6 +243,10 @@ impl KnowledgeStore for SqliteKnowledge {
 
     async fn failures(&self) -> Result<Vec<StoredFailure>, MemoryError> {
         self.read(read::failures).await
+    }
+
+    async fn source_failures(&self) -> Result<Vec<SourceFailure>, MemoryError> {
+        self.read(read::source_failures).await
     }
 
     async fn all_aliases(&self) -> Result<Vec<(String, RelatedTerm)>, MemoryError> {

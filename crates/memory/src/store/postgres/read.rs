@@ -15,7 +15,8 @@ use crate::message::{MessageOrdinal, TextRange};
 use crate::property::Property;
 use crate::store::posting::decode;
 use crate::store::{
-    Columns, KnowledgeStats, Postings, RelatedTerm, Source, StoredFailure, StoredMessage, packed, similar,
+    Columns, KnowledgeStats, Postings, RelatedTerm, Source, SourceFailure, StoredFailure, StoredMessage,
+    packed, similar,
 };
 use crate::words::Languages;
 
@@ -361,6 +362,21 @@ pub(super) async fn failures(connection: &Object) -> Result<Vec<StoredFailure>> 
                 chunk: row.try_get::<_, i64>(3)? as u32,
                 error: row.try_get(4)?,
                 at: Timestamp(row.try_get(5)?),
+            })
+        })
+        .collect()
+}
+
+/// The sources that could not be read.
+pub(super) async fn source_failures(connection: &Object) -> Result<Vec<SourceFailure>> {
+    let sql = "SELECT source, error, at FROM source_failure ORDER BY source";
+    let rows = connection.query(sql, &[]).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(SourceFailure {
+                source: row.try_get(0)?,
+                error: row.try_get(1)?,
+                at: Timestamp(row.try_get(2)?),
             })
         })
         .collect()

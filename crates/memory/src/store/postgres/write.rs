@@ -73,6 +73,27 @@ impl<'a> Writing<'a> {
                 self.transaction.execute(statement, &[&id]).await?;
                 Ok(())
             }
+            Change::Continue(source) => {
+                let (id, _) = self.source(&source.name).await?;
+                let statement =
+                    "UPDATE source SET complete = false, digest = $2, ingested_at = $3 WHERE id = $1";
+                let (digest, at) = (without_nul(source.digest), source.ingested_at.0);
+                self.transaction.execute(statement, &[&id, &digest, &at]).await?;
+                Ok(())
+            }
+            Change::SourceFailure { source, error, at } => {
+                let name = without_nul(source);
+                let key = digest(&name);
+                let statement = "DELETE FROM source_failure WHERE source_digest = $1";
+                self.transaction.execute(statement, &[&key]).await?;
+                if let Some(error) = error {
+                    let statement = "INSERT INTO source_failure (source_digest, source, error, at) VALUES ($1, $2, $3, $4)";
+                    self.transaction
+                        .execute(statement, &[&key, &name, &without_nul(error), &at.0])
+                        .await?;
+                }
+                Ok(())
+            }
             Change::Delete { source } => {
                 let (id, _) = self.source(&source).await?;
                 // This call may have added the rows to delete.

@@ -13,7 +13,9 @@ use crate::property::Property;
 use crate::store::packed;
 use crate::store::posting::decode;
 use crate::store::similar::{self, stems};
-use crate::store::{Columns, KnowledgeStats, Postings, RelatedTerm, Source, StoredFailure, StoredMessage};
+use crate::store::{
+    Columns, KnowledgeStats, Postings, RelatedTerm, Source, SourceFailure, StoredFailure, StoredMessage,
+};
 use crate::words::Languages;
 
 /// Newer columns, where there are any.
@@ -325,6 +327,20 @@ pub(super) fn failures(connection: &Connection) -> rusqlite::Result<Vec<StoredFa
                 chunk: row.get(3)?,
                 error: row.get(4)?,
                 at: Timestamp(row.get(5)?),
+            })
+        })?
+        .collect()
+}
+
+/// The sources that could not be read.
+pub(super) fn source_failures(connection: &Connection) -> rusqlite::Result<Vec<SourceFailure>> {
+    connection
+        .prepare_cached("SELECT source, error, at FROM source_failure ORDER BY source")?
+        .query_map([], |row| {
+            Ok(SourceFailure {
+                source: row.get(0)?,
+                error: row.get(1)?,
+                at: Timestamp(row.get(2)?),
             })
         })?
         .collect()

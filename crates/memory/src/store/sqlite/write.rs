@@ -96,6 +96,30 @@ impl<'a> Writing<'a> {
                     .execute([id])?;
                 Ok(())
             }
+            Change::Continue(source) => {
+                let (id, _) = self.source(&source.name)?;
+                self.transaction
+                    .prepare_cached(
+                        "UPDATE source SET complete = 0, digest = ?, ingested_at = ? WHERE id = ?",
+                    )?
+                    .execute(params![source.digest, source.ingested_at.0, id])?;
+                Ok(())
+            }
+            Change::SourceFailure { source, error, at } => {
+                match error {
+                    Some(error) => self
+                        .transaction
+                        .prepare_cached(
+                            "INSERT OR REPLACE INTO source_failure (source, error, at) VALUES (?, ?, ?)",
+                        )?
+                        .execute(params![source, error, at.0])?,
+                    None => self
+                        .transaction
+                        .prepare_cached("DELETE FROM source_failure WHERE source = ?")?
+                        .execute([source])?,
+                };
+                Ok(())
+            }
             Change::Delete { source } => {
                 let (id, _) = self.source(&source)?;
                 // This call may have added the rows to delete.

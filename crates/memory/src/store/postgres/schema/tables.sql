@@ -90,6 +90,14 @@ CREATE TABLE failure (
     PRIMARY KEY (message, chunk)
 );
 
+-- Sources that could not be read. An earlier version of one may be there.
+CREATE TABLE source_failure (
+    source_digest bytea  PRIMARY KEY,
+    source        text   NOT NULL COLLATE "C",
+    error         text   NOT NULL,
+    at            bigint NOT NULL
+);
+
 -- Vectors of terms and of messages' chunks, by the model that made them: 32-bit floats, little endian, of length 1.
 CREATE TABLE term_vector (
     term   bigint NOT NULL,

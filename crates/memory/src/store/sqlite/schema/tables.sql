@@ -93,6 +93,13 @@ CREATE TABLE failure (
     PRIMARY KEY (message, chunk)
 ) WITHOUT ROWID;
 
+-- Sources that could not be read. An earlier version of one may be there.
+CREATE TABLE source_failure (
+    source TEXT    PRIMARY KEY,
+    error  TEXT    NOT NULL,
+    at     INTEGER NOT NULL
+) WITHOUT ROWID;
+
 -- Vectors of terms and of messages' chunks, by the model that made them.
 CREATE TABLE term_vector (
     term   INTEGER NOT NULL,
