@@ -285,6 +285,7 @@ fn a_pipe_is_a_source() {
 #[test]
 fn a_bad_source_is_listed_and_tried_again() {
     let workspace = Workspace::new();
+    std::fs::create_dir(workspace.path("notes")).expect("a folder");
     workspace
         .write("notes/a.md", "Bees hum in May.")
         .write("notes/b.jsonl", "no JSON\n")
@@ -371,5 +372,5 @@ fn a_time_lists_its_messages() {
     assert_eq!(texts(&["--since", "2023-05-01", "--until", "2023-06-01"]), of_may);
     assert_eq!(texts(&["--since", "2023-06-01"]), ["Wasps hum."]);
     assert_eq!(texts(&["Who humms?", "--until", "2023-05-01"]), ["Bees hum."]);
-    assert_eq!(texts(&["Qeens?"])[0], "Queens hum.", "a misspelt word");
+    assert_eq!(texts(&["Queeens?"])[0], "Queens hum.", "a misspelt word");
 }
