@@ -109,8 +109,13 @@ fn what_is_wrong_is_told_before_anything_is_made() {
     }
     let error = run(&workspace, &["ingest", "show.txt", "--into", "bad.vtt"]).error();
     assert!(error.contains("bad.vtt is not a knowledge base"), "{error}");
-    let error = run(&workspace, &["ingest", "bad.vtt", "--into", "kb.db", "-q"]).error();
-    assert!(error.contains("bad.vtt, line 1"), "{error}");
+    let ended = run(&workspace, &["ingest", "bad.vtt", "--into", "kb.db", "-q"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        ended.stderr.contains("error: bad.vtt, line 1"),
+        "{}",
+        ended.stderr
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -275,4 +280,97 @@ fn a_pipe_is_a_source() {
         .expect("a line");
     assert_eq!(json_lines(&first)[0]["source"], "piped");
     child.wait().expect("ends");
+}
+
+#[test]
+fn a_bad_source_is_listed_and_tried_again() {
+    let workspace = Workspace::new();
+    std::fs::create_dir(workspace.path("notes")).expect("a folder");
+    workspace
+        .write("notes/a.md", "Bees hum in May.")
+        .write("notes/b.jsonl", "no JSON\n")
+        .write("notes/z.txt", "Drums hum in June.");
+    let ingest = [
+        "ingest",
+        "notes",
+        "--into",
+        "kb.db",
+        "--extractor",
+        "local",
+        "--quiet",
+    ];
+    let ended = run(&workspace, &ingest);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("notes/b.jsonl, line 1"), "{}", ended.stderr);
+    let sources = run(&workspace, &["memory", "sources", "kb.db", "--json"]).expect(0);
+    let names: Vec<Value> = json_lines(&sources)
+        .iter()
+        .map(|source| source["name"].clone())
+        .collect();
+    assert_eq!(names, ["notes/a.md", "notes/z.txt"]);
+    let failures = json_lines(&run(&workspace, &["memory", "failures", "kb.db", "--json"]).expect(0));
+    assert_eq!(failures[0]["source"], "notes/b.jsonl");
+
+    workspace.write("notes/b.jsonl", "{\"text\": \"Queens hum in July.\"}\n");
+    let retry = [
+        "ingest",
+        "--retry-failed",
+        "--into",
+        "kb.db",
+        "--extractor",
+        "local",
+        "--quiet",
+    ];
+    run(&workspace, &retry).expect(0);
+    assert_eq!(
+        &*run(&workspace, &["memory", "failures", "kb.db", "--json"]).expect(0),
+        ""
+    );
+    let found = run_json(&workspace, &["recall", "kb.db", "queens", "--json"]);
+    assert_eq!(found["messages"][0]["textChunks"][0], "Queens hum in July.");
+
+    std::fs::remove_file(workspace.path("notes/z.txt")).expect("removes");
+    run(&workspace, &ingest).expect(0);
+    run(&workspace, &["recall", "kb.db", "drums"]).expect(0);
+    run(&workspace, &[&ingest[..], &["--prune-missing"]].concat()).expect(0);
+    run(&workspace, &["recall", "kb.db", "drums"]).expect(1);
+}
+
+#[test]
+fn a_time_lists_its_messages() {
+    let workspace = Workspace::new();
+    let line =
+        |day: &str, text: &str| format!("{{\"text\": \"{text}\", \"timestamp\": \"{day}T09:00:00Z\"}}\n");
+    let lines = line("2023-04-30", "Bees hum.")
+        + &line("2023-05-02", "Drums hum.")
+        + &line("2023-05-09", "Queens hum.");
+    workspace.write("chat.jsonl", &(lines + &line("2023-06-01", "Wasps hum.")));
+    run(
+        &workspace,
+        &[
+            "ingest",
+            "chat.jsonl",
+            "--into",
+            "kb.db",
+            "--extractor",
+            "local",
+            "-q",
+        ],
+    )
+    .expect(0);
+    let texts = |arguments: &[&str]| -> Vec<String> {
+        let found = run_json(&workspace, &[&["recall", "kb.db", "--json"], arguments].concat());
+        let messages = found["messages"].as_array().expect("messages").clone();
+        messages
+            .iter()
+            .map(|message| message["textChunks"][0].as_str().expect("a text").to_owned())
+            .collect()
+    };
+    let of_may = ["Drums hum.", "Queens hum."];
+    assert_eq!(texts(&["What happened in May 2023?"]), of_may);
+    assert_eq!(texts(&["What happened last month?"]), of_may);
+    assert_eq!(texts(&["--since", "2023-05-01", "--until", "2023-06-01"]), of_may);
+    assert_eq!(texts(&["--since", "2023-06-01"]), ["Wasps hum."]);
+    assert_eq!(texts(&["Who humms?", "--until", "2023-05-01"]), ["Bees hum."]);
+    assert_eq!(texts(&["Queeens?"])[0], "Queens hum.", "a misspelt word");
 }

@@ -146,7 +146,7 @@ async fn ask_structured(
     };
     let begun = Instant::now();
     let options = RecallOptions::default();
-    recall_query(store, "", query, &Relations::Stored, &options)
+    recall_query(store, "", Some(query), &Relations::Stored, &options)
         .await
         .expect("recalls");
     begun.elapsed()

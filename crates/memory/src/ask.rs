@@ -14,7 +14,7 @@ use crate::error::MemoryError;
 use crate::extract::Usage;
 use crate::knowledge::{FacetValue, Knowledge};
 use crate::message::MessageOrdinal;
-use crate::query::{SearchQuery, parse_question};
+use crate::query::SearchQuery;
 use crate::recall::{RecallOptions, Recalled, RecalledMessage, Relations, recall_query};
 use crate::service::{ChatRequest, Service, TOKEN_CHARACTERS, parse_answer};
 use crate::store::KnowledgeStore;
@@ -66,7 +66,7 @@ pub enum QuestionParser {
     /// The model makes the search query; where its answer is none, the rules do.
     #[default]
     Model,
-    /// The rules of [`parse_question`].
+    /// The rules of [`understand`](crate::query::understand).
     Rules,
 }
 
@@ -156,12 +156,11 @@ pub async fn ask(
     options: &AskOptions,
 ) -> Result<Answer, MemoryError> {
     let mut usage = Usage::default();
-    let query = understand(store, service, question, options, &mut usage).await?;
-    let mut recalled = recall_query(store, question, query, relations, &options.recall).await?;
-    if recalled.messages.is_empty() && options.parser == QuestionParser::Model {
-        let plain = parse_question(question);
-        recalled = recall_query(store, question, plain, relations, &options.recall).await?;
-    }
+    let query = match options.parser {
+        QuestionParser::Rules => None,
+        QuestionParser::Model => search_query(store, service, question, options.asked_at, &mut usage).await?,
+    };
+    let recalled = recall_query(store, question, query, relations, &options.recall).await?;
     let context = Context::new(&recalled, options.context_tokens_max);
     let mut answer = Answer {
         question: question.to_owned(),
@@ -214,23 +213,6 @@ pub async fn ask(
         }
     }
     Ok(answer)
-}
-
-/// The search query of a question.
-async fn understand(
-    store: &dyn KnowledgeStore,
-    service: &Service,
-    question: &str,
-    options: &AskOptions,
-    usage: &mut Usage,
-) -> Result<SearchQuery, MemoryError> {
-    match options.parser {
-        QuestionParser::Rules => Ok(parse_question(question)),
-        QuestionParser::Model => {
-            let query = search_query(store, service, question, options.asked_at, usage).await?;
-            Ok(query.unwrap_or_else(|| parse_question(question)))
-        }
-    }
 }
 
 /// The search query that a model makes of a question; `None` where its answer is none, or an empty one.

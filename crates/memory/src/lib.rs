@@ -6,6 +6,7 @@
 //! [`Memory`] opens a knowledge base, fills it, recalls from it and answers questions. Below it:
 //!
 //! * [`store`]: the knowledge base, behind the trait [`KnowledgeStore`]; SQLite and PostgreSQL.
+//! * [`words`]: the words of texts as the index of messages has them.
 //! * [`query`]: search queries, and the term groups that they are compiled to.
 //! * [`recall()`]: ranked knowledge and messages for a question, without a model.
 //! * [`ask()`]: an answer with its sources, by a model that reads the recalled messages.
@@ -40,6 +41,7 @@ pub mod recorded;
 pub mod service;
 pub mod source;
 pub mod store;
+pub mod words;
 
 pub use ask::ask;
 pub use error::MemoryError;

@@ -10,6 +10,9 @@ pub const SOURCE_PIECE_BYTES_MAX: usize = 64 << 20;
 /// Bytes of a source's beginning that tell its format.
 pub const FORMAT_BYTES_MAX: u64 = 1 << 20;
 
+/// Bytes of a source's beginning that tell whether it is text.
+pub const BINARY_BYTES_MAX: usize = 8 << 10;
+
 /// Messages that are looked through before an ingestion tends to other things.
 pub const SURVEY_MESSAGES_MAX: usize = 256;
 
@@ -86,8 +89,26 @@ pub const POSTGRES_ROWS_BYTES_MAX: usize = 16 << 20;
 /// Terms of one statement at most.
 pub const POSTGRES_TERMS_AT_ONCE: usize = 10_000;
 
-/// Characters of a message that PostgreSQL's full text finds; it indexes at most 1 MiB of words.
-pub const POSTGRES_INDEXED_CHARACTERS_MAX: usize = 128 << 10;
+/// Characters of a word of the index; longer words differ before that.
+pub const WORD_CHARACTERS_MAX: usize = 64;
+
+/// How often a word of one message is counted at most: more says nothing new of what the message is about.
+pub const WORD_REPEATS_MAX: u32 = 32;
+
+/// Words of a message that tell its language.
+pub const LANGUAGE_WORDS_MAX: usize = 200;
+
+/// Words of a question that are looked up at most.
+pub const QUESTION_WORDS_MAX: usize = 64;
+
+/// Words of the index that are compared with a misspelt word, at most.
+pub const SPELLINGS_COMPARED_MAX: usize = 2_000;
+
+/// How long after a message another one belongs to the same conversation. Milliseconds.
+pub const CONVERSATION_GAP_MS: i64 = 3_600_000;
+
+/// Messages that are nearest to a question by their vectors, at most.
+pub const NEAREST_MESSAGES_MAX: usize = 200;
 
 /// Characters of a stem that are stored where an index has a limit; longer words differ before that.
 pub const STEM_CHARACTERS_MAX: usize = 255;
@@ -107,6 +128,9 @@ pub const COMMIT_MESSAGES_MAX: usize = 2_000;
 
 /// Bytes of messages and extractions of one commit, above which no more is added to it.
 pub const COMMIT_BYTES_MAX: usize = 16 << 20;
+
+/// How often a running extraction looks whether its worker is to end. Milliseconds.
+pub const DRAIN_POLL_MS: u64 = 200;
 
 /// How often the store is asked for outcomes that other workers report. Milliseconds. A read of a whole batch takes
 /// about one.

@@ -10,7 +10,6 @@ use crate::error::MemoryError;
 use crate::extract::Extractor;
 use crate::pipeline::{IngestError, IngestEvent, IngestOptions, Ingested, Ingestion, IntoInput};
 use crate::place::Place;
-use crate::query::parse_question;
 use crate::recall::{RecallOptions, Recalled, Relations, recall_query};
 use crate::service::Service;
 use crate::store::KnowledgeStore;
@@ -159,8 +158,7 @@ impl Memory {
     ///
     /// Errors of the store or the embedder.
     pub async fn recall(&self, question: &str, options: &RecallOptions) -> Result<Recalled, MemoryError> {
-        let query = parse_question(question);
-        recall_query(&*self.knowledge, question, query, &self.relations(), options).await
+        recall_query(&*self.knowledge, question, None, &self.relations(), options).await
     }
 
     /// Answers a question with the model of `service`, from what is recalled.

@@ -19,7 +19,7 @@ pub mod job;
 pub mod outcomes;
 pub mod plan;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ use crate::limits::{
     OUTCOMES_POLL_MS, OUTCOMES_SILENT_MS,
 };
 use crate::source::ReadOptions;
-use crate::store::KnowledgeStore;
+use crate::store::{Change, KnowledgeStore};
 use assembly::{Assembly, Ready};
 use embedding::Embedding;
 pub use input::{IntoInput, NewInput};
@@ -94,6 +94,13 @@ pub enum IngestEvent {
         /// Chunks whose extraction is known.
         known: usize,
     },
+    /// A source cannot be read. That is recorded, and the others are ingested.
+    Failed {
+        /// Its name.
+        source: String,
+        /// The error.
+        error: String,
+    },
     /// A commit of one or more messages.
     Committed(Progress),
 }
@@ -124,6 +131,8 @@ pub struct Ingested {
     pub sources_skipped: u64,
     /// Sources that were replaced.
     pub sources_replaced: u64,
+    /// Sources that could not be read.
+    pub sources_failed: u64,
     /// Vectors that were made.
     pub vectors: u64,
 }
@@ -277,6 +286,7 @@ impl Ingestion {
             assembly: Assembly::new(),
             unsubmitted: Vec::new(),
             committing: None,
+            failed_before: HashSet::new(),
             ingested: Ingested::default(),
         };
         let mut stop = self.stop.subscribe();
@@ -333,6 +343,8 @@ struct Run<'a> {
     assembly: Assembly,
     unsubmitted: Vec<crate::extract::ChunkText>,
     committing: Option<tokio::task::JoinHandle<Result<Committed, MemoryError>>>,
+    /// The sources that earlier runs could not read.
+    failed_before: HashSet<String>,
     ingested: Ingested,
 }
 
@@ -349,6 +361,8 @@ impl Run<'_> {
     ) -> Result<(), IngestError> {
         let mut current: Option<Plan> = None;
         let mut is_read = false;
+        let failures = self.ingestion.knowledge.source_failures().await?;
+        self.failed_before = failures.into_iter().map(|failure| failure.source).collect();
         if self.ingestion.options.retry_failed {
             let plan = plan::retry_failed(&*self.ingestion.knowledge, &*self.ingestion.extractor).await?;
             for learning in plan {
@@ -364,7 +378,10 @@ impl Run<'_> {
             while self.has_room(current.as_ref()) && !(is_read && current.is_none()) {
                 if current.is_none() {
                     match inputs.next() {
-                        Some(input) => current = self.plan(input.into_input()?, on_event).await?,
+                        Some(input) => {
+                            let name = input.name();
+                            current = self.take_source(name, input.into_input(), on_event).await?;
+                        }
                         None => is_read = true,
                     }
                     continue;
@@ -426,6 +443,41 @@ impl Run<'_> {
             }
             None => poll,
         }
+    }
+
+    /// Plans a source. Where it cannot be read, that is recorded.
+    async fn take_source(
+        &mut self,
+        name: Option<String>,
+        input: Result<NewInput, MemoryError>,
+        on_event: &mut (impl FnMut(&IngestEvent) + Send),
+    ) -> Result<Option<Plan>, IngestError> {
+        let planned = match input {
+            Ok(input) => self.plan(input, on_event).await,
+            Err(error) => Err(error.into()),
+        };
+        let Some(name) = name.filter(|_| self.ingestion.options.on_failure == OnFailure::Skip) else {
+            return planned;
+        };
+        let error = match &planned {
+            Err(IngestError::Memory(error @ (MemoryError::Invalid { .. } | MemoryError::File { .. }))) => {
+                Some(error.to_string())
+            }
+            Err(_) => return planned,
+            Ok(_) => None,
+        };
+        if error.is_some() || self.failed_before.remove(&name) {
+            let failure = Change::SourceFailure {
+                source: name.clone(),
+                error: error.clone(),
+                at: self.ingestion.engine.clock().now(),
+            };
+            self.ingestion.knowledge.apply(vec![failure]).await?;
+        }
+        let Some(error) = error else { return planned };
+        self.ingested.sources_failed += 1;
+        on_event(&IngestEvent::Failed { source: name, error });
+        Ok(None)
     }
 
     async fn plan(

@@ -5,10 +5,11 @@ pub mod compile;
 pub mod expression;
 pub mod question;
 pub mod search_query;
+pub mod time;
 
 pub use compile::{CompileOptions, compile};
 pub use expression::{
     BooleanOp, Expression, Group, Node, PropertyName, PropertyTerm, SearchTerm, Select, Term, When,
 };
-pub use question::parse_question;
+pub use question::{Understood, parse_question, understand};
 pub use search_query::SearchQuery;

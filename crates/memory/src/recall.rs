@@ -1,26 +1,35 @@
 //! Answering a search query from the indexes.
 //!
-//! A query is [compiled](mod@crate::query::compile), its terms get their [related terms](related), and the term groups
+//! Messages are ranked by [their texts](text). A query is [compiled](mod@crate::query::compile), its terms get their [related terms](related), and the term groups
 //! are [evaluated](evaluate) over the postings: matched refs first, then the messages that they came from. Each of
 //! these steps asks the store once, whatever the number of terms.
 
 pub mod evaluate;
+mod fuse;
 pub mod matches;
 pub mod rank;
 pub mod related;
+pub mod text;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
+use chrono::NaiveDate;
+use gristmill_model::Timestamp;
 use serde::Serialize;
 
 use crate::embed::Embedder;
 use crate::error::MemoryError;
 use crate::knowledge::{KnowledgeKind, RefOrdinal, SemanticRef};
-use crate::limits::{MESSAGES_DEFAULT, REFS_DEFAULT};
+use crate::limits::{MESSAGES_DEFAULT, NEAREST_MESSAGES_MAX, REFS_DEFAULT};
 use crate::message::{MessageOrdinal, TimeRange};
-use crate::query::{CompileOptions, Expression, SearchQuery, Select, compile, parse_question};
+use crate::property::Property;
+use crate::query::search_query::DateTimeRange;
+use crate::query::{CompileOptions, Expression, SearchQuery, Select, compile, understand};
 use crate::store::{KnowledgeStore, StoredMessage, blocking};
+use fuse::{Fusion, Ranking, Scope};
 pub use related::{RecordedRelations, Relations};
+use text::TextQuestion;
 
 /// The cosine from which on a message is about what a question asks. Questions and answers are less alike than terms.
 const MESSAGE_COSINE_MIN: f64 = 0.35;
@@ -38,8 +47,6 @@ pub struct RecallOptions {
     pub tags: Vec<String>,
     /// Only messages of this time, unless the question has one of its own.
     pub time_range: Option<TimeRange>,
-    /// Whether messages that only contain the question's words are added after those that are known to tell of it.
-    pub full_text: bool,
 }
 
 impl Default for RecallOptions {
@@ -50,7 +57,6 @@ impl Default for RecallOptions {
             zone_minutes: None,
             tags: Vec::new(),
             time_range: None,
-            full_text: true,
         }
     }
 }
@@ -125,56 +131,53 @@ pub async fn recall(
     question: &str,
     options: &RecallOptions,
 ) -> Result<Recalled, MemoryError> {
-    let query = parse_question(question);
-    recall_query(store, question, query, &Relations::Stored, options).await
+    recall_query(store, question, None, &Relations::Stored, options).await
 }
 
-/// Recalls by a search query. `question` is its original text, for the full-text search.
+/// Recalls by a question. `query` is what a model understood of it; rules parse it where there is none.
+///
+/// Messages are ranked by [what they say](text), to which the match of the query and, with an embedder, of the meaning
+/// add. Knowledge is ranked by the match of the query and by the messages that it came from.
 pub async fn recall_query(
     store: &dyn KnowledgeStore,
     question: &str,
-    query: SearchQuery,
+    query: Option<SearchQuery>,
     relations: &Relations<'_>,
     options: &RecallOptions,
 ) -> Result<Recalled, MemoryError> {
-    let found = search(store, &query, relations, options).await?;
-    let (mut messages, mut refs) = (Vec::new(), Vec::new());
+    let compile_options = compile_options(store, options).await?;
+    let columns = store.columns().await?;
+    let zone = compile_options.zone_minutes;
+    let understood = understand(question, columns.newest().and_then(|at| day_of(at, zone)));
+    let query = query.unwrap_or(understood.query);
+    let by_text = TextQuestion {
+        words: understood.words,
+        time: understood
+            .time_range
+            .or_else(|| time_of(&query))
+            .and_then(|range| range.in_zone(zone))
+            .or(options.time_range.filter(|_| question.trim().is_empty())),
+    };
+    let (scores, columns) = text::score(store, &by_text, columns.languages()).await?;
+    let fusion = Arc::new(Fusion {
+        text: scores,
+        columns,
+    });
+    let mut ranking = Ranking::new(fusion.clone(), scope(store, options).await?);
+    let found = search_with(store, &query, relations, options, &compile_options, Some(&fusion)).await?;
+    let mut refs = Vec::new();
     for found in found.into_iter().flatten() {
-        messages.extend(found.messages);
+        if !fusion.text.is_for_all() {
+            ranking.add_matches(&found.messages);
+        }
         refs.extend(found.refs);
     }
-    let messages_max = options.messages_max.unwrap_or(usize::MAX);
-    best_once(&mut messages, |message| message.value);
-    let is_unscoped = options.tags.is_empty() && options.time_range.is_none();
-    if options.full_text && is_unscoped && messages.len() < messages_max {
-        let known: HashSet<MessageOrdinal> = messages.iter().map(|message| message.value).collect();
-        let by_text = store
-            .search_text(question, messages_max.min(MESSAGES_DEFAULT))
-            .await?;
-        let added = by_text
-            .into_iter()
-            .filter(|(ordinal, _)| !known.contains(ordinal));
-        // What is known to tell of it comes before what only contains its words: those score below 1.
-        messages.extend(added.map(|(value, score)| Scored {
-            value,
-            score: score / (1.0 + score),
-        }));
-    }
     if let Relations::Embedded(embedder) = relations
-        && is_unscoped
-        && messages.len() < messages_max
+        && !fusion.text.is_for_all()
     {
-        let room = messages_max - messages.len();
-        add_nearest(
-            store,
-            question,
-            *embedder,
-            room.min(MESSAGES_DEFAULT),
-            &mut messages,
-        )
-        .await?;
+        ranking.add_nearest(&nearest(store, question, *embedder).await?);
     }
-    messages.truncate(messages_max);
+    let messages = ranking.best(options.messages_max);
     Ok(Recalled {
         messages: load_messages(store, &messages).await?,
         knowledge: load_refs(store, refs, options).await?,
@@ -182,32 +185,53 @@ pub async fn recall_query(
     })
 }
 
-/// Adds messages that mean about what the question does, after all others.
-async fn add_nearest(
+/// The first time that a query tells.
+fn time_of(query: &SearchQuery) -> Option<DateTimeRange> {
+    let filters = query
+        .search_expressions
+        .iter()
+        .flat_map(|expression| &expression.filters);
+    filters.filter_map(|filter| filter.time_range.clone()).next()
+}
+
+/// The day of an instant where clocks are `zone_minutes` ahead of UTC.
+fn day_of(at: Timestamp, zone_minutes: i16) -> Option<NaiveDate> {
+    let local = at.0.checked_add(i64::from(zone_minutes) * 60_000)?;
+    Some(chrono::DateTime::from_timestamp_millis(local)?.date_naive())
+}
+
+/// The messages that the options allow, apart from the question.
+async fn scope(store: &dyn KnowledgeStore, options: &RecallOptions) -> Result<Scope, MemoryError> {
+    let mut tagged = None;
+    if !options.tags.is_empty() {
+        let tags = options.tags.iter().map(|tag| tag.to_lowercase()).collect();
+        let postings = store.postings(tags).await?;
+        let refs = postings.iter().flat_map(|postings| postings.of(Property::Tag));
+        tagged = Some(refs.copied().collect());
+    }
+    Ok(Scope {
+        tagged,
+        time_range: options.time_range,
+    })
+}
+
+/// The messages that mean about what the question does, with their cosines.
+async fn nearest(
     store: &dyn KnowledgeStore,
     question: &str,
     embedder: &dyn Embedder,
-    max: usize,
-    messages: &mut Vec<Scored<MessageOrdinal>>,
-) -> Result<(), MemoryError> {
-    let known: HashSet<MessageOrdinal> = messages.iter().map(|message| message.value).collect();
+) -> Result<Vec<(MessageOrdinal, f64)>, MemoryError> {
     let Some(vector) = embedder.embed(vec![question.to_owned()]).await?.pop() else {
-        return Ok(());
+        return Ok(Vec::new());
     };
-    let nearest = store
+    store
         .nearest_messages(
             &embedder.identity(),
             vector,
-            known.len() + max,
+            NEAREST_MESSAGES_MAX,
             MESSAGE_COSINE_MIN,
         )
-        .await?;
-    let added = nearest
-        .into_iter()
-        .filter(|(ordinal, _)| !known.contains(ordinal));
-    // Below what is known to tell of it; a cosine is below 1 too, as are the scores of the full text.
-    messages.extend(added.take(max).map(|(value, score)| Scored { value, score }));
-    Ok(())
+        .await
 }
 
 async fn load_messages(
@@ -276,19 +300,30 @@ pub async fn search(
     relations: &Relations<'_>,
     options: &RecallOptions,
 ) -> Result<Vec<Vec<Found>>, MemoryError> {
-    let options_strict = compile_options(store, options).await?;
+    let compile_options = compile_options(store, options).await?;
+    search_with(store, query, relations, options, &compile_options, None).await
+}
+
+async fn search_with(
+    store: &dyn KnowledgeStore,
+    query: &SearchQuery,
+    relations: &Relations<'_>,
+    options: &RecallOptions,
+    options_strict: &CompileOptions,
+    fusion: Option<&Arc<Fusion>>,
+) -> Result<Vec<Vec<Found>>, MemoryError> {
     let options_loose = CompileOptions {
         verb_scope: false,
         ..options_strict.clone()
     };
-    let strict = compile(query, &options_strict);
+    let strict = compile(query, options_strict);
     let loose = compile(query, &options_loose);
     let mut results = Vec::with_capacity(strict.len());
     for (strict, loose) in strict.into_iter().zip(loose) {
         let is_different = strict != loose;
-        let mut found = evaluate_expression(store, strict, relations, options).await?;
+        let mut found = evaluate_expression(store, strict, relations, options, fusion).await?;
         if is_different && found.iter().all(Found::is_empty) {
-            found = evaluate_expression(store, loose, relations, options).await?;
+            found = evaluate_expression(store, loose, relations, options, fusion).await?;
         }
         results.push(found);
     }
@@ -321,20 +356,23 @@ async fn evaluate_expression(
     expression: Expression,
     relations: &Relations<'_>,
     options: &RecallOptions,
+    fusion: Option<&Arc<Fusion>>,
 ) -> Result<Vec<Found>, MemoryError> {
     let mut found = Vec::with_capacity(expression.select_expressions.len());
     for select in expression.select_expressions {
-        found.push(evaluate_select(store, select, relations, options).await?);
+        found.push(evaluate_select(store, select, relations, options, fusion).await?);
     }
     Ok(found)
 }
 
-/// Evaluates one select expression.
-pub async fn evaluate_select(
+/// Evaluates one select expression. With a fusion, refs are ranked by the texts too, and all matched messages are
+/// returned, in no order.
+async fn evaluate_select(
     store: &dyn KnowledgeStore,
     mut select: Select,
     relations: &Relations<'_>,
     options: &RecallOptions,
+    fusion: Option<&Arc<Fusion>>,
 ) -> Result<Found, MemoryError> {
     related::expand(store, &mut select, relations).await?;
     let texts = evaluate::texts(&select);
@@ -342,9 +380,13 @@ pub async fn evaluate_select(
     let postings = store.postings(texts.clone()).await?;
     let columns = store.columns().await?;
     let (refs_max, messages_max) = (options.refs_max, options.messages_max);
+    let fusion = fusion.cloned();
     blocking(move || {
         let matches = evaluate::evaluate(&select, &columns, texts, &postings)?;
-        Ok(rank::rank(matches, &columns, refs_max, messages_max))
+        Ok(match fusion {
+            Some(fusion) => rank::rank_with_texts(matches, &columns, &fusion.text, refs_max),
+            None => rank::rank(matches, &columns, refs_max, messages_max),
+        })
     })
     .await
 }

@@ -19,7 +19,7 @@ use std::path::Path;
 use gristmill_model::Timestamp;
 
 use crate::error::MemoryError;
-use crate::limits::{CHUNK_CHARACTERS_DEFAULT, FORMAT_BYTES_MAX, SOURCE_MESSAGES_MAX};
+use crate::limits::{BINARY_BYTES_MAX, CHUNK_CHARACTERS_DEFAULT, FORMAT_BYTES_MAX, SOURCE_MESSAGES_MAX};
 use crate::message::Message;
 pub use content::Content;
 use json_lines::JsonLines;
@@ -183,6 +183,13 @@ pub fn messages(
     let mut reader = content.open()?;
     let beginning = reader.fill_buf().map_err(|error| content.failed(error))?;
     let is_utf_16 = UTF_16_MARKS.iter().any(|mark| beginning.starts_with(mark));
+    let is_mail = matches!(format, Format::Mail | Format::Mbox);
+    if !is_utf_16 && is_binary(beginning, is_mail) {
+        return Err(MemoryError::invalid(
+            name,
+            "it is binary, not text; write its text to a file, and ingest that",
+        ));
+    }
     match format {
         Format::Mbox => Ok(one_by_one(name, Mbox::new(name, reader, options))),
         Format::JsonLines if !is_utf_16 => Ok(one_by_one(name, JsonLines::new(name, reader, options))),
@@ -193,6 +200,20 @@ pub fn messages(
             Ok(Messages::Whole(messages?.into_iter()))
         }
     }
+}
+
+/// Whether bytes are no text: they have a NUL, or are mostly no UTF-8. Mails may be in other encodings.
+fn is_binary(beginning: &[u8], is_mail: bool) -> bool {
+    let beginning = &beginning[..beginning.len().min(BINARY_BYTES_MAX)];
+    if beginning.contains(&0) {
+        return true;
+    }
+    let text = String::from_utf8_lossy(beginning);
+    let foreign = text.chars().filter(|&letter| {
+        letter == char::REPLACEMENT_CHARACTER
+            || (letter.is_control() && !letter.is_whitespace() && letter != '\u{1b}')
+    });
+    !is_mail && foreign.count() * 10 > text.chars().count() * 3
 }
 
 fn one_by_one(
@@ -324,6 +345,25 @@ mod tests {
             &options,
         );
         assert_eq!(texts(&mut mails), ["Bees hum."; 3]);
+    }
+
+    #[test]
+    fn binary_garbage_is_refused() {
+        let options = ReadOptions::default();
+        let noise: Vec<u8> = (0..2_000_u32).map(|at| (at * 7_919 % 251 + 1) as u8).collect();
+        for bytes in [&b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"[..], &noise] {
+            for format in [Format::Text, Format::Markdown, Format::JsonLines, Format::Srt] {
+                let error = read("x.md", format, bytes, &options).expect_err("no text");
+                assert!(error.to_string().starts_with("x.md: it is binary"), "{error}");
+            }
+        }
+        let utf_16 = [0xff, 0xfe, b'B', 0, b'e', 0, b'e', 0];
+        assert_eq!(
+            read("x", Format::Text, &utf_16, &options).expect("text")[0].text(),
+            "Bee"
+        );
+        let latin = b"Z\xfcrich, caf\xe9 and a na\xefve bee";
+        assert_eq!(read("x", Format::Text, latin, &options).expect("text").len(), 1);
     }
 
     #[test]

@@ -56,8 +56,12 @@ pub trait KnowledgeStore: Send + Sync + std::fmt::Debug + 'static {
     /// first, without the terms themselves.
     async fn similar_terms(&self, terms: Vec<String>) -> Result<Vec<Vec<RelatedTerm>>, MemoryError>;
 
-    /// Messages whose text contains words of `text`, best first, with a score above 0.
-    async fn search_text(&self, text: &str, limit: usize) -> Result<Vec<(MessageOrdinal, f64)>, MemoryError>;
+    /// The messages in which [words](crate::words) stand, in the order of `words`: ascending, each as often as the word
+    /// stands in it.
+    async fn messages_with(&self, words: Vec<String>) -> Result<Vec<Vec<u32>>, MemoryError>;
+
+    /// Words of the index that begin with `prefix`, in order, at most `limit`.
+    async fn words_beginning(&self, prefix: &str, limit: usize) -> Result<Vec<String>, MemoryError>;
 
     // --- vectors ---
 
@@ -117,6 +121,9 @@ pub trait KnowledgeStore: Send + Sync + std::fmt::Debug + 'static {
     /// The chunks whose extraction failed, in reading order.
     async fn failures(&self) -> Result<Vec<StoredFailure>, MemoryError>;
 
+    /// The sources that could not be read, by name.
+    async fn source_failures(&self) -> Result<Vec<SourceFailure>, MemoryError>;
+
     /// All aliases, by term.
     async fn all_aliases(&self) -> Result<Vec<(String, RelatedTerm)>, MemoryError>;
 
@@ -154,6 +161,17 @@ pub enum Change {
     Delete {
         /// The source's name.
         source: String,
+    },
+    /// Says that a complete source goes on: it has grown to what this describes, and more messages come.
+    Continue(NewSource),
+    /// Records that a source cannot be read, or takes that back.
+    SourceFailure {
+        /// The source's name. It need not be there.
+        source: String,
+        /// The error; `None` where it could be read now.
+        error: Option<String>,
+        /// When.
+        at: Timestamp,
     },
     /// Gives vectors to terms and chunks. What is not there any more gets none.
     Vectors {
@@ -281,6 +299,18 @@ pub struct StoredFailure {
     pub position: u32,
     /// The chunk.
     pub chunk: u32,
+    /// The error.
+    pub error: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// A source that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceFailure {
+    /// Its name.
+    pub source: String,
     /// The error.
     pub error: String,
     /// When.

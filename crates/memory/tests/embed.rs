@@ -11,7 +11,6 @@ use gristmill_engine::Engine;
 use gristmill_memory::embed::{EmbedError, Embedder, Model2VecEmbedder, OpenAiEmbedder, Vector};
 use gristmill_memory::extract::{Limiter, LimiterSettings, LocalExtractor, OpenAiSettings};
 use gristmill_memory::pipeline::{IngestError, IngestOptions, Ingested, Ingestion, NewInput};
-use gristmill_memory::query::parse_question;
 use gristmill_memory::recall::{Relations, recall_query};
 use gristmill_memory::service::Service;
 use gristmill_memory::source::Format;
@@ -65,7 +64,7 @@ async fn recall_with(store: &dyn KnowledgeStore, embedder: &dyn Embedder, questi
     recall_query(
         store,
         question,
-        parse_question(question),
+        None,
         &Relations::Embedded(embedder),
         &RecallOptions::default(),
     )

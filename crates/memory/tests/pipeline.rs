@@ -332,7 +332,79 @@ async fn tells_what_is_on_disk() {
     let found = recall(&*place.knowledge, "Paris", &RecallOptions::default())
         .await
         .expect("recalls");
-    assert_eq!(found.messages.len(), 1);
+    let texts: Vec<String> = found
+        .messages
+        .iter()
+        .map(|found| found.message.message.text())
+        .collect();
+    assert!(texts[0].contains("Paris"), "{texts:?}");
+    assert_eq!(texts[1], "The Bee Show", "what was said next to it: {texts:?}");
+}
+
+/// Calls that are held until they are let go.
+#[derive(Default)]
+struct Gate {
+    state: std::sync::Mutex<(usize, bool)>,
+    changed: std::sync::Condvar,
+}
+
+impl Gate {
+    fn change(&self, change: impl FnOnce(&mut (usize, bool))) {
+        change(&mut self.state.lock().expect("the gate"));
+        self.changed.notify_all();
+    }
+
+    fn wait_until(&self, is_reached: impl Fn(&(usize, bool)) -> bool) {
+        let state = self.state.lock().expect("the gate");
+        let waited = self
+            .changed
+            .wait_timeout_while(state, Duration::from_secs(30), |state| !is_reached(state));
+        assert!(!waited.expect("the gate").1.timed_out(), "nothing changes");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn calls_that_have_begun_are_kept_when_it_is_stopped() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = Place::open(folder.path()).await;
+    let gate = Arc::new(Gate::default());
+    let held = gate.clone();
+    let service = StandIn::start(move |text, _| {
+        held.change(|(begun, _)| *begun += 1);
+        held.wait_until(|(_, is_open)| *is_open);
+        Answer::content(knowledge(text))
+    })
+    .await;
+    let extractor = extractor(&service);
+    let lines: String = (0..40)
+        .map(|number| format!("{{\"text\": \"Bee {number} hums.\"}}\n"))
+        .collect();
+    let inputs = [("bees.jsonl", &*lines)];
+    let ingestion = Ingestion::new(
+        place.knowledge.clone(),
+        place.engine.clone(),
+        extractor.clone(),
+        4,
+        IngestOptions::default(),
+    );
+    let stopper = ingestion.stopper();
+    let sources = place.inputs(&inputs);
+    let begun = gate.clone();
+    let stop = async {
+        tokio::task::spawn_blocking(move || begun.wait_until(|(begun, _)| *begun == 4))
+            .await
+            .expect("four calls begin");
+        stopper.stop();
+        gate.change(|(_, is_open)| *is_open = true);
+    };
+    let (ended, ()) = tokio::join!(ingestion.run(sources, |_| {}), stop);
+    assert!(matches!(ended, Err(IngestError::Stopped)), "{ended:?}");
+    assert!(service.calls_total() < 40, "it was stopped");
+    place
+        .ingest(&extractor, &inputs, IngestOptions::default())
+        .await
+        .expect("goes on");
+    assert_eq!(service.calls_total(), 40, "no call is paid for twice");
 }
 
 #[tokio::test]

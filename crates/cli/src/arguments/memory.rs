@@ -92,8 +92,9 @@ Examples:
   gristmill ingest talk.vtt --into kb.db --on-batch-committed - | jq .messages
 
 A model reads each chunk once. Its answer is on disk before it is used, and is never paid for twice. Unchanged
-sources are skipped, and a changed source replaces its old version atomically. Run the same command again to
-resume after Ctrl-C, a crash or a reboot. Without a key and --base-url, the rules of --extractor local read the
+sources are skipped, of a source that grew only the rest is read, and a changed source replaces its old version
+atomically. A source that cannot be read is recorded, and the others go on. Run the same command again to resume
+after Ctrl-C, a crash or a reboot. Without a key and --base-url, the rules of --extractor local read the
 texts: no network, and weaker answers. An embedder adds vectors to the whole knowledge base.";
 
 /// `gristmill ingest`.
@@ -137,6 +138,9 @@ pub struct IngestArguments {
     /// Retry failed extractions of earlier runs
     #[arg(long)]
     pub retry_failed: bool,
+    /// Delete sources of the named folders whose files are gone
+    #[arg(long)]
+    pub prune_missing: bool,
     /// Replace existing sources even if they are unchanged; extractions are not paid for again
     #[arg(long)]
     pub replace: bool,
@@ -215,11 +219,14 @@ const RECALL_HELP: &str = "\
 Examples:
   gristmill recall kb.db \"books about spiders\"
   gristmill recall kb.db \"What did Ada say about bees in May 2023?\" --limit 5
+  gristmill recall kb.db \"What happened last week?\"
+  gristmill recall kb.db --since 2023-05-01 --until 2023-06-01
   gristmill recall kb.db \"bees\" --json | jq -r '.messages[].textChunks[]'
   gristmill recall kb.db --recorded questions.json --output candidate.json
 
-Rules parse the question, or a model with --parser model. --recorded runs the search queries of a file of
-recorded questions, and writes the results for a scorer.";
+Rules parse the question, or a model with --parser model. \"Last week\" and the like count from the
+newest message. --recorded runs the search queries of a file of recorded questions, and writes the
+results for a scorer.";
 
 /// `gristmill recall`.
 #[derive(Debug, Args)]
@@ -228,8 +235,8 @@ pub struct RecallArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub knowledge: KnowledgeArguments,
-    /// The question
-    #[arg(required_unless_present = "recorded", conflicts_with = "recorded")]
+    /// The question; without one, --since and --until list the messages of a time
+    #[arg(required_unless_present_any = ["recorded", "since", "until"], conflicts_with = "recorded")]
     pub question: Option<String>,
     #[command(flatten)]
     #[allow(missing_docs)]

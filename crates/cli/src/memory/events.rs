@@ -52,6 +52,9 @@ fn event_json(event: &IngestEvent) -> Value {
             chunks,
             known,
         } => json!({ "event": "planned", "source": source, "chunks": chunks, "chunks_known": known }),
+        IngestEvent::Failed { source, error } => {
+            json!({ "event": "failed", "source": source, "error": error })
+        }
         IngestEvent::Committed(progress) => {
             let mut event = progress_json(progress);
             event["event"] = json!("committed");

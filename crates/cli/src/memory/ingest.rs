@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::events::{Events, progress_json};
 use super::ingest_progress::{IngestSnapshot, Prices, costs};
+use super::recall::plain;
 use super::sources::{self, Source};
 use crate::arguments::memory::{IngestArguments, OnFailureChoice};
 use crate::arguments::model::EmbedderChoice;
@@ -37,7 +38,7 @@ pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::listen()?;
     let options = options(&arguments)?;
     // Whatever is wrong is told before anything is made.
-    let inputs = sources::find(&arguments.sources, arguments.format, arguments.name.as_deref())?;
+    let mut inputs = sources::find(&arguments.sources, arguments.format, arguments.name.as_deref())?;
     let embedder = arguments.embedder.open(&arguments.service)?;
     let extracting = arguments.extracting().await?;
     let events = arguments
@@ -61,6 +62,10 @@ pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
             "gristmill: no model is set, so the rules of --extractor local read the texts: fast and free, but weaker \
              than a model (OPENAI_API_KEY or --base-url sets one)"
         );
+    }
+    if arguments.retry_failed {
+        let failures = memory.knowledge().source_failures().await?;
+        sources::add_failed(&mut inputs, failures, arguments.format);
     }
     let store = open_location(&jobs.location, SqliteOptions::default()).await?;
     let engine = engine_over(store, &arguments.lease).await?;
@@ -89,6 +94,15 @@ pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
             arguments.into
         );
     };
+    if arguments.prune_missing && ended.result.is_ok() {
+        let pruned = sources::prune_missing(&memory, &arguments.sources).await?;
+        if pruned > 0 && !arguments.quiet {
+            eprintln!(
+                "gristmill: {} sources deleted, whose files are gone",
+                show_count(pruned)
+            );
+        }
+    }
     tell(&arguments, &memory, &ended, begun_at.elapsed().as_secs_f64()).await?;
     ended.exit()
 }
@@ -135,6 +149,8 @@ struct Ended {
     done: Done,
     /// The reader of the events has gone, or they cannot be written.
     events: Option<OutputError>,
+    /// The sources that cannot be read, with their errors.
+    bad_sources: Vec<(String, String)>,
     interrupted: Option<Exit>,
 }
 
@@ -144,7 +160,7 @@ impl Ended {
             return Err(error.into());
         }
         match (self.result, self.interrupted) {
-            (Ok(_), _) if self.done.failures > 0 => Ok(Exit::SomeFailed),
+            (Ok(_), _) if self.done.failures > 0 || !self.bad_sources.is_empty() => Ok(Exit::SomeFailed),
             (Ok(_), _) => Ok(Exit::Done),
             (Err(IngestError::Stopped), Some(exit)) => Ok(exit),
             (Err(error), _) => Err(full_disk(error)),
@@ -175,6 +191,7 @@ async fn run(
     let stopper = ingestion.stopper();
     let done = Arc::new(Mutex::new(Done::default()));
     let mut events_error = None;
+    let mut bad_sources = Vec::new();
     let prices = prices(arguments);
     let embeds = arguments.embedder.embedder != EmbedderChoice::None;
     let look = {
@@ -190,6 +207,7 @@ async fn run(
         match event {
             IngestEvent::Committed(progress) => *done = *progress,
             IngestEvent::Planned { chunks, .. } => done.chunks_total += *chunks as u64,
+            IngestEvent::Failed { source, error } => bad_sources.push((source.clone(), error.clone())),
             IngestEvent::Skipped { .. } => {}
         }
         if events_error.is_none()
@@ -214,6 +232,7 @@ async fn run(
         result,
         done,
         events: events_error,
+        bad_sources,
         interrupted: interrupt.asked(),
     }
 }
@@ -277,6 +296,16 @@ async fn tell(
         return Ok(());
     }
     let ingested = ended.result.as_ref().ok();
+    for (_, error) in ended.bad_sources.iter().take(FAILURES_SHOWN) {
+        eprintln!("error: {}", plain(error));
+    }
+    if ended.bad_sources.len() > FAILURES_SHOWN {
+        eprintln!(
+            "error: {} more sources cannot be read; list them: gristmill memory failures {}",
+            show_count((ended.bad_sources.len() - FAILURES_SHOWN) as u64),
+            arguments.into
+        );
+    }
     if arguments.json {
         let mut summary = progress_json(&ended.done);
         summary["complete"] = json!(ingested.is_some());
@@ -284,6 +313,7 @@ async fn tell(
         if let Some(ingested) = ingested {
             summary["sources_skipped"] = json!(ingested.sources_skipped);
             summary["sources_replaced"] = json!(ingested.sources_replaced);
+            summary["sources_failed"] = json!(ingested.sources_failed);
             summary["vectors"] = json!(ingested.vectors);
         }
         match events_on_stdout(arguments) {
@@ -333,6 +363,12 @@ fn summary(arguments: &IngestArguments, ended: &Ended, seconds: f64) -> String {
         if ingested.vectors > 0 {
             parts.push(format!("{} vectors made", show_count(ingested.vectors)));
         }
+    }
+    if !ended.bad_sources.is_empty() {
+        parts.push(format!(
+            "{} sources cannot be read",
+            show_count(ended.bad_sources.len() as u64)
+        ));
     }
     if done.failures > 0 {
         parts.push(format!("{} chunks failed", show_count(done.failures)));

@@ -103,6 +103,13 @@ async fn list_sources(arguments: &MemoryListArguments) -> anyhow::Result<Exit> {
 
 async fn list_failures(arguments: &MemoryListArguments) -> anyhow::Result<Exit> {
     let memory = arguments.knowledge.open().await?;
+    let sources = memory.knowledge().source_failures().await?;
+    for failure in &sources {
+        print_line(&match arguments.json {
+            true => serde_json::to_string(failure)?,
+            false => plain(&failure.error),
+        })?;
+    }
     let failures = memory.knowledge().failures().await?;
     for failure in &failures {
         print_line(&match arguments.json {
@@ -113,8 +120,8 @@ async fn list_failures(arguments: &MemoryListArguments) -> anyhow::Result<Exit> 
             )),
         })?;
     }
-    if failures.is_empty() && !arguments.json {
-        eprintln!("gristmill: no chunk failed");
+    if failures.is_empty() && sources.is_empty() && !arguments.json {
+        eprintln!("gristmill: no source and no chunk failed");
     }
     Ok(Exit::Done)
 }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use gristmill_memory::embed::Embedder;
 use gristmill_memory::extract::{LimiterSettings, Usage};
 use gristmill_memory::knowledge::{Facet, FacetValue};
-use gristmill_memory::query::parse_question;
 use gristmill_memory::recall::{RecallOptions, Recalled, RecalledMessage, recall_query};
 use gristmill_memory::{Action, Entity, Knowledge, Memory, TimeRange, ask, recorded};
 use gristmill_model::{Clock, SystemClock, Timestamp};
@@ -87,7 +86,6 @@ pub async fn recall(arguments: RecallArguments) -> anyhow::Result<Exit> {
             let (store, mut usage) = (&**memory.knowledge(), Usage::default());
             let now = Some(SystemClock.now());
             let query = ask::search_query(store, &service, question, now, &mut usage).await?;
-            let query = query.unwrap_or_else(|| parse_question(question));
             recall_query(store, question, query, &memory.relations(), &options).await?
         }
     };

@@ -6,10 +6,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use gristmill_memory::MemoryError;
 use gristmill_memory::limits::SOURCE_BYTES_MAX;
 use gristmill_memory::pipeline::{IntoInput, NewInput};
 use gristmill_memory::source::{Content, Format};
+use gristmill_memory::store::SourceFailure;
+use gristmill_memory::{Change, Memory, MemoryError};
 
 /// Files of one ingestion at most.
 const FILES_MAX: usize = 100_000;
@@ -32,6 +33,13 @@ pub enum Source {
 }
 
 impl IntoInput for Source {
+    fn name(&self) -> Option<String> {
+        match self {
+            Source::File(path, _) => Some(path.display().to_string()),
+            Source::Piped(input) => Some(input.name.clone()),
+        }
+    }
+
     fn into_input(self) -> Result<NewInput, MemoryError> {
         match self {
             Source::File(path, None) => NewInput::from_file(path),
@@ -68,16 +76,50 @@ pub fn find(paths: &[PathBuf], format: Option<Format>, name: Option<&str>) -> an
             let bytes = read_pipe(std::io::stdin().lock()).context("standard input cannot be read")?;
             Source::Piped(piped(known_as, bytes, format))
         } else {
-            // Unreadable files are reported before the first one is ingested.
             let cannot = || format!("{} cannot be read", path.display());
-            let file = File::open(&path).with_context(cannot)?;
-            match file.metadata().with_context(cannot)?.is_file() {
+            match std::fs::metadata(&path).with_context(cannot)?.is_file() {
+                // Whether it can be read is found when its turn comes: one bad file does not stop the others.
                 true => Source::File(path, format),
-                false => Source::Piped(piped(known_as, read_pipe(file).with_context(cannot)?, format)),
+                false => {
+                    let pipe = File::open(&path).with_context(cannot)?;
+                    Source::Piped(piped(known_as, read_pipe(pipe).with_context(cannot)?, format))
+                }
             }
         });
     }
     Ok(sources)
+}
+
+/// Adds the files that earlier ingestions could not read, where they are not among the sources.
+pub fn add_failed(sources: &mut Vec<Source>, failures: Vec<SourceFailure>, format: Option<Format>) {
+    let known: BTreeSet<String> = sources.iter().filter_map(Source::name).collect();
+    let failed = failures
+        .into_iter()
+        .filter(|failure| !known.contains(&failure.source));
+    sources.extend(failed.map(|failure| Source::File(failure.source.into(), format)));
+}
+
+/// Deletes the sources of folders whose files are gone, and says how many.
+pub async fn prune_missing(memory: &Memory, paths: &[PathBuf]) -> Result<u64, MemoryError> {
+    let folders: Vec<&Path> = paths
+        .iter()
+        .map(|path| path.strip_prefix("./").unwrap_or(path))
+        .filter(|path| path.is_dir())
+        .collect();
+    let store = memory.knowledge();
+    let sources = store.sources().await?.into_iter().filter(|source| {
+        let path = Path::new(&source.name);
+        let is_gone = matches!(path.try_exists(), Ok(false));
+        is_gone && folders.iter().any(|folder| path.starts_with(folder))
+    });
+    let gone: Vec<Change> = sources
+        .map(|source| Change::Delete { source: source.name })
+        .collect();
+    let count = gone.len() as u64;
+    if count > 0 {
+        store.apply(gone).await?;
+    }
+    Ok(count)
 }
 
 fn piped(name: String, bytes: Vec<u8>, format: Option<Format>) -> NewInput {

@@ -5,6 +5,7 @@ mod answer_length;
 mod bucket;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +15,11 @@ use tokio::time::Instant;
 use answer_length::AnswerLength;
 use bucket::Bucket;
 pub use bucket::RateHeaders;
+
+tokio::task_local! {
+    /// Whether the extraction that this task runs has begun a model call.
+    pub(crate) static HAS_CALLED: Arc<AtomicBool>;
+}
 
 /// No pause is longer than this, whatever a service says.
 const PAUSE_MAX: Duration = Duration::from_secs(120);
@@ -166,7 +172,10 @@ impl Limiter {
 
     /// Waits until a call with a prompt of so many tokens may begin.
     pub async fn acquire(&self, prompt_tokens: u64) -> Permit {
-        self.pass(&self.shared.turnstile_first, prompt_tokens).await
+        let permit = self.pass(&self.shared.turnstile_first, prompt_tokens).await;
+        // Outside of a job, nobody asks.
+        let _ = HAS_CALLED.try_with(|has_called| has_called.store(true, Ordering::Relaxed));
+        permit
     }
 
     /// Waits until a call that was rejected or failed may begin again: before those that were not begun yet.

@@ -84,19 +84,109 @@ const FUNCTION_WORDS: [&str; 60] = [
 ];
 
 /// Endings of names that tell what is named.
-const ENDINGS: [(&str, &str); 12] = [
-    ("university", "university"),
-    ("college", "school"),
-    ("school", "school"),
-    ("inc", "company"),
-    ("corporation", "company"),
-    ("company", "company"),
-    ("ltd", "company"),
-    ("institute", "organization"),
-    ("street", "place"),
-    ("river", "place"),
+const ENDINGS: [(&str, &str); 76] = [
+    ("academy", "school"),
+    ("agency", "organization"),
+    ("airport", "place"),
+    ("algorithm", "concept"),
+    ("association", "organization"),
+    ("avenue", "place"),
     ("award", "award"),
+    ("band", "organization"),
+    ("bank", "company"),
+    ("bay", "place"),
+    ("board", "organization"),
+    ("bridge", "place"),
+    ("bureau", "organization"),
+    ("café", "place"),
+    ("castle", "place"),
+    ("city", "place"),
+    ("clinic", "organization"),
+    ("club", "organization"),
+    ("college", "school"),
+    ("commission", "organization"),
+    ("committee", "organization"),
+    ("company", "company"),
+    ("conference", "event"),
+    ("corp", "company"),
+    ("corporation", "company"),
+    ("council", "organization"),
+    ("database", "project"),
+    ("department", "organization"),
+    ("desert", "place"),
+    ("engine", "project"),
+    ("fair", "event"),
+    ("festival", "event"),
+    ("forest", "place"),
+    ("foundation", "organization"),
+    ("framework", "project"),
+    ("garden", "place"),
+    ("gmbh", "company"),
+    ("group", "organization"),
+    ("guild", "organization"),
+    ("hospital", "organization"),
+    ("hotel", "place"),
+    ("inc", "company"),
+    ("institute", "organization"),
+    ("island", "place"),
+    ("lab", "organization"),
+    ("laboratory", "organization"),
+    ("labs", "organization"),
+    ("lake", "place"),
+    ("league", "organization"),
+    ("library", "organization"),
+    ("llc", "company"),
+    ("ltd", "company"),
+    ("ministry", "organization"),
+    ("mount", "place"),
+    ("mountain", "place"),
+    ("mountains", "place"),
+    ("museum", "organization"),
+    ("ocean", "place"),
+    ("orchestra", "organization"),
+    ("park", "place"),
+    ("party", "organization"),
     ("prize", "award"),
+    ("programme", "project"),
+    ("project", "project"),
+    ("protocol", "project"),
+    ("river", "place"),
+    ("school", "school"),
+    ("society", "organization"),
+    ("square", "place"),
+    ("street", "place"),
+    ("studio", "company"),
+    ("team", "organization"),
+    ("theatre", "organization"),
+    ("union", "organization"),
+    ("university", "university"),
+    ("valley", "place"),
+];
+
+/// Words that stand before a name of two words that is a person's: `Mr Ada King`, `her friend Ada King`.
+const BEFORE_PERSONS: [&str; 22] = [
+    "artist",
+    "aunt",
+    "author",
+    "brother",
+    "by",
+    "colleague",
+    "dr",
+    "friend",
+    "mr",
+    "mrs",
+    "ms",
+    "neighbour",
+    "president",
+    "prof",
+    "professor",
+    "sir",
+    "sister",
+    "teacher",
+    "uncle",
+    "with",
+    "writer",
+    "met",
 ];
 
 /// The extractor by rules.
@@ -106,7 +196,7 @@ pub struct LocalExtractor;
 #[async_trait]
 impl Extractor for LocalExtractor {
     fn identity(&self) -> String {
-        "local 1".to_owned()
+        "local 2".to_owned()
     }
 
     fn reads_speaker(&self) -> bool {
@@ -373,17 +463,64 @@ fn kind_of_name(name: &str, after: Option<&str>) -> String {
     let words = name.split(' ').count();
     let kind = match (ending, after) {
         (Some((_, kind)), _) => kind,
+        (None, _) if is_coined(name) => "project",
         (None, Some("in" | "at" | "near")) if words <= 2 => "place",
-        (None, Some("by" | "mr" | "mrs" | "ms" | "dr")) => "person",
+        (None, Some(before)) if BEFORE_PERSONS.contains(&before) => "person",
+        (None, Some("the" | "a" | "an")) => "name",
         (None, _) if words == 2 && !lower.contains(" of ") => "person",
         (None, _) => "name",
     };
     kind.to_owned()
 }
 
+/// Whether a name is a word that nobody is baptised by, as those of programs are: `PostgreSQL`, `SQLite`, `Boost2`.
+fn is_coined(name: &str) -> bool {
+    let is_mixed = |word: &str| {
+        let inner: Vec<char> = word.chars().skip(1).collect();
+        let capitals = inner.iter().filter(|letter| letter.is_uppercase()).count();
+        let has_digit = inner.iter().any(char::is_ascii_digit);
+        let is_scottish = ["Mc", "Mac", "O'", "O’", "De", "Di", "La", "Le"]
+            .iter()
+            .any(|beginning| word.starts_with(beginning));
+        !is_scottish
+            && !word.contains('-')
+            && (has_digit || capitals > 0 && inner.iter().any(|letter| letter.is_lowercase()))
+    };
+    !name.contains(' ') && is_mixed(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tells_organisations_and_projects_from_persons() {
+        let text = "She joined the Rowing Club with Ada King. Tin Harbour Records Ltd hired Bob Ray, and the Apollo Project \
+                    uses PostgreSQL. He works at the Nordic Museum in Oslo. We saw the Salt Stairs by Ruth McAdam. \
+                    Then Lake Orrin froze.";
+        let found = extract(text, None);
+        let kinds: Vec<(&str, &str)> = found
+            .entities
+            .iter()
+            .map(|entity| (entity.name.as_str(), entity.types[0].as_str()))
+            .collect();
+        assert_eq!(
+            kinds,
+            [
+                ("Ada King", "person"),
+                ("Apollo Project", "project"),
+                ("Bob Ray", "person"),
+                ("Lake Orrin", "place"),
+                ("Nordic Museum", "organization"),
+                ("Oslo", "place"),
+                ("PostgreSQL", "project"),
+                ("Rowing Club", "organization"),
+                ("Ruth McAdam", "person"),
+                ("Salt Stairs", "name"),
+                ("Tin Harbour Records Ltd", "company"),
+            ]
+        );
+    }
 
     #[test]
     fn finds_names_verbs_and_topics() {
@@ -400,7 +537,7 @@ mod tests {
             [
                 ("Ada King", "person"),
                 ("London", "place"),
-                ("Tin Drum", "person"),
+                ("Tin Drum", "name"),
                 ("University of Reading", "university"),
             ]
         );

@@ -98,6 +98,7 @@ impl Assembly {
         (self.source, self.next_position) = match &beginning {
             Beginning::New(new) | Beginning::Replace(new) => (new.name.clone(), 0),
             Beginning::Resume { source, position } => (source.clone(), *position),
+            Beginning::Grow { source, position } => (source.name.clone(), *position),
         };
         self.push(What::Begin(beginning), 0, 0);
     }
@@ -245,6 +246,7 @@ pub fn changes(ready: &[Ready], now: Timestamp) -> Vec<Change> {
                 changes.push(Change::Begin(new.clone()));
             }
             What::Begin(Beginning::Resume { .. }) => {}
+            What::Begin(Beginning::Grow { source, .. }) => changes.push(Change::Continue(source.clone())),
             What::End { source, aliases } => {
                 changes.push(Change::Complete {
                     source: source.clone(),

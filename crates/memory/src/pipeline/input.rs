@@ -47,6 +47,11 @@ impl NewInput {
 /// What an ingestion takes one after the other: sources that are there, or that are looked for when their turn comes,
 /// which may fail.
 pub trait IntoInput {
+    /// The source's name. An ingestion goes on after a source that cannot be read, where this tells its name.
+    fn name(&self) -> Option<String> {
+        None
+    }
+
     /// The source.
     ///
     /// # Errors
@@ -56,6 +61,10 @@ pub trait IntoInput {
 }
 
 impl IntoInput for NewInput {
+    fn name(&self) -> Option<String> {
+        Some(self.name.clone())
+    }
+
     fn into_input(self) -> Result<NewInput, MemoryError> {
         Ok(self)
     }

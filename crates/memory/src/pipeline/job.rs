@@ -1,6 +1,7 @@
 //! The `extract` job: its kind, its handler, and the worker that runs it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -11,9 +12,11 @@ use gristmill_model::{
     BatchOptions, Completed, FailedJob, JobError, PackedBuilder, Positions, Receipt, Report, RetryPolicy,
 };
 use gristmill_worker::{Capacity, MicroBatch, OutcomeSink, Outcomes};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
+use crate::extract::limiter::HAS_CALLED;
 use crate::extract::{ChunkText, Extracted, Extractor, Usage};
+use crate::limits::DRAIN_POLL_MS;
 
 /// The work that the worker holds beyond what runs, as time: enough that the model never waits for a claim.
 const BUFFER_TARGET: Duration = Duration::from_millis(500);
@@ -134,27 +137,62 @@ impl Handler for ExtractHandler {
 
     async fn run(&self, _: usize, work: MicroBatch, sink: &dyn OutcomeSink) {
         let begun = Instant::now();
+        let draining = watch::Sender::new(false);
         let mut running: FuturesUnordered<_> = work
             .jobs()
-            .map(|job| async move { (job.index, self.extract(job.payload).await) })
+            .map(|job| {
+                let draining = draining.subscribe();
+                async move {
+                    (
+                        job.index,
+                        until_draining(self.extract(job.payload), draining).await,
+                    )
+                }
+            })
             .collect();
         let mut left = work.indexes();
-        while let Some((index, result)) = running.next().await {
-            let duration_us = u32::try_from(begun.elapsed().as_micros()).unwrap_or(u32::MAX);
-            left = left.difference(&Positions::from_iter([index]));
-            sink.answer(outcomes(index, result, duration_us));
+        loop {
+            let next = tokio::time::timeout(Duration::from_millis(DRAIN_POLL_MS), running.next());
+            match next.await {
+                Ok(None) => break,
+                Ok(Some((index, Some(result)))) => {
+                    let duration_us = u32::try_from(begun.elapsed().as_micros()).unwrap_or(u32::MAX);
+                    left = left.difference(&Positions::from_iter([index]));
+                    sink.answer(outcomes(index, result, duration_us));
+                }
+                // Not begun, or nothing has ended.
+                Ok(Some((_, None))) | Err(_) => {}
+            }
             if sink.is_draining() {
-                break;
+                draining.send_replace(true);
             }
         }
-        // A drain (a shutdown) gives back what is still under way.
-        drop(running);
+        // A drain (a shutdown) gives back what had not begun.
         if !left.is_empty() {
             sink.answer(Outcomes {
                 released: left,
                 ..Outcomes::default()
             });
         }
+    }
+}
+
+/// Ends with what an extraction gives; with `None` where a drain comes before its first model call. A call that has begun
+/// is paid for, and so is waited for.
+async fn until_draining<T>(
+    extraction: impl Future<Output = T>,
+    mut draining: watch::Receiver<bool>,
+) -> Option<T> {
+    let has_called = Arc::new(AtomicBool::new(false));
+    let drained = async {
+        if draining.wait_for(|draining| *draining).await.is_err() || has_called.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        extracted = HAS_CALLED.scope(has_called.clone(), extraction) => Some(extracted),
+        () = drained => None,
     }
 }
 

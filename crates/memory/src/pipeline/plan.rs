@@ -12,7 +12,7 @@ use crate::limits::SURVEY_MESSAGES_MAX;
 use crate::message::{Message, MessageOrdinal};
 use crate::pipeline::{IngestOptions, NewInput};
 use crate::source::{self, Messages, ReadOptions};
-use crate::store::{KnowledgeStore, NewSource, blocking};
+use crate::store::{KnowledgeStore, NewSource, Source, blocking};
 
 /// How a source begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,13 @@ pub enum Beginning {
     New(NewSource),
     /// It has changed: the old one is deleted when the new one is complete, in the same transaction.
     Replace(NewSource),
+    /// It has grown: what it had is unchanged, and only the rest is new.
+    Grow {
+        /// What it is now.
+        source: NewSource,
+        /// The position of the first new message.
+        position: u32,
+    },
     /// An earlier run committed so many of its messages.
     Resume {
         /// Its name.
@@ -88,6 +95,12 @@ impl Plan {
         };
         let beginning = match store.source(&input.name).await? {
             None => Beginning::New(new),
+            Some(stored) if !options.replace && has_grown(store, &stored, &new, &input, options).await? => {
+                Beginning::Grow {
+                    source: new,
+                    position: stored.messages,
+                }
+            }
             Some(stored) if (&stored.digest, &stored.settings) != (&new.digest, &new.settings) => {
                 Beginning::Replace(new)
             }
@@ -99,7 +112,7 @@ impl Plan {
             },
         };
         let done = match &beginning {
-            Beginning::Resume { position, .. } => *position as usize,
+            Beginning::Resume { position, .. } | Beginning::Grow { position, .. } => *position as usize,
             Beginning::New(_) | Beginning::Replace(_) => 0,
         };
         let mut left = open(&input, &options.read)?;
@@ -148,6 +161,38 @@ impl Plan {
 
 fn open(input: &NewInput, options: &ReadOptions) -> Result<Messages, MemoryError> {
     source::messages(&input.name, input.format, &input.content, options)
+}
+
+/// Whether a complete source has other bytes than before, and begins with all messages that it had.
+async fn has_grown(
+    store: &dyn KnowledgeStore,
+    stored: &Source,
+    new: &NewSource,
+    input: &NewInput,
+    options: &IngestOptions,
+) -> Result<bool, MemoryError> {
+    let is_changed =
+        stored.digest != new.digest && stored.settings == new.settings && stored.format == new.format;
+    if !is_changed || !stored.complete || stored.messages == 0 {
+        return Ok(false);
+    }
+    let mut messages = open(input, &options.read)?;
+    let mut position = 0;
+    while position < stored.messages {
+        let known = store
+            .source_messages(&stored.name, position, SURVEY_MESSAGES_MAX as u32)
+            .await?;
+        if known.is_empty() {
+            return Ok(false);
+        }
+        for known in known {
+            match messages.next().transpose()? {
+                Some(message) if message == known.message => position += 1,
+                _ => return Ok(false),
+            }
+        }
+    }
+    Ok(true)
 }
 
 /// Looks through the messages of a source, of which the first `done` are committed. Those that are read one by one are

@@ -9,7 +9,14 @@ use crate::query::search_query::{
     ActionTerm, Date, DateTime, DateTimeRange, EntityTerm, SearchExpression, SearchFilter, SearchQuery,
     VerbsTerm,
 };
+use crate::query::time;
 use crate::store::similar::is_stop_word;
+
+/// The first day of times without a beginning.
+const FIRST_DAY: NaiveDate = match NaiveDate::from_ymd_opt(1, 1, 1) {
+    Some(date) => date,
+    None => NaiveDate::MIN,
+};
 
 /// Question words, which carry no search term.
 const ASKING: [&str; 44] = [
@@ -100,48 +107,39 @@ const PRONOUNS: [&str; 9] = [
 /// Words that may stand inside a name.
 const INSIDE_NAMES: [&str; 9] = ["and", "de", "der", "for", "in", "la", "of", "the", "van"];
 
-const MONTHS: [&str; 12] = [
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-];
+/// What rules understand of a question.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Understood {
+    /// The search query.
+    pub query: SearchQuery,
+    /// The words that tell no time.
+    pub words: Vec<String>,
+    /// The time that it tells.
+    pub time_range: Option<DateTimeRange>,
+}
 
 /// The search query of a question.
 pub fn parse_question(question: &str) -> SearchQuery {
-    let (words, time_range) = take_time(words(question));
-    let phrases = phrases(&words);
-    let filter = SearchFilter {
-        time_range,
-        ..spoken(&words, &phrases).unwrap_or_else(|| search_terms(&phrases))
-    };
-    SearchQuery {
-        search_expressions: vec![SearchExpression {
-            rewritten_query: question.trim().to_owned(),
-            filters: vec![filter],
-        }],
-    }
+    understand(question, None).query
 }
 
-/// The same query with nothing but search terms, for when the stricter one finds nothing.
-pub fn loosened(question: &str) -> SearchQuery {
-    let (words, time_range) = take_time(words(question));
-    SearchQuery {
-        search_expressions: vec![SearchExpression {
-            rewritten_query: question.trim().to_owned(),
-            filters: vec![SearchFilter {
-                time_range,
-                ..search_terms(&phrases(&words))
+/// What rules understand of a question. `newest` is the day that `last week` and the like count from.
+pub fn understand(question: &str, newest: Option<NaiveDate>) -> Understood {
+    let (words, time_range) = take_time(words(question), newest);
+    let phrases = phrases(&words);
+    let filter = SearchFilter {
+        time_range: time_range.clone(),
+        ..spoken(&words, &phrases).unwrap_or_else(|| search_terms(&phrases))
+    };
+    Understood {
+        query: SearchQuery {
+            search_expressions: vec![SearchExpression {
+                rewritten_query: question.trim().to_owned(),
+                filters: vec![filter],
             }],
-        }],
+        },
+        words: words.into_iter().map(|word| word.text).collect(),
+        time_range,
     }
 }
 
@@ -344,64 +342,22 @@ fn search_terms(phrases: &[Phrase]) -> SearchFilter {
 
 // --- times ---
 
-/// Takes a time out of the words: `2023-05-01`, `May 1 2023`, `May 2023`, `in 2023`.
-fn take_time(mut words: Vec<Word>) -> (Vec<Word>, Option<DateTimeRange>) {
-    for start in 0..words.len() {
-        for length in (1..=3.min(words.len() - start)).rev() {
-            let lower: Vec<String> = words[start..start + length].iter().map(Word::lower).collect();
-            let is_told_as_time =
-                start > 0 && ["in", "since", "during"].contains(&words[start - 1].lower().as_str());
-            if let Some((first, after)) = time_of(&lower, is_told_as_time) {
-                let is_open = start > 0 && words[start - 1].lower() == "since";
-                words.drain(start..start + length);
-                let range = DateTimeRange {
-                    start_date: day(first),
-                    stop_date: (!is_open).then(|| day(after)),
-                };
-                return (words, Some(range));
-            }
-        }
-    }
-    (words, None)
-}
-
-/// The first day of a time, and the first one after it.
-fn time_of(words: &[String], is_told_as_time: bool) -> Option<(NaiveDate, NaiveDate)> {
-    let month = |word: &str| {
-        MONTHS
-            .iter()
-            .position(|name| *name == word)
-            .map(|at| at as u32 + 1)
+/// Takes the first time out of the words.
+fn take_time(mut words: Vec<Word>, newest: Option<NaiveDate>) -> (Vec<Word>, Option<DateTimeRange>) {
+    let lower: Vec<String> = words.iter().map(Word::lower).collect();
+    let Some((told_by, span)) = time::find(&lower, newest) else {
+        return (words, None);
     };
-    let year = |word: &str| {
-        word.parse::<i32>()
-            .ok()
-            .filter(|year| (1900..2100).contains(year))
-    };
-    let one_day = |date: NaiveDate| Some((date, date.succ_opt()?));
-    match words {
-        [date] if date.len() == 10 => one_day(date.parse().ok()?),
-        [text] if is_told_as_time => {
-            let year = year(text)?;
-            Some((
-                NaiveDate::from_ymd_opt(year, 1, 1)?,
-                NaiveDate::from_ymd_opt(year + 1, 1, 1)?,
-            ))
-        }
-        [name, text] => {
-            let (month, year) = (month(name)?, year(text)?);
-            let first = NaiveDate::from_ymd_opt(year, month, 1)?;
-            Some((first, first.checked_add_months(chrono::Months::new(1))?))
-        }
-        [name, day, text] => {
-            let day = day
-                .trim_end_matches(|letter: char| !letter.is_ascii_digit())
-                .parse()
-                .ok()?;
-            one_day(NaiveDate::from_ymd_opt(year(text)?, month(name)?, day)?)
-        }
-        _ => None,
+    let is_first = told_by.start == 0;
+    words.drain(told_by);
+    if let (true, Some(word)) = (is_first, words.first_mut()) {
+        word.is_first = true;
     }
+    let range = DateTimeRange {
+        start_date: day(span.start.unwrap_or(FIRST_DAY)),
+        stop_date: span.end.map(day),
+    };
+    (words, Some(range))
 }
 
 fn day(date: NaiveDate) -> DateTime {

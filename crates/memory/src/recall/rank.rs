@@ -3,6 +3,7 @@
 use crate::knowledge::{KnowledgeKind, RefOrdinal};
 use crate::message::MessageOrdinal;
 use crate::recall::matches::{Matches, smooth};
+use crate::recall::text::TextScores;
 use crate::recall::{Found, Scored};
 use crate::store::Columns;
 
@@ -17,6 +18,45 @@ pub fn rank(
     refs_max: Option<usize>,
     messages_max: Option<usize>,
 ) -> Found {
+    let mut by_kind = by_kind(&matches, columns);
+    let mut messages = rank_messages(&by_kind, columns);
+    keep_best(&mut messages, messages_max);
+    for (_, refs) in &mut by_kind {
+        keep_best(refs, refs_max);
+    }
+    Found {
+        refs: by_kind,
+        messages,
+    }
+}
+
+/// As [`rank`], but the text of the message that a ref came from counts as much as its match, and all messages that
+/// matched are returned, in no order.
+pub fn rank_with_texts(
+    matches: Matches,
+    columns: &Columns,
+    texts: &TextScores,
+    refs_max: Option<usize>,
+) -> Found {
+    let mut by_kind = by_kind(&matches, columns);
+    let messages = rank_messages(&by_kind, columns);
+    let all = by_kind.iter().flat_map(|(_, refs)| refs);
+    let best = all.map(|found| found.score).fold(0.0, f64::max);
+    for (_, refs) in &mut by_kind {
+        for found in &mut *refs {
+            let by_text = texts.of(columns.message(found.value.0)) / texts.best().max(f64::MIN_POSITIVE);
+            found.score += best * by_text;
+        }
+        keep_best(refs, refs_max);
+    }
+    Found {
+        refs: by_kind,
+        messages,
+    }
+}
+
+/// The matched refs by kind.
+fn by_kind(matches: &Matches, columns: &Columns) -> Vec<(KnowledgeKind, Vec<Scored<RefOrdinal>>)> {
     let mut by_kind: Vec<(KnowledgeKind, Vec<Scored<RefOrdinal>>)> =
         KnowledgeKind::ALL.map(|kind| (kind, Vec::new())).into();
     let mut counts = [0_usize; KnowledgeKind::ALL.len()];
@@ -35,15 +75,7 @@ pub fn rank(
         });
     }
     by_kind.retain(|(_, refs)| !refs.is_empty());
-    let mut messages = rank_messages(&by_kind, columns);
-    keep_best(&mut messages, messages_max);
-    for (_, refs) in &mut by_kind {
-        keep_best(refs, refs_max);
-    }
-    Found {
-        refs: by_kind,
-        messages,
-    }
+    by_kind
 }
 
 fn rank_messages(
@@ -72,7 +104,7 @@ fn rank_messages(
 }
 
 /// Sorts by score, best first, then by number, and keeps at most `max`.
-fn keep_best<T: Ord>(scored: &mut Vec<Scored<T>>, max: Option<usize>) {
+pub(super) fn keep_best<T: Ord>(scored: &mut Vec<Scored<T>>, max: Option<usize>) {
     let better = |left: &Scored<T>, right: &Scored<T>| {
         let by_score = right.score.total_cmp(&left.score);
         by_score.then_with(|| left.value.cmp(&right.value))

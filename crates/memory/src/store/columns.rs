@@ -4,16 +4,27 @@ use gristmill_model::Timestamp;
 
 use crate::knowledge::{KnowledgeKind, RefOrdinal};
 use crate::message::MessageOrdinal;
+use crate::words::Languages;
 
 /// The instant of a message that has none, or is not there.
 const NEVER: i64 = i64::MIN;
 
-/// The kind and message of every ref, the time of every message: 5 bytes a ref, 8 a message.
+/// The source of a message that is not there.
+const NOWHERE: u32 = u32::MAX;
+
+/// The kind and message of every ref; the time, source and length of every message: 5 bytes a ref, 16 a message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Columns {
     kinds: Vec<u8>,
     messages: Vec<u32>,
     times: Vec<i64>,
+    sources: Vec<u32>,
+    lengths: Vec<u32>,
+    /// Of the messages that are there.
+    message_count: u32,
+    words: u64,
+    newest: Option<Timestamp>,
+    languages: Languages,
     rewrites: i64,
 }
 
@@ -48,6 +59,8 @@ impl Columns {
         self.messages.resize(self.messages.len().max(ref_end as usize), 0);
         self.times
             .resize(self.times.len().max(message_end as usize), NEVER);
+        self.sources.resize(self.times.len(), NOWHERE);
+        self.lengths.resize(self.times.len(), 0);
     }
 
     /// Sets consecutive refs of one message. `kinds` has one [letter](KnowledgeKind::letter) each.
@@ -57,9 +70,23 @@ impl Columns {
         self.messages[first..first + kinds.len()].fill(message.0);
     }
 
-    /// Sets the time of a message.
-    pub fn set_time(&mut self, message: MessageOrdinal, at: Timestamp) {
-        self.times[message.0 as usize] = at.0;
+    /// Sets the source, time and number of words of a message that was not there.
+    pub fn set_message(&mut self, message: MessageOrdinal, source: i64, at: Option<Timestamp>, words: u32) {
+        let place = message.0 as usize;
+        // Numbers of sources are only compared with those of messages beside them.
+        self.sources[place] = (source as u32).min(NOWHERE - 1);
+        self.lengths[place] = words;
+        self.message_count += 1;
+        self.words += u64::from(words);
+        if let Some(at) = at {
+            self.times[place] = at.0;
+            self.newest = self.newest.max(Some(at));
+        }
+    }
+
+    /// Sets the languages of the messages.
+    pub fn set_languages(&mut self, languages: Languages) {
+        self.languages = languages;
     }
 
     /// The kind of a ref; `None` where there is none of that number.
@@ -78,6 +105,43 @@ impl Columns {
             .get(message as usize)
             .filter(|&&at| at != NEVER)
             .map(|&at| Timestamp(at))
+    }
+
+    /// Whether a message is there.
+    pub fn has_message(&self, message: u32) -> bool {
+        self.sources
+            .get(message as usize)
+            .is_some_and(|&source| source != NOWHERE)
+    }
+
+    /// Whether two messages are there and of one source.
+    pub fn are_of_one_source(&self, left: u32, right: u32) -> bool {
+        self.has_message(left) && self.sources.get(left as usize) == self.sources.get(right as usize)
+    }
+
+    /// How many words a message has.
+    pub fn length(&self, message: u32) -> u32 {
+        self.lengths.get(message as usize).copied().unwrap_or(0)
+    }
+
+    /// How many words a message has on average; at least 1.
+    pub fn mean_length(&self) -> f64 {
+        (self.words as f64 / f64::from(self.message_count.max(1))).max(1.0)
+    }
+
+    /// How many messages there are.
+    pub fn message_count(&self) -> u32 {
+        self.message_count
+    }
+
+    /// The time of the newest message.
+    pub fn newest(&self) -> Option<Timestamp> {
+        self.newest
+    }
+
+    /// The languages of the messages, those of deleted ones among them.
+    pub fn languages(&self) -> Languages {
+        self.languages
     }
 
     /// Refs that are there, by kind.

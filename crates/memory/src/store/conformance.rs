@@ -14,6 +14,7 @@ use crate::store::{
     Applied, Change, ChunkFailure, KnowledgeStore, Learned, NewMessage, NewSource, RelatedTerm, VectorCursor,
     VectorKey, VectorTexts,
 };
+use crate::words::{Language, Languages, MessageWords};
 
 /// Runs every check, each on an empty store of its own.
 pub async fn check_all<F>(mut new_store: impl FnMut() -> F)
@@ -29,7 +30,7 @@ where
     learns_later(&*new_store().await).await;
     keeps_failures(&*new_store().await).await;
     finds_related_terms(&*new_store().await).await;
-    searches_text(&*new_store().await).await;
+    indexes_words(&*new_store().await).await;
     keeps_vectors(&*new_store().await).await;
     vectors_go_with_what_they_stand_for(&*new_store().await).await;
     survives_random_changes(&*new_store().await).await;
@@ -262,7 +263,10 @@ async fn deletes_without_a_trace(store: &dyn KnowledgeStore) {
             .expect("messages")
             .is_empty()
     );
-    assert!(store.search_text("queen", 9).await.expect("text").is_empty());
+    assert_eq!(
+        messages_with(store, ["queen", "drum", "bee"]).await,
+        [vec![], vec![2], vec![2]]
+    );
     assert!(
         store
             .similar_terms(vec!["queens".to_owned()])
@@ -288,6 +292,7 @@ async fn deletes_without_a_trace(store: &dyn KnowledgeStore) {
         ),
         (0, 0, 0, 0, 0)
     );
+    assert_eq!(store.words_beginning("", 9).await.expect("words"), [""; 0]);
 }
 
 async fn replaces_in_one_call(store: &dyn KnowledgeStore) {
@@ -423,20 +428,62 @@ async fn finds_related_terms(store: &dyn KnowledgeStore) {
     assert_eq!(texts(4), ["jumping spider"], "what begins so");
 }
 
-async fn searches_text(store: &dyn KnowledgeStore) {
+async fn messages_with<const N: usize>(store: &dyn KnowledgeStore, words: [&str; N]) -> Vec<Vec<u32>> {
+    let words = words.map(str::to_owned).to_vec();
+    store.messages_with(words).await.expect("words")
+}
+
+async fn indexes_words(store: &dyn KnowledgeStore) {
     fill(store).await;
-    let found = store.search_text("Who likes drums?", 9).await.expect("text");
-    assert_eq!(found[0].0, MessageOrdinal(2));
-    assert!(found[0].1 > 0.0);
-    assert_eq!(store.search_text("bee", 1).await.expect("text").len(), 1);
-    assert!(
-        store
-            .search_text("\"' OR AND (", 9)
-            .await
-            .expect("no syntax error")
-            .is_empty()
+    let asked = ["drum", "bee", "the", "unknown", "\"' OR AND (\0"];
+    assert_eq!(
+        messages_with(store, asked).await,
+        [vec![2], vec![0, 2], vec![], vec![], vec![]]
     );
-    assert!(store.search_text("", 9).await.expect("nothing asked").is_empty());
+    let columns = store.columns().await.expect("columns");
+    assert_eq!(columns.message_count(), 3);
+    assert_eq!(
+        (columns.length(0), columns.length(1), columns.length(2)),
+        (2, 2, 3)
+    );
+    assert!(columns.are_of_one_source(0, 1));
+    assert!(!columns.are_of_one_source(1, 2) && !columns.are_of_one_source(2, 3));
+    assert_eq!(columns.languages(), Languages::of([Language::English]));
+
+    let told = NewMessage {
+        message: Message {
+            speaker: Some("Zoë Baker".to_owned()),
+            subject: Some("Drums".to_owned()),
+            ..Message::new("Drum, drum! Die Bienen sind nicht da, und das ist schön")
+        },
+        ..NewMessage::default()
+    };
+    store
+        .apply(vec![append("b", 1, vec![told])])
+        .await
+        .expect("applies");
+    let asked = ["@zoe", "@baker", "zoe", "bien", "bee"];
+    assert_eq!(
+        messages_with(store, asked).await,
+        [vec![3], vec![3], vec![], vec![3], vec![0, 2]]
+    );
+    let columns = store.columns().await.expect("columns");
+    assert_eq!(
+        columns.languages(),
+        Languages::of([Language::English, Language::German])
+    );
+    let words = |prefix: &'static str, limit| async move {
+        store.words_beginning(prefix, limit).await.expect("words")
+    };
+    assert_eq!(words("b", 9).await, ["bee", "bien"]);
+    assert_eq!(words("b", 1).await, ["bee"]);
+    assert_eq!(words("ru", 9).await, ["rule"]);
+    store.apply(vec![delete("b")]).await.expect("applies");
+    assert_eq!(
+        messages_with(store, ["drum", "bien", "@zoe", "bee"]).await,
+        [vec![], vec![], vec![], vec![0]]
+    );
+    assert_eq!(store.columns().await.expect("columns").message_count(), 2);
 }
 
 fn vectors(vectors: Vec<(VectorKey, [f32; 2])>) -> Change {
@@ -569,29 +616,38 @@ async fn vectors_go_with_what_they_stand_for(store: &dyn KnowledgeStore) {
 async fn survives_random_changes(store: &dyn KnowledgeStore) {
     let mut rng = SplitMix64::new(11);
     let mut expected: Vec<(String, Vec<(u32, Knowledge)>)> = Vec::new();
-    let mut next_ref = 0;
+    let mut texts: Vec<(String, Vec<(u32, String)>)> = Vec::new();
+    let (mut next_ref, mut next_message) = (0, 0);
     for step in 0..40 {
         if !expected.is_empty() && rng.below(3) == 0 {
-            let (name, _) = expected.remove(rng.below(expected.len() as u64) as usize);
+            let place = rng.below(expected.len() as u64) as usize;
+            let (name, _) = expected.remove(place);
+            texts.remove(place);
             store.apply(vec![delete(&name)]).await.expect("deletes");
         } else {
             let name = format!("source {step}");
             let mut added = Vec::new();
+            let mut said = Vec::new();
             let messages = (0..1 + rng.below(20))
-                .map(|number| {
+                .map(|_| {
+                    let text = "drum ".repeat(rng.below(40) as usize) + &format!("word{}", rng.below(5));
+                    said.push((next_message, text.clone()));
+                    next_message += 1;
                     let known: Vec<Knowledge> =
                         (0..rng.below(60)).map(|_| random_knowledge(&mut rng)).collect();
                     added.extend((next_ref..).zip(known.iter().cloned()));
                     next_ref += known.len() as u32;
-                    message(&format!("message {number}"), known)
+                    message(&text, known)
                 })
                 .collect();
             store
                 .apply(vec![begin(&name), append(&name, 0, messages)])
                 .await
                 .expect("adds");
-            expected.push((name, added));
+            expected.push((name.clone(), added));
+            texts.push((name, said));
         }
+        check_words(store, texts.iter().flat_map(|(_, said)| said)).await;
         check_postings(store, expected.iter().flat_map(|(_, known)| known)).await;
     }
 }
@@ -614,6 +670,20 @@ fn random_knowledge(rng: &mut SplitMix64) -> Knowledge {
             }],
         }),
     }
+}
+
+async fn check_words<'a>(store: &dyn KnowledgeStore, said: impl Iterator<Item = &'a (u32, String)>) {
+    let mut expected: std::collections::BTreeMap<String, Vec<u32>> = Default::default();
+    for (ordinal, text) in said {
+        for (word, count) in MessageWords::of(&Message::new(text.clone())).counts {
+            let messages = expected.entry(word).or_default();
+            messages.extend(vec![*ordinal; count as usize]);
+        }
+    }
+    let words: Vec<String> = expected.keys().cloned().collect();
+    let expected: Vec<Vec<u32>> = expected.into_values().collect();
+    assert_eq!(store.messages_with(words.clone()).await.expect("words"), expected);
+    assert_eq!(store.words_beginning("", 100).await.expect("words"), words);
 }
 
 async fn check_postings<'a>(store: &dyn KnowledgeStore, known: impl Iterator<Item = &'a (u32, Knowledge)>) {

@@ -10,6 +10,7 @@ mod read;
 mod remove;
 mod rows;
 mod vectors;
+mod words;
 mod write;
 
 use std::sync::Arc;
@@ -22,8 +23,8 @@ use crate::error::MemoryError;
 use crate::knowledge::{RefOrdinal, SemanticRef};
 use crate::message::MessageOrdinal;
 use crate::store::{
-    Applied, Change, Columns, KnowledgeStats, KnowledgeStore, Postings, RelatedTerm, Source, StoredFailure,
-    StoredMessage, VectorCursor, VectorModel, VectorTexts,
+    Applied, Change, Columns, KnowledgeStats, KnowledgeStore, Postings, RelatedTerm, Source, SourceFailure,
+    StoredFailure, StoredMessage, VectorCursor, VectorModel, VectorTexts,
 };
 use connection::Database;
 
@@ -131,8 +132,12 @@ impl KnowledgeStore for PostgresKnowledge {
         read!(self, connection => read::similar_terms(connection, &terms))
     }
 
-    async fn search_text(&self, text: &str, limit: usize) -> Result<Vec<(MessageOrdinal, f64)>, MemoryError> {
-        read!(self, connection => read::search_text(connection, text, limit))
+    async fn messages_with(&self, words: Vec<String>) -> Result<Vec<Vec<u32>>, MemoryError> {
+        read!(self, connection => words::messages_with(connection, &words))
+    }
+
+    async fn words_beginning(&self, prefix: &str, limit: usize) -> Result<Vec<String>, MemoryError> {
+        read!(self, connection => words::beginning(connection, prefix, limit))
     }
 
     async fn texts_without_vectors(
@@ -196,6 +201,10 @@ impl KnowledgeStore for PostgresKnowledge {
 
     async fn failures(&self) -> Result<Vec<StoredFailure>, MemoryError> {
         read!(self, connection => read::failures(connection))
+    }
+
+    async fn source_failures(&self) -> Result<Vec<SourceFailure>, MemoryError> {
+        read!(self, connection => read::source_failures(connection))
     }
 
     async fn all_aliases(&self) -> Result<Vec<(String, RelatedTerm)>, MemoryError> {

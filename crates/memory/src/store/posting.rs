@@ -1,10 +1,12 @@
 //! Postings as they are stored: segments of ascending refs as LEB128 differences.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::knowledge::Knowledge;
 use crate::limits::SEGMENT_REFS_MAX;
+use crate::message::Message;
 use crate::property::{Property, terms};
+use crate::words::{Languages, MessageWords};
 
 /// The refs of one term in one role that are not stored yet, by role.
 pub(super) type NewRefs = Vec<(Property, Vec<u32>)>;
@@ -33,6 +35,51 @@ impl NewPostings {
     }
 }
 
+/// The additions of a transaction to the index of the messages' words.
+#[derive(Debug, Default)]
+pub(super) struct NewWords {
+    words: HashMap<String, Vec<u32>>,
+    languages: Languages,
+}
+
+impl NewWords {
+    /// Adds the words of a message, above all messages that were added before. Gives back how many words it has.
+    pub(super) fn add(&mut self, ordinal: u32, message: &Message) -> u32 {
+        let words = MessageWords::of(message);
+        for (word, count) in words.counts {
+            let messages = self.words.entry(word).or_default();
+            messages.extend(std::iter::repeat_n(ordinal, count as usize));
+        }
+        self.languages.add(words.language);
+        words.length
+    }
+
+    /// Takes all of it, in the order of the words.
+    pub(super) fn take(&mut self) -> Vec<(String, Vec<u32>)> {
+        let mut words: Vec<_> = std::mem::take(&mut self.words).into_iter().collect();
+        words.sort_unstable_by(|left, right| left.0.cmp(&right.0));
+        words
+    }
+
+    /// The languages of all messages that were added.
+    pub(super) fn languages(&self) -> Languages {
+        self.languages
+    }
+}
+
+/// The messages that are to be taken out of the index, by their words.
+#[derive(Debug, Default)]
+pub(super) struct RemovedWords(pub(super) BTreeMap<String, HashSet<u32>>);
+
+impl RemovedWords {
+    /// Adds a message.
+    pub(super) fn add(&mut self, ordinal: u32, message: &Message) {
+        for word in MessageWords::of(message).counts.into_keys() {
+            self.0.entry(word).or_default().insert(ordinal);
+        }
+    }
+}
+
 /// A segment: its key is its first ref.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Segment {
@@ -56,10 +103,16 @@ impl Segment {
         })
     }
 
-    /// Adds refs, ascending and not below its own, while it has room. Gives back those that are left.
+    /// Adds refs, ascending and above its own, while it has room. Gives back those that are left. A ref that stands
+    /// there several times is not divided: each segment of a term has another first ref, also when others are deleted.
     pub(super) fn extend<'a>(&mut self, refs: &'a [u32]) -> &'a [u32] {
-        let room = SEGMENT_REFS_MAX.saturating_sub(self.count as usize);
-        let (added, rest) = refs.split_at(refs.len().min(room));
+        let mut room = refs
+            .len()
+            .min(SEGMENT_REFS_MAX.saturating_sub(self.count as usize));
+        while room > 0 && room < refs.len() && refs[room] == refs[room - 1] {
+            room += 1;
+        }
+        let (added, rest) = refs.split_at(room);
         if let Some(&last) = added.last() {
             encode(self.last, added, &mut self.bytes);
             self.last = last;
@@ -159,6 +212,9 @@ mod tests {
         let rest = segment.extend(&refs[500..600]);
         assert_eq!((segment.count as usize, rest.len()), (SEGMENT_REFS_MAX, 88));
         assert_eq!(segment.last, refs[511]);
+        let mut segment = Segment::of(&refs[..511]).expect("refs");
+        let rest = segment.extend(&[600, 600, 600, 601]);
+        assert_eq!((segment.last, rest), (600, &[601][..]), "600 is not divided");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod open;
 mod read;
 mod remove;
 mod vectors;
+mod words;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -21,8 +22,8 @@ use crate::knowledge::{RefOrdinal, SemanticRef};
 use crate::limits::READERS_MAX;
 use crate::message::MessageOrdinal;
 use crate::store::{
-    Applied, Change, Columns, KnowledgeStats, KnowledgeStore, Postings, RelatedTerm, Source, StoredFailure,
-    StoredMessage, VectorCursor, VectorModel, VectorTexts, blocking,
+    Applied, Change, Columns, KnowledgeStats, KnowledgeStore, Postings, RelatedTerm, Source, SourceFailure,
+    StoredFailure, StoredMessage, VectorCursor, VectorModel, VectorTexts, blocking,
 };
 pub use open::APPLICATION_ID;
 
@@ -159,9 +160,14 @@ impl KnowledgeStore for SqliteKnowledge {
             .await
     }
 
-    async fn search_text(&self, text: &str, limit: usize) -> Result<Vec<(MessageOrdinal, f64)>, MemoryError> {
-        let text = text.to_owned();
-        self.read(move |connection| read::search_text(connection, &text, limit))
+    async fn messages_with(&self, words: Vec<String>) -> Result<Vec<Vec<u32>>, MemoryError> {
+        self.read(move |connection| words::messages_with(connection, &words))
+            .await
+    }
+
+    async fn words_beginning(&self, prefix: &str, limit: usize) -> Result<Vec<String>, MemoryError> {
+        let prefix = prefix.to_owned();
+        self.read(move |connection| words::beginning(connection, &prefix, limit))
             .await
     }
 
@@ -237,6 +243,10 @@ impl KnowledgeStore for SqliteKnowledge {
 
     async fn failures(&self) -> Result<Vec<StoredFailure>, MemoryError> {
         self.read(read::failures).await
+    }
+
+    async fn source_failures(&self) -> Result<Vec<SourceFailure>, MemoryError> {
+        self.read(read::source_failures).await
     }
 
     async fn all_aliases(&self) -> Result<Vec<(String, RelatedTerm)>, MemoryError> {

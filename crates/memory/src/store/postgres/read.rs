@@ -15,8 +15,10 @@ use crate::message::{MessageOrdinal, TextRange};
 use crate::property::Property;
 use crate::store::posting::decode;
 use crate::store::{
-    Columns, KnowledgeStats, Postings, RelatedTerm, Source, StoredFailure, StoredMessage, packed, similar,
+    Columns, KnowledgeStats, Postings, RelatedTerm, Source, SourceFailure, StoredFailure, StoredMessage,
+    packed, similar,
 };
+use crate::words::Languages;
 
 const COUNTER: &str = "SELECT next_ref, next_message, rewrites FROM counter";
 
@@ -59,15 +61,21 @@ pub(super) async fn columns(connection: &mut Object, known: &Columns) -> Result<
             kinds.as_bytes(),
         );
     }
-    let sql = "SELECT ordinal, at FROM message WHERE at IS NOT NULL AND ordinal >= $1";
+    let sql = "SELECT ordinal, source, at, words FROM message WHERE ordinal >= $1";
     let mut rows = transaction
         .query_raw(sql, [i64::from(first_message)])
         .await?
         .boxed();
     while let Some(row) = rows.try_next().await? {
-        let (ordinal, at): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-        columns.set_time(MessageOrdinal(ordinal as u32), Timestamp(at));
+        let ordinal = MessageOrdinal(row.try_get::<_, i64>(0)? as u32);
+        let at: Option<i64> = row.try_get(2)?;
+        let words = row.try_get::<_, i32>(3)? as u32;
+        columns.set_message(ordinal, row.try_get(1)?, at.map(Timestamp), words);
     }
+    let row = transaction
+        .query_one("SELECT languages FROM counter", &[])
+        .await?;
+    columns.set_languages(Languages(row.try_get::<_, i64>(0)? as u32));
     Ok(Some(columns))
 }
 
@@ -234,31 +242,6 @@ async fn sharing_a_stem(connection: &Object, wanted: &[Vec<String>]) -> Result<V
     Ok(found)
 }
 
-/// Messages with words of `text`, best first.
-pub(super) async fn search_text(
-    connection: &Object,
-    text: &str,
-    limit: usize,
-) -> Result<Vec<(MessageOrdinal, f64)>> {
-    let words: Vec<&str> = similar::words(text).collect();
-    let statement = connection
-        .prepare_cached(
-            "WITH word AS MATERIALIZED (
-                 SELECT plainto_tsquery('english', word)::text AS query FROM unnest($1::text[]) AS asked (word)
-             ), asked AS MATERIALIZED (
-                 SELECT string_agg(query, ' | ')::tsquery AS query FROM word WHERE query <> ''
-             )
-             SELECT ordinal, ts_rank(words, asked.query)::float8 FROM message, asked
-             WHERE words @@ asked.query ORDER BY 2 DESC, ordinal LIMIT $2",
-        )
-        .await?;
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows = connection.query(&statement, &[&words, &limit]).await?;
-    rows.iter()
-        .map(|row| Ok((MessageOrdinal(row.try_get::<_, i64>(0)? as u32), row.try_get(1)?)))
-        .collect()
-}
-
 /// Messages by their numbers.
 pub(super) async fn messages(connection: &Object, ordinals: &[MessageOrdinal]) -> Result<Vec<StoredMessage>> {
     let wanted: Vec<i64> = ordinals.iter().map(|ordinal| i64::from(ordinal.0)).collect();
@@ -379,6 +362,21 @@ pub(super) async fn failures(connection: &Object) -> Result<Vec<StoredFailure>> 
                 chunk: row.try_get::<_, i64>(3)? as u32,
                 error: row.try_get(4)?,
                 at: Timestamp(row.try_get(5)?),
+            })
+        })
+        .collect()
+}
+
+/// The sources that could not be read.
+pub(super) async fn source_failures(connection: &Object) -> Result<Vec<SourceFailure>> {
+    let sql = "SELECT source, error, at FROM source_failure ORDER BY source";
+    let rows = connection.query(sql, &[]).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(SourceFailure {
+                source: row.try_get(0)?,
+                error: row.try_get(1)?,
+                at: Timestamp(row.try_get(2)?),
             })
         })
         .collect()

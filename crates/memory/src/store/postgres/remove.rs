@@ -6,11 +6,12 @@ use deadpool_postgres::Transaction;
 
 use super::connection::{Result, damaged};
 use super::index::{SegmentRows, stored_stems};
-use super::{Digest, digest, without_nul};
+use super::{Digest, digest, without_nul, words};
 use crate::limits::POSTGRES_TERMS_AT_ONCE;
+use crate::message::Message;
 use crate::property::{Property, terms};
 use crate::store::packed;
-use crate::store::posting::{Segment, decode};
+use crate::store::posting::{RemovedWords, Segment, decode};
 
 /// Rows of knowledge that are read at once.
 const ROWS_AT_ONCE: i64 = 5_000;
@@ -27,6 +28,7 @@ pub(super) async fn source(transaction: &Transaction<'_>, source: i64) -> Result
     for part in digests.chunks(POSTGRES_TERMS_AT_ONCE) {
         remove_unused_terms(transaction, part).await?;
     }
+    remove_words(transaction, source).await?;
     for statement in [
         "DELETE FROM knowledge USING message WHERE message.ordinal = knowledge.message AND message.source = $1",
         "DELETE FROM failure USING message WHERE message.ordinal = failure.message AND message.source = $1",
@@ -37,6 +39,32 @@ pub(super) async fn source(transaction: &Transaction<'_>, source: i64) -> Result
         transaction.execute(statement, &[&source]).await?;
     }
     Ok(removed.count)
+}
+
+/// Takes the messages of a source out of the index of words.
+async fn remove_words(transaction: &Transaction<'_>, source: i64) -> Result<()> {
+    let statement = transaction
+        .prepare_cached(
+            "SELECT ordinal, body FROM message WHERE source = $1 AND ordinal > $2 ORDER BY ordinal LIMIT $3",
+        )
+        .await?;
+    let mut after = -1_i64;
+    loop {
+        let rows = transaction
+            .query(&statement, &[&source, &after, &ROWS_AT_ONCE])
+            .await?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let mut removed = RemovedWords::default();
+        for row in rows {
+            after = row.try_get(0)?;
+            let message: Message =
+                serde_json::from_str(row.try_get(1)?).map_err(|error| damaged("a message", error))?;
+            removed.add(after as u32, &message);
+        }
+        words::remove(transaction, removed.0).await?;
+    }
 }
 
 /// The refs of a source, by term and role.

@@ -8,7 +8,6 @@ use gristmill_model::Timestamp;
 use super::connection::Result;
 use super::{Digest, digest, without_nul};
 use crate::knowledge::Knowledge;
-use crate::limits::POSTGRES_INDEXED_CHARACTERS_MAX;
 use crate::message::Message;
 use crate::property::normalize_term;
 use crate::store::{RelatedTerm, packed};
@@ -33,7 +32,7 @@ struct Messages {
     bodies: Vec<String>,
     chunks: Vec<i32>,
     times: Vec<Option<i64>>,
-    texts: Vec<String>,
+    words: Vec<i32>,
 }
 
 #[derive(Default)]
@@ -57,18 +56,17 @@ impl Rows {
         source: i64,
         position: u32,
         message: &Message,
+        words: u32,
     ) -> std::result::Result<(), serde_json::Error> {
         let body = serde_json::to_string(message)?;
-        let words = message.text_chunks.iter().flat_map(|chunk| chunk.chars());
-        let text = without_nul(words.take(POSTGRES_INDEXED_CHARACTERS_MAX).collect());
-        self.bytes += body.len() + text.len();
+        self.bytes += body.len();
         self.messages.ordinals.push(i64::from(ordinal));
         self.messages.sources.push(source);
         self.messages.positions.push(i64::from(position));
         self.messages.bodies.push(body);
         self.messages.chunks.push(message.text_chunks.len() as i32);
         self.messages.times.push(message.moment.map(|moment| moment.at.0));
-        self.messages.texts.push(text);
+        self.messages.words.push(words as i32);
         Ok(())
     }
 
@@ -119,9 +117,8 @@ impl Messages {
         let statement = transaction
             .prepare_cached(
                 "INSERT INTO message (ordinal, source, position, body, chunks, at, words)
-                 SELECT ordinal, source, position, body, chunks, at, to_tsvector('english', text)
-                 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::int[], $6::bigint[], $7::text[])
-                     AS new (ordinal, source, position, body, chunks, at, text)",
+                 SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::int[], $6::bigint[],
+                                      $7::int[])",
             )
             .await?;
         transaction
@@ -134,7 +131,7 @@ impl Messages {
                     &self.bodies,
                     &self.chunks,
                     &self.times,
-                    &self.texts,
+                    &self.words,
                 ],
             )
             .await?;

@@ -4,11 +4,11 @@ use deadpool_postgres::Transaction;
 
 use super::connection::{Database, Result, damaged};
 use super::rows::Rows;
-use super::{digest, index, remove, vectors, without_nul};
+use super::{digest, index, remove, vectors, without_nul, words};
 use crate::error::MemoryError;
 use crate::knowledge::Knowledge;
 use crate::limits::POSTGRES_ROWS_BYTES_MAX;
-use crate::store::posting::NewPostings;
+use crate::store::posting::{NewPostings, NewWords};
 use crate::store::{Applied, Change, Learned, NewMessage, NewSource};
 
 /// Carries out changes, in order, in one transaction.
@@ -33,6 +33,7 @@ struct Writing<'a> {
     /// Not written yet.
     rows: Rows,
     postings: NewPostings,
+    words: NewWords,
     applied: Applied,
 }
 
@@ -52,6 +53,7 @@ impl<'a> Writing<'a> {
             rewrites: row.try_get(2)?,
             rows: Rows::default(),
             postings: NewPostings::default(),
+            words: NewWords::default(),
             applied: Applied::default(),
         })
     }
@@ -69,6 +71,27 @@ impl<'a> Writing<'a> {
                 let (id, _) = self.source(&source).await?;
                 let statement = "UPDATE source SET complete = true WHERE id = $1";
                 self.transaction.execute(statement, &[&id]).await?;
+                Ok(())
+            }
+            Change::Continue(source) => {
+                let (id, _) = self.source(&source.name).await?;
+                let statement =
+                    "UPDATE source SET complete = false, digest = $2, ingested_at = $3 WHERE id = $1";
+                let (digest, at) = (without_nul(source.digest), source.ingested_at.0);
+                self.transaction.execute(statement, &[&id, &digest, &at]).await?;
+                Ok(())
+            }
+            Change::SourceFailure { source, error, at } => {
+                let name = without_nul(source);
+                let key = digest(&name);
+                let statement = "DELETE FROM source_failure WHERE source_digest = $1";
+                self.transaction.execute(statement, &[&key]).await?;
+                if let Some(error) = error {
+                    let statement = "INSERT INTO source_failure (source_digest, source, error, at) VALUES ($1, $2, $3, $4)";
+                    self.transaction
+                        .execute(statement, &[&key, &name, &without_nul(error), &at.0])
+                        .await?;
+                }
                 Ok(())
             }
             Change::Delete { source } => {
@@ -151,8 +174,9 @@ impl<'a> Writing<'a> {
         for (position, message) in (first..).zip(messages) {
             let ordinal = self.next_message;
             self.next_message += 1;
+            let words = self.words.add(ordinal, &message.message);
             self.rows
-                .message(ordinal, id, position, &message.message)
+                .message(ordinal, id, position, &message.message, words)
                 .map_err(|error| damaged("a message", error))?;
             for failure in message.failures {
                 self.rows
@@ -227,6 +251,7 @@ impl<'a> Writing<'a> {
     /// Writes all that was gathered.
     async fn write(&mut self) -> Result<()> {
         self.rows.write(self.transaction).await?;
+        words::write(self.transaction, &mut self.words).await?;
         index::write(self.transaction, &mut self.postings).await
     }
 
@@ -234,11 +259,12 @@ impl<'a> Writing<'a> {
         self.write().await?;
         self.transaction
             .execute(
-                "UPDATE counter SET next_message = $1, next_ref = $2, rewrites = $3",
+                "UPDATE counter SET next_message = $1, next_ref = $2, rewrites = $3, languages = languages | $4",
                 &[
                     &i64::from(self.next_message),
                     &i64::from(self.next_ref),
                     &self.rewrites,
+                    &i64::from(self.words.languages().0),
                 ],
             )
             .await?;

@@ -13,7 +13,10 @@ use crate::property::Property;
 use crate::store::packed;
 use crate::store::posting::decode;
 use crate::store::similar::{self, stems};
-use crate::store::{Columns, KnowledgeStats, Postings, RelatedTerm, Source, StoredFailure, StoredMessage};
+use crate::store::{
+    Columns, KnowledgeStats, Postings, RelatedTerm, Source, SourceFailure, StoredFailure, StoredMessage,
+};
+use crate::words::Languages;
 
 /// Newer columns, where there are any.
 pub(super) fn columns(connection: &Connection, known: &Columns) -> rusqlite::Result<Option<Columns>> {
@@ -48,15 +51,22 @@ pub(super) fn columns(connection: &Connection, known: &Columns) -> rusqlite::Res
         columns.set_refs(RefOrdinal(row.get(0)?), MessageOrdinal(row.get(1)?), kinds);
     }
     let sql = if first_message == 0 {
-        "SELECT ordinal, at FROM message INDEXED BY message_at WHERE at IS NOT NULL AND ordinal >= ?"
+        "SELECT ordinal, source, at, words FROM message INDEXED BY message_columns WHERE ordinal >= ?"
     } else {
-        "SELECT ordinal, at FROM message NOT INDEXED WHERE at IS NOT NULL AND ordinal >= ?"
+        "SELECT ordinal, source, at, words FROM message NOT INDEXED WHERE ordinal >= ?"
     };
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query([first_message])?;
     while let Some(row) = rows.next()? {
-        columns.set_time(MessageOrdinal(row.get(0)?), Timestamp(row.get(1)?));
+        let at: Option<i64> = row.get(2)?;
+        columns.set_message(
+            MessageOrdinal(row.get(0)?),
+            row.get(1)?,
+            at.map(Timestamp),
+            row.get(3)?,
+        );
     }
+    columns.set_languages(Languages(counter("languages")? as u32));
     Ok(Some(columns))
 }
 
@@ -190,26 +200,6 @@ fn nearest_stem(connection: &Connection, word: &str) -> rusqlite::Result<Option<
     Ok(similar::nearest_stem(word, stems))
 }
 
-/// Messages with words of `text`, best first.
-pub(super) fn search_text(
-    connection: &Connection,
-    text: &str,
-    limit: usize,
-) -> rusqlite::Result<Vec<(MessageOrdinal, f64)>> {
-    let words: Vec<String> = similar::words(text).map(|word| format!("\"{word}\"")).collect();
-    if words.is_empty() {
-        return Ok(Vec::new());
-    }
-    connection
-        .prepare_cached(
-            "SELECT rowid, -bm25(message_text) FROM message_text WHERE message_text MATCH ? ORDER BY rank LIMIT ?",
-        )?
-        .query_map(params![words.join(" OR "), i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
-            Ok((MessageOrdinal(row.get(0)?), row.get(1)?))
-        })?
-        .collect()
-}
-
 /// Messages by their numbers.
 pub(super) fn messages(
     connection: &Connection,
@@ -337,6 +327,20 @@ pub(super) fn failures(connection: &Connection) -> rusqlite::Result<Vec<StoredFa
                 chunk: row.get(3)?,
                 error: row.get(4)?,
                 at: Timestamp(row.get(5)?),
+            })
+        })?
+        .collect()
+}
+
+/// The sources that could not be read.
+pub(super) fn source_failures(connection: &Connection) -> rusqlite::Result<Vec<SourceFailure>> {
+    connection
+        .prepare_cached("SELECT source, error, at FROM source_failure ORDER BY source")?
+        .query_map([], |row| {
+            Ok(SourceFailure {
+                source: row.get(0)?,
+                error: row.get(1)?,
+                at: Timestamp(row.get(2)?),
             })
         })?
         .collect()

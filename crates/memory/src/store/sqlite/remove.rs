@@ -5,9 +5,10 @@ use std::collections::{HashMap, HashSet};
 use rusqlite::{Transaction, params};
 
 use super::damaged;
+use crate::message::Message;
 use crate::property::{Property, terms};
 use crate::store::packed;
-use crate::store::posting::{Segment, decode};
+use crate::store::posting::{RemovedWords, Segment, decode};
 
 /// Deletes a source and returns how many refs it had.
 pub(super) fn source(transaction: &Transaction<'_>, source: i64) -> rusqlite::Result<u32> {
@@ -16,8 +17,8 @@ pub(super) fn source(transaction: &Transaction<'_>, source: i64) -> rusqlite::Re
         remove_refs(transaction, term, *property, refs)?;
     }
     remove_unused_terms(transaction, removed.by_term.keys().map(|(term, _)| term.as_str()))?;
+    super::words::remove(transaction, &words_of(transaction, source)?.0)?;
     for statement in [
-        "DELETE FROM message_text WHERE rowid IN (SELECT ordinal FROM message WHERE source = ?)",
         "DELETE FROM knowledge WHERE message IN (SELECT ordinal FROM message WHERE source = ?)",
         "DELETE FROM failure WHERE message IN (SELECT ordinal FROM message WHERE source = ?)",
         "DELETE FROM chunk_vector WHERE message IN (SELECT ordinal FROM message WHERE source = ?)",
@@ -60,6 +61,25 @@ fn refs_of(transaction: &Transaction<'_>, source: i64) -> rusqlite::Result<Remov
                     .insert(ordinal);
             });
         }
+    }
+    Ok(removed)
+}
+
+/// The words of a source's messages.
+fn words_of(transaction: &Transaction<'_>, source: i64) -> rusqlite::Result<RemovedWords> {
+    let mut removed = RemovedWords::default();
+    let mut statement = transaction
+        .prepare_cached("SELECT ordinal, text_chunks, speaker, subject FROM message WHERE source = ?")?;
+    let mut rows = statement.query([source])?;
+    while let Some(row) = rows.next()? {
+        let chunks = row.get_ref(1)?.as_str()?;
+        let message = Message {
+            text_chunks: serde_json::from_str(chunks).map_err(|error| damaged("a message", error))?,
+            speaker: row.get(2)?,
+            subject: row.get(3)?,
+            ..Message::default()
+        };
+        removed.add(row.get(0)?, &message);
     }
     Ok(removed)
 }

@@ -5,13 +5,13 @@ use std::path::Path;
 use gristmill_model::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
-use super::{damaged, database_error, remove, vectors};
+use super::{damaged, database_error, remove, vectors, words};
 use crate::error::MemoryError;
 use crate::knowledge::Knowledge;
 use crate::message::Message;
 use crate::property::{Property, normalize_term};
 use crate::store::packed;
-use crate::store::posting::{NewPostings, Segment};
+use crate::store::posting::{NewPostings, NewWords, Segment};
 use crate::store::similar::stems;
 use crate::store::{Applied, Change, Learned, NewMessage, NewSource, RelatedTerm};
 
@@ -58,6 +58,7 @@ struct Writing<'a> {
     rewrites: i64,
     /// Not written yet.
     postings: NewPostings,
+    words: NewWords,
     applied: Applied,
 }
 
@@ -74,6 +75,7 @@ impl<'a> Writing<'a> {
             next_ref: counter("next_ref")? as u32,
             rewrites: counter("rewrites")?,
             postings: NewPostings::default(),
+            words: NewWords::default(),
             applied: Applied::default(),
         })
     }
@@ -94,10 +96,35 @@ impl<'a> Writing<'a> {
                     .execute([id])?;
                 Ok(())
             }
+            Change::Continue(source) => {
+                let (id, _) = self.source(&source.name)?;
+                self.transaction
+                    .prepare_cached(
+                        "UPDATE source SET complete = 0, digest = ?, ingested_at = ? WHERE id = ?",
+                    )?
+                    .execute(params![source.digest, source.ingested_at.0, id])?;
+                Ok(())
+            }
+            Change::SourceFailure { source, error, at } => {
+                match error {
+                    Some(error) => self
+                        .transaction
+                        .prepare_cached(
+                            "INSERT OR REPLACE INTO source_failure (source, error, at) VALUES (?, ?, ?)",
+                        )?
+                        .execute(params![source, error, at.0])?,
+                    None => self
+                        .transaction
+                        .prepare_cached("DELETE FROM source_failure WHERE source = ?")?
+                        .execute([source])?,
+                };
+                Ok(())
+            }
             Change::Delete { source } => {
                 let (id, _) = self.source(&source)?;
                 // This call may have added the rows to delete.
                 self.write_postings()?;
+                words::write(self.transaction, &mut self.words)?;
                 self.applied.refs_deleted += remove::source(self.transaction, id)?;
                 self.rewrites += 1;
                 Ok(())
@@ -176,7 +203,7 @@ impl<'a> Writing<'a> {
     }
 
     fn insert_message(
-        &self,
+        &mut self,
         ordinal: u32,
         source: i64,
         position: u32,
@@ -188,8 +215,8 @@ impl<'a> Writing<'a> {
         self.transaction
             .prepare_cached(
                 "INSERT INTO message (ordinal, source, position, text_chunks, speaker, recipients, subject, tags, at,
-                                      zone_minutes)
-                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                                      zone_minutes, words)
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             )?
             .execute(params![
                 ordinal,
@@ -202,10 +229,8 @@ impl<'a> Writing<'a> {
                 list(&message.tags)?,
                 message.moment.map(|moment| moment.at.0),
                 message.moment.and_then(|moment| moment.zone_minutes),
+                self.words.add(ordinal, message),
             ])?;
-        self.transaction
-            .prepare_cached("INSERT INTO message_text (rowid, text) VALUES (?, ?)")?
-            .execute(params![ordinal, message.text()])?;
         Ok(())
     }
 
@@ -307,6 +332,12 @@ impl<'a> Writing<'a> {
 
     fn finish(mut self) -> rusqlite::Result<Applied> {
         self.write_postings()?;
+        words::write(self.transaction, &mut self.words)?;
+        self.transaction
+            .prepare_cached(
+                "UPDATE counter SET value = value | ?1 WHERE name = 'languages' AND value | ?1 <> value",
+            )?
+            .execute([self.words.languages().0])?;
         for (name, value) in [
             ("next_message", i64::from(self.next_message)),
             ("next_ref", i64::from(self.next_ref)),

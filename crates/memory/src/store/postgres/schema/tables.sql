@@ -24,10 +24,19 @@ CREATE TABLE message (
     body     text     NOT NULL,             -- JSON
     chunks   integer  NOT NULL,             -- how many its text has
     at       bigint,                        -- milliseconds since 1970-01-01T00:00:00Z
-    words    tsvector NOT NULL,
+    words    integer  NOT NULL,             -- how many its text has
     UNIQUE (source, position)
 );
-CREATE INDEX message_words ON message USING gin (words);
+
+-- The messages in which a word stands, in segments as those of `posting`; a message stands there as often as the word in it.
+CREATE TABLE word (
+    word          text    NOT NULL COLLATE "C", -- its stem; after an @, a word of the speaker's name
+    first_message bigint  NOT NULL,
+    last_message  bigint  NOT NULL,
+    count         integer NOT NULL,
+    messages      bytea   NOT NULL,
+    PRIMARY KEY (word, first_message)
+);
 
 -- Consecutive refs of one chunk, packed: one row, whatever their number.
 CREATE TABLE knowledge (
@@ -81,6 +90,14 @@ CREATE TABLE failure (
     PRIMARY KEY (message, chunk)
 );
 
+-- Sources that could not be read. An earlier version of one may be there.
+CREATE TABLE source_failure (
+    source_digest bytea  PRIMARY KEY,
+    source        text   NOT NULL COLLATE "C",
+    error         text   NOT NULL,
+    at            bigint NOT NULL
+);
+
 -- Vectors of terms and of messages' chunks, by the model that made them: 32-bit floats, little endian, of length 1.
 CREATE TABLE term_vector (
     term   bigint NOT NULL,
@@ -96,11 +113,12 @@ CREATE TABLE chunk_vector (
     PRIMARY KEY (message, chunk, model)
 );
 
--- The next numbers, and how often something was deleted. Its one row is the lock of those that write.
+-- The next numbers, how often something was deleted, and the languages of the messages, one bit each. Its one row is the lock of those that write.
 CREATE TABLE counter (
     one          boolean PRIMARY KEY DEFAULT true CHECK (one),
     next_message bigint NOT NULL,
     next_ref     bigint NOT NULL,
-    rewrites     bigint NOT NULL
+    rewrites     bigint NOT NULL,
+    languages    bigint NOT NULL
 );
-INSERT INTO counter (next_message, next_ref, rewrites) VALUES (0, 0, 0);
+INSERT INTO counter (next_message, next_ref, rewrites, languages) VALUES (0, 0, 0, 0);

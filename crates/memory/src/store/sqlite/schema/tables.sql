@@ -28,12 +28,21 @@ CREATE TABLE message (
     tags         TEXT,
     at           INTEGER,                   -- milliseconds since 1970-01-01T00:00:00Z
     zone_minutes INTEGER,
+    words        INTEGER NOT NULL,          -- how many its text has
     UNIQUE (source, position)
 );
-CREATE INDEX message_at ON message (at);
-CREATE VIRTUAL TABLE message_text USING fts5 (
-    text, content = '', contentless_delete = 1, tokenize = 'porter unicode61 remove_diacritics 2'
-);
+-- Covers what recall needs of every message, without the texts.
+CREATE INDEX message_columns ON message (at, source, words);
+
+-- The messages in which a word stands, in segments as those of `posting`; a message stands there as often as the word in it.
+CREATE TABLE word (
+    word          TEXT    NOT NULL,         -- its stem; after an @, a word of the speaker's name
+    first_message INTEGER NOT NULL,
+    last_message  INTEGER NOT NULL,
+    count         INTEGER NOT NULL,
+    messages      BLOB    NOT NULL,
+    PRIMARY KEY (word, first_message)
+) WITHOUT ROWID;
 
 -- Consecutive refs of one chunk, packed: one row, whatever their number.
 CREATE TABLE knowledge (
@@ -84,6 +93,13 @@ CREATE TABLE failure (
     PRIMARY KEY (message, chunk)
 ) WITHOUT ROWID;
 
+-- Sources that could not be read. An earlier version of one may be there.
+CREATE TABLE source_failure (
+    source TEXT    PRIMARY KEY,
+    error  TEXT    NOT NULL,
+    at     INTEGER NOT NULL
+) WITHOUT ROWID;
+
 -- Vectors of terms and of messages' chunks, by the model that made them.
 CREATE TABLE term_vector (
     term   INTEGER NOT NULL,
@@ -99,9 +115,10 @@ CREATE TABLE chunk_vector (
     PRIMARY KEY (model, message, chunk)
 );
 
--- `next_message`, `next_ref`: the next numbers. `rewrites`: how often something was deleted.
+-- `next_message`, `next_ref`: the next numbers. `rewrites`: how often something was deleted. `languages`: those of the
+-- messages, one bit each.
 CREATE TABLE counter (
     name  TEXT    PRIMARY KEY,
     value INTEGER NOT NULL
 ) WITHOUT ROWID;
-INSERT INTO counter (name, value) VALUES ('next_message', 0), ('next_ref', 0), ('rewrites', 0);
+INSERT INTO counter (name, value) VALUES ('next_message', 0), ('next_ref', 0), ('rewrites', 0), ('languages', 0);

@@ -1,0 +1,112 @@
+//! One ranking of messages from several: by what they say, by the match of the query, by their meaning.
+//!
+//! The text counts most. The others add a share of the best text's score: the match of the query the more, the fewer
+//! messages it matches, and the meaning by its cosine.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::message::{MessageOrdinal, TimeRange};
+use crate::recall::Scored;
+use crate::recall::rank::keep_best;
+use crate::recall::text::TextScores;
+use crate::store::Columns;
+
+/// What the best match of the query adds, as a share of the best text's score.
+const MATCH_SHARE: f64 = 0.3;
+
+/// What a message of the same meaning adds, as a share of the best text's score.
+const MEANING_SHARE: f64 = 0.5;
+
+/// The scores of texts, and the columns that they belong to.
+#[derive(Debug)]
+pub(super) struct Fusion {
+    pub(super) text: TextScores,
+    pub(super) columns: Arc<Columns>,
+}
+
+/// The messages that may be returned.
+#[derive(Debug, Default)]
+pub(super) struct Scope {
+    /// The refs that tag messages; all messages count where `None`.
+    pub(super) tagged: Option<HashSet<u32>>,
+    pub(super) time_range: Option<TimeRange>,
+}
+
+/// The ranking of messages while it is put together.
+#[derive(Debug)]
+pub(super) struct Ranking {
+    fusion: Arc<Fusion>,
+    scope: Scope,
+    scores: Vec<f64>,
+    /// What a share is of.
+    whole: f64,
+}
+
+impl Ranking {
+    /// The ranking by texts.
+    pub(super) fn new(fusion: Arc<Fusion>, scope: Scope) -> Ranking {
+        let messages = 0..fusion.columns.message_end();
+        let best = fusion.text.best();
+        Ranking {
+            scores: messages.map(|message| fusion.text.of(message)).collect(),
+            whole: if best > 0.0 { best } else { 1.0 },
+            fusion,
+            scope,
+        }
+    }
+
+    /// Adds what the query matched.
+    pub(super) fn add_matches(&mut self, matches: &[Scored<MessageOrdinal>]) {
+        let best = matches.iter().map(|found| found.score).fold(0.0, f64::max);
+        if best <= 0.0 {
+            return;
+        }
+        // What matches all messages tells them not apart.
+        let all = f64::from(self.fusion.columns.message_count().max(1));
+        let rarity = ((all + 1.0) / (matches.len() as f64)).ln().max(0.0) / (all + 1.0).ln();
+        for found in matches {
+            self.add(found.value, MATCH_SHARE * rarity * found.score / best);
+        }
+    }
+
+    /// Adds messages with the cosines of their nearest chunks.
+    pub(super) fn add_nearest(&mut self, nearest: &[(MessageOrdinal, f64)]) {
+        for (message, cosine) in nearest {
+            self.add(*message, MEANING_SHARE * cosine);
+        }
+    }
+
+    fn add(&mut self, message: MessageOrdinal, share: f64) {
+        // A message of a later commit than the columns is left out.
+        if let Some(score) = self.scores.get_mut(message.0 as usize) {
+            *score += share * self.whole;
+        }
+    }
+
+    /// The best messages in scope; those of equal scores in reading order.
+    pub(super) fn best(&self, max: Option<usize>) -> Vec<Scored<MessageOrdinal>> {
+        let columns = &self.fusion.columns;
+        let tagged: Option<HashSet<u32>> = self.scope.tagged.as_ref().map(|refs| {
+            let known = refs.iter().filter(|&&ordinal| columns.kind(ordinal).is_some());
+            known.map(|&ordinal| columns.message(ordinal)).collect()
+        });
+        let is_in_scope = |message: u32| {
+            let is_tagged = tagged.as_ref().is_none_or(|tagged| tagged.contains(&message));
+            let range = self.scope.time_range;
+            let is_timely =
+                range.is_none_or(|range| columns.time(message).is_some_and(|at| range.contains(at)));
+            is_tagged && is_timely && columns.has_message(message)
+        };
+        let scored = (0_u32..).zip(&self.scores).filter(|(_, score)| **score > 0.0);
+        let mut messages: Vec<Scored<MessageOrdinal>> = scored
+            .filter(|(message, _)| is_in_scope(*message))
+            .map(|(message, &score)| Scored {
+                value: MessageOrdinal(message),
+                score,
+            })
+            .collect();
+        keep_best(&mut messages, max);
+        messages
+    }
+}

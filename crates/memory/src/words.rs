@@ -1,0 +1,226 @@
+//! The words of messages as the index of texts has them: in lower case, without function words, stemmed in the language
+//! of the message, without accents. Both stores write these words, so that they find the same.
+//!
+//! The words of a speaker's name stand in the index with a mark before them: they say whose message it is, and not what
+//! it is about.
+//!
+//! A source is deleted by the words that its messages have by these rules. A change of the rules needs a migration that
+//! makes the index anew.
+
+pub mod irregular;
+pub mod language;
+
+use std::collections::BTreeMap;
+
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::is_combining_mark;
+
+use crate::limits::{WORD_CHARACTERS_MAX, WORD_REPEATS_MAX};
+use crate::message::Message;
+pub use language::{Language, Languages};
+
+/// Stands before the words of speakers' names. No word of a text has it.
+const SPEAKER_MARK: char = '@';
+
+/// The words of one message.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MessageWords {
+    /// How often each word stands in it, at most [`WORD_REPEATS_MAX`].
+    pub counts: BTreeMap<String, u32>,
+    /// How many words it has, without function words.
+    pub length: u32,
+    /// The language of its text.
+    pub language: Language,
+}
+
+impl MessageWords {
+    /// The words of a message's text and subject, and those of its speaker's name.
+    pub fn of(message: &Message) -> MessageWords {
+        let texts = || message.text_chunks.iter().chain(&message.subject);
+        let language = Language::of(texts().map(String::as_str));
+        let mut words = MessageWords {
+            language,
+            ..MessageWords::default()
+        };
+        for word in texts().flat_map(|text| split(text)) {
+            if !language.is_function_word(&word) {
+                words.add(stem(&word, language));
+                words.length = words.length.saturating_add(1);
+            }
+        }
+        for word in message.speaker.iter().flat_map(|name| split(name)) {
+            words.add(speaker_word(&word));
+        }
+        words
+    }
+
+    fn add(&mut self, word: String) {
+        let count = self.counts.entry(word).or_default();
+        *count = WORD_REPEATS_MAX.min(*count + 1);
+    }
+}
+
+/// The words of a text, in lower case. Of scripts without spaces, every two characters that stand together.
+pub fn split(text: &str) -> impl Iterator<Item = String> {
+    text.split(|letter: char| !letter.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .flat_map(|word| {
+            let word: String = match word.is_ascii() {
+                true => word.to_ascii_lowercase(),
+                false => word.nfkc().flat_map(char::to_lowercase).collect(),
+            };
+            match word.chars().any(is_unspaced) {
+                true => pairs(&word),
+                false => vec![word.chars().take(WORD_CHARACTERS_MAX).collect()],
+            }
+        })
+}
+
+/// Whether a character is of a script that puts no spaces between words.
+fn is_unspaced(letter: char) -> bool {
+    matches!(letter, '\u{0e00}'..='\u{0eff}' | '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}')
+}
+
+fn pairs(word: &str) -> Vec<String> {
+    let letters: Vec<char> = word.chars().collect();
+    match letters.len() {
+        0 | 1 => vec![word.to_owned()],
+        _ => letters.windows(2).map(|pair| pair.iter().collect()).collect(),
+    }
+}
+
+/// A word as the index has it where it stands in a text of that language.
+pub fn stem(word: &str, language: Language) -> String {
+    let regular = match language {
+        Language::English => irregular::base_form(word).unwrap_or(word),
+        _ => word,
+    };
+    fold(&language.stem(regular))
+}
+
+/// The forms in which the index may have a word of a question: its stems in the languages of the messages.
+pub fn stems(word: &str, languages: Languages) -> Vec<String> {
+    let mut stems: Vec<String> = languages
+        .iter()
+        .filter(|language| !language.is_function_word(word))
+        .map(|language| stem(word, language))
+        .collect();
+    stems.sort_unstable();
+    stems.dedup();
+    stems
+}
+
+/// A word of a speaker's name as the index has it.
+pub fn speaker_word(word: &str) -> String {
+    format!("{SPEAKER_MARK}{}", fold(word))
+}
+
+/// A word without accents.
+fn fold(word: &str) -> String {
+    match word.is_ascii() {
+        true => word.to_owned(),
+        false => word.nfd().filter(|letter| !is_combining_mark(*letter)).collect(),
+    }
+}
+
+/// Of words of the index, in order, the one that a misspelt word most likely means: a letter is missing, added, wrong or
+/// swapped with the next one; two of them in a word of more than seven letters.
+pub fn nearest_spelling<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let letters: Vec<char> = word.chars().collect();
+    let faults_max = match letters.len() {
+        0..=3 => return None,
+        4..=7 => 1,
+        _ => 2,
+    };
+    let mut best: Option<(usize, &str)> = None;
+    for candidate in known {
+        let faults = faults(&letters, &candidate.chars().collect::<Vec<char>>(), faults_max);
+        if let Some(faults) = faults
+            && best.is_none_or(|(fewest, _)| faults < fewest)
+        {
+            best = Some((faults, candidate));
+        }
+    }
+    best.map(|(_, candidate)| candidate)
+}
+
+/// How the words begin that a misspelt one is compared with.
+pub fn spelling_prefix(word: &str) -> String {
+    word.chars().take(2).collect()
+}
+
+/// The letters that differ between two words (the optimal string alignment distance), where they are at most `max`.
+fn faults(left: &[char], right: &[char], max: usize) -> Option<usize> {
+    if left.len().abs_diff(right.len()) > max {
+        return None;
+    }
+    let mut before: Vec<usize> = Vec::new();
+    let mut previous: Vec<usize> = (0..=right.len()).collect();
+    for (row, &letter) in (1..).zip(left) {
+        let mut current = vec![row; right.len() + 1];
+        for (column, &other) in (1..).zip(right) {
+            let mut least = (previous[column] + 1).min(current[column - 1] + 1);
+            least = least.min(previous[column - 1] + usize::from(letter != other));
+            if row > 1 && column > 1 && letter == right[column - 2] && left[row - 2] == other {
+                least = least.min(before[column - 2] + 1);
+            }
+            current[column] = least;
+        }
+        before = std::mem::replace(&mut previous, current);
+    }
+    previous.last().copied().filter(|&faults| faults <= max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        MessageWords::of(&Message::new(text)).counts.into_keys().collect()
+    }
+
+    #[test]
+    fn forms_of_a_word_are_one_word() {
+        assert_eq!(words("The queens went running"), words("to go; a queen runs"));
+        assert_eq!(
+            words("She bought two children's books"),
+            words("buy two books, child")
+        );
+    }
+
+    #[test]
+    fn stems_by_the_language_of_the_text() {
+        let german = words("Die Häuser und die Bäume sind in der Stadt");
+        assert!(german.contains(&"haus".to_owned()), "{german:?}");
+        let asked = stems("häusern", Languages::of([Language::English, Language::German]));
+        assert!(asked.contains(&"haus".to_owned()), "{asked:?}");
+        assert_eq!(words("Москва и Москвы"), ["москв"]);
+        assert_eq!(words("東京都"), ["京都", "東京"]);
+    }
+
+    #[test]
+    fn counts_words_and_marks_speakers() {
+        let message = Message {
+            speaker: Some("Ada King".to_owned()),
+            subject: Some("Bees".to_owned()),
+            ..Message::new(format!("The bee and the drum. {}", "drum ".repeat(1_000)))
+        };
+        let words = MessageWords::of(&message);
+        assert_eq!(words.counts["bee"], 2);
+        assert_eq!(words.counts["drum"], WORD_REPEATS_MAX);
+        assert_eq!((words.counts["@ada"], words.counts["@king"]), (1, 1));
+        assert_eq!(words.length, 1_003);
+    }
+
+    #[test]
+    fn finds_what_a_misspelt_word_means() {
+        let known = ["babbag", "babi", "compar", "compil", "compos", "tchaikovski"];
+        let nearest = |word| nearest_spelling(word, known);
+        assert_eq!(nearest("babag"), Some("babbag"));
+        assert_eq!(nearest("compilr"), Some("compil"));
+        assert_eq!(nearest("copmil"), Some("compil"));
+        assert_eq!(nearest("tchiakowski"), Some("tchaikovski"));
+        assert_eq!(nearest("spider"), None);
+        assert_eq!(nearest("bab"), None, "too short to tell");
+    }
+}
