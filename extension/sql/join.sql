@@ -139,4 +139,15 @@ RESET work_mem; RESET hash_mem_multiplier; RESET batchexec.mode;
 EXPLAIN (COSTS OFF) SELECT facts.k FROM facts JOIN few ON facts.k = few.k LIMIT 3;
 EXPLAIN (COSTS OFF) SELECT count(*) FROM facts FULL JOIN few ON facts.k = few.k;
 EXPLAIN (COSTS OFF) SELECT count(*) FROM facts JOIN few ON facts.id = few.id;
+-- A key's operator that the user may not execute.
+BEGIN;
+CREATE ROLE regress_batchexec_reader;
+GRANT SELECT ON facts, few TO regress_batchexec_reader;
+REVOKE EXECUTE ON FUNCTION int4eq(int, int) FROM PUBLIC;
+SET LOCAL ROLE regress_batchexec_reader;
+SET LOCAL batchexec.mode = 'require';
+SELECT outcome('SELECT count(*) FROM facts JOIN few ON facts.k = few.k');
+SET LOCAL batchexec.mode = 'forbid';
+SELECT outcome('SELECT count(*) FROM facts JOIN few ON facts.k = few.k');
+ROLLBACK;
 DROP TABLE facts, few, many;

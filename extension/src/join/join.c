@@ -17,6 +17,7 @@
 #include "utils/ruleutils.h"
 
 #include "join_state.h"
+#include "permission.h"
 
 static int
 private_integer(const CustomScan *plan, int which)
@@ -78,6 +79,16 @@ begin_columns(BatchJoinState *state, const CustomScan *plan)
 	vector_allocate(&pairs->datums);
 }
 
+/* The stock server checks this where it prepares the clauses. */
+static void
+check_permissions(List *condition)
+{
+	ListCell   *cell;
+
+	foreach(cell, condition)
+		permission_check_function(lfirst_node(OpExpr, cell)->opfuncid, OBJECT_FUNCTION);
+}
+
 static bool
 holds_parameter(Node *node, void *context)
 {
@@ -115,6 +126,7 @@ begin_join(CustomScanState *css, EState *estate, int eflags)
 	state->inner_batch = make_batch(estate, &datum_batch_ops, inner_descriptor,
 									state->inner_rows);
 
+	check_permissions(list_nth(plan->custom_exprs, BATCH_JOIN_CONDITION));
 	keys = list_nth(plan->custom_exprs, BATCH_JOIN_OUTER_KEYS);
 	begin_keys(state, &state->outer_context, outer->output,
 			   private_integer(plan, BATCH_JOIN_OUTER_RELID));
@@ -210,8 +222,13 @@ fill_table(BatchJoinState *state)
 	if (state->type != JOIN_RIGHT &&
 		(keeps_unmatched(state) || outer->startup_cost < inner->total_cost))
 	{
-		state->has_outer = state->outer_is_fresh = node_pull(state->outer);
-		state->is_finished = !state->has_outer;
+		if (state->outer->peek != NULL)
+			state->is_finished = !node_peek(state->outer);
+		else
+		{
+			state->has_outer = state->outer_is_fresh = node_pull(state->outer);
+			state->is_finished = !state->has_outer;
+		}
 		if (state->is_finished)
 			return;
 	}

@@ -145,6 +145,23 @@ node_pull(BatchNode *child)
 	return found;
 }
 
+/* Has the node below a row?  It evaluates no more of them than it has to. */
+bool
+node_peek(BatchNode *child)
+{
+	PlanState  *planstate = &child->css.ss.ps;
+	bool		found;
+
+	if (planstate->chgParam != NULL)
+		ExecReScan(planstate);
+	if (planstate->instrument != NULL)
+		InstrStartNode(planstate->instrument);
+	found = child->peek(child);
+	if (planstate->instrument != NULL)
+		InstrStopNode(planstate->instrument, 0);
+	return found;
+}
+
 /* Lay out the columns that were asked for: before the first batch, when all are known. */
 static void
 plan_columns(const BatchNode *node, BatchInput *input)

@@ -48,6 +48,7 @@ typedef struct BatchNode
 	BatchCounters worker_counters;	/* sum, copied before the memory goes */
 	TupleBatch *output;			/* what produce fills */
 	bool		(*produce) (struct BatchNode *node);	/* the next batch; false at the end */
+	bool		(*peek) (struct BatchNode *node);	/* is there one?  May be NULL */
 } BatchNode;
 
 extern Plan *node_link_plan(const Plan *plan, Plan *outer, Plan *inner);
@@ -61,6 +62,7 @@ extern BatchNode *node_begin_child(BatchNode *node, Plan *plan, EState *estate,
 extern void node_begin_context(BatchNode *node, VectorContext *context,
 							   TupleBatch *batch, int scanrelid);
 extern bool node_pull(BatchNode *child);
+extern bool node_peek(BatchNode *child);
 extern void node_stop_scans(BatchNode *node);
 extern bool node_next_batch(BatchNode *node, int rows_max);
 extern void node_rescan(BatchNode *node);

@@ -18,8 +18,69 @@ typedef struct BatchScanState
 	int			clause_next;	/* first clause left for the row path */
 	int			selected_next;	/* next selected row of the batch */
 	bool		has_batch;
+	bool		is_peeked;		/* the batch's first selected row is known to pass */
 	DemandState demand;
 } BatchScanState;
+
+/*
+ * Is there a row that passes all clauses?  No row behind the first such one is
+ * evaluated by row, as the node above may never ask for it.
+ */
+static bool
+peek_batch(BatchNode *node)
+{
+	BatchScanState *state = (BatchScanState *) node;
+	BatchQual  *qual = node->input->qual;
+	TupleBatch *batch = node->output;
+	Selection  *selection = &batch->selection;
+	ExprContext *econtext = node->css.ss.ps.ps_ExprContext;
+
+	while (node_next_batch(node, demand_rows(&state->demand)))
+	{
+		ResetExprContext(econtext);
+		state->clause_next = qual_apply_vectors(qual, batch);
+		for (int at = 0; at < selection->count; at++)
+		{
+			const int	row = selection->rows != NULL ? selection->rows[at] : at;
+			int			count = 0;
+
+			ResetExprContext(econtext);
+			if (!qual_row_passes(qual, batch, state->clause_next, row))
+				continue;
+			/* Keep it and the rows behind it. */
+			for (int rest = at; rest < selection->count; rest++)
+				batch->selected_rows[count++] = selection->rows != NULL ?
+					selection->rows[rest] : rest;
+			selection->count = count;
+			selection->rows = batch->selected_rows;
+			state->is_peeked = true;
+			return true;
+		}
+		InstrCountFiltered1(&node->css, batch->row_count);
+	}
+	return false;
+}
+
+/* Evaluate what is left of a batch that was peeked at; its first row passes. */
+static void
+finish_peeked(BatchScanState *state)
+{
+	BatchNode  *node = &state->node;
+	TupleBatch *batch = node->output;
+	Selection  *selection = &batch->selection;
+	int			count = 1;
+
+	for (int at = 1; at < selection->count; at++)
+	{
+		const int	row = selection->rows[at];
+
+		ResetExprContext(node->css.ss.ps.ps_ExprContext);
+		if (qual_row_passes(node->input->qual, batch, state->clause_next, row))
+			batch->selected_rows[count++] = row;
+	}
+	selection->count = count;
+	state->is_peeked = false;
+}
 
 /* The next batch with a row that passes all clauses, for a batched node above. */
 static bool
@@ -29,10 +90,15 @@ produce_batch(BatchNode *node)
 	BatchQual  *qual = node->input->qual;
 	TupleBatch *batch = node->output;
 
-	while (node_next_batch(node, demand_rows(&state->demand)))
+	while (state->is_peeked || node_next_batch(node, demand_rows(&state->demand)))
 	{
-		ResetExprContext(node->css.ss.ps.ps_ExprContext);
-		qual_apply(qual, batch);
+		if (state->is_peeked)
+			finish_peeked(state);
+		else
+		{
+			ResetExprContext(node->css.ss.ps.ps_ExprContext);
+			qual_apply(qual, batch);
+		}
 		InstrCountFiltered1(&node->css, batch->row_count - batch->selection.count);
 		if (batch->selection.count > 0)
 			return true;
@@ -66,6 +132,7 @@ begin_scan(CustomScanState *css, EState *estate, int eflags)
 	input->qual = qual_compile(&input->context, plan->scan.plan.qual);
 	state->node.output = input->source.batch;
 	state->node.produce = produce_batch;
+	state->node.peek = peek_batch;
 	demand_begin(&state->demand, &demand, estate);
 }
 
@@ -150,7 +217,7 @@ rescan_scan(CustomScanState *css)
 {
 	BatchScanState *state = (BatchScanState *) css;
 
-	state->has_batch = false;
+	state->has_batch = state->is_peeked = false;
 	node_rescan(&state->node);
 }
 
