@@ -22,9 +22,17 @@ pub fn import_circles(files: &[SourceFile]) -> Vec<Vec<String>> {
     }
     let mut circles = Vec::new();
     for modules in crates.values() {
-        let imports = modules.iter().map(|(module, file)| (module, imports(module, &file.text, modules))).collect();
+        let imports = modules
+            .iter()
+            .map(|(module, file)| (module, imports(module, &file.text, modules)))
+            .collect();
         for circle in strongly_connected(&imports) {
-            circles.push(circle.into_iter().map(|module| modules[module].path.clone()).collect());
+            circles.push(
+                circle
+                    .into_iter()
+                    .map(|module| modules[module].path.clone())
+                    .collect(),
+            );
         }
     }
     circles
@@ -33,7 +41,11 @@ pub fn import_circles(files: &[SourceFile]) -> Vec<Vec<String>> {
 /// The crate's `src` folder and the module's path in it.
 fn place(path: &str) -> Option<(&str, Module)> {
     let at = path.find("/src/")?;
-    let mut module: Module = path[at + 5..].trim_end_matches(".rs").split('/').map(str::to_owned).collect();
+    let mut module: Module = path[at + 5..]
+        .trim_end_matches(".rs")
+        .split('/')
+        .map(str::to_owned)
+        .collect();
     if module.last().is_some_and(|name| name == "mod") {
         module.pop();
     }
@@ -43,14 +55,25 @@ fn place(path: &str) -> Option<(&str, Module)> {
     Some((&path[..at + 4], module))
 }
 
-fn imports<'a>(module: &Module, text: &str, modules: &'a BTreeMap<Module, &SourceFile>) -> BTreeSet<&'a Module> {
-    let Ok(parsed) = syn::parse_file(text) else { return BTreeSet::new() };
-    let mut names = Names { module: module.clone(), paths: Vec::new() };
+fn imports<'a>(
+    module: &Module,
+    text: &str,
+    modules: &'a BTreeMap<Module, &SourceFile>,
+) -> BTreeSet<&'a Module> {
+    let Ok(parsed) = syn::parse_file(text) else {
+        return BTreeSet::new();
+    };
+    let mut names = Names {
+        module: module.clone(),
+        paths: Vec::new(),
+    };
     names.visit_file(&parsed);
     let mut imports = BTreeSet::new();
     for path in names.paths {
         // The deepest module that is a file: `crate::a::b::Item` names `a::b`, or `a` where `b` is an item of it.
-        let deepest = (1..=path.len()).rev().find_map(|length| modules.get_key_value(&path[..length]));
+        let deepest = (1..=path.len())
+            .rev()
+            .find_map(|length| modules.get_key_value(&path[..length]));
         if let Some((imported, _)) = deepest.filter(|(imported, _)| *imported != module) {
             imports.insert(imported);
         }
@@ -92,7 +115,8 @@ impl Names {
                 prefix.pop();
             }
             syn::UseTree::Group(group) => group.items.iter().for_each(|tree| self.add_tree(prefix, tree)),
-            syn::UseTree::Name(syn::UseName { ident }) | syn::UseTree::Rename(syn::UseRename { ident, .. }) => {
+            syn::UseTree::Name(syn::UseName { ident })
+            | syn::UseTree::Rename(syn::UseRename { ident, .. }) => {
                 prefix.push(ident.to_string());
                 self.add(prefix);
                 prefix.pop();
@@ -105,7 +129,10 @@ impl Names {
 fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")
-            && attribute.meta.require_list().is_ok_and(|list| list.tokens.to_string().contains("test"))
+            && attribute
+                .meta
+                .require_list()
+                .is_ok_and(|list| list.tokens.to_string().contains("test"))
     })
 }
 
@@ -125,7 +152,11 @@ impl<'ast> Visit<'ast> for Names {
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        let segments: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        let segments: Vec<String> = path
+            .segments
+            .iter()
+            .map(|segment| segment.ident.to_string())
+            .collect();
         self.add(&segments);
         visit::visit_path(self, path);
     }
@@ -145,8 +176,11 @@ fn strongly_connected<'a>(imports: &BTreeMap<&'a Module, BTreeSet<&'a Module>>) 
         .collect();
     let mut circles = BTreeSet::new();
     for (start, reached) in &reachable {
-        let circle: BTreeSet<&'a Module> =
-            reached.iter().copied().filter(|other| reachable[other].contains(start)).collect();
+        let circle: BTreeSet<&'a Module> = reached
+            .iter()
+            .copied()
+            .filter(|other| reachable[other].contains(start))
+            .collect();
         if circle.len() > 1 {
             circles.insert(circle);
         }
@@ -159,7 +193,12 @@ mod tests {
     use super::*;
 
     fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
-        import_circles(&files.iter().map(|(path, text)| SourceFile::new(*path, *text)).collect::<Vec<_>>())
+        import_circles(
+            &files
+                .iter()
+                .map(|(path, text)| SourceFile::new(*path, *text))
+                .collect::<Vec<_>>(),
+        )
     }
 
     #[test]
@@ -171,15 +210,19 @@ mod tests {
             ("c/src/b/deep.rs", "use super::super::a;"),
             ("c/src/d.rs", "use super::a::A;"),
         ]);
-        assert_eq!(found, [["c/src/a.rs", "c/src/b.rs", "c/src/b/deep.rs", "c/src/d.rs"][..].to_vec()].map(|circle| {
-            circle.into_iter().filter(|path| *path != "never").map(str::to_owned).collect::<Vec<_>>()
-        }));
+        assert_eq!(
+            found,
+            [["c/src/a.rs", "c/src/b.rs", "c/src/b/deep.rs", "c/src/d.rs"]]
+        );
     }
 
     #[test]
     fn re_exports_declarations_and_tests_tie_nothing() {
         let found = circles(&[
-            ("c/src/a.rs", "pub mod b; pub use self::b::B; #[cfg(test)] mod tests { use super::b::B; }"),
+            (
+                "c/src/a.rs",
+                "pub mod b; pub use self::b::B; #[cfg(test)] mod tests { use super::b::B; }",
+            ),
             ("c/src/a/b.rs", "use super::Something;"),
         ]);
         assert_eq!(found, Vec::<Vec<String>>::new());

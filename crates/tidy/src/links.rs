@@ -11,8 +11,9 @@ pub fn broken_links(files: &[SourceFile]) -> Vec<Fault> {
     let paths: BTreeSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
     let folders: BTreeSet<&str> = files.iter().flat_map(|file| ancestors(file.folder())).collect();
     let markdown = || files.iter().filter(|file| file.extension() == "md");
-    let headings: BTreeMap<&str, BTreeSet<String>> =
-        markdown().map(|file| (file.path.as_str(), anchors(&file.text))).collect();
+    let headings: BTreeMap<&str, BTreeSet<String>> = markdown()
+        .map(|file| (file.path.as_str(), anchors(&file.text)))
+        .collect();
     let mut faults = Vec::new();
     for file in markdown() {
         for (line, link) in links(&file.text) {
@@ -20,13 +21,27 @@ pub fn broken_links(files: &[SourceFile]) -> Vec<Fault> {
                 continue;
             }
             let (target, fragment) = link.split_once('#').unwrap_or((&link, ""));
-            let path = if target.is_empty() { file.path.clone() } else { resolve(file.folder(), target) };
+            let path = if target.is_empty() {
+                file.path.clone()
+            } else {
+                resolve(file.folder(), target)
+            };
             if !paths.contains(path.as_str()) && !folders.contains(path.as_str()) {
-                faults.push(Fault::new(&file.path, line, format!("the link `{link}` names no file of the tree")));
+                faults.push(Fault::new(
+                    &file.path,
+                    line,
+                    format!("the link `{link}` names no file of the tree"),
+                ));
             } else if !fragment.is_empty()
-                && headings.get(path.as_str()).is_some_and(|anchors| !anchors.contains(fragment))
+                && headings
+                    .get(path.as_str())
+                    .is_some_and(|anchors| !anchors.contains(fragment))
             {
-                faults.push(Fault::new(&file.path, line, format!("the link `{link}` names no heading of {path}")));
+                faults.push(Fault::new(
+                    &file.path,
+                    line,
+                    format!("the link `{link}` names no heading of {path}"),
+                ));
             }
         }
     }
@@ -55,7 +70,10 @@ fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (event, range) in Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter() {
         if let Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) = event {
-            found.push((1 + text[..range.start].matches('\n').count(), dest_url.to_string()));
+            found.push((
+                1 + text[..range.start].matches('\n').count(),
+                dest_url.to_string(),
+            ));
         }
     }
     found
@@ -75,7 +93,9 @@ fn anchors(text: &str) -> BTreeSet<String> {
             }
             Event::End(TagEnd::Heading(_)) => {
                 let heading = heading.take().unwrap_or_default().to_lowercase();
-                let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+                let kept = heading
+                    .chars()
+                    .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
                 anchors.insert(kept.map(|c| if c == ' ' { '-' } else { c }).collect());
             }
             _ => {}
@@ -91,7 +111,10 @@ mod tests {
     #[test]
     fn a_link_needs_its_file_and_its_heading() {
         let files = [
-            SourceFile::new("docs/a.md", "[b](../b.md#how-it-works) [c](c.md)\n\n[d](../b.md#how) [e](../src) [f](https://x.y)"),
+            SourceFile::new(
+                "docs/a.md",
+                "[b](../b.md#how-it-works) [c](c.md)\n\n[d](../b.md#how) [e](../src) [f](https://x.y)",
+            ),
             SourceFile::new("b.md", "# How it `works`?\n[self](#how-it-works)"),
             SourceFile::new("src/deep/main.rs", ""),
         ];

@@ -15,11 +15,17 @@ pub fn dead_items(files: &[SourceFile]) -> Vec<Fault> {
     let mut items = Vec::new();
     for file in files {
         if file.extension() == "rs" {
-            let Ok(parsed) = syn::parse_file(&file.text) else { continue };
+            let Ok(parsed) = syn::parse_file(&file.text) else {
+                continue;
+            };
             if let Ok(tokens) = file.text.parse() {
                 count(tokens, &mut uses);
             }
-            let mut found = Items { path: &file.path, items: Vec::new(), re_exports: Vec::new() };
+            let mut found = Items {
+                path: &file.path,
+                items: Vec::new(),
+                re_exports: Vec::new(),
+            };
             found.visit_file(&parsed);
             for name in &found.re_exports {
                 *uses.entry(name.clone()).or_default() -= 1;
@@ -40,7 +46,13 @@ pub fn dead_items(files: &[SourceFile]) -> Vec<Fault> {
     items
         .iter()
         .filter(|(_, name, _)| uses.get(name).copied().unwrap_or(0) <= definitions[name.as_str()])
-        .map(|(path, name, line)| Fault::new(path, *line, format!("nothing names the public item `{name}`; delete it")))
+        .map(|(path, name, line)| {
+            Fault::new(
+                path,
+                *line,
+                format!("nothing names the public item `{name}`; delete it"),
+            )
+        })
         .collect()
 }
 
@@ -70,7 +82,8 @@ struct Items<'a> {
 impl Items<'_> {
     fn add(&mut self, visibility: &syn::Visibility, name: &syn::Ident) {
         if matches!(visibility, syn::Visibility::Public(_)) {
-            self.items.push((self.path.to_owned(), name.to_string(), name.span().start().line));
+            self.items
+                .push((self.path.to_owned(), name.to_string(), name.span().start().line));
         }
     }
 
@@ -94,7 +107,9 @@ impl<'ast> Visit<'ast> for Items<'_> {
             syn::Item::Type(item) => self.add(&item.vis, &item.ident),
             syn::Item::Const(item) => self.add(&item.vis, &item.ident),
             syn::Item::Static(item) => self.add(&item.vis, &item.ident),
-            syn::Item::Use(item) if matches!(item.vis, syn::Visibility::Public(_)) => self.re_export(&item.tree),
+            syn::Item::Use(item) if matches!(item.vis, syn::Visibility::Public(_)) => {
+                self.re_export(&item.tree)
+            }
             _ => {}
         }
         visit::visit_item(self, item);
@@ -114,11 +129,17 @@ mod tests {
     fn a_re_export_is_no_use_and_a_document_is_one() {
         let files = [
             SourceFile::new("a/src/lib.rs", "mod m; pub use m::{alone, documented};"),
-            SourceFile::new("a/src/m.rs", "pub fn alone() {}\npub fn documented() {}\npub fn used() {}"),
+            SourceFile::new(
+                "a/src/m.rs",
+                "pub fn alone() {}\npub fn documented() {}\npub fn used() {}",
+            ),
             SourceFile::new("b/src/lib.rs", "fn f() { a::used() }"),
             SourceFile::new("docs/m.md", "Call `documented()`."),
         ];
         let faults: Vec<String> = dead_items(&files).iter().map(Fault::to_string).collect();
-        assert_eq!(faults, ["a/src/m.rs:1: nothing names the public item `alone`; delete it"]);
+        assert_eq!(
+            faults,
+            ["a/src/m.rs:1: nothing names the public item `alone`; delete it"]
+        );
     }
 }

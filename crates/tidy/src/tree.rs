@@ -15,12 +15,17 @@ pub struct SourceFile {
 impl SourceFile {
     /// A file with this path and text.
     pub fn new(path: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { path: path.into(), text: text.into() }
+        Self {
+            path: path.into(),
+            text: text.into(),
+        }
     }
 
     /// The part of the name behind its last dot, or nothing.
     pub fn extension(&self) -> &str {
-        self.name().rsplit_once('.').map_or("", |(_, extension)| extension)
+        self.name()
+            .rsplit_once('.')
+            .map_or("", |(_, extension)| extension)
     }
 
     /// The name without its folder.
@@ -56,17 +61,24 @@ impl Tree {
             if !entry.file_type().is_some_and(|kind| kind.is_file()) {
                 continue;
             }
-            let Ok(text) = String::from_utf8(std::fs::read(entry.path())?) else { continue };
+            let Ok(text) = String::from_utf8(std::fs::read(entry.path())?) else {
+                continue;
+            };
             let path = entry.path().strip_prefix(root).map_err(io::Error::other)?;
             files.push(SourceFile::new(path.to_string_lossy().replace('\\', "/"), text));
         }
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(Self { root: root.to_owned(), files })
+        Ok(Self {
+            root: root.to_owned(),
+            files,
+        })
     }
 
     /// The files with this extension.
     pub fn with_extension<'a>(&'a self, extension: &'a str) -> impl Iterator<Item = &'a SourceFile> {
-        self.files.iter().filter(move |file| file.extension() == extension)
+        self.files
+            .iter()
+            .filter(move |file| file.extension() == extension)
     }
 }
 
@@ -84,7 +96,11 @@ pub struct Fault {
 impl Fault {
     /// A fault in a line of a file, or in all of it (line 0).
     pub fn new(path: impl Into<String>, line: usize, message: impl Into<String>) -> Self {
-        Self { path: path.into(), line, message: message.into() }
+        Self {
+            path: path.into(),
+            line,
+            message: message.into(),
+        }
     }
 }
 

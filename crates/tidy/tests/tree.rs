@@ -11,7 +11,11 @@ const CIRCLES_MAX: usize = 5;
 static TREE: LazyLock<Tree> = LazyLock::new(|| {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let tree = Tree::read(&root).expect("the repository can be read");
-    assert!(tree.files.len() > 500, "only {} files were found", tree.files.len());
+    assert!(
+        tree.files.len() > 500,
+        "only {} files were found",
+        tree.files.len()
+    );
     tree
 });
 
@@ -64,5 +68,10 @@ fn public_items_are_used() {
 fn import_circles_are_few() {
     let circles = circles::import_circles(&TREE.files);
     let lines: Vec<String> = circles.iter().map(|circle| circle.join(", ")).collect();
-    assert!(lines.len() <= CIRCLES_MAX, "{} circles, at most {CIRCLES_MAX}:\n{}", lines.len(), lines.join("\n"));
+    assert!(
+        lines.len() <= CIRCLES_MAX,
+        "{} circles, at most {CIRCLES_MAX}:\n{}",
+        lines.len(),
+        lines.join("\n")
+    );
 }
