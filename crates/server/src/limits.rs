@@ -37,6 +37,9 @@ pub const KINDS_MAX: usize = 1_000;
 /// Reports in one exchange: one a leased slice, and some for parts.
 pub const REPORTS_PER_EXCHANGE_MAX: usize = 10_000;
 
+/// Outcomes in one JSON report: as many as one claim can hold.
+pub const OUTCOMES_PER_REQUEST_MAX: usize = 10_000;
+
 /// Bytes of logs in one exchange; an agent drops the excess.
 pub const LOG_BYTES_PER_EXCHANGE_MAX: usize = 16 << 20;
 

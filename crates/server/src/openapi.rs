@@ -94,7 +94,9 @@ pub fn router() -> (axum::Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(endpoints::workers::heartbeat::heartbeat))
         .routes(routes!(endpoints::workers::output::put_output))
         .routes(routes!(endpoints::workers::children::children))
-        .routes(routes!(endpoints::workers::leave::leave));
+        .routes(routes!(endpoints::workers::leave::leave))
+        .routes(routes!(endpoints::workers::claims::claim))
+        .routes(routes!(endpoints::workers::reports::report));
     let (router, mut description) = OpenApiRouter::with_openapi(Description::openapi())
         .nest(BASE, operations)
         .split_for_parts();

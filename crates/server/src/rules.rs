@@ -104,6 +104,8 @@ pub const RULES: &[Rule] = &[
     rule("POST", "/workers/{worker}/output", AGENT, QueueRule::Worker),
     rule("POST", "/workers/{worker}/children", AGENT, QueueRule::Worker),
     rule("DELETE", "/workers/{worker}", AGENT, QueueRule::Worker),
+    rule("POST", "/claims", AGENT, QueueRule::Named),
+    rule("POST", "/reports", AGENT, QueueRule::Worker),
 ];
 
 const fn rule(method: &'static str, path: &'static str, roles: &'static [Role], queues: QueueRule) -> Rule {
