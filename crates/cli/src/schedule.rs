@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use gristmill_model::limits::PAGE_ROWS_MAX;
 use gristmill_model::{Clock, PackedBuilder, SystemClock};
 use gristmill_store::{NewSchedule, Schedule, ScheduleChange, Store};
@@ -11,7 +11,7 @@ use crate::arguments::schedule::{
     ScheduleArguments, ScheduleCommand, ScheduleListArguments, ScheduleNamesArguments, SchedulePutArguments,
 };
 use crate::arguments::shared::StoreArguments;
-use crate::exit::Exit;
+use crate::exit::{Exit, NotFound};
 use crate::output::print_line;
 use crate::output::table::{Align, Table};
 use crate::span::{milliseconds, show_count};
@@ -154,10 +154,11 @@ async fn known(
 ) -> anyhow::Result<()> {
     for name in names {
         if store.schedule(name).await?.is_none() {
-            bail!(
+            let error = format!(
                 "schedule `{name}` does not exist in {}; `gristmill schedule list` lists all",
                 arguments.store
             );
+            return Err(NotFound(error).into());
         }
     }
     Ok(())

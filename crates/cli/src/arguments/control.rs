@@ -178,9 +178,21 @@ pub enum LimitCommand {
     /// Set concurrency limits, rates, shares and aging; replaces those of the same scope
     Set(Box<LimitSetArguments>),
     /// List limits
-    List(PausesArguments),
+    List(LimitListArguments),
     /// Remove all limits of exactly this scope
     Lift(LimitLiftArguments),
+}
+
+/// `gristmill limit list`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  gristmill limit list --json")]
+pub struct LimitListArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    /// Print one JSON line for each limit
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `gristmill limit set`.
