@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -136,18 +136,18 @@ async fn a_claim_waits_for_a_job() {
 async fn jobs_of_a_client_that_went_away_are_released() {
     let api = Api::new().await;
     let token = api.token("group", Role::Agent, &["default"]);
+    let worker = post(&api, &token, "/claims", &json!({})).await.json()["worker"].clone();
     api.submit("double", json!([1])).await;
     {
-        let body = json!({});
+        let body = json!({"worker": worker});
         let mut claim = pin!(post(&api, &token, "/claims", &body));
-        let mut context = Context::from_waker(Waker::noop());
+        // A registered worker's claim begins at the first look. The client does not look again.
+        let looked = claim.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(looked.is_pending());
         let deadline = tokio::time::Instant::now() + DEADLINE;
-        // The request is looked at until the job is claimed, and not any more when the answer is there.
         while running(&api).await == 0 {
             assert!(tokio::time::Instant::now() < deadline, "nothing is claimed");
-            let Poll::Pending = claim.as_mut().poll(&mut context) else {
-                panic!("the claim is answered before it is seen in the store");
-            };
+            tokio::task::yield_now().await;
         }
     }
     let deadline = tokio::time::Instant::now() + DEADLINE;
@@ -239,4 +239,117 @@ async fn wrong_claims_and_reports_are_refused_whole() {
             .contains("1 to 10000")
     );
     assert_eq!(running(&api).await, 2, "nothing of a refused report is stored");
+}
+
+#[tokio::test]
+async fn a_submit_waits_for_its_jobs() {
+    let api = Api::new().await;
+    let token = api.token("group", Role::Agent, &["default"]);
+    let submitted = json!({"kind": "double", "payloads": [1, 2]});
+    let submit = api.post("/jobs?wait=30s", &submitted);
+    let work = async {
+        let claimed = post(
+            &api,
+            &token,
+            "/claims",
+            &json!({"jobs_max": 2, "wait_ms": 20_000}),
+        )
+        .await
+        .json();
+        let jobs = claimed["jobs"].as_array().unwrap();
+        let outcomes = [
+            outcome(&jobs[0], json!({"value": {"b": 1.50}})),
+            outcome(&jobs[1], json!({"value": 2})),
+        ];
+        post(
+            &api,
+            &token,
+            "/reports",
+            &json!({"worker": claimed["worker"], "outcomes": outcomes}),
+        )
+        .await;
+    };
+    let wake = async {
+        while running(&api).await == 0 {
+            api.app.wake.ring();
+            tokio::task::yield_now().await;
+        }
+    };
+    let (answer, (), ()) = tokio::time::timeout(DEADLINE, async { tokio::join!(submit, work, wake) })
+        .await
+        .unwrap();
+    assert_eq!(answer.status, StatusCode::CREATED);
+    let answer = answer.json();
+    assert_eq!((&answer["jobs"], &answer["done"]), (&json!(2), &json!(true)));
+    assert_eq!(
+        (&answer["results"][0]["value"], &answer["results"][1]["state"]),
+        (&json!({"b": 1.5}), &json!("completed"))
+    );
+
+    let late = api
+        .post("/jobs?wait=1ms", &json!({"kind": "double", "payload": 1}))
+        .await
+        .json();
+    assert_eq!((&late["done"], &late["results"]), (&json!(false), &json!([])));
+    let without = api
+        .post("/jobs", &json!({"kind": "double", "payload": 1}))
+        .await
+        .json();
+    assert!(without.get("done").is_none() && without.get("results").is_none());
+    let null = api.post("/jobs", &json!({"kind": "null", "payload": null})).await;
+    assert_eq!(null.status, StatusCode::CREATED, "null is a payload, too");
+    let many = json!({"kind": "double", "payloads": vec![1; 1_001]});
+    assert!(
+        api.post("/jobs?wait=1s", &many)
+            .await
+            .refusal()
+            .contains("at most 1000 jobs")
+    );
+    assert!(
+        api.post("/jobs?wait=1h", &submitted)
+            .await
+            .refusal()
+            .contains("30s or 500ms")
+    );
+    let stats = api.engine.store().stats().await.unwrap();
+    let jobs: u64 = stats.kinds.iter().map(|kind| kind.counts.total()).sum();
+    assert_eq!(jobs, 5, "refused submits store nothing");
+}
+
+#[tokio::test]
+async fn probes_need_no_token_and_tell_nothing() {
+    let api = Api::new().await;
+    let probe = async |path: &str| {
+        let request = axum::http::Request::get(path)
+            .body(axum::body::Body::empty())
+            .unwrap();
+        api.send(request).await
+    };
+    for path in ["/healthz", "/readyz"] {
+        let answer = probe(path).await;
+        assert_eq!(
+            (answer.status, answer.json()),
+            (StatusCode::OK, json!({"status": "ok"})),
+            "{path}"
+        );
+        assert_eq!(
+            probe(&format!("{path}?a=1")).await.status,
+            StatusCode::BAD_REQUEST
+        );
+    }
+    api.app.stopping.send_replace(true);
+    assert_eq!(probe("/readyz").await.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(probe("/healthz").await.status, StatusCode::OK);
+    assert_eq!(probe("/api/v1/health").await.status, StatusCode::UNAUTHORIZED);
+    let monitor = api.token("grafana", Role::Monitor, &["*"]);
+    for (path, status) in [
+        ("/metrics", StatusCode::OK),
+        ("/stats", StatusCode::OK),
+        ("/jobs", StatusCode::FORBIDDEN),
+    ] {
+        let answer = api
+            .send(request("GET", path, Some(&monitor), None, Default::default()))
+            .await;
+        assert_eq!(answer.status, status, "{path}");
+    }
 }

@@ -10,14 +10,14 @@ use gristmill_model::{
     Report, WorkerId,
 };
 use gristmill_store::StoreError;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::claims::beat;
 use super::exchange::{note, recall};
 use crate::app::App;
-use crate::body::{JsonBody, NoQuery, Query};
+use crate::body::{JsonBody, NoQuery, Query, even_null};
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 use crate::limits::{ITEM_BYTES_MAX, LOG_BYTES_PER_EXCHANGE_MAX, OUTCOMES_PER_REQUEST_MAX};
@@ -113,11 +113,6 @@ pub struct Reported {
     /// Jobs that were cancelled while the worker held them: stop them.
     #[schema(value_type = Vec<String>)]
     cancelled: Vec<JobId>,
-}
-
-/// A value that is there, also where it is `null`.
-fn even_null<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 /// Report outcomes
