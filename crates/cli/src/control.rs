@@ -3,6 +3,7 @@
 use anyhow::bail;
 use gristmill_model::{Clock, Control, Effect, Scope, SystemClock};
 use gristmill_store::{Changed, ControlFilter, JobFilter, Selection};
+use serde_json::json;
 
 use crate::arguments::control::{
     LimitArguments, LimitCommand, LimitSetArguments, PauseArguments, PausesArguments, ResumeArguments,
@@ -12,7 +13,7 @@ use crate::arguments::shared::StoreArguments;
 use crate::exit::Exit;
 use crate::output::print_line;
 use crate::output::table::{Align, Table};
-use crate::span::{milliseconds, show_count};
+use crate::span::{milliseconds, show_count, show_jobs};
 
 /// The reason of a pause where none is named.
 const REASON: &str = "manual";
@@ -36,7 +37,12 @@ pub async fn pause(arguments: PauseArguments) -> anyhow::Result<Exit> {
         let store = arguments.store.open_existing().await?;
         let changed = store.pause_jobs(selection, &arguments.reason, until).await?;
         store.close().await?;
-        return tell(changed, "paused", "only jobs that have not ended can be paused");
+        return tell(
+            arguments.json,
+            changed,
+            "paused",
+            "only jobs that have not ended can be paused",
+        );
     }
     check_named(&arguments.scope, PAUSE_SCOPES)?;
     let control = Control {
@@ -50,11 +56,14 @@ pub async fn pause(arguments: PauseArguments) -> anyhow::Result<Exit> {
     let store = arguments.store.open_or_create().await?;
     store.put_controls(vec![control.clone()]).await?;
     store.close().await?;
-    print_line(&format!(
-        "{} paused: {}",
-        show_scope(&control.scope),
-        show_effect(&control.effect)
-    ))?;
+    print_line(&match arguments.json {
+        true => serde_json::to_string(&control)?,
+        false => format!(
+            "{} paused: {}",
+            show_scope(&control.scope),
+            show_effect(&control.effect)
+        ),
+    })?;
     Ok(Exit::Done)
 }
 
@@ -65,7 +74,12 @@ pub async fn resume(arguments: ResumeArguments) -> anyhow::Result<Exit> {
         let reason = arguments.reason.as_deref().unwrap_or(REASON);
         let changed = store.resume_jobs(selection, Some(reason)).await?;
         store.close().await?;
-        return tell(changed, "resumed", "they have no pause with this reason");
+        return tell(
+            arguments.json,
+            changed,
+            "resumed",
+            "they have no pause with this reason",
+        );
     }
     if arguments.reason.is_none() {
         check_named(&arguments.scope, PAUSE_SCOPES)?;
@@ -77,14 +91,17 @@ pub async fn resume(arguments: ResumeArguments) -> anyhow::Result<Exit> {
         reason: Some(reason.clone()),
         scope: (!arguments.scope.is_empty()).then(|| arguments.scope.scope()),
     };
-    let mut exit = lift(&arguments.store, filter, "pause").await?;
+    let mut exit = lift(&arguments.store, arguments.json, filter, "pause").await?;
     if is_everywhere {
         let store = arguments.store.open_existing().await?;
         let all = Selection::Filter(JobFilter::default());
         let resumed = store.resume_jobs(all, Some(&reason)).await?.changed;
         store.close().await?;
         if resumed > 0 {
-            print_line(&format!("{} jobs resumed", show_count(resumed)))?;
+            print_line(&match arguments.json {
+                true => json!({"changed": resumed}).to_string(),
+                false => format!("{} resumed", show_jobs(resumed)),
+            })?;
             exit = Exit::Done;
         }
     }
@@ -125,14 +142,18 @@ pub async fn limit(arguments: LimitArguments) -> anyhow::Result<Exit> {
                     ..lifted.scope.scope()
                 }),
             };
-            lift(&lifted.store, filter, "limit").await
+            lift(&lifted.store, lifted.json, filter, "limit").await
         }
     }
 }
 
 /// Prints the number of paused or resumed jobs.
-fn tell(changed: Changed, done: &str, rule: &str) -> anyhow::Result<Exit> {
-    print_line(&format!("{} jobs {done}", show_count(changed.changed)))?;
+fn tell(as_json: bool, changed: Changed, done: &str, rule: &str) -> anyhow::Result<Exit> {
+    if as_json {
+        print_line(&serde_json::to_string(&changed)?)?;
+    } else {
+        print_line(&format!("{} {done}", show_jobs(changed.changed)))?;
+    }
     if changed.unchanged == 0 {
         return Ok(Exit::Done);
     }
@@ -194,21 +215,28 @@ async fn set(arguments: &LimitSetArguments) -> anyhow::Result<Exit> {
     store.put_controls(controls.clone()).await?;
     store.close().await?;
     for control in &controls {
-        print_line(&format!(
-            "{}: {}",
-            show_scope(&control.scope),
-            show_effect(&control.effect)
-        ))?;
+        print_line(&match arguments.json {
+            true => serde_json::to_string(control)?,
+            false => format!("{}: {}", show_scope(&control.scope), show_effect(&control.effect)),
+        })?;
     }
     Ok(Exit::Done)
 }
 
-async fn lift(store: &StoreArguments, filter: ControlFilter, noun: &str) -> anyhow::Result<Exit> {
+async fn lift(
+    store: &StoreArguments,
+    as_json: bool,
+    filter: ControlFilter,
+    noun: &str,
+) -> anyhow::Result<Exit> {
     let store = store.open_existing().await?;
     let lifted = store.delete_controls(filter).await?;
     store.close().await?;
     let plural = if lifted == 1 { "" } else { "s" };
-    print_line(&format!("{} {noun}{plural} lifted", show_count(lifted)))?;
+    print_line(&match as_json {
+        true => json!({"lifted": lifted}).to_string(),
+        false => format!("{} {noun}{plural} lifted", show_count(lifted)),
+    })?;
     Ok(match lifted {
         0 => Exit::SomeFailed,
         _ => Exit::Done,

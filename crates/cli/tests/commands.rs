@@ -48,9 +48,9 @@ fn jobs_are_submitted_listed_run_and_shown(new_workspace: fn() -> Workspace) {
         workspace.run("results --batch 1 --values").expect(1),
         "2\n4\nnull\n"
     );
-    assert_eq!(workspace.run("retry 1:2").expect(0), "1 jobs can run again\n");
+    assert_eq!(workspace.run("retry 1:2").expect(0), "1 job can run again\n");
     workspace.run("retry 1:0").expect(1);
-    assert_eq!(workspace.run("cancel 1:2").expect(0), "1 jobs cancelled\n");
+    assert_eq!(workspace.run("cancel 1:2").expect(0), "1 job cancelled\n");
     let counts = json_lines(&workspace.run("stats --json").expect(0)).remove(0);
     assert_eq!(
         (&counts["kinds"][0]["completed"], &counts["kinds"][0]["cancelled"]),
@@ -149,15 +149,15 @@ fn jobs_are_found_by_tags(new_workspace: fn() -> Workspace) {
     assert!(shown.contains("customer=7 size=large"), "{shown}");
     assert_eq!(
         workspace.run("cancel --tag customer=8").expect(0),
-        "1 jobs cancelled\n"
+        "1 job cancelled\n"
     );
     assert_eq!(
         workspace.run("priority urgent --tag customer=7").expect(0),
-        "2 jobs have priority 100\n"
+        "2 jobs now at priority 100\n"
     );
     assert_eq!(
         workspace.run("priority -5 1:0 1:9").expect(1),
-        "1 jobs have priority -5\n"
+        "1 job now at priority -5\n"
     );
     assert!(workspace.run("show 1:0").expect(0).contains("priority   -5"));
     workspace.run("priority higher 1:0").error();
@@ -173,11 +173,11 @@ fn jobs_are_found_by_tags(new_workspace: fn() -> Workspace) {
     assert_eq!(listed("--state paused"), 2);
     assert_eq!(
         workspace.run("resume 1:0 2:0 --reason deploy").expect(1),
-        "1 jobs resumed\n"
+        "1 job resumed\n"
     );
     assert_eq!(
         workspace.run("resume --batch 1 --reason deploy").expect(0),
-        "1 jobs resumed\n"
+        "1 job resumed\n"
     );
     assert_eq!(workspace.run("discard --all").expect(0), "0 jobs discarded\n");
     let first = workspace.run("submit note 1 --key n --debounce 1h").expect(0);
@@ -193,7 +193,7 @@ fn jobs_are_found_by_tags(new_workspace: fn() -> Workspace) {
     workspace
         .run("submit note 3 --key n --debounce 1h --on-duplicate skip")
         .error();
-    assert_eq!(workspace.run("cancel --key b/1").expect(0), "1 jobs cancelled\n");
+    assert_eq!(workspace.run("cancel --key b/1").expect(0), "1 job cancelled\n");
     assert_eq!(listed("--state waiting"), 1);
 }
 

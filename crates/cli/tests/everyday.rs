@@ -74,11 +74,8 @@ fn fields_for_keys_and_tags_are_checked() {
     );
     let submit = |more: &str| workspace.run(&format!("submit page --input items.jsonl {more}"));
     for (more, told) in [
-        ("--key-field ulr", "--key-field ulr: none of the first 2 payloads"),
-        (
-            "--tag-field payd",
-            "--tag-field payd: none of the first 2 payloads",
-        ),
+        ("--key-field ulr", "--key-field ulr: no payload has a text"),
+        ("--tag-field payd", "--tag-field payd: no payload has a text"),
         (
             "--debounce 5s",
             "--debounce merges jobs with the same key: give --key or --key-field",
@@ -188,7 +185,7 @@ fn wait_ends_with_the_jobs_and_says_how_they_ended() {
     assert!(waited.status.success());
     assert_eq!(
         String::from_utf8(waited.stdout).unwrap(),
-        "batch 1 has ended: 2: 2 completed\njob 1:1 has ended: 1: 1 completed\n"
+        "batch 1 has ended: 2 completed\njob 1:1 has ended: 1 completed\n"
     );
     let told = json_lines(&workspace.run("wait 2 --json").expect(1)).remove(0);
     assert_eq!((&told["batch"], &told["counts"]["dead"]), (&json!(2), &json!(1)));
@@ -209,6 +206,31 @@ fn the_history_has_an_end() {
     let history = |more: &str| json_of(&workspace, &format!("history --json {more}"));
     assert_eq!(history("--since 1h --until 0s")[0]["completed"], 2);
     assert!(history("--since 2h --until 1h").is_empty());
+}
+
+#[test]
+fn changes_are_told_as_json() {
+    let workspace = Workspace::new();
+    workspace.run("submit page 1 2").expect(0);
+    let told = |command: &str| json_of(&workspace, command).remove(0);
+    assert_eq!(told("pause 1:0 --json")["changed"], 1);
+    assert_eq!(told("resume 1:0 --json")["changed"], 1);
+    assert_eq!(told("pause --kind page --json")["scope"]["kind"], "page");
+    assert_eq!(told("resume --kind page --json"), json!({"lifted": 1}));
+    assert_eq!(
+        told("limit set --kind page --concurrency 2 --json")["scope"]["kind"],
+        "page"
+    );
+    assert_eq!(told("limit lift --kind page --json"), json!({"lifted": 1}));
+    assert_eq!(
+        told("schedule put nightly page --every 1h --json")["kind"],
+        "page"
+    );
+    assert_eq!(
+        told("schedule trigger nightly --json"),
+        json!({"schedule": "nightly", "job": "2:0"})
+    );
+    assert_eq!(told("schedule delete nightly --json"), json!({"changed": 1}));
 }
 
 #[test]

@@ -108,6 +108,9 @@ pub struct PauseArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,
+    /// Print the pause, or the number of paused jobs, as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 const RESUME_HELP: &str = "\
@@ -133,6 +136,9 @@ pub struct ResumeArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,
+    /// Print the numbers of ended pauses and resumed jobs as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 const PAUSES_HELP: &str = "\
@@ -231,6 +237,9 @@ pub struct LimitSetArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,
+    /// Print one JSON line for each limit
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `gristmill limit lift`.
@@ -245,4 +254,7 @@ pub struct LimitLiftArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,
+    /// Print the number of limits as JSON
+    #[arg(long)]
+    pub json: bool,
 }

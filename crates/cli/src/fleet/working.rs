@@ -23,7 +23,7 @@ use crate::output::print_line;
 use crate::output::progress::{Progress, Snapshot};
 use crate::run::is_of_run;
 use crate::script::{check_concurrency, detect, start};
-use crate::span::show_count;
+use crate::span::{show_count, show_jobs};
 
 /// Warnings of jobs that nobody serves, at most.
 const UNSERVED_LINES_MAX: usize = 10;
@@ -279,8 +279,8 @@ pub fn tell(
         print_line(&totals.to_string())?;
     } else if !quiet {
         eprintln!(
-            "{} jobs completed, {} attempts failed, {} jobs are dead",
-            show_count(summary.completed),
+            "{} completed, failed attempts: {}, dead: {}",
+            show_jobs(summary.completed),
             show_count(summary.failed),
             show_count(dead)
         );

@@ -176,17 +176,21 @@ fn described_state(details: &JobDetails) -> String {
 }
 
 /// Jobs by state: `10: 3 waiting, 7 completed`.
-pub fn counted(counts: JobCounts) -> String {
+fn counted(counts: JobCounts) -> String {
+    match counted_by_state(counts) {
+        parts if parts.is_empty() => "0".to_owned(),
+        parts => format!("{}: {parts}", counts.total()),
+    }
+}
+
+/// Jobs by state: `3 waiting, 7 completed`.
+pub fn counted_by_state(counts: JobCounts) -> String {
     let mut left = counts;
     let parts = JobState::ALL.into_iter().filter_map(|state| {
         let count = *left.get_mut(state);
         (count > 0).then(|| format!("{count} {state}"))
     });
-    let parts: Vec<String> = parts.collect();
-    match parts.is_empty() {
-        true => "0".to_owned(),
-        false => format!("{}: {}", counts.total(), parts.join(", ")),
-    }
+    parts.collect::<Vec<String>>().join(", ")
 }
 
 fn add_failure(lines: &mut Vec<String>, failure: &StoredFailure) {

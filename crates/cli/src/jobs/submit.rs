@@ -93,7 +93,7 @@ fn check_fields(arguments: &SubmitArguments, first: &PackedArray) -> anyhow::Res
     for (option, field) in options.chain(tags) {
         if first.items().all(|payload| key_in(payload, field).is_none()) {
             bail!(
-                "{option} {field}: none of the first {} payloads has a text, a number or a boolean in this field; \
+                "{option} {field}: no payload has a text, a number or a boolean in this field (of the first {}); \
                  nothing is submitted",
                 show_count(u64::from(first.count()))
             );

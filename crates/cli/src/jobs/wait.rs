@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::arguments::wait::{WaitArguments, WaitTarget};
 use crate::exit::{Exit, NotFound};
 use crate::interrupt::Interrupt;
-use crate::jobs::show::counted;
+use crate::jobs::show::counted_by_state;
 use crate::output::print_line;
 use crate::span::show_seconds;
 
@@ -50,7 +50,7 @@ pub async fn wait(arguments: WaitArguments) -> anyhow::Result<Exit> {
                 WaitTarget::Job(job) => json!({"job": job, "counts": counts}),
             }
             .to_string(),
-            false => format!("{target} has ended: {}", counted(counts)),
+            false => format!("{target} has ended: {}", counted_by_state(counts)),
         })?;
     }
     store.close().await?;
