@@ -13,6 +13,7 @@ pub mod run;
 pub mod schedule;
 pub mod shared;
 pub mod submit;
+pub mod wait;
 pub mod worker;
 
 use clap::{Args, Parser, Subcommand};
@@ -24,12 +25,14 @@ use fleet::{AgentArguments, ServeArguments, TokenArguments};
 use history::HistoryArguments;
 use job::{
     ChangeArguments, EventsArguments, JobsArguments, LogsArguments, PriorityArguments, PruneArguments,
-    ResultsArguments, RunsArguments, ShowArguments, StatsArguments, TagsArguments,
+    QueuesArguments, ResultsArguments, RunsArguments, ShowArguments, StatsArguments, TagsArguments,
+    WorkersArguments,
 };
 use memory::{AskArguments, IngestArguments, McpArguments, MemoryArguments, RecallArguments};
 use run::RunArguments;
 use schedule::ScheduleArguments;
 use submit::SubmitArguments;
+use wait::WaitArguments;
 use worker::WorkerArguments;
 
 /// A durable job engine that moves work in batches: runs a script over every item of a file, and resumes
@@ -74,6 +77,12 @@ pub enum Command {
     Token(TokenArguments),
     /// List jobs
     Jobs(JobsArguments),
+    /// Wait until batches or jobs have ended
+    Wait(WaitArguments),
+    /// List queues, with the jobs of each kind by state
+    Queues(QueuesArguments),
+    /// List registered workers, and the number of jobs that each holds
+    Workers(WorkersArguments),
     /// List the values of a tag, and the number of jobs with each
     Tags(TagsArguments),
     /// Show everything about one job: payload, value, attempts, errors, log

@@ -3,6 +3,7 @@
 use anyhow::bail;
 use gristmill_model::{Clock, Control, Effect, Scope, SystemClock};
 use gristmill_store::{Changed, ControlFilter, JobFilter, Selection};
+use serde_json::json;
 
 use crate::arguments::control::{
     LimitArguments, LimitCommand, LimitSetArguments, PauseArguments, PausesArguments, ResumeArguments,
@@ -12,10 +13,17 @@ use crate::arguments::shared::StoreArguments;
 use crate::exit::Exit;
 use crate::output::print_line;
 use crate::output::table::{Align, Table};
-use crate::span::{milliseconds, show_count};
+use crate::span::{milliseconds, show_count, show_jobs};
 
 /// The reason of a pause where none is named.
 const REASON: &str = "manual";
+
+/// The options that name the jobs of a pause.
+const PAUSE_SCOPES: &str = "--queue, --kind, --group or --all (single jobs: ids, --batch or --tag)";
+
+/// The options that name the jobs of a limit.
+const LIMIT_SCOPES: &str =
+    "--queue, --kind, --group or --all (with --each-group, each group has its own limit)";
 
 /// The effects of controls, without pauses.
 const LIMITS: [&str; 4] = ["concurrency", "rate", "share", "aging"];
@@ -29,9 +37,14 @@ pub async fn pause(arguments: PauseArguments) -> anyhow::Result<Exit> {
         let store = arguments.store.open_existing().await?;
         let changed = store.pause_jobs(selection, &arguments.reason, until).await?;
         store.close().await?;
-        return tell(changed, "paused", "only jobs that have not ended can be paused");
+        return tell(
+            arguments.json,
+            changed,
+            "paused",
+            "only jobs that have not ended can be paused",
+        );
     }
-    check_named(&arguments.scope)?;
+    check_named(&arguments.scope, PAUSE_SCOPES)?;
     let control = Control {
         scope: arguments.scope.scope(),
         effect: Effect::Pause {
@@ -43,11 +56,14 @@ pub async fn pause(arguments: PauseArguments) -> anyhow::Result<Exit> {
     let store = arguments.store.open_or_create().await?;
     store.put_controls(vec![control.clone()]).await?;
     store.close().await?;
-    print_line(&format!(
-        "{} paused: {}",
-        show_scope(&control.scope),
-        show_effect(&control.effect)
-    ))?;
+    print_line(&match arguments.json {
+        true => serde_json::to_string(&control)?,
+        false => format!(
+            "{} paused: {}",
+            show_scope(&control.scope),
+            show_effect(&control.effect)
+        ),
+    })?;
     Ok(Exit::Done)
 }
 
@@ -58,10 +74,15 @@ pub async fn resume(arguments: ResumeArguments) -> anyhow::Result<Exit> {
         let reason = arguments.reason.as_deref().unwrap_or(REASON);
         let changed = store.resume_jobs(selection, Some(reason)).await?;
         store.close().await?;
-        return tell(changed, "resumed", "they have no pause with this reason");
+        return tell(
+            arguments.json,
+            changed,
+            "resumed",
+            "they have no pause with this reason",
+        );
     }
     if arguments.reason.is_none() {
-        check_named(&arguments.scope)?;
+        check_named(&arguments.scope, PAUSE_SCOPES)?;
     }
     let is_everywhere = arguments.scope.all || arguments.scope.is_empty();
     let reason = arguments.reason.unwrap_or_else(|| REASON.to_owned());
@@ -70,14 +91,18 @@ pub async fn resume(arguments: ResumeArguments) -> anyhow::Result<Exit> {
         reason: Some(reason.clone()),
         scope: (!arguments.scope.is_empty()).then(|| arguments.scope.scope()),
     };
-    let exit = lift(&arguments.store, filter, "pause").await?;
+    let mut exit = lift(&arguments.store, arguments.json, filter, "pause").await?;
     if is_everywhere {
         let store = arguments.store.open_existing().await?;
         let all = Selection::Filter(JobFilter::default());
         let resumed = store.resume_jobs(all, Some(&reason)).await?.changed;
         store.close().await?;
         if resumed > 0 {
-            print_line(&format!("{} jobs resumed", show_count(resumed)))?;
+            print_line(&match arguments.json {
+                true => json!({"changed": resumed}).to_string(),
+                false => format!("{} resumed", show_jobs(resumed)),
+            })?;
+            exit = Exit::Done;
         }
     }
     Ok(exit)
@@ -92,7 +117,7 @@ pub async fn pauses(arguments: PausesArguments) -> anyhow::Result<Exit> {
         0 => "nothing is paused",
         _ => "no queue, kind or group is paused",
     };
-    let exit = list(&arguments, &["pause"], none).await?;
+    let exit = list(&arguments.store, arguments.json, &["pause"], none).await?;
     if paused > 0 {
         eprintln!(
             "{} single jobs are paused: gristmill jobs --state paused",
@@ -106,9 +131,9 @@ pub async fn pauses(arguments: PausesArguments) -> anyhow::Result<Exit> {
 pub async fn limit(arguments: LimitArguments) -> anyhow::Result<Exit> {
     match arguments.command {
         LimitCommand::Set(set) => self::set(&set).await,
-        LimitCommand::List(listed) => list(&listed, &LIMITS, "no limits").await,
+        LimitCommand::List(listed) => list(&listed.store, listed.json, &LIMITS, "no limits").await,
         LimitCommand::Lift(lifted) => {
-            check_named(&lifted.scope)?;
+            check_named(&lifted.scope, LIMIT_SCOPES)?;
             let filter = ControlFilter {
                 effects: LIMITS.to_vec(),
                 reason: None,
@@ -117,14 +142,18 @@ pub async fn limit(arguments: LimitArguments) -> anyhow::Result<Exit> {
                     ..lifted.scope.scope()
                 }),
             };
-            lift(&lifted.store, filter, "limit").await
+            lift(&lifted.store, lifted.json, filter, "limit").await
         }
     }
 }
 
 /// Prints the number of paused or resumed jobs.
-fn tell(changed: Changed, done: &str, rule: &str) -> anyhow::Result<Exit> {
-    print_line(&format!("{} jobs {done}", show_count(changed.changed)))?;
+fn tell(as_json: bool, changed: Changed, done: &str, rule: &str) -> anyhow::Result<Exit> {
+    if as_json {
+        print_line(&serde_json::to_string(&changed)?)?;
+    } else {
+        print_line(&format!("{} {done}", show_jobs(changed.changed)))?;
+    }
     if changed.unchanged == 0 {
         return Ok(Exit::Done);
     }
@@ -135,15 +164,15 @@ fn tell(changed: Changed, done: &str, rule: &str) -> anyhow::Result<Exit> {
     Ok(Exit::SomeFailed)
 }
 
-fn check_named(scope: &ScopeArguments) -> anyhow::Result<()> {
+fn check_named(scope: &ScopeArguments, options: &str) -> anyhow::Result<()> {
     if scope.is_empty() {
-        bail!("name the jobs: --queue, --kind, --group or --all (single jobs: ids, --batch or --tag)");
+        bail!("name the jobs: {options}");
     }
     Ok(())
 }
 
 async fn set(arguments: &LimitSetArguments) -> anyhow::Result<Exit> {
-    check_named(&arguments.scope)?;
+    check_named(&arguments.scope, LIMIT_SCOPES)?;
     let scope = Scope {
         each_group: arguments.each_group,
         ..arguments.scope.scope()
@@ -186,30 +215,40 @@ async fn set(arguments: &LimitSetArguments) -> anyhow::Result<Exit> {
     store.put_controls(controls.clone()).await?;
     store.close().await?;
     for control in &controls {
-        print_line(&format!(
-            "{}: {}",
-            show_scope(&control.scope),
-            show_effect(&control.effect)
-        ))?;
+        print_line(&match arguments.json {
+            true => serde_json::to_string(control)?,
+            false => format!("{}: {}", show_scope(&control.scope), show_effect(&control.effect)),
+        })?;
     }
     Ok(Exit::Done)
 }
 
-async fn lift(store: &StoreArguments, filter: ControlFilter, noun: &str) -> anyhow::Result<Exit> {
+async fn lift(
+    store: &StoreArguments,
+    as_json: bool,
+    filter: ControlFilter,
+    noun: &str,
+) -> anyhow::Result<Exit> {
     let store = store.open_existing().await?;
     let lifted = store.delete_controls(filter).await?;
     store.close().await?;
     let plural = if lifted == 1 { "" } else { "s" };
-    print_line(&format!("{} {noun}{plural} lifted", show_count(lifted)))?;
-    Ok(Exit::Done)
+    print_line(&match as_json {
+        true => json!({"lifted": lifted}).to_string(),
+        false => format!("{} {noun}{plural} lifted", show_count(lifted)),
+    })?;
+    Ok(match lifted {
+        0 => Exit::SomeFailed,
+        _ => Exit::Done,
+    })
 }
 
-async fn list(arguments: &PausesArguments, effects: &[&str], none: &str) -> anyhow::Result<Exit> {
-    let store = arguments.store.open_existing().await?;
+async fn list(store: &StoreArguments, as_json: bool, effects: &[&str], none: &str) -> anyhow::Result<Exit> {
+    let store = store.open_existing().await?;
     let mut controls = store.controls().await?;
     store.close().await?;
     controls.retain(|control| effects.contains(&control.effect.name()));
-    if arguments.json {
+    if as_json {
         for control in &controls {
             print_line(&serde_json::to_string(control)?)?;
         }
@@ -247,7 +286,8 @@ pub fn show_scope(scope: &Scope) -> String {
     }
 }
 
-fn show_effect(effect: &Effect) -> String {
+/// An effect, in words.
+pub fn show_effect(effect: &Effect) -> String {
     match effect {
         Effect::Pause { reason, until: None } => format!("{reason}, until it is resumed"),
         Effect::Pause {

@@ -33,6 +33,21 @@ impl Exit {
     }
 }
 
+/// A named object does not exist: the command ends with [`Exit::SomeFailed`].
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NotFound(pub String);
+
+impl Exit {
+    /// The status of a command that ends with this error.
+    pub fn of_error(error: &anyhow::Error) -> Exit {
+        match error.chain().any(|cause| cause.is::<NotFound>()) {
+            true => Exit::SomeFailed,
+            false => Exit::Refused,
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
         ExitCode::from(exit.code())

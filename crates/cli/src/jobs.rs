@@ -9,3 +9,4 @@ pub mod results;
 pub mod show;
 pub mod submit;
 pub mod tags;
+pub mod wait;

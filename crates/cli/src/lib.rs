@@ -86,6 +86,9 @@ async fn command(command: Command) -> anyhow::Result<Exit> {
         Command::Agent(arguments) => fleet::agent::agent(arguments).await,
         Command::Token(arguments) => fleet::token::token(arguments),
         Command::Jobs(arguments) => jobs::list::jobs(arguments).await,
+        Command::Wait(arguments) => jobs::wait::wait(arguments).await,
+        Command::Queues(arguments) => store::queues::queues(arguments).await,
+        Command::Workers(arguments) => store::queues::workers(arguments).await,
         Command::Tags(arguments) => jobs::tags::tags(arguments).await,
         Command::Show(arguments) => jobs::show::show(arguments).await,
         Command::Logs(arguments) => jobs::logs::logs(arguments).await,
@@ -110,7 +113,7 @@ async fn command(command: Command) -> anyhow::Result<Exit> {
 
 fn refuse(error: &anyhow::Error) -> ExitCode {
     eprintln!("error: {error:#}");
-    Exit::Refused.into()
+    Exit::of_error(error).into()
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {

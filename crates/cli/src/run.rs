@@ -11,7 +11,7 @@ mod lock;
 mod plan;
 mod writer;
 
-pub use identity::{ScriptIdentity, kind_of};
+pub use identity::is_of_run;
 pub use lock::RunLock;
 
 use std::ops::ControlFlow;
@@ -237,7 +237,7 @@ impl Run<'_> {
             queue: queue_of(&self.request.name),
             options: BatchOptions {
                 timeout_ms: self.arguments.retry.timeout_ms(),
-                retry: self.arguments.retry.policy(),
+                retry: self.arguments.retry.policy_of_run(),
                 ..BatchOptions::default()
             },
             backlog: backlog.clone(),

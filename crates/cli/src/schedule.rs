@@ -2,16 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use gristmill_model::limits::PAGE_ROWS_MAX;
 use gristmill_model::{Clock, PackedBuilder, SystemClock};
 use gristmill_store::{NewSchedule, Schedule, ScheduleChange, Store};
+use serde_json::json;
 
 use crate::arguments::schedule::{
     ScheduleArguments, ScheduleCommand, ScheduleListArguments, ScheduleNamesArguments, SchedulePutArguments,
 };
 use crate::arguments::shared::StoreArguments;
-use crate::exit::Exit;
+use crate::exit::{Exit, NotFound};
 use crate::output::print_line;
 use crate::output::table::{Align, Table};
 use crate::span::{milliseconds, show_count};
@@ -56,6 +57,10 @@ async fn put(arguments: &SchedulePutArguments) -> anyhow::Result<Exit> {
     store.put_schedules(vec![schedule]).await?;
     let row = store.schedule(&arguments.name).await?;
     store.close().await?;
+    if let (true, Some(row)) = (arguments.json, &row) {
+        print_line(&serde_json::to_string(row)?)?;
+        return Ok(Exit::Done);
+    }
     print_line(&match row.and_then(|row| row.next_at) {
         Some(next_at) => format!("schedule {} is next due at {next_at}", arguments.name),
         None => format!("schedule {} is paused", arguments.name),
@@ -125,7 +130,10 @@ async fn trigger(arguments: ScheduleNamesArguments) -> anyhow::Result<Exit> {
         .await?;
     for name in &names {
         let job = store.schedule(name).await?.and_then(|row| row.last_job);
-        print_line(&job.map(|job| job.to_string()).unwrap_or_default())?;
+        print_line(&match arguments.json {
+            true => json!({"schedule": name, "job": job}).to_string(),
+            false => job.map(|job| job.to_string()).unwrap_or_default(),
+        })?;
     }
     store.close().await?;
     Ok(Exit::Done)
@@ -142,7 +150,10 @@ async fn change(
     let changed = store.change_schedules(names, change).await?;
     store.close().await?;
     let noun = if changed == 1 { "schedule" } else { "schedules" };
-    print_line(&format!("{} {noun} {done}", show_count(changed)))?;
+    print_line(&match arguments.json {
+        true => json!({"changed": changed}).to_string(),
+        false => format!("{} {noun} {done}", show_count(changed)),
+    })?;
     Ok(Exit::Done)
 }
 
@@ -154,10 +165,11 @@ async fn known(
 ) -> anyhow::Result<()> {
     for name in names {
         if store.schedule(name).await?.is_none() {
-            bail!(
+            let error = format!(
                 "schedule `{name}` does not exist in {}; `gristmill schedule list` lists all",
                 arguments.store
             );
+            return Err(NotFound(error).into());
         }
     }
     Ok(())

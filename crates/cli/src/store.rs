@@ -4,5 +4,6 @@ pub mod history;
 pub mod location;
 pub mod open;
 pub mod prune;
+pub mod queues;
 pub mod runs;
 pub mod stats;

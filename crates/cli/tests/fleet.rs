@@ -45,7 +45,9 @@ fn an_agent_runs_a_servers_jobs_one_by_one_and_in_batches(new_workspace: fn() ->
         workspace
             .write("double.py", DOUBLE)
             .write("items.jsonl", numbers(200));
-        workspace.run("submit double --input items.jsonl").expect(0);
+        workspace
+            .run("submit double --input items.jsonl --retries 0")
+            .expect(0);
         let server = start(&workspace, "");
         let totals = json_lines(&agent(&workspace, &server, arguments, "").expect(1)).remove(0);
         assert_eq!(
@@ -78,7 +80,9 @@ fn an_agent_drains_what_waits_under_a_limit(new_workspace: fn() -> Workspace) {
     workspace.run("limit set --kind double --concurrency 1").expect(0);
     let server = start(&workspace, "");
     for arguments in ["--drain --batch 10 -j 2", "--drain -j 2"] {
-        workspace.run("submit double --input items.jsonl").expect(0);
+        workspace
+            .run("submit double --input items.jsonl --retries 0")
+            .expect(0);
         let begun = std::time::Instant::now();
         let totals = json_lines(&agent(&workspace, &server, arguments, "").expect(0)).remove(0);
         assert_eq!(totals["completed"], 12, "{arguments}: {totals}");
@@ -466,7 +470,9 @@ fn an_agent_that_is_interrupted_gives_back_what_it_has_not_begun(new_workspace: 
             "def main(payload):\n    open('begun', 'w').close()\n    return payload\n",
         )
         .write("items.jsonl", numbers(20_000));
-    workspace.run("submit double --input items.jsonl").expect(0);
+    workspace
+        .run("submit double --input items.jsonl --retries 0")
+        .expect(0);
     let server = start(&workspace, "");
     let mut command = workspace.command("agent double.py --kind double --batch 5000 --json --quiet");
     let mut child = command

@@ -14,12 +14,15 @@ const COMMANDS: &[(&str, &[&str])] = &[
         "jobs/",
         &[
             "submit", "jobs", "tags", "show", "logs", "events", "retry", "cancel", "discard", "priority",
-            "results",
+            "results", "wait",
         ],
     ),
     ("controls/", &["pause", "resume", "pauses", "limit"]),
     ("fleet/", &["worker", "serve", "agent", "token"]),
-    ("store/", &["runs", "stats", "history", "prune"]),
+    (
+        "store/",
+        &["runs", "queues", "workers", "stats", "history", "prune"],
+    ),
     ("memory/", &["ingest", "recall", "ask", "memory", "mcp"]),
 ];
 

@@ -284,7 +284,7 @@ fn failed_jobs_can_be_retried_with_a_better_script(new_workspace: fn() -> Worksp
         workspace
             .run("retry --state dead --run a.py:items.jsonl")
             .expect(0),
-        "1 jobs can run again\n"
+        "1 job can run again\n"
     );
     assert_eq!(
         workspace

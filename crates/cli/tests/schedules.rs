@@ -72,7 +72,9 @@ fn wrong_schedules_are_explained() {
         assert!(error.contains(told), "{command}: {error}");
     }
     workspace.run("schedule put x y --every 1h").expect(0);
-    let error = workspace.run("schedule delete x absent").error();
+    let ended = workspace.run("schedule delete x absent");
+    let error = ended.stderr.clone();
+    ended.expect(1);
     assert!(error.contains("schedule `absent` does not exist"), "{error}");
     assert!(
         workspace.run("schedule list").expect(0).contains("every 3600s"),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bytes::Bytes;
 use gristmill_engine::Engine;
 use gristmill_engine::live_logs::Interest;
-use gristmill_model::{Clock, Report};
+use gristmill_model::{Clock, Report, Timestamp};
 use gristmill_store::Store;
 use tokio::sync::{Semaphore, watch};
 
@@ -54,6 +54,8 @@ pub struct Shared {
     pub log_followers: AtomicU64,
     /// Which jobs are followed, for the next answers to agents.
     pub interest: Interest,
+    /// When an unauthenticated probe last asked the store, and whether it answered.
+    pub probed: tokio::sync::Mutex<Option<(Timestamp, bool)>>,
     /// Whether the store answered when it was last asked, so that its silence is logged once.
     pub ready: AtomicBool,
 }
@@ -85,6 +87,7 @@ impl App {
             log_streams: Arc::new(Semaphore::new(LOG_STREAMS_MAX)),
             log_followers: AtomicU64::new(0),
             interest: Interest::default(),
+            probed: tokio::sync::Mutex::default(),
             ready: AtomicBool::new(true),
         }))
     }

@@ -8,8 +8,9 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::app::App;
@@ -183,6 +184,13 @@ impl JsonBody {
             )
         })
     }
+}
+
+/// A value that is there, also where it is `null`.
+pub fn even_null<'de: 'a, 'a, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 /// The parameters after the question mark.

@@ -20,11 +20,13 @@ pub enum Role {
     Submit,
     /// Claims and reports jobs of its queues.
     Agent,
+    /// Reads metrics and statistics.
+    Monitor,
 }
 
 impl Role {
     /// All roles.
-    pub const ALL: [Role; 3] = [Role::Admin, Role::Submit, Role::Agent];
+    pub const ALL: [Role; 4] = [Role::Admin, Role::Submit, Role::Agent, Role::Monitor];
 
     /// The role's name, as in `--role agent`.
     pub const fn name(self) -> &'static str {
@@ -32,6 +34,7 @@ impl Role {
             Role::Admin => "admin",
             Role::Submit => "submit",
             Role::Agent => "agent",
+            Role::Monitor => "monitor",
         }
     }
 }
@@ -44,7 +47,7 @@ impl fmt::Display for Role {
 
 /// The text is not a role.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a role: give admin, submit or agent")]
+#[error("`{0}` is not a role: give admin, submit, agent or monitor")]
 pub struct ParseRoleError(String);
 
 impl FromStr for Role {

@@ -9,6 +9,7 @@ pub mod jobs;
 pub mod logs;
 pub mod metrics;
 pub mod openapi;
+pub mod probes;
 pub mod queues;
 pub mod ready;
 pub mod schedules;

@@ -106,6 +106,9 @@ pub enum ApiError {
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
+    /// The store does not answer.
+    #[error("the store does not answer")]
+    NotReady,
     /// The trust folder cannot be read.
     #[error("the server cannot read its trust folder: {0}")]
     Trust(String),
@@ -146,7 +149,7 @@ impl ApiError {
             ApiError::WorkerUnknown(_) | ApiError::Stale { .. } | ApiError::NotHeld { .. } => {
                 StatusCode::CONFLICT
             }
-            ApiError::Stopping | ApiError::Trust(_) => StatusCode::SERVICE_UNAVAILABLE,
+            ApiError::Stopping | ApiError::NotReady | ApiError::Trust(_) => StatusCode::SERVICE_UNAVAILABLE,
             ApiError::Store(error) => match error {
                 StoreError::InvalidBatch(_)
                 | StoreError::InvalidPacked(_)
@@ -183,6 +186,7 @@ impl ApiError {
             ApiError::Stale { .. } => "stale",
             ApiError::NotHeld { .. } => "not_held",
             ApiError::Stopping => "stopping",
+            ApiError::NotReady => "not_ready",
             ApiError::Trust(_) => "trust",
             ApiError::Store(StoreError::DuplicateKey { .. }) => "duplicate_key",
             ApiError::Store(_) if self.status() == StatusCode::BAD_REQUEST => "invalid",
@@ -210,7 +214,7 @@ impl ApiError {
                 "register again; other workers claim its jobs".to_owned()
             }
             ApiError::Stale { .. } => "give each new request a higher number than the last".to_owned(),
-            ApiError::Stopping => "retry in a moment".to_owned(),
+            ApiError::Stopping | ApiError::NotReady => "retry in a moment".to_owned(),
             ApiError::Trust(_) => {
                 "repair or restore the folder; the server refuses all requests until then".to_owned()
             }

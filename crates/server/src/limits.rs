@@ -37,6 +37,9 @@ pub const KINDS_MAX: usize = 1_000;
 /// Reports in one exchange: one a leased slice, and some for parts.
 pub const REPORTS_PER_EXCHANGE_MAX: usize = 10_000;
 
+/// Outcomes in one JSON report: as many as one claim can hold.
+pub const OUTCOMES_PER_REQUEST_MAX: usize = 10_000;
+
 /// Bytes of logs in one exchange; an agent drops the excess.
 pub const LOG_BYTES_PER_EXCHANGE_MAX: usize = 16 << 20;
 
@@ -51,6 +54,18 @@ pub const LONG_POLLS_MAX: usize = 4_096;
 
 /// How long one claim, or one wait for results, may wait.
 pub const WAIT_MS_MAX: u64 = 30_000;
+
+/// Jobs that one submit may wait for.
+pub const AWAITED_JOBS_MAX: usize = 1_000;
+
+/// Bytes of outcomes in the answer to a submit that waits.
+pub const AWAITED_RESULT_BYTES_MAX: usize = 32 << 20;
+
+/// How long the answer of the store to an unauthenticated probe is repeated: probes cost it one query a second at most.
+pub const PROBE_KEPT_MS: i64 = 1_000;
+
+/// How long an unauthenticated probe waits for the store.
+pub const PROBE_WITHIN: Duration = Duration::from_secs(5);
 
 /// How often waiting claims poll for jobs that other processes submitted to the same store.
 pub const POLL_EVERY: Duration = Duration::from_millis(250);

@@ -18,8 +18,8 @@ const TOKEN: &str = "token";
 #[openapi(
     info(
         title = "Gristmill",
-        description = "Submit jobs, watch them, and run them as an agent. Every operation needs a token, except on \
-            a server without a trust folder, which listens on loopback only. `x-gristmill-roles` lists the roles that \
+        description = "Submit jobs, watch them, and run them as an agent. Every operation but the probes needs a token, \
+            except on a server without a trust folder, which listens on loopback only. `x-gristmill-roles` lists the roles that \
             may call an operation, and `x-gristmill-queues` the affected queues. Bodies may be compressed with zstd.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"),
     ),
@@ -45,14 +45,24 @@ impl Modify for TokenScheme {
     }
 }
 
+/// The routes, by whether they need a token.
+#[derive(Debug)]
+pub struct Routes {
+    /// Those that need a token, below `/api/v1`.
+    pub guarded: axum::Router<App>,
+    /// The probes, which need none.
+    pub probes: axum::Router<App>,
+}
+
 /// All routes, with the description of them, rules included.
-pub fn router() -> (axum::Router<App>, utoipa::openapi::OpenApi) {
+pub fn router() -> (Routes, utoipa::openapi::OpenApi) {
     let operations = OpenApiRouter::new()
         .routes(routes!(
             endpoints::jobs::submit::submit,
             endpoints::jobs::list::jobs
         ))
         .routes(routes!(endpoints::jobs::submit_stream::submit_stream))
+        .routes(routes!(endpoints::jobs::count::count_jobs))
         .routes(routes!(endpoints::jobs::ids::job_ids))
         .routes(routes!(endpoints::jobs::details::job))
         .routes(routes!(endpoints::jobs::tags::tag_values))
@@ -94,12 +104,19 @@ pub fn router() -> (axum::Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(endpoints::workers::heartbeat::heartbeat))
         .routes(routes!(endpoints::workers::output::put_output))
         .routes(routes!(endpoints::workers::children::children))
-        .routes(routes!(endpoints::workers::leave::leave));
-    let (router, mut description) = OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(endpoints::workers::leave::leave))
+        .routes(routes!(endpoints::workers::claims::claim))
+        .routes(routes!(endpoints::workers::reports::report));
+    let probes = OpenApiRouter::new()
+        .routes(routes!(endpoints::probes::healthz))
+        .routes(routes!(endpoints::probes::readyz));
+    let (probes, described_probes) = probes.split_for_parts();
+    let (guarded, mut description) = OpenApiRouter::with_openapi(Description::openapi())
         .nest(BASE, operations)
         .split_for_parts();
     describe_rules(&mut description);
-    (router, description)
+    description.merge(described_probes);
+    (Routes { guarded, probes }, description)
 }
 
 /// Writes each rule to its operation.
@@ -141,6 +158,10 @@ mod tests {
         let description = serde_json::to_value(router().1).unwrap();
         let mut described = BTreeSet::new();
         for (path, item) in description["paths"].as_object().unwrap() {
+            if ["/healthz", "/readyz"].contains(&path.as_str()) {
+                assert_eq!(item["get"]["security"], serde_json::json!([{}]));
+                continue;
+            }
             for (method, operation) in item.as_object().unwrap() {
                 assert!(operation["x-gristmill-roles"].is_array(), "{method} {path}");
                 described.insert((method.to_uppercase(), path.strip_prefix(BASE).unwrap().to_owned()));

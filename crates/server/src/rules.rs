@@ -61,6 +61,7 @@ pub const BASE: &str = "/api/v1";
 const ALL: &[Role] = &Role::ALL;
 const CLIENTS: &[Role] = &[Role::Admin, Role::Submit];
 const ADMIN: &[Role] = &[Role::Admin];
+const MONITORS: &[Role] = &[Role::Admin, Role::Monitor];
 const AGENT: &[Role] = &[Role::Agent];
 
 /// All rules.
@@ -68,6 +69,7 @@ pub const RULES: &[Rule] = &[
     rule("POST", "/jobs", CLIENTS, QueueRule::Named),
     rule("POST", "/jobs/stream", CLIENTS, QueueRule::Named),
     rule("GET", "/jobs", CLIENTS, QueueRule::Named),
+    rule("GET", "/jobs/count", CLIENTS, QueueRule::Named),
     rule("GET", "/jobs/ids", CLIENTS, QueueRule::Named),
     rule("GET", "/jobs/{job}", CLIENTS, QueueRule::Named),
     rule("GET", "/tags/{tag}", CLIENTS, QueueRule::All),
@@ -80,7 +82,7 @@ pub const RULES: &[Rule] = &[
     rule("GET", "/results", CLIENTS, QueueRule::Named),
     rule("GET", "/queues", CLIENTS, QueueRule::Shown),
     rule("GET", "/workers", ADMIN, QueueRule::All),
-    rule("GET", "/stats", ADMIN, QueueRule::All),
+    rule("GET", "/stats", MONITORS, QueueRule::All),
     rule("GET", "/history", CLIENTS, QueueRule::Named),
     rule("GET", "/schedules", ADMIN, QueueRule::All),
     rule("GET", "/schedules/{schedule}", ADMIN, QueueRule::All),
@@ -94,7 +96,7 @@ pub const RULES: &[Rule] = &[
     rule("POST", "/controls/lift", ADMIN, QueueRule::All),
     rule("GET", "/events", CLIENTS, QueueRule::All),
     rule("GET", "/logs", CLIENTS, QueueRule::Named),
-    rule("GET", "/metrics", ADMIN, QueueRule::All),
+    rule("GET", "/metrics", MONITORS, QueueRule::All),
     rule("GET", "/health", ALL, QueueRule::None),
     rule("GET", "/ready", ALL, QueueRule::None),
     rule("GET", "/openapi.json", ALL, QueueRule::None),
@@ -104,6 +106,8 @@ pub const RULES: &[Rule] = &[
     rule("POST", "/workers/{worker}/output", AGENT, QueueRule::Worker),
     rule("POST", "/workers/{worker}/children", AGENT, QueueRule::Worker),
     rule("DELETE", "/workers/{worker}", AGENT, QueueRule::Worker),
+    rule("POST", "/claims", AGENT, QueueRule::Named),
+    rule("POST", "/reports", AGENT, QueueRule::Worker),
 ];
 
 const fn rule(method: &'static str, path: &'static str, roles: &'static [Role], queues: QueueRule) -> Rule {

@@ -176,17 +176,18 @@ pub fn routes(engine: Engine, trust: Trust, rate: RateLimiter) -> Result<(App, R
     let mut drawn = [0u8; 8];
     getrandom::fill(&mut drawn).map_err(|error| ServeError::Random(error.to_string()))?;
     let instance = drawn.iter().map(|byte| format!("{byte:02x}")).collect();
-    let (router, description) = openapi::router();
+    let (routes, description) = openapi::router();
     // The description is made of this program's own types; serialising it cannot fail.
     let description: Bytes = serde_json::to_vec(&description).unwrap_or_default().into();
     let app = App::new(engine, trust, rate, instance, description);
     let compressed =
         SizeAbove::new(COMPRESSED_FROM_BYTES).and(NotForContentType::const_new("text/event-stream"));
-    let router = router
+    let guarded = routes
+        .guarded
         .fallback(no_such_path)
         .layer(middleware::from_fn_with_state(app.clone(), rules::guard))
-        .layer(CompressionLayer::new().zstd(true).compress_when(compressed))
-        .with_state(app.clone());
+        .layer(CompressionLayer::new().zstd(true).compress_when(compressed));
+    let router = guarded.merge(routes.probes).with_state(app.clone());
     Ok((app, router))
 }
 

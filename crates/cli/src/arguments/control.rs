@@ -108,6 +108,9 @@ pub struct PauseArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,
+    /// Print the pause, or the number of paused jobs, as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 const RESUME_HELP: &str = "\
@@ -133,6 +136,9 @@ pub struct ResumeArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,
+    /// Print the numbers of ended pauses and resumed jobs as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 const PAUSES_HELP: &str = "\
@@ -178,9 +184,21 @@ pub enum LimitCommand {
     /// Set concurrency limits, rates, shares and aging; replaces those of the same scope
     Set(Box<LimitSetArguments>),
     /// List limits
-    List(PausesArguments),
+    List(LimitListArguments),
     /// Remove all limits of exactly this scope
     Lift(LimitLiftArguments),
+}
+
+/// `gristmill limit list`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  gristmill limit list --json")]
+pub struct LimitListArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    /// Print one JSON line for each limit
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `gristmill limit set`.
@@ -219,6 +237,9 @@ pub struct LimitSetArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,
+    /// Print one JSON line for each limit
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `gristmill limit lift`.
@@ -233,4 +254,7 @@ pub struct LimitLiftArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,
+    /// Print the number of limits as JSON
+    #[arg(long)]
+    pub json: bool,
 }

@@ -44,7 +44,7 @@ pub struct ServeArguments {
     /// Whether to run jobs too [env: MODE] [default: standalone with scripts, else server]
     #[arg(long, value_enum)]
     pub mode: Option<Mode>,
-    /// The kind of each script, in the order of the scripts [default: script:FILE]
+    /// The kind of each script, in the order of the scripts [default: the file's name without its suffix]
     #[arg(long = "kind", value_name = "KIND")]
     pub kinds: Vec<String>,
     /// A queue to claim jobs from; repeatable
@@ -99,7 +99,7 @@ pub struct AgentArguments {
     /// The scripts
     #[arg(required_unless_present = "extractor", value_name = "SCRIPT")]
     pub scripts: Vec<PathBuf>,
-    /// The kind of each script, in the order of the scripts [default: script:FILE]
+    /// The kind of each script, in the order of the scripts [default: the file's name without its suffix]
     #[arg(long = "kind", value_name = "KIND")]
     pub kinds: Vec<String>,
     /// A queue to claim jobs from; repeatable
@@ -193,7 +193,7 @@ pub struct TrustArguments {
 /// `gristmill token create`.
 #[derive(Debug, Args)]
 pub struct TokenCreateArguments {
-    /// The token's role: admin, submit or agent
+    /// The token's role: admin, submit, agent or monitor
     #[arg(long)]
     pub role: Role,
     /// The worker group, or the submitting program

@@ -14,6 +14,7 @@ Pruned batches do not count.
 Examples:
   gristmill history
   gristmill history --by hour --since 24h --kind resize
+  gristmill history --since 48h --until 24h
   gristmill history --by day --json | jq 'select(.dead > 0)'";
 
 /// `gristmill history`.
@@ -32,6 +33,9 @@ pub struct HistoryArguments {
     /// Only jobs that ended within this time
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub since: Option<Duration>,
+    /// Only jobs that ended longer ago than this time
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub until: Option<Duration>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,

@@ -62,7 +62,8 @@ Examples:
   gristmill jobs --run word_stats.py:items.jsonl --state running --state waiting
   gristmill jobs --parent 42:7
   gristmill jobs --after 12:999 --limit 100 --json
-  gristmill jobs --tag customer=7 --ids";
+  gristmill jobs --tag customer=7 --ids
+  gristmill jobs --state dead --count";
 
 const TAGS_HELP: &str = "\
 Examples:
@@ -102,6 +103,9 @@ pub struct JobsArguments {
     /// Print the ids of all matching jobs, packed by batch: 42:0-499,731
     #[arg(long, conflicts_with_all = ["after", "limit", "json"])]
     pub ids: bool,
+    /// Print the number of matching jobs alone; with --json, by state
+    #[arg(long, conflicts_with_all = ["after", "limit", "ids"])]
+    pub count: bool,
     /// The maximum number of jobs
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..gristmill_model::limits::PAGE_ROWS_MAX as i64))]
     pub limit: u32,
@@ -292,6 +296,32 @@ pub struct StatsArguments {
     #[allow(missing_docs)]
     pub store: StoreArguments,
     /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gristmill queues`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  gristmill queues\n  gristmill queues --json | jq 'select(.waiting > 0)'"
+)]
+pub struct QueuesArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    /// Print one JSON line for each queue and kind
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gristmill workers`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  gristmill workers\n  gristmill workers --json | jq .name")]
+pub struct WorkersArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    /// Print one JSON line for each worker
     #[arg(long)]
     pub json: bool,
 }

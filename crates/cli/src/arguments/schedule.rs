@@ -91,6 +91,9 @@ pub struct SchedulePutArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,
+    /// Print the schedule as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 impl SchedulePutArguments {
@@ -195,4 +198,7 @@ pub struct ScheduleNamesArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }

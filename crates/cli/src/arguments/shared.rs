@@ -71,9 +71,9 @@ pub struct RetryArguments {
     /// Time limit of one attempt; an attempt beyond it is killed and fails [default: no limit]
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub timeout: Option<Duration>,
-    /// Retries of a failed job
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..ATTEMPTS_MAX as i64))]
-    pub retries: u32,
+    /// Retries of a failed job [default: 2; 0 for run]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..ATTEMPTS_MAX as i64))]
+    pub retries: Option<u32>,
     /// Growth of the delay from retry to retry
     #[arg(long, value_enum, default_value_t = BackoffArgument::Jitter)]
     pub backoff: BackoffArgument,
@@ -83,10 +83,19 @@ pub struct RetryArguments {
 }
 
 impl RetryArguments {
-    /// As a policy.
+    /// The policy of jobs that are submitted.
     pub fn policy(&self) -> RetryPolicy {
+        self.policy_or(RetryPolicy::default().attempts_max)
+    }
+
+    /// The policy of a run's jobs: one attempt by default, since a person looks at its failures.
+    pub fn policy_of_run(&self) -> RetryPolicy {
+        self.policy_or(1)
+    }
+
+    fn policy_or(&self, attempts_max: u32) -> RetryPolicy {
         RetryPolicy {
-            attempts_max: self.retries + 1,
+            attempts_max: self.retries.map_or(attempts_max, |retries| retries + 1),
             backoff: match self.backoff {
                 BackoffArgument::Constant => Backoff::Constant,
                 BackoffArgument::Linear => Backoff::Linear,

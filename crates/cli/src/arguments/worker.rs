@@ -11,7 +11,7 @@ use crate::exit::EXIT_STATUS_HELP;
 
 const WORKER_HELP: &str = "\
 Examples:
-  gristmill worker resize.py --kind resize
+  gristmill worker resize.py
   gristmill worker extract.ts --queue slow --queue default -j 4
   gristmill worker fetch.py --threads 16
   gristmill worker call.ts -j 2 --concurrency 200
@@ -25,7 +25,7 @@ pub struct WorkerArguments {
     /// The scripts
     #[arg(required_unless_present = "extractor", value_name = "SCRIPT")]
     pub scripts: Vec<PathBuf>,
-    /// The kind of each script, in the order of the scripts [default: script:FILE]
+    /// The kind of each script, in the order of the scripts [default: the file's name without its suffix]
     #[arg(long = "kind", value_name = "KIND")]
     pub kinds: Vec<String>,
     /// A queue to claim jobs from; repeatable

@@ -102,6 +102,9 @@ pub async fn agent(arguments: AgentArguments) -> anyhow::Result<Exit> {
         handlers = handlers(&arguments, &concurrency) => handlers?,
         exit = interrupt.wait() => return Ok(exit),
     };
+    if !arguments.quiet {
+        eprintln!("gristmill: {}", handlers.describe());
+    }
     let settings = WorkerSettings {
         until_empty: arguments.drain,
         backpressure: arguments.pressure.backpressure(),

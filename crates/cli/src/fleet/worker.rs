@@ -28,6 +28,16 @@ pub async fn worker(arguments: WorkerArguments) -> anyhow::Result<Exit> {
         ControlFlow::Continue(store) => store,
         ControlFlow::Break(exit) => return Ok(exit),
     };
+    if !arguments.quiet {
+        eprintln!("gristmill: {}", handlers.describe());
+        let stats = store.stats().await?;
+        // Another worker may serve the others: a store does not know which kinds a worker serves.
+        if stats.workers == 0 {
+            for line in handlers.unserved(&stats) {
+                eprintln!("gristmill: warning: {line}");
+            }
+        }
+    }
     let engine = engine_over(store, &arguments.lease).await?;
     let mut builder = engine.worker();
     builder.settings(settings);

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use gristmill_engine::{Handler, Kind, Observer, SourceError, Stopper, WorkerSett
 use gristmill_memory::pipeline::job::{Extract, ExtractHandler, worker_settings};
 use gristmill_model::batch::check_name;
 use gristmill_model::{Receipt, Report};
+use gristmill_store::StoreStats;
 use serde_json::json;
 
 use crate::arguments::shared::ScriptConcurrency;
@@ -20,9 +21,12 @@ use crate::interrupt::Interrupt;
 use crate::memory::models::Extracting;
 use crate::output::print_line;
 use crate::output::progress::{Progress, Snapshot};
-use crate::run::{ScriptIdentity, kind_of};
+use crate::run::is_of_run;
 use crate::script::{check_concurrency, detect, start};
-use crate::span::show_count;
+use crate::span::{show_count, show_jobs};
+
+/// Warnings of jobs that nobody serves, at most.
+const UNSERVED_LINES_MAX: usize = 10;
 
 /// The committed jobs, for the progress.
 #[derive(Debug, Default)]
@@ -130,6 +134,49 @@ impl Handlers {
         Ok(self)
     }
 
+    /// What they serve, in words.
+    pub fn describe(&self) -> String {
+        let listed = |names: Vec<&str>, one: &str, many: &str| match names.as_slice() {
+            [name] => format!("{one} {name}"),
+            names => format!("{many} {}", names.join(", ")),
+        };
+        let kinds = self.by_kind.iter().map(|(kind, _)| kind.as_str()).collect();
+        let queues = self.queues.iter().map(|queue| &**queue).collect();
+        format!(
+            "serves {} on {}",
+            listed(kinds, "the kind", "the kinds"),
+            listed(queues, "the queue", "the queues")
+        )
+    }
+
+    /// Whether they run jobs of this kind and queue.
+    fn serve(&self, kind: &str, queue: &str) -> bool {
+        self.by_kind.iter().any(|(served, _)| served == kind)
+            && self.queues.iter().any(|served| &**served == queue)
+    }
+
+    /// Jobs that can be claimed and that no handler here runs, in words: a line for each kind and queue, at most
+    /// [`UNSERVED_LINES_MAX`]. The jobs of runs have queues of their own, which only `run` serves.
+    pub fn unserved(&self, stats: &StoreStats) -> Vec<String> {
+        let waiting = stats.kinds.iter().filter(|lane| {
+            lane.counts.waiting > 0 && !is_of_run(&lane.queue) && !self.serve(&lane.kind, &lane.queue)
+        });
+        let lines = waiting.map(|lane| {
+            let noun = if lane.counts.waiting == 1 {
+                "job waits"
+            } else {
+                "jobs wait"
+            };
+            format!(
+                "{} {noun} that no worker serves: kind {}, queue {}",
+                show_count(lane.counts.waiting),
+                lane.kind,
+                lane.queue
+            )
+        });
+        lines.take(UNSERVED_LINES_MAX).collect()
+    }
+
     /// The settings of a worker with these handlers. Each handler's own concurrency limit applies in addition to the worker's.
     pub fn settings(&self) -> WorkerSettings {
         let own = self
@@ -163,10 +210,7 @@ fn kinds_of(
         let script = detect(Some(path), &[])?;
         let kind = match kinds.get(index) {
             Some(kind) => kind.clone(),
-            None => {
-                let identity = ScriptIdentity::read(script.path(), Vec::new());
-                kind_of(&identity.with_context(|| format!("{} cannot be read", path.display()))?)
-            }
+            None => stem_of(path)?,
         };
         check_name("kind", &kind)?;
         if !seen.insert(kind.clone()) {
@@ -175,6 +219,17 @@ fn kinds_of(
         pairs.push((kind, script));
     }
     Ok(pairs)
+}
+
+/// The kind of a script's jobs where none is named: its file's name without the suffix.
+fn stem_of(path: &Path) -> anyhow::Result<String> {
+    let stem = path.file_stem().and_then(|stem| stem.to_str());
+    stem.map(str::to_owned).with_context(|| {
+        format!(
+            "{} has no name in UTF-8; name its kind with --kind",
+            path.display()
+        )
+    })
 }
 
 /// Lets `work` run to its end, shows its progress, and stops it when the program is asked to come to an end.
@@ -224,8 +279,8 @@ pub fn tell(
         print_line(&totals.to_string())?;
     } else if !quiet {
         eprintln!(
-            "{} jobs completed, {} attempts failed, {} jobs are dead",
-            show_count(summary.completed),
+            "{} completed, failed attempts: {}, dead: {}",
+            show_jobs(summary.completed),
             show_count(summary.failed),
             show_count(dead)
         );

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use anyhow::bail;
 use gristmill_model::{BatchId, TagCondition};
 use gristmill_store::{JobFilter, Run, Store};
 
 use crate::arguments::job::FilterArguments;
+use crate::exit::NotFound;
 
 impl FilterArguments {
     /// Whether no condition is given.
@@ -56,8 +56,9 @@ pub async fn find_run(store: &Arc<dyn Store>, name: &str) -> anyhow::Result<Run>
         .take(10)
         .map(|run| format!("`{}`", run.name))
         .collect();
-    match names.as_slice() {
-        [] => bail!("run `{name}` does not exist: this store has no runs"),
-        names => bail!("run `{name}` does not exist; this store has {}", names.join(", ")),
-    }
+    let error = match names.as_slice() {
+        [] => format!("run `{name}` does not exist: this store has no runs"),
+        names => format!("run `{name}` does not exist; this store has {}", names.join(", ")),
+    };
+    Err(NotFound(error).into())
 }

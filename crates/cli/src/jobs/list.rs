@@ -21,6 +21,14 @@ pub async fn jobs(arguments: JobsArguments) -> anyhow::Result<Exit> {
     if arguments.ids {
         return print_ids(&*store, &filter).await;
     }
+    if arguments.count {
+        let counts = store.counts(&filter).await?;
+        print_line(&match arguments.json {
+            true => serde_json::to_string(&counts)?,
+            false => counts.total().to_string(),
+        })?;
+        return Ok(Exit::Done);
+    }
     // One more than is shown says whether there is a next page.
     let page = Page {
         after: arguments.after,

@@ -16,6 +16,7 @@ use crate::fleet::agent::token;
 use crate::interrupt::Interrupt;
 use crate::jobs::filter::find_run;
 use printer::Printer;
+pub use printer::harmless;
 
 /// Runs the command.
 pub async fn logs(arguments: LogsArguments) -> anyhow::Result<Exit> {

@@ -7,7 +7,7 @@ use gristmill_model::BatchId;
 use gristmill_store::Store;
 
 use crate::arguments::job::ResultsArguments;
-use crate::exit::Exit;
+use crate::exit::{Exit, NotFound};
 use crate::jobs::filter::find_run;
 use crate::output::{LineForm, Output, is_same_file};
 use crate::span::show_count;
@@ -47,7 +47,10 @@ pub async fn results(arguments: ResultsArguments) -> anyhow::Result<Exit> {
         }
         (None, Some(batch)) => {
             if store.outcomes(BatchId(batch)).await?.is_none() {
-                bail!("batch {batch} does not exist");
+                return Err(NotFound(format!(
+                    "batch {batch} does not exist; `gristmill jobs` lists all jobs"
+                ))
+                .into());
             }
             let mut output = Output::create(Some(&arguments.output), form)?;
             write(&store, BatchId(batch), &mut output).await?;

@@ -1,11 +1,12 @@
 //! `gristmill show`: everything about one job.
 
-use gristmill_model::{JobState, ShownProgress};
-use gristmill_store::{JobCounts, JobDetails, StoredFailure};
+use gristmill_model::{Effect, JobState, ShownProgress};
+use gristmill_store::{JobCounts, JobDetails, Store, StoredFailure};
 
 use crate::arguments::job::ShowArguments;
-use crate::control::show_scope;
+use crate::control::{show_effect, show_scope};
 use crate::exit::Exit;
+use crate::jobs::logs::harmless;
 use crate::output::print_line;
 use crate::span::show_microseconds;
 
@@ -22,10 +23,42 @@ pub async fn show(arguments: ShowArguments) -> anyhow::Result<Exit> {
     let text = if arguments.json {
         serde_json::to_string(&details)?
     } else {
-        describe(&details)
+        let mut text = describe(&details);
+        for reason in waits_on(&*store, &details).await? {
+            text.push_str(&format!("\nwaits on   {reason}"));
+        }
+        harmless(&text).into_owned()
     };
     print_line(&text)?;
     Ok(Exit::Done)
+}
+
+/// Why a job that can be claimed does not run, as far as the store knows: the limits that cover it, and the absence of
+/// any worker.
+async fn waits_on(store: &dyn Store, details: &JobDetails) -> anyhow::Result<Vec<String>> {
+    let row = &details.row;
+    if row.state != JobState::Waiting {
+        return Ok(Vec::new());
+    }
+    let group = row.group.as_deref().unwrap_or_default();
+    let is_limit = |effect: &Effect| matches!(effect, Effect::Concurrency { .. } | Effect::Rate { .. });
+    let mut reasons: Vec<String> = store
+        .controls()
+        .await?
+        .iter()
+        .filter(|control| is_limit(&control.effect) && control.scope.covers(&row.queue, &row.kind, group))
+        .map(|control| {
+            format!(
+                "a limit of {}: {}",
+                show_scope(&control.scope),
+                show_effect(&control.effect)
+            )
+        })
+        .collect();
+    if store.workers().await?.is_empty() {
+        reasons.push("a worker: none is registered".to_owned());
+    }
+    Ok(reasons)
 }
 
 fn describe(details: &JobDetails) -> String {
@@ -144,16 +177,20 @@ fn described_state(details: &JobDetails) -> String {
 
 /// Jobs by state: `10: 3 waiting, 7 completed`.
 fn counted(counts: JobCounts) -> String {
+    match counted_by_state(counts) {
+        parts if parts.is_empty() => "0".to_owned(),
+        parts => format!("{}: {parts}", counts.total()),
+    }
+}
+
+/// Jobs by state: `3 waiting, 7 completed`.
+pub fn counted_by_state(counts: JobCounts) -> String {
     let mut left = counts;
     let parts = JobState::ALL.into_iter().filter_map(|state| {
         let count = *left.get_mut(state);
         (count > 0).then(|| format!("{count} {state}"))
     });
-    let parts: Vec<String> = parts.collect();
-    match parts.is_empty() {
-        true => "0".to_owned(),
-        false => format!("{}: {}", counts.total(), parts.join(", ")),
-    }
+    parts.collect::<Vec<String>>().join(", ")
 }
 
 fn add_failure(lines: &mut Vec<String>, failure: &StoredFailure) {

@@ -64,12 +64,13 @@ impl Submitted {
     }
 }
 
-/// A payload's key or tag: a text or a number in this field.
+/// A payload's key or tag: a text, a number or a boolean in this field.
 fn key_in(payload: &str, field: &str) -> Option<String> {
     let payload: serde_json::Value = serde_json::from_str(payload).ok()?;
     match payload.get(field)? {
         serde_json::Value::String(text) => Some(text.clone()),
         serde_json::Value::Number(number) => Some(number.to_string()),
+        serde_json::Value::Bool(flag) => Some(flag.to_string()),
         _ => None,
     }
 }
@@ -85,12 +86,31 @@ fn tags_in(payloads: &PackedArray, fields: &[String]) -> Vec<BTreeMap<String, St
     payloads.items().map(of_payload).collect()
 }
 
+/// Refuses a field for keys or tags that none of the first payloads has: its name is probably mistyped.
+fn check_fields(arguments: &SubmitArguments, first: &PackedArray) -> anyhow::Result<()> {
+    let options = arguments.key.key_field.iter().map(|field| ("--key-field", field));
+    let tags = arguments.tag_fields.iter().map(|field| ("--tag-field", field));
+    for (option, field) in options.chain(tags) {
+        if first.items().all(|payload| key_in(payload, field).is_none()) {
+            bail!(
+                "{option} {field}: no payload has a text, a number or a boolean in this field (of the first {}); \
+                 nothing is submitted",
+                show_count(u64::from(first.count()))
+            );
+        }
+    }
+    Ok(())
+}
+
 /// Runs the command.
 pub async fn submit(arguments: SubmitArguments) -> anyhow::Result<Exit> {
     check_name("kind", &arguments.kind)?;
     check_name("queue", &arguments.queue)?;
     if let Some(group) = &arguments.group {
         check_name("group", group)?;
+    }
+    if arguments.key.debounce.is_some() && arguments.key.unique().is_none() {
+        bail!("--debounce merges jobs with the same key: give --key or --key-field");
     }
     let options = options(&arguments);
     let submitted = match &arguments.input {
@@ -163,6 +183,9 @@ async fn submit_payloads(arguments: &SubmitArguments, options: BatchOptions) -> 
             arguments.payloads.len()
         );
     }
+    if let Some(first) = batches.first() {
+        check_fields(arguments, first)?;
+    }
     let store = arguments.store.open_or_create().await?;
     let batches = batches
         .into_iter()
@@ -190,6 +213,9 @@ async fn submit_file(
     let mut hops = BatchStats::default();
     let result = async {
         while let Some(batch) = tokio::task::block_in_place(|| reader.next_batch())? {
+            if submitted.batches.is_empty() && submitted.jobs.is_empty() {
+                check_fields(arguments, &batch.payloads)?;
+            }
             hops.record("submit", batch.payloads.count() as usize, batch.end_reason);
             submitted.rejected += batch.rejected.len() as u64;
             let new = NewBatch {
@@ -204,7 +230,10 @@ async fn submit_file(
     store.record(hops).await?;
     store.close().await?;
     let jobs: u64 = submitted.batches.iter().map(|(_, count)| u64::from(*count)).sum();
-    result.with_context(|| format!("stopped after {} jobs were submitted", show_count(jobs)))?;
+    match jobs {
+        0 => result?,
+        _ => result.with_context(|| format!("stopped after {} jobs were submitted", show_count(jobs)))?,
+    }
     if jobs == 0 && submitted.jobs.is_empty() {
         bail!("{} has no items", input.name());
     }

@@ -124,7 +124,7 @@ impl Progress {
                 bar.set_message(now.describe(rate));
                 bar.tick();
             }
-            Place::Lines if rate.is_some() => {
+            Place::Lines if is_news(now, rate) => {
                 // An error of standard error has no other place to go.
                 let _ = writeln!(std::io::stderr(), "gristmill: {}", now.describe(rate));
             }
@@ -151,6 +151,11 @@ impl Drop for Progress {
             bar.finish_and_clear();
         }
     }
+}
+
+/// Whether a line is worth its room: an idle worker, which has no total, has no news.
+fn is_news(now: &impl Shown, rate: Option<f64>) -> bool {
+    rate.is_some_and(|rate| rate > 0.0 || now.total().is_some())
 }
 
 fn style(total_is_known: bool) -> ProgressStyle {
@@ -223,6 +228,20 @@ mod tests {
             "1,234 of about 100,000 done, 34 failed, 2 to try again, 9,877 jobs/s, 10s left, batches of 512"
         );
         assert!(!describe(&now, Some(0.0)).contains("left"));
+    }
+
+    #[test]
+    fn an_idle_worker_has_no_news() {
+        let worker = Snapshot {
+            completed: 7,
+            ..Snapshot::default()
+        };
+        let run = Snapshot {
+            total: Some(9),
+            ..worker
+        };
+        assert!(!is_news(&worker, None) && !is_news(&worker, Some(0.0)));
+        assert!(is_news(&worker, Some(0.5)) && is_news(&run, Some(0.0)));
     }
 
     #[tokio::test(start_paused = true)]

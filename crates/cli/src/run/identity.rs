@@ -99,6 +99,11 @@ pub fn queue_of(name: &str) -> String {
     format!("{QUEUE_PREFIX}{name}")
 }
 
+/// Whether a queue is a run's own.
+pub fn is_of_run(queue: &str) -> bool {
+    queue.starts_with(QUEUE_PREFIX)
+}
+
 /// The kind of a script's jobs.
 pub fn kind_of(script: &ScriptIdentity) -> String {
     let kind: String = format!("script:{}", script.short_name())

@@ -22,7 +22,7 @@ pub async fn history(arguments: HistoryArguments) -> anyhow::Result<Exit> {
         kind: arguments.kind,
         queue: arguments.queue,
         since: arguments.since.map(ago),
-        until: None,
+        until: arguments.until.map(ago),
         by: match arguments.by {
             Period::All => HistoryPeriod::All,
             Period::Hour => HistoryPeriod::Hour,

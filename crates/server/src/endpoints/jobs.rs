@@ -1,6 +1,8 @@
 //! The operations on jobs: submit, list, read, change them, and their results.
 
+pub mod awaited;
 pub mod cancel;
+pub mod count;
 pub mod details;
 pub mod discard;
 pub mod ids;

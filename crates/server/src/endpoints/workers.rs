@@ -1,12 +1,14 @@
 //! The operations of workers: the list of them, and what an agent's worker calls while it lives.
 
 pub mod children;
+pub mod claims;
 pub mod exchange;
 pub mod heartbeat;
 pub mod leave;
 pub mod list;
 pub mod output;
 pub mod register;
+pub mod reports;
 
 use gristmill_model::WorkerId;
 

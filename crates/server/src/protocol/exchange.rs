@@ -404,7 +404,7 @@ fn cut(failed: FailedJob) -> FailedJob {
 
 /// The same error with its texts cut at the house's limits, and without NUL characters, which PostgreSQL keeps in no
 /// text.
-fn cut_error(error: JobError) -> JobError {
+pub(crate) fn cut_error(error: JobError) -> JobError {
     let JobError {
         error_type,
         message,
@@ -424,7 +424,8 @@ fn cut_error(error: JobError) -> JobError {
     }
 }
 
-fn clean(mut text: String, bytes_max: usize) -> String {
+/// The same text, cut, and without NUL characters.
+pub(crate) fn clean(mut text: String, bytes_max: usize) -> String {
     if text.len() > bytes_max {
         text.truncate(text.floor_char_boundary(bytes_max));
     }

@@ -1,5 +1,6 @@
 //! What each operation does, and how it refuses.
 
+mod json_worker;
 mod refusals;
 mod scheduling;
 #[path = "../support/mod.rs"]

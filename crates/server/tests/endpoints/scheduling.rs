@@ -230,6 +230,15 @@ async fn jobs_are_found_by_tags_and_keys() {
     );
     let values = api.get("/tags/customer?limit=2&after=8").await.json();
     assert_eq!(values["values"], json!([{"value": "9", "jobs": 1}]));
+    let counted = api.get("/jobs/count?tags=customer%3D7").await.json();
+    assert_eq!(counted["states"]["waiting"], counted["jobs"], "{counted}");
+    assert!(counted["jobs"].as_u64() > Some(0), "{counted}");
+    assert!(
+        api.get("/jobs/count?limit=1")
+            .await
+            .refusal()
+            .contains("no pages")
+    );
     let found = api.get("/jobs/ids?tags=customer%3D7&limit=1").await.json();
     assert_eq!(found["batches"][0]["positions"], "0-1");
     let next = found["next"].as_str().unwrap();

@@ -199,7 +199,7 @@ fn whole_lines(job: JobId, begun: &mut String, text: &str) -> String {
 }
 
 /// The same text with symbols in the place of control characters, which could take the terminal over: `␛` for escape.
-fn harmless(text: &str) -> Cow<'_, str> {
+pub fn harmless(text: &str) -> Cow<'_, str> {
     let is_harmful = |letter: char| letter.is_control() && letter != '\n' && letter != '\t';
     if !text.contains(is_harmful) {
         return Cow::Borrowed(text);

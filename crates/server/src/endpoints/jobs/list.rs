@@ -111,6 +111,11 @@ impl From<ShownProgress> for ProgressView {
 }
 
 impl JobsQuery {
+    /// Whether the request asks for a page.
+    pub fn is_paged(&self) -> bool {
+        self.after.is_some() || self.limit.is_some()
+    }
+
     /// Which jobs are meant, within the caller's queues.
     pub async fn filter(self, app: &App, caller: &Caller) -> Result<JobFilter, ApiError> {
         Ok(JobFilter {

@@ -1,6 +1,7 @@
 //! `GET /results`: the outcomes of ended jobs, one a line.
 
 use std::fmt::Write;
+use std::future::Future;
 use std::time::Duration;
 
 use axum::Extension;
@@ -14,6 +15,7 @@ use gristmill_model::limits::PAGE_ROWS_MAX;
 use gristmill_model::{BatchId, RunId};
 use gristmill_store::{BatchOutcomes, StoreError};
 use serde::Deserialize;
+use tokio::sync::OwnedSemaphorePermit;
 use utoipa::IntoParams;
 
 use super::selection::run_id;
@@ -159,21 +161,34 @@ async fn wait(app: &App, batches: &[BatchId], wait_ms: u64) -> Result<(), ApiErr
     if wait_ms == 0 {
         return Ok(());
     }
-    let _room = app
-        .long_polls
+    let _room = room_to_wait(app)?;
+    let finished = async {
+        for batch in batches {
+            wait_until(app, *batch, || app.store().is_finished(*batch)).await?;
+        }
+        Ok(())
+    };
+    wait_at_most(app, wait_ms, finished).await
+}
+
+/// The room of one request among all that wait.
+pub(super) fn room_to_wait(app: &App) -> Result<OwnedSemaphorePermit, ApiError> {
+    app.long_polls
         .clone()
         .try_acquire_owned()
         .map_err(|_| ApiError::TooMany {
             what: "too many requests wait for results or for work",
             limit: format!("{LONG_POLLS_MAX} at once"),
             retry_after_s: 5,
-        })?;
-    let finished = async {
-        for batch in batches {
-            wait_for(app, *batch).await?;
-        }
-        Ok::<(), StoreError>(())
-    };
+        })
+}
+
+/// Waits for `finished`, until the time is up or the server stops.
+pub(super) async fn wait_at_most(
+    app: &App,
+    wait_ms: u64,
+    finished: impl Future<Output = Result<(), StoreError>>,
+) -> Result<(), ApiError> {
     tokio::select! {
         finished = finished => Ok(finished?),
         () = tokio::time::sleep(Duration::from_millis(wait_ms)) => Ok(()),
@@ -181,14 +196,21 @@ async fn wait(app: &App, batches: &[BatchId], wait_ms: u64) -> Result<(), ApiErr
     }
 }
 
-/// Waits until all jobs of a batch have ended.
-async fn wait_for(app: &App, batch: BatchId) -> Result<(), StoreError> {
-    if app.store().is_finished(batch).await? {
+/// Waits until jobs of a batch have ended, as `have_ended` says.
+pub(super) async fn wait_until<F>(
+    app: &App,
+    batch: BatchId,
+    have_ended: impl Fn() -> F,
+) -> Result<(), StoreError>
+where
+    F: Future<Output = Result<bool, StoreError>>,
+{
+    if have_ended().await? {
         return Ok(());
     }
     let mut watch = app.store().watch_outcomes(batch);
     let mut look_after = LOOK_FIRST_AFTER;
-    while !app.store().is_finished(batch).await? {
+    while !have_ended().await? {
         tokio::select! {
             () = watch.changed() => {}
             () = tokio::time::sleep(look_after) => look_after = (look_after * 2).min(LOOK_EVERY),
@@ -239,7 +261,12 @@ impl Batches {
                 .store()
                 .outcomes(batch)
                 .await?
-                .map(|outcomes| lines(&outcomes))
+                .map(|outcomes| {
+                    lines(&outcomes)
+                        .into_iter()
+                        .map(|(_, line)| line)
+                        .collect::<String>()
+                })
                 .unwrap_or_default();
             if !lines.is_empty() {
                 return Ok(Some(lines.into()));
@@ -249,7 +276,7 @@ impl Batches {
 }
 
 /// The outcomes of one batch, a line each, by position. Values stay as they are packed.
-fn lines(outcomes: &BatchOutcomes) -> String {
+pub(super) fn lines(outcomes: &BatchOutcomes) -> Vec<(u32, String)> {
     let mut lines: Vec<(u32, String)> = Vec::with_capacity(outcomes.ended() as usize);
     for report in &outcomes.reports {
         let mut values = report.values.as_ref().map(|values| values.items());
@@ -278,7 +305,7 @@ fn lines(outcomes: &BatchOutcomes) -> String {
         }
     }
     lines.sort_unstable_by_key(|(position, _)| *position);
-    lines.into_iter().map(|(_, line)| line).collect()
+    lines
 }
 
 #[cfg(test)]
@@ -320,6 +347,7 @@ mod tests {
             {\"job\":\"42:1\",\"state\":\"dead\",\"attempt\":1,\"error\":{\"type\":\"ValueError\",\"message\":\"no \\\"good\\\"\"}}\n\
             {\"job\":\"42:2\",\"state\":\"completed\",\"attempt\":1,\"duration_us\":5,\"value\":{\"b\":1}}\n\
             {\"job\":\"42:4\",\"state\":\"completed\",\"attempt\":1,\"duration_us\":5,\"value\":null}\n";
-        assert_eq!(lines(&outcomes), expected);
+        let text: String = lines(&outcomes).into_iter().map(|(_, line)| line).collect();
+        assert_eq!(text, expected);
     }
 }

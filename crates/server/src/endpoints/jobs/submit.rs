@@ -15,11 +15,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::awaited::{Awaited, SubmitQuery};
 use super::priority_name::PriorityName;
 use super::submit_options::{AfterFailureName, RetryOptions, SubmitOptions, check_after, check_names};
 use super::unique::UniqueOptions;
 use crate::app::App;
-use crate::body::{JsonBody, NoQuery, Query};
+use crate::body::{JsonBody, Query, even_null};
 use crate::caller::Caller;
 use crate::endpoints::check_batch;
 use crate::error::{ApiError, Refusal};
@@ -40,7 +41,7 @@ pub struct SubmitRequest<'a> {
     #[serde(default)]
     queue: Option<String>,
     /// The payload of one job: any JSON.
-    #[serde(default, borrow)]
+    #[serde(default, borrow, deserialize_with = "even_null")]
     #[schema(value_type = Option<serde_json::Value>)]
     payload: Option<&'a RawValue>,
     /// The payloads of many jobs.
@@ -363,25 +364,28 @@ impl Keys {
 
 /// Submit one job or many
 ///
-/// The store accepts all jobs or none. Status 201 means that all jobs are on disk.
+/// The store accepts all jobs or none. Status 201 means that all jobs are on disk. With `wait`, the answer also has the
+/// outcomes of the jobs that end in time.
 #[utoipa::path(
     post,
     path = "/jobs",
     tag = "jobs",
     operation_id = "submit",
+    params(SubmitQuery),
     request_body = inline(SubmitRequest),
     responses(
-        (status = 201, description = "The jobs are on disk", body = Submitted),
+        (status = 201, description = "The jobs are on disk", body = Awaited),
         (status = "4XX", description = "Refused; nothing is stored", body = Refusal),
     )
 )]
 pub async fn submit(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Query(NoQuery {}): Query<NoQuery>,
+    Query(query): Query<SubmitQuery>,
     body: JsonBody,
-) -> Result<(StatusCode, Json<Submitted>), ApiError> {
+) -> Result<(StatusCode, Json<Awaited>), ApiError> {
     let request: SubmitRequest<'_> = body.read()?;
+    let wait = query.wait(&app, request.payloads.as_ref().map_or(1, Vec::len))?;
     let queue = request.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned());
     check_names(&request.kind, &queue)?;
     caller.check_queue(&queue)?;
@@ -456,7 +460,12 @@ pub async fn submit(
             ));
         }
     }
-    Ok((StatusCode::CREATED, Json(cutter.submit(&app).await?)))
+    let submitted = cutter.submit(&app).await?;
+    let answer = match wait {
+        Some(wait) => Awaited::new(&app, submitted, wait).await?,
+        None => Awaited::without_results(submitted),
+    };
+    Ok((StatusCode::CREATED, Json(answer)))
 }
 
 /// The keys of a request's jobs, of which there are `many`, where they are many.

@@ -115,7 +115,15 @@ fn check(exchange: &ExchangeRequest, caller: &Caller) -> Result<(), ApiError> {
     for queue in children.filter_map(|children| children.queue.as_ref()) {
         caller.check_queue(queue)?;
     }
-    let Some(want) = &exchange.want else { return Ok(()) };
+    match &exchange.want {
+        Some(want) => check_want(want, caller),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a claim of too much, or outside of the caller's queues.
+pub(super) fn check_want(want: &Want, caller: &Caller) -> Result<(), ApiError> {
+    let invalid = |error: String, remedy: &str| Err(ApiError::invalid(error, remedy));
     if want.jobs_max == 0 || want.jobs_max > LEASE_JOBS_MAX {
         return invalid(
             format!("`want.jobs_max` is {}", want.jobs_max),
@@ -197,7 +205,7 @@ async fn carry_out(
 /// Makes the receipts of a request that was sent again those of the first time, where that time another server, or
 /// this one before it was started again, carried it out and the answer was lost. The worker is registered still, so
 /// nobody has taken its leases: what they do not hold any more it has reported itself, unless it was cancelled.
-async fn recall(
+pub(super) async fn recall(
     app: &App,
     worker: WorkerId,
     reports: &[Report],
@@ -258,11 +266,11 @@ async fn recall(
     Ok(())
 }
 
-fn jobs(exchanged: &Exchanged) -> u32 {
+pub(super) fn jobs(exchanged: &Exchanged) -> u32 {
     exchanged.lease.as_ref().map_or(0, Lease::jobs)
 }
 
-fn note(app: &App, reports: &[Report], exchanged: &Exchanged) {
+pub(super) fn note(app: &App, reports: &[Report], exchanged: &Exchanged) {
     for (report, receipt) in reports.iter().zip(&exchanged.receipts) {
         app.metrics.exchanged("accepted", receipt.accepted.len());
         app.metrics.exchanged("refused", receipt.refused.len());
@@ -271,7 +279,7 @@ fn note(app: &App, reports: &[Report], exchanged: &Exchanged) {
 }
 
 /// Claims again whenever there may be work, until something is claimed or `ended` resolves.
-async fn wait_for_work(
+pub(super) async fn wait_for_work(
     app: &App,
     worker: WorkerId,
     want: &Want,

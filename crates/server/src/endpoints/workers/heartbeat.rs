@@ -19,8 +19,10 @@ use crate::error::{ApiError, Refusal};
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeartbeatRequest {
-    /// From 1 upwards for each worker. A repeated heartbeat has the same number, so that nothing counts twice.
-    #[schema(minimum = 1)]
+    /// From 1 upwards for each worker. A repeated heartbeat has the same number, so that nothing counts twice. A worker
+    /// that sends no `hops` needs no number.
+    #[serde(default)]
+    #[schema(minimum = 0)]
     pub number: u64,
     /// The batches that the worker's hops moved since the last heartbeat: by hop `batches`, `items`, `items_max` and
     /// `end_reasons`.
@@ -75,6 +77,12 @@ pub async fn heartbeat(
     let worker = worker_id(&worker)?;
     let request: HeartbeatRequest = body.read()?;
     check_hops(&request.hops)?;
+    if request.number == 0 && !request.hops.hops.is_empty() {
+        return Err(ApiError::invalid(
+            "the heartbeat has `hops` and no `number`",
+            "number the heartbeats of a worker from 1 upwards",
+        ));
+    }
     if request.progress.len() > PROGRESS_JOBS_MAX {
         return Err(ApiError::invalid(
             format!("`progress` names {} jobs", request.progress.len()),

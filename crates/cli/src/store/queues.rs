@@ -1,0 +1,94 @@
+//! `gristmill queues` and `gristmill workers`: where jobs are, and the workers that run them.
+
+use gristmill_model::JobState;
+
+use crate::arguments::job::{QueuesArguments, WorkersArguments};
+use crate::exit::Exit;
+use crate::output::print_line;
+use crate::output::table::{Align, Table};
+use crate::span::show_count;
+
+/// The states that `gristmill queues` shows.
+const STATES: [JobState; 7] = [
+    JobState::Waiting,
+    JobState::Scheduled,
+    JobState::Blocked,
+    JobState::Paused,
+    JobState::Running,
+    JobState::Completed,
+    JobState::Dead,
+];
+
+/// Runs `gristmill queues`.
+pub async fn queues(arguments: QueuesArguments) -> anyhow::Result<Exit> {
+    let store = arguments.store.open_existing().await?;
+    let mut kinds = store.stats().await?.kinds;
+    store.close().await?;
+    kinds.sort_by(|a, b| (&a.queue, &a.kind).cmp(&(&b.queue, &b.kind)));
+    if arguments.json {
+        for kind in &kinds {
+            print_line(&serde_json::to_string(kind)?)?;
+        }
+        return Ok(Exit::Done);
+    }
+    let states = STATES.map(|state| (state.name(), Align::Right));
+    let header: Vec<_> = [("queue", Align::Left), ("kind", Align::Left)]
+        .into_iter()
+        .chain(states)
+        .collect();
+    let mut table = Table::new(&header);
+    for kind in kinds {
+        let mut counts = kind.counts;
+        let numbers = STATES.map(|state| show_count(*counts.get_mut(state)));
+        table.row(
+            [kind.queue.to_string(), kind.kind.to_string()]
+                .into_iter()
+                .chain(numbers),
+        );
+    }
+    if table.is_empty() {
+        eprintln!("no queue has a job");
+    } else {
+        print_line(&table.text())?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Runs `gristmill workers`.
+pub async fn workers(arguments: WorkersArguments) -> anyhow::Result<Exit> {
+    let store = arguments.store.open_existing().await?;
+    let rows = store.workers().await?;
+    store.close().await?;
+    if arguments.json {
+        for row in &rows {
+            print_line(&serde_json::to_string(row)?)?;
+        }
+        return Ok(Exit::Done);
+    }
+    let mut table = Table::new(&[
+        ("worker", Align::Right),
+        ("name", Align::Left),
+        ("host", Align::Left),
+        ("process", Align::Right),
+        ("jobs", Align::Right),
+        ("started", Align::Left),
+        ("last heartbeat", Align::Left),
+    ]);
+    for row in rows {
+        table.row([
+            row.id.to_string(),
+            row.worker.name,
+            row.worker.host,
+            row.worker.process_id.to_string(),
+            show_count(row.jobs_held),
+            row.started_at.to_string(),
+            row.heartbeat_at.to_string(),
+        ]);
+    }
+    if table.is_empty() {
+        eprintln!("no worker is registered");
+    } else {
+        print_line(&table.text())?;
+    }
+    Ok(Exit::Done)
+}

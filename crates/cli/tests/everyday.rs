@@ -1,0 +1,267 @@
+//! What a newcomer does with queues.
+
+mod workspace;
+
+use serde_json::{Value, json};
+use workspace::{Workspace, json_lines};
+
+const PAGE: &str =
+    "def main(payload):\n    if payload == 3:\n        raise ValueError('three')\n    return payload\n";
+
+fn json_of(workspace: &Workspace, command: &str) -> Vec<Value> {
+    json_lines(&workspace.run(command).expect(0))
+}
+
+#[test]
+fn a_script_runs_the_kind_that_its_file_is_named_after() {
+    let workspace = Workspace::new();
+    workspace.write("page.py", PAGE);
+    workspace.run("submit page 1 2").expect(0);
+    workspace.run("submit mail 1").expect(0);
+    workspace.run("submit page 5 --queue slow").expect(0);
+    let ended = workspace.run("worker page.py --drain");
+    assert!(
+        ended
+            .stderr
+            .contains("gristmill: serves the kind page on the queue default\n"),
+        "{}",
+        ended.stderr
+    );
+    for warning in [
+        "1 job waits that no worker serves: kind mail, queue default",
+        "kind page, queue slow",
+    ] {
+        assert!(ended.stderr.contains(warning), "{}", ended.stderr);
+    }
+    assert_eq!(ended.code, Some(0));
+    let quiet = workspace.run("worker page.py --drain --quiet");
+    assert_eq!((quiet.code, quiet.stderr.as_str()), (Some(0), ""));
+    assert_eq!(workspace.run("jobs --state completed --count").expect(0), "2\n");
+}
+
+#[test]
+fn submitted_jobs_have_three_attempts_and_jobs_of_runs_one() {
+    let workspace = Workspace::new();
+    workspace.write("page.py", PAGE).write("items.jsonl", "3\n");
+    workspace.run("submit page 1").expect(0);
+    workspace
+        .run("schedule put nightly page --every 1h --overlap skip")
+        .expect(0);
+    workspace.run("schedule trigger nightly").expect(0);
+    for job in json_of(&workspace, "jobs --json") {
+        let shown = json_of(
+            &workspace,
+            &format!("show {} --json", job["job"].as_str().unwrap()),
+        )
+        .remove(0);
+        assert_eq!(
+            shown["options"]["retry"],
+            json!({"attempts_max": 3, "backoff": "jitter", "delay_ms": 1000, "delay_ms_max": 300_000})
+        );
+    }
+    workspace
+        .run("run page.py -i items.jsonl --name r --output out.jsonl")
+        .expect(1);
+    assert_eq!(json_of(&workspace, "jobs --run r --json")[0]["attempt"], 1);
+}
+
+#[test]
+fn fields_for_keys_and_tags_are_checked() {
+    let workspace = Workspace::new();
+    workspace.write(
+        "items.jsonl",
+        "{\"paid\":true,\"url\":\"a\"}\n{\"paid\":false,\"url\":\"b\"}\n",
+    );
+    let submit = |more: &str| workspace.run(&format!("submit page --input items.jsonl {more}"));
+    for (more, told) in [
+        ("--key-field ulr", "--key-field ulr: no payload has a text"),
+        ("--tag-field payd", "--tag-field payd: no payload has a text"),
+        (
+            "--debounce 5s",
+            "--debounce merges jobs with the same key: give --key or --key-field",
+        ),
+    ] {
+        let error = submit(more).error();
+        assert!(error.contains(told), "{error}");
+    }
+    assert!(
+        workspace
+            .run("submit page 1 --tag-field paid")
+            .error()
+            .contains("--tag-field paid")
+    );
+    submit("--tag-field paid --key-field url").expect(0);
+    assert_eq!(
+        workspace.run("jobs --count").expect(0),
+        "2\n",
+        "refused submits store nothing"
+    );
+    assert_eq!(workspace.run("jobs --tag paid=true --count").expect(0), "1\n");
+}
+
+#[test]
+fn control_characters_do_not_reach_the_terminal() {
+    let workspace = Workspace::new();
+    workspace.write(
+        "evil.py",
+        "def main(payload):\n    print('\\x1b[2J')\n    raise ValueError('\\x1b]0;mine\\x07 \\x9b31m')\n",
+    );
+    workspace
+        .run("submit evil \"\u{9b}31m\u{7f}\" --retries 0")
+        .expect(0);
+    workspace.run("worker evil.py --drain --quiet").expect(1);
+    for command in ["show 1:0", "jobs"] {
+        let shown = workspace.run(command).expect(0);
+        assert!(shown.contains("mine"), "{command}: {shown}");
+        let harmful: Vec<char> = shown
+            .chars()
+            .filter(|letter| letter.is_control() && *letter != '\n')
+            .collect();
+        assert!(harmful.is_empty(), "{command} prints {harmful:?}");
+    }
+}
+
+#[test]
+fn what_does_not_exist_ends_with_status_1() {
+    let workspace = Workspace::new();
+    workspace.run("submit page 1").expect(0);
+    for (command, told) in [
+        ("results nope", "run `nope` does not exist"),
+        ("results --batch 9", "batch 9 does not exist"),
+        ("schedule trigger nope", "schedule `nope` does not exist"),
+        ("wait 9", "batch 9 does not exist"),
+        ("wait 1:7", "job 1:7 does not exist"),
+        ("limit lift --all", ""),
+        ("resume --queue default", ""),
+    ] {
+        let ended = workspace.run(command);
+        assert!(ended.stderr.contains(told), "{command}: {}", ended.stderr);
+        assert_eq!(ended.code, Some(1), "{command}");
+    }
+    let error = workspace.run("limit set --concurrency 2").error();
+    assert!(
+        error.contains("--each-group") && !error.contains("--batch"),
+        "{error}"
+    );
+    let help = workspace.run("limit list --help").expect(0);
+    assert!(
+        help.contains("for each limit") && !help.contains("pause"),
+        "{help}"
+    );
+    let error = workspace.run("pause").error();
+    assert!(
+        error.contains("--batch") && !error.contains("--each-group"),
+        "{error}"
+    );
+}
+
+#[test]
+fn show_says_what_a_job_waits_on() {
+    let workspace = Workspace::new();
+    workspace.run("submit page 1").expect(0);
+    workspace.run("limit set --kind page --concurrency 2").expect(0);
+    workspace.run("limit set --kind mail --concurrency 3").expect(0);
+    let shown = workspace.run("show 1:0").expect(0);
+    assert!(
+        shown.ends_with(
+            "waits on   a limit of kind page: at most 2 running\nwaits on   a worker: none is registered\n"
+        ),
+        "{shown}"
+    );
+}
+
+#[test]
+fn wait_ends_with_the_jobs_and_says_how_they_ended() {
+    let workspace = Workspace::new();
+    workspace.write("page.py", PAGE);
+    workspace.run("submit page 1 2").expect(0);
+    workspace.run("submit page 3 --retries 0").expect(0);
+    let ended = workspace.run("wait 1 --timeout 10ms");
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("batch 1 has not ended"), "{}", ended.stderr);
+    let waiting = workspace.spawn("wait 1 1:1", std::process::Stdio::null());
+    workspace.run("worker page.py --drain --quiet").expect(1);
+    let waited = waiting.wait_with_output().unwrap();
+    assert!(waited.status.success());
+    assert_eq!(
+        String::from_utf8(waited.stdout).unwrap(),
+        "batch 1 has ended: 2 completed\njob 1:1 has ended: 1 completed\n"
+    );
+    let told = json_lines(&workspace.run("wait 2 --json").expect(1)).remove(0);
+    assert_eq!((&told["batch"], &told["counts"]["dead"]), (&json!(2), &json!(1)));
+    assert!(
+        workspace
+            .run("wait x")
+            .error()
+            .contains("neither a batch (42) nor a job (42:7)")
+    );
+}
+
+#[test]
+fn the_history_has_an_end() {
+    let workspace = Workspace::new();
+    workspace.write("page.py", PAGE);
+    workspace.run("submit page 1 2").expect(0);
+    workspace.run("worker page.py --drain --quiet").expect(0);
+    let history = |more: &str| json_of(&workspace, &format!("history --json {more}"));
+    assert_eq!(history("--since 1h --until 0s")[0]["completed"], 2);
+    assert!(history("--since 2h --until 1h").is_empty());
+}
+
+#[test]
+fn changes_are_told_as_json() {
+    let workspace = Workspace::new();
+    workspace.run("submit page 1 2").expect(0);
+    let told = |command: &str| json_of(&workspace, command).remove(0);
+    assert_eq!(told("pause 1:0 --json")["changed"], 1);
+    assert_eq!(told("resume 1:0 --json")["changed"], 1);
+    assert_eq!(told("pause --kind page --json")["scope"]["kind"], "page");
+    assert_eq!(told("resume --kind page --json"), json!({"lifted": 1}));
+    assert_eq!(
+        told("limit set --kind page --concurrency 2 --json")["scope"]["kind"],
+        "page"
+    );
+    assert_eq!(told("limit lift --kind page --json"), json!({"lifted": 1}));
+    assert_eq!(
+        told("schedule put nightly page --every 1h --json")["kind"],
+        "page"
+    );
+    assert_eq!(
+        told("schedule trigger nightly --json"),
+        json!({"schedule": "nightly", "job": "2:0"})
+    );
+    assert_eq!(told("schedule delete nightly --json"), json!({"changed": 1}));
+}
+
+#[test]
+fn queues_and_workers_are_listed() {
+    let workspace = Workspace::new();
+    workspace.run("submit page 1 2").expect(0);
+    workspace.run("submit mail 1 --queue slow").expect(0);
+    let listed = workspace.run("queues").expect(0);
+    assert!(listed.starts_with("queue    kind  waiting"), "{listed}");
+    let rows = json_of(&workspace, "queues --json");
+    assert_eq!(
+        (&rows[0]["kind"], &rows[0]["waiting"], &rows[1]["queue"]),
+        (&json!("page"), &json!(2), &json!("slow"))
+    );
+    assert_eq!(json_of(&workspace, "jobs --count --json")[0]["waiting"], 3);
+    let none = workspace.run("workers");
+    assert_eq!(
+        (none.code, none.stderr.as_str()),
+        (Some(0), "no worker is registered\n")
+    );
+    workspace.write_stopping_script(1);
+    let worker = workspace.spawn(
+        "worker stopping.py --kind page --quiet --drain",
+        std::process::Stdio::null(),
+    );
+    std::fs::read(workspace.path("reached")).unwrap();
+    let rows = json_of(&workspace, "workers --json");
+    assert_eq!(
+        (rows.len(), rows[0]["process_id"].as_u64()),
+        (1, Some(worker.id().into()))
+    );
+    std::fs::write(workspace.path("go"), "x").unwrap();
+    assert!(worker.wait_with_output().unwrap().status.success());
+}

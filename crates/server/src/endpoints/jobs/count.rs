@@ -1,0 +1,56 @@
+//! `GET /jobs/count`: the number of jobs that match.
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use gristmill_store::JobCounts;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::list::JobsQuery;
+use crate::app::App;
+use crate::body::Query;
+use crate::caller::Caller;
+use crate::error::{ApiError, Refusal};
+
+/// The number of jobs that match.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Counted {
+    /// All of them.
+    jobs: u64,
+    /// Their number by state.
+    #[schema(value_type = Object)]
+    states: JobCounts,
+}
+
+/// Count jobs
+///
+/// The conditions are those of the list of jobs, without `after` and `limit`.
+#[utoipa::path(
+    get,
+    path = "/jobs/count",
+    tag = "jobs",
+    operation_id = "count_jobs",
+    params(JobsQuery),
+    responses(
+        (status = 200, description = "The number of jobs that match", body = Counted),
+        (status = "4XX", description = "Refused", body = Refusal),
+    )
+)]
+pub async fn count_jobs(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Query(query): Query<JobsQuery>,
+) -> Result<Json<Counted>, ApiError> {
+    if query.is_paged() {
+        return Err(ApiError::invalid(
+            "a count has no pages",
+            "omit `after` and `limit`",
+        ));
+    }
+    let filter = query.filter(&app, &caller).await?;
+    let states = app.store().counts(&filter).await?;
+    Ok(Json(Counted {
+        jobs: states.total(),
+        states,
+    }))
+}
