@@ -12,7 +12,7 @@ use crate::arguments::shared::StoreArguments;
 use crate::exit::Exit;
 use crate::output::print_line;
 use crate::output::table::{Align, Table};
-use crate::span::{milliseconds, show_count};
+use crate::span::{milliseconds, show_count, show_number_of};
 
 /// The reason of a pause where none is named.
 const REASON: &str = "manual";
@@ -77,7 +77,7 @@ pub async fn resume(arguments: ResumeArguments) -> anyhow::Result<Exit> {
         let resumed = store.resume_jobs(all, Some(&reason)).await?.changed;
         store.close().await?;
         if resumed > 0 {
-            print_line(&format!("{} jobs resumed", show_count(resumed)))?;
+            print_line(&format!("{} resumed", show_number_of(resumed, "job")))?;
         }
     }
     Ok(exit)
@@ -124,7 +124,7 @@ pub async fn limit(arguments: LimitArguments) -> anyhow::Result<Exit> {
 
 /// Prints the number of paused or resumed jobs.
 fn tell(changed: Changed, done: &str, rule: &str) -> anyhow::Result<Exit> {
-    print_line(&format!("{} jobs {done}", show_count(changed.changed)))?;
+    print_line(&format!("{} {done}", show_number_of(changed.changed, "job")))?;
     if changed.unchanged == 0 {
         return Ok(Exit::Done);
     }

@@ -69,6 +69,16 @@ pub fn show_count(count: u64) -> String {
     text
 }
 
+/// Writes a number of things, as `1 job`, `2,000 jobs` or `3 batches`.
+pub fn show_number_of(count: u64, noun: &str) -> String {
+    let ending = match count {
+        1 => "",
+        _ if noun.ends_with("ch") => "es",
+        _ => "s",
+    };
+    format!("{} {noun}{ending}", show_count(count))
+}
+
 /// Writes bytes as `12.3 MiB`.
 pub fn show_bytes(bytes: u64) -> String {
     let mut number = bytes as f64;

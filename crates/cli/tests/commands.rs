@@ -47,9 +47,9 @@ fn jobs_are_submitted_listed_run_and_shown(new_workspace: fn() -> Workspace) {
         workspace.run("results --batch 1 --values").expect(1),
         "2\n4\nnull\n"
     );
-    assert_eq!(workspace.run("retry 1:2").expect(0), "1 jobs can run again\n");
+    assert_eq!(workspace.run("retry 1:2").expect(0), "1 job can run again\n");
     workspace.run("retry 1:0").expect(1);
-    assert_eq!(workspace.run("cancel 1:2").expect(0), "1 jobs cancelled\n");
+    assert_eq!(workspace.run("cancel 1:2").expect(0), "1 job cancelled\n");
     let counts = json_lines(&workspace.run("stats --json").expect(0)).remove(0);
     assert_eq!(
         (&counts["kinds"][0]["completed"], &counts["kinds"][0]["cancelled"]),
@@ -63,7 +63,15 @@ fn jobs_are_submitted_listed_run_and_shown(new_workspace: fn() -> Workspace) {
     let none = workspace.run("history --kind other").expect(0);
     assert_eq!(none, "no job has ended in this period\n");
     let stats = workspace.run("stats").expect(0);
-    for part in ["double", "hop ", "claim", "commit", "full", "drained", "on disk"] {
+    for part in [
+        "double",
+        "step ",
+        "claim",
+        "commit",
+        "full",
+        "queue empty",
+        "on disk",
+    ] {
         assert!(stats.contains(part), "{part} in {stats}");
     }
 }
@@ -148,15 +156,15 @@ fn jobs_are_found_by_tags(new_workspace: fn() -> Workspace) {
     assert!(shown.contains("customer=7 size=large"), "{shown}");
     assert_eq!(
         workspace.run("cancel --tag customer=8").expect(0),
-        "1 jobs cancelled\n"
+        "1 job cancelled\n"
     );
     assert_eq!(
         workspace.run("priority urgent --tag customer=7").expect(0),
-        "2 jobs have priority 100\n"
+        "2 jobs got priority 100\n"
     );
     assert_eq!(
         workspace.run("priority -5 1:0 1:9").expect(1),
-        "1 jobs have priority -5\n"
+        "1 job got priority -5\n"
     );
     assert!(workspace.run("show 1:0").expect(0).contains("priority   -5"));
     workspace.run("priority higher 1:0").error();
@@ -172,11 +180,11 @@ fn jobs_are_found_by_tags(new_workspace: fn() -> Workspace) {
     assert_eq!(listed("--state paused"), 2);
     assert_eq!(
         workspace.run("resume 1:0 2:0 --reason deploy").expect(1),
-        "1 jobs resumed\n"
+        "1 job resumed\n"
     );
     assert_eq!(
         workspace.run("resume --batch 1 --reason deploy").expect(0),
-        "1 jobs resumed\n"
+        "1 job resumed\n"
     );
     assert_eq!(workspace.run("discard --all").expect(0), "0 jobs discarded\n");
     let first = workspace
@@ -194,7 +202,7 @@ fn jobs_are_found_by_tags(new_workspace: fn() -> Workspace) {
     workspace
         .run("submit note 3 --key n --debounce 1h --on-duplicate skip")
         .error();
-    assert_eq!(workspace.run("cancel --key b/1").expect(0), "1 jobs cancelled\n");
+    assert_eq!(workspace.run("cancel --key b/1").expect(0), "1 job cancelled\n");
     assert_eq!(listed("--state waiting"), 1);
 }
 
@@ -270,7 +278,7 @@ fn old_batches_are_pruned_once_they_are_told(new_workspace: fn() -> Workspace) {
     );
     assert_eq!(
         workspace.run("prune --older-than 0s --dry-run").expect(0),
-        "1 batches with 2 jobs would be deleted\n"
+        "1 batch with 2 jobs would be deleted\n"
     );
     let pruned = workspace.run("prune --older-than 0s --json").expect(0);
     assert_eq!(json_lines(&pruned)[0], json!({"batches": 1, "jobs": 2}));

@@ -15,6 +15,7 @@ use crate::arguments::shared::{LeaseArguments, StoreArguments, Synchronous};
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 use crate::span::milliseconds;
+use crate::store::checkpoint;
 use crate::store::location::StoreLocation;
 
 /// How long a process that stays waits for a database that cannot be reached when it starts.
@@ -101,7 +102,11 @@ pub async fn open_location(
 ) -> anyhow::Result<Arc<dyn Store>> {
     refuse_shown_password(location)?;
     match location {
-        StoreLocation::File(path) => Ok(Arc::new(SqliteStore::open(path, options)?)),
+        StoreLocation::File(path) => {
+            let store = SqliteStore::open(path, options)?;
+            checkpoint::note_opened(path);
+            Ok(Arc::new(store))
+        }
         StoreLocation::Postgres(url) => {
             let store = PostgresStore::open(url.secret(), PostgresOptions::default()).await?;
             Ok(Arc::new(store))
