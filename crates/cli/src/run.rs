@@ -212,6 +212,7 @@ impl Run<'_> {
         }
         if let Some(retried) = plan.retried {
             eprintln!("gristmill: run `{}`: {retried}", self.request.name);
+            return;
         }
         if plan.has_new_items {
             eprintln!(

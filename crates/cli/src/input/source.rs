@@ -65,7 +65,7 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// White space before a JSON array at most. Bytes.
-const BLANK_BYTES_MAX: u64 = 64 << 10;
+const BLANK_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes in which a file is recognised as one value a line.
 const FIRST_LINE_BYTES_MAX: u64 = 64 << 10;
@@ -322,8 +322,9 @@ fn has_value_in_first_line(head: &[u8]) -> bool {
 /// The bytes up to the first that is no white space (and no byte order mark).
 fn up_to_first_mark(reader: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
-    for byte in reader.take(BLANK_BYTES_MAX).bytes() {
-        head.push(byte?);
+    let mut byte = [0];
+    while head.len() < BLANK_BYTES_MAX && reader.read(&mut byte)? == 1 {
+        head.push(byte[0]);
         let is_blank = |byte: &u8| byte.is_ascii_whitespace() || b"\xef\xbb\xbf".contains(byte);
         if !head.last().is_some_and(is_blank) {
             break;

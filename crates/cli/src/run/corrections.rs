@@ -22,6 +22,8 @@ pub struct Corrections {
     jobs: BTreeMap<JobId, JobId>,
     /// The batches of the jobs that stand for others.
     batches: BTreeSet<BatchId>,
+    /// Jobs that others stand for: corrected ones, and corrections that were corrected again.
+    replaced: u64,
 }
 
 impl Corrections {
@@ -51,15 +53,16 @@ impl Corrections {
                     let corrected = details.and_then(|details| details.tags.get(TAG)?.parse().ok());
                     if let Some(corrected) = corrected {
                         corrections.jobs.insert(corrected, job);
+                        corrections.replaced += 1;
                     }
                 }
             }
         }
     }
 
-    /// The number of corrected jobs.
-    pub fn count(&self) -> u64 {
-        self.jobs.len() as u64
+    /// The number of jobs that others stand for, which are cancelled.
+    pub fn replaced(&self) -> u64 {
+        self.replaced
     }
 
     /// The corrected jobs, each with the job that stands for it.

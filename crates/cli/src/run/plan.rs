@@ -177,7 +177,7 @@ impl Plan {
         let mut counts = store.counts(&filter).await?;
         let corrections = Corrections::of(store, run.id).await?;
         // The corrected jobs stand for these.
-        counts.cancelled = counts.cancelled.saturating_sub(corrections.count());
+        counts.cancelled = counts.cancelled.saturating_sub(corrections.replaced());
         // The kind stays, so that the rest of the old batches runs with the new script.
         let description = Description {
             kind: before.kind.clone(),

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use gristmill_store::sqlite::APPLICATION_ID;
+use gristmill_memory::store::sqlite::APPLICATION_ID as MEMORY_ID;
+use gristmill_store::sqlite::APPLICATION_ID as STORE_ID;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::json;
 
@@ -56,8 +57,8 @@ fn copy(store: &Path, file: &Path) -> anyhow::Result<u64> {
     let application_id: i64 = connection
         .query_row("PRAGMA application_id", [], |row| row.get(0))
         .with_context(cannot_read)?;
-    if application_id != APPLICATION_ID {
-        bail!("{} is not a Gristmill store", store.display());
+    if ![STORE_ID, MEMORY_ID].contains(&application_id) {
+        bail!("{} is no store or knowledge base of Gristmill", store.display());
     }
     let unfinished = Unfinished::beside(file);
     let path = unfinished
