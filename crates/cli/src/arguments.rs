@@ -154,7 +154,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = BACKUP_HELP)]
 pub struct BackupArguments {
-    /// The store to copy: a file
+    /// The file to copy: a store or a knowledge base
     #[arg(value_parser = OsStringValueParser::new().try_map(|text| StoreLocation::parse(&text)))]
     pub store: StoreLocation,
     /// The file to write, which must not exist

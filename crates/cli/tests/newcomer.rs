@@ -314,6 +314,9 @@ fn failed_items_run_again_with_a_better_script_and_better_lines() {
         workspace.run("results a.py:items.jsonl").expect(0),
         workspace.read("out.jsonl")
     );
+    let listed = json_lines(&workspace.run("runs --json").expect(0)).remove(0);
+    let counts = ["completed", "dead", "cancelled"].map(|state| listed["counts"][state].clone());
+    assert_eq!(counts, [json!(6), json!(0), json!(0)], "{listed}");
     let again = workspace.run("run a.py items.jsonl --values");
     assert!(again.stderr.contains("nothing ran"), "{}", again.stderr);
     assert_eq!(again.expect(0), "10\n1\n5\n2\n2\n1\n");
@@ -337,5 +340,23 @@ fn lines_that_moved_are_not_taken_for_corrected_ones() {
     assert!(
         error.contains("item 2 of items.jsonl has changed, and its job did not fail"),
         "{error}"
+    );
+}
+
+#[test]
+fn the_item_and_its_fields_stand_in_the_arguments_of_a_program() {
+    let workspace = Workspace::new();
+    workspace
+        .write("words.txt", "a b\n$(x)\n")
+        .write("rows.csv", "id,name\n1,x y\n");
+    assert_eq!(
+        workspace.run("run words.txt --values -- echo <{}>").expect(0),
+        "\"<a b>\"\n\"<$(x)>\"\n"
+    );
+    assert_eq!(
+        workspace
+            .run("run rows.csv --values -- echo {name}-{id}-{none}")
+            .expect(0),
+        "\"x y-1-{none}\"\n"
     );
 }

@@ -22,6 +22,7 @@ Examples:
   gristmill run fetch.py 'urls/*.txt' --output pages.jsonl --threads 16 --rate 10/s --halt 5%
   zcat log.gz | gristmill run parse.py --format lines --values > parsed.jsonl
   gristmill run words.txt --output upper.jsonl -- tr a-z A-Z
+  gristmill run pages.csv -- curl --fail --silent --output {name}.html {url}
 
 Run the same command again to resume after Ctrl-C, a crash or a reboot, or to run lines that were added to the
 input. After failures, correct the script or the lines, and run the same command with --retry-failed. A run of
@@ -40,7 +41,7 @@ pub struct RunArguments {
     /// input, if it is piped]
     #[arg(value_name = "INPUT")]
     pub inputs: Vec<PathBuf>,
-    /// A program and its arguments, run once for each item
+    /// A program and its arguments, run once for each item; {} in an argument is the item, {field} a field of it
     #[arg(last = true, value_name = "PROGRAM")]
     pub program: Vec<String>,
     /// The items, as INPUT; repeatable
