@@ -3,6 +3,7 @@
 pub mod container;
 pub mod control;
 pub mod fleet;
+pub mod help;
 pub mod history;
 pub mod job;
 pub mod key;
@@ -16,9 +17,13 @@ pub mod submit;
 pub mod wait;
 pub mod worker;
 
+use std::path::PathBuf;
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use crate::exit::EXIT_STATUS_HELP;
+use crate::store::location::StoreLocation;
 use container::CONTAINER_HELP;
 use control::{LimitArguments, PauseArguments, PausesArguments, ResumeArguments};
 use fleet::{AgentArguments, ServeArguments, TokenArguments};
@@ -39,12 +44,18 @@ use worker::WorkerArguments;
 /// after Ctrl-C, a crash or a reboot.
 #[derive(Debug, Parser)]
 #[command(name = "gristmill", version, after_help = format!("{CONTAINER_HELP}\n\n{EXIT_STATUS_HELP}"), max_term_width = 100)]
-#[command(
-    propagate_version = true,
-    arg_required_else_help = true,
-    disable_help_subcommand = true
-)]
+#[command(propagate_version = true, arg_required_else_help = true)]
 pub struct Arguments {
+    /// Colours in help and progress; auto colours a terminal unless the environment has NO_COLOR
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value_t = clap::ColorChoice::Auto,
+        hide_possible_values = true,
+        display_order = 900
+    )]
+    pub color: clap::ColorChoice,
     /// The command.
     #[command(subcommand)]
     pub command: Command,
@@ -103,12 +114,14 @@ pub enum Command {
     Results(ResultsArguments),
     /// List the runs of a store
     Runs(RunsArguments),
-    /// Show totals by kind, batches by hop and end reason, and sizes
+    /// Show totals by kind, the sizes of batches, and the size of the store
     Stats(StatsArguments),
     /// Show counts and durations of ended jobs, by kind and time
     History(HistoryArguments),
     /// Delete batches that ended long ago
     Prune(PruneArguments),
+    /// Copy a store while programs use it
+    Backup(BackupArguments),
     /// Read transcripts, subtitles, mail, notes and chats into a knowledge base
     Ingest(IngestArguments),
     /// Find messages and knowledge in a knowledge base, without a model
@@ -121,6 +134,43 @@ pub enum Command {
     Mcp(McpArguments),
     /// Print completions for a shell
     Completions(CompletionsArguments),
+    /// Print the man page of the program or of a command
+    Man(ManArguments),
+}
+
+const MAN_HELP: &str = "\
+Examples:
+  gristmill man | man -l -
+  gristmill man run > ~/.local/share/man/man1/gristmill-run.1";
+
+/// `gristmill man`.
+#[derive(Debug, Args)]
+#[command(after_help = MAN_HELP)]
+pub struct ManArguments {
+    /// The command, as in `run` or `schedule put` [default: the program]
+    pub command: Vec<String>,
+}
+
+const BACKUP_HELP: &str = "\
+The copy is one file with everything that was committed when the command began. Programs may go on reading and writing
+the store meanwhile. An existing file is not overwritten. Copy a PostgreSQL store with pg_dump.
+
+Examples:
+  gristmill backup gristmill.db backup.db
+  gristmill jobs --store backup.db";
+
+/// `gristmill backup`.
+#[derive(Debug, Args)]
+#[command(after_help = BACKUP_HELP)]
+pub struct BackupArguments {
+    /// The file to copy: a store or a knowledge base
+    #[arg(value_parser = OsStringValueParser::new().try_map(|text| StoreLocation::parse(&text)))]
+    pub store: StoreLocation,
+    /// The file to write, which must not exist
+    pub file: PathBuf,
+    /// Print the file and its size as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 const COMPLETIONS_HELP: &str = "\

@@ -13,7 +13,7 @@ use crate::arguments::shared::StoreArguments;
 use crate::exit::Exit;
 use crate::output::print_line;
 use crate::output::table::{Align, Table};
-use crate::span::{milliseconds, show_count, show_jobs};
+use crate::span::{milliseconds, show_count, show_number_of};
 
 /// The reason of a pause where none is named.
 const REASON: &str = "manual";
@@ -100,7 +100,7 @@ pub async fn resume(arguments: ResumeArguments) -> anyhow::Result<Exit> {
         if resumed > 0 {
             print_line(&match arguments.json {
                 true => json!({"changed": resumed}).to_string(),
-                false => format!("{} resumed", show_jobs(resumed)),
+                false => format!("{} resumed", show_number_of(resumed, "job")),
             })?;
             exit = Exit::Done;
         }
@@ -152,7 +152,7 @@ fn tell(as_json: bool, changed: Changed, done: &str, rule: &str) -> anyhow::Resu
     if as_json {
         print_line(&serde_json::to_string(&changed)?)?;
     } else {
-        print_line(&format!("{} {done}", show_jobs(changed.changed)))?;
+        print_line(&format!("{} {done}", show_number_of(changed.changed, "job")))?;
     }
     if changed.unchanged == 0 {
         return Ok(Exit::Done);

@@ -4,11 +4,14 @@
 //! so that a later process can go on there. A bad item becomes a rejected job whose error names the
 //! file and the line; the items around it are untouched.
 
+mod array;
 pub mod batch_reader;
+mod chain;
 mod csv_rows;
 mod error;
 mod format;
 mod lines;
+mod places;
 mod resume;
 mod source;
 mod stream;

@@ -3,6 +3,7 @@
 //! [`main`] reads the [arguments] and hands over to one module a command; `run` is the main one.
 
 pub mod arguments;
+mod color;
 mod completions;
 mod control;
 mod exit;
@@ -10,6 +11,7 @@ mod fleet;
 pub mod input;
 mod interrupt;
 mod jobs;
+mod man;
 mod memory;
 mod output;
 mod run;
@@ -21,9 +23,9 @@ mod store;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 
-use arguments::{Arguments, Command};
+use arguments::{Arguments, Command, help};
 use exit::Exit;
 use output::OutputError;
 
@@ -33,12 +35,14 @@ pub fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),
     };
-    let known = arguments::container::without_empty_variables(Arguments::command());
+    let color = color::choose(&arguments);
+    let known = arguments::container::without_empty_variables(help::program()).color(color);
     let matches = known.clone().get_matches_from(arguments);
     let arguments =
         Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut known.clone()).exit());
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        .with_ansi(color::on_stderr())
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("GRISTMILL_LOG").unwrap_or_else(|_| "error".into()),
         )
@@ -52,6 +56,7 @@ pub fn main() -> ExitCode {
     let ended = runtime.block_on(command(arguments.command));
     // A thread that waits for standard input would wait for ever.
     runtime.shutdown_background();
+    store::checkpoint::checkpoint_opened();
     match ended {
         Ok(exit) => exit.into(),
         Err(error) if is_closed_pipe(&error) => Exit::PipeClosed.into(),
@@ -61,9 +66,9 @@ pub fn main() -> ExitCode {
 
 /// The arguments, with the command that the environment stands for where none is written.
 fn written_arguments() -> anyhow::Result<Vec<OsString>> {
-    let known = Arguments::command();
+    let known = help::program();
     let is_command = |word: &str| {
-        ["-h", "--help", "-V", "--version"].contains(&word) || known.find_subcommand(word).is_some()
+        ["help", "-h", "--help", "-V", "--version"].contains(&word) || known.find_subcommand(word).is_some()
     };
     arguments::container::with_command(
         std::env::args_os().collect(),
@@ -102,12 +107,14 @@ async fn command(command: Command) -> anyhow::Result<Exit> {
         Command::Stats(arguments) => store::stats::stats(arguments).await,
         Command::History(arguments) => store::history::history(arguments).await,
         Command::Prune(arguments) => store::prune::prune(arguments).await,
+        Command::Backup(arguments) => store::backup::backup(arguments).await,
         Command::Ingest(arguments) => memory::ingest::ingest(arguments).await,
         Command::Recall(arguments) => memory::recall::recall(arguments).await,
         Command::Ask(arguments) => memory::ask::ask(arguments).await,
         Command::Memory(arguments) => memory::manage::manage(arguments).await,
         Command::Mcp(arguments) => memory::mcp::mcp(arguments).await,
         Command::Completions(arguments) => completions::completions(&arguments),
+        Command::Man(arguments) => man::man(&arguments),
     }
 }
 

@@ -5,8 +5,10 @@ pub mod progress;
 pub mod summary;
 pub mod table;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use gristmill_model::{DurationHistogram, JobError, JobId, JobState};
@@ -90,6 +92,10 @@ pub struct Output {
     file: Option<File>,
     form: LineForm,
     statistics: OutputStatistics,
+    /// Jobs of the next batch that have their lines already.
+    begun: usize,
+    /// Positions of the next batch whose outcomes are of other jobs, which stand for theirs.
+    standing_for: BTreeMap<u32, JobId>,
 }
 
 /// How one job ended, with its text as it is stored.
@@ -133,13 +139,44 @@ impl Output {
             file,
             form,
             statistics: OutputStatistics::default(),
+            begun: 0,
+            standing_for: BTreeMap::new(),
         }
     }
 
-    /// Writes a line for each job of the batch that has ended.
+    /// The outcomes of the next batch at these positions are of these jobs.
+    pub fn stand_for(&mut self, jobs: BTreeMap<u32, JobId>) {
+        self.standing_for = jobs;
+    }
+
+    /// Writes a line for each job of the batch that has ended, but for those whose lines are written.
     pub fn write_batch(&mut self, outcomes: &BatchOutcomes) -> Result<(), OutputError> {
-        let written = self.write_lines(outcomes);
+        let ended = by_position(outcomes);
+        let begun = std::mem::take(&mut self.begun);
+        let written = self.write_lines(outcomes, &ended, begun..ended.len());
+        let completed = outcomes
+            .reports
+            .iter()
+            .filter(|report| report.state == JobState::Completed);
+        for duration_us in completed.flat_map(|report| &report.durations_us) {
+            self.statistics.durations.record(*duration_us);
+        }
         written.map_err(|reason| self.failed(reason))
+    }
+
+    /// Writes the lines of the batch's first jobs that have ended, up to one that has not, and flushes them. The batch is written
+    /// whole later.
+    pub fn write_beginning(&mut self, outcomes: &BatchOutcomes) -> Result<(), OutputError> {
+        let ended = by_position(outcomes);
+        let first_missing = ended.iter().position(|ended| matches!(ended, Ended::Missing));
+        let end = first_missing.unwrap_or(ended.len());
+        if end <= self.begun {
+            return Ok(());
+        }
+        let written = self.write_lines(outcomes, &ended, self.begun..end);
+        self.begun = end;
+        written.map_err(|reason| self.failed(reason))?;
+        self.flush()
     }
 
     /// Flushes the buffer, so that a reader sees the lines.
@@ -164,16 +201,26 @@ impl Output {
         OutputError::of(self.name.clone(), reason)
     }
 
-    fn write_lines(&mut self, outcomes: &BatchOutcomes) -> io::Result<()> {
-        let ended = self.by_position(outcomes);
+    fn write_lines(
+        &mut self,
+        outcomes: &BatchOutcomes,
+        ended: &[Ended<'_>],
+        range: Range<usize>,
+    ) -> io::Result<()> {
         let prefix = format!("{{\"job\":\"{}:", outcomes.batch);
         let mut number = itoa::Buffer::new();
-        for (position, ended) in ended.into_iter().enumerate() {
+        for position in range {
+            let ended = ended[position];
             let position = position as u32;
             if let Ended::Missing = ended {
                 self.statistics.missing += 1;
                 continue;
             }
+            let other = self.standing_for.get(&position).copied();
+            let job = other.unwrap_or(JobId {
+                batch: outcomes.batch,
+                position,
+            });
             let error = match ended {
                 Ended::Missing | Ended::Value(_) => None,
                 Ended::Error(index) => Some(std::borrow::Cow::Borrowed(&outcomes.errors[index].error)),
@@ -190,17 +237,15 @@ impl Output {
                 None => self.statistics.completed += 1,
                 Some(error) => {
                     self.statistics.failed += 1;
-                    self.statistics.failures.record(
-                        JobId {
-                            batch: outcomes.batch,
-                            position,
-                        },
-                        error,
-                    );
+                    self.statistics.failures.record(job, error);
                 }
             }
             if self.form == LineForm::Outcome {
-                self.sink.write_all(prefix.as_bytes())?;
+                match other {
+                    None => self.sink.write_all(prefix.as_bytes())?,
+                    Some(other) => write!(self.sink, "{{\"job\":\"{}:", other.batch)?,
+                }
+                let position = job.position;
                 self.sink.write_all(number.format(position).as_bytes())?;
                 self.sink.write_all(if error.is_some() {
                     b"\",\"error\":"
@@ -221,35 +266,30 @@ impl Output {
         }
         Ok(())
     }
+}
 
-    /// How each job of the batch ended, by position.
-    fn by_position<'a>(&mut self, outcomes: &'a BatchOutcomes) -> Vec<Ended<'a>> {
-        let mut ended = vec![Ended::Missing; outcomes.count as usize];
-        for report in &outcomes.reports {
-            let mut values = report.values.as_ref().map(|values| values.items());
-            for position in report.positions.iter() {
-                ended[position as usize] = match report.state {
-                    JobState::Completed => values
-                        .as_mut()
-                        .and_then(Iterator::next)
-                        .map_or(Ended::Missing, Ended::Value),
-                    JobState::Cancelled => Ended::Cancelled,
-                    JobState::Expired => Ended::Expired,
-                    // The errors come below, by position.
-                    _ => Ended::Missing,
-                };
-            }
-            if report.state == JobState::Completed {
-                for duration_us in &report.durations_us {
-                    self.statistics.durations.record(*duration_us);
-                }
-            }
+/// How each job of the batch ended, by position.
+fn by_position(outcomes: &BatchOutcomes) -> Vec<Ended<'_>> {
+    let mut ended = vec![Ended::Missing; outcomes.count as usize];
+    for report in &outcomes.reports {
+        let mut values = report.values.as_ref().map(|values| values.items());
+        for position in report.positions.iter() {
+            ended[position as usize] = match report.state {
+                JobState::Completed => values
+                    .as_mut()
+                    .and_then(Iterator::next)
+                    .map_or(Ended::Missing, Ended::Value),
+                JobState::Cancelled => Ended::Cancelled,
+                JobState::Expired => Ended::Expired,
+                // The errors come below, by position.
+                _ => Ended::Missing,
+            };
         }
-        for (index, failure) in outcomes.errors.iter().enumerate() {
-            ended[failure.position as usize] = Ended::Error(index);
-        }
-        ended
     }
+    for (index, failure) in outcomes.errors.iter().enumerate() {
+        ended[failure.position as usize] = Ended::Error(index);
+    }
+    ended
 }
 
 /// Writes a line of text for people or programs to standard output.

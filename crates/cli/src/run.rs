@@ -5,13 +5,17 @@
 //! and writes each batch once it has ended. Each can stop at any moment: what it did is in the store.
 
 mod backlog;
+mod corrections;
 mod feeder;
 mod identity;
 mod lock;
 mod plan;
+mod rate;
+mod retry_failed;
 mod writer;
 
-pub use identity::is_of_run;
+pub use corrections::Corrections;
+pub use identity::{ScriptIdentity, is_of_run, kind_of};
 pub use lock::RunLock;
 
 use std::ops::ControlFlow;
@@ -20,7 +24,6 @@ use std::sync::atomic::Ordering;
 
 use anyhow::{Context, anyhow};
 use gristmill_engine::{Engine, Handler, RunningWorker, SourceError, WorkerSettings};
-use gristmill_model::BatchOptions;
 use gristmill_store::RunState;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -31,9 +34,10 @@ use crate::exit::Exit;
 use crate::input::Format;
 use crate::interrupt::Interrupt;
 use crate::output::progress::{Progress, Snapshot};
-use crate::output::summary::{Standing, Summary};
+use crate::output::summary::{Again, Standing, Summary};
 use crate::output::{LineForm, Output, OutputError, OutputStatistics, print_line};
 use crate::script::{check_concurrency, detect, start};
+use crate::span::show_number_of;
 use crate::store::location::StoreLocation;
 use crate::store::open::engine_over;
 use backlog::Backlog;
@@ -47,7 +51,11 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::listen()?;
     let request = Request::new(
         &arguments,
-        detect(arguments.script.as_deref(), &arguments.program)?,
+        detect(
+            arguments.script_file(),
+            &arguments.program,
+            arguments.python.as_deref(),
+        )?,
     )?;
     let concurrency = arguments.concurrency.of_scripts();
     check_concurrency(std::iter::once(&request.script), &concurrency)?;
@@ -74,6 +82,13 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Exit> {
     };
     let output = Output::create(arguments.output_file(), form)?;
     let engine = engine_over(store, &arguments.lease).await?;
+    let queue = queue_of(&request.name);
+    if plan.was_rated {
+        rate::lift(engine.store(), &queue).await?;
+    }
+    if let Some(rate) = arguments.rate {
+        rate::set(engine.store(), &queue, rate).await?;
+    }
     let ended = Run {
         arguments: &arguments,
         request: &request,
@@ -83,6 +98,9 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Exit> {
     }
     .go(plan, handler, output)
     .await;
+    if arguments.rate.is_some() {
+        rate::lift(engine.store(), &queue).await?;
+    }
     engine.close().await?;
     ended
 }
@@ -105,6 +123,8 @@ struct Outcome {
     /// The first thing that went wrong.
     problem: Option<anyhow::Error>,
     pipe_closed: bool,
+    /// So many jobs have failed that it was to stop.
+    is_halted: bool,
 }
 
 /// Further data of the summary.
@@ -149,6 +169,7 @@ impl Run<'_> {
         let writer = Writer {
             store: self.engine.store().clone(),
             run: plan.run,
+            corrections: std::mem::take(&mut plan.corrections),
             backlog: backlog.clone(),
             stage: stages,
         };
@@ -165,7 +186,7 @@ impl Run<'_> {
             let progress = Progress::new(self.arguments.quiet, self.arguments.output_file().is_none());
             let look = || self.look(&plan, &backlog, stage.borrow().all_fed);
             tokio::select! {
-                outcome = self.conduct(feeding, worker, writing, &stage) => outcome,
+                outcome = self.conduct(feeding, worker, writing, (&stage, &backlog)) => outcome,
                 _ = progress.show(look) => Outcome::default(),
             }
         };
@@ -189,11 +210,24 @@ impl Run<'_> {
         if self.arguments.quiet || !plan.is_resumed || plan.is_finished() {
             return;
         }
+        if let Some(retried) = plan.retried {
+            eprintln!("gristmill: run `{}`: {retried}", self.request.name);
+            return;
+        }
+        if plan.has_new_items {
+            eprintln!(
+                "gristmill: run `{}` goes on with the new items of {}; {} done before",
+                self.request.name,
+                self.request.input.name(),
+                show_number_of(plan.counts.ended(), "job")
+            );
+            return;
+        }
         let (ended, left) = (plan.counts.ended(), plan.counts.total() - plan.counts.ended());
         eprintln!(
-            "gristmill: resuming run `{}`: {} jobs done before, {} submitted and not done",
+            "gristmill: resuming run `{}`: {} done before, {} submitted and not done",
             self.request.name,
-            crate::span::show_count(ended),
+            show_number_of(ended, "job"),
             crate::span::show_count(left)
         );
     }
@@ -235,11 +269,7 @@ impl Run<'_> {
             run: plan.run,
             kind: plan.kind.clone(),
             queue: queue_of(&self.request.name),
-            options: BatchOptions {
-                timeout_ms: self.arguments.retry.timeout_ms(),
-                retry: self.arguments.retry.policy_of_run(),
-                ..BatchOptions::default()
-            },
+            options: plan::batch_options(self.arguments),
             backlog: backlog.clone(),
         }
     }
@@ -251,7 +281,7 @@ impl Run<'_> {
         mut feeding: Option<JoinHandle<Result<Fed, FeedError>>>,
         worker: Option<RunningWorker>,
         mut writing: JoinHandle<Result<Written, WriteError>>,
-        stage: &watch::Sender<Stage>,
+        (stage, backlog): (&watch::Sender<Stage>, &Backlog),
     ) -> Outcome {
         let mut outcome = Outcome {
             fed: feeding.is_none(),
@@ -262,6 +292,7 @@ impl Run<'_> {
         let stop = || stopper.iter().for_each(gristmill_engine::Stopper::stop);
         let mut running = worker.map(|worker| tokio::spawn(worker.join()));
         let (mut writes, mut asked, mut is_lost) = (true, false, false);
+        let mut changes = backlog.changes();
         while feeding.is_some() || running.is_some() || writes {
             tokio::select! {
                 fed = join(&mut feeding), if feeding.is_some() => {
@@ -298,6 +329,13 @@ impl Run<'_> {
                     feeding.iter().for_each(JoinHandle::abort);
                     stop();
                 }
+                Ok(()) = changes.changed(), if self.arguments.halt.is_some() && !outcome.is_halted => {
+                    if self.is_halt_reached(backlog) {
+                        outcome.is_halted = true;
+                        feeding.iter().for_each(JoinHandle::abort);
+                        stop();
+                    }
+                }
                 () = self.lock.lost(), if !is_lost => {
                     is_lost = true;
                     outcome.note(anyhow!(
@@ -319,23 +357,22 @@ impl Run<'_> {
         outcome
     }
 
+    /// Whether so many jobs have failed here that the run is to stop.
+    fn is_halt_reached(&self, backlog: &Backlog) -> bool {
+        let failed = backlog.counts().failed.load(Ordering::Relaxed);
+        let completed = backlog.counts().completed.load(Ordering::Relaxed);
+        let halt = self.arguments.halt;
+        halt.is_some_and(|halt| halt.is_reached(failed, completed + failed))
+    }
+
     /// How far the run is, for the progress.
     fn look(&self, plan: &Plan, backlog: &Backlog, all_fed: bool) -> Snapshot {
         let counts = backlog.counts();
-        let [
-            submitted,
-            completed,
-            failed,
-            retried,
-            reports,
-            input_bytes,
-            input_jobs,
-        ] = [
+        let [submitted, completed, failed, retried, input_bytes, input_jobs] = [
             &counts.submitted,
             &counts.completed,
             &counts.failed,
             &counts.retried,
-            &counts.reports,
             &counts.input_bytes,
             &counts.input_jobs,
         ]
@@ -357,11 +394,6 @@ impl Run<'_> {
             retried,
             total: total.map(|total| total.min(limit.max(plan.counts.total()))),
             total_is_guessed,
-            batch_jobs_mean: if reports > 0 {
-                (completed + failed) as f64 / reports as f64
-            } else {
-                0.0
-            },
         }
     }
 
@@ -411,6 +443,7 @@ impl Run<'_> {
             (true, false, false) => Standing::Finished,
             (false, ..) => Standing::Stopped {
                 ended: ending.ended_before + ending.ended_here,
+                is_halted: outcome.is_halted,
             },
         };
         if let Some(written) = &outcome.written {
@@ -419,6 +452,7 @@ impl Run<'_> {
                 store_option: self.store_option(),
                 statistics: &written.statistics,
                 blank_lines: ending.blank_lines,
+                again: Again::of(self.request.input.is_stdin(), self.arguments.name.is_some()),
                 ended_here: ending.ended_here,
                 seconds: ending.seconds,
                 standing,

@@ -1,26 +1,104 @@
 //! Scripts and programs as handlers.
 
 use std::ffi::OsString;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use gristmill_engine::Handler;
-use gristmill_runtime::{DetectOptions, Runtime, RuntimeOptions, Script, ScriptHandler};
+use gristmill_runtime::{DetectOptions, Runtime, RuntimeError, RuntimeOptions, Script, ScriptHandler};
 
 use crate::arguments::shared::ScriptConcurrency;
 
-/// The script, or the program and its arguments, that a command line names.
-pub fn detect(script: Option<&Path>, program: &[String]) -> anyhow::Result<Script> {
-    let options = DetectOptions::default();
-    match script {
-        Some(path) => Ok(Script::detect(path, &options)?),
-        None if !program.is_empty() => Ok(Script::program(
-            program.iter().map(OsString::from).collect(),
-            &options,
-        )?),
-        None => bail!("name a script, or write a program after --"),
+/// The script, or the program and its arguments, that a command line names. With `python`, the interpreter of a Python script.
+pub fn detect(script: Option<&Path>, program: &[String], python: Option<&Path>) -> anyhow::Result<Script> {
+    let options = DetectOptions {
+        interpreter: python.map(Path::to_owned),
+        ..DetectOptions::default()
+    };
+    if let Some(python) = python
+        && !is_executable(python)
+    {
+        bail!(
+            "--python {} is not a program; name an interpreter, as in .venv/bin/python",
+            python.display()
+        );
     }
+    match script {
+        Some(path) => {
+            let script = Script::detect(path, &options).map_err(|error| refused_script(path, error))?;
+            if python.is_some() && script.runtime() != Runtime::Python {
+                bail!("--python is for Python scripts, and {} is none", path.display());
+            }
+            if script.runtime() == Runtime::Program && runs_itself(path) && !is_executable(path) {
+                return Err(not_executable(path));
+            }
+            Ok(script)
+        }
+        None => {
+            let Some(name) = program.first() else {
+                bail!("name a script, or write a program after --");
+            };
+            let words = program.iter().map(OsString::from).collect();
+            Script::program(words, &options).map_err(|error| {
+                let path = Path::new(name);
+                match name.contains('/') && path.is_file() && !is_executable(path) {
+                    true => not_executable(path),
+                    false => once(error),
+                }
+            })
+        }
+    }
+}
+
+fn refused_script(path: &Path, error: RuntimeError) -> anyhow::Error {
+    let shown = path.display();
+    match &error {
+        RuntimeError::NoScript { source, .. } if source.kind() == ErrorKind::NotFound => {
+            anyhow!("the script {shown} does not exist; check its path, or write a program after --")
+        }
+        RuntimeError::NoScript { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
+            anyhow!("the script {shown} cannot be read; allow it with `chmod +r {shown}`")
+        }
+        _ if path.is_dir() => anyhow!("{shown} is a folder; name a script"),
+        _ => once(error),
+    }
+}
+
+/// An error whose text has its cause: shown without it, so that the cause is named once.
+fn once(error: impl std::fmt::Display) -> anyhow::Error {
+    anyhow!("{error}")
+}
+
+fn not_executable(path: &Path) -> anyhow::Error {
+    let shown = path.display();
+    anyhow!("{shown} is not executable; allow it with `chmod +x {shown}`")
+}
+
+/// Whether a script that is run as a program is started by its own path, and not by a shell.
+fn runs_itself(path: &Path) -> bool {
+    let is_shell = |name: &str| ["bash", "sh", "dash"].contains(&name);
+    if path
+        .extension()
+        .and_then(|extension| extension.to_str())
+        .is_some_and(is_shell)
+    {
+        return false;
+    }
+    let mut first = [0; 128];
+    let bytes = std::fs::File::open(path)
+        .and_then(|mut file| file.read(&mut first))
+        .unwrap_or(0);
+    let first = String::from_utf8_lossy(&first[..bytes]);
+    let mut words = first.lines().next().unwrap_or_default().split(['/', ' ']);
+    !words.any(is_shell)
+}
+
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(path)
+        .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
 /// Refuses options that have no effect on any of these scripts.
@@ -51,7 +129,7 @@ pub async fn start(script: Script, concurrency: ScriptConcurrency) -> anyhow::Re
         threads: concurrency.threads,
         ..RuntimeOptions::default()
     };
-    let handler = ScriptHandler::new(script, &options)?;
-    handler.check().await?;
+    let handler = ScriptHandler::new(script, &options).map_err(once)?;
+    handler.check().await.map_err(once)?;
     Ok(Arc::new(handler))
 }

@@ -69,10 +69,14 @@ pub fn show_count(count: u64) -> String {
     text
 }
 
-/// Writes a number of jobs.
-pub fn show_jobs(jobs: u64) -> String {
-    let noun = if jobs == 1 { "job" } else { "jobs" };
-    format!("{} {noun}", show_count(jobs))
+/// Writes a number of things, as `1 job`, `2,000 jobs` or `3 batches`.
+pub fn show_number_of(count: u64, noun: &str) -> String {
+    let ending = match count {
+        1 => "",
+        _ if noun.ends_with("ch") => "es",
+        _ => "s",
+    };
+    format!("{} {noun}{ending}", show_count(count))
 }
 
 /// Writes bytes as `12.3 MiB`.
@@ -117,7 +121,10 @@ mod tests {
     fn numbers_are_written_for_people() {
         assert_eq!(show_count(1_234_567), "1,234,567");
         assert_eq!(show_count(999), "999");
-        assert_eq!([0, 1, 1_000].map(show_jobs), ["0 jobs", "1 job", "1,000 jobs"]);
+        assert_eq!(
+            [0, 1, 1_000].map(|jobs| show_number_of(jobs, "job")),
+            ["0 jobs", "1 job", "1,000 jobs"]
+        );
         assert_eq!(show_microseconds(7.2), "7.20 µs");
         assert_eq!(show_microseconds(12_345.0), "12.3 ms");
         assert_eq!(show_seconds(3_725), "1h02m");

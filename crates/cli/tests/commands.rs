@@ -64,7 +64,15 @@ fn jobs_are_submitted_listed_run_and_shown(new_workspace: fn() -> Workspace) {
     let none = workspace.run("history --kind other").expect(0);
     assert_eq!(none, "no job has ended in this period\n");
     let stats = workspace.run("stats").expect(0);
-    for part in ["double", "hop ", "claim", "commit", "full", "drained", "on disk"] {
+    for part in [
+        "double",
+        "step ",
+        "claim",
+        "commit",
+        "full",
+        "queue empty",
+        "on disk",
+    ] {
         assert!(stats.contains(part), "{part} in {stats}");
     }
 }
@@ -269,7 +277,7 @@ fn old_batches_are_pruned_once_they_are_told(new_workspace: fn() -> Workspace) {
     );
     assert_eq!(
         workspace.run("prune --older-than 0s --dry-run").expect(0),
-        "1 batches with 2 jobs would be deleted\n"
+        "1 batch with 2 jobs would be deleted\n"
     );
     let pruned = workspace.run("prune --older-than 0s --json").expect(0);
     assert_eq!(json_lines(&pruned)[0], json!({"batches": 1, "jobs": 2}));

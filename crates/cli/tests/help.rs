@@ -9,7 +9,7 @@ use workspace::Workspace;
 
 /// The commands, by the folder of their texts.
 const COMMANDS: &[(&str, &[&str])] = &[
-    ("", &["", "run", "schedule", "completions"]),
+    ("", &["", "run", "schedule", "completions", "man"]),
     (
         "jobs/",
         &[
@@ -21,7 +21,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("fleet/", &["worker", "serve", "agent", "token"]),
     (
         "store/",
-        &["runs", "queues", "workers", "stats", "history", "prune"],
+        &["runs", "queues", "workers", "stats", "history", "prune", "backup"],
     ),
     ("memory/", &["ingest", "recall", "ask", "memory", "mcp"]),
 ];
@@ -51,4 +51,53 @@ fn the_help_is_as_it_was_accepted() {
         differ.is_empty(),
         "{differ:?} differ from tests/golden; accept them with UPDATE_GOLDEN=1"
     );
+}
+
+#[test]
+fn the_footer_is_wrapped_once_at_the_width_of_the_terminal() {
+    let workspace = Workspace::new();
+    for columns in [50, 72, 100] {
+        let help = workspace
+            .command("help run")
+            .env("COLUMNS", columns.to_string())
+            .output()
+            .unwrap();
+        let help = String::from_utf8(help.stdout).unwrap();
+        let footer = &help[help.find("The script has a function").unwrap()..];
+        let paragraph: Vec<&str> = footer.lines().take_while(|line| !line.is_empty()).collect();
+        let (last, whole) = paragraph.split_last().unwrap();
+        assert!(last.len() <= columns, "{footer}");
+        for line in whole {
+            assert!(
+                line.len() <= columns && line.len() + 25 > columns,
+                "{columns}: {line}"
+            );
+        }
+    }
+}
+
+#[test]
+fn help_and_man_pages_exist_for_every_command() {
+    let workspace = Workspace::new();
+    assert_eq!(
+        workspace.run("help schedule put").expect(0),
+        workspace.run("schedule put --help").expect(0)
+    );
+    let page = workspace.run("man schedule put").expect(0);
+    assert!(
+        page.contains(".TH gristmill-schedule-put 1") && page.contains("cron"),
+        "{page}"
+    );
+    assert!(workspace.run("man").expect(0).contains(".TH gristmill 1"));
+    let error = workspace.run("man nope").error();
+    assert!(error.contains("`gristmill nope` is not a command"), "{error}");
+}
+
+#[test]
+fn help_is_coloured_only_where_it_may_be() {
+    let workspace = Workspace::new();
+    let is_coloured = |text: String| text.contains('\u{1b}');
+    assert!(!is_coloured(workspace.run("run --help").expect(0)));
+    assert!(is_coloured(workspace.run("run --help --color always").expect(0)));
+    assert!(!is_coloured(workspace.run("--color=never run --help").expect(0)));
 }

@@ -124,7 +124,7 @@ fn the_first_ctrl_c_drains_and_commits_and_tells_how_to_go_on(new_workspace: fn(
             "what was running when Ctrl-C came is committed"
         );
         let written = workspace.read("out.jsonl").lines().count();
-        assert!(written.is_multiple_of(100) && written <= committed.len());
+        assert!(written <= committed.len());
         check_whole_output(&workspace, written as u64);
         workspace.run(COMMAND).expect(0);
         check_whole_output(&workspace, 5_000);
@@ -213,17 +213,15 @@ fn a_changed_script_stops_the_run_unless_told() {
 fn a_changed_input_stops_the_run_unless_told() {
     let workspace = finished();
     workspace.write("items.jsonl", "1\n2\n3\n4\n");
-    let error = workspace.run("run a.py -i items.jsonl").error();
+    let ended = workspace.run("run a.py -i items.jsonl --values");
     assert!(
-        error.contains("the input items.jsonl has changed: it had 3 lines, and now has more"),
-        "{error}"
+        ended
+            .stderr
+            .contains("goes on with the new items of items.jsonl; 3 jobs done before"),
+        "{}",
+        ended.stderr
     );
-    assert_eq!(
-        workspace
-            .run("run a.py -i items.jsonl --continue --values")
-            .expect(0),
-        "1\n2\n3\n4\n"
-    );
+    assert_eq!(ended.expect(0), "1\n2\n3\n4\n");
     workspace.write("items.jsonl", "7\n2\n3\n4\n5\n");
     let error = workspace.run("run a.py -i items.jsonl").error();
     assert!(error.contains("its first 4 lines have changed"), "{error}");
@@ -256,17 +254,21 @@ fn a_changed_input_stops_the_run_unless_told() {
 fn standard_input_is_compared_too() {
     let workspace = Workspace::new();
     workspace.write("a.py", "def main(payload):\n    return payload\n");
-    workspace.run_with("run a.py --limit 2", b"1\n2\n3\n").expect(0);
+    workspace
+        .run_with("run a.py --name piped --limit 2", b"1\n2\n3\n")
+        .expect(0);
     assert_eq!(
-        workspace.run_with("run a.py --values", b"1\n2\n3\n").expect(0),
+        workspace
+            .run_with("run a.py --name piped --values", b"1\n2\n3\n")
+            .expect(0),
         "1\n2\n3\n"
     );
-    let error = workspace.run_with("run a.py", b"1\n5\n3\n").error();
+    let error = workspace.run_with("run a.py --name piped", b"1\n5\n3\n").error();
     assert!(
         error.contains("the input stdin has changed: its first 3 lines have changed"),
         "{error}"
     );
-    let error = workspace.run_with("run a.py", b"").error();
+    let error = workspace.run_with("run a.py --name piped", b"").error();
     assert!(error.contains("it is shorter than before"), "{error}");
 }
 

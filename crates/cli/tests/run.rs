@@ -254,9 +254,28 @@ fn what_cannot_be_right_is_refused_with_a_remedy_and_leaves_nothing() {
         .write("broken.py", "def main(payload)\n    return payload\n")
         .write("empty.py", "x = 1\n")
         .write("items.jsonl", "1\n")
+        .write("plain", "#!/usr/bin/perl\nprint 1;\n")
+        .write("rows.csv", "a\n1\n")
         .write("words", "1\n");
     for (arguments, expected) in [
-        ("run none.py -i items.jsonl", "cannot open the script none.py"),
+        (
+            "run none.py -i items.jsonl",
+            "the script none.py does not exist; check its path",
+        ),
+        (
+            "run ./plain items.jsonl",
+            "./plain is not executable; allow it with `chmod +x ./plain`",
+        ),
+        (
+            "run items.jsonl -- ./plain",
+            "./plain is not executable; allow it with `chmod +x ./plain`",
+        ),
+        (
+            "run same.py items.jsonl --python none/python",
+            "--python none/python is not a program",
+        ),
+        ("run same.py none*.jsonl", "it matches no file"),
+        ("run same.py items.jsonl rows.csv", "have different formats"),
         ("run broken.py -i items.jsonl", "SyntaxError"),
         ("run empty.py -i items.jsonl", "no function main"),
         (
@@ -322,11 +341,20 @@ fn a_store_that_is_none_or_cannot_be_written_is_named() {
     let error = workspace
         .run("run same.py -i items.jsonl --store none/gristmill.db")
         .error();
-    assert!(error.contains("none/gristmill.db"), "{error}");
+    assert!(
+        error.contains("the store none/gristmill.db cannot be made, because its folder does not exist"),
+        "{error}"
+    );
     let error = workspace
         .run("run same.py -i items.jsonl --store /proc/gristmill.db")
         .error();
-    assert!(error.contains("/proc/gristmill.db"), "{error}");
+    assert!(
+        error.contains(
+            "/proc/gristmill.db cannot be made, because its folder cannot be written: name a file elsewhere"
+        ),
+        "{error}"
+    );
+    assert_eq!(error.matches("gristmill.db").count(), 1, "{error}");
 }
 
 fn the_examples_with_children_measure_folders(new_workspace: fn() -> Workspace) {

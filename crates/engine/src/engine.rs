@@ -7,8 +7,8 @@ use futures::{Stream, StreamExt};
 use gristmill_batching::EndReason;
 use gristmill_model::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX};
 use gristmill_model::{
-    After, BatchId, BatchOptions, Clock, JobId, JobState, KeyedBatch, NewBatch, PackedArray,
-    PackedBuilder, Timestamp, Unique,
+    After, BatchId, BatchOptions, Clock, JobId, JobState, KeyedBatch, NewBatch, PackedArray, PackedBuilder,
+    Timestamp, Unique,
 };
 use gristmill_store::{
     Changed, EventCursor, JobDetails, Rescued, Selection, Store, StoreError, SubmittedJobs,

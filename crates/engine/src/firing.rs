@@ -15,7 +15,11 @@ use crate::events::EventHub;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Submits the jobs of the schedules that are due.
-pub(crate) async fn fire(store: &dyn Store, events: &EventHub, hops: &HopRecorder) -> Result<Fired, StoreError> {
+pub(crate) async fn fire(
+    store: &dyn Store,
+    events: &EventHub,
+    hops: &HopRecorder,
+) -> Result<Fired, StoreError> {
     let fired = store.fire_schedules(SCHEDULES_FIRED_MAX).await?;
     if fired.jobs > 0 {
         let full = fired.schedules >= u64::from(SCHEDULES_FIRED_MAX);

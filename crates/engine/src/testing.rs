@@ -39,8 +39,8 @@ use gristmill_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use gristmill_worker::WorkerSummary;
 
 use crate::engine::Engine;
-use crate::settings::EngineSettings;
 use crate::kind::Kind;
+use crate::settings::EngineSettings;
 use crate::work::WorkerBuilder;
 
 /// Where the clock of a test begins: 2001-09-09T01:46:40Z.

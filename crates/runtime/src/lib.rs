@@ -77,6 +77,7 @@ pub mod protocol;
 mod script;
 mod slot;
 mod stream;
+mod template;
 
 pub use error::RuntimeError;
 pub use handler::{RuntimeOptions, ScriptHandler};

@@ -25,6 +25,7 @@ use crate::child::{GroupChild, describe, pipe, poll_ms, read_ready};
 use crate::limits::CRASH_OUTPUT_BYTES_MAX;
 use crate::pool::{Pool, Started, Told, Work};
 use crate::process::Recipe;
+use crate::template;
 
 const READ_BYTES: usize = 64 << 10;
 
@@ -138,7 +139,7 @@ impl ProgramSlot {
         let (their_input, input) = pipe(false)?;
         let (output, their_output) = pipe(true)?;
         let (errors, their_errors) = pipe(true)?;
-        let mut command = self.recipe.script.command();
+        let mut command = template::fill(self.recipe.script.command(), job.payload);
         for (name, value) in identity(job) {
             match value {
                 Some(value) => command.env(name, value),

@@ -14,11 +14,11 @@ const BATCH_VARIABLE: &str = "BATCH_PULL_SIZE";
 /// Its text in `--help`.
 pub const CONTAINER_HELP: &str = "\
 Containers:
-  Without a command, the environment variable MODE selects it: standalone or server (serve), worker, agent, or
-  agent-batch (agent --batch, with BATCH_PULL_SIZE or 1000). The arguments are the scripts. Other variables:
-  GRISTMILL_STORE, PGPASSWORD, GRISTMILL_LISTEN, GRISTMILL_TRUST, GRISTMILL_LEASE, BASE_URL or BASE_INTERNAL_URL (one
-  server or several), AGENT_TOKEN. An empty variable counts as unset.
-    docker run -e MODE=agent-batch -e BASE_URL=… -e AGENT_TOKEN=… IMAGE resize.py --kind resize";
+Without a command, the environment variable MODE selects it: standalone or server (serve), worker, agent, or
+agent-batch (agent --batch, with BATCH_PULL_SIZE or 1000). The arguments are the scripts. Other variables are
+GRISTMILL_STORE, PGPASSWORD, GRISTMILL_LISTEN, GRISTMILL_TRUST, GRISTMILL_LEASE, BASE_URL or BASE_INTERNAL_URL (one
+server or several), AGENT_TOKEN. An empty variable counts as unset.
+  docker run -e MODE=agent-batch -e BASE_URL=… -e AGENT_TOKEN=… IMAGE resize.py --kind resize";
 
 /// The jobs that `agent-batch` takes at once where `BATCH_PULL_SIZE` does not say.
 const BATCH_PULL_SIZE_DEFAULT: &str = "1000";

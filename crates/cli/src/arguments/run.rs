@@ -1,6 +1,7 @@
 //! The arguments of `gristmill run`.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use gristmill_model::limits::BATCH_JOBS_MAX;
@@ -8,6 +9,7 @@ use gristmill_model::limits::BATCH_JOBS_MAX;
 use crate::arguments::shared::{ConcurrencyArguments, LeaseArguments, RetryArguments, StoreArguments};
 use crate::exit::EXIT_STATUS_HELP;
 use crate::input::Format;
+use crate::span::parse_span;
 
 const RUN_HELP: &str = "\
 The script has a function `main` that takes one item and returns its result: `def main(payload)` in
@@ -15,77 +17,207 @@ Python, `export function main(payload)` in JavaScript and TypeScript. A Bash scr
 after --, reads the item from standard input and writes the result to standard output.
 
 Examples:
-  gristmill run word_stats.py --input items.jsonl --output results.jsonl
-  gristmill run resize.ts --input images.csv --output done.jsonl -j 4 --timeout 30s --retries 2
-  gristmill run fetch.py --input urls.txt --output pages.jsonl --threads 16
+  gristmill run word_stats.py items.jsonl --output results.jsonl
+  gristmill run resize.ts images.csv --output done.jsonl -j 4 --timeout 30s --retries 2
+  gristmill run fetch.py 'urls/*.txt' --output pages.jsonl --threads 16 --rate 10/s --halt 5%
   zcat log.gz | gristmill run parse.py --format lines --values > parsed.jsonl
-  gristmill run --input words.txt --output upper.jsonl -- tr a-z A-Z
+  gristmill run words.txt --output upper.jsonl -- tr a-z A-Z
+  gristmill run pages.csv -- curl --fail --silent --output {name}.html {url}
 
-Run the same command again to resume after Ctrl-C, a crash or a reboot. An unreadable item fails
-with its file and line; the other items run. The results have one line for each item, in input
-order: {\"job\":\"1:7\",\"value\":…} or {\"job\":\"1:7\",\"error\":{…}}.
-Blank lines of JSONL are skipped.";
+Run the same command again to resume after Ctrl-C, a crash or a reboot, or to run lines that were added to the
+input. After failures, correct the script or the lines, and run the same command with --retry-failed. A run of
+standard input is a new one each time, unless it has a --name. An unreadable item fails with its file and
+line; the other items run. The results have one line for each item, in input order, as soon as the items before it have
+ended: {\"job\":\"1:7\",\"value\":…} or {\"job\":\"1:7\",\"error\":{…}}. Blank lines of JSONL are skipped.";
 
 /// `gristmill run`.
 #[derive(Debug, Args)]
 #[command(after_help = format!("{RUN_HELP}\n\n{EXIT_STATUS_HELP}"))]
 pub struct RunArguments {
     /// The script: .py, .js, .mjs, .ts or .sh
-    #[arg(required_unless_present = "program", conflicts_with = "program")]
+    #[arg(required_unless_present = "program")]
     pub script: Option<PathBuf>,
-    /// A program and its arguments, run once for each item
+    /// The items: files, plain, .gz or .zst, or patterns such as 'data/*.jsonl'; - is standard input [default: standard
+    /// input, if it is piped]
+    #[arg(value_name = "INPUT")]
+    pub inputs: Vec<PathBuf>,
+    /// A program and its arguments, run once for each item; {} in an argument is the item, {field} a field of it
     #[arg(last = true, value_name = "PROGRAM")]
     pub program: Vec<String>,
-    /// The items: a file, plain, .gz or .zst; - is standard input [default: standard input, if it is piped]
-    #[arg(short, long, value_name = "FILE")]
-    pub input: Option<PathBuf>,
+    /// The items, as INPUT; repeatable
+    #[arg(short = 'i', long = "input", value_name = "FILE")]
+    pub more_inputs: Vec<PathBuf>,
     /// The file of results; - is standard output
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub output: PathBuf,
     /// The format of the items [default: by the input's name; jsonl for standard input]
     #[arg(long, value_enum)]
     pub format: Option<Format>,
-    /// The run's name; the same name resumes the run [default: the names of the script and the input]
-    #[arg(long)]
-    pub name: Option<String>,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub store: StoreArguments,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub lease: LeaseArguments,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub concurrency: ConcurrencyArguments,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub retry: RetryArguments,
-    /// Jobs in a batch
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=BATCH_JOBS_MAX as i64))]
-    pub batch: u32,
-    /// Run only the first N items; a later run without --limit runs the others
-    #[arg(long, value_name = "N")]
-    pub limit: Option<u64>,
     /// Write bare values; null for a failed job
     #[arg(long)]
     pub values: bool,
-    /// Discard the progress of an earlier run of this name, and start over
-    #[arg(long, conflicts_with = "continue_run")]
-    pub restart: bool,
+    /// Run only the first N items; a later run without --limit runs the others
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+    /// The Python interpreter of a Python script, as in .venv/bin/python
+    #[arg(long, value_name = "PATH", conflicts_with = "program")]
+    pub python: Option<PathBuf>,
+    #[command(flatten, next_help_heading = "Speed")]
+    #[allow(missing_docs)]
+    pub concurrency: ConcurrencyArguments,
+    /// Begin at most so many attempts in a time, as in 10/s, 100/m or 1000/h
+    #[arg(long, value_name = "N/UNIT", value_parser = parse_rate)]
+    pub rate: Option<Rate>,
+    /// Jobs in a batch
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=BATCH_JOBS_MAX as i64))]
+    pub batch: u32,
+    #[command(flatten, next_help_heading = "Failures")]
+    #[allow(missing_docs)]
+    pub retry: RetryArguments,
+    /// Stop after N failed jobs, or when more than P% of at least 20 jobs failed
+    #[arg(long, value_name = "N|P%", value_parser = parse_halt)]
+    pub halt: Option<Halt>,
+    /// Run the failed items of an earlier run again, with the script and the lines as they are now
+    #[arg(long, conflicts_with = "restart")]
+    pub retry_failed: bool,
+    /// The run's name; the same name resumes the run [default: the names of the script and the input; a new one each
+    /// time for standard input]
+    #[arg(long, help_heading = "Resuming")]
+    pub name: Option<String>,
     /// Resume although the script or the input has changed: results stay, the rest runs with the new version
-    #[arg(long = "continue")]
+    #[arg(long = "continue", help_heading = "Resuming")]
     pub continue_run: bool,
+    /// Discard the progress of an earlier run of this name, and start over
+    #[arg(long, conflicts_with = "continue_run", help_heading = "Resuming")]
+    pub restart: bool,
+    #[command(flatten, next_help_heading = "Store")]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    #[command(flatten, next_help_heading = "Store")]
+    #[allow(missing_docs)]
+    pub lease: LeaseArguments,
     /// Print the summary as JSON: to standard output, or to standard error if standard output has the results
-    #[arg(long)]
+    #[arg(long, help_heading = "Messages")]
     pub json: bool,
     /// Print no progress and no summary
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = "Messages")]
     pub quiet: bool,
+}
+
+/// Attempts in a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// Attempts.
+    pub jobs: u32,
+    /// The time in which so many may begin. Milliseconds.
+    pub period_ms: u64,
+}
+
+fn parse_rate(text: &str) -> Result<Rate, String> {
+    let refuse =
+        || format!("`{text}` is not a rate: write a number and a unit of time, as in 10/s, 100/m or 1000/h");
+    let (jobs, unit) = text.split_once('/').ok_or_else(refuse)?;
+    let jobs: u32 = jobs.parse().map_err(|_| refuse())?;
+    if jobs == 0 {
+        return Err(refuse());
+    }
+    let span = match unit.starts_with(|letter: char| letter.is_ascii_digit()) {
+        true => unit.to_owned(),
+        false => format!("1{unit}"),
+    };
+    let period_ms = parse_span(&span).map_or(0, |span: Duration| span.as_millis());
+    match u64::try_from(period_ms) {
+        Ok(period_ms) if period_ms > 0 => Ok(Rate { jobs, period_ms }),
+        _ => Err(refuse()),
+    }
+}
+
+/// Failures after which a run stops.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Halt {
+    /// So many failed jobs.
+    Jobs(u64),
+    /// More than this part of the ended jobs, in per cent.
+    Percent(f64),
+}
+
+/// Ended jobs from which a percentage of failures counts.
+const HALT_PERCENT_JOBS_MIN: u64 = 20;
+
+impl Halt {
+    /// Whether a run with so many ended jobs is to stop.
+    pub fn is_reached(self, failed: u64, ended: u64) -> bool {
+        match self {
+            Halt::Jobs(jobs) => failed >= jobs,
+            Halt::Percent(percent) => {
+                ended >= HALT_PERCENT_JOBS_MIN && failed as f64 * 100.0 > percent * ended as f64
+            }
+        }
+    }
+}
+
+fn parse_halt(text: &str) -> Result<Halt, String> {
+    let refuse =
+        || format!("`{text}` is not a number of failures: write a number from 1, or a percentage as in 5%");
+    match text.strip_suffix('%') {
+        Some(percent) => match percent.parse() {
+            Ok(percent) if (0.0..100.0).contains(&percent) => Ok(Halt::Percent(percent)),
+            _ => Err(refuse()),
+        },
+        None => match text.parse() {
+            Ok(jobs) if jobs > 0 => Ok(Halt::Jobs(jobs)),
+            _ => Err(refuse()),
+        },
+    }
 }
 
 impl RunArguments {
     /// The output's file, unless it is standard output.
     pub fn output_file(&self) -> Option<&Path> {
         Some(self.output.as_path()).filter(|path| *path != Path::new("-"))
+    }
+
+    /// The script, where no program is given.
+    pub fn script_file(&self) -> Option<&Path> {
+        self.script.as_deref().filter(|_| self.program.is_empty())
+    }
+
+    /// The named inputs: with a program, all files before it.
+    pub fn input_files(&self) -> Vec<PathBuf> {
+        let first = self.script.iter().filter(|_| !self.program.is_empty());
+        first
+            .chain(&self.inputs)
+            .chain(&self.more_inputs)
+            .cloned()
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_and_failures_are_parsed_or_refused_with_an_example() {
+        for (text, jobs, period_ms) in [("10/s", 10, 1_000), ("3/m", 3, 60_000), ("5/500ms", 5, 500)] {
+            assert_eq!(parse_rate(text), Ok(Rate { jobs, period_ms }));
+        }
+        for text in ["10", "0/s", "x/s", "10/", "10/0s", "-1/s"] {
+            assert!(parse_rate(text).unwrap_err().contains("as in 10/s"), "{text}");
+        }
+        assert_eq!(parse_halt("3"), Ok(Halt::Jobs(3)));
+        assert_eq!(parse_halt("2.5%"), Ok(Halt::Percent(2.5)));
+        for text in ["0", "x", "101%", "-1%", "%"] {
+            assert!(parse_halt(text).unwrap_err().contains("as in 5%"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_percentage_counts_from_twenty_jobs_on() {
+        let halt = Halt::Percent(10.0);
+        assert!(!halt.is_reached(19, 19));
+        assert!(!halt.is_reached(2, 20));
+        assert!(halt.is_reached(3, 20));
+        assert!(Halt::Jobs(1).is_reached(1, 1));
     }
 }

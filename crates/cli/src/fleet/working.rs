@@ -23,7 +23,7 @@ use crate::output::print_line;
 use crate::output::progress::{Progress, Snapshot};
 use crate::run::is_of_run;
 use crate::script::{check_concurrency, detect, start};
-use crate::span::{show_count, show_jobs};
+use crate::span::{show_count, show_number_of};
 
 /// Warnings of jobs that nobody serves, at most.
 const UNSERVED_LINES_MAX: usize = 10;
@@ -34,7 +34,6 @@ pub struct Committed {
     completed: AtomicU64,
     dead: AtomicU64,
     retried: AtomicU64,
-    reports: AtomicU64,
 }
 
 impl Observer for Committed {
@@ -52,24 +51,17 @@ impl Observer for Committed {
         self.dead.fetch_add(dead, Ordering::Relaxed);
         self.retried
             .fetch_add(failed.saturating_sub(dead), Ordering::Relaxed);
-        self.reports.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl Committed {
     fn look(&self) -> Snapshot {
-        let [completed, failed, retried, reports] =
-            [&self.completed, &self.dead, &self.retried, &self.reports]
-                .map(|count| count.load(Ordering::Relaxed));
+        let [completed, failed, retried] =
+            [&self.completed, &self.dead, &self.retried].map(|count| count.load(Ordering::Relaxed));
         Snapshot {
             completed,
             failed,
             retried,
-            batch_jobs_mean: if reports > 0 {
-                (completed + failed) as f64 / reports as f64
-            } else {
-                0.0
-            },
             ..Snapshot::default()
         }
     }
@@ -207,7 +199,7 @@ fn kinds_of(
     let mut seen = HashSet::new();
     let mut pairs = Vec::new();
     for (index, path) in scripts.iter().enumerate() {
-        let script = detect(Some(path), &[])?;
+        let script = detect(Some(path), &[], None)?;
         let kind = match kinds.get(index) {
             Some(kind) => kind.clone(),
             None => stem_of(path)?,
@@ -280,7 +272,7 @@ pub fn tell(
     } else if !quiet {
         eprintln!(
             "{} completed, failed attempts: {}, dead: {}",
-            show_jobs(summary.completed),
+            show_number_of(summary.completed, "job"),
             show_count(summary.failed),
             show_count(dead)
         );

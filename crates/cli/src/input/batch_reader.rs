@@ -11,6 +11,7 @@ use super::csv_rows::{Row, RowReader, count_lines, leading_line_feeds};
 use super::error::InputError;
 use super::format::Format;
 use super::lines::{EXCERPT_BYTES_MAX, Line, LineFinder};
+use super::places::Places;
 use super::stream::Stream;
 
 /// How large a batch becomes.
@@ -54,6 +55,7 @@ enum Items {
 /// Reads an input batch by batch.
 pub struct BatchReader {
     name: Arc<str>,
+    places: Places,
     stream: Stream,
     items: Items,
     limits: BatchLimits,
@@ -62,6 +64,8 @@ pub struct BatchReader {
     progress: RunProgress,
     builder: PackedBuilder,
     rejected: Vec<Rejected>,
+    /// The next batch, where it has been looked at.
+    looked_at: Option<InputBatch>,
 }
 
 /// The result of one read of the input.
@@ -78,20 +82,21 @@ enum Step {
 impl BatchReader {
     /// A reader of `stream`, which stands where `progress` says.
     pub(super) fn new(
-        name: Arc<str>,
+        (name, places): (Arc<str>, Places),
         format: Format,
         stream: Stream,
         limits: BatchLimits,
         progress: RunProgress,
     ) -> BatchReader {
         let items = match format {
-            Format::Jsonl => Items::Jsonl(LineFinder::default()),
+            Format::Jsonl | Format::Json => Items::Jsonl(LineFinder::default()),
             Format::Lines => Items::Lines(LineFinder::default()),
             Format::Csv => Items::Rows(Box::new(RowReader::new(b','))),
             Format::Tsv => Items::Rows(Box::new(RowReader::new(b'\t'))),
         };
         BatchReader {
             name,
+            places,
             stream,
             items,
             limits,
@@ -99,6 +104,7 @@ impl BatchReader {
             progress,
             builder: PackedBuilder::new(),
             rejected: Vec::new(),
+            looked_at: None,
         }
     }
 
@@ -134,6 +140,9 @@ impl BatchReader {
 
     /// The next batch; `None` at the end of the input or at the limit of jobs.
     pub fn next_batch(&mut self) -> Result<Option<InputBatch>, InputError> {
+        if let Some(batch) = self.looked_at.take() {
+            return Ok(Some(batch));
+        }
         let jobs_before = self.progress.jobs;
         let jobs_max = match self.jobs_limit {
             Some(limit) => u64::from(self.limits.jobs_max).min(limit.saturating_sub(jobs_before)),
@@ -165,6 +174,12 @@ impl BatchReader {
         }))
     }
 
+    /// Whether there is a next batch.
+    pub fn has_next(&mut self) -> Result<bool, InputError> {
+        self.looked_at = self.next_batch()?;
+        Ok(self.looked_at.is_some())
+    }
+
     /// Accepts lines until so many are behind, without making jobs of them. `false` where the input
     /// has fewer.
     pub(super) fn skip_lines(&mut self, lines: u64) -> Result<bool, InputError> {
@@ -190,6 +205,28 @@ impl BatchReader {
         }
     }
 
+    /// Where the accepted bytes end within a line, as a file without a line feed at its end does: accepts the line feed that was
+    /// written since. Returns `true` if the line goes on instead.
+    pub(super) fn skip_rest_of_line(&mut self) -> Result<bool, InputError> {
+        if !self.stream.is_in_line() {
+            return Ok(false);
+        }
+        while self.stream.pending().len() < 2 && self.read_more()? {}
+        let ending = match self.stream.pending() {
+            [b'\n', ..] => 1,
+            [b'\r', b'\n', ..] => 2,
+            [] => 0,
+            _ => return Ok(true),
+        };
+        self.stream.accept(ending);
+        // A row's line is counted by its line feed, another line by its text.
+        if ending > 0 && matches!(self.items, Items::Rows(_)) {
+            self.progress.lines += 1;
+        }
+        self.note_position();
+        Ok(false)
+    }
+
     pub(super) fn set_progress(&mut self, progress: RunProgress) {
         self.progress = progress;
     }
@@ -200,8 +237,7 @@ impl BatchReader {
 
     fn read_error(&self, reason: std::io::Error) -> InputError {
         InputError::Read {
-            name: self.name.to_string(),
-            line: self.progress.lines + 1,
+            place: self.places.show(&self.name, self.progress.lines + 1),
             reason,
         }
     }
@@ -318,7 +354,7 @@ impl BatchReader {
         {
             return;
         }
-        let message = format!("{}:{line}: {reason}", self.name);
+        let message = format!("{}: {reason}", self.places.show(&self.name, line));
         let error = JobError::new(error_type, message).permanent();
         self.rejected.push(Rejected { position, error });
     }

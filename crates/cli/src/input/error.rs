@@ -22,22 +22,39 @@ pub enum InputError {
     )]
     UnknownFormat(String),
     /// Reading failed half-way.
-    #[error("{name}:{line}: cannot be read any further: {reason}")]
+    #[error("{place}: cannot be read any further: {reason}")]
     Read {
-        /// The file as it was named.
-        name: String,
-        /// The line after the last one that was read.
-        line: u64,
+        /// The file and the line after the last one that was read.
+        place: String,
         /// The error of the system or the decompressor.
         reason: io::Error,
     },
-    /// The name promises a compression that the content does not have.
-    #[error("{name} is not {expected}-compressed, although its name says so; rename it, or compress it")]
-    NotCompressed {
-        /// The file as it was named.
-        name: String,
-        /// `gzip` or `zstd`.
-        expected: &'static str,
+    /// Standard input can be read only alone.
+    #[error("- is standard input, and cannot be read together with files; run it apart")]
+    StdinAmongFiles,
+    /// Files of one input have one format.
+    #[error("{first} and {other} have different formats; give --format, or run them apart")]
+    MixedFormats {
+        /// A file.
+        first: String,
+        /// The first one with another format.
+        other: String,
+    },
+    /// A pattern without files.
+    #[error("the pattern {pattern} names no input: {reason}")]
+    Pattern {
+        /// The pattern.
+        pattern: String,
+        /// The problem.
+        reason: String,
+    },
+    /// More files than an input may have.
+    #[error("the input has {files} files, and at most {files_max} are possible: concatenate some")]
+    TooManyFiles {
+        /// How many there are.
+        files: usize,
+        /// The limit.
+        files_max: usize,
     },
     /// A document over many lines, where one value a line is expected.
     #[error(

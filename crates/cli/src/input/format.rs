@@ -7,6 +7,8 @@ use std::path::Path;
 pub enum Format {
     /// One JSON value a line; blank lines are skipped.
     Jsonl,
+    /// One JSON array; every element is an item. Without an array, as jsonl.
+    Json,
     /// Comma-separated; the first row names the columns, and every other row is an object of strings.
     Csv,
     /// As csv, separated by tabs.
@@ -21,7 +23,8 @@ impl Format {
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
         match extension.as_str() {
             "gz" | "zst" => Format::of_path(Path::new(path.file_stem()?)),
-            "jsonl" | "ndjson" | "json" => Some(Format::Jsonl),
+            "json" => Some(Format::Json),
+            "jsonl" | "ndjson" => Some(Format::Jsonl),
             "csv" => Some(Format::Csv),
             "tsv" | "tab" => Some(Format::Tsv),
             "txt" | "text" | "log" | "lst" => Some(Format::Lines),
@@ -44,6 +47,7 @@ impl Format {
     pub const fn name(self) -> &'static str {
         match self {
             Format::Jsonl => "jsonl",
+            Format::Json => "json",
             Format::Csv => "csv",
             Format::Tsv => "tsv",
             Format::Lines => "lines",
@@ -61,6 +65,7 @@ mod tests {
             ("a.jsonl", Some(Format::Jsonl)),
             ("a.NDJSON.gz", Some(Format::Jsonl)),
             ("dir.csv/a.tsv.zst", Some(Format::Tsv)),
+            ("a.json", Some(Format::Json)),
             ("a.csv", Some(Format::Csv)),
             ("a.txt", Some(Format::Lines)),
             ("a.gz", None),

@@ -1,16 +1,20 @@
 //! Opens an input from its start, or resumes behind the last item of a run.
 
+use std::io::Read;
+use std::path::Path;
+
 use gristmill_store::run::RunProgress;
 
 use super::batch_reader::{BatchLimits, BatchReader};
 use super::error::InputError;
 use super::format::Format;
+use super::places::Places;
 use super::source::{Fingerprint, Input};
 use super::stream::Stream;
 
 /// An input that was read up to some place before.
 pub enum Reopened {
-    /// It begins with the same bytes; reading continues behind them.
+    /// It begins with the same bytes, and where more follow, with the same lines; reading continues behind them.
     Unchanged(Box<BatchReader>),
     /// It does not.
     Changed {
@@ -27,16 +31,17 @@ impl Input {
 
     /// Opens the input, and says whether places in it are places in a file.
     fn open_and_look(&self, limits: BatchLimits) -> Result<(BatchReader, bool), InputError> {
-        let opened = self.open_bytes()?;
+        let places = Places::default();
+        let opened = self.open_bytes(&places)?;
         let stream = Stream::new(opened.reader, 0, 0);
         let mut reader = BatchReader::new(
-            self.name.clone(),
+            (self.name.clone(), places),
             self.format,
             stream,
             limits,
             RunProgress::default(),
         );
-        let may_be_document = self.path().is_some_and(Format::promises_document);
+        let may_be_document = !opened.is_array && self.path().is_some_and(Format::promises_document);
         reader.begin(may_be_document && self.format == Format::Jsonl)?;
         Ok((reader, opened.is_plain_file))
     }
@@ -50,10 +55,15 @@ impl Input {
         remembered: &Fingerprint,
     ) -> Result<Reopened, InputError> {
         let now = self.fingerprint()?;
-        if now.path != remembered.path {
+        let has_further_files = now
+            .path
+            .strip_prefix(remembered.path.as_str())
+            .is_some_and(|further| further.is_empty() || further.starts_with('\n'));
+        if !has_further_files {
             return Ok(changed(format!(
                 "it was {}, and is now {}",
-                remembered.path, now.path
+                show_paths(&remembered.path),
+                show_paths(&now.path)
             )));
         }
         if now.format != remembered.format {
@@ -67,19 +77,28 @@ impl Input {
             return Ok(Reopened::Unchanged(Box::new(reader)));
         }
         if let Some(path) = self.path().filter(|_| is_plain_file && now == *remembered) {
-            let stream = Stream::new(
+            let mut stream = Stream::new(
                 self.open_at(path, progress.bytes)?,
                 progress.bytes,
                 progress.crc32,
             );
-            let mut there = BatchReader::new(self.name.clone(), self.format, stream, limits, progress);
+            stream.set_last(self.byte_before(path, progress.bytes)?);
+            let mut there = BatchReader::new(
+                (self.name.clone(), Places::default()),
+                self.format,
+                stream,
+                limits,
+                progress,
+            );
             there.take_header_of(reader);
+            if there.skip_rest_of_line()? {
+                return Ok(changed(format!("its last line, {}, has grown", progress.lines)));
+            }
             return Ok(Reopened::Unchanged(Box::new(there)));
         }
         let skipped = reader.stream_mut().skip_to(progress.bytes);
         let whole = skipped.map_err(|reason| InputError::Read {
-            name: self.name.to_string(),
-            line: 1,
+            place: self.name.to_string(),
             reason,
         })?;
         let (bytes, crc32) = reader.stream_mut().position();
@@ -96,7 +115,21 @@ impl Input {
             )));
         }
         reader.set_progress(progress);
+        if reader.skip_rest_of_line()? {
+            return Ok(changed(format!("its last line, {}, has grown", progress.lines)));
+        }
         Ok(Reopened::Unchanged(Box::new(reader)))
+    }
+
+    /// The last byte before `offset` of a plain file.
+    fn byte_before(&self, path: &Path, offset: u64) -> Result<Option<u8>, InputError> {
+        let Some(offset) = offset.checked_sub(1) else {
+            return Ok(None);
+        };
+        let mut byte = [0];
+        let read = self.open_at(path, offset)?.read_exact(&mut byte);
+        read.map_err(|reason| self.cannot_open(reason))?;
+        Ok(Some(byte[0]))
     }
 
     /// Opens an input that has changed behind as many lines as were read of it before; at its end
@@ -114,6 +147,14 @@ impl Input {
             ..place
         });
         Ok(reader)
+    }
+}
+
+/// The absolute paths of an input, as they are remembered.
+fn show_paths(paths: &str) -> String {
+    match paths.split_once('\n') {
+        None => paths.to_owned(),
+        Some((first, others)) => format!("{first} and {} more files", others.split('\n').count()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Where an input comes from.
 
+use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -7,8 +8,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::array::ArrayLines;
+use super::chain::Chain;
 use super::error::InputError;
 use super::format::Format;
+use super::places::Places;
+
+/// Files of one input at most: bounds the stored description of a run.
+const INPUT_FILES_MAX: usize = 100_000;
 
 /// The fingerprint of a run's input file: a cheap check that the file is the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,10 +37,19 @@ pub struct Fingerprint {
 pub struct Input {
     /// As it was named, for messages: the file's name, or `stdin`.
     pub(super) name: Arc<str>,
-    /// `None` is standard input.
-    path: Option<PathBuf>,
+    source: Source,
     /// How the items are written.
     pub(super) format: Format,
+    /// The format that was given, if one was.
+    given: Option<Format>,
+}
+
+/// Where the bytes are.
+#[derive(Debug, Clone)]
+enum Source {
+    Stdin,
+    /// At least one.
+    Files(Vec<PathBuf>),
 }
 
 /// A file or pipe that is open, with its bytes as the items are written in them.
@@ -41,40 +57,60 @@ pub(super) struct Opened {
     pub reader: Box<dyn Read + Send>,
     /// The bytes are the file's own, so that a place in them is one in the file.
     pub is_plain_file: bool,
+    /// The items are the elements of one JSON array.
+    pub is_array: bool,
 }
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
+/// White space before a JSON array at most. Bytes.
+const BLANK_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes in which a file is recognised as one value a line.
+const FIRST_LINE_BYTES_MAX: u64 = 64 << 10;
+
 impl Input {
     /// The input that `argument` names: a file, or `-` for standard input. The format is told by the
     /// file's name unless it is given; standard input and pipes are JSONL unless told otherwise.
     pub fn new(argument: &Path, format: Option<Format>) -> Result<Input, InputError> {
-        if argument == Path::new("-") {
-            let format = format.unwrap_or(Format::Jsonl);
+        Input::of(&[argument.to_owned()], format)
+    }
+
+    /// The input that these arguments name together: files and patterns such as `data/*.jsonl`, or `-` for standard input.
+    pub fn of(arguments: &[PathBuf], format: Option<Format>) -> Result<Input, InputError> {
+        let lines_of = |format: Format| match format {
+            Format::Json => Format::Jsonl,
+            other => other,
+        };
+        if arguments == [Path::new("-")] {
             return Ok(Input {
                 name: "stdin".into(),
-                path: None,
-                format,
+                source: Source::Stdin,
+                format: lines_of(format.unwrap_or(Format::Jsonl)),
+                given: format,
             });
         }
-        let name: Arc<str> = argument.display().to_string().into();
-        let metadata = std::fs::metadata(argument).map_err(|reason| InputError::Open {
-            name: name.to_string(),
-            reason,
-        })?;
-        if metadata.is_dir() {
-            return Err(InputError::Folder(name.to_string()));
+        if arguments.iter().any(|argument| argument == Path::new("-")) {
+            return Err(InputError::StdinAmongFiles);
         }
-        let format = match format.or_else(|| Format::of_path(argument)) {
-            Some(format) => format,
-            None if !metadata.is_file() => Format::Jsonl,
-            None => return Err(InputError::UnknownFormat(name.to_string())),
-        };
+        let files = expand(arguments)?;
+        let mut formats = Vec::with_capacity(files.len());
+        for path in &files {
+            formats.push(lines_of(format_of(path, format)?));
+        }
+        if let Some(other) = formats.iter().position(|format| *format != formats[0]) {
+            return Err(InputError::MixedFormats {
+                first: files[0].display().to_string(),
+                other: files[other].display().to_string(),
+            });
+        }
+        let names: Vec<_> = arguments.iter().map(|path| path.display().to_string()).collect();
         Ok(Input {
-            name,
-            path: Some(argument.to_owned()),
-            format,
+            name: names.join(" ").into(),
+            format: formats[0],
+            given: format,
+            source: Source::Files(files),
         })
     }
 
@@ -83,34 +119,64 @@ impl Input {
         &self.name
     }
 
-    /// The last part of the file's name; `stdin` for standard input.
-    pub fn short_name(&self) -> String {
-        let file_name = self.path.as_deref().and_then(Path::file_name);
-        file_name.map_or_else(
-            || self.name.to_string(),
-            |name| name.to_string_lossy().into_owned(),
-        )
+    /// Whether it is standard input, which no later process can read again.
+    pub fn is_stdin(&self) -> bool {
+        matches!(self.source, Source::Stdin)
     }
 
-    /// The file, unless it is standard input.
+    /// The last part of the file's name, with the number of further ones; `stdin` for standard input.
+    pub fn short_name(&self) -> String {
+        let last_part = |name: &str| {
+            name.trim_end_matches('/')
+                .rsplit('/')
+                .next()
+                .unwrap_or(name)
+                .to_owned()
+        };
+        match &self.source {
+            Source::Stdin => self.name.to_string(),
+            Source::Files(files) => match files.as_slice() {
+                [file] => last_part(&file.to_string_lossy()),
+                // A pattern keeps its name when files are added.
+                _ if !self.name.contains(' ') => last_part(&self.name),
+                [first, others @ ..] => format!("{}+{}", last_part(&first.to_string_lossy()), others.len()),
+                [] => self.name.to_string(),
+            },
+        }
+    }
+
+    /// The file, where it is one.
     pub fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
+        match self.files() {
+            [file] => Some(file),
+            _ => None,
+        }
+    }
+
+    /// The files, unless it is standard input.
+    pub fn files(&self) -> &[PathBuf] {
+        match &self.source {
+            Source::Stdin => &[],
+            Source::Files(files) => files,
+        }
     }
 
     /// Its fingerprint.
     pub fn fingerprint(&self) -> Result<Fingerprint, InputError> {
-        let metadata = match &self.path {
+        let absolute = |path: &PathBuf| {
+            let absolute = std::path::absolute(path).map_err(|reason| self.cannot_open(reason))?;
+            Ok(absolute.to_string_lossy().into_owned())
+        };
+        let paths = self.files().iter().map(absolute).collect::<Result<Vec<_>, _>>()?;
+        let metadata = match self.path() {
             Some(path) => Some(std::fs::metadata(path).map_err(|reason| self.cannot_open(reason))?),
             None => None,
         };
         let regular = metadata.as_ref().filter(|metadata| metadata.is_file());
         Ok(Fingerprint {
-            path: match &self.path {
-                Some(path) => std::path::absolute(path)
-                    .map_err(|reason| self.cannot_open(reason))?
-                    .to_string_lossy()
-                    .into_owned(),
-                None => "-".to_owned(),
+            path: match self.source {
+                Source::Stdin => "-".to_owned(),
+                Source::Files(_) => paths.join("\n"),
             },
             format: self.format.name().to_owned(),
             size_bytes: regular.map(Metadata::len),
@@ -118,15 +184,20 @@ impl Input {
         })
     }
 
-    /// The file's size, where that is the size of its items: nothing for pipes and compressed files.
+    /// The files' size, where that is the size of their items: nothing for pipes and compressed files.
     pub fn plain_size_bytes(&self) -> Option<u64> {
-        let path = self.path.as_deref()?;
-        let compressed = matches!(
-            path.extension().and_then(|extension| extension.to_str()),
-            Some("gz" | "zst")
-        );
-        let metadata = std::fs::metadata(path).ok()?;
-        (metadata.is_file() && !compressed).then_some(metadata.len())
+        let size_of = |path: &PathBuf| {
+            let compressed = matches!(
+                path.extension().and_then(|extension| extension.to_str()),
+                Some("gz" | "zst")
+            );
+            let metadata = std::fs::metadata(path).ok()?;
+            (metadata.is_file() && !compressed).then_some(metadata.len())
+        };
+        match self.source {
+            Source::Stdin => None,
+            Source::Files(_) => self.files().iter().map(size_of).sum(),
+        }
     }
 
     pub(super) fn cannot_open(&self, reason: io::Error) -> InputError {
@@ -136,50 +207,24 @@ impl Input {
         }
     }
 
-    /// Opens the input, and decompresses it if its first bytes are those of a compressed file.
-    pub(super) fn open_bytes(&self) -> Result<Opened, InputError> {
-        let mut raw: Box<dyn Read + Send> = match &self.path {
-            None => Box::new(io::stdin()),
-            Some(path) => Box::new(File::open(path).map_err(|reason| self.cannot_open(reason))?),
+    /// Opens the input, decompresses files whose first bytes are those of compressed ones, and makes lines of JSON arrays.
+    pub(super) fn open_bytes(&self, places: &Places) -> Result<Opened, InputError> {
+        let opened = match &self.source {
+            Source::Stdin => open_stream(Box::new(io::stdin()), None, self.given == Some(Format::Json)),
+            Source::Files(files) => match files.as_slice() {
+                [file] => open_file(file, self.given),
+                files => Ok(Opened {
+                    reader: Box::new(Chain::new(files, self.format, self.given, places.clone())),
+                    is_plain_file: false,
+                    is_array: false,
+                }),
+            },
         };
-        let magic = first_bytes(&mut raw).map_err(|reason| self.cannot_open(reason))?;
-        let is_regular = self.path.as_deref().is_some_and(Path::is_file);
-        let whole = Cursor::new(magic.clone()).chain(raw);
-        if magic.starts_with(&GZIP_MAGIC) {
-            let reader = Box::new(flate2::read::MultiGzDecoder::new(io::BufReader::new(whole)));
-            return Ok(Opened {
-                reader,
-                is_plain_file: false,
-            });
+        let opened = opened.map_err(|reason| self.cannot_open(reason))?;
+        if opened.is_array {
+            places.add(self.name.clone(), 0, 0, true);
         }
-        if magic == ZSTD_MAGIC {
-            let decoder = zstd::stream::read::Decoder::new(whole);
-            let reader = Box::new(decoder.map_err(|reason| self.cannot_open(reason))?);
-            return Ok(Opened {
-                reader,
-                is_plain_file: false,
-            });
-        }
-        let extension = self
-            .path
-            .as_deref()
-            .and_then(Path::extension)
-            .and_then(|extension| extension.to_str());
-        let expected = match extension {
-            Some("gz") => Some("gzip"),
-            Some("zst") => Some("zstd"),
-            _ => None,
-        };
-        if let Some(expected) = expected {
-            return Err(InputError::NotCompressed {
-                name: self.name.to_string(),
-                expected,
-            });
-        }
-        Ok(Opened {
-            reader: Box::new(whole),
-            is_plain_file: is_regular,
-        })
+        Ok(opened)
     }
 
     /// Opens a plain file at `offset`.
@@ -198,6 +243,144 @@ fn modified_ns(metadata: &Metadata) -> Option<u64> {
         .duration_since(std::time::UNIX_EPOCH)
         .ok()?;
     u64::try_from(since_epoch.as_nanos()).ok()
+}
+
+/// Opens one file, with the format that was given for it. One that is JSON, by that or by its name, may be an array.
+pub(super) fn open_file(path: &Path, given: Option<Format>) -> io::Result<Opened> {
+    let may_be_array = match given {
+        Some(format) => format == Format::Json,
+        None => Format::promises_document(path),
+    };
+    let is_regular = path.is_file();
+    let opened = open_stream(Box::new(File::open(path)?), Some(path), may_be_array)?;
+    Ok(Opened {
+        is_plain_file: opened.is_plain_file && is_regular,
+        ..opened
+    })
+}
+
+/// Decompresses bytes that begin as compressed ones do, and makes lines of a JSON array. What a file's name
+/// promises is checked.
+fn open_stream(mut raw: Box<dyn Read + Send>, file: Option<&Path>, may_be_array: bool) -> io::Result<Opened> {
+    let magic = first_bytes(&mut raw)?;
+    let whole = Cursor::new(magic.clone()).chain(raw);
+    let expected = match file.and_then(Path::extension).and_then(OsStr::to_str) {
+        Some("gz") => Some("gzip"),
+        Some("zst") => Some("zstd"),
+        _ => None,
+    };
+    let (reader, is_plain_file): (Box<dyn Read + Send>, bool) = if magic.starts_with(&GZIP_MAGIC) {
+        let reader = flate2::read::MultiGzDecoder::new(io::BufReader::new(whole));
+        (Box::new(reader), false)
+    } else if magic == ZSTD_MAGIC {
+        (Box::new(zstd::stream::read::Decoder::new(whole)?), false)
+    } else if let Some(expected) = expected {
+        let reason =
+            format!("it is not {expected}-compressed, although its name says so; rename it, or compress it");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+    } else {
+        (Box::new(whole), true)
+    };
+    if !may_be_array {
+        return Ok(Opened {
+            reader,
+            is_plain_file,
+            is_array: false,
+        });
+    }
+    let mut reader = reader;
+    let mut head = up_to_first_mark(&mut *reader)?;
+    let mut is_array = head.last() == Some(&b'[');
+    if is_array && file.is_some() {
+        reader
+            .by_ref()
+            .take(FIRST_LINE_BYTES_MAX)
+            .read_to_end(&mut head)?;
+        is_array = !has_value_in_first_line(&head);
+    }
+    let whole = Cursor::new(head).chain(reader);
+    Ok(Opened {
+        reader: match is_array {
+            true => Box::new(ArrayLines::new(whole)),
+            false => Box::new(whole),
+        },
+        is_plain_file: is_plain_file && !is_array,
+        is_array,
+    })
+}
+
+/// Whether the first line is a JSON value and other lines follow: then each line is an item, even where the first is an array.
+fn has_value_in_first_line(head: &[u8]) -> bool {
+    let head = head.trim_ascii_start();
+    let Some(end) = memchr::memchr(b'\n', head) else {
+        return false;
+    };
+    let (first, rest) = head.split_at(end);
+    !rest.trim_ascii().is_empty() && serde_json::from_slice::<serde::de::IgnoredAny>(first).is_ok()
+}
+
+/// The bytes up to the first that is no white space (and no byte order mark).
+fn up_to_first_mark(reader: &mut dyn Read) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while head.len() < BLANK_BYTES_MAX && reader.read(&mut byte)? == 1 {
+        head.push(byte[0]);
+        let is_blank = |byte: &u8| byte.is_ascii_whitespace() || b"\xef\xbb\xbf".contains(byte);
+        if !head.last().is_some_and(is_blank) {
+            break;
+        }
+    }
+    Ok(head)
+}
+
+/// The files that arguments name, and that patterns match, in the order of the arguments and then of the names.
+fn expand(arguments: &[PathBuf]) -> Result<Vec<PathBuf>, InputError> {
+    let mut files = Vec::new();
+    for argument in arguments {
+        let text = argument.to_string_lossy();
+        if !text.contains(['*', '?', '[']) || argument.symlink_metadata().is_ok() {
+            files.push(argument.clone());
+            continue;
+        }
+        let refuse = |reason: String| InputError::Pattern {
+            pattern: text.clone().into_owned(),
+            reason,
+        };
+        let before = files.len();
+        for found in glob::glob(&text).map_err(|error| refuse(error.to_string()))? {
+            let found = found.map_err(|error| refuse(error.to_string()))?;
+            if found.is_file() {
+                files.push(found);
+            }
+        }
+        if files.len() == before {
+            return Err(refuse("it matches no file".to_owned()));
+        }
+    }
+    if files.len() > INPUT_FILES_MAX {
+        return Err(InputError::TooManyFiles {
+            files: files.len(),
+            files_max: INPUT_FILES_MAX,
+        });
+    }
+    Ok(files)
+}
+
+/// The format of a file that exists.
+fn format_of(path: &Path, format: Option<Format>) -> Result<Format, InputError> {
+    let name = path.display().to_string();
+    let metadata = std::fs::metadata(path).map_err(|reason| InputError::Open {
+        name: name.clone(),
+        reason,
+    })?;
+    if metadata.is_dir() {
+        return Err(InputError::Folder(name));
+    }
+    match format.or_else(|| Format::of_path(path)) {
+        Some(format) => Ok(format),
+        None if !metadata.is_file() => Ok(Format::Jsonl),
+        None => Err(InputError::UnknownFormat(name)),
+    }
 }
 
 /// The first four bytes, or as many as there are.

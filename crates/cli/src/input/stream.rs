@@ -22,6 +22,8 @@ pub(super) struct Stream {
     /// The end of the hashed bytes: hashing lags behind accepting, because it is faster in bulk.
     hashed: usize,
     hasher: Hasher,
+    /// The last hashed byte, if any was hashed here.
+    last: Option<u8>,
     /// Where `buffer[0]` stands in the input.
     offset: u64,
     /// The reader reported its end. It is not read again: a terminal would wait for input.
@@ -38,6 +40,7 @@ impl Stream {
             end: 0,
             hashed: 0,
             hasher: Hasher::new_with_initial(crc32),
+            last: None,
             offset,
             at_end: false,
         }
@@ -82,6 +85,17 @@ impl Stream {
         (self.offset + self.accepted as u64, self.hasher.clone().finalize())
     }
 
+    /// The byte before the first of the stream.
+    pub fn set_last(&mut self, last: Option<u8>) {
+        self.last = last;
+    }
+
+    /// Whether the accepted bytes end within a line.
+    pub fn is_in_line(&mut self) -> bool {
+        self.hash_accepted();
+        self.last.is_some_and(|last| !matches!(last, b'\n' | b'\r'))
+    }
+
     /// Accepts everything up to `offset` of the input. Returns `false` where it ends before.
     pub fn skip_to(&mut self, offset: u64) -> io::Result<bool> {
         loop {
@@ -107,6 +121,10 @@ impl Stream {
 
     fn hash_accepted(&mut self) {
         self.hasher.update(&self.buffer[self.hashed..self.accepted]);
+        self.last = self.buffer[self.hashed..self.accepted]
+            .last()
+            .copied()
+            .or(self.last);
         self.hashed = self.accepted;
     }
 

@@ -8,7 +8,7 @@ use gristmill_store::{Changed, Selection, Store};
 use crate::arguments::job::{ChangeArguments, PriorityArguments};
 use crate::exit::Exit;
 use crate::output::print_line;
-use crate::span::{show_count, show_jobs};
+use crate::span::{show_count, show_number_of};
 
 /// Runs `gristmill retry`.
 pub async fn retry(arguments: ChangeArguments) -> anyhow::Result<Exit> {
@@ -81,7 +81,7 @@ fn tell(arguments: &ChangeArguments, changed: Changed, done: &str, rule: &str) -
     if arguments.json {
         print_line(&serde_json::to_string(&changed)?)?;
     } else {
-        print_line(&format!("{} {done}", show_jobs(changed.changed)))?;
+        print_line(&format!("{} {done}", show_number_of(changed.changed, "job")))?;
         if changed.unchanged > 0 {
             eprintln!(
                 "{} did not change, or do not exist: {rule}",

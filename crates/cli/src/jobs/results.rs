@@ -10,6 +10,7 @@ use crate::arguments::job::ResultsArguments;
 use crate::exit::{Exit, NotFound};
 use crate::jobs::filter::find_run;
 use crate::output::{LineForm, Output, is_same_file};
+use crate::run::Corrections;
 use crate::span::show_count;
 
 /// Batches that are asked for at once.
@@ -34,13 +35,14 @@ pub async fn results(arguments: ResultsArguments) -> anyhow::Result<Exit> {
         (Some(name), _) => {
             let run = find_run(&store, name).await?;
             let mut output = Output::create(Some(&arguments.output), form)?;
+            let corrections = Corrections::of(&store, run.id).await?;
             let mut after = None;
             loop {
                 let page = store.run_batches(run.id, after, PAGE_BATCHES).await?;
                 let Some(last) = page.last() else { break };
                 after = Some(last.batch);
-                for row in &page {
-                    write(&store, row.batch, &mut output).await?;
+                for row in page.iter().filter(|row| !corrections.are_in(row.batch)) {
+                    write(&store, row.batch, &corrections, &mut output).await?;
                 }
             }
             output.finish()?
@@ -53,7 +55,7 @@ pub async fn results(arguments: ResultsArguments) -> anyhow::Result<Exit> {
                 .into());
             }
             let mut output = Output::create(Some(&arguments.output), form)?;
-            write(&store, BatchId(batch), &mut output).await?;
+            write(&store, BatchId(batch), &Corrections::default(), &mut output).await?;
             output.finish()?
         }
         (None, None) => bail!("name a run, or a batch with --batch"),
@@ -71,8 +73,14 @@ pub async fn results(arguments: ResultsArguments) -> anyhow::Result<Exit> {
     })
 }
 
-async fn write(store: &Arc<dyn Store>, batch: BatchId, output: &mut Output) -> anyhow::Result<()> {
-    if let Some(outcomes) = store.outcomes(batch).await? {
+async fn write(
+    store: &Arc<dyn Store>,
+    batch: BatchId,
+    corrections: &Corrections,
+    output: &mut Output,
+) -> anyhow::Result<()> {
+    output.stand_for(corrections.of_batch(batch));
+    if let Some(outcomes) = corrections.outcomes(store, batch).await? {
         output.write_batch(&outcomes)?;
     }
     Ok(())

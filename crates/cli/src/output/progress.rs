@@ -31,8 +31,6 @@ pub struct Snapshot {
     pub total: Option<u64>,
     /// The total is guessed from the bytes read so far.
     pub total_is_guessed: bool,
-    /// Mean jobs that were committed at once.
-    pub batch_jobs_mean: f64,
 }
 
 /// A progress that can be shown repeatedly.
@@ -159,10 +157,11 @@ fn is_news(now: &impl Shown, rate: Option<f64>) -> bool {
 }
 
 fn style(total_is_known: bool) -> ProgressStyle {
-    let template = if total_is_known {
-        "{wide_bar:.green} {percent:>3}% {msg}"
-    } else {
-        "{spinner:.green} {msg}"
+    let template = match (total_is_known, crate::color::on_stderr()) {
+        (true, true) => "{wide_bar:.green} {percent:>3}% {msg}",
+        (true, false) => "{wide_bar} {percent:>3}% {msg}",
+        (false, true) => "{spinner:.green} {msg}",
+        (false, false) => "{spinner} {msg}",
     };
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
@@ -188,9 +187,6 @@ fn describe(now: &Snapshot, rate: Option<f64>) -> String {
             let seconds = total.saturating_sub(done) as f64 / rate;
             text.push_str(&format!(", {} left", show_seconds(seconds.ceil() as u64)));
         }
-    }
-    if now.batch_jobs_mean > 0.0 {
-        text.push_str(&format!(", batches of {}", show_rate(now.batch_jobs_mean)));
     }
     text
 }
@@ -220,12 +216,11 @@ mod tests {
             retried: 2,
             total: Some(100_000),
             total_is_guessed: true,
-            batch_jobs_mean: 512.4,
             ..now
         };
         assert_eq!(
             describe(&now, Some(9_876.6)),
-            "1,234 of about 100,000 done, 34 failed, 2 to try again, 9,877 jobs/s, 10s left, batches of 512"
+            "1,234 of about 100,000 done, 34 failed, 2 to try again, 9,877 jobs/s, 10s left"
         );
         assert!(!describe(&now, Some(0.0)).contains("left"));
     }

@@ -1,11 +1,13 @@
 //! The summary at the end of a run.
 
+use std::ffi::OsString;
+
 use serde_json::json;
 
 use crate::output::OutputStatistics;
 use crate::output::failure_groups::FailureGroup;
 use crate::output::progress::show_rate;
-use crate::span::{show_count, show_microseconds};
+use crate::span::{show_count, show_microseconds, show_number_of};
 
 /// Groups of failures that are shown.
 const FAILURE_GROUPS_SHOWN: usize = 5;
@@ -21,12 +23,58 @@ pub struct Summary<'a> {
     pub statistics: &'a OutputStatistics,
     /// Blank lines of the input that were skipped.
     pub blank_lines: u64,
+    /// How the run can go on.
+    pub again: Again,
     /// Jobs that this process ended.
     pub ended_here: u64,
     /// How long this process worked. Seconds.
     pub seconds: f64,
     /// How the run stands.
     pub standing: Standing,
+}
+
+/// How a run can go on in another process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Again {
+    /// By this command.
+    Command(String),
+    /// By the same command with the same items on standard input.
+    Piped,
+    /// Not at all: its items were on standard input, and it has no name.
+    Never,
+}
+
+impl Again {
+    /// By the input and the name of this process's run.
+    pub fn of(is_stdin: bool, is_named: bool) -> Again {
+        match (is_stdin, is_named) {
+            (false, _) => Again::Command(command_with(std::env::args_os(), RETRY_FAILED)),
+            (true, true) => Again::Piped,
+            (true, false) => Again::Never,
+        }
+    }
+}
+
+/// The option that runs failed items again.
+const RETRY_FAILED: &str = "--retry-failed";
+
+/// A command line for a shell, with an option before the program that it ends with.
+fn command_with(words: impl Iterator<Item = OsString>, option: &str) -> String {
+    let mut words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    if !words.iter().any(|word| word == option) {
+        let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+        words.insert(end, option.to_owned());
+    }
+    let quoted = words.iter().map(|word| quote(word));
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+fn quote(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "-_./:=,+@%".contains(letter);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
 }
 
 /// How a run stands at the end of a process.
@@ -42,6 +90,8 @@ pub enum Standing {
     Stopped {
         /// Jobs that ended, written or not.
         ended: u64,
+        /// So many of them failed that it was to stop.
+        is_halted: bool,
     },
 }
 
@@ -67,8 +117,8 @@ impl Summary<'_> {
         }
         if self.blank_lines > 0 {
             lines.push(format!(
-                "{} blank lines of the input were skipped",
-                show_count(self.blank_lines)
+                "{} of the input skipped",
+                show_number_of(self.blank_lines, "blank line")
             ));
         }
         self.add_failures(&mut lines);
@@ -77,7 +127,15 @@ impl Summary<'_> {
             Standing::Limited => {
                 lines.push("stopped at --limit; the same command without --limit runs the rest".to_owned())
             }
-            Standing::Stopped { .. } => lines.push("run the same command again to resume".to_owned()),
+            Standing::Stopped { is_halted, .. } => {
+                if is_halted {
+                    lines.push("stopped by --halt, since so many jobs failed".to_owned());
+                }
+                lines.push(match self.again {
+                    Again::Never => "a run of standard input resumes only with a --name".to_owned(),
+                    _ => "run the same command again to resume".to_owned(),
+                });
+            }
         }
         lines.join("\n")
     }
@@ -85,10 +143,11 @@ impl Summary<'_> {
     fn first_line(&self) -> String {
         let (completed, failed) = (self.statistics.completed, self.statistics.failed);
         let parts = match (completed, failed) {
+            (1, 0) => "1 job completed".to_owned(),
             (completed, 0) => format!("all {} jobs completed", show_count(completed)),
             (completed, failed) => format!(
-                "{} jobs: {} completed, {} failed",
-                show_count(completed + failed),
+                "{}: {} completed, {} failed",
+                show_number_of(completed + failed, "job"),
                 show_count(completed),
                 show_count(failed)
             ),
@@ -102,10 +161,10 @@ impl Summary<'_> {
                 format!("run `{}` had finished before; nothing ran: {parts}", self.name)
             }
             Standing::Limited => format!("run `{}` so far: {parts}", self.name),
-            Standing::Stopped { ended } => format!(
-                "run `{}` stopped with {} jobs done and committed, {} of them written",
+            Standing::Stopped { ended, .. } => format!(
+                "run `{}` stopped with {} done and committed, {} of them written",
                 self.name,
-                show_count(ended),
+                show_number_of(ended, "job"),
                 show_count(completed + failed)
             ),
         }
@@ -134,9 +193,15 @@ impl Summary<'_> {
         }
         let options = format!("--state dead --run '{}'{}", self.name, self.store_option);
         lines.push(format!("list them all: gristmill jobs {options}"));
-        lines.push(format!(
-            "retry them: gristmill retry {options}, and then the same command"
-        ));
+        match &self.again {
+            Again::Command(command) => lines.push(format!(
+                "correct the script or the lines, and run them again: {command}"
+            )),
+            Again::Piped => lines.push(format!(
+                "correct the script or the lines, and pipe them into the same command with {RETRY_FAILED}"
+            )),
+            Again::Never => {}
+        }
     }
 
     /// For programs.
@@ -152,6 +217,7 @@ impl Summary<'_> {
         let state = match self.standing {
             Standing::Finished | Standing::FinishedBefore => "finished",
             Standing::Limited => "limited",
+            Standing::Stopped { is_halted: true, .. } => "halted",
             Standing::Stopped { .. } => "stopped",
         };
         json!({
@@ -199,6 +265,12 @@ mod tests {
             store_option: " --store x.db".to_owned(),
             statistics: &statistics,
             blank_lines: 2,
+            again: Again::Command(command_with(
+                ["gristmill", "run", "-i", "a b", "--", "x"]
+                    .map(OsString::from)
+                    .into_iter(),
+                RETRY_FAILED,
+            )),
             ended_here: 100_000,
             seconds: 2.0,
             standing: Standing::Finished,
@@ -207,12 +279,15 @@ mod tests {
             summary.text(),
             "run `a.py:b.jsonl`: 100,000 jobs: 99,997 completed, 3 failed\n\
              50,000 jobs/s over 2.0 s; a job took 15.0 µs on average, 99 of 100 at most 15.0 µs\n\
-             2 blank lines of the input were skipped\n  \
+             2 blank lines of the input skipped\n  \
              3 × KeyError: 'text'  (gristmill show 1:7 --store x.db)\n\
              list them all: gristmill jobs --state dead --run 'a.py:b.jsonl' --store x.db\n\
-             retry them: gristmill retry --state dead --run 'a.py:b.jsonl' --store x.db, and then the same command"
+             correct the script or the lines, and run them again: gristmill run -i 'a b' --retry-failed -- x"
         );
-        summary.standing = Standing::Stopped { ended: 120_000 };
+        summary.standing = Standing::Stopped {
+            ended: 120_000,
+            is_halted: false,
+        };
         assert!(
             summary
                 .text()

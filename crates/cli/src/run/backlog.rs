@@ -99,8 +99,6 @@ pub struct Counts {
     pub failed: AtomicU64,
     /// Failed attempts that are followed by another.
     pub retried: AtomicU64,
-    /// Reports committed.
-    pub reports: AtomicU64,
 }
 
 impl Backlog {
@@ -187,7 +185,6 @@ impl Observer for Backlog {
         counts
             .retried
             .fetch_add((failed as u64).saturating_sub(dead.into()), Ordering::Relaxed);
-        counts.reports.fetch_add(1, Ordering::Relaxed);
         let ended = u64::from(completed) + u64::from(dead);
         if ended > 0 {
             self.open().note_ended(report.batch, ended);

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use gristmill_model::Timestamp;
 use gristmill_model::limits::NAME_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -21,6 +22,9 @@ pub struct Description {
     pub kind: String,
     /// Where the items come from.
     pub input: Fingerprint,
+    /// The run's queue has a rate limit while it runs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_rated: bool,
 }
 
 /// The identity of a script or program.
@@ -66,9 +70,13 @@ impl ScriptIdentity {
     }
 }
 
-/// The name of a run that has none of its own: the script's and the input's, as `word_stats.py:items.jsonl`.
-pub fn default_name(script: &ScriptIdentity, input: &Input) -> String {
-    let name = format!("{}:{}", script.short_name(), input.short_name());
+/// The name of a run that has none of its own: the script's and the input's, as `word_stats.py:items.jsonl`. A run of standard
+/// input, which cannot be read again, gets a name that no other has: its moment and process are in it.
+pub fn default_name(script: &ScriptIdentity, input: &Input, begun_at: Timestamp) -> String {
+    let mut name = format!("{}:{}", script.short_name(), input.short_name());
+    if input.is_stdin() {
+        name.push_str(&format!("-{:x}-{}", begun_at.0, std::process::id()));
+    }
     let printable = name
         .chars()
         .map(|letter| if letter.is_control() { '_' } else { letter });
@@ -129,7 +137,7 @@ mod tests {
         let script_path = folder.path().join("word_stats.py");
         std::fs::write(&script_path, "def main(payload): ...").unwrap();
         let script = ScriptIdentity::read(&script_path, Vec::new()).unwrap();
-        let long = default_name(&script, &Input::new(&path, None).unwrap());
+        let long = default_name(&script, &Input::new(&path, None).unwrap(), Timestamp(0));
         assert!(long.starts_with("word_stats.py:ää"));
         check_name(&long).unwrap();
         check_name("x\n").unwrap_err();

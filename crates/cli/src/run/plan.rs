@@ -1,17 +1,19 @@
 //! Plans a `gristmill run`: start, resume, or only write the results.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use gristmill_model::RunId;
+use gristmill_model::{BatchOptions, Clock, RunId, SystemClock};
 use gristmill_runtime::Script;
 use gristmill_store::run::{NewRun, RunProgress};
 use gristmill_store::{JobCounts, JobFilter, Run, RunState, Store};
 
+use super::corrections::Corrections;
 use super::identity::{Description, ScriptIdentity, check_name, default_name, kind_of};
+use super::retry_failed::{FailedItems, Retried};
 use crate::arguments::run::RunArguments;
-use crate::input::{BatchLimits, BatchReader, Input, InputError, Reopened};
+use crate::input::{BatchLimits, BatchReader, Input, Reopened};
 
 /// The script and the input, before the store is read.
 pub struct Request {
@@ -28,8 +30,7 @@ pub struct Request {
 impl Request {
     /// Finds the script and the input.
     pub fn new(arguments: &RunArguments, script: Script) -> anyhow::Result<Request> {
-        let input_path = input_argument(arguments)?;
-        let input = Input::new(&input_path, arguments.format)?;
+        let input = Input::of(&input_arguments(arguments)?, arguments.format)?;
         check_output(arguments, &input)?;
         let program_arguments = arguments.program.iter().skip(1).cloned().collect();
         let identity = ScriptIdentity::read(script.path(), program_arguments)
@@ -37,13 +38,14 @@ impl Request {
         let name = arguments
             .name
             .clone()
-            .unwrap_or_else(|| default_name(&identity, &input));
+            .unwrap_or_else(|| default_name(&identity, &input, SystemClock.now()));
         check_name(&name)?;
         let kind = kind_of(&identity);
         let description = Description {
             script: identity,
             kind,
             input: input.fingerprint()?,
+            is_rated: arguments.rate.is_some(),
         };
         Ok(Request {
             script,
@@ -70,6 +72,14 @@ pub struct Plan {
     pub progress: RunProgress,
     /// The run was begun by an earlier process.
     pub is_resumed: bool,
+    /// All of the input was submitted before, and it has new items.
+    pub has_new_items: bool,
+    /// The failed items that run again.
+    pub retried: Option<Retried>,
+    /// The run's corrected items.
+    pub corrections: Corrections,
+    /// An earlier process may have left a rate limit behind.
+    pub was_rated: bool,
 }
 
 impl Plan {
@@ -102,6 +112,10 @@ impl Plan {
             counts: JobCounts::default(),
             progress: RunProgress::default(),
             is_resumed: false,
+            has_new_items: false,
+            retried: None,
+            corrections: Corrections::default(),
+            was_rated: false,
         })
     }
 
@@ -123,17 +137,35 @@ impl Plan {
             .difference(&request.description.script)
             .into_iter()
             .collect();
-        let reader = match reopen(request, limits, &run, &before)? {
-            Reopened::Unchanged(reader) => *reader,
+        let mut retried = None;
+        let options = batch_options(arguments);
+        let mut reader = match request.input.reopen(limits, run.progress, &before.input)? {
+            Reopened::Unchanged(reader) => {
+                if arguments.retry_failed {
+                    let failed = FailedItems::of(store, &run, &before.kind, &options).await?;
+                    retried = Some(failed.retry().await?);
+                }
+                *reader
+            }
+            Reopened::Changed { .. } if arguments.retry_failed && !request.input.is_stdin() => {
+                let failed = FailedItems::of(store, &run, &before.kind, &options).await?;
+                let (corrected, reader) = failed.correct(&request.input, limits).await?;
+                retried = Some(corrected);
+                reader
+            }
             Reopened::Changed { what } => {
                 changes.push(format!("the input {} has changed: {what}", request.input.name()));
                 request.input.reopen_after_lines(limits, run.progress)?
             }
-        };
+        }
+        .with_jobs_limit(arguments.limit);
+        if arguments.retry_failed {
+            changes.clear();
+        }
         if !changes.is_empty() && !arguments.continue_run {
             bail!(
-                "run `{}` cannot go on as it is, because {}; say --continue to keep what is done and run the rest as \
-                 it is now, --restart to begin anew, or give this run another --name",
+                "run `{}` cannot go on as it is, because {}; say --retry-failed to run the failed items again, \
+                 --continue to keep what is done and run the rest as it is now, --restart to begin anew, or give this run another --name",
                 run.name,
                 changes.join(", and ")
             );
@@ -142,26 +174,34 @@ impl Plan {
             run: Some(run.id),
             ..JobFilter::default()
         };
-        let counts = store.counts(&filter).await?;
+        let mut counts = store.counts(&filter).await?;
+        let corrections = Corrections::of(store, run.id).await?;
+        // The corrected jobs stand for these.
+        counts.cancelled = counts.cancelled.saturating_sub(corrections.replaced());
         // The kind stays, so that the rest of the old batches runs with the new script.
         let description = Description {
             kind: before.kind.clone(),
             ..request.description.clone()
         };
         let remember = remember(&run.name, &description)?;
-        let is_submitted = run.state != RunState::Submitting;
+        let was_submitted = run.state != RunState::Submitting;
+        let has_new_items = was_submitted && reader.has_next()?;
         if description != before {
             store.update_run(run.id, remember.clone(), run.state).await?;
         }
-        let at_end = is_submitted && changes.is_empty();
+        let at_end = was_submitted && !has_new_items;
         Ok(Plan {
             run: run.id,
             kind: before.kind,
             remember,
-            reader: (!at_end).then(|| reader.with_jobs_limit(arguments.limit)),
+            reader: (!at_end).then_some(reader),
             counts,
             progress: run.progress,
             is_resumed: true,
+            has_new_items,
+            retried,
+            corrections,
+            was_rated: before.is_rated,
         })
     }
 
@@ -171,26 +211,12 @@ impl Plan {
     }
 }
 
-/// Opens the input where the run stopped. Where all of it was submitted, more of it is a change too.
-fn reopen(
-    request: &Request,
-    limits: BatchLimits,
-    run: &Run,
-    before: &Description,
-) -> Result<Reopened, InputError> {
-    let reopened = request.input.reopen(limits, run.progress, &before.input)?;
-    if run.state == RunState::Submitting {
-        return Ok(reopened);
-    }
-    match reopened {
-        Reopened::Unchanged(mut reader) => {
-            if reader.next_batch()?.is_some() {
-                let what = format!("it had {} lines, and now has more", run.progress.lines);
-                return Ok(Reopened::Changed { what });
-            }
-            Ok(Reopened::Unchanged(reader))
-        }
-        changed @ Reopened::Changed { .. } => Ok(changed),
+/// The options of the run's batches.
+pub fn batch_options(arguments: &RunArguments) -> BatchOptions {
+    BatchOptions {
+        timeout_ms: arguments.retry.timeout_ms(),
+        retry: arguments.retry.policy_of_run(),
+        ..BatchOptions::default()
     }
 }
 
@@ -201,27 +227,28 @@ fn remember(name: &str, description: &Description) -> anyhow::Result<NewRun> {
     })
 }
 
-/// The named input, or standard input if it is piped.
-fn input_argument(arguments: &RunArguments) -> anyhow::Result<std::path::PathBuf> {
+/// The named inputs, or standard input if it is piped.
+fn input_arguments(arguments: &RunArguments) -> anyhow::Result<Vec<PathBuf>> {
     use std::io::IsTerminal;
-    match &arguments.input {
-        Some(path) => Ok(path.clone()),
-        None if std::io::stdin().is_terminal() => {
-            bail!("the input is missing: name a file with --input, or pipe items in")
-        }
-        None => Ok(Path::new("-").to_owned()),
+    let inputs = arguments.input_files();
+    if !inputs.is_empty() {
+        return Ok(inputs);
     }
+    if std::io::stdin().is_terminal() {
+        bail!("the input is missing: name a file after the script, or pipe items in");
+    }
+    Ok(vec![Path::new("-").to_owned()])
 }
 
 fn check_output(arguments: &RunArguments, input: &Input) -> anyhow::Result<()> {
     let Some(output) = arguments.output_file() else {
         return Ok(());
     };
-    for (what, path) in [
-        ("input", input.path()),
+    let inputs = input.files().iter().map(|file| ("input", Some(file.as_path())));
+    for (what, path) in inputs.chain([
         ("store", arguments.store.store.file()),
-        ("script", arguments.script.as_deref()),
-    ] {
+        ("script", arguments.script_file()),
+    ]) {
         if path.is_some_and(|path| crate::output::is_same_file(path, output)) {
             bail!("--output {} is the {what}; name another file", output.display());
         }

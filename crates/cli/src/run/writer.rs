@@ -1,16 +1,26 @@
-//! Writes a run's output: batch by batch in their order, each once all of its jobs have ended.
+//! Writes a run's output: batch by batch in their order, each once all of its jobs have ended. The first jobs of the next batch are
+//! written as soon as they have ended.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use gristmill_model::{BatchId, RunId};
-use gristmill_store::{Store, StoreError};
+use gristmill_store::{BatchOutcomes, Store, StoreError};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::backlog::{Backlog, LOOK_AGAIN_EVERY};
+use super::corrections::Corrections;
 use crate::output::{Output, OutputError, OutputStatistics};
 
 /// Batches that are asked for at once.
 const PAGE_BATCHES: u32 = 256;
+
+/// How often a batch with jobs that have not ended is read for its first ones.
+const BEGINNING_EVERY: Duration = Duration::from_millis(50);
+
+/// The least time between two such reads, in times of how long the last one took: it bounds their share of a large batch's work.
+const BEGINNING_REST: u32 = 10;
 
 /// Why writing stopped.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +58,8 @@ pub struct Writer {
     pub store: Arc<dyn Store>,
     /// The run.
     pub run: RunId,
+    /// Its corrected items, whose results stand in the places of the others.
+    pub corrections: Corrections,
     /// The jobs that have not ended.
     pub backlog: Arc<Backlog>,
     /// How far the others are.
@@ -73,14 +85,17 @@ impl Writer {
                 self.wait_for_change(&mut changes).await;
             }
             for row in page {
+                after = Some(row.batch);
+                if self.corrections.are_in(row.batch) {
+                    continue;
+                }
                 if !self.wait_for_end(row.batch, &mut output).await? {
                     break 'batches false;
                 }
-                if let Some(outcomes) = self.store.outcomes(row.batch).await? {
+                if let Some(outcomes) = self.outcomes(row.batch, &mut output).await? {
                     tokio::task::block_in_place(|| output.write_batch(&outcomes))?;
                 }
                 self.backlog.note_finished(row.batch);
-                after = Some(row.batch);
             }
         };
         let statistics = tokio::task::block_in_place(|| output.finish())?;
@@ -92,23 +107,58 @@ impl Writer {
         let mut changes = self.backlog.changes();
         let mut flushed = false;
         let mut look = false;
+        // A batch that ends soon is written whole.
+        let mut beginning_at = Instant::now() + BEGINNING_EVERY;
+        let mut is_changed = true;
         loop {
             let all_run = self.stage.borrow_and_update().all_run;
             changes.mark_unchanged();
             // A batch of this process is known to be open without asking the store; one of an earlier process,
             // or one that another process may have changed, is not.
-            if (look || all_run || !self.backlog.is_open(batch)) && self.store.is_finished(batch).await? {
+            if (look || all_run || !self.backlog.is_open(batch))
+                && self.corrections.are_finished(&self.store, batch).await?
+            {
                 return Ok(true);
             }
             if all_run {
+                self.write_beginning(batch, output).await?;
                 return Ok(false);
+            }
+            if is_changed && Instant::now() >= beginning_at {
+                is_changed = false;
+                let began = Instant::now();
+                self.write_beginning(batch, output).await?;
+                beginning_at = Instant::now() + BEGINNING_EVERY.max(began.elapsed() * BEGINNING_REST);
             }
             if !flushed {
                 tokio::task::block_in_place(|| output.flush())?;
                 flushed = true;
             }
-            look = self.wait_for_change(&mut changes).await;
+            look = tokio::select! {
+                is_quiet = self.wait_for_change(&mut changes) => {
+                    is_changed = true;
+                    is_quiet
+                }
+                () = tokio::time::sleep_until(beginning_at), if is_changed => false,
+            };
         }
+    }
+
+    /// The outcomes of a batch, with those of its corrected jobs, whose ids the output gets.
+    async fn outcomes(
+        &self,
+        batch: BatchId,
+        output: &mut Output,
+    ) -> Result<Option<BatchOutcomes>, StoreError> {
+        output.stand_for(self.corrections.of_batch(batch));
+        self.corrections.outcomes(&self.store, batch).await
+    }
+
+    async fn write_beginning(&self, batch: BatchId, output: &mut Output) -> Result<(), WriteError> {
+        if let Some(outcomes) = self.outcomes(batch, output).await? {
+            tokio::task::block_in_place(|| output.write_beginning(&outcomes))?;
+        }
+        Ok(())
     }
 
     /// Returns whether nothing changed for a while.

@@ -1,10 +1,11 @@
 //! Opens the store that a command names.
 
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use gristmill_engine::{Engine, EngineSettings};
 use gristmill_store::{Store, StoreError};
 use gristmill_store_postgres::{PostgresOptions, PostgresStore};
@@ -15,6 +16,7 @@ use crate::arguments::shared::{LeaseArguments, StoreArguments, Synchronous};
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 use crate::span::milliseconds;
+use crate::store::checkpoint;
 use crate::store::location::StoreLocation;
 
 /// How long a process that stays waits for a database that cannot be reached when it starts.
@@ -101,11 +103,33 @@ pub async fn open_location(
 ) -> anyhow::Result<Arc<dyn Store>> {
     refuse_shown_password(location)?;
     match location {
-        StoreLocation::File(path) => Ok(Arc::new(SqliteStore::open(path, options)?)),
+        StoreLocation::File(path) => {
+            let store = SqliteStore::open(path, options).map_err(|error| not_opened(path, error))?;
+            checkpoint::note_opened(path);
+            Ok(Arc::new(store))
+        }
         StoreLocation::Postgres(url) => {
             let store = PostgresStore::open(url.secret(), PostgresOptions::default()).await?;
             Ok(Arc::new(store))
         }
+    }
+}
+
+/// The reason why a store cannot be opened: where it cannot be made, its folder.
+fn not_opened(path: &Path, error: StoreError) -> anyhow::Error {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    match error {
+        StoreError::Open { .. } if !folder.is_dir() => anyhow!(
+            "the store {} cannot be made, because its folder does not exist: make the folder, or name another file with \
+             --store",
+            path.display()
+        ),
+        StoreError::Open { .. } if !path.exists() => anyhow!(
+            "the store {} cannot be made, because its folder cannot be written: name a file elsewhere with --store",
+            path.display()
+        ),
+        error => error.into(),
     }
 }
 

@@ -6,7 +6,7 @@ use gristmill_store::PruneOptions;
 use crate::arguments::job::PruneArguments;
 use crate::exit::Exit;
 use crate::output::print_line;
-use crate::span::{milliseconds, show_count};
+use crate::span::{milliseconds, show_number_of};
 
 /// Runs the command.
 pub async fn prune(arguments: PruneArguments) -> anyhow::Result<Exit> {
@@ -23,13 +23,16 @@ pub async fn prune(arguments: PruneArguments) -> anyhow::Result<Exit> {
     if arguments.json {
         print_line(&serde_json::to_string(&pruned)?)?;
     } else {
-        let (batches, jobs) = (show_count(pruned.batches), show_count(pruned.jobs));
+        let (batches, jobs) = (
+            show_number_of(pruned.batches, "batch"),
+            show_number_of(pruned.jobs, "job"),
+        );
         let what = if arguments.dry_run {
             "would be deleted"
         } else {
             "deleted"
         };
-        print_line(&format!("{batches} batches with {jobs} jobs {what}"))?;
+        print_line(&format!("{batches} with {jobs} {what}"))?;
     }
     Ok(Exit::Done)
 }

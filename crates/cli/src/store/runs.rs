@@ -7,6 +7,7 @@ use crate::arguments::job::RunsArguments;
 use crate::exit::Exit;
 use crate::output::print_line;
 use crate::output::table::{Align, Table};
+use crate::run::Corrections;
 use crate::span::show_count;
 
 /// Runs the command.
@@ -26,7 +27,10 @@ pub async fn runs(arguments: RunsArguments) -> anyhow::Result<Exit> {
             run: Some(run.id),
             ..JobFilter::default()
         };
-        let counts = store.counts(&filter).await?;
+        let mut counts = store.counts(&filter).await?;
+        // Jobs of corrected items stand for these.
+        let corrected = Corrections::of(&store, run.id).await?.replaced();
+        counts.cancelled = counts.cancelled.saturating_sub(corrected);
         if arguments.json {
             let row = json!({
                 "name": run.name,

@@ -1,4 +1,4 @@
-//! `gristmill stats`: totals, batches by hop and why they ended, sizes.
+//! `gristmill stats`: totals, batches by step and why they are no larger, sizes.
 
 use gristmill_batching::EndReason;
 use gristmill_store::StoreStats;
@@ -55,11 +55,11 @@ fn kinds(stats: &StoreStats) -> String {
     table.text()
 }
 
-/// The batches of each hop: number, size, and number by end reason.
+/// The batches of each step (submit, claim, run, commit): number, size, and number by end reason.
 fn hops(stats: &StoreStats) -> String {
     let numbers = ["batches", "jobs", "mean", "largest"].map(|name| (name, Align::Right));
-    let reasons = EndReason::ALL.map(|reason| (reason.as_str(), Align::Right));
-    let header: Vec<_> = [("hop", Align::Left)]
+    let reasons = EndReason::ALL.map(|reason| (reason_shown(reason), Align::Right));
+    let header: Vec<_> = [("step", Align::Left)]
         .into_iter()
         .chain(numbers)
         .chain(reasons)
@@ -81,6 +81,14 @@ fn hops(stats: &StoreStats) -> String {
         "no batches moved yet".to_owned()
     } else {
         table.text()
+    }
+}
+
+/// Why a batch is no larger, as a column's name.
+fn reason_shown(reason: EndReason) -> &'static str {
+    match reason {
+        EndReason::Drained => "queue empty",
+        other => other.as_str(),
     }
 }
 

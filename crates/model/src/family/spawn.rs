@@ -7,8 +7,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::batch::{BatchOptions, InvalidBatch, NewBatch};
 use crate::batch::check_after;
+use crate::batch::{BatchOptions, InvalidBatch, NewBatch};
 use crate::dependency::{After, OnFailure};
 use crate::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX, CHILD_BATCHES_MAX, MEMO_BYTES_MAX};
 use crate::packed::{PackedArray, PackedBuilder, PackedError};

@@ -233,12 +233,13 @@ fn inputs_that_cannot_be_right_say_what_would_be() {
     let unknown = Input::new(&inputs.path("items"), None).unwrap_err().to_string();
     assert!(unknown.contains("--format jsonl"), "{unknown}");
     let document = inputs
-        .write("items.json", "[\n 1,\n 2\n]\n")
+        .write("items.json", "{\n \"a\": 1\n}\n")
         .open(limits(1))
         .err()
         .unwrap()
         .to_string();
     assert!(document.contains("jq -c '.[]'"), "{document}");
+    assert_eq!(read(&inputs.write("array.json", "[\n 1,\n 2\n]\n")).0, ["1", "2"]);
     assert_eq!(read(&inputs.write("lines.json", "[1]\n{}\n")).0, ["[1]", "{}"]);
 }
 

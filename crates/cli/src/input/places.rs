@@ -1,0 +1,44 @@
+//! Names the places of items in messages: the file, and the line or element.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A file of an input of several, or of one that is not read line by line.
+#[derive(Debug, Clone)]
+struct File {
+    name: Arc<str>,
+    /// Lines of the input before it.
+    lines_before: u64,
+    /// Lines of the file that the input does not have: a repeated header.
+    lines_skipped: u64,
+    /// A JSON array, whose elements are counted instead of lines.
+    is_array: bool,
+}
+
+/// Which lines of an input are of which file. Its reader adds files as it opens them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Places(Arc<Mutex<Vec<File>>>);
+
+impl Places {
+    /// The input goes on with this file.
+    pub fn add(&self, name: Arc<str>, lines_before: u64, lines_skipped: u64, is_array: bool) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(File {
+            name,
+            lines_before,
+            lines_skipped,
+            is_array,
+        });
+    }
+
+    /// The place of a line, counted from 1, of the input with this name.
+    pub fn show(&self, input: &str, line: u64) -> String {
+        let files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(file) = files.iter().rfind(|file| file.lines_before < line) else {
+            return format!("{input}:{line}");
+        };
+        let line = line - file.lines_before + file.lines_skipped;
+        match file.is_array {
+            true => format!("{}, element {line}", file.name),
+            false => format!("{}:{line}", file.name),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! `{}` and `{field}` in the arguments of a program.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// The command with the payload in its arguments: `{}` is the payload, and `{field}` a field of it, text without quotes and other
+/// values as JSON. Braces around anything else stay as they are: programs such as awk have their own.
+pub(crate) fn fill(command: Command, payload: &str) -> Command {
+    let has_placeholder = |argument: &OsStr| argument.as_encoded_bytes().contains(&b'{');
+    if !command.get_args().any(has_placeholder) {
+        return command;
+    }
+    let payload: Value = serde_json::from_str(payload).unwrap_or_default();
+    let mut filled = Command::new(command.get_program());
+    filled.args(command.get_args().map(|argument| match argument.to_str() {
+        Some(text) => Cow::Owned(fill_text(text, &payload).into()),
+        None => Cow::Borrowed(argument),
+    }));
+    filled
+}
+
+fn fill_text(template: &str, payload: &Value) -> String {
+    let mut filled = String::with_capacity(template.len());
+    let mut rest = template;
+    while let Some(start) = rest.find('{') {
+        let (before, after) = rest.split_at(start);
+        filled.push_str(before);
+        let named = after[1..].split_once('}');
+        match named.and_then(|(name, behind)| Some((value(payload, name)?, behind))) {
+            Some((value, behind)) => {
+                match value {
+                    Value::String(text) => filled.push_str(text),
+                    other => filled.push_str(&other.to_string()),
+                }
+                rest = behind;
+            }
+            None => {
+                filled.push('{');
+                rest = &after[1..];
+            }
+        }
+    }
+    filled.push_str(rest);
+    filled
+}
+
+fn value<'p>(payload: &'p Value, name: &str) -> Option<&'p Value> {
+    match name {
+        "" => Some(payload),
+        name => payload.as_object()?.get(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_payload_and_its_fields_stand_in_arguments() {
+        let object = json!({"url": "https://x/a b", "n": 3, "{": 1});
+        for (template, payload, expected) in [
+            ("{}", json!("a b"), "a b"),
+            ("x{}y{}", json!(7), "x7y7"),
+            ("{url}?n={n}", object.clone(), "https://x/a b?n=3"),
+            ("{ print }", object.clone(), "{ print }"),
+            ("{none}{n}{", object, "{none}3{"),
+            ("{url}", json!("text"), "{url}"),
+        ] {
+            assert_eq!(fill_text(template, &payload), expected, "{template}");
+        }
+    }
+}
