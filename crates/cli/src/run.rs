@@ -15,7 +15,7 @@ mod retry_failed;
 mod writer;
 
 pub use corrections::Corrections;
-pub use identity::{ScriptIdentity, is_of_run, kind_of};
+pub use identity::is_of_run;
 pub use lock::RunLock;
 
 use std::ops::ControlFlow;

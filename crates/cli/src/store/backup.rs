@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use gristmill_memory::store::sqlite::APPLICATION_ID as MEMORY_ID;
-use gristmill_store::sqlite::APPLICATION_ID as STORE_ID;
+use gristmill_store_sqlite::APPLICATION_ID as STORE_ID;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::json;
 
