@@ -92,7 +92,11 @@ def _deno_ratio(bench):
         id="agent-deno-500",
         needs=("gristmill", "node", "deno"),
         # Windmill's own ratio at 500 jobs is 1.74; its rate there is not known for this machine, so the ratio counts.
-        figures=(Figure("postgres-agent-deno-500", "Deno identity script, 500 jobs, one `agent --batch` over HTTP", "per_second", "jobs/s", 0),),
+        figures=(
+            Figure(
+                "postgres-agent-deno-500", "Deno identity script, 500 jobs, one `agent --batch` over HTTP", "per_second", "jobs/s", 0
+            ),
+        ),
         contenders={
             OURS: lambda: agent_drain(bench, "identity.ts", 500, True, 3),
             "`agent`, one at a time": lambda: agent_drain(bench, "identity.ts", 500, False, 3),

@@ -68,7 +68,10 @@ define_settings(void)
 							BATCH_ROWS_MAX, PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomEnumVariable("batchexec.mode",
 							 "Whether batching is allowed, preferred, required or forbidden.",
-							 "With \"allow\", what is estimated to run faster by row does so; with \"prefer\" and \"require\" all that can be batched is. With \"require\", a plan with a sequential scan that can't be batched raises an error with the reason. For tests.",
+							 "With \"allow\", what is estimated to run faster by row does so; "
+							 "with \"prefer\" and \"require\" all that can be batched is. "
+							 "With \"require\", a plan with a sequential scan that can't be batched raises an error with the reason. "
+							 "For tests.",
 							 &batchexec_mode, BATCH_MODE_ALLOW, mode_options,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("batchexec.explain",

@@ -2,7 +2,8 @@ r"""Compares two runs of a psql or isolationtester test and says what kind of di
 
 A plan display is the result table of a statement that explains: its header is QUERY PLAN, or the
 statement above it holds the word explain (the suite wraps EXPLAIN in functions, and prints it as
-JSON), or it has no header at all and follows an EXPLAIN that \gexec ran. With the extension loaded such tables may differ; nothing else may.
+JSON), or it has no header at all and follows an EXPLAIN that \gexec ran. With the extension loaded such
+tables may differ; nothing else may.
 """
 
 import difflib

@@ -1,5 +1,6 @@
-//! Runs one piece of work on Gristmill (on SQLite or PostgreSQL) or on bare rows: `bench-driver '{"contender":"gristmill","work":"drain",…}'`
-//! (see [`order::Order`]). Prints one line of JSON: `{"jobs":…,"seconds":…}`, or latencies in milliseconds.
+//! Runs one piece of work on Gristmill (on SQLite or PostgreSQL) or on bare rows:
+//! `bench-driver '{"contender":"gristmill","work":"drain",…}'` (see [`order::Order`]).
+//! Prints one line of JSON: `{"jobs":…,"seconds":…}`, or latencies in milliseconds.
 
 mod bare;
 mod claims;

@@ -1,7 +1,5 @@
-//! Requests to servers: credentials and retries.
+//! Requests to servers, and their retries.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,13 +8,14 @@ use bytes::Bytes;
 use gristmill_model::Rng;
 use gristmill_server::Refusal;
 use gristmill_worker::{SourceError, SourceErrorKind};
-use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, HeaderValue};
+use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING};
 use reqwest::{Certificate, Client, Method, Response, StatusCode};
 use tokio::sync::watch;
 
 use crate::error::AgentError;
 use crate::options::HttpSourceOptions;
 use crate::servers::{Server, Servers};
+use crate::token::AgentToken;
 
 /// Bodies from this size on are compressed for a server on another machine. Bytes.
 const COMPRESSED_FROM_BYTES: usize = 8 << 10;
@@ -36,72 +35,6 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How long a server may take to say that it is back.
 const LOOK_BACK_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The credentials of an agent, kept out of its arguments and logs.
-#[derive(Clone)]
-pub struct AgentToken {
-    file: Option<PathBuf>,
-    header: Arc<Mutex<HeaderValue>>,
-}
-
-impl fmt::Debug for AgentToken {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("AgentToken(…)")
-    }
-}
-
-impl AgentToken {
-    /// A token as `gristmill token create` printed it, from the environment.
-    pub fn new(text: &str) -> Result<Self, AgentError> {
-        Ok(AgentToken {
-            file: None,
-            header: Arc::new(Mutex::new(bearer(text)?)),
-        })
-    }
-
-    /// A token that stands in a file. The file is read again where the server refuses the token, so that a new one
-    /// can be put there before the old one expires.
-    pub fn from_file(path: &Path) -> Result<Self, AgentError> {
-        let header = Arc::new(Mutex::new(read_bearer(path)?));
-        Ok(AgentToken {
-            file: Some(path.to_owned()),
-            header,
-        })
-    }
-
-    fn header(&self) -> HeaderValue {
-        self.header.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Reads the file again. Whether there is another token in it than before.
-    fn reread(&self) -> bool {
-        let Some(new) = self.file.as_deref().and_then(|path| read_bearer(path).ok()) else {
-            return false;
-        };
-        let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
-        let changed = *header != new;
-        *header = new;
-        changed
-    }
-}
-
-fn read_bearer(path: &Path) -> Result<HeaderValue, AgentError> {
-    let text = std::fs::read_to_string(path).map_err(|error| AgentError::TokenFile {
-        path: path.to_owned(),
-        reason: error.to_string(),
-    })?;
-    bearer(&text)
-}
-
-fn bearer(text: &str) -> Result<HeaderValue, AgentError> {
-    let text = text.trim();
-    if text.is_empty() || text.contains(char::is_whitespace) {
-        return Err(AgentError::Token);
-    }
-    let mut header = HeaderValue::from_str(&format!("Bearer {text}")).map_err(|_| AgentError::Token)?;
-    header.set_sensitive(true);
-    Ok(header)
-}
 
 /// The servers, as one agent reaches them.
 pub(crate) struct Connection {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use gristmill_model::limits::LEASE_JOBS_MAX;
 use gristmill_worker::WorkerSettings;
 
-use crate::connection::AgentToken;
-use crate::servers::ServerListener;
+use crate::news::ServerListener;
+use crate::token::AgentToken;
 
 /// How an agent reaches its server.
 #[derive(Debug, Clone)]

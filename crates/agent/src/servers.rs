@@ -1,72 +1,16 @@
 //! The servers of one store that an agent may use, and which of them answer.
 
-use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use reqwest::Url;
 
 use crate::error::AgentError;
+use crate::news::{ServerListener, ServerNews};
 use crate::options::HttpSourceOptions;
 
 /// The maximum number of servers of one agent.
 const SERVERS_MAX: usize = 32;
-
-/// News about an agent's servers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ServerNews {
-    /// A server does not answer any more.
-    Unreachable {
-        /// The server.
-        base_url: String,
-        /// The error.
-        reason: String,
-        /// The server that is tried next, where there is another.
-        next: Option<String>,
-    },
-    /// A server that did not answer does so again.
-    Back {
-        /// The server.
-        base_url: String,
-    },
-}
-
-impl fmt::Display for ServerNews {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ServerNews::Unreachable {
-                base_url,
-                reason,
-                next,
-            } => {
-                write!(formatter, "{base_url} does not answer: {reason}; ")?;
-                match next {
-                    Some(next) => write!(formatter, "going on with {next}"),
-                    None => formatter.write_str("trying on"),
-                }
-            }
-            ServerNews::Back { base_url } => write!(formatter, "{base_url} answers again"),
-        }
-    }
-}
-
-/// Receives each piece of news once.
-#[derive(Clone)]
-pub struct ServerListener(Arc<dyn Fn(&ServerNews) + Send + Sync>);
-
-impl ServerListener {
-    /// Notifies `listener`.
-    pub fn new(listener: impl Fn(&ServerNews) + Send + Sync + 'static) -> Self {
-        ServerListener(Arc::new(listener))
-    }
-}
-
-impl fmt::Debug for ServerListener {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("ServerListener(…)")
-    }
-}
 
 /// One server.
 #[derive(Debug)]
@@ -158,8 +102,8 @@ impl Servers {
 
     fn tell(&self, news: &ServerNews) {
         tracing::warn!("{news}");
-        if let Some(ServerListener(listener)) = &self.listener {
-            listener(news);
+        if let Some(listener) = &self.listener {
+            listener.tell(news);
         }
     }
 }
@@ -190,7 +134,7 @@ fn server(base_url: &str, options: &HttpSourceOptions) -> Result<Server, AgentEr
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
 
     use super::*;
 

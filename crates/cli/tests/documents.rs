@@ -134,26 +134,13 @@ fn blocks(text: &str) -> Vec<Block> {
     blocks
 }
 
-fn run(document: &str) {
-    let text = std::fs::read_to_string(root().join(document)).unwrap();
-    let blocks = blocks(&text);
-    let is_on_postgres = ["docs/fleet.md", "docs/sql.md"].contains(&document);
-    let workspace = match is_on_postgres {
-        true => Workspace::on_postgres(),
-        false => Workspace::new(),
-    };
-    let database = workspace.database_or("gristmill.db");
-    let address = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .to_string();
-
+/// The program in Bash that runs the blocks of a document in their order.
+fn script(document: &str, blocks: &[Block], workspace: &Workspace, database: &str, address: &str) -> String {
     let mut script = String::from("set -Eeuo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n");
     script.push_str("trap 'echo \"the block at $place fails: $BASH_COMMAND\" >&2' ERR\n");
     for (number, block) in blocks.iter().enumerate() {
         let place = format!("{document}:{}", block.line);
-        let text = block.text.replace(ADDRESS, &address).replace(DATABASE, &database);
+        let text = block.text.replace(ADDRESS, address).replace(DATABASE, database);
         writeln!(script, "place={place}").unwrap();
         match (block.language.as_str(), block.file()) {
             ("text", _) => {}
@@ -202,7 +189,25 @@ fn run(document: &str) {
             (other, None) => panic!("{place}: a block in `{other}`; mark code that cannot run as `text`"),
         }
     }
+    script
+}
 
+fn run(document: &str) {
+    let text = std::fs::read_to_string(root().join(document)).unwrap();
+    let blocks = blocks(&text);
+    let is_on_postgres = ["docs/fleet.md", "docs/sql.md"].contains(&document);
+    let workspace = match is_on_postgres {
+        true => Workspace::on_postgres(),
+        false => Workspace::new(),
+    };
+    let database = workspace.database_or("gristmill.db");
+    let address = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .to_string();
+
+    let script = script(document, &blocks, &workspace, &database, &address);
     let program = Path::new(env!("CARGO_BIN_EXE_gristmill")).parent().unwrap();
     let path = std::env::var_os("PATH").unwrap();
     let folders = std::iter::once(program.to_owned()).chain(std::env::split_paths(&path));

@@ -2,7 +2,8 @@
 //! and repeats requests, and stops some past their leases. At the end each job has exactly one outcome.
 //!
 //! `STORE` names the stores (`sqlite,postgres` by default), `CYCLES` is how many kills there are (6 by default; none where
-//! 0), `SEED` where the randomness begins, `LEASE` how long a silent worker keeps its jobs (2s by default, so that the default tests are quick).
+//! 0), `SEED` where the randomness begins, `LEASE` how long a silent worker keeps its jobs (2s by default, so that the
+//! default tests are quick).
 
 mod load;
 mod processes;

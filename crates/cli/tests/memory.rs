@@ -10,6 +10,7 @@ mod workspace;
 
 use knowledge::{SHOW, answer, command, run, run_json, serve};
 use serde_json::{Value, json};
+use stand_in::StandIn;
 use workspace::{Ended, Workspace, json_lines};
 
 on_each_store! {
@@ -72,22 +73,26 @@ fn sources_are_ingested_recalled_and_asked_about(workspace: fn() -> Workspace) {
         "one file holds it all"
     );
 
-    let recalled = run_json(
-        &workspace,
-        &["recall", kb, "What did Ada see in Paris?", "--json"],
-    );
+    recalls(&workspace, kb);
+    asks(&workspace, kb, &service);
+}
+
+fn recalls(workspace: &Workspace, kb: &str) {
+    let recalled = run_json(workspace, &["recall", kb, "What did Ada see in Paris?", "--json"]);
     assert_eq!(recalled["messages"][0]["textChunks"][0], "I saw Drums in Paris.");
-    let shown = run(&workspace, &["recall", kb, "Paris"]).expect(0);
+    let shown = run(workspace, &["recall", kb, "Paris"]).expect(0);
     assert!(
         shown.starts_with("1. show.txt #1 · Ada King\n   I saw Drums in Paris.\n"),
         "{shown}"
     );
-    let nothing = run(&workspace, &["recall", kb, "zebras"]);
+    let nothing = run(workspace, &["recall", kb, "zebras"]);
     assert!(nothing.stderr.contains("nothing found"), "{}", nothing.stderr);
     nothing.expect(1);
+}
 
+fn asks(workspace: &Workspace, kb: &str, service: &StandIn) {
     let asked = ["ask", kb, "Where are the Drums?", "--base-url", &service.base_url];
-    let answered = run(&workspace, &asked).expect(0);
+    let answered = run(workspace, &asked).expect(0);
     assert!(
         answered.starts_with("In Paris [1].\n\nSources:\n  [1] "),
         "{answered}"
@@ -104,7 +109,7 @@ fn sources_are_ingested_recalled_and_asked_about(workspace: fn() -> Workspace) {
     ];
     let calls = service.calls_total();
     assert!(
-        run(&workspace, &unknown)
+        run(workspace, &unknown)
             .expect(1)
             .contains("nothing in the knowledge base")
     );

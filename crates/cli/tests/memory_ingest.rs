@@ -13,14 +13,9 @@ use serde_json::Value;
 use stand_in::{Answer, StandIn};
 use workspace::{Workspace, json_lines};
 
-#[test]
-fn what_is_wrong_is_told_before_anything_is_made() {
-    let workspace = Workspace::new();
-    workspace.write("show.txt", SHOW).write("bad.vtt", "no header\n");
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = format!("http://{}/v1", nobody.local_addr().expect("an address"));
-    drop(nobody);
-    for (arguments, told) in [
+/// Commands that are wrong, each with a part of its error. Nothing listens at `address`.
+fn wrong(address: &str) -> Vec<(Vec<&str>, &'static str)> {
+    vec![
         (
             vec!["ingest", "nope.txt", "--into", "kb.db"],
             "nope.txt cannot be read",
@@ -31,7 +26,7 @@ fn what_is_wrong_is_told_before_anything_is_made() {
             "OPENAI_API_KEY",
         ),
         (
-            vec!["ingest", "show.txt", "--into", "kb.db", "--base-url", &address],
+            vec!["ingest", "show.txt", "--into", "kb.db", "--base-url", address],
             "check that it runs",
         ),
         (
@@ -99,7 +94,17 @@ fn what_is_wrong_is_told_before_anything_is_made() {
             "nope.json",
         ),
         (vec!["mcp", "kb.db"], "the knowledge base kb.db does not exist"),
-    ] {
+    ]
+}
+
+#[test]
+fn what_is_wrong_is_told_before_anything_is_made() {
+    let workspace = Workspace::new();
+    workspace.write("show.txt", SHOW).write("bad.vtt", "no header\n");
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = format!("http://{}/v1", nobody.local_addr().expect("an address"));
+    drop(nobody);
+    for (arguments, told) in wrong(&address) {
         let error = run(&workspace, &arguments).error();
         assert!(error.contains(told), "{arguments:?}: {error}");
         assert!(

@@ -160,7 +160,11 @@ fn bad_lines_fail_with_their_place_and_leave_the_others_alone(new_workspace: fn(
 fn failures_carry_their_traceback_and_are_counted_by_kind() {
     let workspace = Workspace::new();
     workspace
-        .write("picky.py", "def main(payload):\n    print('seen', payload)\n    if payload % 10 == 3:\n        raise ValueError(f'no {payload}')\n    return payload\n")
+        .write(
+            "picky.py",
+            "def main(payload):\n    print('seen', payload)\n    if payload % 10 == 3:\n\
+             \x20       raise ValueError(f'no {payload}')\n    return payload\n",
+        )
         .write("items.jsonl", numbers(100));
     let ended = workspace
         .run("run picky.py -i items.jsonl -o out.jsonl --retries 1 --retry-delay 1ms --backoff constant");

@@ -11,12 +11,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::error::MemoryError;
-use crate::extract::Usage;
 use crate::knowledge::{FacetValue, Knowledge};
 use crate::message::MessageOrdinal;
 use crate::query::SearchQuery;
 use crate::recall::{RecallOptions, Recalled, RecalledMessage, Relations, recall_query};
-use crate::service::{ChatRequest, Service, TOKEN_CHARACTERS, parse_answer};
+use crate::service::{ChatRequest, Service, TOKEN_CHARACTERS, Usage, parse_answer};
 use crate::store::KnowledgeStore;
 
 /// Tokens of what the model is shown of the knowledge base, by default: fits the smallest contexts of hosted models.

@@ -2,10 +2,9 @@
 //!
 //! * [`known`]: what a message tells of itself, with no model: who said it to whom, and what it is about.
 //! * [`local`]: an extractor by rules: no network, the same answer for the same text.
-//! * [`openai`]: an extractor that asks a model, within what the [`limiter`] allows.
+//! * [`openai`]: an extractor that asks a model, within the limits of the [`limiter`].
 
 pub mod known;
-pub mod limiter;
 pub mod local;
 pub mod openai;
 
@@ -13,9 +12,9 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::knowledge::Extraction;
-pub use crate::service::OpenAiSettings;
 use crate::service::ServiceError;
-pub use limiter::{Limiter, LimiterSettings};
+pub use crate::service::limiter::{self, Limiter, LimiterSettings};
+pub use crate::service::{OpenAiSettings, Usage};
 pub use local::LocalExtractor;
 pub use openai::OpenAiExtractor;
 
@@ -77,30 +76,6 @@ pub struct Extracted {
     /// The cost.
     #[serde(default)]
     pub usage: Usage,
-}
-
-/// The cost of model calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Usage {
-    /// Calls that were answered.
-    pub calls: u32,
-    /// Calls that were refused or failed, and tried again.
-    pub retries: u32,
-    /// Tokens that were sent.
-    pub input_tokens: u64,
-    /// Tokens that came back.
-    pub output_tokens: u64,
-}
-
-impl Usage {
-    /// Adds another cost.
-    pub fn add(&mut self, other: &Usage) {
-        self.calls += other.calls;
-        self.retries += other.retries;
-        self.input_tokens += other.input_tokens;
-        self.output_tokens += other.output_tokens;
-    }
 }
 
 /// An extraction that came to nothing. The calls for it are paid for all the same.

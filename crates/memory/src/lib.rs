@@ -11,7 +11,7 @@
 //! * [`recall()`]: ranked knowledge and messages for a question, without a model.
 //! * [`ask()`]: an answer with its sources, by a model that reads the recalled messages.
 //! * [`extract`], [`embed`]: extract knowledge and vectors from texts. [`service`]: the model service behind both.
-//! * [`import`], [`export`]: the recorded index format. [`recorded`]: files of recorded questions.
+//! * [`recorded`]: the recorded index format ([`import`], [`export`]), and files of recorded questions.
 //!
 //! An ingestion reads sources (`source/`), submits one job for each chunk (`pipeline.rs`), commits the extractions in
 //! reading order, and adds vectors for texts that have none (`pipeline/embedding.rs`). All model calls go through
@@ -25,9 +25,7 @@ pub mod ask;
 pub mod digest;
 pub mod embed;
 pub mod error;
-pub mod export;
 pub mod extract;
-pub mod import;
 pub mod knowledge;
 pub mod limits;
 pub mod memory;
@@ -54,6 +52,7 @@ pub use message::{Message, MessageOrdinal, Moment, TextRange, TimeRange};
 pub use place::Place;
 pub use query::SearchQuery;
 pub use recall::{RecallOptions, Recalled, recall};
+pub use recorded::{export, import};
 pub use store::{Change, KnowledgeStore, PostgresKnowledge, SqliteKnowledge, SqliteKnowledgeOptions};
 
 /// The examples of the documentation, compiled and run.

@@ -29,11 +29,12 @@ use tokio::time::Instant;
 
 use crate::embed::{EmbedError, Embedder};
 use crate::error::MemoryError;
-use crate::extract::{Extractor, Usage};
+use crate::extract::Extractor;
 use crate::limits::{
     AHEAD_BYTES_MAX, AHEAD_CHUNKS_MAX, BATCH_CHUNKS_MAX, COMMIT_BYTES_MAX, COMMIT_MESSAGES_MAX,
     OUTCOMES_POLL_MS, OUTCOMES_SILENT_MS,
 };
+use crate::service::Usage;
 use crate::source::ReadOptions;
 use crate::store::{Change, KnowledgeStore};
 use assembly::{Assembly, Ready};

@@ -1,8 +1,8 @@
 //! Answering a search query from the indexes.
 //!
-//! Messages are ranked by [their texts](text). A query is [compiled](mod@crate::query::compile), its terms get their [related terms](related), and the term groups
-//! are [evaluated](evaluate) over the postings: matched refs first, then the messages that they came from. Each of
-//! these steps asks the store once, whatever the number of terms.
+//! Messages are ranked by [their texts](text). A query is [compiled](mod@crate::query::compile), its terms get their
+//! [related terms](related), and the term groups are [evaluated](evaluate) over the postings: matched refs first, then
+//! the messages that they came from. Each of these steps asks the store once, whatever the number of terms.
 
 pub mod evaluate;
 mod fuse;

@@ -1,6 +1,9 @@
 //! An OpenAI-compatible service: chat completions and embeddings, within what a [`Limiter`] allows, tried again where
 //! that makes sense.
 
+pub mod limiter;
+mod usage;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -10,8 +13,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::extract::Usage;
-use crate::extract::limiter::{Limiter, Permit, RateHeaders};
+pub use crate::service::limiter::Limiter;
+use crate::service::limiter::{Permit, RateHeaders};
+pub use crate::service::usage::Usage;
 
 /// The default address of models.
 pub const BASE_URL_DEFAULT: &str = "https://api.openai.com/v1";
@@ -612,7 +616,7 @@ mod tests {
     use super::*;
 
     fn limiter() -> Limiter {
-        Limiter::new(crate::extract::LimiterSettings::default())
+        Limiter::new(limiter::LimiterSettings::default())
     }
 
     fn settings(base_url: &str) -> OpenAiSettings {

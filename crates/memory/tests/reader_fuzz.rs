@@ -14,7 +14,8 @@ const SAMPLES: [&str; 8] = [
     "From ada Mon May  1 2023\nFrom: a@b\n\nHum.\n>From x\n\nFrom bob Mon May  1 2023\nSubject: y\n\nDrum.\n",
     "---\ntitle: x\n---\nIntro.\n\n# Bees\n\n## Work\nThey hum.\n```\n# code\n```\n* a\n* b\n\n| t | u |\n|---|---|\n| 1 | 2 |\n",
     "Bees hum. They dance.\n\nDrums, too! Why? \u{1f41d}\u{200d}\n",
-    "{\"text\":\"Hi\",\"from\":\"Ada\",\"to\":[\"Bob\"],\"timestamp\":\"2023-05-01T07:00:00Z\",\"tags\":[\"x\"]}\n{\"body\":\"Bye\",\"time\":1e9}\n",
+    "{\"text\":\"Hi\",\"from\":\"Ada\",\"to\":[\"Bob\"],\"timestamp\":\"2023-05-01T07:00:00Z\",\"tags\":[\"x\"]}\n\
+     {\"body\":\"Bye\",\"time\":1e9}\n",
 ];
 
 /// Reads with every reader, and checks what holds for all messages.

@@ -461,7 +461,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn packs_any_array_and_gives_its_items_back(values in proptest::collection::vec(some_value(), 0..20), pretty in any::<bool>(), mask in any::<u32>()) {
+        fn packs_any_array_and_gives_its_items_back(
+            values in proptest::collection::vec(some_value(), 0..20),
+            pretty in any::<bool>(),
+            mask in any::<u32>(),
+        ) {
             let text = if pretty { serde_json::to_string_pretty(&values) } else { serde_json::to_string(&values) }.unwrap();
             let packed = PackedArray::parse(&text).unwrap();
             prop_assert_eq!(packed.count() as usize, values.len());

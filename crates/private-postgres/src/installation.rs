@@ -27,7 +27,8 @@ impl Installation {
             .map(|folder| Installation { folder })
             .ok_or_else(|| {
                 PostgresError::Missing(format!(
-                    "there is no PostgreSQL server to test with: apt-get install postgresql, or name the folder of its programs in {VARIABLE}"
+                    "there is no PostgreSQL server to test with: apt-get install postgresql, or name \
+                     the folder of its programs in {VARIABLE}"
                 ))
             })
     }

@@ -17,7 +17,8 @@ const PYTHON: &str = "import time\ndef main(seconds):\n    time.sleep(seconds)\n
 const JAVASCRIPT: &str = "const word = new Int32Array(new SharedArrayBuffer(4));\n\
     export function main(seconds) { Atomics.wait(word, 0, 0, seconds * 1000); }\n";
 const PYTHON_ASYNC: &str = "import asyncio\nasync def main(seconds):\n    await asyncio.sleep(seconds)\n";
-const JAVASCRIPT_ASYNC: &str = "export async function main(seconds) { await new Promise((resolve) => setTimeout(resolve, seconds * 1000)); }\n";
+const JAVASCRIPT_ASYNC: &str = "export async function main(seconds) {\n\
+    await new Promise((resolve) => setTimeout(resolve, seconds * 1000)); }\n";
 
 const RECALLS: usize = 50;
 const ASYNC_JOBS: u32 = 10_000;

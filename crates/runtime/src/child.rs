@@ -12,21 +12,26 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use crate::fork_server::ForkServer;
+use crate::descriptors::poll_ms;
 use crate::guard::Guard;
 
 /// A wait status that is no exit and no signal: of a child whose parent was a fork server that has ended.
 const UNKNOWN_STATUS: i32 = 0x7f;
 
+/// Another process that is the parent of a child: it alone can reap it.
+pub(crate) trait Reaper: std::fmt::Debug + Send + Sync {
+    /// Reaps a child that has ended. `None` if the parent has ended, too.
+    fn reap(&self, child: Pid) -> Option<ExitStatus>;
+}
+
 /// The parent of a child: it alone can reap it.
 #[derive(Debug)]
 enum Parent {
     We(Child),
-    ForkServer(Arc<ForkServer>),
+    Another(Arc<dyn Reaper>),
 }
 
 /// A running child and its process group. Killed, with all of its group, and reaped on drop.
@@ -50,9 +55,9 @@ impl GroupChild {
         GroupChild::new(Parent::We(child), group, guard)
     }
 
-    /// The child with this id, which a fork server has forked.
-    pub fn forked(server: Arc<ForkServer>, child: Pid, guard: &Guard) -> io::Result<GroupChild> {
-        GroupChild::new(Parent::ForkServer(server), child, guard)
+    /// The child with this id, which another process has forked.
+    pub fn forked(parent: Arc<dyn Reaper>, child: Pid, guard: &Guard) -> io::Result<GroupChild> {
+        GroupChild::new(Parent::Another(parent), child, guard)
     }
 
     fn new(parent: Parent, group: Pid, guard: &Guard) -> io::Result<GroupChild> {
@@ -82,13 +87,13 @@ impl GroupChild {
         let _ = rustix::process::kill_process_group(self.group, Signal::KILL);
         let status = match &mut self.parent {
             Parent::We(child) => child.wait().unwrap_or_default(),
-            Parent::ForkServer(server) => {
-                // The fork server must not wait: other children may need it.
+            Parent::Another(parent) => {
+                // The parent must not wait: other children may need it.
                 while !matches!(
                     poll_ms(&mut [PollFd::new(&self.exit, PollFlags::IN)], None),
                     Ok(1) | Err(_)
                 ) {}
-                let status = server.reap(self.group);
+                let status = parent.reap(self.group);
                 status.unwrap_or_else(|| ExitStatus::from_raw(UNKNOWN_STATUS))
             }
         };
@@ -149,42 +154,4 @@ pub(crate) fn describe(status: ExitStatus) -> String {
         }
         (None, None) => "ended".to_owned(),
     }
-}
-
-/// Waits for one of `fds`, at most `timeout_ms`. Interrupted waits count as nothing ready.
-pub(crate) fn poll_ms(fds: &mut [PollFd<'_>], timeout_ms: Option<u64>) -> io::Result<usize> {
-    let timeout = timeout_ms.map(|milliseconds| Timespec {
-        tv_sec: (milliseconds / 1_000) as i64,
-        tv_nsec: (milliseconds % 1_000 * 1_000_000) as i64,
-    });
-    match poll(fds, timeout.as_ref()) {
-        Err(Errno::INTR) => Ok(0),
-        other => Ok(other?),
-    }
-}
-
-/// Reads available bytes into `buffer`. `Ok(None)` at the end, `Ok(Some(0))` without available bytes.
-pub(crate) fn read_ready(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-    match rustix::io::read(fd, buffer) {
-        Ok(0) => Ok(None),
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(Errno::AGAIN | Errno::INTR) => Ok(Some(0)),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// A pipe whose end on our side (`true`: the reading one) does not block.
-pub(crate) fn pipe(ours_reads: bool) -> io::Result<(OwnedFd, OwnedFd)> {
-    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    // A smaller pipe than wished for only costs speed.
-    let _ = rustix::pipe::fcntl_setpipe_size(&writer, crate::limits::PIPE_BYTES);
-    let ours = if ours_reads { &reader } else { &writer };
-    set_nonblocking(ours.as_fd())?;
-    Ok((reader, writer))
-}
-
-/// Sets `O_NONBLOCK`.
-pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
-    let flags = rustix::fs::fcntl_getfl(fd)?;
-    Ok(rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?)
 }

@@ -22,10 +22,10 @@ use command_fds::{CommandFdExt, FdMapping};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::Pid;
 
-use crate::child::GroupChild;
+use crate::child::{GroupChild, Reaper};
+use crate::descriptors::{SHIM_FD, memory_file};
 use crate::guard::Guard;
 use crate::limits::FORK_SERVER_MS_MAX;
-use crate::process::{SHIM_FD, memory_file};
 use crate::script::Script;
 
 const FORKS_FD: i32 = 8;
@@ -81,9 +81,10 @@ impl ForkServer {
         let pid = ask(&mut state, FORK, 0, &fds)?;
         Pid::from_raw(pid).filter(|_| pid > 0)
     }
+}
 
-    /// Reaps a child that has ended. `None` if the fork server has ended, too.
-    pub fn reap(&self, child: Pid) -> Option<ExitStatus> {
+impl Reaper for ForkServer {
+    fn reap(&self, child: Pid) -> Option<ExitStatus> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         ask(&mut state, REAP, child.as_raw_nonzero().get() as u32, &[]).map(ExitStatus::from_raw)
     }

@@ -14,7 +14,7 @@
 //! | `output.rs`, `capped.rs` | the assignment of output to logs |
 //! | `program.rs` | a process for each job: Bash and any program |
 //! | `fork_server.rs` | a prepared interpreter that forks Python processes |
-//! | `child.rs`, `guard.rs` | processes that never outlive us |
+//! | `child.rs`, `guard.rs`, `descriptors.rs` | processes that never outlive us |
 //!
 //! # What a script can rely on
 //!
@@ -62,6 +62,7 @@
 mod answers;
 mod capped;
 mod child;
+mod descriptors;
 mod error;
 mod fork_server;
 mod guard;

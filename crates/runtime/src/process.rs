@@ -12,10 +12,10 @@ use command_fds::{CommandFdExt, FdMapping};
 use gristmill_model::PackedArray;
 use gristmill_model::limits::{ERROR_TRACEBACK_BYTES_MAX, LOG_BYTES_MAX, VALUE_BYTES_MAX};
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
-use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 
-use crate::child::{GroupChild, describe, pipe, poll_ms, read_ready};
+use crate::child::{GroupChild, describe};
+use crate::descriptors::{SHIM_FD, memory_file, pipe, poll_ms, read_ready};
 use crate::error::RuntimeError;
 use crate::fork_server::ForkServer;
 use crate::guard::Guard;
@@ -32,7 +32,6 @@ use crate::script::Script;
 const REQUESTS_FD: i32 = 3;
 const OUTCOMES_FD: i32 = 4;
 const CONTROL_FD: i32 = 5;
-pub(crate) const SHIM_FD: i32 = 6;
 const BELL_FD: i32 = 7;
 
 /// Bytes of the page of words that we share with the shim, and where in it they are.
@@ -215,7 +214,7 @@ impl WarmProcess {
             Some((server, child))
         });
         let child = match forked {
-            Some((server, child)) => GroupChild::forked(Arc::clone(server), child, &recipe.guard)?,
+            Some((server, child)) => GroupChild::forked(server.clone(), child, &recipe.guard)?,
             None => {
                 let shim = memory_file("gristmill-shim", recipe.script.shim().as_bytes())?;
                 let map = |parent_fd, child_fd| FdMapping { parent_fd, child_fd };
@@ -422,14 +421,4 @@ impl WarmProcess {
         }
         child.end();
     }
-}
-
-/// A file in memory with `contents`, at its beginning.
-pub(crate) fn memory_file(name: &str, contents: &[u8]) -> io::Result<OwnedFd> {
-    let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?;
-    let mut at = 0;
-    while at < contents.len() {
-        at += rustix::io::pwrite(&file, &contents[at..], at as u64)?;
-    }
-    Ok(file)
 }

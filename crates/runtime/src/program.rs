@@ -21,7 +21,8 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use crate::capped::CappedLog;
-use crate::child::{GroupChild, describe, pipe, poll_ms, read_ready};
+use crate::child::{GroupChild, describe};
+use crate::descriptors::{pipe, poll_ms, read_ready};
 use crate::limits::CRASH_OUTPUT_BYTES_MAX;
 use crate::pool::{Pool, Started, Told, Work};
 use crate::process::Recipe;

@@ -42,12 +42,15 @@
 //! | --- | --- | --- |
 //! | 0 | Gristmill | the limit: no job below this number begins any more |
 //! | 3 | shims that can | the number up to which jobs have begun |
-//! | 4 | shims that can | how well word 3 is kept: 0: not at all; 1: of jobs that run beside each other; 2: one job runs at a time, so that the last one that has begun is the one that runs |
+//! | 4 | shims that can | how well word 3 is kept |
+//!
+//! Word 4 is 0 where word 3 is not kept; 1 where jobs run beside each other; 2 where one job runs at a time, so that the
+//! last one that has begun is the one that runs.
 //!
 //! Gristmill raises the limit to what it has sent so far, and rings the *bell* (an eventfd). The process answers
 //! with the note `recalled`, within milliseconds and also while its jobs run: those numbers had not begun and
-//! never will. Jobs below the limit in frames that it has yet to read are among them, and are dropped when they are read. Drains, cancels and
-//! recalls are all this one mechanism: Gristmill decides afterwards what becomes of the jobs.
+//! never will. Jobs below the limit in frames that it has yet to read are among them, and are dropped when they are
+//! read. Drains, cancels and recalls are all this one mechanism: Gristmill decides afterwards what becomes of the jobs.
 //!
 //! In the shims one operation gives a job to a runner or takes it back, so that it never has two owners: the call of an iterator that the
 //! runners and the recalling thread share (Python), or a compare-and-exchange of the next number (JavaScript).
@@ -59,7 +62,7 @@
 //!
 //! | kind | what |
 //! | --- | --- |
-//! | 0 | written when a job has ended that ran for a millisecond or more, before its outcome: the raw output before this record is that job's |
+//! | 0 | written before the outcome of a job that ran for a millisecond or more: the raw output before this record is that job's |
 //! | 1 | the job printed these bytes |
 //! | 2 | the bytes that the job printed beyond its limit, in all, as a number (8) |
 //!

@@ -364,7 +364,7 @@ impl Slot {
         let Some(process) = &mut self.process else {
             let mut fds = [rustix::event::PollFd::new(waker, rustix::event::PollFlags::IN)];
             // Without a process nothing is under way: only new work or the end can come.
-            crate::child::poll_ms(&mut fds, None).map_err(RuntimeError::Plumbing)?;
+            crate::descriptors::poll_ms(&mut fds, None).map_err(RuntimeError::Plumbing)?;
             self.pool.acknowledge(self.number);
             return Ok(());
         };

@@ -12,7 +12,8 @@
 //! The head names what the segments hold, in order. In a request there are two segments for each report that has
 //! completed jobs: their values as one packed JSON array, and their durations in microseconds as little-endian
 //! 32-bit numbers. In an answer there is one segment for each leased slice: its payloads, packed; and one more
-//! where its jobs have keys or tags: a JSON object of these, packed as in the store. Nobody on the way parses a payload; values come from foreign machines and are checked once, by the server ([`exchange`]).
+//! where its jobs have keys or tags: a JSON object of these, packed as in the store. Nobody on the way parses a
+//! payload; values come from foreign machines and are checked once, by the server ([`exchange`]).
 //!
 //! Requests are numbered by the agent, upwards from 1 for each registered worker. A request that is sent again
 //! carries its old number and the next `attempt`, and is answered as the first time: the server keeps the answers

@@ -19,7 +19,7 @@ use proptest::test_runner::{Config, RngSeed, TestRunner};
 use crate::Database;
 use crate::fixture::*;
 use crate::machine::reference::Reference;
-use crate::machine::step::{Step, step};
+use crate::machine::step::{Manual, Step, Submission, step};
 
 /// Threads that try sequences: while one waits for its store, another goes on.
 const RUNNERS: u32 = 4;
@@ -144,29 +144,7 @@ impl<'a> Machine<'a> {
     async fn step(&mut self, step: Step) {
         let now = self.database.clock().now();
         match step {
-            Step::Submit {
-                kind,
-                count,
-                priority,
-                delay_ms,
-                expires_ms,
-                within_ms,
-                cached_ms,
-                attempts_max,
-                after,
-                on_failure,
-            } => {
-                let mut new = batch_of(KINDS[kind], count);
-                new.options.priority = priority;
-                new.options.run_at = delay_ms.map(|delay| now.plus_ms(delay));
-                new.options.expires_at = expires_ms.map(|delay| now.plus_ms(delay));
-                new.options.complete_within_ms = within_ms;
-                new.options.retry = policy(attempts_max);
-                new.after = self.after(after, on_failure);
-                // Cached jobs can have no prerequisites.
-                new.options.cached_ms = cached_ms.filter(|_| new.after.is_empty());
-                self.submit(new).await;
-            }
+            Step::Submit(submission) => self.submit_unkeyed(submission).await,
             Step::SubmitKeyed {
                 kind,
                 keys,
@@ -179,11 +157,7 @@ impl<'a> Machine<'a> {
                     period_ms,
                     ..Unique::default()
                 };
-                // One policy, so that it does not matter which of several that fail at once has the say.
-                let mut new = batch_of(KINDS[kind], keys.len() as u32);
-                new.after = self.after(after, OnFailure::Cancel);
-                new.options.retry = policy(2);
-                self.submit_keyed(new, keys, unique).await;
+                self.submit_keyed(kind, keys, unique, after).await;
             }
             Step::Pause(kind) => {
                 let effect = Effect::Pause {
@@ -230,36 +204,87 @@ impl<'a> Machine<'a> {
                 let worker = self.workers[worker % self.workers.len()];
                 self.submit_awaited(new, worker, wish(jobs_max, wanted)).await;
             }
-            Step::Heartbeat(worker) => {
-                let worker = self.workers[worker % self.workers.len()];
-                let heartbeat = self.store.heartbeat(worker, Default::default()).await.unwrap();
-                assert_eq!(heartbeat.known, self.reference.workers.contains(&worker));
-                let revoked = heartbeat.revoked.iter().flat_map(|revoked| {
-                    let positions = revoked.positions.iter();
-                    positions.map(|position| (revoked.lease, job(revoked.batch, position)))
-                });
-                let mut revoked: Vec<_> = revoked.collect();
-                revoked.sort_unstable();
-                assert_eq!(revoked, self.reference.take_revoked(worker));
-            }
+            Step::Heartbeat(worker) => self.heartbeat(worker).await,
             Step::Leave(worker) => {
                 let worker = self.workers[worker % self.workers.len()];
                 self.store.leave(worker, Default::default()).await.unwrap();
                 self.reference.leave(worker, now);
             }
-            Step::Die(worker) => {
-                let worker = self.workers[worker % self.workers.len()];
-                let silent_before = gristmill_model::Timestamp(0);
-                let rescued = self.store.rescue(silent_before, vec![worker]).await.unwrap();
-                let (jobs, dead) = self.reference.rescue(worker, now);
-                assert_eq!((rescued.jobs, rescued.dead), (jobs, dead));
+            Step::Die(worker) => self.die(worker).await,
+            Step::Manual(manual) => self.change_by_hand(manual).await,
+            Step::Expire => {
+                assert_eq!(self.store.expire().await.unwrap(), self.reference.expire(now));
             }
-            Step::Cancel(jobs) => {
+            Step::Advance(milliseconds) => self.database.clock().advance_ms(milliseconds),
+            Step::Prune => self.prune().await,
+            // Nothing that can be asked changes.
+            Step::Compact(reports_max) => drop(self.store.compact(reports_max).await.unwrap()),
+            Step::Reopen => {
+                self.store.close().await.unwrap();
+                self.store = self.database.open().await;
+            }
+        }
+        self.compare().await;
+    }
+
+    async fn submit_unkeyed(&mut self, submission: Submission) {
+        let now = self.database.clock().now();
+        let mut new = batch_of(KINDS[submission.kind], submission.count);
+        new.options.priority = submission.priority;
+        new.options.run_at = submission.delay_ms.map(|delay| now.plus_ms(delay));
+        new.options.expires_at = submission.expires_ms.map(|delay| now.plus_ms(delay));
+        new.options.complete_within_ms = submission.within_ms;
+        new.options.retry = policy(submission.attempts_max);
+        new.after = self.after(submission.after, submission.on_failure);
+        // Cached jobs can have no prerequisites.
+        new.options.cached_ms = submission.cached_ms.filter(|_| new.after.is_empty());
+        self.submit(new).await;
+    }
+
+    async fn heartbeat(&mut self, worker: usize) {
+        let worker = self.workers[worker % self.workers.len()];
+        let heartbeat = self.store.heartbeat(worker, Default::default()).await.unwrap();
+        assert_eq!(heartbeat.known, self.reference.workers.contains(&worker));
+        let revoked = heartbeat.revoked.iter().flat_map(|revoked| {
+            let positions = revoked.positions.iter();
+            positions.map(|position| (revoked.lease, job(revoked.batch, position)))
+        });
+        let mut revoked: Vec<_> = revoked.collect();
+        revoked.sort_unstable();
+        assert_eq!(revoked, self.reference.take_revoked(worker));
+    }
+
+    async fn die(&mut self, worker: usize) {
+        let now = self.database.clock().now();
+        let worker = self.workers[worker % self.workers.len()];
+        let silent_before = gristmill_model::Timestamp(0);
+        let rescued = self.store.rescue(silent_before, vec![worker]).await.unwrap();
+        let (jobs, dead) = self.reference.rescue(worker, now);
+        assert_eq!((rescued.jobs, rescued.dead), (jobs, dead));
+    }
+
+    async fn prune(&mut self) {
+        let finished_before = self.database.clock().now().plus_ms(-20);
+        let options = PruneOptions {
+            finished_before,
+            keep_batches: 1,
+            dead_too: false,
+            dry_run: false,
+        };
+        let pruned = self.store.prune(options).await.unwrap();
+        let (batches, jobs) = self.reference.prune(finished_before);
+        assert_eq!((pruned.batches, pruned.jobs), (batches, jobs));
+    }
+
+    async fn change_by_hand(&mut self, manual: Manual) {
+        let now = self.database.clock().now();
+        match manual {
+            Manual::Cancel(jobs) => {
                 let jobs = self.named(jobs);
                 let changed = self.store.cancel(Selection::Jobs(jobs.clone())).await.unwrap();
                 assert_eq!(changed.changed, self.reference.cancel(jobs, now));
             }
-            Step::CancelKind(kind) => {
+            Manual::CancelKind(kind) => {
                 let filter = JobFilter {
                     kind: Some(KINDS[kind].to_owned()),
                     ..JobFilter::default()
@@ -268,29 +293,29 @@ impl<'a> Machine<'a> {
                 let jobs = self.reference.of_kind(KINDS[kind]);
                 assert_eq!(changed.changed, self.reference.cancel(jobs, now));
             }
-            Step::Retry(jobs) => {
+            Manual::Retry(jobs) => {
                 let jobs = self.named(jobs);
                 let changed = self.store.retry(Selection::Jobs(jobs.clone())).await.unwrap();
                 assert_eq!(changed.changed, self.reference.retry(jobs, now));
             }
-            Step::RetryAll => {
+            Manual::RetryAll => {
                 let all = Selection::Filter(JobFilter::default());
                 let changed = self.store.retry(all).await.unwrap();
                 let jobs = self.reference.jobs.keys().copied().collect();
                 assert_eq!(changed.changed, self.reference.retry(jobs, now));
             }
-            Step::Discard(jobs) => {
+            Manual::Discard(jobs) => {
                 let jobs = self.named(jobs);
                 let discarded = self.store.discard(Selection::Jobs(jobs.clone())).await.unwrap();
                 assert_eq!(discarded.changed, self.reference.discard(&jobs));
             }
-            Step::Prioritise(jobs, priority) => {
+            Manual::Prioritise(jobs, priority) => {
                 let jobs = self.named(jobs);
                 let named = Selection::Jobs(jobs.clone());
                 let changed = self.store.prioritise(named, priority).await.unwrap();
                 assert_eq!(changed.changed, self.reference.prioritise(&jobs, priority));
             }
-            Step::PauseJobs(jobs, reason, for_ms) => {
+            Manual::Pause(jobs, reason, for_ms) => {
                 let jobs = self.named(jobs);
                 let until = for_ms.map(|for_ms| now.plus_ms(for_ms));
                 let named = Selection::Jobs(jobs.clone());
@@ -304,36 +329,14 @@ impl<'a> Machine<'a> {
                     self.reference.pause_jobs(&jobs, REASONS[reason], until)
                 );
             }
-            Step::ResumeJobs(jobs, reason) => {
+            Manual::Resume(jobs, reason) => {
                 let jobs = self.named(jobs);
                 let reason = reason.map(|reason| REASONS[reason]);
                 let named = Selection::Jobs(jobs.clone());
                 let resumed = self.store.resume_jobs(named, reason).await.unwrap();
                 assert_eq!(resumed.changed, self.reference.resume_jobs(&jobs, reason, now));
             }
-            Step::Expire => {
-                assert_eq!(self.store.expire().await.unwrap(), self.reference.expire(now));
-            }
-            Step::Advance(milliseconds) => self.database.clock().advance_ms(milliseconds),
-            Step::Prune => {
-                let options = PruneOptions {
-                    finished_before: now.plus_ms(-20),
-                    keep_batches: 1,
-                    dead_too: false,
-                    dry_run: false,
-                };
-                let pruned = self.store.prune(options).await.unwrap();
-                let (batches, jobs) = self.reference.prune(now.plus_ms(-20));
-                assert_eq!((pruned.batches, pruned.jobs), (batches, jobs));
-            }
-            // Nothing that can be asked changes.
-            Step::Compact(reports_max) => drop(self.store.compact(reports_max).await.unwrap()),
-            Step::Reopen => {
-                self.store.close().await.unwrap();
-                self.store = self.database.open().await;
-            }
         }
-        self.compare().await;
     }
 
     async fn submit(&mut self, new: NewBatch) {
@@ -378,8 +381,18 @@ impl<'a> Machine<'a> {
         after.collect()
     }
 
-    async fn submit_keyed(&mut self, new: NewBatch, keys: Vec<Option<u8>>, unique: Unique) {
+    async fn submit_keyed(
+        &mut self,
+        kind: usize,
+        keys: Vec<Option<u8>>,
+        unique: Unique,
+        after: Vec<(usize, Option<u32>)>,
+    ) {
         let now = self.database.clock().now();
+        // One policy, so that it does not matter which of several that fail at once has the say.
+        let mut new = batch_of(KINDS[kind], keys.len() as u32);
+        new.after = self.after(after, OnFailure::Cancel);
+        new.options.retry = policy(2);
         let keys: Vec<Option<String>> = keys
             .iter()
             .map(|key| key.map(|key| format!("key{key}")))

@@ -35,7 +35,8 @@ macro_rules! heads {
     ($lanes:literal, $rank_max:literal, $($rest:tt)+) => {
         concat!(
             "WITH RECURSIVE head (lane_id, rank) AS ( \
-             SELECT l.id, (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = l.id AND s.rank <= ", $rank_max, "::integer ORDER BY s.rank LIMIT 1) \
+             SELECT l.id, (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = l.id \
+             AND s.rank <= ", $rank_max, "::integer ORDER BY s.rank LIMIT 1) \
              FROM unnest(", $lanes, "::integer[]) l (id) \
              UNION ALL \
              SELECT h.lane_id, (SELECT s.rank FROM gristmill.slice s WHERE s.lane_id = h.lane_id AND s.rank > h.rank \

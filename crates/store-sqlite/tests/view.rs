@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gristmill_model::{
     After, Clock, JobId, ManualClock, NewBatch, PackedArray, Report, RetryPolicy, SystemClock,
 };
-use gristmill_store::{JobFilter, NewRun, Page, RunAdvance, RunState, Selection, Store};
+use gristmill_store::{JobDetails, JobFilter, JobRow, NewRun, Page, RunAdvance, RunState, Selection, Store};
 use gristmill_store_conformance::fixture::*;
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use rusqlite::Connection;
@@ -113,39 +113,54 @@ async fn shows_each_job_as_the_store_does() {
     assert_eq!(count, 15);
     for row in rows {
         let details = store.job(row.job).await.unwrap().unwrap();
-        let JobId { batch, position } = row.job;
-        let shown = sql
-            .query_row(
-                "SELECT id, kind, queue, state, attempt, priority, payload, value, error, submitted_at, run_at, \
-                 finished_at, worker, run FROM job WHERE batch_id = ?1 AND position = ?2",
-                [batch.0, position.into()],
-                |shown| {
-                    assert_eq!(shown.get::<_, String>(0)?, row.job.to_string());
-                    assert_eq!(shown.get::<_, String>(1)?, *row.kind);
-                    assert_eq!(shown.get::<_, String>(2)?, *row.queue);
-                    assert_eq!(shown.get::<_, String>(3)?, row.state.name(), "{}", row.job);
-                    assert_eq!(shown.get::<_, u32>(4)?, row.attempt);
-                    assert_eq!(shown.get::<_, i16>(5)?, row.priority);
-                    assert_eq!(shown.get::<_, Option<String>>(8)?, row.error);
-                    assert_eq!(shown.get::<_, i64>(9)?, row.submitted_at.0);
-                    assert_eq!(shown.get::<_, Option<i64>>(10)?, row.run_at.map(|moment| moment.0));
-                    assert_eq!(shown.get::<_, Option<i64>>(11)?, row.finished_at.map(|moment| moment.0));
-                    assert_eq!(shown.get::<_, Option<String>>(12)?, details.worker.as_deref().map(str::to_owned));
-                    let run: Option<String> = shown.get(13)?;
-                    assert_eq!(run.as_deref(), (batch == id).then_some("nightly"));
-                    Ok((shown.get::<_, String>(6)?, shown.get::<_, Option<String>>(7)?))
-                },
-            )
-            .unwrap();
-        let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
-        assert_eq!(json(&shown.0), json(details.payload.get()));
-        assert_eq!(
-            shown.1.as_deref().map(json),
-            details.value.map(|value| json(value.get())),
-            "{}",
-            row.job
-        );
+        let run = (row.job.batch == id).then_some("nightly");
+        is_shown_as(&sql, &row, details, run);
     }
+}
+
+/// The view shows a job as the store tells it.
+fn is_shown_as(sql: &Connection, row: &JobRow, details: JobDetails, expected_run: Option<&str>) {
+    let JobId { batch, position } = row.job;
+    let shown = sql
+        .query_row(
+            "SELECT id, kind, queue, state, attempt, priority, payload, value, error, submitted_at, run_at, \
+             finished_at, worker, run FROM job WHERE batch_id = ?1 AND position = ?2",
+            [batch.0, position.into()],
+            |shown| {
+                assert_eq!(shown.get::<_, String>(0)?, row.job.to_string());
+                assert_eq!(shown.get::<_, String>(1)?, *row.kind);
+                assert_eq!(shown.get::<_, String>(2)?, *row.queue);
+                assert_eq!(shown.get::<_, String>(3)?, row.state.name(), "{}", row.job);
+                assert_eq!(shown.get::<_, u32>(4)?, row.attempt);
+                assert_eq!(shown.get::<_, i16>(5)?, row.priority);
+                assert_eq!(shown.get::<_, Option<String>>(8)?, row.error);
+                assert_eq!(shown.get::<_, i64>(9)?, row.submitted_at.0);
+                assert_eq!(
+                    shown.get::<_, Option<i64>>(10)?,
+                    row.run_at.map(|moment| moment.0)
+                );
+                assert_eq!(
+                    shown.get::<_, Option<i64>>(11)?,
+                    row.finished_at.map(|moment| moment.0)
+                );
+                assert_eq!(
+                    shown.get::<_, Option<String>>(12)?,
+                    details.worker.as_deref().map(str::to_owned)
+                );
+                let run: Option<String> = shown.get(13)?;
+                assert_eq!(run.as_deref(), expected_run);
+                Ok((shown.get::<_, String>(6)?, shown.get::<_, Option<String>>(7)?))
+            },
+        )
+        .unwrap();
+    let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    assert_eq!(json(&shown.0), json(details.payload.get()));
+    assert_eq!(
+        shown.1.as_deref().map(json),
+        details.value.map(|value| json(value.get())),
+        "{}",
+        row.job
+    );
 }
 
 /// A condition on the batch reaches every part of the view: no table that grows is read as a whole.
@@ -208,7 +223,10 @@ async fn shows_compacted_reports_as_they_came() {
     let shown = || -> Vec<String> {
         let sql = case.sql();
         let mut statement = sql
-            .prepare("SELECT json_array(id, state, attempt, payload, value, finished_at, worker) FROM job WHERE batch_id = ?1 ORDER BY position")
+            .prepare(
+                "SELECT json_array(id, state, attempt, payload, value, finished_at, worker) FROM job \
+                 WHERE batch_id = ?1 ORDER BY position",
+            )
             .unwrap();
         let rows = statement.query_map([id.0], |row| row.get(0)).unwrap();
         rows.map(Result::unwrap).collect()

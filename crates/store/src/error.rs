@@ -92,7 +92,11 @@ pub enum StoreError {
         waited_ms: u64,
     },
     /// The disk is full.
-    #[error("the disk of {} is full: free some space and run the same command again; acknowledged jobs and outcomes are not lost", path.display())]
+    #[error(
+        "the disk of {} is full: free some space and run the same command again; \
+         acknowledged jobs and outcomes are not lost",
+        path.display()
+    )]
     DiskFull {
         /// The file.
         path: PathBuf,

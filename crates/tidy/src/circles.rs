@@ -138,7 +138,7 @@ fn is_test(attributes: &[syn::Attribute]) -> bool {
 
 impl<'ast> Visit<'ast> for Names {
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        if matches!(item.vis, syn::Visibility::Inherited) {
+        if matches!(item.vis, syn::Visibility::Inherited) && !is_test(&item.attrs) {
             self.add_tree(&mut Vec::new(), &item.tree);
         }
     }
@@ -150,6 +150,9 @@ impl<'ast> Visit<'ast> for Names {
             self.module.pop();
         }
     }
+
+    /// The path in `pub(super)` and `pub(in ..)` says where an item can be named, and names none itself.
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let segments: Vec<String> = path
@@ -217,13 +220,15 @@ mod tests {
     }
 
     #[test]
-    fn re_exports_declarations_and_tests_tie_nothing() {
+    fn re_exports_declarations_visibilities_and_tests_tie_nothing() {
         let found = circles(&[
             (
                 "c/src/a.rs",
-                "pub mod b; pub use self::b::B; #[cfg(test)] mod tests { use super::b::B; }",
+                "pub mod b; pub use self::b::B; #[cfg(test)] use self::b::C; #[cfg(test)] mod tests { use super::b::B; }",
             ),
             ("c/src/a/b.rs", "use super::Something;"),
+            ("c/src/d.rs", "mod e; use self::e::E;"),
+            ("c/src/d/e.rs", "pub(super) struct E; pub(in crate::d) fn f() {}"),
         ]);
         assert_eq!(found, Vec::<Vec<String>>::new());
     }

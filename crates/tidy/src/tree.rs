@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// One text file of the tree.
 pub struct SourceFile {
@@ -41,8 +41,6 @@ impl SourceFile {
 
 /// All text files of a repository.
 pub struct Tree {
-    /// The repository's root.
-    pub root: PathBuf,
     /// The files, by path.
     pub files: Vec<SourceFile>,
 }
@@ -68,17 +66,7 @@ impl Tree {
             files.push(SourceFile::new(path.to_string_lossy().replace('\\', "/"), text));
         }
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(Self {
-            root: root.to_owned(),
-            files,
-        })
-    }
-
-    /// The files with this extension.
-    pub fn with_extension<'a>(&'a self, extension: &'a str) -> impl Iterator<Item = &'a SourceFile> {
-        self.files
-            .iter()
-            .filter(move |file| file.extension() == extension)
+        Ok(Self { files })
     }
 }
 

@@ -1,5 +1,9 @@
 //! When a worker claims, how much, and when it lets outcomes gather first.
 
+pub(crate) mod give_back;
+pub(crate) mod held_slice;
+pub(crate) mod lane;
+
 use std::time::{Duration, Instant};
 
 use gristmill_batching::{RampUp, RampUpSettings};

@@ -1,7 +1,11 @@
 //! The loop: claim → run → commit. The next claim and the last commit travel, in one exchange, while handlers run.
 
+pub mod delivery;
 mod exchange;
+mod outage;
 mod preemption;
+mod repeats;
+pub mod report_buffer;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -14,24 +18,25 @@ use gristmill_model::{Clock, Positions};
 use gristmill_store::Heartbeat;
 use tokio::sync::{mpsc, watch};
 
+use crate::claims::give_back::GiveBack;
+use crate::claims::held_slice::HeldSlice;
+use crate::claims::lane::Lane;
 use crate::claims::{Claims, Holding};
-use crate::delivery::{Delivery, DeliveryEvent, DeliveryId, Shared};
 use crate::dispatch::{DispatchSettings, Dispatcher};
-use crate::give_back::GiveBack;
+use crate::handler::micro_batch::Part;
 use crate::handler::{Handler, Outcomes};
 use crate::heart::Heart;
 use crate::hops::HopRecorder;
 use crate::io::IoRate;
-use crate::lane::{HeldSlice, Lane};
-use crate::micro_batch::Part;
+use crate::mill::delivery::{Delivery, DeliveryEvent, DeliveryId, Shared};
+use crate::mill::outage::Outage;
+use crate::mill::repeats::Repeats;
+use crate::mill::report_buffer::ReportBuffer;
 use crate::observer::Observer;
-use crate::outage::Outage;
 use crate::pressure::Gauge;
-use crate::repeats::Repeats;
-use crate::report_buffer::ReportBuffer;
 use crate::settings::{REPORTS_PENDING_BYTES_MAX, WorkerSettings};
 use crate::source::{Source, SourceError};
-use crate::worker::WorkerSummary;
+use crate::summary::WorkerSummary;
 use exchange::{Offer, Trip, answer, travel};
 
 pub(crate) struct Mill {

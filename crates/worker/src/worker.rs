@@ -13,6 +13,8 @@ use crate::observer::Observer;
 use crate::settings::WorkerSettings;
 use crate::source::{Source, SourceError};
 
+pub use crate::summary::WorkerSummary;
+
 /// Stops a worker: it claims no more, finishes running jobs, releases the others, commits and leaves.
 #[derive(Debug, Clone)]
 pub struct Stopper(watch::Sender<bool>);
@@ -22,17 +24,6 @@ impl Stopper {
     pub fn stop(&self) {
         self.0.send_replace(true);
     }
-}
-
-/// The totals of a worker at its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct WorkerSummary {
-    /// Jobs completed and committed.
-    pub completed: u64,
-    /// Failed attempts committed.
-    pub failed: u64,
-    /// Outcomes that were refused, because the lease had been lost or the job cancelled.
-    pub refused: u64,
 }
 
 /// A worker over one source.

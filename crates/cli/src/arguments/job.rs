@@ -80,7 +80,12 @@ pub struct TagsArguments {
     #[arg(long, value_name = "VALUE")]
     pub after: Option<String>,
     /// The maximum number of values
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..gristmill_model::limits::PAGE_ROWS_MAX as i64))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 50,
+        value_parser = clap::value_parser!(u32).range(1..gristmill_model::limits::PAGE_ROWS_MAX as i64)
+    )]
     pub limit: u32,
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -107,7 +112,12 @@ pub struct JobsArguments {
     #[arg(long, conflicts_with_all = ["after", "limit", "ids"])]
     pub count: bool,
     /// The maximum number of jobs
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..gristmill_model::limits::PAGE_ROWS_MAX as i64))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 50,
+        value_parser = clap::value_parser!(u32).range(1..gristmill_model::limits::PAGE_ROWS_MAX as i64)
+    )]
     pub limit: u32,
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -212,7 +222,12 @@ Examples:
 #[command(after_help = CHANGE_HELP)]
 pub struct ChangeArguments {
     /// The jobs, as in 42:7
-    #[arg(value_name = "JOB", conflicts_with_all = ["states", "kind", "queue", "group", "run", "batch", "tags", "key", "key_prefix", "parent", "all"])]
+    #[arg(
+        value_name = "JOB",
+        conflicts_with_all = [
+            "states", "kind", "queue", "group", "run", "batch", "tags", "key", "key_prefix", "parent", "all"
+        ]
+    )]
     pub ids: Vec<JobId>,
     #[command(flatten)]
     #[allow(missing_docs)]

@@ -145,7 +145,12 @@ pub struct IngestArguments {
     #[arg(long)]
     pub replace: bool,
     /// The maximum number of characters in a chunk, which one model call reads
-    #[arg(long, value_name = "N", default_value_t = CHUNK_CHARACTERS_DEFAULT as u32, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = CHUNK_CHARACTERS_DEFAULT as u32,
+        value_parser = clap::value_parser!(u32).range(100..=1_000_000)
+    )]
     pub chunk_characters: u32,
     /// The offset from UTC of times without one, as in +02:00 [default: UTC]
     #[arg(long, value_name = "OFFSET", value_parser = parse_zone, allow_hyphen_values = true)]
@@ -317,7 +322,12 @@ pub struct AnsweringArguments {
     #[arg(long, value_enum, default_value_t = ParserChoice::Model)]
     pub parser: ParserChoice,
     /// The maximum number of message tokens that the model reads, by estimate
-    #[arg(long, value_name = "N", default_value_t = CONTEXT_TOKENS_DEFAULT as u32, value_parser = clap::value_parser!(u32).range(50..=2_000_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = CONTEXT_TOKENS_DEFAULT as u32,
+        value_parser = clap::value_parser!(u32).range(50..=2_000_000)
+    )]
     pub context_tokens: u32,
     /// The maximum number of answer tokens
     #[arg(long, value_name = "N", default_value_t = ANSWER_TOKENS_DEFAULT, value_parser = clap::value_parser!(u32).range(16..=100_000))]

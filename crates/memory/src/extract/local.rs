@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
-use crate::extract::{ChunkText, Extracted, Extractor, FailedExtraction, Usage};
+use crate::extract::{ChunkText, Extracted, Extractor, FailedExtraction};
 use crate::knowledge::{Action, Entity, Extraction, Tense};
+use crate::service::Usage;
 use crate::store::similar::is_stop_word;
 
 /// Topics of one chunk at most.

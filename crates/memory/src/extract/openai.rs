@@ -5,10 +5,9 @@
 use async_trait::async_trait;
 use serde_json::Value;
 
-use crate::extract::limiter::Limiter;
-use crate::extract::{ChunkText, ExtractError, Extracted, Extractor, FailedExtraction, Usage};
+use crate::extract::{ChunkText, ExtractError, Extracted, Extractor, FailedExtraction};
 use crate::knowledge::Extraction;
-use crate::service::{ChatRequest, OpenAiSettings, Service, ServiceError, parse_answer};
+use crate::service::{ChatRequest, Limiter, OpenAiSettings, Service, ServiceError, Usage, parse_answer};
 
 /// The model's instructions. A changed text changes the [identity](Extractor::identity).
 const INSTRUCTIONS: &str = "You extract knowledge from one part of a conversation or document, which the user sends. \

@@ -14,9 +14,10 @@ use gristmill_model::{
 use gristmill_worker::{Capacity, MicroBatch, OutcomeSink, Outcomes};
 use tokio::sync::{mpsc, watch};
 
-use crate::extract::limiter::HAS_CALLED;
-use crate::extract::{ChunkText, Extracted, Extractor, Usage};
+use crate::extract::{ChunkText, Extracted, Extractor};
 use crate::limits::DRAIN_POLL_MS;
+use crate::service::Usage;
+use crate::service::limiter::HAS_CALLED;
 
 /// The work that the worker holds beyond what runs, as time: enough that the model never waits for a claim.
 const BUFFER_TARGET: Duration = Duration::from_millis(500);

@@ -8,8 +8,9 @@ use gristmill_model::limits::BATCH_BYTES_TARGET;
 use gristmill_model::{BatchId, JobState, NewBatch, PackedBuilder, RunId};
 use gristmill_store::{JobFilter, NewRun, RunAdvance, RunState, Selection, Store, StoreError};
 
-use crate::extract::{ChunkText, Usage};
+use crate::extract::ChunkText;
 use crate::pipeline::job::{Extract, Outcome, completed_outcome, failed_outcome};
+use crate::service::Usage;
 
 /// The run that the batches of extractions belong to; where several ingestions share a store, what its name begins with.
 pub const RUN: &str = "memory: extractions";

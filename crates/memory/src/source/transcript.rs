@@ -104,7 +104,8 @@ mod tests {
 
     use super::*;
 
-    const SHOW: &str = "The Bee Show\nEpisode 3\n\nADA KING: Hello.\nI like bees.\n\nBOB: Why: because?\nADA KING: See https://bees.example\n";
+    const SHOW: &str = "The Bee Show\nEpisode 3\n\nADA KING: Hello.\nI like bees.\n\n\
+        BOB: Why: because?\nADA KING: See https://bees.example\n";
 
     #[test]
     fn reads_turns() {

@@ -74,7 +74,8 @@ pub enum InvalidBatch {
     },
     /// An invalid tag.
     #[error(
-        "a tag has a name of 1 to {TAG_NAME_BYTES_MAX} bytes without `=` and `*`, and a value of at most {TAG_VALUE_BYTES_MAX} bytes, both without control characters: {name:?} = {value:?}"
+        "a tag has a name of 1 to {TAG_NAME_BYTES_MAX} bytes without `=` and `*`, and a value of at most \
+         {TAG_VALUE_BYTES_MAX} bytes, both without control characters: {name:?} = {value:?}"
     )]
     Tag {
         /// The name, cut.

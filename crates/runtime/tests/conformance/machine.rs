@@ -141,6 +141,55 @@ struct Counts {
     begun_again: usize,
 }
 
+/// The jobs that began, as they wrote it down themselves.
+struct BegunJobs {
+    /// A job's id and its process's, in the order in which jobs began.
+    in_order: Vec<(u64, u64)>,
+    /// The processes in which each job began.
+    pids_of: BTreeMap<u64, Vec<u64>>,
+    /// The processes that a job killed.
+    killed: BTreeSet<u64>,
+}
+
+impl BegunJobs {
+    fn of(machine: &Machine) -> BegunJobs {
+        let text = std::fs::read_to_string(&machine.file).unwrap();
+        let in_order: Vec<(u64, u64)> = text
+            .lines()
+            .map(|line| {
+                let (id, pid) = line.split_once(' ').unwrap();
+                (id.parse().unwrap(), pid.parse().unwrap())
+            })
+            .collect();
+        let mut pids_of: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for (id, pid) in &in_order {
+            pids_of.entry(*id).or_default().push(*pid);
+        }
+        let calls = machine.calls.iter();
+        let does: Vec<&str> = calls.flat_map(|call| call.does.iter().copied()).collect();
+        // A job that is given up by a shim leaves its process alive.
+        let kills = |id: u64| does[id as usize] == "crash" || does[id as usize] == "hang";
+        let killed = in_order.iter().filter(|(id, _)| kills(*id));
+        BegunJobs {
+            killed: killed.map(|(_, pid)| *pid).collect(),
+            in_order,
+            pids_of,
+        }
+    }
+
+    /// A process that runs one job at a time begins jobs in their order.
+    fn is_in_order(&self, name: &str) {
+        let mut last: BTreeMap<u64, u64> = BTreeMap::new();
+        for (id, pid) in &self.in_order {
+            let before = last.insert(*pid, *id);
+            assert!(
+                before < Some(*id),
+                "{name}: job {id} began after {before:?} in process {pid}"
+            );
+        }
+    }
+}
+
 async fn drive(subject: &Subject, stem: &str, options: &RuntimeOptions, seed: u64) {
     let name = format!("{} {stem} {options:?} seed {seed}", subject.name);
     let folder = tempfile::tempdir().unwrap();
@@ -170,89 +219,67 @@ async fn drive(subject: &Subject, stem: &str, options: &RuntimeOptions, seed: u6
             );
         }
     }
-    // Lines of a job's id and its process's, in the order in which jobs began.
-    let text = std::fs::read_to_string(&machine.file).unwrap();
-    let begun: Vec<(u64, u64)> = text
-        .lines()
-        .map(|line| {
-            let (id, pid) = line.split_once(' ').unwrap();
-            (id.parse().unwrap(), pid.parse().unwrap())
-        })
-        .collect();
-    let mut pids_of: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    begun
-        .iter()
-        .for_each(|(id, pid)| pids_of.entry(*id).or_default().push(*pid));
-    let does: Vec<&str> = machine
-        .calls
-        .iter()
-        .flat_map(|call| call.does.iter().copied())
-        .collect();
-    // A job that is given up by a shim leaves its process alive.
-    let kills = |id: u64| does[id as usize] == "crash" || does[id as usize] == "hang";
-    let killed: BTreeSet<u64> = begun
-        .iter()
-        .filter(|(id, _)| kills(*id))
-        .map(|(_, pid)| *pid)
-        .collect();
+    let begun = BegunJobs::of(&machine);
     for call in &machine.calls {
-        let ended = call.recorder.ended();
-        assert_eq!(ended.len(), call.does.len(), "{name}: {ended:?}");
-        for ((place, ended), does) in ended.iter().zip(&call.does) {
-            let id = call.first_id + u64::from(*place);
-            let pids = pids_of.get(&id).cloned().unwrap_or_default();
-            let what = format!("{name}: job {id} ({does}) ended as {ended:?}, begun in {pids:?}");
-            let log = call.recorder.log(*place);
-            let (first, last) = (format!("begin {id}\n"), format!("end {id}\n"));
-            match ended {
-                Ended::Completed(value) => {
-                    counts.completed += 1;
-                    assert_eq!(
-                        (value, *does == "sleep" || *does == "nothing"),
-                        (&json!(id), true),
-                        "{what}"
-                    );
-                    assert_eq!(log, first + &last, "{what}");
-                }
-                Ended::Failed(error) => {
-                    counts.failed += 1;
-                    let expected: &[&str] = match *does {
-                        "fail" => &["ValueError", "Error"],
-                        "crash" => &["crash"],
-                        "hang" => &["timeout"],
-                        _ => &[],
-                    };
-                    assert!(expected.contains(&error.error_type.as_str()), "{what}");
-                    assert_eq!(log, first, "{what}");
-                }
-                Ended::Released => {
-                    counts.released += 1;
-                    assert!(call.drained || call.cancelled, "{what}");
-                }
-                Ended::Returned => counts.returned += 1,
-                Ended::Suspended => panic!("{what}"),
-            }
-            let is_answered = matches!(ended, Ended::Completed(_) | Ended::Failed(_));
-            assert!(!is_answered || !pids.is_empty(), "{what}");
-            // Every process in which it began and did not end was killed by a job.
-            let before = pids.len() - usize::from(is_answered).min(pids.len());
-            assert!(pids[..before].iter().all(|pid| killed.contains(pid)), "{what}");
-            assert_eq!(pids.iter().collect::<BTreeSet<_>>().len(), pids.len(), "{what}");
-            counts.begun_again += before;
-        }
+        check(&name, call, &begun, &mut counts);
     }
     if options.concurrency == 1 {
-        let mut last: BTreeMap<u64, u64> = BTreeMap::new();
-        for (id, pid) in &begun {
-            let before = last.insert(*pid, *id);
-            assert!(
-                before < Some(*id),
-                "{name}: job {id} began after {before:?} in process {pid}"
-            );
-        }
+        begun.is_in_order(&name);
     }
-    println!("{name}: {} jobs, {counts:?}", does.len());
+    let jobs: usize = machine.calls.iter().map(|call| call.does.len()).sum();
+    println!("{name}: {jobs} jobs, {counts:?}");
     machine.handler.shut_down().await;
+}
+
+/// Each job of a call ended as it can.
+fn check(name: &str, call: &Call, begun: &BegunJobs, counts: &mut Counts) {
+    let ended = call.recorder.ended();
+    assert_eq!(ended.len(), call.does.len(), "{name}: {ended:?}");
+    for ((place, ended), does) in ended.iter().zip(&call.does) {
+        let id = call.first_id + u64::from(*place);
+        let pids = begun.pids_of.get(&id).cloned().unwrap_or_default();
+        let what = format!("{name}: job {id} ({does}) ended as {ended:?}, begun in {pids:?}");
+        let log = call.recorder.log(*place);
+        let (first, last) = (format!("begin {id}\n"), format!("end {id}\n"));
+        match ended {
+            Ended::Completed(value) => {
+                counts.completed += 1;
+                assert_eq!(
+                    (value, *does == "sleep" || *does == "nothing"),
+                    (&json!(id), true),
+                    "{what}"
+                );
+                assert_eq!(log, first + &last, "{what}");
+            }
+            Ended::Failed(error) => {
+                counts.failed += 1;
+                let expected: &[&str] = match *does {
+                    "fail" => &["ValueError", "Error"],
+                    "crash" => &["crash"],
+                    "hang" => &["timeout"],
+                    _ => &[],
+                };
+                assert!(expected.contains(&error.error_type.as_str()), "{what}");
+                assert_eq!(log, first, "{what}");
+            }
+            Ended::Released => {
+                counts.released += 1;
+                assert!(call.drained || call.cancelled, "{what}");
+            }
+            Ended::Returned => counts.returned += 1,
+            Ended::Suspended => panic!("{what}"),
+        }
+        let is_answered = matches!(ended, Ended::Completed(_) | Ended::Failed(_));
+        assert!(!is_answered || !pids.is_empty(), "{what}");
+        // Every process in which it began and did not end was killed by a job.
+        let before = pids.len() - usize::from(is_answered).min(pids.len());
+        assert!(
+            pids[..before].iter().all(|pid| begun.killed.contains(pid)),
+            "{what}"
+        );
+        assert_eq!(pids.iter().collect::<BTreeSet<_>>().len(), pids.len(), "{what}");
+        counts.begun_again += before;
+    }
 }
 
 fn seed() -> u64 {

@@ -82,7 +82,11 @@ const actions = {
     return 'forged';
   },
   forge_from_child() {
-    execFileSync('sh', ['-c', 'for fd in 3 4 5 6 7 8 9; do eval "echo garbage-garbage-garbage >&$fd" 2>/dev/null; done; true'], { stdio: 'inherit' });
+    execFileSync(
+      'sh',
+      ['-c', 'for fd in 3 4 5 6 7 8 9; do eval "echo garbage-garbage-garbage >&$fd" 2>/dev/null; done; true'],
+      { stdio: 'inherit' },
+    );
     return 'honest';
   },
   nan() { return { a: [NaN] }; },

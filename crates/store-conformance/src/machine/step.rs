@@ -6,21 +6,7 @@ use proptest::prelude::*;
 /// One operation. Numbers that choose among things that may not be there are taken modulo what is there.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
-    Submit {
-        kind: usize,
-        count: u32,
-        priority: i16,
-        delay_ms: Option<i64>,
-        expires_ms: Option<i64>,
-        /// How long all attempts may take together.
-        within_ms: Option<u64>,
-        /// How long values of its kind and payloads are reused.
-        cached_ms: Option<u64>,
-        attempts_max: u32,
-        /// What it waits for: up to two batches or jobs of them, and what it means if those fail.
-        after: Vec<(usize, Option<u32>)>,
-        on_failure: OnFailure,
-    },
+    Submit(Submission),
     Register,
     /// Submits while a worker waits, which goes away after that.
     SubmitAwaited {
@@ -43,8 +29,6 @@ pub(super) enum Step {
     Heartbeat(usize),
     Leave(usize),
     Die(usize),
-    Cancel(Vec<(usize, u32)>),
-    CancelKind(usize),
     /// Submits jobs with keys, all of them `None` or one of a few.
     SubmitKeyed {
         kind: usize,
@@ -57,14 +41,8 @@ pub(super) enum Step {
     Resume(usize),
     /// How many jobs of a kind may run at once.
     Limit(usize, Option<u32>),
-    Retry(Vec<(usize, u32)>),
-    Discard(Vec<(usize, u32)>),
-    Prioritise(Vec<(usize, u32)>, i16),
-    /// Pauses jobs for one of the reasons, until they are resumed or for a while.
-    PauseJobs(Vec<(usize, u32)>, usize, Option<i64>),
-    /// Ends the pauses with one of the reasons, or all of them.
-    ResumeJobs(Vec<(usize, u32)>, Option<usize>),
-    RetryAll,
+    /// Changes jobs by hand.
+    Manual(Manual),
     Expire,
     Advance(i64),
     Prune,
@@ -73,15 +51,44 @@ pub(super) enum Step {
     Reopen,
 }
 
+/// A batch without keys.
+#[derive(Debug, Clone)]
+pub(super) struct Submission {
+    pub kind: usize,
+    pub count: u32,
+    pub priority: i16,
+    pub delay_ms: Option<i64>,
+    pub expires_ms: Option<i64>,
+    /// How long all attempts may take together.
+    pub within_ms: Option<u64>,
+    /// How long values of its kind and payloads are reused.
+    pub cached_ms: Option<u64>,
+    pub attempts_max: u32,
+    /// What it waits for: up to two batches or jobs of them, and what it means if those fail.
+    pub after: Vec<(usize, Option<u32>)>,
+    pub on_failure: OnFailure,
+}
+
+/// A change of jobs by hand: of some jobs, of all of a kind, or of all.
+#[derive(Debug, Clone)]
+pub(super) enum Manual {
+    Cancel(Vec<(usize, u32)>),
+    CancelKind(usize),
+    Retry(Vec<(usize, u32)>),
+    RetryAll,
+    Discard(Vec<(usize, u32)>),
+    Prioritise(Vec<(usize, u32)>, i16),
+    /// Pauses jobs for one of the reasons, until they are resumed or for a while.
+    Pause(Vec<(usize, u32)>, usize, Option<i64>),
+    /// Ends the pauses with one of the reasons, or all of them.
+    Resume(Vec<(usize, u32)>, Option<usize>),
+}
+
 /// Any operation.
 pub(super) fn step() -> impl Strategy<Value = Step> {
     let jobs = || proptest::collection::vec((any::<usize>(), 0u32..9), 1..6);
     prop_oneof![
-        4 => (0usize..2, 1u32..9, -1i16..2, option(0i64..50), option(1i64..80), within(), within(), 1u32..4, after(), on_failure()).prop_map(
-            |(kind, count, priority, delay_ms, expires_ms, within_ms, cached_ms, attempts_max, after, on_failure)| Step::Submit {
-                kind, count, priority, delay_ms, expires_ms, within_ms, cached_ms, attempts_max, after, on_failure
-            }
-        ),
+        4 => submission().prop_map(Step::Submit),
         3 => (0usize..2, keys(), on_duplicate(), proptest::option::weighted(0.3, 1u64..40), after()).prop_map(
             |(kind, keys, on_duplicate, period_ms, after)| Step::SubmitKeyed { kind, keys, on_duplicate, period_ms, after }
         ),
@@ -89,28 +96,53 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         2 => (0usize..2).prop_map(Step::Resume),
         2 => (0usize..2, proptest::option::of(1u32..6)).prop_map(|(kind, jobs_max)| Step::Limit(kind, jobs_max)),
         1 => Just(Step::Register),
-        10 => (any::<usize>(), any::<usize>(), proptest::collection::vec(0u8..6, 8), 0u32..12, proptest::option::weighted(0.3, 0usize..2))
+        10 => (any::<usize>(), any::<usize>(), proptest::collection::vec(0u8..6, 8), 0u32..12, any_kind())
             .prop_map(|(worker, slice, fates, jobs_max, kind)| Step::Exchange { worker, slice, fates, jobs_max, kind }),
-        4 => (any::<usize>(), 0usize..2, 1u32..9, -1i16..2, 0u32..12, proptest::option::weighted(0.3, 0usize..2)).prop_map(
-            |(worker, kind, count, priority, jobs_max, wanted)| Step::SubmitAwaited { worker, kind, count, priority, jobs_max, wanted }
+        4 => (any::<usize>(), 0usize..2, 1u32..9, -1i16..2, 0u32..12, any_kind()).prop_map(
+            |(worker, kind, count, priority, jobs_max, wanted)| {
+                Step::SubmitAwaited { worker, kind, count, priority, jobs_max, wanted }
+            }
         ),
         1 => any::<usize>().prop_map(Step::Heartbeat),
         1 => any::<usize>().prop_map(Step::Leave),
         1 => any::<usize>().prop_map(Step::Die),
-        2 => jobs().prop_map(Step::Cancel),
-        1 => (0usize..2).prop_map(Step::CancelKind),
-        2 => jobs().prop_map(Step::Retry),
-        1 => Just(Step::RetryAll),
-        2 => jobs().prop_map(Step::Discard),
-        2 => (jobs(), -2i16..3).prop_map(|(jobs, priority)| Step::Prioritise(jobs, priority)),
-        2 => (jobs(), 0usize..2, option(0i64..40)).prop_map(|(jobs, reason, for_ms)| Step::PauseJobs(jobs, reason, for_ms)),
-        2 => (jobs(), proptest::option::weighted(0.7, 0usize..2)).prop_map(|(jobs, reason)| Step::ResumeJobs(jobs, reason)),
+        2 => jobs().prop_map(|chosen| Step::Manual(Manual::Cancel(chosen))),
+        1 => (0usize..2).prop_map(|chosen| Step::Manual(Manual::CancelKind(chosen))),
+        2 => jobs().prop_map(|chosen| Step::Manual(Manual::Retry(chosen))),
+        1 => Just(Step::Manual(Manual::RetryAll)),
+        2 => jobs().prop_map(|chosen| Step::Manual(Manual::Discard(chosen))),
+        2 => (jobs(), -2i16..3).prop_map(|(jobs, priority)| Step::Manual(Manual::Prioritise(jobs, priority))),
+        2 => (jobs(), 0usize..2, option(0i64..40)).prop_map(|(jobs, reason, for_ms)| Step::Manual(Manual::Pause(jobs, reason, for_ms))),
+        2 => (jobs(), proptest::option::weighted(0.7, 0usize..2)).prop_map(|(jobs, reason)| Step::Manual(Manual::Resume(jobs, reason))),
         1 => Just(Step::Expire),
         3 => (0i64..40).prop_map(Step::Advance),
         1 => Just(Step::Prune),
         2 => (1u32..4).prop_map(Step::Compact),
         1 => Just(Step::Reopen),
     ]
+}
+
+fn submission() -> impl Strategy<Value = Submission> {
+    let size = (0usize..2, 1u32..9, -1i16..2);
+    let times = (option(0i64..50), option(1i64..80), within(), within());
+    (size, times, 1u32..4, after(), on_failure()).prop_map(
+        |(size, times, attempts_max, after, on_failure)| {
+            let (kind, count, priority) = size;
+            let (delay_ms, expires_ms, within_ms, cached_ms) = times;
+            Submission {
+                kind,
+                count,
+                priority,
+                delay_ms,
+                expires_ms,
+                within_ms,
+                cached_ms,
+                attempts_max,
+                after,
+                on_failure,
+            }
+        },
+    )
 }
 
 /// Mostly nothing: most batches wait for none.
@@ -141,6 +173,10 @@ fn on_duplicate() -> impl Strategy<Value = OnDuplicate> {
         2 => Just(OnDuplicate::Replace),
         1 => Just(OnDuplicate::Reject),
     ]
+}
+
+fn any_kind() -> impl Strategy<Value = Option<usize>> {
+    proptest::option::weighted(0.3, 0usize..2)
 }
 
 fn within() -> impl Strategy<Value = Option<u64>> {

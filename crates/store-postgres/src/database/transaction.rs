@@ -43,7 +43,8 @@ pub(crate) struct Transaction {
     pub keys_are_released: bool,
 }
 
-/// The answers to BEGIN, to the mark, and to what nobody has waited for yet. (In locks, which nobody ever waits for, because they are not `Sync`.)
+/// The answers to BEGIN, to the mark, and to what nobody has waited for yet. (In locks, which nobody ever waits for, because they
+/// are not `Sync`.)
 struct Opening {
     begin: Mutex<Option<Pending<()>>>,
     mark: Mutex<Option<Pending<Vec<Row>>>>,

@@ -97,9 +97,11 @@ columns! {
         batch: i64, run_at: i64, expires_at: Option<i64>, lane_id: i32, attempt: i32, rescues: i32, count: i32,
         job_bytes: i32, rank: i32, positions: Multirange, awaited: bool, family: Option<i64>,
     }
-    "INSERT INTO gristmill.slice (batch_id, run_at, expires_at, lane_id, attempt, rescues, count, job_bytes, rank, positions, awaited, family) \
+    "INSERT INTO gristmill.slice (batch_id, run_at, expires_at, lane_id, attempt, rescues, count, job_bytes, rank, \
+     positions, awaited, family) \
      SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::integer[]), unnest($5::integer[]), \
-     unnest($6::integer[]), unnest($7::integer[]), unnest($8::integer[]), unnest($9::integer[]), unnest($10::int4multirange[]), unnest($11::boolean[]), unnest($12::bigint[])"
+     unnest($6::integer[]), unnest($7::integer[]), unnest($8::integer[]), unnest($9::integer[]), unnest($10::int4multirange[]), \
+     unnest($11::boolean[]), unnest($12::bigint[])"
 }
 
 columns! {
@@ -123,9 +125,11 @@ columns! {
         rescues: i32, count: i32, lane_id: i32, positions: Multirange, awaited: bool, rank: Option<i32>,
         claimed_at: i64, family: Option<i64>,
     }
-    "INSERT INTO gristmill.held (lease_id, batch_id, attempt, first_position, worker_id, run_at, expires_at, rescues, count, lane_id, positions, awaited, rank, claimed_at, family) \
+    "INSERT INTO gristmill.held (lease_id, batch_id, attempt, first_position, worker_id, run_at, expires_at, \
+     rescues, count, lane_id, positions, awaited, rank, claimed_at, family) \
      SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::integer[]), unnest($4::integer[]), unnest($5::bigint[]), \
-     unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::integer[]), unnest($9::integer[]), unnest($10::integer[]), unnest($11::int4multirange[]), unnest($12::boolean[]), unnest($13::integer[]), unnest($14::bigint[]), unnest($15::bigint[])"
+     unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::integer[]), unnest($9::integer[]), unnest($10::integer[]), \
+     unnest($11::int4multirange[]), unnest($12::boolean[]), unnest($13::integer[]), unnest($14::bigint[]), unnest($15::bigint[])"
 }
 
 columns! {
@@ -150,7 +154,8 @@ columns! {
         batch: i64, attempt: i32, rescues: i32, count: i32, expires_at: Option<i64>, positions: Multirange, rank: i32,
         run_at: i64, pauses: String, paused_until: Option<i64>, family: Option<i64>,
     }
-    "INSERT INTO gristmill.blocked (batch_id, part, attempt, rescues, count, expires_at, positions, rank, run_at, pauses, paused_until, family) \
+    "INSERT INTO gristmill.blocked (batch_id, part, attempt, rescues, count, expires_at, positions, rank, run_at, pauses, \
+     paused_until, family) \
      SELECT k.batch_id, nextval('gristmill.blocked_part'), k.attempt, k.rescues, k.count, k.expires_at, k.positions, k.rank, \
      k.run_at, k.pauses::jsonb, k.paused_until, k.family FROM unnest($1::bigint[], $2::integer[], $3::integer[], $4::integer[], \
      $5::bigint[], $6::int4multirange[], $7::integer[], $8::bigint[], $9::text[], $10::bigint[], $11::bigint[]) \

@@ -14,7 +14,8 @@ const HISTORY: &str = "SELECT l.queue, l.kind, e.period, e.state, e.jobs, e.repo
      SELECT b.lane_id, r.finished_at / $5::bigint AS period, r.state, sum(r.count) AS jobs, count(*) AS reports, \
      r.duration_buckets AS buckets, coalesce(sum(r.durations_sum_us), 0)::bigint AS sum_us \
      FROM gristmill.reported r JOIN gristmill.batch b ON b.id = r.batch_id \
-     WHERE r.row_finished_at >= $1 AND r.finished_at >= $1 AND r.finished_at < $2 AND b.lane_id = ANY (ARRAY(SELECT l.id FROM gristmill.lane l \
+     WHERE r.row_finished_at >= $1 AND r.finished_at >= $1 AND r.finished_at < $2 \
+     AND b.lane_id = ANY (ARRAY(SELECT l.id FROM gristmill.lane l \
      WHERE ($3::text IS NULL OR l.kind = $3) AND ($4::text IS NULL OR l.queue = $4))) \
      GROUP BY b.lane_id, period, r.state, r.duration_buckets) e JOIN gristmill.lane l ON l.id = e.lane_id";
 

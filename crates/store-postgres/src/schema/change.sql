@@ -157,7 +157,8 @@ END
 $$;
 
 -- Cancels open jobs with their descendants, and releases their keys. Settles the descendants; the caller settles the jobs themselves.
-CREATE OR REPLACE FUNCTION gristmill.cancel_with_keys(batch_ids bigint[], meant int4multirange[], states text[], now_ms bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION gristmill.cancel_with_keys(batch_ids bigint[], meant int4multirange[], states text[], now_ms bigint)
+RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     tree record;
@@ -240,7 +241,8 @@ END
 $$;
 
 -- Retries those jobs whose keys no other job has taken since. Of jobs with the same key, the first one gets it.
-CREATE OR REPLACE FUNCTION gristmill.retry_with_keys(batch_ids bigint[], meant int4multirange[], states text[], now_ms bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION gristmill.retry_with_keys(batch_ids bigint[], meant int4multirange[], states text[], now_ms bigint)
+RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     with_keys bigint[];

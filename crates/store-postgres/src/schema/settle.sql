@@ -11,8 +11,8 @@ END
 $$;
 
 -- Settles the edges that lead to ended jobs: of these batches, among these positions (`{(,)}` means all). Jobs whose prerequisites
--- failed end, with all jobs that wait for them in turn, and release their keys. Parents whose children have ended continue. Returns how many jobs
--- have become claimable. The caller has written the outcomes of the ended jobs.
+-- failed end, with all jobs that wait for them in turn, and release their keys. Parents whose children have ended continue. Returns
+-- how many jobs have become claimable. The caller has written the outcomes of the ended jobs.
 CREATE OR REPLACE FUNCTION gristmill.settle(batch_ids bigint[], meant int4multirange[], now_ms bigint) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -106,7 +106,8 @@ BEGIN
                 -- retried.
                 WITH ended AS (
                     DELETE FROM gristmill.blocked b
-                    USING unnest(vain, vain_parts, vain_policies, causes, cause_positions) AS k (batch_id, part, on_failure, cause, positions)
+                    USING unnest(vain, vain_parts, vain_policies, causes, cause_positions)
+                        AS k (batch_id, part, on_failure, cause, positions)
                     WHERE b.batch_id = k.batch_id AND b.part = k.part
                     RETURNING b.batch_id, b.attempt, b.count, b.positions, k.on_failure, k.cause, k.positions AS of_cause
                 ), reported AS (

@@ -1,5 +1,5 @@
--- Stores a batch as single_statement_submit.sql does, but under a lease of a worker, where that is registered, nothing is due in its lanes, and this
--- process knows all lanes and controls. Says which lease that is, and when the next slice of these lanes is due.
+-- Stores a batch as single_statement_submit.sql does, but under a lease of a worker, where that is registered, nothing is
+-- due in its lanes, and this process knows all lanes and controls. Says which lease that is, and when the next slice of these lanes is due.
 --
 -- $1 to $12 are those of single_statement_submit.sql. The macro `heads` puts `head` before it.
 --

@@ -196,7 +196,8 @@ async fn options_are_kept() {
     let full = texts(
         &client,
         "SELECT gristmill.submit('work', '1', queue => 'large', priority => -32768, run_at => '2100-01-01 00:00:00.5Z', \
-         expires_at => '2100-01-02Z', options => '{\"timeout_ms\": 5000, \"complete_within_ms\": 60000, \"retry\": {\"attempts_max\": 7, \"backoff\": \"linear\"}}')",
+         expires_at => '2100-01-02Z', options => '{\"timeout_ms\": 5000, \"complete_within_ms\": 60000, \
+         \"retry\": {\"attempts_max\": 7, \"backoff\": \"linear\"}}')",
         &[],
     )
     .await;

@@ -79,7 +79,8 @@ impl Transaction<'_> {
     ) -> Result<Vec<Held>> {
         self.held(
             "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, rank, pauses, \
-             EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id), family FROM held WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND worker_id = ?4",
+             EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id), family FROM held \
+             WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND worker_id = ?4",
             params![lease.0, batch.0, attempt, worker.0],
         )
     }
@@ -163,7 +164,8 @@ impl Transaction<'_> {
         self.execute(
             "INSERT INTO held (lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, count, expires_at, \
              positions, lane_id, rank, pauses, family, claimed_at) SELECT lease_id, batch_id, attempt, ?5, worker_id, rescues, run_at, \
-             ?6, expires_at, ?7, lane_id, rank, pauses, family, claimed_at FROM held WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND first_position = ?4",
+             ?6, expires_at, ?7, lane_id, rank, pauses, family, claimed_at FROM held \
+             WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND first_position = ?4",
             params![
                 held.lease,
                 held.batch.0,

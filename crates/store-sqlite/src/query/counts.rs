@@ -60,8 +60,8 @@ fn counts_by_lane(connection: &Connection, now: Timestamp, filter: &JobFilter) -
         "SELECT l.queue, l.kind, 'running' AS state, sum(h.count) FROM held h JOIN batch b ON b.id = h.batch_id \
          JOIN lane l ON l.id = b.lane_id"
             .to_owned(),
-        "SELECT l.queue, l.kind, iif(w.pauses IS NULL, 'blocked', 'paused') AS state, sum(w.count) FROM blocked w JOIN batch b ON b.id = w.batch_id \
-         JOIN lane l ON l.id = b.lane_id"
+        "SELECT l.queue, l.kind, iif(w.pauses IS NULL, 'blocked', 'paused') AS state, sum(w.count) \
+         FROM blocked w JOIN batch b ON b.id = w.batch_id JOIN lane l ON l.id = b.lane_id"
             .to_owned(),
     ];
     let slices: &[&str] = if is_narrow {

@@ -16,7 +16,8 @@ use crate::transaction::Transaction;
 pub(crate) const LISTEN: &str = include_str!("../schema/events.sql");
 
 /// Without them.
-const STOP_LISTENING: &str = "DROP TRIGGER IF EXISTS event_of_batch; DROP TRIGGER IF EXISTS event_of_report; DROP TRIGGER IF EXISTS event_of_failure; \
+const STOP_LISTENING: &str = "DROP TRIGGER IF EXISTS event_of_batch; DROP TRIGGER IF EXISTS event_of_report; \
+     DROP TRIGGER IF EXISTS event_of_failure; \
      DROP TRIGGER IF EXISTS event_of_progress; DROP TRIGGER IF EXISTS event_of_further_progress;";
 
 /// Drops the triggers of a new layout where nobody listens.

@@ -9,10 +9,10 @@ use gristmill_model::{Lease, Receipt, Report};
 use gristmill_store::{Exchanged, Want};
 
 use super::Mill;
+use crate::claims::held_slice::HeldSlice;
 use crate::claims::{Claimed, Holding};
 use crate::handler::Outcomes;
-use crate::lane::HeldSlice;
-use crate::outage::Outage;
+use crate::mill::outage::Outage;
 use crate::pressure::Admission;
 use crate::settings::REPORTS_GATHERED_BYTES_MAX;
 use crate::source::{SourceError, SourceErrorKind};

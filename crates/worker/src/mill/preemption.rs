@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Mill;
-use crate::delivery::{Delivery, DeliveryId};
-use crate::lane::Lane;
+use crate::claims::lane::Lane;
+use crate::mill::delivery::{Delivery, DeliveryId};
 
 impl Mill {
     /// Whether something urgent could take the slot of something that runs.

@@ -147,7 +147,10 @@ impl From<JobDetails> for JobView {
     path = "/jobs/{job}",
     tag = "jobs",
     operation_id = "job",
-    params(("job" = String, Path, description = "The job's id: its batch and position", example = "42:7", pattern = "^[0-9]{1,18}:[0-9]{1,9}$")),
+    params((
+        "job" = String, Path, description = "The job's id: its batch and position", example = "42:7",
+        pattern = "^[0-9]{1,18}:[0-9]{1,9}$"
+    )),
     responses(
         (status = 200, description = "The job", body = JobView),
         (status = "4XX", description = "Refused, or not found", body = Refusal),

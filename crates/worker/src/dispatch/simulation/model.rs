@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
 
+use crate::claims::give_back::GiveBack;
 use crate::claims::{Claimed, Claims, Holding};
 use crate::dispatch::{DispatchSettings, Dispatcher};
-use crate::give_back::GiveBack;
 use crate::handler::Capacity;
 use crate::settings::WorkerSettings;
 
@@ -253,41 +253,8 @@ impl<'workload> Simulation<'workload> {
 
     fn take(&mut self, event: Event) {
         match event {
-            Event::Drain => {
-                self.draining = true;
-                self.source.clear();
-                for worker in &mut self.workers {
-                    worker.queue.clear();
-                    worker.runners.iter_mut().for_each(|runner| runner.window.clear());
-                }
-                let begun: Vec<usize> = self.workers.iter().flat_map(running).collect();
-                for (job, fate) in self.fates.iter_mut().enumerate() {
-                    if *fate == Fate::Open && !begun.contains(&job) {
-                        *fate = Fate::Released;
-                    }
-                }
-            }
-            Event::Claimed { worker, asked, jobs } => {
-                let (now, got) = (self.instant(), jobs.len() as u32);
-                let is_empty = self.source.is_empty();
-                let it = &mut self.workers[worker];
-                it.claiming = false;
-                it.claims.exchange_took(self.workload.claim_takes);
-                if asked > 0 {
-                    let claimed = Claimed {
-                        asked,
-                        got,
-                        is_cut: got >= asked && !is_empty,
-                        ..Claimed::default()
-                    };
-                    it.claims.claimed(claimed, now);
-                }
-                match self.draining {
-                    true => it.in_hand -= got,
-                    false => it.queue.extend(jobs),
-                }
-                self.step(worker);
-            }
+            Event::Drain => self.drain(),
+            Event::Claimed { worker, asked, jobs } => self.claimed(worker, asked, jobs),
             Event::Announced { worker } => {
                 self.workers[worker].claims.announce();
                 self.step(worker);
@@ -311,18 +278,7 @@ impl<'workload> Simulation<'workload> {
                 job,
                 epoch,
             } => self.end(worker, runner, job, epoch),
-            Event::Answered { worker, runner, job } => {
-                let (since_began, now) = (self.now, self.instant());
-                let duration_us = self.workload.jobs[job].takes().as_micros() as u32;
-                let it = &mut self.workers[worker];
-                it.in_hand -= 1;
-                it.reports += 1;
-                it.dispatcher.answered(0, runner, 1, [duration_us], since_began);
-                it.claims.ran(1, now);
-                let target = it.claims.hold_target();
-                it.claims.fits(it.dispatcher.jobs_within(target));
-                self.step(worker);
-            }
+            Event::Answered { worker, runner, job } => self.answered(worker, runner, job),
             Event::Recalled { worker, runner } => {
                 let jobs: Vec<usize> = self.workers[worker].runners[runner].window.drain(..).collect();
                 if !jobs.is_empty() {
@@ -349,6 +305,56 @@ impl<'workload> Simulation<'workload> {
         for worker in 0..self.workers.len() {
             self.watch(worker);
         }
+    }
+
+    fn drain(&mut self) {
+        self.draining = true;
+        self.source.clear();
+        for worker in &mut self.workers {
+            worker.queue.clear();
+            worker.runners.iter_mut().for_each(|runner| runner.window.clear());
+        }
+        let begun: Vec<usize> = self.workers.iter().flat_map(running).collect();
+        for (job, fate) in self.fates.iter_mut().enumerate() {
+            if *fate == Fate::Open && !begun.contains(&job) {
+                *fate = Fate::Released;
+            }
+        }
+    }
+
+    fn claimed(&mut self, worker: usize, asked: u32, jobs: Vec<usize>) {
+        let (now, got) = (self.instant(), jobs.len() as u32);
+        let is_empty = self.source.is_empty();
+        let it = &mut self.workers[worker];
+        it.claiming = false;
+        it.claims.exchange_took(self.workload.claim_takes);
+        if asked > 0 {
+            let claimed = Claimed {
+                asked,
+                got,
+                is_cut: got >= asked && !is_empty,
+                ..Claimed::default()
+            };
+            it.claims.claimed(claimed, now);
+        }
+        match self.draining {
+            true => it.in_hand -= got,
+            false => it.queue.extend(jobs),
+        }
+        self.step(worker);
+    }
+
+    fn answered(&mut self, worker: usize, runner: usize, job: usize) {
+        let (since_began, now) = (self.now, self.instant());
+        let duration_us = self.workload.jobs[job].takes().as_micros() as u32;
+        let it = &mut self.workers[worker];
+        it.in_hand -= 1;
+        it.reports += 1;
+        it.dispatcher.answered(0, runner, 1, [duration_us], since_began);
+        it.claims.ran(1, now);
+        let target = it.claims.hold_target();
+        it.claims.fits(it.dispatcher.jobs_within(target));
+        self.step(worker);
     }
 
     /// The process of a runner begins what it can.

@@ -113,7 +113,8 @@ CREATE TABLE chunk_vector (
     PRIMARY KEY (message, chunk, model)
 );
 
--- The next numbers, how often something was deleted, and the languages of the messages, one bit each. Its one row is the lock of those that write.
+-- The next numbers, how often something was deleted, and the languages of the messages, one bit each. Its one row is the lock of
+-- those that write.
 CREATE TABLE counter (
     one          boolean PRIMARY KEY DEFAULT true CHECK (one),
     next_message bigint NOT NULL,

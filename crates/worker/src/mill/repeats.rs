@@ -9,9 +9,9 @@ use std::sync::Arc;
 use gristmill_model::limits::{EARLIER_FAILURES_BYTES_MAX, REPEATS_MAX};
 use gristmill_model::{EarlierFailure, FailedJob, JobLog, Positions};
 
+use crate::claims::held_slice::{EarlierFailures, HeldSlice};
 use crate::handler::Outcomes;
-use crate::lane::{EarlierFailures, HeldSlice};
-use crate::micro_batch::Part;
+use crate::handler::micro_batch::Part;
 
 /// Keeps the failures after which jobs run again without a trip to the source, until the report that ends them.
 #[derive(Debug, Default)]

@@ -5,26 +5,19 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use gristmill_model::{JobError, JobState, Spawn};
+use gristmill_model::{JobError, JobState};
 use gristmill_store::ChildOutcome;
 use gristmill_store::family::child_failed;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::context::JobContext;
-use crate::function::{Job, guarded, parsed};
+use crate::handler::context::JobContext;
+use crate::handler::function::{Job, guarded, parsed};
+use crate::handler::micro_batch::{MicroBatch, MicroBatchJob};
+use crate::handler::turns::Turns;
 use crate::handler::{Handler, OutcomeSink};
-use crate::micro_batch::{MicroBatch, MicroBatchJob};
-use crate::turns::Turns;
 
-/// The result of a step of a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step<V> {
-    /// It is done, with this value.
-    Done(V),
-    /// It waits for these children, without holding a slot. Once they have ended, it finalizes.
-    Wait(Spawn),
-}
+pub use crate::handler::answers::Step;
 
 /// A job all of whose children have ended.
 #[derive(Debug)]

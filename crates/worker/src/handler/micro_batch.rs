@@ -8,8 +8,8 @@ use gristmill_model::{
 };
 use gristmill_store::ChildOutcome;
 
-use crate::handler::Outcomes;
-use crate::lane::HeldSlice;
+use crate::claims::held_slice::HeldSlice;
+use crate::handler::outcomes::Outcomes;
 
 /// Jobs of one kind and one timeout that a handler runs together. They may come from several batches and
 /// leases, so the handler, and the [`Outcomes`] that it answers, number them by their place here, from 0.
@@ -408,7 +408,7 @@ mod tests {
     use gristmill_model::{FailedJob, JobError, JobLog, Spawn, Suspended, Tag, Timestamp};
 
     use super::*;
-    use crate::context::JobContext;
+    use crate::handler::context::JobContext;
 
     fn slice(batch: i64, positions: &str) -> LeasedSlice {
         let positions: Positions = positions.parse().unwrap();
@@ -521,7 +521,10 @@ mod tests {
         let micro_batch = MicroBatch::new(vec![slice(1, "3-4"), slice(2, "0"), slice(3, "7,9")]);
         assert_eq!(
             micro_batch.identity_json(&"1,3-4".parse().unwrap()),
-            r#"{"kind":"shout","parts":[{"batch":1,"positions":"4","attempt":1,"queue":"default"},{"batch":3,"positions":"7,9","attempt":3,"queue":"default"}]}"#
+            concat!(
+                r#"{"kind":"shout","parts":[{"batch":1,"positions":"4","attempt":1,"queue":"default"},"#,
+                r#"{"batch":3,"positions":"7,9","attempt":3,"queue":"default"}]}"#
+            )
         );
     }
 
@@ -555,9 +558,10 @@ mod tests {
                 part(
                     r#""positions":"9","attempt":3,"queue":"default","group":"acme","deadline":1.5,"tags":[["page","a",null]]"#
                 ),
-                part(
-                    r#""positions":"7,9","attempt":3,"queue":"default","group":"acme","deadline":1.5,"keys":["seven",null],"tags":[["page","a","9"]]"#
-                ),
+                part(concat!(
+                    r#""positions":"7,9","attempt":3,"queue":"default","group":"acme","deadline":1.5,"#,
+                    r#""keys":["seven",null],"tags":[["page","a","9"]]"#
+                )),
             ]
         );
         assert_eq!(

@@ -9,11 +9,11 @@ use gristmill_model::{FailedJob, JobError, Positions, Progress};
 use gristmill_store::{ChildOutcome, Revoked};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::context::{DeliveryContext, JobContext};
+use crate::handler::context::{DeliveryContext, JobContext};
+use crate::handler::micro_batch::{MicroBatch, MicroBatchJob, Part, part_of, share_out};
 use crate::handler::{Handler, OutcomeSink, Outcomes};
 use crate::io::IoCounter;
 use crate::live_output::LiveOutputBoard;
-use crate::micro_batch::{MicroBatch, MicroBatchJob, Part, part_of, share_out};
 use crate::progress::ProgressBoard;
 use crate::signals::Signals;
 use crate::source::{Source, SourceError};

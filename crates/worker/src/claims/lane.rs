@@ -1,60 +1,20 @@
 //! The jobs of one kind that a worker holds and no runner has.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use gristmill_batching::EndReason;
 use gristmill_model::limits::FINALIZED_JOBS_MAX;
 use gristmill_model::packed::PackedIndex;
-use gristmill_model::{EarlierFailure, LeasedSlice, Positions};
+use gristmill_model::{LeasedSlice, Positions};
 use gristmill_store::Revoked;
 
+use crate::claims::held_slice::HeldSlice;
 use crate::handler::Handler;
+use crate::handler::micro_batch::MicroBatch;
 use crate::io::{IoCounter, IoOfKind, IoRate};
-use crate::micro_batch::MicroBatch;
 use crate::settings::WorkerSettings;
-
-/// The failures of attempts that were followed by another one at once, by position in the batch, oldest first.
-pub(crate) type EarlierFailures = BTreeMap<u32, Vec<EarlierFailure>>;
-
-/// Jobs of one slice that this worker holds.
-#[derive(Debug, Clone)]
-pub(crate) struct HeldSlice {
-    pub slice: LeasedSlice,
-    /// How often they have failed and run again since they were claimed.
-    pub repeats: u32,
-    pub earlier: Arc<EarlierFailures>,
-    /// When its slice came here, as a number: what comes back goes where it was.
-    pub arrival: u64,
-}
-
-impl From<LeasedSlice> for HeldSlice {
-    fn from(slice: LeasedSlice) -> Self {
-        HeldSlice {
-            slice,
-            repeats: 0,
-            earlier: Arc::default(),
-            arrival: 0,
-        }
-    }
-}
-
-impl HeldSlice {
-    pub fn len(&self) -> u32 {
-        self.slice.len()
-    }
-
-    /// These of its jobs, by their positions in the batch.
-    pub fn select(&self, positions: &Positions) -> HeldSlice {
-        let places = self.slice.positions.indexes_of(positions);
-        let mut selected = self.clone();
-        selected.slice.positions = self.slice.positions.intersection(positions);
-        selected.slice.payloads = self.slice.payloads.select(&places);
-        selected.slice.memos = self.slice.memos.as_ref().map(|memos| memos.select(&places));
-        selected
-    }
-}
 
 /// A slice whose jobs are taken from the front, a few at a time, without copying the rest.
 #[derive(Debug)]

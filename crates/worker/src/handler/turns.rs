@@ -9,11 +9,10 @@ use gristmill_model::{JobError, Positions};
 use serde::Serialize;
 use tokio::sync::watch;
 
-use crate::context::JobContext;
-use crate::family::Step;
-use crate::function::Answers;
 use crate::handler::OutcomeSink;
-use crate::micro_batch::{MicroBatch, MicroBatchJob};
+use crate::handler::answers::{Answers, Step};
+use crate::handler::context::JobContext;
+use crate::handler::micro_batch::{MicroBatch, MicroBatchJob};
 
 /// Lets the calls of each runner run in their order, and gives back what has not begun.
 #[derive(Debug, Default)]

@@ -45,7 +45,7 @@ pub struct ImportOptions {
     pub imported_at: Timestamp,
 }
 
-/// Imports the index in the file at `path`: as one source of that name or, where an [export](crate::export) wrote it,
+/// Imports the index in the file at `path`: as one source of that name or, where an [export](super::export) wrote it,
 /// as the sources that it came from. Sources of these names are replaced.
 ///
 /// # Errors

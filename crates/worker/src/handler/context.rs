@@ -10,8 +10,8 @@ use gristmill_model::{
 };
 use serde::Serialize;
 
+use crate::handler::micro_batch::{JobOrigin, MicroBatchJob};
 use crate::io::IoCounter;
-use crate::micro_batch::{JobOrigin, MicroBatchJob};
 use crate::progress::ProgressBoard;
 use crate::signals::Signals;
 
@@ -252,7 +252,7 @@ impl JobContext {
     /// since it is over or this job was retried by hand, they are left out. May be called several times.
     ///
     /// A job that was not spawned by another one has failed for good when it completes with siblings, and so has one that
-    /// [waits](crate::family::Step::Wait) for children of its own: it may spawn siblings when it finalizes.
+    /// [waits](crate::handler::family::Step::Wait) for children of its own: it may spawn siblings when it finalizes.
     ///
     /// # Errors
     ///

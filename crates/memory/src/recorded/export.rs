@@ -1,4 +1,4 @@
-//! Exporting a knowledge base in the recorded index format, which [`import`](crate::import) reads.
+//! Exporting a knowledge base in the recorded index format, which [`import`](super::import) reads.
 //!
 //! Messages and refs are numbered anew, densely. Beside what the format has, the sources, the failed chunks and the
 //! zones of times are written, so that an import gives the same knowledge base; other readers pass over them. Vectors
