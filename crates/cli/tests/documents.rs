@@ -54,6 +54,7 @@ documents! {
     scheduling: "docs/scheduling.md",
     scripts: "docs/scripts.md",
     sql: "docs/sql.md",
+    tutorial: "docs/tutorial.md",
 }
 
 /// Documents without a test of their own.
