@@ -10,6 +10,7 @@ pub mod key;
 pub mod memory;
 pub mod model;
 pub mod pressure;
+pub mod rate;
 pub mod run;
 pub mod schedule;
 pub mod shared;

@@ -1,5 +1,7 @@
 //! `gristmill pause`, `resume`, `pauses` and `limit`.
 
+use std::time::Duration;
+
 use anyhow::bail;
 use gristmill_model::{Clock, Control, Effect, Scope, SystemClock};
 use gristmill_store::{Changed, ControlFilter, JobFilter, Selection};
@@ -14,6 +16,9 @@ use crate::exit::Exit;
 use crate::output::print_line;
 use crate::output::table::{Align, Table};
 use crate::span::{milliseconds, show_count, show_number_of};
+
+/// The period of a rate where none is named.
+const RATE_PERIOD: Duration = Duration::from_secs(1);
 
 /// The reason of a pause where none is named.
 const REASON: &str = "manual";
@@ -158,8 +163,8 @@ fn tell(as_json: bool, changed: Changed, done: &str, rule: &str) -> anyhow::Resu
         return Ok(Exit::Done);
     }
     eprintln!(
-        "{} did not change, or do not exist: {rule}",
-        show_count(changed.unchanged)
+        "{} did not change or cannot be found: {rule}",
+        show_number_of(changed.unchanged, "job")
     );
     Ok(Exit::SomeFailed)
 }
@@ -183,11 +188,18 @@ async fn set(arguments: &LimitSetArguments) -> anyhow::Result<Exit> {
             .concurrency
             .map(|jobs_max| Effect::Concurrency { jobs_max }),
     );
-    effects.extend(arguments.rate.map(|jobs| Effect::Rate {
-        jobs,
-        period_ms: milliseconds(arguments.per),
-        burst: arguments.burst.unwrap_or((jobs / 10).max(1)),
-    }));
+    if let Some(rate) = arguments.rate {
+        let period_ms = match (rate.period_ms, arguments.per) {
+            (Some(_), Some(_)) => bail!("--rate and --per both name a period: omit the unit, or --per"),
+            (Some(period_ms), None) => period_ms,
+            (None, per) => milliseconds(per.unwrap_or(RATE_PERIOD)),
+        };
+        effects.push(Effect::Rate {
+            jobs: rate.jobs,
+            period_ms,
+            burst: arguments.burst.unwrap_or((rate.jobs / 10).max(1)),
+        });
+    }
     if arguments.weight.is_some() || arguments.min_jobs.is_some() {
         effects.push(Effect::Share {
             weight: arguments.weight.unwrap_or(1),

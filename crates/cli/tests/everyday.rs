@@ -143,6 +143,14 @@ fn what_does_not_exist_ends_with_status_1() {
         error.contains("--each-group") && !error.contains("--batch"),
         "{error}"
     );
+    let error = workspace
+        .run("limit set --kind page --rate 10/s --per 1m")
+        .error();
+    assert!(error.contains("omit the unit, or --per"), "{error}");
+    workspace.run("limit set --kind page --rate 6/m").expect(0);
+    let limits = workspace.run("limit list --json").expect(0);
+    assert!(limits.contains("\"period_ms\":60000"), "{limits}");
+    workspace.run("limit lift --kind page").expect(0);
     let help = workspace.run("limit list --help").expect(0);
     assert!(
         help.contains("for each limit") && !help.contains("pause"),
@@ -178,7 +186,11 @@ fn wait_ends_with_the_jobs_and_says_how_they_ended() {
     workspace.run("submit page 3 --retries 0").expect(0);
     let ended = workspace.run("wait 1 --timeout 10ms");
     assert_eq!(ended.code, Some(1));
-    assert!(ended.stderr.contains("batch 1 has not ended"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("batch 1 has not ended after 10.0 ms"),
+        "{}",
+        ended.stderr
+    );
     let waiting = workspace.spawn("wait 1 1:1", std::process::Stdio::null());
     workspace.run("worker page.py --drain --quiet").expect(1);
     let waited = waiting.wait_with_output().unwrap();

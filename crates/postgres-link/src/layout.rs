@@ -3,6 +3,19 @@
 use gristmill_store::layout::{Found, Layout, LayoutError, PROGRAM};
 use tokio_postgres::{Client, GenericClient, Transaction};
 
+/// Whether a schema has the tables `layout` and `migration`. This reads the catalogs themselves: `to_regclass` answers from
+/// the session's cache, which does not see what another session committed while this one waited for the lock.
+const TABLES: &str = "
+    SELECT count(*) FILTER (WHERE relation.relname = 'layout') > 0,
+        count(*) FILTER (WHERE relation.relname = 'migration') > 0
+    FROM pg_catalog.pg_class AS relation
+    JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = relation.relnamespace
+    WHERE namespace.nspname = $1::text::name AND relation.relname IN ('layout', 'migration')";
+
+/// Whether there is a schema of this name.
+const SCHEMA_EXISTS: &str =
+    "SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1::text::name)";
+
 /// Why a schema does not have the layout.
 pub type Error = LayoutError<tokio_postgres::Error>;
 
@@ -27,12 +40,7 @@ impl SchemaLayout {
     ///
     /// [`LayoutError::Development`] for a schema of a development version, [`LayoutError::Database`].
     pub async fn read(&self, client: &impl GenericClient) -> Result<Option<Found>, Error> {
-        let row = client
-            .query_one(
-                "SELECT to_regclass($1) IS NOT NULL, to_regclass($2) IS NOT NULL",
-                &[&self.table("layout"), &self.table("migration")],
-            )
-            .await?;
+        let row = client.query_one(TABLES, &[&self.schema]).await?;
         let (exists, is_of_development): (bool, bool) = (row.try_get(0)?, row.try_get(1)?);
         if !exists {
             return match is_of_development {
@@ -150,7 +158,7 @@ impl SchemaLayout {
     /// Makes the schema, where the owner of the database has not made it, and the table that records its layout.
     async fn begin(&self, transaction: &Transaction<'_>) -> Result<(), tokio_postgres::Error> {
         let exists: bool = transaction
-            .query_one("SELECT to_regnamespace($1) IS NOT NULL", &[&self.schema])
+            .query_one(SCHEMA_EXISTS, &[&self.schema])
             .await?
             .try_get(0)?;
         if !exists {

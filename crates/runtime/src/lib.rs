@@ -78,7 +78,6 @@ pub mod protocol;
 mod script;
 mod slot;
 mod stream;
-mod template;
 
 pub use error::RuntimeError;
 pub use handler::{RuntimeOptions, ScriptHandler};

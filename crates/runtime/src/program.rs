@@ -7,6 +7,8 @@
 //! `GRISTMILL_QUEUE`, and, if the job has them, `GRISTMILL_KEY`, `GRISTMILL_GROUP`, `GRISTMILL_TAGS` (a JSON object) and
 //! `GRISTMILL_DEADLINE` (seconds since 1970).
 
+mod template;
+
 use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,7 +28,6 @@ use crate::descriptors::{pipe, poll_ms, read_ready};
 use crate::limits::CRASH_OUTPUT_BYTES_MAX;
 use crate::pool::{Pool, Started, Told, Work};
 use crate::process::Recipe;
-use crate::template;
 
 const READ_BYTES: usize = 64 << 10;
 

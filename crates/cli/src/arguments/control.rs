@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use gristmill_model::{BatchId, JobId, Scope, TagCondition};
 use gristmill_store::{JobFilter, Selection};
 
+use crate::arguments::rate::{LimitRate, parse_limit_rate};
 use crate::arguments::shared::StoreArguments;
 use crate::span::parse_span;
 
@@ -213,12 +214,12 @@ pub struct LimitSetArguments {
     /// The maximum number of running jobs
     #[arg(long, value_name = "N")]
     pub concurrency: Option<u32>,
-    /// The maximum number of attempts that begin in a period (--per)
-    #[arg(long, value_name = "N")]
-    pub rate: Option<u32>,
-    /// The period of the rate
-    #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = parse_span, requires = "rate")]
-    pub per: Duration,
+    /// The maximum number of attempts that begin in a period, as in 10/s, 100/m, or 10 with --per
+    #[arg(long, value_name = "N[/UNIT]", value_parser = parse_limit_rate)]
+    pub rate: Option<LimitRate>,
+    /// The period of a rate without a unit [default: 1s]
+    #[arg(long, value_name = "SPAN", value_parser = parse_span, requires = "rate")]
+    pub per: Option<Duration>,
     /// Attempts that can begin at once [default: a tenth of the rate]
     #[arg(long, value_name = "N", requires = "rate")]
     pub burst: Option<u32>,

@@ -1,15 +1,14 @@
 //! The arguments of `gristmill run`.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::Args;
 use gristmill_model::limits::BATCH_JOBS_MAX;
 
+use crate::arguments::rate::{Rate, parse_rate};
 use crate::arguments::shared::{ConcurrencyArguments, LeaseArguments, RetryArguments, StoreArguments};
 use crate::exit::EXIT_STATUS_HELP;
 use crate::input::Format;
-use crate::span::parse_span;
 
 const RUN_HELP: &str = "\
 The script has a function `main` that takes one item and returns its result: `def main(payload)` in
@@ -102,34 +101,6 @@ pub struct RunArguments {
     /// Print no progress and no summary
     #[arg(short, long, help_heading = "Messages")]
     pub quiet: bool,
-}
-
-/// Attempts in a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rate {
-    /// Attempts.
-    pub jobs: u32,
-    /// The time in which so many may begin. Milliseconds.
-    pub period_ms: u64,
-}
-
-fn parse_rate(text: &str) -> Result<Rate, String> {
-    let refuse =
-        || format!("`{text}` is not a rate: write a number and a unit of time, as in 10/s, 100/m or 1000/h");
-    let (jobs, unit) = text.split_once('/').ok_or_else(refuse)?;
-    let jobs: u32 = jobs.parse().map_err(|_| refuse())?;
-    if jobs == 0 {
-        return Err(refuse());
-    }
-    let span = match unit.starts_with(|letter: char| letter.is_ascii_digit()) {
-        true => unit.to_owned(),
-        false => format!("1{unit}"),
-    };
-    let period_ms = parse_span(&span).map_or(0, |span: Duration| span.as_millis());
-    match u64::try_from(period_ms) {
-        Ok(period_ms) if period_ms > 0 => Ok(Rate { jobs, period_ms }),
-        _ => Err(refuse()),
-    }
 }
 
 /// Failures after which a run stops.

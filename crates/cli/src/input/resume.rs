@@ -110,7 +110,7 @@ impl Input {
         }
         if crc32 != progress.crc32 {
             return Ok(changed(format!(
-                "its first {} lines have changed",
+                "at least one of its first {} lines has changed",
                 progress.lines
             )));
         }

@@ -8,7 +8,7 @@ use gristmill_store::{Changed, Selection, Store};
 use crate::arguments::job::{ChangeArguments, PriorityArguments};
 use crate::exit::Exit;
 use crate::output::print_line;
-use crate::span::{show_count, show_number_of};
+use crate::span::show_number_of;
 
 /// Runs `gristmill retry`.
 pub async fn retry(arguments: ChangeArguments) -> anyhow::Result<Exit> {
@@ -84,8 +84,8 @@ fn tell(arguments: &ChangeArguments, changed: Changed, done: &str, rule: &str) -
         print_line(&format!("{} {done}", show_number_of(changed.changed, "job")))?;
         if changed.unchanged > 0 {
             eprintln!(
-                "{} did not change, or do not exist: {rule}",
-                show_count(changed.unchanged)
+                "{} did not change or cannot be found: {rule}",
+                show_number_of(changed.unchanged, "job")
             );
         }
     }

@@ -18,7 +18,7 @@ use crate::arguments::submit::SubmitArguments;
 use crate::exit::Exit;
 use crate::input::{BatchLimits, Input};
 use crate::output::print_line;
-use crate::span::{milliseconds, show_count};
+use crate::span::{milliseconds, show_count, show_number_of};
 
 /// The submitted batches and jobs.
 #[derive(Debug, Default)]
@@ -282,14 +282,14 @@ fn tell(arguments: &SubmitArguments, submitted: &Submitted) -> anyhow::Result<()
     }
     if duplicates > 0 {
         eprintln!(
-            "{} jobs are duplicates: other jobs stand for them",
-            show_count(duplicates)
+            "{}: another job stands for each",
+            show_number_of(duplicates, "duplicate")
         );
     }
     if submitted.rejected > 0 {
         eprintln!(
-            "{} items are unreadable, and their jobs are dead: gristmill jobs --state dead --kind '{}'",
-            show_count(submitted.rejected),
+            "unreadable: {}; their jobs are dead: gristmill jobs --state dead --kind '{}'",
+            show_number_of(submitted.rejected, "item"),
             arguments.kind
         );
     }

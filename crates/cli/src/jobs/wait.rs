@@ -11,7 +11,7 @@ use crate::exit::{Exit, NotFound};
 use crate::interrupt::Interrupt;
 use crate::jobs::show::counted_by_state;
 use crate::output::print_line;
-use crate::span::show_seconds;
+use crate::span::{show_microseconds, show_seconds};
 
 /// When the store is asked for the first time whether jobs have ended; each further wait is twice as long.
 const LOOK_FIRST_AFTER: Duration = Duration::from_millis(25);
@@ -35,8 +35,12 @@ pub async fn wait(arguments: WaitArguments) -> anyhow::Result<Exit> {
         let counts = tokio::select! {
             counts = ended(&*store, *target) => counts?,
             () = &mut timeout => {
-                let seconds = arguments.timeout.unwrap_or_default().as_secs();
-                eprintln!("{target} has not ended after {}", show_seconds(seconds));
+                let timeout = arguments.timeout.unwrap_or_default();
+                let shown = match timeout.as_secs() {
+                    0 => show_microseconds(timeout.as_secs_f64() * 1e6),
+                    seconds => show_seconds(seconds),
+                };
+                eprintln!("{target} has not ended after {shown}");
                 return Ok(Exit::SomeFailed);
             }
             exit = interrupt.wait() => return Ok(exit),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gristmill_model::{Control, Effect, Scope};
 use gristmill_store::{ControlFilter, Store, StoreError};
 
-use crate::arguments::run::Rate;
+use crate::arguments::rate::Rate;
 
 /// Limits the attempts that begin on the queue.
 pub async fn set(store: &Arc<dyn Store>, queue: &str, rate: Rate) -> Result<(), StoreError> {
