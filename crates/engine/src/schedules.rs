@@ -38,7 +38,7 @@ impl ScheduleOptions {
 impl Engine {
     /// Submits a job of `K` whenever `rule` says so, under a name. Put again under the same name, a schedule is changed;
     /// with the same rule it stays due as it was, so a program may put its schedules at each start. Pausing, triggering
-    /// and deleting: [`Store::change_schedules`].
+    /// and deleting: [`Store::change_schedules`](gristmill_store::Store::change_schedules).
     pub async fn schedule<K: Kind>(
         &self,
         name: impl Into<String>,

@@ -54,7 +54,7 @@ pub struct BatchOptions {
     /// When a failed job is tried again.
     pub retry: RetryPolicy,
     /// How the deduplication keys of the jobs are meant; none has one, where `None`. Only a
-    /// [`KeyedBatch`](crate::KeyedBatch) has this.
+    /// [`KeyedBatch`] has this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unique: Option<Unique>,
     /// The tenant or customer that owns the jobs: limits, pauses and shares can apply to a group.
