@@ -120,7 +120,7 @@ impl Shared {
         state.numbered += 1;
         let number = state.numbered;
         state.under_way.insert(number);
-        // Whatever is before the oldest request that is under way has been answered.
+        // The server has answered every request before the oldest one under way.
         let acknowledged = state.under_way.first().map_or(0, |oldest| oldest - 1);
         drop(state);
         Ok(Numbered {

@@ -75,7 +75,7 @@ async fn a_bad_source_does_not_stop_the_others() {
         .filter(|event| matches!(event, IngestEvent::Failed { .. }));
     assert_eq!(told.count(), 3);
 
-    // Put right, it is ingested, and no failure any more; whatever is as bad as before still is one.
+    // A corrected source is ingested and leaves the list of failures; an uncorrected one stays on it.
     std::fs::write(path("b.jsonl"), "{\"text\": \"Bees\"}\n").expect("writes");
     let (ended, _) = ingest(&memory, &files, IngestOptions::default()).await;
     let ingested = ended.expect("ingests");

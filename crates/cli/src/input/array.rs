@@ -29,7 +29,7 @@ pub(super) struct ArrayLines<R> {
     /// Lines that were made and not read.
     lines: Vec<u8>,
     read: usize,
-    /// What is wrong after these lines.
+    /// The error that follows these lines.
     failed: Option<io::Error>,
 }
 

@@ -22,7 +22,7 @@ pub(super) struct Chain {
     given: Option<Format>,
     places: Places,
     current: Option<BufReader<Box<dyn Read + Send>>>,
-    /// What is handed out before the rest of the current file, and is counted.
+    /// Counted bytes that the reader gets before the rest of the current file.
     ready: Vec<u8>,
     header: Option<Vec<u8>>,
     lines: u64,

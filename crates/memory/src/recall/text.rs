@@ -64,7 +64,7 @@ const ASKING_FOR_ALL: [&str; 21] = [
     "tell",
 ];
 
-/// What is asked of the texts.
+/// The question to the texts.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TextQuestion {
     /// The words of the question without those that tell a time.

@@ -104,7 +104,7 @@ def serve_forks(script):
                 os.close(fd)
             if answer > 0:
                 try:
-                    # Whoever learns the id can signal the group.
+                    # The receiver of this id can signal the group at once.
                     os.setpgid(answer, answer)
                 except OSError:
                     pass
