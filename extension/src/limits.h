@@ -19,4 +19,7 @@
 /* Tables that one aggregation reads.  Each takes some 60 kB. */
 #define AGG_TABLES_MAX					256
 
+/* Tables of a statement whose rows are remembered until its plan is made. */
+#define TABLES_REMEMBERED				64
+
 #endif

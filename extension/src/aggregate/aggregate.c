@@ -86,6 +86,16 @@ aggregate_lookup(Oid function)
 	return NULL;
 }
 
+/* Is it of a column as it is, or of none, for all rows? */
+static bool
+is_of_column(const Aggref *aggref)
+{
+	return aggref->aggfilter == NULL &&
+		(aggref->args == NIL ||
+		 (list_length(aggref->args) == 1 &&
+		  IsA(linitial_node(TargetEntry, aggref->args)->expr, Var)));
+}
+
 /* Why an aggregate can't run over batches, or NULL. */
 const char *
 aggregate_obstacle(const Aggref *aggref)
@@ -100,12 +110,15 @@ aggregate_obstacle(const Aggref *aggref)
 	if (aggref->aggkind != AGGKIND_NORMAL || aggref->aggvariadic ||
 		aggref->agglevelsup != 0)
 		return "an aggregate is not a plain one";
-	if (contain_volatile_functions((Node *) aggref->args) ||
-		contain_volatile_functions((Node *) aggref->aggfilter))
-		return "an aggregate's argument is volatile";
-	if (contain_subplans((Node *) aggref->args) ||
-		contain_subplans((Node *) aggref->aggfilter))
-		return "an aggregate's argument holds a subquery";
+	if (!is_of_column(aggref))
+	{
+		if (contain_volatile_functions((Node *) aggref->args) ||
+			contain_volatile_functions((Node *) aggref->aggfilter))
+			return "an aggregate's argument is volatile";
+		if (contain_subplans((Node *) aggref->args) ||
+			contain_subplans((Node *) aggref->aggfilter))
+			return "an aggregate's argument holds a subquery";
+	}
 	if (ops == &minimum_varlena_ops &&
 		aggref->aggfnoid != F_MIN_NUMERIC && aggref->aggfnoid != F_MAX_NUMERIC &&
 		!collation_is_c(aggref->inputcollid))

@@ -101,7 +101,8 @@ aligns_scales(const VectorExpr *expression)
 
 /*
  * The expression of the context that is the same as the draft: a copy of it,
- * with room for its result, if there was none.
+ * with room for its result, if there was none.  A trial keeps no table: it takes
+ * longer to make than the few expressions of a filter.
  */
 VectorExpr *
 vector_intern(VectorContext *context, const VectorExpr *draft, bool *found)
@@ -110,6 +111,13 @@ vector_intern(VectorContext *context, const VectorExpr *draft, bool *found)
 	ExpressionEntry *entry;
 	VectorExpr *expression;
 
+	*found = false;
+	if (context->is_trial)
+	{
+		expression = palloc(sizeof(VectorExpr));
+		*expression = *draft;
+		return expression;
+	}
 	if (table == NULL)
 		context->expressions = table =
 			expression_table_create(CurrentMemoryContext, 16, NULL);
@@ -120,9 +128,9 @@ vector_intern(VectorContext *context, const VectorExpr *draft, bool *found)
 		return entry->expression;
 	expression = palloc(sizeof(VectorExpr));
 	*expression = *draft;
-	if (expression->column == NULL && !context->is_trial)
+	if (expression->column == NULL)
 		vector_allocate(&expression->result);
-	if (aligns_scales(expression) && !context->is_trial)
+	if (aligns_scales(expression))
 	{
 		vector_allocate(&expression->scratch_left);
 		vector_allocate(&expression->scratch_right);

@@ -27,6 +27,9 @@
 /* Blocks that are looked up to see how much of a table is in shared buffers. */
 #define BLOCKS_SAMPLED	8
 
+/* What estimate_rel_size makes of a table that was never vacuumed. */
+#define PAGES_OF_NEW_TABLE	10
+
 /* Tuples a page, where the table was never analysed. */
 #define TUPLES_A_PAGE_GUESS	50
 
@@ -96,6 +99,44 @@ cost_forget_table(void)
 {
 	memo.root = NULL;
 	memo.rel = NULL;
+}
+
+/* The rows of tables that the statement reads, as its planning has found them. */
+typedef struct TableRows
+{
+	Oid			relid;
+	double		rows;
+} TableRows;
+
+static TableRows remembered[TABLES_REMEMBERED];
+static int	remembered_count = 0;
+
+/* To be called where the planning of a statement begins. */
+void
+cost_forget_rows(void)
+{
+	remembered_count = 0;
+}
+
+/* Spare cost_table_pays a look at the file of a table. */
+void
+cost_remember_rows(Oid relid, const RelOptInfo *rel)
+{
+	/* Core takes a new table of fewer pages for one of so many. */
+	if (remembered_count < TABLES_REMEMBERED && rel->pages != PAGES_OF_NEW_TABLE)
+		remembered[remembered_count++] = (TableRows) {relid, rel->tuples};
+}
+
+static bool
+recall_rows(Oid relid, double *rows)
+{
+	for (int i = 0; i < remembered_count; i++)
+		if (remembered[i].relid == relid)
+		{
+			*rows += remembered[i].rows;
+			return true;
+		}
+	return false;
 }
 
 static FilterCost
@@ -193,19 +234,29 @@ cost_agg_saving(Cost agg_cost, double group_count, int row_aggregates, int aggre
 	return Max(agg_cost - results, 0) * share * (1 - ratio);
 }
 
+/* By its file. */
+static double
+count_rows(Oid relid)
+{
+	Relation	relation = RelationIdGetRelation(relid);
+	double		density = TUPLES_A_PAGE_GUESS;
+	double		rows;
+
+	if (relation == NULL)
+		return 0;
+	if (relation->rd_rel->relpages > 0 && relation->rd_rel->reltuples >= 0)
+		density = relation->rd_rel->reltuples / relation->rd_rel->relpages;
+	rows = density * RelationGetNumberOfBlocks(relation);
+	RelationClose(relation);
+	return rows;
+}
+
 /* Has a table enough rows for batches to pay?  Adds them to *rows. */
 bool
 cost_table_pays(Oid relid, double *rows)
 {
-	Relation	relation = RelationIdGetRelation(relid);
-	double		density = TUPLES_A_PAGE_GUESS;
-
-	if (relation == NULL)
-		return false;
-	if (relation->rd_rel->relpages > 0 && relation->rd_rel->reltuples >= 0)
-		density = relation->rd_rel->reltuples / relation->rd_rel->relpages;
-	*rows += density * RelationGetNumberOfBlocks(relation);
-	RelationClose(relation);
+	if (!recall_rows(relid, rows))
+		*rows += count_rows(relid);
 	return *rows * (cpu_tuple_cost - batchexec_cost_row) > batchexec_cost_startup;
 }
 

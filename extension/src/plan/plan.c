@@ -95,24 +95,8 @@ statement_obstacle(PlannedStmt *statement, int cursor_options)
 	return NULL;
 }
 
-static int
-largest_node_id(Plan *plan, int largest)
-{
-	ListCell   *cell;
-
-	check_stack_depth();
-	if (plan == NULL)
-		return largest;
-	largest = Max(largest, plan->plan_node_id);
-	largest = largest_node_id(plan->lefttree, largest);
-	largest = largest_node_id(plan->righttree, largest);
-	foreach(cell, plan_children(plan))
-		largest = largest_node_id(lfirst(cell), largest);
-	return largest;
-}
-
 /* The children of a plan node beside its left and right tree. */
-List *
+static List *
 plan_children(Plan *plan)
 {
 	switch (nodeTag(plan))
@@ -134,34 +118,40 @@ plan_children(Plan *plan)
 	}
 }
 
-static bool
-holds_scan(Plan *plan)
+/* What is to be known of a plan before any of it is replaced. */
+typedef struct PlanOverview
+{
+	int			largest_node_id;
+	bool		holds_scan;
+} PlanOverview;
+
+static void
+look_over_plan(Plan *plan, PlanOverview *overview)
 {
 	ListCell   *cell;
 
 	check_stack_depth();
-	if (plan == NULL)
-		return false;
-	if (IsA(plan, SeqScan) || holds_scan(plan->lefttree) ||
-		holds_scan(plan->righttree))
-		return true;
-	foreach(cell, plan_children(plan))
-		if (holds_scan(lfirst(cell)))
-			return true;
-	return false;
+	for (; plan != NULL; plan = plan->lefttree)
+	{
+		overview->largest_node_id = Max(overview->largest_node_id, plan->plan_node_id);
+		overview->holds_scan |= IsA(plan, SeqScan);
+		if (plan->righttree != NULL)
+			look_over_plan(plan->righttree, overview);
+		foreach(cell, plan_children(plan))
+			look_over_plan(lfirst(cell), overview);
+	}
 }
 
-static bool
-statement_holds_scan(PlannedStmt *statement)
+static PlanOverview
+look_over_statement(const PlannedStmt *statement)
 {
+	PlanOverview overview = {0, false};
 	ListCell   *cell;
 
-	if (holds_scan(statement->planTree))
-		return true;
+	look_over_plan(statement->planTree, &overview);
 	foreach(cell, statement->subplans)
-		if (holds_scan(lfirst(cell)))
-			return true;
-	return false;
+		look_over_plan(lfirst(cell), &overview);
+	return overview;
 }
 
 /* A scanned table as reasons name it. */
@@ -402,7 +392,8 @@ batch_subtree(PlanContext *context, Plan **plan, RowDemand demand)
 	check_stack_depth();
 	if (*plan == NULL)
 		return;
-	demand_note_subplans(*plan, demand, context->subplan_demands);
+	if (context->statement->subplans != NIL)
+		demand_note_subplans(*plan, demand, context->subplan_demands);
 	switch (nodeTag(*plan))
 	{
 		case T_Agg:
@@ -473,21 +464,19 @@ PlannedStmt *
 plan_batch(PlannedStmt *statement, int cursor_options)
 {
 	PlanContext context;
-	ListCell   *cell;
+	PlanOverview overview;
 
-	if (statement->commandType == CMD_UTILITY ||
-		statement->planTree == NULL ||
-		(!statement_holds_scan(statement) && !explain_awaits_reasons()))
+	if (statement->commandType == CMD_UTILITY || statement->planTree == NULL)
+		return statement;
+	overview = look_over_statement(statement);
+	if (!overview.holds_scan && !explain_awaits_reasons())
 		return statement;
 	memset(&context, 0, sizeof(context));
 	context.statement = statement;
 	context.wants_reasons = explain_awaits_reasons() ||
 		batchexec_mode == BATCH_MODE_REQUIRE;
 	context.obstacle = statement_obstacle(statement, cursor_options);
-	context.next_node_id = largest_node_id(statement->planTree, 0);
-	foreach(cell, statement->subplans)
-		context.next_node_id = largest_node_id(lfirst(cell), context.next_node_id);
-	context.next_node_id++;
+	context.next_node_id = overview.largest_node_id + 1;
 	batch_statement(&context);
 	if (batchexec_mode == BATCH_MODE_REQUIRE && context.scan_reasons != NIL)
 		ereport(ERROR,

@@ -23,8 +23,6 @@ typedef struct PlanContext
 /* plan_size.c */
 extern int	expression_size(Node *expression, List *outer_targets);
 
-extern List *plan_children(Plan *plan);
-
 /* plan_scan.c */
 extern const char *table_obstacle(Oid relid);
 

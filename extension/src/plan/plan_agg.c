@@ -23,6 +23,7 @@ typedef struct AggContext
 {
 	Agg		   *agg;
 	List	   *scan_targets;	/* target list of the scan below */
+	bool		has_expressions;	/* some of them are no columns as they are */
 	List	   *aggrefs;		/* of the node, each once, over what it reads */
 	const char *obstacle;
 } AggContext;
@@ -85,7 +86,7 @@ input_targets(const Agg *agg, const Plan *input)
 	return targets;
 }
 
-/* References to the scan's results become the scan's expressions. */
+/* References to the scan's results become the scan's expressions, which are shared. */
 static Node *
 resolve_outer(Node *node, void *scan_targets)
 {
@@ -96,7 +97,7 @@ resolve_outer(Node *node, void *scan_targets)
 		TargetEntry *entry = get_tle_by_resno((List *) scan_targets,
 											  ((Var *) node)->varattno);
 
-		return copyObject((Node *) entry->expr);
+		return (Node *) entry->expr;
 	}
 	return expression_tree_mutator(node, resolve_outer, scan_targets);
 }
@@ -120,7 +121,8 @@ find_obstacle(Node *node, void *context_)
 		return false;
 	if (IsA(node, Aggref))
 	{
-		Node	   *resolved = resolve_outer(node, context->scan_targets);
+		Node	   *resolved = context->has_expressions ?
+			resolve_outer(node, context->scan_targets) : node;
 
 		context->obstacle = aggregate_obstacle((Aggref *) resolved);
 		return context->obstacle != NULL;
@@ -207,6 +209,17 @@ shape_obstacle(const Agg *agg)
 	return IsA(below, Append) ? append_obstacle((const Append *) below) : NULL;
 }
 
+static bool
+holds_expression(const List *targets)
+{
+	ListCell   *cell;
+
+	foreach(cell, targets)
+		if (!IsA(lfirst_node(TargetEntry, cell)->expr, Var))
+			return true;
+	return false;
+}
+
 /* Why an aggregation can't read a scan, or NULL. */
 static const char *
 input_obstacle(Agg *agg, const Plan *input)
@@ -216,6 +229,7 @@ input_obstacle(Agg *agg, const Plan *input)
 	memset(&context, 0, sizeof(context));
 	context.agg = agg;
 	context.scan_targets = input_targets(agg, input);
+	context.has_expressions = holds_expression(context.scan_targets);
 	context.obstacle = scan_shape_obstacle(input);
 	for (int i = 0; i < agg->numCols && context.obstacle == NULL; i++)
 		context.obstacle =
@@ -354,11 +368,11 @@ input_expressions(const AggContext *context, const Plan *input)
 	{
 		TargetEntry *entry = get_tle_by_resno(scan_targets, agg->grpColIdx[i]);
 
-		expressions = lappend(expressions, copyObject(entry->expr));
+		expressions = lappend(expressions, entry->expr);
 	}
 	foreach(cell, context->aggrefs)
 		expressions = lappend(expressions, resolve_outer(lfirst(cell), scan_targets));
-	return list_make2(copyObject(input->qual), expressions);
+	return list_make2(input->qual, expressions);
 }
 
 static List *

@@ -141,8 +141,12 @@ add_batched_scans(PlannerInfo *root, RelOptInfo *rel, Index relid, RangeTblEntry
 
 	if (previous_pathlist_hook != NULL)
 		previous_pathlist_hook(root, rel, relid, entry);
+	if (!plans_batches)
+		return;
+	if (entry->rtekind == RTE_RELATION && !entry->inh)
+		cost_remember_rows(entry->relid, rel);
 	/* Without a filter nothing is gained; an index may be cheaper than the disk. */
-	if (!plans_batches || rel->baserestrictinfo == NIL || rel->pathlist == NIL ||
+	if (rel->baserestrictinfo == NIL || rel->pathlist == NIL ||
 		cheapest_total(rel->pathlist) < seq_page_cost * rel->pages / 2 ||
 		!table_is_batchable(root, rel))
 		return;

@@ -34,6 +34,23 @@ uses_row_identity(Node *node, void *scanrelid)
 	return expression_tree_walker(node, uses_row_identity, scanrelid);
 }
 
+/* The same of a target list, most of which are columns. */
+static bool
+targets_use_row_identity(const List *targets, int scanrelid)
+{
+	ListCell   *cell;
+
+	foreach(cell, targets)
+	{
+		Node	   *target = (Node *) lfirst_node(TargetEntry, cell)->expr;
+
+		if ((!IsA(target, Var) || ((const Var *) target)->varattno <= 0) &&
+			uses_row_identity(target, &scanrelid))
+			return true;
+	}
+	return false;
+}
+
 /* Why a table can't be read in batches, or NULL. */
 const char *
 table_obstacle(Oid relid)
@@ -63,7 +80,7 @@ scan_obstacle(PlannedStmt *statement, SeqScan *scan)
 
 	if (entry->rtekind != RTE_RELATION)
 		return "it is not a table";
-	if (uses_row_identity((Node *) plan->targetlist, &scanrelid) ||
+	if (targets_use_row_identity(plan->targetlist, scanrelid) ||
 		uses_row_identity((Node *) plan->qual, &scanrelid))
 		return "a system column or a whole row is used";
 	return table_obstacle(entry->relid);

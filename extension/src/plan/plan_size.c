@@ -4,7 +4,6 @@
  */
 #include "postgres.h"
 
-#include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "parser/parsetree.h"
 
@@ -17,7 +16,7 @@ typedef struct SizeContext
 	int			nodes;
 } SizeContext;
 
-/* Stops where there are more nodes than any limit allows. */
+/* Stops where there are more nodes than any limit allows.  The walker checks the stack. */
 static bool
 count_nodes(Node *node, void *context_)
 {
@@ -26,7 +25,6 @@ count_nodes(Node *node, void *context_)
 
 	if (node == NULL)
 		return false;
-	check_stack_depth();
 	if (++context->nodes > STATEMENT_EXPRESSION_NODES_MAX)
 		return true;
 	if (IsA(node, Var) && ((Var *) node)->varno == OUTER_VAR)
