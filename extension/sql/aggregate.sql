@@ -25,24 +25,32 @@ SELECT * FROM compare('SELECT count(*) FROM plain WHERE day >= timestamp ''2021-
 SELECT * FROM compare('SELECT count(*) FROM plain WHERE n BETWEEN 1.5 AND 3.25 AND x > 2');
 SELECT * FROM compare('SELECT sum(i) + 1, avg(i) * 2 FROM plain HAVING count(*) > 5');
 SELECT * FROM compare('SELECT sum(i) FROM plain HAVING count(*) > 5000');
+SELECT * FROM compare('SELECT var_pop(s), var_samp(i), variance(f), stddev_pop(d), stddev_samp(i), stddev(f) FROM plain');
+SELECT * FROM compare('SELECT var_pop(i), stddev(s) FILTER (WHERE flag), variance(i % 3), stddev_pop(i + s), var_samp(d) FILTER (WHERE i > 5) FROM plain');
+SELECT * FROM compare('SELECT var_pop(i), var_samp(i), stddev_pop(d), stddev_samp(d), variance(7), stddev(0.5::real) FROM plain WHERE i = 3');
+SELECT * FROM compare('SELECT flag, s % 4, var_pop(i), stddev(d), variance(f), stddev_pop(s) FROM plain GROUP BY 1, 2');
+SELECT * FROM compare('SELECT stddev(2147483647 - i * 3), var_pop(-2147483648 + i) FROM plain');
 -- Errors are raised as stock raises them.
 SELECT * FROM compare('SELECT sum(100 / (i - 1000)) FROM plain');
 SELECT * FROM compare('SELECT sum(i * 2000000) FROM plain');
 SELECT * FROM compare('SELECT sum(100 / (i - 1000)) FROM plain WHERE i <> 1000');
 SELECT * FROM compare('SELECT sum(100 / (i - 1000)) FILTER (WHERE i <> 1000) FROM plain');
 SELECT * FROM compare('SELECT sum(d * 1e308) FROM plain');
+SELECT * FROM compare('SELECT stddev(d * 1e300) FROM plain');
 -- Not ours: stock aggregates over batched scans.
-SELECT * FROM compare('SELECT stddev(i)::numeric(20,8), count(DISTINCT s) FROM plain');
+SELECT * FROM compare('SELECT corr(d, i)::numeric(20,8), count(DISTINCT s) FROM plain');
 SELECT * FROM compare('SELECT string_agg(t, '','' ORDER BY i) FROM plain WHERE i < 5');
 SELECT * FROM compare('SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY i) FROM plain');
 -- NULLs, an empty table.
 UPDATE plain SET i = NULL, n = NULL, t = NULL, d = NULL WHERE s % 5 = 0;
 SELECT * FROM compare('SELECT count(*), count(i), sum(i), avg(n), min(t), sum(d), sum(i + s), count(n) FROM plain');
+SELECT * FROM compare('SELECT var_pop(i), stddev_samp(i), var_samp(d), stddev_pop(d), stddev(i + s) FROM plain');
 SELECT * FROM compare('SELECT count(*) FROM plain WHERE i IS NULL OR d > 40');
 SELECT * FROM compare('SELECT count(*) FROM plain WHERE NOT (i > 100 AND d < 40)');
 SELECT * FROM compare('SELECT count(*) FROM plain WHERE (i > 100) IS NULL');
 TRUNCATE plain;
 SELECT * FROM compare('SELECT count(*), count(i), sum(i), avg(n), min(t), sum(d), bool_and(flag) FROM plain');
+SELECT * FROM compare('SELECT var_pop(i), stddev(i), variance(d), stddev_pop(f) FROM plain');
 SET batchexec.mode = prefer;
 SET batchexec.explain = on;
 EXPLAIN (VERBOSE, COSTS OFF) SELECT sum(i) + 1, count(*) FILTER (WHERE flag) FROM plain WHERE s > 3 HAVING count(*) > 0;

@@ -96,7 +96,7 @@ ROLLBACK;
 RESET batchexec.mode;
 SET batchexec.explain = on;
 EXPLAIN (COSTS OFF) SELECT ctid FROM readings WHERE id = 1;
-EXPLAIN (COSTS OFF) SELECT stddev(id) FROM readings WHERE id = 1;
+EXPLAIN (COSTS OFF) SELECT bit_and(id) FROM readings WHERE id = 1;
 VACUUM FULL readings;
 VACUUM (FREEZE) readings;
 SELECT explain_figures('SELECT id FROM readings LIMIT 5');

@@ -23,6 +23,11 @@ typedef struct AggregateEntry
 	const AggregateOps *ops;
 } AggregateEntry;
 
+/* An aggregate of each type that has a batched form of it. */
+#define VARIANCE(name_, ops_) \
+	{F_##name_##_INT2, &ops_##_integer_ops}, {F_##name_##_INT4, &ops_##_integer_ops}, \
+	{F_##name_##_FLOAT4, &ops_##_float_ops}, {F_##name_##_FLOAT8, &ops_##_float_ops}
+
 static const AggregateEntry aggregates[] = {
 	{F_COUNT_, &count_ops}, {F_COUNT_ANY, &count_ops},
 	{F_SUM_INT2, &sum_integer_ops}, {F_SUM_INT4, &sum_integer_ops},
@@ -31,6 +36,9 @@ static const AggregateEntry aggregates[] = {
 	{F_AVG_INT2, &average_integer_ops}, {F_AVG_INT4, &average_integer_ops},
 	{F_AVG_INT8, &average_int8_ops}, {F_AVG_NUMERIC, &average_numeric_ops},
 	{F_AVG_FLOAT4, &average_float_ops}, {F_AVG_FLOAT8, &average_float_ops},
+	VARIANCE(VAR_POP, var_pop), VARIANCE(VAR_SAMP, var_samp),
+	VARIANCE(VARIANCE, var_samp), VARIANCE(STDDEV_POP, stddev_pop),
+	VARIANCE(STDDEV_SAMP, stddev_samp), VARIANCE(STDDEV, stddev_samp),
 	{F_MIN_INT2, &minimum_integer_ops}, {F_MAX_INT2, &minimum_integer_ops},
 	{F_MIN_INT4, &minimum_integer_ops}, {F_MAX_INT4, &minimum_integer_ops},
 	{F_MIN_INT8, &minimum_integer_ops}, {F_MAX_INT8, &minimum_integer_ops},

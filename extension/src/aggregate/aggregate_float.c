@@ -11,7 +11,7 @@
 #include "utils/array.h"
 #include "utils/float.h"
 
-#include "aggregate.h"
+#include "aggregate_float.h"
 
 typedef struct FloatSumState
 {
@@ -87,14 +87,6 @@ const AggregateOps sum_float_ops = {
 	.finish_partial = finish_sum,
 };
 
-/* The state of float8_accum: the formulas are those of Youngs and Cramer. */
-typedef struct FloatAverageState
-{
-	float8		count;
-	float8		sum;
-	float8		square_sum;		/* of the differences from the mean */
-} FloatAverageState;
-
 static inline void
 accumulate_float(FloatAverageState *state, float8 value)
 {
@@ -120,8 +112,22 @@ accumulate_float(FloatAverageState *state, float8 value)
 		state->square_sum = get_float8_nan();
 }
 
-DEFINE_ACCUMULATE(average_floats, FloatAverageState,
+DEFINE_ACCUMULATE(add_up_floats, FloatAverageState,
 				  accumulate_float(state, DatumGetFloat8(values[row])))
+
+void
+average_floats(const Aggregate *aggregate, void *state, const Vector *vector,
+			   const Selection *selection)
+{
+	add_up_floats(aggregate, state, vector, selection);
+}
+
+void
+average_floats_groups(const Aggregate *aggregate, char **groups,
+					  const Vector *vector, const Selection *selection)
+{
+	add_up_floats_groups(aggregate, groups, vector, selection);
+}
 
 static Datum
 finish_average(const Aggregate *aggregate, const void *state, bool *is_null)
@@ -133,9 +139,9 @@ finish_average(const Aggregate *aggregate, const void *state, bool *is_null)
 	return Float8GetDatum(*is_null ? 0.0 : floats->sum / floats->count);
 }
 
-static Datum
-finish_average_partial(const Aggregate *aggregate, const void *state,
-					   bool *is_null)
+Datum
+finish_average_floats_partial(const Aggregate *aggregate, const void *state,
+							  bool *is_null)
 {
 	const FloatAverageState *floats = state;
 	Datum		elements[3];
@@ -155,5 +161,5 @@ const AggregateOps average_float_ops = {
 	.accumulate = average_floats,
 	.accumulate_groups = average_floats_groups,
 	.finish = finish_average,
-	.finish_partial = finish_average_partial,
+	.finish_partial = finish_average_floats_partial,
 };

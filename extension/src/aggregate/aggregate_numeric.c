@@ -312,6 +312,18 @@ numeric_state_serialize_int8(int64 count, Numeric sum)
 	return PointerGetDatum(pq_endtypsend(&buffer));
 }
 
+Datum
+numeric_state_serialize_squares(int64 count, Numeric sum, Numeric square_sum)
+{
+	StringInfoData buffer;
+
+	pq_begintypsend(&buffer);
+	pq_sendint64(&buffer, count);
+	append_numeric(&buffer, sum);
+	append_numeric(&buffer, square_sum);
+	return PointerGetDatum(pq_endtypsend(&buffer));
+}
+
 /* For numeric_avg_deserialize. */
 static Datum
 finish_partial(const Aggregate *aggregate, const void *state_, bool *is_null)

@@ -12,6 +12,7 @@ COMPARABLE = {"int": ("int", "float", "numeric"), "float": ("int", "float"), "nu
               "bpchar": ("bpchar",), "bool": ("bool",), "other": ()}
 TEXT_FAMILIES = ("text", "textc", "texticu")
 NUMBER_FAMILIES = ("int", "float", "numeric")
+VARIANCES = ("var_pop", "var_samp", "variance", "stddev_pop", "stddev_samp", "stddev")
 CONDITION_DEPTH_MAX = 3
 NESTING_OFF = -1
 
@@ -217,7 +218,7 @@ class ExpressionMaker:
             return f"count({self.name(self.column())})"
         if draw < 0.65:
             families = ("int",) if exact_only else NUMBER_FAMILIES
-            function = self.rng.choice(("sum", "sum", "avg"))
+            function = self.rng.choice(("sum", "sum", "avg", self.rng.choice(VARIANCES)))
             if exact_only or self.rng.random() < 0.6:
                 return f"{function}({self.name(self.column(*families))})"
             return f"{function}({self.number()})"
@@ -230,7 +231,7 @@ class ExpressionMaker:
         if exact_only:
             return "count(*)"
         number = self.name(self.column(*NUMBER_FAMILIES))
-        return self.rng.choice((f"count(distinct {number})", f"stddev({number})", f"variance({number})",
+        return self.rng.choice((f"count(distinct {number})", f"corr({number}, {self.alias}.id)",
                                 f"array_agg({number})", f"string_agg({number}::text, ',')", f"bit_and({self.alias}.id)",
                                 f"sum(distinct {number})", f"array_agg({number} order by {number})",
                                 f"percentile_cont(0.5) within group (order by {self.alias}.id)"))
