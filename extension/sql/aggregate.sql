@@ -29,6 +29,10 @@ SELECT * FROM compare('SELECT var_pop(s), var_samp(i), variance(f), stddev_pop(d
 SELECT * FROM compare('SELECT var_pop(i), stddev(s) FILTER (WHERE flag), variance(i % 3), stddev_pop(i + s), var_samp(d) FILTER (WHERE i > 5) FROM plain');
 SELECT * FROM compare('SELECT var_pop(i), var_samp(i), stddev_pop(d), stddev_samp(d), variance(7), stddev(0.5::real) FROM plain WHERE i = 3');
 SELECT * FROM compare('SELECT flag, s % 4, var_pop(i), stddev(d), variance(f), stddev_pop(s) FROM plain GROUP BY 1, 2');
+SELECT * FROM compare('SELECT corr(d, i), covar_pop(f, d), covar_samp(i, d), regr_avgx(i, d), regr_avgy(i, d) FROM plain');
+SELECT * FROM compare('SELECT regr_intercept(d, i), regr_r2(d, i), regr_slope(d, i), regr_sxx(d, i), regr_sxy(d, i), regr_syy(d, i) FROM plain');
+SELECT * FROM compare('SELECT flag, corr(d, i + s) FILTER (WHERE s > 3), corr(n, x), covar_pop(1, i) FROM plain GROUP BY 1');
+SELECT * FROM compare('SELECT corr(d, i), covar_samp(d, i), regr_slope(d, 1) FROM plain WHERE i < 2');
 SELECT * FROM compare('SELECT stddev(2147483647 - i * 3), var_pop(-2147483648 + i) FROM plain');
 -- Errors are raised as stock raises them.
 SELECT * FROM compare('SELECT sum(100 / (i - 1000)) FROM plain');
@@ -37,20 +41,24 @@ SELECT * FROM compare('SELECT sum(100 / (i - 1000)) FROM plain WHERE i <> 1000')
 SELECT * FROM compare('SELECT sum(100 / (i - 1000)) FILTER (WHERE i <> 1000) FROM plain');
 SELECT * FROM compare('SELECT sum(d * 1e308) FROM plain');
 SELECT * FROM compare('SELECT stddev(d * 1e300) FROM plain');
+SELECT * FROM compare('SELECT corr(d * 1e300, i) FROM plain');
+SELECT * FROM compare('SELECT covar_pop(100 / (i - 1000), 100 / (i - 10)) FROM plain');
+SELECT * FROM compare('SELECT covar_pop(i * 2000000, 100 / (i - 1500)) FROM plain');
 -- Not ours: stock aggregates over batched scans.
-SELECT * FROM compare('SELECT corr(d, i)::numeric(20,8), count(DISTINCT s) FROM plain');
+SELECT * FROM compare('SELECT bit_and(i), count(DISTINCT s) FROM plain');
 SELECT * FROM compare('SELECT string_agg(t, '','' ORDER BY i) FROM plain WHERE i < 5');
 SELECT * FROM compare('SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY i) FROM plain');
 -- NULLs, an empty table.
 UPDATE plain SET i = NULL, n = NULL, t = NULL, d = NULL WHERE s % 5 = 0;
 SELECT * FROM compare('SELECT count(*), count(i), sum(i), avg(n), min(t), sum(d), sum(i + s), count(n) FROM plain');
 SELECT * FROM compare('SELECT var_pop(i), stddev_samp(i), var_samp(d), stddev_pop(d), stddev(i + s) FROM plain');
+SELECT * FROM compare('SELECT corr(d, i), covar_pop(i, f), regr_sxy(f, d), regr_sxx(s, i) FROM plain');
 SELECT * FROM compare('SELECT count(*) FROM plain WHERE i IS NULL OR d > 40');
 SELECT * FROM compare('SELECT count(*) FROM plain WHERE NOT (i > 100 AND d < 40)');
 SELECT * FROM compare('SELECT count(*) FROM plain WHERE (i > 100) IS NULL');
 TRUNCATE plain;
 SELECT * FROM compare('SELECT count(*), count(i), sum(i), avg(n), min(t), sum(d), bool_and(flag) FROM plain');
-SELECT * FROM compare('SELECT var_pop(i), stddev(i), variance(d), stddev_pop(f) FROM plain');
+SELECT * FROM compare('SELECT var_pop(i), stddev(i), variance(d), stddev_pop(f), corr(d, i), regr_r2(f, d) FROM plain');
 SET batchexec.mode = prefer;
 SET batchexec.explain = on;
 EXPLAIN (VERBOSE, COSTS OFF) SELECT sum(i) + 1, count(*) FILTER (WHERE flag) FROM plain WHERE s > 3 HAVING count(*) > 0;
@@ -63,6 +71,12 @@ SELECT * FROM compare('SELECT every((n / n) > n) FROM failing WHERE NOT (n::int8
 SELECT * FROM compare('SELECT sum(2147483647 * i), sum(1 / i) FROM failing');
 SELECT * FROM compare('SELECT 1 / i, sum(2147483647 * i) FROM failing GROUP BY 1');
 DROP TABLE failing;
+-- Pairs of special values, first and last.
+CREATE TABLE pairs (k int, y double precision, x double precision);
+INSERT INTO pairs VALUES (1, 'NaN', 1), (1, 2, 3), (2, 1, 'Infinity'), (2, 3, 4), (3, 1, 2), (3, 2, '-Infinity'),
+    (4, 1, 2), (4, 'NaN', 3), (5, NULL, 'NaN'), (5, 1, 2), (5, 3, 5), (5, 4, NULL);
+SELECT * FROM compare('SELECT k, corr(y, x), covar_pop(y, x), regr_sxx(y, x), regr_syy(y, x), regr_avgx(y, x) FROM pairs GROUP BY k');
+DROP TABLE pairs;
 -- Functions that the user may not execute.
 BEGIN;
 CREATE TABLE guarded AS SELECT i FROM generate_series(1, 10) i;

@@ -15,6 +15,7 @@ SELECT * FROM compare('SELECT t, count(*), sum(n), avg(b), avg(k) FROM wide GROU
 SELECT * FROM compare('SELECT k FROM wide WHERE b = 777');
 SELECT * FROM compare('SELECT var_pop(k), stddev(k), var_samp(k) FILTER (WHERE flag), stddev_pop(k) FILTER (WHERE k < 0) FROM wide');
 SELECT * FROM compare('SELECT variance(f)::numeric(20,4), stddev_pop(f) FILTER (WHERE k < 0) FROM wide');
+SELECT * FROM compare('SELECT corr(f, k)::numeric(20,8), regr_avgx(k, f)::numeric(20,4), covar_pop(f, k) FILTER (WHERE k < 0) FROM wide');
 SELECT * FROM compare('SELECT t, stddev_samp(k), var_pop(f)::numeric(20,4) FROM wide GROUP BY t');
 SELECT * FROM compare('SELECT k % 5000, count(*), sum(b), max(t) FROM wide GROUP BY 1');
 SET work_mem = 64; SET hash_mem_multiplier = 1;

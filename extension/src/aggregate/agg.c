@@ -105,7 +105,7 @@ only_counts(const BatchAggState *state, int number)
 	{
 		const Aggregate *aggregate = state->inputs[number].aggregates[i];
 
-		if (OidIsValid(aggregate->argument_type) || aggregate->filter != NULL)
+		if (OidIsValid(aggregate->argument.type) || aggregate->filter != NULL)
 			return false;
 	}
 	return true;

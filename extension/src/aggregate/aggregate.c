@@ -39,6 +39,11 @@ static const AggregateEntry aggregates[] = {
 	VARIANCE(VAR_POP, var_pop), VARIANCE(VAR_SAMP, var_samp),
 	VARIANCE(VARIANCE, var_samp), VARIANCE(STDDEV_POP, stddev_pop),
 	VARIANCE(STDDEV_SAMP, stddev_samp), VARIANCE(STDDEV, stddev_samp),
+	{F_CORR, &corr_ops}, {F_COVAR_POP, &covar_pop_ops}, {F_COVAR_SAMP, &covar_samp_ops},
+	{F_REGR_AVGX, &regr_avgx_ops}, {F_REGR_AVGY, &regr_avgy_ops},
+	{F_REGR_INTERCEPT, &regr_intercept_ops}, {F_REGR_R2, &regr_r2_ops},
+	{F_REGR_SLOPE, &regr_slope_ops}, {F_REGR_SXX, &regr_sxx_ops},
+	{F_REGR_SXY, &regr_sxy_ops}, {F_REGR_SYY, &regr_syy_ops},
 	{F_MIN_INT2, &minimum_integer_ops}, {F_MAX_INT2, &minimum_integer_ops},
 	{F_MIN_INT4, &minimum_integer_ops}, {F_MAX_INT4, &minimum_integer_ops},
 	{F_MIN_INT8, &minimum_integer_ops}, {F_MAX_INT8, &minimum_integer_ops},
@@ -151,6 +156,16 @@ compile_argument(VectorContext *context, const Aggregate *aggregate,
 	return vector_compile(context, argument);
 }
 
+static void
+begin_argument(VectorContext *context, const Aggregate *aggregate,
+			   AggregateArgument *argument, Expr *source)
+{
+	argument->type = exprType((Node *) source);
+	argument->expression = compile_argument(context, aggregate, source);
+	row_expression_begin(&argument->row, context, source, argument->expression != NULL);
+	vector_allocate(&argument->row_vector);
+}
+
 /* Compile an aggregate over the scanned table. */
 Aggregate *
 aggregate_compile(VectorContext *context, const Aggref *aggref)
@@ -163,15 +178,11 @@ aggregate_compile(VectorContext *context, const Aggref *aggref)
 	aggregate->is_partial = DO_AGGSPLIT_SKIPFINAL(aggref->aggsplit);
 	aggregate->is_minimum = is_minimum(aggref->aggfnoid);
 	if (aggref->args != NIL)
-	{
-		Expr	   *argument = linitial_node(TargetEntry, aggref->args)->expr;
-
-		aggregate->argument_type = exprType((Node *) argument);
-		aggregate->argument = compile_argument(context, aggregate, argument);
-		row_expression_begin(&aggregate->argument_row, context, argument,
-							 aggregate->argument != NULL);
-		vector_allocate(&aggregate->row_vector);
-	}
+		begin_argument(context, aggregate, &aggregate->argument,
+					   linitial_node(TargetEntry, aggref->args)->expr);
+	if (list_length(aggref->args) > 1)
+		begin_argument(context, aggregate, &aggregate->second,
+					   lsecond_node(TargetEntry, aggref->args)->expr);
 	if (aggref->aggfilter != NULL)
 		aggregate->filter = qual_compile(context, list_make1(aggref->aggfilter));
 	return aggregate;
@@ -179,25 +190,24 @@ aggregate_compile(VectorContext *context, const Aggref *aggref)
 
 /* Evaluate an argument by row; errors are raised here as core raises them. */
 static const Vector *
-evaluate_by_row(Aggregate *aggregate, VectorContext *context,
+evaluate_by_row(AggregateArgument *argument, VectorContext *context,
 				const Selection *selection)
 {
-	Vector	   *result = &aggregate->row_vector;
+	Vector	   *result = &argument->row_vector;
 	TupleBatch *batch = context->batch;
 	ExprContext *econtext = context->econtext;
 	ValueKind	kind = VALUE_OPAQUE;
 
-	value_kind_of_type(aggregate->argument_type, &kind);
+	value_kind_of_type(argument->type, &kind);
 	result->has_nulls = false;
 	result->holds_pointers = (kind == VALUE_NUMERIC || kind == VALUE_TEXT);
 	FOR_SELECTED(row, selection,
 				 Datum value;
 				 econtext->ecxt_scantuple = batch->ops->materialise_row(batch, row);
-				 value = row_expression_evaluate(&aggregate->argument_row,
-												 &result->nulls[row]);
+				 value = row_expression_evaluate(&argument->row, &result->nulls[row]);
 				 result->has_nulls |= result->nulls[row];
 				 result->values[row] = (result->nulls[row] || kind == VALUE_OPAQUE) ?
-				 (Datum) 0 : vector_word_from_datum(aggregate->argument_type, value));
+				 (Datum) 0 : vector_word_from_datum(argument->type, value));
 	return result;
 }
 
@@ -225,6 +235,15 @@ filter_selection(Aggregate *aggregate, VectorContext *context, uint16 *rows)
 	return result;
 }
 
+/* The vector of an argument, or NULL where it has to be evaluated by row. */
+static const Vector *
+evaluate_vector(const AggregateArgument *argument, VectorContext *context,
+				const Selection *selection)
+{
+	return argument->expression == NULL ? NULL :
+		vector_evaluate(argument->expression, context, selection);
+}
+
 /*
  * Take the selected rows of the batch into one state, or, where groups is
  * set, into the states of their groups.
@@ -233,32 +252,36 @@ void
 aggregate_accumulate(Aggregate *aggregate, VectorContext *context, void *state,
 					 char **groups)
 {
+	const AggregateOps *ops = aggregate->ops;
 	Selection	selection = context->batch->selection;
-	const Vector *vector = &aggregate->row_vector;
+	const Vector *vector = evaluate_vector(&aggregate->argument, context, &selection);
+	const Vector *second = evaluate_vector(&aggregate->second, context, &selection);
 	uint16		rows[BATCH_ROWS_MAX];
 
-	if (aggregate->argument != NULL)
-		vector = vector_evaluate(aggregate->argument, context, &selection);
 	if (aggregate->filter != NULL)
 		selection = filter_selection(aggregate, context, rows);
 	if (selection.count == 0)
 		return;
-	if (OidIsValid(aggregate->argument_type))
+	if (OidIsValid(aggregate->argument.type) && vector == NULL)
+		vector = evaluate_by_row(&aggregate->argument, context, &selection);
+	if (OidIsValid(aggregate->second.type) && second == NULL)
+		second = evaluate_by_row(&aggregate->second, context, &selection);
+	if (vector != NULL && groups == NULL && vector->has_nulls &&
+		ops->accumulate_present != NULL)
 	{
-		if (aggregate->argument == NULL || vector == NULL)
-			vector = evaluate_by_row(aggregate, context, &selection);
-		if (groups == NULL && vector->has_nulls &&
-			aggregate->ops->accumulate_present != NULL)
-		{
-			aggregate->ops->accumulate_present(aggregate, state, vector, &selection);
-			return;
-		}
-		selection = selection_without_nulls(&selection, vector, rows);
+		ops->accumulate_present(aggregate, state, vector, &selection);
+		return;
 	}
-	if (groups != NULL)
-		aggregate->ops->accumulate_groups(aggregate, groups, vector, &selection);
+	if (vector != NULL)
+		selection = selection_without_nulls(&selection, vector, rows);
+	if (second != NULL)
+		selection = selection_without_nulls(&selection, second, rows);
+	if (second != NULL)
+		ops->accumulate_pairs(aggregate, state, groups, vector, second, &selection);
+	else if (groups != NULL)
+		ops->accumulate_groups(aggregate, groups, vector, &selection);
 	else
-		aggregate->ops->accumulate(aggregate, state, vector, &selection);
+		ops->accumulate(aggregate, state, vector, &selection);
 }
 
 /* The result, or the partial result, of a state. */

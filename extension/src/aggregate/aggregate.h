@@ -29,6 +29,14 @@ typedef struct AggregateOps
 	void		(*accumulate_groups) (const Aggregate *aggregate, char **groups,
 									  const Vector *vector,
 									  const Selection *selection);
+	/*
+	 * of an aggregate of two arguments, instead: the selected rows into one state,
+	 * or, where groups is set, into those of their groups
+	 */
+	void		(*accumulate_pairs) (const Aggregate *aggregate, void *state,
+									 char **groups, const Vector *first,
+									 const Vector *second,
+									 const Selection *selection);
 	Datum		(*finish) (const Aggregate *aggregate, const void *state,
 						   bool *is_null);
 	/* The transition value as core would pass it to its combine function. */
@@ -37,18 +45,24 @@ typedef struct AggregateOps
 	bool		takes_pointers; /* of varlena arguments, rather than values */
 } AggregateOps;
 
+typedef struct AggregateArgument
+{
+	Oid			type;			/* InvalidOid: there is none */
+	VectorExpr *expression;		/* NULL: by row */
+	RowExpression row;
+	Vector		row_vector;		/* values evaluated by row */
+} AggregateArgument;
+
 struct Aggregate
 {
 	const AggregateOps *ops;
 	const Aggref *aggref;
 	bool		is_partial;
 	bool		is_minimum;		/* min, bool_and; else max, bool_or */
-	Oid			argument_type;	/* InvalidOid: count(*) */
 	int			state_offset;	/* within a group */
-	VectorExpr *argument;		/* NULL: by row, or no argument */
-	RowExpression argument_row;
+	AggregateArgument argument;
+	AggregateArgument second;
 	BatchQual  *filter;
-	Vector		row_vector;		/* arguments evaluated by row */
 	MemoryContext memory;		/* of values that states point to */
 };
 
@@ -91,6 +105,9 @@ extern void aggregate_accumulate(Aggregate *aggregate, VectorContext *context,
 extern Datum aggregate_finish(const Aggregate *aggregate, const void *state,
 							  bool *is_null);
 
+/* aggregate_variance.c: call one of core's functions, whose result may be NULL */
+extern Datum aggregate_call_final(PGFunction function, Datum argument, bool *is_null);
+
 /* aggregate_*.c */
 extern const AggregateOps count_ops;
 extern const AggregateOps sum_integer_ops;
@@ -109,6 +126,17 @@ extern const AggregateOps var_pop_float_ops;
 extern const AggregateOps var_samp_float_ops;
 extern const AggregateOps stddev_pop_float_ops;
 extern const AggregateOps stddev_samp_float_ops;
+extern const AggregateOps corr_ops;
+extern const AggregateOps covar_pop_ops;
+extern const AggregateOps covar_samp_ops;
+extern const AggregateOps regr_avgx_ops;
+extern const AggregateOps regr_avgy_ops;
+extern const AggregateOps regr_intercept_ops;
+extern const AggregateOps regr_r2_ops;
+extern const AggregateOps regr_slope_ops;
+extern const AggregateOps regr_sxx_ops;
+extern const AggregateOps regr_sxy_ops;
+extern const AggregateOps regr_syy_ops;
 extern const AggregateOps minimum_integer_ops;
 extern const AggregateOps minimum_float_ops;
 extern const AggregateOps minimum_varlena_ops;

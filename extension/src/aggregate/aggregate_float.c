@@ -53,7 +53,7 @@ static void
 sum_floats(const Aggregate *aggregate, void *state, const Vector *vector,
 		   const Selection *selection)
 {
-	if (aggregate->argument_type == FLOAT4OID)
+	if (aggregate->argument.type == FLOAT4OID)
 		sum_float4(aggregate, state, vector, selection);
 	else
 		sum_float8(aggregate, state, vector, selection);
@@ -63,7 +63,7 @@ static void
 sum_floats_groups(const Aggregate *aggregate, char **groups,
 				  const Vector *vector, const Selection *selection)
 {
-	if (aggregate->argument_type == FLOAT4OID)
+	if (aggregate->argument.type == FLOAT4OID)
 		sum_float4_groups(aggregate, groups, vector, selection);
 	else
 		sum_float8_groups(aggregate, groups, vector, selection);
@@ -75,7 +75,7 @@ finish_sum(const Aggregate *aggregate, const void *state, bool *is_null)
 	const FloatSumState *floats = state;
 
 	*is_null = (floats->count == 0);
-	return aggregate->argument_type == FLOAT4OID ?
+	return aggregate->argument.type == FLOAT4OID ?
 		Float4GetDatum((float4) floats->sum) : Float8GetDatum(floats->sum);
 }
 

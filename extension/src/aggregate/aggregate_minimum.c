@@ -82,7 +82,7 @@ finish_minimum(const Aggregate *aggregate, const void *state, bool *is_null)
 	const MinimumState *minimum = state;
 
 	*is_null = !minimum->has_value;
-	if (aggregate->argument_type == FLOAT4OID)
+	if (aggregate->argument.type == FLOAT4OID)
 		return Float4GetDatum((float4) DatumGetFloat8(minimum->value));
 	return minimum->value;
 }
@@ -113,7 +113,7 @@ compare_varlenas(const Aggregate *aggregate, const void *a, const void *b)
 	int			b_bytes = VARSIZE_ANY_EXHDR(b);
 	int			order;
 
-	if (aggregate->argument_type == NUMERICOID)
+	if (aggregate->argument.type == NUMERICOID)
 		return DatumGetInt32(DirectFunctionCall2(numeric_cmp, PointerGetDatum(a),
 												 PointerGetDatum(b)));
 	if (aggregate->aggref->aggfnoid == F_MIN_BPCHAR ||

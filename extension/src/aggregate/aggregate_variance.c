@@ -15,9 +15,9 @@
 #include "aggregate_numeric.h"
 #include "numeric_vector.h"
 
-/* Call one of core's functions, whose result may be NULL, as an aggregation does. */
-static Datum
-call_final(PGFunction function, Datum argument, bool *is_null)
+/* As an aggregation does. */
+Datum
+aggregate_call_final(PGFunction function, Datum argument, bool *is_null)
 {
 	LOCAL_FCINFO(call, 1);
 	AggState   *caller = makeNode(AggState);
@@ -66,15 +66,15 @@ finish_squares(const Aggregate *aggregate, const void *state, PGFunction functio
 
 	if (*is_null)
 		return (Datum) 0;
-	return call_final(function,
-					  call_final(numeric_poly_deserialize, serialised, is_null), is_null);
+	return aggregate_call_final(function,
+					  aggregate_call_final(numeric_poly_deserialize, serialised, is_null), is_null);
 }
 
 /* The state of float8_accum, which avg has, too. */
 static Datum
 finish_floats(const Aggregate *aggregate, const void *state, PGFunction function, bool *is_null)
 {
-	return call_final(function,
+	return aggregate_call_final(function,
 					  finish_average_floats_partial(aggregate, state, is_null), is_null);
 }
 

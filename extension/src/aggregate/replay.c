@@ -48,8 +48,10 @@ replay_is_needed(const RowEvaluation *evaluation)
 	{
 		const Aggregate *aggregate = evaluation->aggregates[i];
 
-		if (OidIsValid(aggregate->argument_type))
-			count += may_fail(aggregate->argument);
+		if (OidIsValid(aggregate->argument.type))
+			count += may_fail(aggregate->argument.expression);
+		if (OidIsValid(aggregate->second.type))
+			count += may_fail(aggregate->second.expression);
 		if (aggregate->filter != NULL)
 			count += qual_failures(aggregate->filter);
 	}
@@ -93,8 +95,10 @@ replay_batch(const RowEvaluation *evaluation, TupleBatch *batch,
 
 			if (aggregate->filter != NULL && !clauses_hold(aggregate->filter))
 				continue;
-			if (OidIsValid(aggregate->argument_type))
-				row_expression_evaluate(&aggregate->argument_row, &is_null);
+			if (OidIsValid(aggregate->argument.type))
+				row_expression_evaluate(&aggregate->argument.row, &is_null);
+			if (OidIsValid(aggregate->second.type))
+				row_expression_evaluate(&aggregate->second.row, &is_null);
 		}
 	}
 }

@@ -174,7 +174,7 @@ look_at_aggregates(Node *node, void *context_)
 {
 	AggregationContext *context = context_;
 	const Aggref *aggref = (const Aggref *) node;
-	const Expr *argument;
+	ListCell   *cell;
 
 	if (node == NULL)
 		return false;
@@ -184,13 +184,17 @@ look_at_aggregates(Node *node, void *context_)
 	if (aggregate_obstacle(aggref) != NULL ||
 		expression_size(node, NIL) > EXPRESSION_NODES_MAX)
 		context->is_batchable = false;
-	else if (aggref->args != NIL)
-	{
-		argument = linitial_node(TargetEntry, aggref->args)->expr;
-		if (!IsA(argument, Var) &&
-			!vector_form_exists(argument, context->scanrelid))
+	else
+		foreach(cell, aggref->args)
+		{
+			const Expr *argument = lfirst_node(TargetEntry, cell)->expr;
+
+			if (IsA(argument, Var) ||
+				vector_form_exists(argument, context->scanrelid))
+				continue;
 			context->row_aggregates++;
-	}
+			break;
+		}
 	return !context->is_batchable;
 }
 

@@ -13,6 +13,8 @@ COMPARABLE = {"int": ("int", "float", "numeric"), "float": ("int", "float"), "nu
 TEXT_FAMILIES = ("text", "textc", "texticu")
 NUMBER_FAMILIES = ("int", "float", "numeric")
 VARIANCES = ("var_pop", "var_samp", "variance", "stddev_pop", "stddev_samp", "stddev")
+REGRESSIONS = ("corr", "covar_pop", "covar_samp", "regr_avgx", "regr_avgy", "regr_intercept", "regr_r2", "regr_slope",
+               "regr_sxx", "regr_sxy", "regr_syy")
 CONDITION_DEPTH_MAX = 3
 NESTING_OFF = -1
 
@@ -226,12 +228,15 @@ class ExpressionMaker:
             column = self.rng.choice([column for column in self.table.columns if column.type.can_minmax
                                       and (column.type.is_exact or not exact_only)])
             return f"{self.rng.choice(('min', 'max'))}({self.name(column)})"
+        if draw < 0.92 and not exact_only:
+            pair = [self.name(self.column("int", "float", "float")) for _ in "yx"]
+            return f"{self.rng.choice(REGRESSIONS)}({', '.join(pair)})"
         if draw < 0.94:
             return f"{self.rng.choice(('bool_and', 'bool_or', 'every'))}({self.simple_condition()})"
         if exact_only:
             return "count(*)"
         number = self.name(self.column(*NUMBER_FAMILIES))
-        return self.rng.choice((f"count(distinct {number})", f"corr({number}, {self.alias}.id)",
+        return self.rng.choice((f"count(distinct {number})", f"regr_count({number}, {self.alias}.id)",
                                 f"array_agg({number})", f"string_agg({number}::text, ',')", f"bit_and({self.alias}.id)",
                                 f"sum(distinct {number})", f"array_agg({number} order by {number})",
                                 f"percentile_cont(0.5) within group (order by {self.alias}.id)"))
