@@ -19,6 +19,9 @@
 /* Tables that one aggregation reads.  Each takes some 60 kB. */
 #define AGG_TABLES_MAX					256
 
+/* Rows of a Sort's bound that a scan keeps the first keys of: 8 bytes each. */
+#define TOP_ROWS_MAX					10000
+
 /* Tables of a statement whose rows are remembered until its plan is made. */
 #define TABLES_REMEMBERED				64
 

@@ -66,27 +66,43 @@ demand_begin(DemandState *state, const RowDemand *demand, EState *estate)
 	state->limits_are_found = false;
 }
 
-typedef struct LimitSearch
+typedef struct NodeSearch
 {
+	NodeTag		tag;
 	int			plan_node_id;
-	LimitState *found;
-} LimitSearch;
+	PlanState  *found;
+} NodeSearch;
 
 static bool
-find_limit(PlanState *planstate, void *search_)
+find_node(PlanState *planstate, void *search_)
 {
-	LimitSearch *search = search_;
+	NodeSearch *search = search_;
 
-	if (IsA(planstate, LimitState) &&
+	if (nodeTag(planstate) == search->tag &&
 		planstate->plan->plan_node_id == search->plan_node_id)
 	{
-		search->found = (LimitState *) planstate;
+		search->found = planstate;
 		return true;
 	}
-	return planstate_tree_walker(planstate, find_limit, search);
+	return planstate_tree_walker(planstate, find_node, search);
 }
 
-/* Nodes don't know their parents, so look from the top, once. */
+/*
+ * A node of the running query; NULL where it is not in this process.  Nodes don't
+ * know their parents, so look from the top.
+ */
+PlanState *
+demand_find_node(const EState *estate, NodeTag tag, int plan_node_id)
+{
+	NodeSearch	search = {.tag = tag, .plan_node_id = plan_node_id};
+
+	if (running.query == NULL || running.query->estate != estate)
+		return NULL;
+	find_node(running.query->planstate, &search);
+	return search.found;
+}
+
+/* Once. */
 static void
 find_limits(DemandState *state)
 {
@@ -94,12 +110,8 @@ find_limits(DemandState *state)
 
 	state->limits_are_found = true;
 	foreach(cell, state->demand.limits)
-	{
-		LimitSearch search = {.plan_node_id = lfirst_int(cell)};
-
-		find_limit(running.query->planstate, &search);
-		state->limits[foreach_current_index(cell)] = search.found;
-	}
+		state->limits[foreach_current_index(cell)] = (LimitState *)
+			demand_find_node(state->estate, T_LimitState, lfirst_int(cell));
 }
 
 /* Rows that a Limit node still takes from its input; at least one, as it asks. */

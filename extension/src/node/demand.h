@@ -56,5 +56,6 @@ extern void demand_install_hook(void);
 extern void demand_begin(DemandState *state, const RowDemand *demand,
 						 EState *estate);
 extern int	demand_rows(DemandState *state);
+extern PlanState *demand_find_node(const EState *estate, NodeTag tag, int plan_node_id);
 
 #endif

@@ -29,6 +29,7 @@ counters_add(BatchCounters *sum, const BatchCounters *counters)
 	sum->pages += counters->pages;
 	sum->pages_irregular += counters->pages_irregular;
 	sum->batches_by_row += counters->batches_by_row;
+	sum->rows_beyond_top += counters->rows_beyond_top;
 	sum->groups += counters->groups;
 	sum->group_flushes += counters->group_flushes;
 }
@@ -107,6 +108,9 @@ counters_explain(const BatchCounters *counters, ExplainState *es)
 	if (counters->batches_by_row > 0 || es->format != EXPLAIN_FORMAT_TEXT)
 		ExplainPropertyUInteger("Batches Evaluated by Row", NULL,
 								counters->batches_by_row, es);
+	if (counters->rows_beyond_top > 0)
+		ExplainPropertyUInteger("Rows Removed by Sort Bound", NULL,
+								counters->rows_beyond_top, es);
 	if (counters->group_flushes > 0)
 		ExplainPropertyUInteger("Partial Group Flushes", NULL,
 								counters->group_flushes, es);

@@ -26,6 +26,7 @@ typedef struct BatchCounters
 	uint64		pages;
 	uint64		pages_irregular;	/* with NULLs, or with tuples older than a column */
 	uint64		batches_by_row; /* an expression had to go by row */
+	uint64		rows_beyond_top;	/* that a Sort above would not return */
 	uint64		groups;
 	uint64		group_flushes;	/* partial groups emitted early */
 } BatchCounters;

@@ -11,6 +11,7 @@
 #include "utils/rel.h"
 
 #include "node.h"
+#include "top_rows.h"
 
 typedef struct BatchScanState
 {
@@ -20,6 +21,7 @@ typedef struct BatchScanState
 	bool		has_batch;
 	bool		is_peeked;		/* the batch's first selected row is known to pass */
 	DemandState demand;
+	TopRows		top;
 } BatchScanState;
 
 /*
@@ -111,7 +113,8 @@ begin_scan(CustomScanState *css, EState *estate, int eflags)
 {
 	BatchScanState *state = (BatchScanState *) css;
 	CustomScan *plan = (CustomScan *) css->ss.ps.plan;
-	RowDemand	demand = demand_from_list(plan->custom_private);
+	RowDemand	demand = demand_from_list(linitial(plan->custom_private));
+	TopRowsPlan top = top_rows_from_list(lsecond(plan->custom_private));
 	Relation	relation = css->ss.ss_currentRelation;
 	BatchInput *input;
 
@@ -134,6 +137,7 @@ begin_scan(CustomScanState *css, EState *estate, int eflags)
 	state->node.produce = produce_batch;
 	state->node.peek = peek_batch;
 	demand_begin(&state->demand, &demand, estate);
+	top_rows_begin(&state->top, &top, &input->context, estate);
 }
 
 /* Fetch a batch and run its vector clauses; false at the end of the table. */
@@ -155,6 +159,8 @@ fetch_batch(BatchScanState *state)
 	state->selected_next = 0;
 	rows = batch->row_count - batch->selection.count;
 	InstrCountFiltered1(&node->css, rows);
+	if (state->clause_next >= qual->clause_count)
+		node->counters->rows_beyond_top += top_rows_apply(&state->top, &node->input->context);
 	return true;
 }
 
@@ -218,6 +224,7 @@ rescan_scan(CustomScanState *css)
 	BatchScanState *state = (BatchScanState *) css;
 
 	state->has_batch = state->is_peeked = false;
+	top_rows_forget(&state->top);
 	node_rescan(&state->node);
 }
 

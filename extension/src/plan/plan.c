@@ -423,6 +423,8 @@ batch_subtree(PlanContext *context, Plan **plan, RowDemand demand)
 		batch_join(context, plan, &demand);
 	else if (IsA(*plan, Agg))
 		batch_aggregate_of_join(context, plan);
+	else if (IsA(*plan, Sort) && plan_is_batched_scan((*plan)->lefttree))
+		scan_note_sort((CustomScan *) (*plan)->lefttree, (const Sort *) *plan);
 }
 
 static void

@@ -25,6 +25,7 @@ extern int	expression_size(Node *expression, List *outer_targets);
 
 /* plan_scan.c */
 extern const char *table_obstacle(Oid relid);
+extern void scan_note_sort(CustomScan *batch, const Sort *sort);
 
 /* plan_agg.c */
 extern const char *key_obstacle(const Expr *key, Oid equality, Oid collation);

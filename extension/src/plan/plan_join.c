@@ -37,6 +37,14 @@ plan_is_batched(const Plan *plan)
 									 scan->methods == &batch_join_methods);
 }
 
+/* Is it a BatchScan? */
+bool
+plan_is_batched_scan(const Plan *plan)
+{
+	return IsA(plan, CustomScan) &&
+		((const CustomScan *) plan)->methods == &batch_scan_methods;
+}
+
 static int
 batch_relid(const Plan *plan)
 {

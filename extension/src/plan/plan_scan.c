@@ -15,6 +15,7 @@
 #include "utils/rel.h"
 
 #include "plan.h"
+#include "top_rows.h"
 
 /* A system column or a whole-row reference of the scanned table. */
 static bool
@@ -100,10 +101,17 @@ scan_to_batch(SeqScan *scan, const RowDemand *demand, int child_node_id)
 	NodeSetTag(batch, T_CustomScan);
 	batch->scan.scanrelid = ((Scan *) scan)->scanrelid;
 	batch->custom_plans = list_make1(original);
-	batch->custom_private = demand_to_list(demand);
+	batch->custom_private = list_make2(demand_to_list(demand), NIL);
 	batch->custom_relids = bms_make_singleton(batch->scan.scanrelid);
 	batch->methods = &batch_scan_methods;
 	/* The executor projects for us where the target list asks for it. */
 	batch->flags = CUSTOMPATH_SUPPORT_PROJECTION;
 	return batch;
+}
+
+/* Tell a BatchScan of the Sort right above it. */
+void
+scan_note_sort(CustomScan *batch, const Sort *sort)
+{
+	lsecond(batch->custom_private) = top_rows_of_sort(sort);
 }

@@ -86,7 +86,7 @@ class QueryMaker:
     def make(self) -> Query:
         shapes = [(self.scan, 22), (self.limited, 8), (self.aggregate, 26), (self.grouped, 22), (self.joined, 14),
                   (self.nested, 7), (self.prepared, 6), (self.cursor, 3), (self.stacked, 4), (self.unbatchable, 3),
-                  (self.guarded, 3), (self.united, 6)]
+                  (self.guarded, 3), (self.united, 6), (self.topmost, 6)]
         if self.is_parallel:
             # Only what has one answer, however the workers share the rows.
             shapes = [(self.aggregate, 40), (self.grouped, 40), (self.scan, 20), (self.united, 15)]
@@ -113,6 +113,19 @@ class QueryMaker:
 
     def limited(self) -> Query:
         query = self.scan()
+        query.limit = f"limit {self.rng.choice((0, 1, 1, 2, 5, 17, 100))}"
+        if self.rng.random() < 0.3:
+            query.limit += f" offset {self.rng.choice((1, 3, 70))}"
+        return query
+
+    def topmost(self) -> Query:
+        """The first rows of an order; which ones of equal rows shows, too."""
+        table, make = self._over()
+        query = Query(f"{table.name} t", ["t.*"] if self.rng.random() < 0.3 else ["t.id", make.name(make.column())],
+                      make.conditions(), tables=[table])
+        keys = [make.name(make.column("int", "float", "date", "timestamp")), make.name(make.column("int", "float", "numeric")), "t.id"]
+        query.order = [key + self.rng.choice(("", " desc", " nulls first", " desc nulls last"))
+                       for key in keys[:self.rng.choice((1, 1, 2, 3))]]
         query.limit = f"limit {self.rng.choice((0, 1, 1, 2, 5, 17, 100))}"
         if self.rng.random() < 0.3:
             query.limit += f" offset {self.rng.choice((1, 3, 70))}"
