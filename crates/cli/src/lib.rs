@@ -14,6 +14,7 @@ mod jobs;
 mod man;
 mod memory;
 mod output;
+mod pauses;
 mod run;
 mod schedule;
 mod script;

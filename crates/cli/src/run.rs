@@ -7,15 +7,17 @@
 mod backlog;
 mod corrections;
 mod feeder;
+mod halt;
 mod identity;
 mod lock;
+mod placeholders;
 mod plan;
 mod rate;
 mod retry_failed;
 mod writer;
 
 pub use corrections::Corrections;
-pub use identity::is_of_run;
+pub use identity::{Description, is_of_run};
 pub use lock::RunLock;
 
 use std::ops::ControlFlow;
@@ -42,6 +44,7 @@ use crate::store::location::StoreLocation;
 use crate::store::open::engine_over;
 use backlog::Backlog;
 use feeder::{Fed, FeedError, Feeder};
+use halt::{GatedHandler, HaltGate};
 use identity::queue_of;
 use plan::{Plan, Request};
 use writer::{Stage, WriteError, Writer, Written};
@@ -161,6 +164,8 @@ impl Run<'_> {
         let backlog = Arc::new(Backlog::new(self.arguments.batch));
         self.say_how_it_begins(&plan);
         let was_finished = plan.is_finished();
+        let halt = self.arguments.halt;
+        let gate = halt.map(|halt| Arc::new(HaltGate::new(halt, backlog.clone())));
         let reader = plan.reader.take();
         let (stage, stages) = watch::channel(Stage {
             all_fed: reader.is_none(),
@@ -176,7 +181,7 @@ impl Run<'_> {
         let worker = if was_finished {
             None
         } else {
-            Some(self.start_worker(&plan, handler, &backlog).await?)
+            Some(self.start_worker(&plan, handler, &backlog, gate.as_ref()).await?)
         };
         let writing = tokio::spawn(writer.write(output));
         let reads_further = reader.is_some();
@@ -186,7 +191,7 @@ impl Run<'_> {
             let progress = Progress::new(self.arguments.quiet, self.arguments.output_file().is_none());
             let look = || self.look(&plan, &backlog, stage.borrow().all_fed);
             tokio::select! {
-                outcome = self.conduct(feeding, worker, writing, (&stage, &backlog)) => outcome,
+                outcome = self.conduct(feeding, worker, writing, (&stage, &backlog, gate.as_deref())) => outcome,
                 _ = progress.show(look) => Outcome::default(),
             }
         };
@@ -237,6 +242,7 @@ impl Run<'_> {
         plan: &Plan,
         handler: Option<Arc<dyn Handler>>,
         backlog: &Arc<Backlog>,
+        gate: Option<&Arc<HaltGate>>,
     ) -> anyhow::Result<RunningWorker> {
         let handler = match handler {
             Some(handler) => handler,
@@ -249,11 +255,20 @@ impl Run<'_> {
             }
         };
         let concurrency = handler.capacity().runners.unwrap_or(1);
-        let mut worker = self.engine.worker();
-        worker.settings(WorkerSettings {
+        let mut settings = WorkerSettings {
             concurrency,
             ..WorkerSettings::default()
-        });
+        };
+        let handler = match gate {
+            None => handler,
+            Some(gate) => {
+                // The gate admits single jobs.
+                settings.micro_batch_jobs_max = 1;
+                Arc::new(GatedHandler::new(handler, gate.clone()))
+            }
+        };
+        let mut worker = self.engine.worker();
+        worker.settings(settings);
         worker
             .name(format!("run:{}", self.request.name))
             .queues([queue_of(&self.request.name)]);
@@ -281,7 +296,7 @@ impl Run<'_> {
         mut feeding: Option<JoinHandle<Result<Fed, FeedError>>>,
         worker: Option<RunningWorker>,
         mut writing: JoinHandle<Result<Written, WriteError>>,
-        (stage, backlog): (&watch::Sender<Stage>, &Backlog),
+        (stage, backlog, gate): (&watch::Sender<Stage>, &Backlog, Option<&HaltGate>),
     ) -> Outcome {
         let mut outcome = Outcome {
             fed: feeding.is_none(),
@@ -329,8 +344,8 @@ impl Run<'_> {
                     feeding.iter().for_each(JoinHandle::abort);
                     stop();
                 }
-                Ok(()) = changes.changed(), if self.arguments.halt.is_some() && !outcome.is_halted => {
-                    if self.is_halt_reached(backlog) {
+                Ok(()) = changes.changed(), if gate.is_some() && !outcome.is_halted => {
+                    if gate.is_some_and(HaltGate::is_reached) {
                         outcome.is_halted = true;
                         feeding.iter().for_each(JoinHandle::abort);
                         stop();
@@ -355,14 +370,6 @@ impl Run<'_> {
             }
         }
         outcome
-    }
-
-    /// Whether so many jobs have failed here that the run is to stop.
-    fn is_halt_reached(&self, backlog: &Backlog) -> bool {
-        let failed = backlog.counts().failed.load(Ordering::Relaxed);
-        let completed = backlog.counts().completed.load(Ordering::Relaxed);
-        let halt = self.arguments.halt;
-        halt.is_some_and(|halt| halt.is_reached(failed, completed + failed))
     }
 
     /// How far the run is, for the progress.
@@ -408,6 +415,15 @@ impl Run<'_> {
 
     /// Writes down that the input is submitted to its end, and that the run is finished.
     async fn note_state(&self, plan: &Plan, outcome: &Outcome, is_limited: bool) -> anyhow::Result<()> {
+        if outcome.is_halted {
+            let state = match outcome.fed && !is_limited {
+                true => RunState::Submitted,
+                false => RunState::Submitting,
+            };
+            let halted = plan.halted()?;
+            let noted = self.engine.store().update_run(plan.run, halted, state).await;
+            return noted.context("the halt of the run cannot be stored");
+        }
         if !outcome.fed || is_limited {
             return Ok(());
         }

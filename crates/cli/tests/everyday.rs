@@ -3,7 +3,7 @@
 mod workspace;
 
 use serde_json::{Value, json};
-use workspace::{Workspace, json_lines};
+use workspace::{Workspace, json_lines, send_signal};
 
 const PAGE: &str =
     "def main(payload):\n    if payload == 3:\n        raise ValueError('three')\n    return payload\n";
@@ -168,14 +168,202 @@ fn show_says_what_a_job_waits_on() {
     let workspace = Workspace::new();
     workspace.run("submit page 1").expect(0);
     workspace.run("limit set --kind page --concurrency 2").expect(0);
-    workspace.run("limit set --kind mail --concurrency 3").expect(0);
+    workspace.run("limit set --kind mail --concurrency 0").expect(0);
+    workspace.run("limit set --all --rate 5/s").expect(0);
     let shown = workspace.run("show 1:0").expect(0);
-    assert!(
-        shown.ends_with(
-            "waits on   a limit of kind page: at most 2 running\nwaits on   a worker: none is registered\n"
-        ),
-        "{shown}"
+    let reasons = |shown: &str| {
+        let lines = shown.lines().filter(|line| line.starts_with("waits on"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(reasons(&shown), ["waits on   a worker: none is registered"]);
+    workspace.run("limit set --kind page --concurrency 0").expect(0);
+    let shown = workspace.run("show 1:0").expect(0);
+    assert_eq!(
+        reasons(&shown),
+        [
+            "waits on   a limit of kind page: at most 0 running",
+            "waits on   a worker: none is registered"
+        ]
     );
+}
+
+#[test]
+fn a_full_limit_is_named_while_it_is_full() {
+    let workspace = Workspace::new();
+    workspace.write_stopping_script(1);
+    workspace.run("submit stopping 1 2 --group acme").expect(0);
+    workspace.run("submit stopping 3 --group other").expect(0);
+    workspace
+        .run("limit set --kind stopping --each-group --concurrency 1")
+        .expect(0);
+    let worker = workspace.spawn(
+        "worker stopping.py --quiet --drain -j 1",
+        std::process::Stdio::null(),
+    );
+    std::fs::read(workspace.path("reached")).unwrap();
+    let limit = "a limit of kind stopping, each group: at most 1 running";
+    assert!(workspace.run("show 1:1").expect(0).contains(limit));
+    assert!(!workspace.run("show 2:0").expect(0).contains(limit));
+    std::fs::write(workspace.path("go"), "x").unwrap();
+    assert!(worker.wait_with_output().unwrap().status.success());
+}
+
+#[test]
+fn pauses_are_seen_in_listings_and_by_workers() {
+    let workspace = Workspace::new();
+    workspace.write("page.py", PAGE);
+    workspace.run("submit page 1 2").expect(0);
+    workspace.run("submit page 4 --group acme").expect(0);
+    workspace.run("submit mail 1").expect(0);
+    workspace.run("pause 1:0 --reason mine").expect(0);
+    workspace
+        .run("pause --kind page --group acme --reason stocktaking")
+        .expect(0);
+    workspace.run("pause --kind mail --reason outage").expect(0);
+    let listed = workspace.run("jobs").expect(0);
+    let line = |start: &str| {
+        let line = listed.lines().find(|line| line.starts_with(start)).unwrap();
+        line.to_owned()
+    };
+    assert!(line("1:0").contains("paused "), "{listed}");
+    assert!(!line("1:1").contains("paused"), "{listed}");
+    assert!(line("2:0").contains("waiting, paused: stocktaking"), "{listed}");
+    let rows = json_of(&workspace, "jobs --json");
+    assert_eq!(rows[1]["pauses"], json!([]));
+    assert_eq!(rows[2]["pauses"][0]["reason"], "stocktaking");
+    let queues = workspace.run("queues").expect(0);
+    assert!(queues.contains("stocktaking (group acme)"), "{queues}");
+    let rows = json_of(&workspace, "queues --json");
+    assert_eq!(
+        (&rows[0]["kind"], &rows[0]["pauses"][0]["reason"]),
+        (&json!("mail"), &json!("outage"))
+    );
+    let ended = workspace.run("worker page.py --drain");
+    for line in [
+        "left behind: a pause holds 1 job of kind page on queue default: gristmill jobs --state paused",
+        "left behind: a pause holds 1 job of kind page on queue default (stocktaking); to resume: \
+         gristmill resume --kind page --group acme --reason stocktaking",
+    ] {
+        assert!(ended.stderr.contains(line), "{}", ended.stderr);
+    }
+    assert!(!ended.stderr.contains("outage"), "{}", ended.stderr);
+    ended.expect(0);
+    workspace
+        .run("resume --kind page --group acme --reason stocktaking")
+        .expect(0);
+    workspace.run("resume 1:0 --reason mine").expect(0);
+    let ended = workspace.run("worker page.py --drain");
+    assert!(!ended.stderr.contains("left behind"), "{}", ended.stderr);
+}
+
+#[test]
+fn ended_runs_leave_no_queues_behind() {
+    let workspace = Workspace::new();
+    workspace.write("page.py", PAGE).write_stopping_script(1);
+    workspace.write("one.jsonl", "1\n");
+    workspace.run("submit page 1").expect(0);
+    workspace.run_with("run page.py", b"1\n2\n").expect(0);
+    let queues = |rows: Vec<Value>| -> Vec<String> {
+        let names = rows.iter().map(|row| row["queue"].as_str().unwrap().to_owned());
+        names.collect()
+    };
+    assert_eq!(queues(json_of(&workspace, "queues --json")), ["default"]);
+    let run = workspace.spawn("run stopping.py one.jsonl --name r", std::process::Stdio::null());
+    std::fs::read(workspace.path("reached")).unwrap();
+    assert_eq!(queues(json_of(&workspace, "queues --json")), ["default", "run:r"]);
+    std::fs::write(workspace.path("go"), "x").unwrap();
+    assert!(run.wait_with_output().unwrap().status.success());
+}
+
+#[test]
+fn show_prints_an_error_once() {
+    let workspace = Workspace::new();
+    workspace
+        .write("page.py", PAGE)
+        .write("boom.sh", "echo kaboom >&2\nexit 3\n");
+    workspace.run("submit page 3 --retries 0").expect(0);
+    workspace.run("submit boom 3 --retries 0").expect(0);
+    workspace.run("worker page.py boom.sh --drain --quiet").expect(1);
+    let shown = workspace.run("show 1:0").expect(0);
+    assert_eq!(shown.matches("ValueError: three").count(), 1, "{shown}");
+    assert!(shown.contains("page.py"), "{shown}");
+    let shown = workspace.run("show 2:0").expect(0);
+    assert_eq!(
+        shown.matches("kaboom").count(),
+        2,
+        "the error and the log: {shown}"
+    );
+}
+
+#[test]
+fn submit_has_one_shape_as_json() {
+    let workspace = Workspace::new();
+    workspace.write("items.jsonl", "{\"k\":1}\n{\"k\":1}\nnope\n");
+    let told = |command: &str, code| json_lines(&workspace.run(command).expect(code)).remove(0);
+    assert_eq!(
+        told("submit page 1 2 --json", 0),
+        json!({"jobs": 2, "rejected": 0, "duplicates": 0, "batches": [{"batch": 1, "jobs": 2}], "ids": ["1:0", "1:1"]})
+    );
+    assert_eq!(
+        told("submit page 1 2 --key a --key a --json", 0),
+        json!({"jobs": 1, "rejected": 0, "duplicates": 1, "batches": [{"batch": 2, "jobs": 1}], "ids": ["2:0", "2:0"]})
+    );
+    assert_eq!(
+        told("submit page --input items.jsonl --batch 2 --json", 1),
+        json!({
+            "jobs": 3, "rejected": 1, "duplicates": 0, "ids": ["3:0", "3:1", "4:0"],
+            "batches": [{"batch": 3, "jobs": 2}, {"batch": 4, "jobs": 1}],
+        })
+    );
+}
+
+#[test]
+fn a_wait_that_gives_up_leaves_the_file_whole() {
+    let workspace = Workspace::new();
+    workspace.write_stopping_script(1);
+    workspace.run("submit stopping 1").expect(0);
+    for stopped in ["timeout", "signal"] {
+        // A worker that is killed leaves commits beside the file.
+        let mut worker = workspace.spawn("worker stopping.py --quiet", std::process::Stdio::null());
+        std::fs::read(workspace.path("reached")).unwrap();
+        worker.kill().unwrap();
+        worker.wait().unwrap();
+        let log = workspace.path("gristmill.db-wal");
+        assert!(std::fs::metadata(&log).unwrap().len() > 0, "the case needs a log");
+        match stopped {
+            "timeout" => {
+                assert_eq!(workspace.run("wait 1 --timeout 10ms").code, Some(1));
+            }
+            _ => {
+                let waiting = workspace.spawn("wait 1", std::process::Stdio::null());
+                // It is interrupted once it has opened the store: until then, a signal ends it at once.
+                wait_for_open(&waiting, "gristmill.db");
+                send_signal(&waiting, "-INT");
+                assert_eq!(waiting.wait_with_output().unwrap().status.code(), Some(130));
+            }
+        }
+        assert!(
+            !log.exists() || std::fs::metadata(&log).unwrap().len() == 0,
+            "{stopped}"
+        );
+        workspace.run("retry --all").code.unwrap();
+    }
+}
+
+/// Waits until a process has a file open.
+fn wait_for_open(child: &std::process::Child, name: &str) {
+    let begun = std::time::Instant::now();
+    let folder = format!("/proc/{}/fd", child.id());
+    let is_open = || {
+        let files = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+        files
+            .filter_map(|file| std::fs::read_link(file.path()).ok())
+            .any(|path| path.ends_with(name))
+    };
+    while !is_open() {
+        assert!(begun.elapsed().as_secs() < 30, "the file is not opened");
+        std::thread::yield_now();
+    }
 }
 
 #[test]

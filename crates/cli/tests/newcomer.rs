@@ -362,8 +362,131 @@ fn the_item_and_its_fields_stand_in_the_arguments_of_a_program() {
     );
     assert_eq!(
         workspace
-            .run("run rows.csv --values -- echo {name}-{id}-{none}")
+            .run("run rows.csv --values -- echo {name}-{id}-{1}-${none}")
             .expect(0),
-        "\"x y-1-{none}\"\n"
+        "\"x y-1-{1}-${none}\"\n"
     );
+}
+
+#[test]
+fn a_misspelt_field_in_the_arguments_is_refused() {
+    let workspace = Workspace::new();
+    workspace
+        .write("rows.csv", "id,name\n1,x\n")
+        .write("words.txt", "a\n")
+        .write("mixed.jsonl", "nope\n{\"a\":1}\n{\"b\":2}\n");
+    let error = workspace.run("run rows.csv -- echo {id} {nmae}").error();
+    assert!(
+        error.contains("no item has the field `nmae` of {nmae}")
+            && error.contains("the first item has id, name"),
+        "{error}"
+    );
+    let error = workspace.run("run words.txt -- awk {print}").error();
+    assert!(
+        error.contains("the first item is no object") && error.contains("write { print }"),
+        "{error}"
+    );
+    assert_eq!(workspace.run("runs --json").expect(0), "", "nothing has begun");
+    // A field that some items have is one, and an unreadable item has none.
+    workspace.run("run mixed.jsonl -- echo {b}").expect(1);
+}
+
+#[test]
+fn the_first_item_of_a_slow_pipe_runs_at_once() {
+    for (command, lines) in [
+        ("run same.py --values --quiet", ["1\n", "2\n"]),
+        ("run same.py --values --quiet --format lines", ["a\n", "b\n"]),
+        ("run same.py --values --quiet --format csv", ["k\n1\n", "2\n"]),
+        ("run --values --quiet -- echo {}", ["1\n", "2\n"]),
+    ] {
+        let workspace = with_same();
+        let mut child = workspace.spawn(command, Stdio::piped());
+        let mut input = child.stdin.take().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        for line in lines {
+            input.write_all(line.as_bytes()).unwrap();
+            // The pipe stays open: the item must not wait for others.
+            let mut written = String::new();
+            output.read_line(&mut written).unwrap();
+            let last = line.trim_end().lines().last().unwrap();
+            assert!(written.contains(last), "{command}: {written}");
+        }
+        drop(input);
+        assert!(child.wait().unwrap().success(), "{command}");
+    }
+}
+
+#[test]
+fn a_halted_run_stops_at_its_failures() {
+    let workspace = Workspace::new();
+    workspace
+        .write("fails.py", "def main(payload):\n    raise ValueError(payload)\n")
+        .write("items.jsonl", numbers(20_000));
+    for (halt, least, name) in [("3", 3, "few"), ("500", 500, "many"), ("50%", 20, "part")] {
+        let ended = workspace.run(&format!(
+            "run fails.py items.jsonl -o out.jsonl -j 2 --name {name} --halt {halt}"
+        ));
+        assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+        assert!(ended.stderr.contains("stopped by --halt"), "{}", ended.stderr);
+        let hints = ended.stderr.matches("run").count();
+        assert!(
+            ended.stderr.contains("run them and the rest: ") && !ended.stderr.contains("the same command"),
+            "{hints}: {}",
+            ended.stderr
+        );
+        let dead = workspace
+            .run(&format!("jobs --run {name} --state dead --count"))
+            .expect(0);
+        let dead: u64 = dead.trim().parse().unwrap();
+        // One more may have begun in the other process.
+        assert!((least..=least + 1).contains(&dead), "{halt}: {dead}");
+        let runs = json_lines(&workspace.run("runs --json").expect(0));
+        assert_eq!(runs[0]["state"], "halted", "{}", runs[0]);
+    }
+    workspace.write("fails.py", SAME);
+    workspace
+        .run("run fails.py items.jsonl -o out.jsonl --name few --retry-failed")
+        .expect(0);
+    let runs = json_lines(&workspace.run("runs --json").expect(0));
+    let few = runs.iter().find(|run| run["name"] == "few").unwrap();
+    assert_eq!(
+        (&few["state"], &few["counts"]["completed"]),
+        (&json!("finished"), &json!(20_000))
+    );
+}
+
+#[test]
+fn failures_that_are_retried_do_not_halt_a_run() {
+    let workspace = Workspace::new();
+    workspace
+        .write(
+            "flaky.py",
+            "import gristmill\ndef main(payload):\n    assert gristmill.job().attempt > 1\n",
+        )
+        .write("items.jsonl", numbers(50));
+    for delay in ["0s", "1ms"] {
+        workspace
+            .run(&format!(
+                "run flaky.py items.jsonl --name {delay} --halt 1 --retries 1 --retry-delay {delay}"
+            ))
+            .expect(0);
+    }
+}
+
+#[test]
+fn a_run_of_another_program_is_offered_another_name_first() {
+    let workspace = with_same();
+    workspace
+        .write("other.py", SAME)
+        .write("items.jsonl", "1\n")
+        .run("run same.py items.jsonl --name mine")
+        .expect(0);
+    let error = workspace.run("run other.py items.jsonl --name mine").error();
+    let at = |hint: &str| error.find(hint).unwrap_or_else(|| panic!("{hint}: {error}"));
+    assert!(error.contains("is of another program"), "{error}");
+    assert!(at("--name") < at("--retry-failed"), "{error}");
+    workspace.write("same.py", format!("{SAME}\n"));
+    let error = workspace.run("run same.py items.jsonl --name mine").error();
+    let at = |hint: &str| error.find(hint).unwrap_or_else(|| panic!("{hint}: {error}"));
+    assert!(at("--retry-failed") < at("--name"), "{error}");
 }

@@ -70,13 +70,18 @@ impl RetryPolicy {
 
     /// The action after attempt number `attempt` (from 1) failed with `error`.
     pub fn after_failure(&self, attempt: u32, error: &JobError, rng: &mut dyn Rng) -> AfterFailure {
-        if error.permanent || attempt >= self.attempts_max.min(ATTEMPTS_MAX) {
+        if self.is_last(attempt, error) {
             return AfterFailure::Dead;
         }
         let delay_ms = error
             .retry_after_ms
             .unwrap_or_else(|| self.delay_ms(attempt, rng));
         AfterFailure::Retry { delay_ms }
+    }
+
+    /// Whether a job is dead after attempt number `attempt` (from 1) failed with `error`.
+    pub fn is_last(&self, attempt: u32, error: &JobError) -> bool {
+        error.permanent || attempt >= self.attempts_max.min(ATTEMPTS_MAX)
     }
 
     /// Whether a job whose attempt number `attempt` failed with `error` can run again immediately, without a random
@@ -86,7 +91,7 @@ impl RetryPolicy {
             Some(retry_after_ms) => retry_after_ms == 0,
             None => self.delay_ms.min(self.delay_ms_max) == 0,
         };
-        no_delay && !error.permanent && attempt < self.attempts_max.min(ATTEMPTS_MAX)
+        no_delay && !self.is_last(attempt, error)
     }
 
     fn delay_ms(&self, attempt: u32, rng: &mut dyn Rng) -> u64 {

@@ -82,4 +82,5 @@ mod stream;
 pub use error::RuntimeError;
 pub use handler::{RuntimeOptions, ScriptHandler};
 pub use interpreter::Runtime;
+pub use program::template::field_names;
 pub use script::{DetectOptions, Script};

@@ -7,7 +7,7 @@
 //! `GRISTMILL_QUEUE`, and, if the job has them, `GRISTMILL_KEY`, `GRISTMILL_GROUP`, `GRISTMILL_TAGS` (a JSON object) and
 //! `GRISTMILL_DEADLINE` (seconds since 1970).
 
-mod template;
+pub mod template;
 
 use std::cell::Cell;
 use std::io;

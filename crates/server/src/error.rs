@@ -45,8 +45,13 @@ pub enum ApiError {
     #[error("no operation has the path `{0}`")]
     NoSuchPath(String),
     /// The path does not have this method.
-    #[error("this path does not support the method {0}")]
-    NoSuchMethod(String),
+    #[error("this path does not support the method {method}")]
+    NoSuchMethod {
+        /// The method of the request.
+        method: String,
+        /// The methods of the path, separated by commas.
+        allowed: String,
+    },
     /// The request is wrong.
     #[error("{error}")]
     Invalid {
@@ -140,7 +145,7 @@ impl ApiError {
             ApiError::Unauthorized(_) => StatusCode::UNAUTHORIZED,
             ApiError::Forbidden { .. } => StatusCode::FORBIDDEN,
             ApiError::NotFound { .. } | ApiError::NoSuchPath(_) => StatusCode::NOT_FOUND,
-            ApiError::NoSuchMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
+            ApiError::NoSuchMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
             ApiError::Invalid { .. } => StatusCode::BAD_REQUEST,
             ApiError::MediaType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             ApiError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -176,7 +181,7 @@ impl ApiError {
             ApiError::Unauthorized(_) => "unauthorized",
             ApiError::Forbidden { .. } => "forbidden",
             ApiError::NotFound { .. } | ApiError::NoSuchPath(_) => "not_found",
-            ApiError::NoSuchMethod(_) => "no_such_method",
+            ApiError::NoSuchMethod { .. } => "no_such_method",
             ApiError::Invalid { .. } => "invalid",
             ApiError::MediaType { .. } => "media_type",
             ApiError::TooLarge { .. } => "too_large",
@@ -203,8 +208,9 @@ impl ApiError {
             ApiError::NotFound { what, .. } => {
                 format!("name an existing {what}; a prune deletes ended batches")
             }
-            ApiError::NoSuchPath(_) | ApiError::NoSuchMethod(_) => {
-                "see /api/v1/openapi.json for all operations".to_owned()
+            ApiError::NoSuchPath(_) => "see /api/v1/openapi.json for all operations".to_owned(),
+            ApiError::NoSuchMethod { allowed, .. } => {
+                format!("use {allowed}; see /api/v1/openapi.json for all operations")
             }
             ApiError::MediaType { expected, .. } => format!("send `Content-Type: {expected}`"),
             ApiError::TooLarge { .. } => "send it in several requests, or send a reference to it".to_owned(),
@@ -294,6 +300,11 @@ impl IntoResponse for ApiError {
         match &self {
             ApiError::Unauthorized(_) => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            ApiError::NoSuchMethod { allowed, .. } => {
+                if let Ok(allowed) = HeaderValue::from_str(allowed) {
+                    headers.insert(header::ALLOW, allowed);
+                }
             }
             ApiError::TooMany { retry_after_s, .. } => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from(*retry_after_s));

@@ -178,9 +178,21 @@ fn admit(app: &App, rule: Option<&Rule>, request: &Request) -> Result<Caller, Ap
 
 /// The answer to a path or a method that no operation has.
 fn no_such_operation(request: &Request) -> ApiError {
-    if request.extensions().get::<MatchedPath>().is_some() {
-        ApiError::NoSuchMethod(request.method().as_str().chars().take(20).collect())
-    } else {
-        ApiError::NoSuchPath(request.uri().path().chars().take(200).collect())
+    let Some(matched) = request.extensions().get::<MatchedPath>() else {
+        return ApiError::NoSuchPath(request.uri().path().chars().take(200).collect());
+    };
+    let path = matched.as_str().strip_prefix(BASE);
+    let methods = RULES
+        .iter()
+        .filter(|rule| path == Some(rule.path))
+        .map(|rule| rule.method);
+    no_such_method(request, methods.collect::<Vec<_>>().join(", "))
+}
+
+/// The answer to a method that a path does not have.
+pub fn no_such_method(request: &Request, allowed: String) -> ApiError {
+    ApiError::NoSuchMethod {
+        method: request.method().as_str().chars().take(20).collect(),
+        allowed,
     }
 }

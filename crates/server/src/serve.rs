@@ -187,13 +187,19 @@ pub fn routes(engine: Engine, trust: Trust, rate: RateLimiter) -> Result<(App, R
         .fallback(no_such_path)
         .layer(middleware::from_fn_with_state(app.clone(), rules::guard))
         .layer(CompressionLayer::new().zstd(true).compress_when(compressed));
-    let router = guarded.merge(routes.probes).with_state(app.clone());
+    let probes = routes.probes.method_not_allowed_fallback(no_such_probe);
+    let router = guarded.merge(probes).with_state(app.clone());
     Ok((app, router))
 }
 
 /// Unreachable: the guard answers before. It exists so that the guard sees such requests.
 async fn no_such_path(request: Request) -> ApiError {
     ApiError::NoSuchPath(request.uri().path().chars().take(200).collect())
+}
+
+/// A probe has one method.
+async fn no_such_probe(request: Request) -> ApiError {
+    rules::no_such_method(&request, "GET, HEAD".to_owned())
 }
 
 async fn read_tls(files: TlsFiles) -> Result<RustlsConfig, ServeError> {

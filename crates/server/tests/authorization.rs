@@ -341,5 +341,15 @@ async fn what_no_rule_allows_is_denied() {
             .await;
         assert_eq!(answer.status, status, "{method} {path}");
         assert!(answer.refusal().contains("openapi.json"));
+        let allowed = answer
+            .headers
+            .get("allow")
+            .map(|allowed| allowed.to_str().unwrap());
+        let expected = match (status, path) {
+            (StatusCode::NOT_FOUND, _) => None,
+            (_, "/jobs") => Some("POST, GET"),
+            _ => Some("GET"),
+        };
+        assert_eq!(allowed, expected, "{method} {path}");
     }
 }

@@ -7,7 +7,7 @@ use gristmill_engine::WorkerSettings;
 
 use crate::arguments::worker::WorkerArguments;
 use crate::exit::Exit;
-use crate::fleet::working::{Committed, Handlers, tell, until_done};
+use crate::fleet::working::{Committed, Handlers, held_by_pauses, tell, until_done};
 use crate::interrupt::Interrupt;
 use crate::store::open::engine_over;
 
@@ -31,6 +31,11 @@ pub async fn worker(arguments: WorkerArguments) -> anyhow::Result<Exit> {
     if !arguments.quiet {
         eprintln!("gristmill: {}", handlers.describe());
         let stats = store.stats().await?;
+        if !arguments.drain {
+            for line in held_by_pauses(&*store, &handlers.lanes()).await? {
+                eprintln!("gristmill: {line}");
+            }
+        }
         // Another worker may serve the others: a store does not know which kinds a worker serves.
         if stats.workers == 0 {
             for line in handlers.unserved(&stats) {
@@ -38,6 +43,7 @@ pub async fn worker(arguments: WorkerArguments) -> anyhow::Result<Exit> {
             }
         }
     }
+    let lanes = handlers.lanes();
     let engine = engine_over(store, &arguments.lease).await?;
     let mut builder = engine.worker();
     builder.settings(settings);
@@ -49,6 +55,11 @@ pub async fn worker(arguments: WorkerArguments) -> anyhow::Result<Exit> {
     let stopper = running.stopper();
     let quiet = arguments.quiet;
     let ended = until_done(running.join(), &stopper, &committed, &mut interrupt, quiet).await;
+    if arguments.drain && !quiet && ended.is_ok() {
+        for line in held_by_pauses(&**engine.store(), &lanes).await? {
+            eprintln!("gristmill: left behind: {line}");
+        }
+    }
     engine.close().await?;
     tell(&ended?, &committed, &interrupt, arguments.json, quiet)
 }

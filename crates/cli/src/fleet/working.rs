@@ -12,7 +12,7 @@ use gristmill_engine::{Handler, Kind, Observer, SourceError, Stopper, WorkerSett
 use gristmill_memory::pipeline::job::{Extract, ExtractHandler, worker_settings};
 use gristmill_model::batch::check_name;
 use gristmill_model::{Receipt, Report};
-use gristmill_store::StoreStats;
+use gristmill_store::{Store, StoreStats};
 use serde_json::json;
 
 use crate::arguments::shared::ScriptConcurrency;
@@ -21,12 +21,16 @@ use crate::interrupt::Interrupt;
 use crate::memory::models::Extracting;
 use crate::output::print_line;
 use crate::output::progress::{Progress, Snapshot};
+use crate::pauses::{Pauses, describe_held};
 use crate::run::is_of_run;
 use crate::script::{check_concurrency, detect, start};
 use crate::span::{show_count, show_number_of};
 
 /// Warnings of jobs that nobody serves, at most.
 const UNSERVED_LINES_MAX: usize = 10;
+
+/// Lines about paused jobs, at most.
+const HELD_LINES_MAX: usize = 10;
 
 /// The committed jobs, for the progress.
 #[derive(Debug, Default)]
@@ -141,6 +145,16 @@ impl Handlers {
         )
     }
 
+    /// The queues and kinds that they serve.
+    pub fn lanes(&self) -> Vec<(Arc<str>, Arc<str>)> {
+        let of_queue = |queue: &Arc<str>| {
+            let queue = queue.clone();
+            let kinds = self.by_kind.iter();
+            kinds.map(move |(kind, _)| (queue.clone(), kind.as_str().into()))
+        };
+        self.queues.iter().flat_map(of_queue).collect()
+    }
+
     /// Whether they run jobs of this kind and queue.
     fn serve(&self, kind: &str, queue: &str) -> bool {
         self.by_kind.iter().any(|(served, _)| served == kind)
@@ -182,6 +196,23 @@ impl Handlers {
             ..WorkerSettings::default()
         }
     }
+}
+
+/// The jobs of these queues and kinds that pauses hold, in words: at most [`HELD_LINES_MAX`] lines.
+pub async fn held_by_pauses(
+    store: &dyn Store,
+    lanes: &[(Arc<str>, Arc<str>)],
+) -> anyhow::Result<Vec<String>> {
+    let pauses = Pauses::of(store).await?;
+    let mut lines = Vec::new();
+    for (queue, kind) in lanes {
+        if lines.len() >= HELD_LINES_MAX {
+            break;
+        }
+        lines.extend(describe_held(store, &pauses, queue, kind).await?);
+    }
+    lines.truncate(HELD_LINES_MAX);
+    Ok(lines)
 }
 
 /// Which script runs which kind.

@@ -75,6 +75,8 @@ enum Step {
     Taken,
     /// The next item belongs to the next batch.
     BatchFull,
+    /// The next item is not there yet.
+    NotYet,
     /// There is no next item.
     End,
 }
@@ -110,11 +112,17 @@ impl BatchReader {
 
     /// Reads everything before the first item: a byte order mark, the header of a CSV file.
     pub(super) fn begin(&mut self, refuse_document: bool) -> Result<(), InputError> {
-        while self.stream.pending().len() < 3 && self.read_more()? {}
+        const MARK: &[u8] = b"\xef\xbb\xbf";
+        // Only a byte order mark is waited for: the first item may be shorter.
+        let mut is_begun = true;
+        while is_begun {
+            let pending = self.stream.pending();
+            is_begun = pending.len() < MARK.len() && MARK.starts_with(pending) && self.read_more()?;
+        }
         match &mut self.items {
             Items::Rows(_) => self.read_header()?,
             Items::Jsonl(_) | Items::Lines(_) => {
-                if self.stream.pending().starts_with(b"\xef\xbb\xbf") {
+                if self.stream.pending().starts_with(MARK) {
                     self.stream.accept(3);
                 }
                 let first_line = self.stream.pending().split(|byte| *byte == b'\n').next();
@@ -154,12 +162,19 @@ impl BatchReader {
         };
         while u64::from(self.builder.count()) < jobs_max {
             end_reason = match self.step()? {
-                Step::Taken => continue,
+                Step::Taken => {
+                    if self.builder.count() > 0 {
+                        self.stream.note_item();
+                    }
+                    continue;
+                }
+                Step::NotYet => EndReason::Deadline,
                 Step::BatchFull => EndReason::Bytes,
                 Step::End => EndReason::Drained,
             };
             break;
         }
+        self.stream.begin_batch();
         let count = self.builder.count();
         self.progress.jobs = jobs_before + u64::from(count);
         self.note_position();
@@ -176,8 +191,13 @@ impl BatchReader {
 
     /// Whether there is a next batch.
     pub fn has_next(&mut self) -> Result<bool, InputError> {
+        Ok(self.peek()?.is_some())
+    }
+
+    /// The next batch, which stays the next.
+    pub fn peek(&mut self) -> Result<Option<&InputBatch>, InputError> {
         self.looked_at = self.next_batch()?;
-        Ok(self.looked_at.is_some())
+        Ok(self.looked_at.as_ref())
     }
 
     /// Accepts lines until so many are behind, without making jobs of them. `false` where the input
@@ -250,11 +270,17 @@ impl BatchReader {
         match &mut self.items {
             Items::Jsonl(finder) | Items::Lines(finder) => {
                 let line = finder.next(&mut self.stream);
+                if is_not_yet(&line) {
+                    return Ok(Step::NotYet);
+                }
                 let line = line.map_err(|reason| self.read_error(reason))?;
                 Ok(self.take_line(line))
             }
             Items::Rows(rows) => {
                 let row = rows.next(&mut self.stream);
+                if is_not_yet(&row) {
+                    return Ok(Step::NotYet);
+                }
                 let row = row.map_err(|reason| self.read_error(reason))?;
                 Ok(self.take_row(row))
             }
@@ -382,6 +408,11 @@ impl BatchReader {
             None => Ok(()),
         }
     }
+}
+
+fn is_not_yet<T>(item: &std::io::Result<T>) -> bool {
+    item.as_ref()
+        .is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
 }
 
 /// Adds a line as JSON or as a string. An error is its type and its reason.

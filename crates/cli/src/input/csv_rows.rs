@@ -87,7 +87,12 @@ impl RowReader {
         }
         let (mut parsed, mut written, mut ends) = (0, 0, 0);
         loop {
-            let at_end = stream.pending().len() == parsed && !stream.read_more()?;
+            let at_end = stream.pending().len() == parsed
+                && !match parsed {
+                    0 => stream.read_more_of_batch()?,
+                    // Within a row, the parser cannot begin again.
+                    _ => stream.read_more()?,
+                };
             let (result, read, wrote, ended) = self.core.read_record(
                 &stream.pending()[parsed..],
                 &mut self.fields[written..],

@@ -59,7 +59,7 @@ impl LineFinder {
             if self.searched > LINE_BYTES_MAX {
                 return self.discard_line(stream);
             }
-            if !stream.read_more()? {
+            if !stream.read_more_of_batch()? {
                 let left = std::mem::take(&mut self.searched);
                 return Ok(match left {
                     0 => Line::End,

@@ -33,7 +33,7 @@ impl Input {
     fn open_and_look(&self, limits: BatchLimits) -> Result<(BatchReader, bool), InputError> {
         let places = Places::default();
         let opened = self.open_bytes(&places)?;
-        let stream = Stream::new(opened.reader, 0, 0);
+        let stream = Stream::new(opened.reader, 0, 0).of_pipe(opened.pipe);
         let mut reader = BatchReader::new(
             (self.name.clone(), places),
             self.format,

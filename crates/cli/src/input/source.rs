@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -59,6 +60,8 @@ pub(super) struct Opened {
     pub is_plain_file: bool,
     /// The items are the elements of one JSON array.
     pub is_array: bool,
+    /// The pipe that the bytes come from, unless they are compressed.
+    pub pipe: Option<OwnedFd>,
 }
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -210,13 +213,14 @@ impl Input {
     /// Opens the input, decompresses files whose first bytes are those of compressed ones, and makes lines of JSON arrays.
     pub(super) fn open_bytes(&self, places: &Places) -> Result<Opened, InputError> {
         let opened = match &self.source {
-            Source::Stdin => open_stream(Box::new(io::stdin()), None, self.given == Some(Format::Json)),
+            Source::Stdin => open_stdin(self.given == Some(Format::Json)),
             Source::Files(files) => match files.as_slice() {
                 [file] => open_file(file, self.given),
                 files => Ok(Opened {
                     reader: Box::new(Chain::new(files, self.format, self.given, places.clone())),
                     is_plain_file: false,
                     is_array: false,
+                    pipe: None,
                 }),
             },
         };
@@ -252,9 +256,26 @@ pub(super) fn open_file(path: &Path, given: Option<Format>) -> io::Result<Opened
         None => Format::promises_document(path),
     };
     let is_regular = path.is_file();
-    let opened = open_stream(Box::new(File::open(path)?), Some(path), may_be_array)?;
+    let file = File::open(path)?;
+    let pipe = match is_regular {
+        true => None,
+        false => Some(file.try_clone()?.into()),
+    };
+    let opened = open_stream(Box::new(file), Some(path), may_be_array)?;
     Ok(Opened {
         is_plain_file: opened.is_plain_file && is_regular,
+        pipe: pipe.filter(|_| opened.is_plain_file),
+        ..opened
+    })
+}
+
+/// Standard input, without the buffer of [`io::stdin`], whose bytes a poll of the pipe does not see.
+fn open_stdin(may_be_array: bool) -> io::Result<Opened> {
+    let file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let pipe = file.try_clone()?.into();
+    let opened = open_stream(Box::new(file), None, may_be_array)?;
+    Ok(Opened {
+        pipe: Some(pipe).filter(|_| opened.is_plain_file),
         ..opened
     })
 }
@@ -286,6 +307,7 @@ fn open_stream(mut raw: Box<dyn Read + Send>, file: Option<&Path>, may_be_array:
             reader,
             is_plain_file,
             is_array: false,
+            pipe: None,
         });
     }
     let mut reader = reader;
@@ -306,6 +328,7 @@ fn open_stream(mut raw: Box<dyn Read + Send>, file: Option<&Path>, may_be_array:
         },
         is_plain_file: is_plain_file && !is_array,
         is_array,
+        pipe: None,
     })
 }
 
@@ -383,9 +406,21 @@ fn format_of(path: &Path, format: Option<Format>) -> Result<Format, InputError> 
     }
 }
 
-/// The first four bytes, or as many as there are.
+/// The bytes that tell compressed ones from others: at most four. A slow writer is not waited for, where these cannot be the
+/// first of compressed ones.
 fn first_bytes(reader: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(ZSTD_MAGIC.len());
-    reader.take(ZSTD_MAGIC.len() as u64).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    let mut buffer = [0; ZSTD_MAGIC.len()];
+    loop {
+        let may_be = |magic: &[u8]| bytes.len() < magic.len() && magic.starts_with(&bytes);
+        if !may_be(&GZIP_MAGIC) && !may_be(&ZSTD_MAGIC) {
+            return Ok(bytes);
+        }
+        match reader.read(&mut buffer[..ZSTD_MAGIC.len() - bytes.len()]) {
+            Ok(0) => return Ok(bytes),
+            Ok(read) => bytes.extend_from_slice(&buffer[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }

@@ -1,11 +1,41 @@
 //! The bytes of an input, with the position and checksum of the accepted bytes.
 
 use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use crc32fast::Hasher;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Bytes that are read at once, and kept at least.
 const BUFFER_BYTES_MIN: usize = 256 << 10;
+
+/// How long a batch waits for the next bytes of a pipe, once it has an item.
+const QUIET_MAX: Duration = Duration::from_millis(10);
+
+/// How long a batch gathers items of a pipe whose writer is slow, from its first item on.
+const GATHER_MAX: Duration = Duration::from_millis(50);
+
+/// A pipe whose writer may be slow.
+struct Pipe {
+    descriptor: OwnedFd,
+    /// When the current batch ends, if the next bytes are not there; `None` while it has no item.
+    batch_ends_at: Option<Instant>,
+}
+
+impl Pipe {
+    /// Whether the current batch can have the next bytes: waits for them, but not for long.
+    fn is_ready(&self) -> bool {
+        let Some(ends_at) = self.batch_ends_at else {
+            return true;
+        };
+        let wait = QUIET_MAX.min(ends_at.saturating_duration_since(Instant::now()));
+        let mut polled = [PollFd::new(&self.descriptor, PollFlags::IN)];
+        let timeout = Timespec::try_from(wait).ok();
+        // An error shows when the pipe is read.
+        poll(&mut polled, timeout.as_ref()).map_or(true, |ready| ready > 0)
+    }
+}
 
 /// A buffered reader that keeps bytes until they are accepted, and counts and hashes accepted bytes.
 ///
@@ -14,6 +44,7 @@ const BUFFER_BYTES_MIN: usize = 256 << 10;
 /// bounded by the longest item.
 pub(super) struct Stream {
     reader: Box<dyn Read + Send>,
+    pipe: Option<Pipe>,
     buffer: Vec<u8>,
     /// The end of the accepted bytes.
     accepted: usize,
@@ -35,6 +66,7 @@ impl Stream {
     pub fn new(reader: Box<dyn Read + Send>, offset: u64, crc32: u32) -> Stream {
         Stream {
             reader,
+            pipe: None,
             buffer: vec![0; BUFFER_BYTES_MIN],
             accepted: 0,
             end: 0,
@@ -43,6 +75,30 @@ impl Stream {
             last: None,
             offset,
             at_end: false,
+        }
+    }
+
+    /// The same, of a pipe with this descriptor. It decides when a batch ends and is not read.
+    pub fn of_pipe(mut self, descriptor: Option<OwnedFd>) -> Stream {
+        self.pipe = descriptor.map(|descriptor| Pipe {
+            descriptor,
+            batch_ends_at: None,
+        });
+        self
+    }
+
+    /// The current batch has an item: from now on, it does not wait long for others.
+    pub fn note_item(&mut self) {
+        if let Some(pipe) = &mut self.pipe {
+            pipe.batch_ends_at
+                .get_or_insert_with(|| Instant::now() + GATHER_MAX);
+        }
+    }
+
+    /// The next batch begins.
+    pub fn begin_batch(&mut self) {
+        if let Some(pipe) = &mut self.pipe {
+            pipe.batch_ends_at = None;
         }
     }
 
@@ -70,6 +126,15 @@ impl Stream {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// As [`read_more`](Stream::read_more), but fails with [`io::ErrorKind::WouldBlock`] where the current batch has an item and
+    /// the writer of the pipe is slow.
+    pub fn read_more_of_batch(&mut self) -> io::Result<bool> {
+        match self.at_end || self.pipe.as_ref().is_none_or(Pipe::is_ready) {
+            true => self.read_more(),
+            false => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 

@@ -7,6 +7,7 @@ use crate::exit::Exit;
 use crate::jobs::show::percent;
 use crate::output::print_line;
 use crate::output::table::{Align, Table, cut};
+use crate::pauses::{Pauses, show_pauses};
 
 /// Batches that are looked at together for the ids of their jobs.
 const IDS_BATCHES_PER_PAGE: u32 = 1_000;
@@ -37,14 +38,18 @@ pub async fn jobs(arguments: JobsArguments) -> anyhow::Result<Exit> {
     let mut rows = store.jobs(&filter, page).await?;
     let has_more = rows.len() > arguments.limit as usize;
     rows.truncate(arguments.limit as usize);
+    let pauses = Pauses::of(&*store).await?;
+    store.close().await?;
     if arguments.json {
         for row in &rows {
-            print_line(&serde_json::to_string(row)?)?;
+            let mut shown = serde_json::to_value(row)?;
+            shown["pauses"] = serde_json::to_value(pauses.of_job(row))?;
+            print_line(&shown.to_string())?;
         }
     } else if rows.is_empty() {
         eprintln!("no job matches");
     } else {
-        print_line(&table(&rows).text())?;
+        print_line(&table(&rows, &pauses).text())?;
     }
     if let Some(last) = rows.last().filter(|_| has_more) {
         eprintln!("more jobs match: add --after {}", last.job);
@@ -52,11 +57,13 @@ pub async fn jobs(arguments: JobsArguments) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Where a job stands, and how far it is, while it says so.
-fn state(row: &JobRow) -> String {
+/// The job's state, with its progress or the pauses that hold it.
+fn state(row: &JobRow, pauses: &Pauses) -> String {
     let fraction = row.progress.as_ref().and_then(|shown| shown.progress.fraction);
+    let held = pauses.of_job(row);
     match fraction {
         Some(fraction) => format!("{}, {}", row.state, percent(fraction)),
+        None if !held.is_empty() => format!("{}, paused: {}", row.state, show_pauses(&held)),
         None => row.state.to_string(),
     }
 }
@@ -76,7 +83,7 @@ async fn print_ids(store: &dyn Store, filter: &JobFilter) -> anyhow::Result<Exit
     }
 }
 
-fn table(rows: &[JobRow]) -> Table {
+fn table(rows: &[JobRow], pauses: &Pauses) -> Table {
     let mut table = Table::new(&[
         ("job", Align::Left),
         ("kind", Align::Left),
@@ -92,7 +99,7 @@ fn table(rows: &[JobRow]) -> Table {
             row.job.to_string(),
             row.kind.to_string(),
             row.queue.to_string(),
-            state(row),
+            state(row, pauses),
             row.attempt.to_string(),
             when.to_string(),
             row.error

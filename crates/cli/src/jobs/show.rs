@@ -1,7 +1,7 @@
 //! `gristmill show`: everything about one job.
 
-use gristmill_model::{Effect, JobState, ShownProgress};
-use gristmill_store::{JobCounts, JobDetails, Store, StoredFailure};
+use gristmill_model::{Effect, JobState, Scope, ShownProgress};
+use gristmill_store::{JobCounts, JobDetails, JobFilter, Store, StoredFailure};
 
 use crate::arguments::job::ShowArguments;
 use crate::control::{show_effect, show_scope};
@@ -41,24 +41,47 @@ async fn waits_on(store: &dyn Store, details: &JobDetails) -> anyhow::Result<Vec
         return Ok(Vec::new());
     }
     let group = row.group.as_deref().unwrap_or_default();
-    let is_limit = |effect: &Effect| matches!(effect, Effect::Concurrency { .. } | Effect::Rate { .. });
-    let mut reasons: Vec<String> = store
-        .controls()
-        .await?
-        .iter()
-        .filter(|control| is_limit(&control.effect) && control.scope.covers(&row.queue, &row.kind, group))
-        .map(|control| {
-            format!(
-                "a limit of {}: {}",
-                show_scope(&control.scope),
-                show_effect(&control.effect)
-            )
-        })
-        .collect();
-    if store.workers().await?.is_empty() {
+    let has_workers = !store.workers().await?.is_empty();
+    let mut reasons = Vec::new();
+    for control in store.controls().await? {
+        let perhaps = match control.effect {
+            _ if !control.scope.covers(&row.queue, &row.kind, group) => continue,
+            Effect::Concurrency { jobs_max } => {
+                if running_under(store, &control.scope, group).await? < u64::from(jobs_max) {
+                    continue;
+                }
+                ""
+            }
+            // Only the claim knows the tokens that are left; without a worker, nothing takes any.
+            Effect::Rate { .. } if has_workers => "perhaps ",
+            _ => continue,
+        };
+        reasons.push(format!(
+            "{perhaps}a limit of {}: {}",
+            show_scope(&control.scope),
+            show_effect(&control.effect)
+        ));
+    }
+    if !has_workers {
         reasons.push("a worker: none is registered".to_owned());
     }
     Ok(reasons)
+}
+
+/// The running jobs that count for a limit of a job of this group.
+async fn running_under(store: &dyn Store, scope: &Scope, group: &str) -> anyhow::Result<u64> {
+    let of_group = match scope.each_group {
+        true => Some(group.to_owned()),
+        false => scope.group.clone(),
+    };
+    let filter = JobFilter {
+        states: vec![JobState::Running],
+        queue: scope.queue.clone(),
+        kind: scope.kind.clone(),
+        group: of_group,
+        ..JobFilter::default()
+    };
+    Ok(store.counts(&filter).await?.total())
 }
 
 fn describe(details: &JobDetails) -> String {
@@ -210,14 +233,17 @@ fn add_failure(lines: &mut Vec<String>, failure: &StoredFailure) {
         String::new()
     };
     lines.push(format!("{what} at {}{took}{by}:", failure.failed_at));
-    add_indented(
-        lines,
-        &format!("{}: {}", failure.error.error_type, failure.error.message),
-    );
-    if let Some(traceback) = &failure.error.traceback {
+    let error = &failure.error;
+    let log = failure.log.as_ref().filter(|log| !log.is_empty());
+    let traceback = error.traceback.as_deref().map(str::trim_end).unwrap_or_default();
+    // A traceback ends with the message, and that of a program is the end of what it printed.
+    if !traceback.ends_with(error.message.trim_end()) || error.message.is_empty() {
+        add_indented(lines, &format!("{}: {}", error.error_type, error.message));
+    }
+    if !error.message.ends_with(traceback) && log.is_none_or(|log| log.trim_end() != traceback) {
         add_indented(lines, traceback);
     }
-    if let Some(log) = failure.log.as_ref().filter(|log| !log.is_empty()) {
+    if let Some(log) = log {
         lines.push("  printed:".to_owned());
         add_indented(lines, log);
     }

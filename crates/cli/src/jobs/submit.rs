@@ -29,7 +29,20 @@ struct Submitted {
     jobs: Vec<JobId>,
 }
 
+/// Ids that `--json` prints, at most.
+const IDS_MAX: usize = 10_000;
+
 impl Submitted {
+    /// The job that stands for each payload, in their order.
+    fn ids(&self) -> impl Iterator<Item = JobId> {
+        let of_batch = |(batch, count): &(BatchId, u32)| {
+            let batch = *batch;
+            (0..*count).map(move |position| JobId { batch, position })
+        };
+        let unkeyed = self.batches.iter().filter(|_| self.jobs.is_empty());
+        self.jobs.iter().copied().chain(unkeyed.flat_map(of_batch))
+    }
+
     /// Submits batches, with keys where there are such.
     async fn add(
         &mut self,
@@ -246,15 +259,15 @@ fn tell(arguments: &SubmitArguments, submitted: &Submitted) -> anyhow::Result<()
     let last = submitted.batches.last().map_or(0, |(batch, _)| batch.0);
     let duplicates = (submitted.jobs.len() as u64).saturating_sub(jobs);
     if arguments.json {
-        let mut summary = json!({
+        let of_batch = |(batch, count): &(BatchId, u32)| json!({"batch": batch, "jobs": count});
+        let ids: Vec<String> = submitted.ids().take(IDS_MAX).map(|job| job.to_string()).collect();
+        let summary = json!({
             "jobs": jobs,
             "rejected": submitted.rejected,
-            "batches": submitted.batches.iter().map(|(batch, count)| json!({"batch": batch, "jobs": count})).collect::<Vec<_>>(),
+            "duplicates": duplicates,
+            "batches": submitted.batches.iter().map(of_batch).collect::<Vec<_>>(),
+            "ids": ids,
         });
-        if arguments.key.unique().is_some() {
-            summary["duplicates"] = json!(duplicates);
-            summary["ids"] = json!(submitted.jobs.iter().map(ToString::to_string).collect::<Vec<_>>());
-        }
         return Ok(print_line(&summary.to_string())?);
     }
     match submitted.batches.as_slice() {

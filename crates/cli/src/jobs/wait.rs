@@ -23,6 +23,17 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub async fn wait(arguments: WaitArguments) -> anyhow::Result<Exit> {
     let mut interrupt = Interrupt::listen()?;
     let store = arguments.store.open_existing().await?;
+    let exit = wait_for_all(&arguments, &*store, &mut interrupt).await;
+    store.close().await?;
+    exit
+}
+
+/// Waits for one target after the other.
+async fn wait_for_all(
+    arguments: &WaitArguments,
+    store: &dyn Store,
+    interrupt: &mut Interrupt,
+) -> anyhow::Result<Exit> {
     let timeout = async {
         match arguments.timeout {
             Some(timeout) => tokio::time::sleep(timeout).await,
@@ -33,7 +44,7 @@ pub async fn wait(arguments: WaitArguments) -> anyhow::Result<Exit> {
     let mut exit = Exit::Done;
     for target in &arguments.targets {
         let counts = tokio::select! {
-            counts = ended(&*store, *target) => counts?,
+            counts = ended(store, *target) => counts?,
             () = &mut timeout => {
                 let timeout = arguments.timeout.unwrap_or_default();
                 let shown = match timeout.as_secs() {
@@ -57,7 +68,6 @@ pub async fn wait(arguments: WaitArguments) -> anyhow::Result<Exit> {
             false => format!("{target} has ended: {}", counted_by_state(counts)),
         })?;
     }
-    store.close().await?;
     Ok(exit)
 }
 

@@ -69,7 +69,8 @@ fn command_with(words: impl Iterator<Item = OsString>, option: &str) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
-fn quote(word: &str) -> String {
+/// A word as a shell reads it.
+pub fn quote(word: &str) -> String {
     let is_plain = |letter: char| letter.is_alphanumeric() || "-_./:=,+@%".contains(letter);
     match !word.is_empty() && word.chars().all(is_plain) {
         true => word.to_owned(),
@@ -121,16 +122,18 @@ impl Summary<'_> {
                 show_number_of(self.blank_lines, "blank line")
             ));
         }
+        if let Standing::Stopped { is_halted: true, .. } = self.standing {
+            lines.push("stopped by --halt, since so many jobs failed".to_owned());
+        }
         self.add_failures(&mut lines);
         match self.standing {
             Standing::Finished | Standing::FinishedBefore => {}
             Standing::Limited => {
                 lines.push("stopped at --limit; the same command without --limit runs the rest".to_owned())
             }
-            Standing::Stopped { is_halted, .. } => {
-                if is_halted {
-                    lines.push("stopped by --halt, since so many jobs failed".to_owned());
-                }
+            // The hint about failures goes on with the rest, too.
+            Standing::Stopped { is_halted: true, .. } if self.has_failures_hint() => {}
+            Standing::Stopped { .. } => {
                 lines.push(match self.again {
                     Again::Never => "a run of standard input resumes only with a --name".to_owned(),
                     _ => "run the same command again to resume".to_owned(),
@@ -170,6 +173,10 @@ impl Summary<'_> {
         }
     }
 
+    fn has_failures_hint(&self) -> bool {
+        self.statistics.failed > 0 && self.again != Again::Never
+    }
+
     fn add_failures(&self, lines: &mut Vec<String>) {
         let (groups, other) = self.statistics.failures.commonest(FAILURE_GROUPS_SHOWN);
         if groups.is_empty() {
@@ -193,10 +200,14 @@ impl Summary<'_> {
         }
         let options = format!("--state dead --run '{}'{}", self.name, self.store_option);
         lines.push(format!("list them all: gristmill jobs {options}"));
+        let what = match self.standing {
+            Standing::Stopped { .. } => "run them and the rest",
+            _ => "run them again",
+        };
         match &self.again {
-            Again::Command(command) => lines.push(format!(
-                "correct the script or the lines, and run them again: {command}"
-            )),
+            Again::Command(command) => {
+                lines.push(format!("correct the script or the lines, and {what}: {command}"))
+            }
             Again::Piped => lines.push(format!(
                 "correct the script or the lines, and pipe them into the same command with {RETRY_FAILED}"
             )),

@@ -97,6 +97,8 @@ pub struct Counts {
     pub completed: AtomicU64,
     /// Jobs dead.
     pub failed: AtomicU64,
+    /// Items that cannot be read; they count as dead, too.
+    pub rejected: AtomicU64,
     /// Failed attempts that are followed by another.
     pub retried: AtomicU64,
 }
@@ -120,6 +122,11 @@ impl Backlog {
     /// Tells of every submit and every commit from now on.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
+    }
+
+    /// Wakes those who wait for a change.
+    pub fn note_change(&self) {
+        self.changes.send_replace(());
     }
 
     /// A batch was submitted: so many of its jobs can run.

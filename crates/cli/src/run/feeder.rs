@@ -156,6 +156,7 @@ impl Feeder {
         let ids = self.store.submit(batches.collect(), Some(advance)).await?;
         counts.submitted.fetch_add(jobs, Ordering::Relaxed);
         counts.failed.fetch_add(rejected as u64, Ordering::Relaxed);
+        counts.rejected.fetch_add(rejected as u64, Ordering::Relaxed);
         counts.input_bytes.store(progress.bytes, Ordering::Relaxed);
         counts.input_jobs.store(progress.jobs, Ordering::Relaxed);
         for (batch, (jobs, bytes)) in ids.into_iter().zip(sizes) {

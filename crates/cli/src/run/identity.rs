@@ -25,6 +25,16 @@ pub struct Description {
     /// The run's queue has a rate limit while it runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_rated: bool,
+    /// `--halt` stopped the run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_halted: bool,
+}
+
+impl Description {
+    /// Whether the run with this stored description was stopped by `--halt`.
+    pub fn says_halted(stored: &str) -> bool {
+        serde_json::from_str(stored).is_ok_and(|description: Description| description.is_halted)
+    }
 }
 
 /// The identity of a script or program.
@@ -53,6 +63,11 @@ impl ScriptIdentity {
     /// The file's name.
     pub fn short_name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or(&self.path)
+    }
+
+    /// Whether this is another script or program, or has other arguments; not merely another version.
+    pub fn is_other_program(&self, now: &ScriptIdentity) -> bool {
+        self.path != now.path || self.arguments != now.arguments
     }
 
     /// The difference, if any.

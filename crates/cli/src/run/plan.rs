@@ -11,6 +11,7 @@ use gristmill_store::{JobCounts, JobFilter, Run, RunState, Store};
 
 use super::corrections::Corrections;
 use super::identity::{Description, ScriptIdentity, check_name, default_name, kind_of};
+use super::placeholders;
 use super::retry_failed::{FailedItems, Retried};
 use crate::arguments::run::RunArguments;
 use crate::input::{BatchLimits, BatchReader, Input, Reopened};
@@ -46,6 +47,7 @@ impl Request {
             kind,
             input: input.fingerprint()?,
             is_rated: arguments.rate.is_some(),
+            is_halted: false,
         };
         Ok(Request {
             script,
@@ -98,7 +100,13 @@ impl Plan {
             return Plan::go_on(store, request, arguments, limits, run.clone()).await;
         }
         // The input is opened first: where it cannot be, nothing is begun and nothing forgotten.
-        let reader = request.input.open(limits)?.with_jobs_limit(arguments.limit);
+        let mut reader = request.input.open(limits)?.with_jobs_limit(arguments.limit);
+        let program_arguments = arguments.program.get(1..).unwrap_or_default();
+        if placeholders::have_fields(program_arguments)
+            && let Some(first) = reader.peek()?
+        {
+            placeholders::check(program_arguments, first)?;
+        }
         if let Some(run) = existing {
             store.delete_run(run.id).await?;
         }
@@ -162,6 +170,15 @@ impl Plan {
         if arguments.retry_failed {
             changes.clear();
         }
+        let is_other_program = before.script.is_other_program(&request.description.script);
+        if is_other_program && !changes.is_empty() && !arguments.continue_run {
+            bail!(
+                "run `{}` is of another program: {}; give this run another --name, or say --continue to keep what is done and \
+                 run the rest with this program, --retry-failed to run the failed items with it, too, or --restart to begin anew",
+                run.name,
+                changes.join(", and ")
+            );
+        }
         if !changes.is_empty() && !arguments.continue_run {
             bail!(
                 "run `{}` cannot go on as it is, because {}; say --retry-failed to run the failed items again, \
@@ -203,6 +220,18 @@ impl Plan {
             corrections,
             was_rated: before.is_rated,
         })
+    }
+
+    /// The identity to store for a halted run.
+    pub fn halted(&self) -> anyhow::Result<NewRun> {
+        let description: Description = serde_json::from_str(&self.remember.description)?;
+        remember(
+            &self.remember.name,
+            &Description {
+                is_halted: true,
+                ..description
+            },
+        )
     }
 
     /// Whether nothing is left to be run.

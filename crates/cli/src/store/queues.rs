@@ -6,6 +6,8 @@ use crate::arguments::job::{QueuesArguments, WorkersArguments};
 use crate::exit::Exit;
 use crate::output::print_line;
 use crate::output::table::{Align, Table};
+use crate::pauses::{Pauses, show_pauses};
+use crate::run::is_of_run;
 use crate::span::show_count;
 
 /// The states that `gristmill queues` shows.
@@ -23,11 +25,16 @@ const STATES: [JobState; 7] = [
 pub async fn queues(arguments: QueuesArguments) -> anyhow::Result<Exit> {
     let store = arguments.store.open_existing().await?;
     let mut kinds = store.stats().await?.kinds;
+    let pauses = Pauses::of(&*store).await?;
     store.close().await?;
+    // The queues of ended runs are no place for jobs any more: `runs` lists them.
+    kinds.retain(|lane| !is_of_run(&lane.queue) || lane.counts.ended() < lane.counts.total());
     kinds.sort_by(|a, b| (&a.queue, &a.kind).cmp(&(&b.queue, &b.kind)));
     if arguments.json {
         for kind in &kinds {
-            print_line(&serde_json::to_string(kind)?)?;
+            let mut shown = serde_json::to_value(kind)?;
+            shown["pauses"] = serde_json::to_value(pauses.of_lane(&kind.queue, &kind.kind))?;
+            print_line(&shown.to_string())?;
         }
         return Ok(Exit::Done);
     }
@@ -35,15 +42,18 @@ pub async fn queues(arguments: QueuesArguments) -> anyhow::Result<Exit> {
     let header: Vec<_> = [("queue", Align::Left), ("kind", Align::Left)]
         .into_iter()
         .chain(states)
+        .chain([("paused by", Align::Left)])
         .collect();
     let mut table = Table::new(&header);
     for kind in kinds {
         let mut counts = kind.counts;
+        let held = show_pauses(&pauses.of_lane(&kind.queue, &kind.kind));
         let numbers = STATES.map(|state| show_count(*counts.get_mut(state)));
         table.row(
             [kind.queue.to_string(), kind.kind.to_string()]
                 .into_iter()
-                .chain(numbers),
+                .chain(numbers)
+                .chain([held]),
         );
     }
     if table.is_empty() {

@@ -7,7 +7,7 @@ use crate::arguments::job::RunsArguments;
 use crate::exit::Exit;
 use crate::output::print_line;
 use crate::output::table::{Align, Table};
-use crate::run::Corrections;
+use crate::run::{Corrections, Description};
 use crate::span::show_count;
 
 /// Runs the command.
@@ -31,10 +31,15 @@ pub async fn runs(arguments: RunsArguments) -> anyhow::Result<Exit> {
         // Jobs of corrected items stand for these.
         let corrected = Corrections::of(&store, run.id).await?.replaced();
         counts.cancelled = counts.cancelled.saturating_sub(corrected);
+        let state = match run.state {
+            RunState::Finished => run.state.name(),
+            _ if Description::says_halted(&run.description) => "halted",
+            state => state.name(),
+        };
         if arguments.json {
             let row = json!({
                 "name": run.name,
-                "state": run.state,
+                "state": state,
                 "counts": counts,
                 "progress": run.progress,
                 "created_at": run.created_at,
@@ -43,11 +48,6 @@ pub async fn runs(arguments: RunsArguments) -> anyhow::Result<Exit> {
             print_line(&row.to_string())?;
             continue;
         }
-        let state = match run.state {
-            RunState::Submitting => "submitting",
-            RunState::Submitted => "submitted",
-            RunState::Finished => "finished",
-        };
         table.row([
             run.name,
             state.to_owned(),

@@ -22,6 +22,21 @@ pub(crate) fn fill(command: Command, payload: &str) -> Command {
     filled
 }
 
+/// The names in braces in an argument that are probably meant as fields: words, not behind a `$` as in a shell.
+pub fn field_names(template: &str) -> Vec<&str> {
+    let is_word = |name: &str| {
+        name.starts_with(|letter: char| letter.is_alphabetic() || letter == '_')
+            && name
+                .chars()
+                .all(|letter| letter.is_alphanumeric() || "_-.".contains(letter))
+    };
+    let names = template.match_indices('{').filter_map(|(start, _)| {
+        let (name, _) = template[start + 1..].split_once('}')?;
+        (is_word(name) && !template[..start].ends_with('$')).then_some(name)
+    });
+    names.collect()
+}
+
 fn fill_text(template: &str, payload: &Value) -> String {
     let mut filled = String::with_capacity(template.len());
     let mut rest = template;
@@ -72,6 +87,17 @@ mod tests {
             ("{url}", json!("text"), "{url}"),
         ] {
             assert_eq!(fill_text(template, &payload), expected, "{template}");
+        }
+    }
+
+    #[test]
+    fn words_in_braces_are_meant_as_fields() {
+        for (template, expected) in [
+            ("{url}?n={page_size}", ["url", "page_size"].as_slice()),
+            ("{} { print } ${HOME} x{3} {a,b} {\"k\":1} {", &[]),
+            ("{{name}", &["name"]),
+        ] {
+            assert_eq!(field_names(template), expected, "{template}");
         }
     }
 }

@@ -337,6 +337,14 @@ async fn probes_need_no_token_and_tell_nothing() {
             StatusCode::BAD_REQUEST
         );
     }
+    for method in ["POST", "DELETE"] {
+        let request = axum::http::Request::builder().method(method).uri("/healthz");
+        let answer = api.send(request.body(axum::body::Body::empty()).unwrap()).await;
+        assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED);
+        assert!(answer.refusal().contains(method), "{}", answer.refusal());
+        assert_eq!(answer.headers["allow"], "GET, HEAD");
+        assert_eq!(answer.headers.get_all("allow").iter().count(), 1);
+    }
     api.app.stopping.send_replace(true);
     assert_eq!(probe("/readyz").await.status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(probe("/healthz").await.status, StatusCode::OK);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use gristmill_model::{
-    BatchId, Completed, JobId, JobLabels, LeaseId, LeasedSlice, PackedArray, PackedBuilder, PackedError,
-    Positions, RetryPolicy,
+    BatchId, Completed, JobError, JobId, JobLabels, LeaseId, LeasedSlice, PackedArray, PackedBuilder,
+    PackedError, Positions, RetryPolicy,
 };
 use gristmill_store::ChildOutcome;
 
@@ -44,6 +44,12 @@ pub struct MicroBatchJob<'a> {
 }
 
 impl MicroBatchJob<'_> {
+    /// Whether the job is dead if this attempt fails with `error`.
+    pub fn is_last_attempt(&self, error: &JobError) -> bool {
+        let policy = &self.parts[self.part].held.slice.retry;
+        policy.is_last(self.attempt, error)
+    }
+
     /// What its context says of it.
     pub(crate) fn origin(&self) -> JobOrigin {
         JobOrigin {
@@ -405,7 +411,7 @@ fn cut(parts: &[Part], completed: Completed) -> Vec<Completed> {
 
 #[cfg(test)]
 mod tests {
-    use gristmill_model::{FailedJob, JobError, JobLog, Spawn, Suspended, Tag, Timestamp};
+    use gristmill_model::{FailedJob, JobLog, Spawn, Suspended, Tag, Timestamp};
 
     use super::*;
     use crate::handler::context::JobContext;

@@ -1,0 +1,56 @@
+//! `{field}` in the arguments of a program: checked against the first items before anything runs.
+
+use std::collections::BTreeSet;
+
+use anyhow::bail;
+use gristmill_runtime::field_names;
+use serde_json::Value;
+
+use crate::input::InputBatch;
+
+/// Fields of the first item that an error names.
+const FIELDS_SHOWN_MAX: usize = 20;
+
+/// Whether arguments name fields.
+pub fn have_fields(arguments: &[String]) -> bool {
+    arguments.iter().any(|argument| !field_names(argument).is_empty())
+}
+
+/// Refuses a field that none of the first items has: its name is probably mistyped.
+pub fn check(arguments: &[String], first: &InputBatch) -> anyhow::Result<()> {
+    let mut missing: BTreeSet<&str> = arguments
+        .iter()
+        .flat_map(|argument| field_names(argument))
+        .collect();
+    let mut rejected = first.rejected.iter().map(|rejected| rejected.position).peekable();
+    let mut fields = None;
+    for (position, item) in (0..).zip(first.payloads.items()) {
+        if missing.is_empty() {
+            return Ok(());
+        }
+        if rejected.next_if_eq(&position).is_some() {
+            continue;
+        }
+        let item: Value = serde_json::from_str(item)?;
+        let item = item.as_object();
+        missing.retain(|name| !item.is_some_and(|item| item.contains_key(*name)));
+        fields.get_or_insert_with(|| item.map(|item| item.keys().cloned().collect::<Vec<_>>()));
+    }
+    let (Some(name), Some(fields)) = (missing.first(), fields) else {
+        return Ok(());
+    };
+    let has = match fields {
+        None => "the first item is no object and has no fields; {} is the whole item".to_owned(),
+        Some(fields) if fields.len() > FIELDS_SHOWN_MAX => {
+            format!(
+                "the first item has {} and others",
+                fields[..FIELDS_SHOWN_MAX].join(", ")
+            )
+        }
+        Some(fields) => format!("the first item has {}", fields.join(", ")),
+    };
+    bail!(
+        "no item has the field `{name}` of {{{name}}} in the arguments after --: {has}. For braces that name no field, \
+         write {{ {name} }}"
+    );
+}
