@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use futures::FutureExt;
 use gristmill_model::{
-    After, Backoff, BatchId, ChildBatch, Clock, Control, Effect, JobId, JobState, KeyedBatch, LeasedSlice,
-    NewBatch, OnFailure, PackedArray, Positions, Report, RetryPolicy, Scope, Siblings, Spawn, Suspended,
-    Unique, WorkerId,
+    After, Backoff, BatchId, ChildBatch, Clock, Control, Debounce, Effect, JobId, JobState, KeyedBatch,
+    LeasedSlice, NewBatch, OnFailure, PackedArray, Positions, Report, RetryPolicy, Scope, Siblings, Spawn,
+    Suspended, Unique, WorkerId,
 };
 use gristmill_store::{
     ControlFilter, Exchanged, JobFilter, Page, PruneOptions, Selection, Store, Want, WorkSeen,
@@ -163,6 +163,12 @@ impl<'a> Machine<'a> {
                 };
                 self.submit_keyed(kind, keys, unique, after).await;
             }
+            Step::SubmitDebounced {
+                kind,
+                keys,
+                debounce,
+                priority,
+            } => self.submit_debounced(kind, keys, debounce, priority).await,
             Step::Pause(kind) => {
                 let effect = Effect::Pause {
                     reason: "machine".to_owned(),
@@ -217,7 +223,10 @@ impl<'a> Machine<'a> {
             Step::Die(worker) => self.die(worker).await,
             Step::Manual(manual) => self.change_by_hand(manual).await,
             Step::Expire => {
-                assert_eq!(self.store.expire().await.unwrap(), self.reference.expire(now));
+                let expired = self.store.expire().await.unwrap();
+                let mut created = self.created().await;
+                assert_eq!(expired, self.reference.expire(&mut created, now));
+                created.check_empty();
             }
             Step::Advance(milliseconds) => self.database.clock().advance_ms(milliseconds),
             Step::Prune => self.prune().await,
@@ -426,6 +435,30 @@ impl<'a> Machine<'a> {
         self.reference.submit_keyed(answer.batch, &new, &keys, &plan, now);
     }
 
+    async fn submit_debounced(&mut self, kind: usize, keys: Vec<u8>, debounce: Debounce, priority: i16) {
+        let payloads: Vec<u32> = keys.iter().map(|_| self.new_payload()).collect();
+        let mut new = NewBatch::new(
+            KINDS[kind],
+            PackedArray::parse(&serde_json::to_string(&payloads).unwrap()).unwrap(),
+        );
+        new.options.retry = policy(2);
+        new.options.priority = priority;
+        let keys: Vec<String> = keys.iter().map(|key| format!("key{key}")).collect();
+        let packed = PackedArray::parse(&serde_json::to_string(&keys).unwrap()).unwrap();
+        let unique = Unique {
+            debounce: Some(debounce),
+            ..Unique::default()
+        };
+        let new = KeyedBatch::new(new, packed, unique);
+        let answer = self.store.submit_keyed(vec![new.clone()]).await.unwrap();
+        self.batches.extend(answer[0].batch);
+        let now = self.database.clock().now();
+        let expected = self
+            .reference
+            .submit_debounced(answer[0].batch, &new, &keys, debounce, now);
+        assert_eq!(answer, [expected]);
+    }
+
     async fn put_control(&self, kind: usize, effect: Effect) {
         let scope = of_kind(kind);
         self.store
@@ -481,7 +514,7 @@ impl<'a> Machine<'a> {
             let expected = self.reference.report(worker, report, &mut created, now);
             assert_eq!(receipt, &expected);
         }
-        assert!(created.0.is_empty(), "only the store has {created:?}");
+        created.check_empty();
         if let Some(want) = want {
             self.check_claim(worker, &want, answer);
         }
@@ -654,4 +687,3 @@ fn held_jobs(lease: &Option<gristmill_model::Lease>) -> Vec<JobId> {
         .flat_map(|slice| slice.positions.iter().map(|position| job(slice.batch, position)))
         .collect()
 }
-

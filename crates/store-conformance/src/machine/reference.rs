@@ -1,6 +1,7 @@
 //! The reference: a row a job, in memory, as plain as can be.
 
 mod changes;
+mod debounce;
 mod families;
 mod keys;
 
@@ -9,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use gristmill_model::limits::RESCUES_MAX;
 use gristmill_model::retry::AfterFailure;
 use gristmill_model::{
-    After, BatchId, JobError, JobId, JobState, LeaseId, LeasedSlice, NewBatch, OnFailure, Prerequisite,
-    Receipt, Report, RetryPolicy, SplitMix64, Timestamp, WorkerId,
+    After, BatchId, Debounce, JobError, JobId, JobState, LeaseId, LeasedSlice, NewBatch, OnFailure,
+    Prerequisite, Receipt, Report, RetryPolicy, SplitMix64, Timestamp, WorkerId,
 };
 use gristmill_store::JobCounts;
 
@@ -36,6 +37,8 @@ pub struct Job {
     attempt: u32,
     rescues: u32,
     key: Option<String>,
+    debounce: Option<Debounce>,
+    submitted_at: Timestamp,
     /// The end of each of its pauses, by reason.
     pauses: BTreeMap<&'static str, Option<Timestamp>>,
     /// The family that it is a child of.
@@ -81,6 +84,8 @@ pub struct Reference {
     limits: BTreeMap<String, usize>,
     /// All families that there ever were.
     families: Vec<Family>,
+    /// What runs once more after jobs that this step completed.
+    again: Vec<debounce::Behind>,
 }
 
 /// Jobs that wait together.
@@ -102,6 +107,7 @@ impl Reference {
             paused: BTreeSet::new(),
             limits: BTreeMap::new(),
             families: Vec::new(),
+            again: Vec::new(),
         }
     }
 
@@ -157,6 +163,8 @@ impl Reference {
             attempt: 1,
             rescues: 0,
             key,
+            debounce: new.options.unique.and_then(|unique| unique.debounce),
+            submitted_at: now,
             pauses: BTreeMap::new(),
             child_of: None,
             parenthood: None,
@@ -419,6 +427,7 @@ impl Reference {
             self.spread(id, &siblings, created, now);
         }
         self.settle(now);
+        self.run_again(created, now);
         receipt
     }
 
@@ -620,6 +629,16 @@ impl Job {
             self.place,
             Place::Ended {
                 state: JobState::Completed,
+                ..
+            }
+        )
+    }
+
+    fn is_cancelled(&self) -> bool {
+        matches!(
+            self.place,
+            Place::Ended {
+                state: JobState::Cancelled,
                 ..
             }
         )

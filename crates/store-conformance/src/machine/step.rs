@@ -1,6 +1,6 @@
 //! The operations of a random sequence.
 
-use gristmill_model::{OnChildFailure, OnDuplicate, OnFailure};
+use gristmill_model::{Debounce, DebouncedPayloads, OnChildFailure, OnDuplicate, OnFailure};
 use proptest::prelude::*;
 
 /// One operation. Numbers that choose among things that may not be there are taken modulo what is there.
@@ -36,6 +36,13 @@ pub(super) enum Step {
         on_duplicate: OnDuplicate,
         period_ms: Option<u64>,
         after: Vec<(usize, Option<u32>)>,
+    },
+    /// Submits debounced jobs with keys, one of a few each.
+    SubmitDebounced {
+        kind: usize,
+        keys: Vec<u8>,
+        debounce: Debounce,
+        priority: i16,
     },
     Pause(usize),
     Resume(usize),
@@ -105,6 +112,9 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         4 => submission().prop_map(Step::Submit),
         3 => (0usize..2, keys(), on_duplicate(), proptest::option::weighted(0.3, 1u64..40), after()).prop_map(
             |(kind, keys, on_duplicate, period_ms, after)| Step::SubmitKeyed { kind, keys, on_duplicate, period_ms, after }
+        ),
+        4 => (0usize..2, proptest::collection::vec(0u8..5, 1..6), debounce(), -1i16..2).prop_map(
+            |(kind, keys, debounce, priority)| Step::SubmitDebounced { kind, keys, debounce, priority }
         ),
         1 => (0usize..2).prop_map(Step::Pause),
         2 => (0usize..2).prop_map(Step::Resume),
@@ -192,6 +202,20 @@ fn on_failure() -> impl Strategy<Value = OnFailure> {
 /// Few different ones, so that they meet.
 fn keys() -> impl Strategy<Value = Vec<Option<u8>>> {
     proptest::collection::vec(proptest::option::weighted(0.8, 0u8..5), 1..6)
+}
+
+fn debounce() -> impl Strategy<Value = Debounce> {
+    let payloads = prop_oneof![
+        1 => Just(DebouncedPayloads::Last),
+        3 => Just(DebouncedPayloads::Merged),
+    ];
+    (1u64..20, proptest::option::weighted(0.5, 20u64..40), payloads).prop_map(
+        |(delay_ms, wait_ms_max, payloads)| Debounce {
+            delay_ms,
+            wait_ms_max,
+            payloads,
+        },
+    )
 }
 
 fn on_duplicate() -> impl Strategy<Value = OnDuplicate> {

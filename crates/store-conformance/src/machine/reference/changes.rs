@@ -2,7 +2,7 @@
 
 use gristmill_model::{JobId, JobState, Timestamp};
 
-use crate::machine::reference::{Place, Reference};
+use crate::machine::reference::{Created, Place, Reference};
 
 impl Reference {
     pub fn cancel(&mut self, jobs: Vec<JobId>, now: Timestamp) -> u64 {
@@ -61,7 +61,7 @@ impl Reference {
         changed
     }
 
-    pub fn expire(&mut self, now: Timestamp) -> u64 {
+    pub fn expire(&mut self, created: &mut Created, now: Timestamp) -> u64 {
         let mut expired = 0;
         for job in self.jobs.values_mut() {
             if !matches!(job.place, Place::Held { .. }) {
@@ -83,6 +83,8 @@ impl Reference {
             }
         }
         self.settle(now);
+        self.forget_keys(now);
+        self.run_again(created, now);
         self.cached.retain(|_, (_, until)| *until > now);
         expired
     }

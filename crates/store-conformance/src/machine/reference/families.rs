@@ -38,6 +38,11 @@ impl Created {
         let id = self.0.remove(&key);
         id.unwrap_or_else(|| panic!("no {kind} job with payload {payload} was made, but {:?}", self.0))
     }
+
+    /// Checks that the reference knows all of them.
+    pub fn check_empty(&self) {
+        assert!(self.0.is_empty(), "only the store has {self:?}");
+    }
 }
 
 impl Family {
@@ -48,7 +53,13 @@ impl Family {
 
 impl Reference {
     /// Lets a held job wait for its children. A job without children runs again at once.
-    pub(super) fn suspend(&mut self, id: JobId, suspended: &Suspended, created: &mut Created, now: Timestamp) {
+    pub(super) fn suspend(
+        &mut self,
+        id: JobId,
+        suspended: &Suspended,
+        created: &mut Created,
+        now: Timestamp,
+    ) {
         let family = self.families.len();
         self.families.push(Family {
             parent: id,
