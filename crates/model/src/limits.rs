@@ -207,10 +207,11 @@ pub const KEY_BYTES_MAX: usize = 200;
 /// The longest period for which a job keeps its deduplication key, over or not. Milliseconds: ten years.
 pub const KEY_PERIOD_MS_MAX: u64 = 10 * 366 * 86_400_000;
 
-/// Payloads that one debounced job stands for, where they are merged; the next one begins another job.
+/// Payloads that one debounced job stands for, where they are merged; the next one waits behind it, with as many others.
 pub const DEBOUNCED_PAYLOADS_MAX: u32 = 10_000;
 
-/// Bytes of payloads that one debounced job stands for, where they are merged; the next one begins another job.
+/// Bytes of payloads that one debounced job stands for, where they are merged; the next one waits behind it, with as many
+/// others.
 pub const DEBOUNCED_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes of a value that is kept for jobs with the same payload; larger ones are not.

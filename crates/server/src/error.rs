@@ -160,9 +160,10 @@ impl ApiError {
                 | StoreError::InvalidPacked(_)
                 | StoreError::InvalidInput(_)
                 | StoreError::PrerequisiteUnknown(_) => StatusCode::BAD_REQUEST,
-                StoreError::WorkerUnknown(_) | StoreError::RunExists(_) | StoreError::DuplicateKey { .. } => {
-                    StatusCode::CONFLICT
-                }
+                StoreError::WorkerUnknown(_)
+                | StoreError::RunExists(_)
+                | StoreError::DuplicateKey { .. }
+                | StoreError::KeyFull { .. } => StatusCode::CONFLICT,
                 StoreError::RunUnknown(_) => StatusCode::NOT_FOUND,
                 StoreError::Locked { .. }
                 | StoreError::LayoutChanged { .. }

@@ -229,9 +229,11 @@ macro_rules! store_conformance {
             submit::debounce [
                 the_last_payload_stays,
                 payloads_are_merged,
-                a_started_job_is_left_alone,
+                payloads_wait_behind_a_started_job,
+                payloads_outlive_a_dead_job,
+                payloads_wait_behind_other_jobs,
                 debounced_jobs_are_changed,
-                a_full_job_is_followed_by_another,
+                payloads_wait_behind_a_full_job,
             ]
             submit::cache [
                 known_payloads_do_not_run,

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use futures::FutureExt;
 use gristmill_model::{
-    After, Backoff, BatchId, Clock, Control, Effect, JobId, JobState, KeyedBatch, LeasedSlice, NewBatch,
-    OnFailure, PackedArray, Positions, Report, RetryPolicy, Scope, Unique, WorkerId,
+    After, Backoff, BatchId, ChildBatch, Clock, Control, Debounce, Effect, JobId, JobState, KeyedBatch,
+    LeasedSlice, NewBatch, OnFailure, PackedArray, Positions, Report, RetryPolicy, Scope, Siblings, Spawn,
+    Suspended, Unique, WorkerId,
 };
 use gristmill_store::{
     ControlFilter, Exchanged, JobFilter, Page, PruneOptions, Selection, Store, Want, WorkSeen,
@@ -18,8 +19,8 @@ use proptest::test_runner::{Config, RngSeed, TestRunner};
 
 use crate::Database;
 use crate::fixture::*;
-use crate::machine::reference::Reference;
-use crate::machine::step::{Manual, Step, Submission, step};
+use crate::machine::reference::{Created, Reference};
+use crate::machine::step::{Fate, Manual, Step, Submission, step};
 
 /// Threads that try sequences: while one waits for its store, another goes on.
 const RUNNERS: u32 = 4;
@@ -125,6 +126,8 @@ struct Machine<'a> {
     workers: Vec<WorkerId>,
     /// All that was ever claimed, and by whom.
     slices: Vec<(WorkerId, LeasedSlice)>,
+    /// How many payloads were made that occur once.
+    payloads: u32,
 }
 
 impl<'a> Machine<'a> {
@@ -138,6 +141,7 @@ impl<'a> Machine<'a> {
             batches: Vec::new(),
             workers,
             slices: Vec::new(),
+            payloads: 0,
         }
     }
 
@@ -159,6 +163,12 @@ impl<'a> Machine<'a> {
                 };
                 self.submit_keyed(kind, keys, unique, after).await;
             }
+            Step::SubmitDebounced {
+                kind,
+                keys,
+                debounce,
+                priority,
+            } => self.submit_debounced(kind, keys, debounce, priority).await,
             Step::Pause(kind) => {
                 let effect = Effect::Pause {
                     reason: "machine".to_owned(),
@@ -213,7 +223,10 @@ impl<'a> Machine<'a> {
             Step::Die(worker) => self.die(worker).await,
             Step::Manual(manual) => self.change_by_hand(manual).await,
             Step::Expire => {
-                assert_eq!(self.store.expire().await.unwrap(), self.reference.expire(now));
+                let expired = self.store.expire().await.unwrap();
+                let mut created = self.created().await;
+                assert_eq!(expired, self.reference.expire(&mut created, now));
+                created.check_empty();
             }
             Step::Advance(milliseconds) => self.database.clock().advance_ms(milliseconds),
             Step::Prune => self.prune().await,
@@ -422,6 +435,30 @@ impl<'a> Machine<'a> {
         self.reference.submit_keyed(answer.batch, &new, &keys, &plan, now);
     }
 
+    async fn submit_debounced(&mut self, kind: usize, keys: Vec<u8>, debounce: Debounce, priority: i16) {
+        let payloads: Vec<u32> = keys.iter().map(|_| self.new_payload()).collect();
+        let mut new = NewBatch::new(
+            KINDS[kind],
+            PackedArray::parse(&serde_json::to_string(&payloads).unwrap()).unwrap(),
+        );
+        new.options.retry = policy(2);
+        new.options.priority = priority;
+        let keys: Vec<String> = keys.iter().map(|key| format!("key{key}")).collect();
+        let packed = PackedArray::parse(&serde_json::to_string(&keys).unwrap()).unwrap();
+        let unique = Unique {
+            debounce: Some(debounce),
+            ..Unique::default()
+        };
+        let new = KeyedBatch::new(new, packed, unique);
+        let answer = self.store.submit_keyed(vec![new.clone()]).await.unwrap();
+        self.batches.extend(answer[0].batch);
+        let now = self.database.clock().now();
+        let expected = self
+            .reference
+            .submit_debounced(answer[0].batch, &new, &keys, debounce, now);
+        assert_eq!(answer, [expected]);
+    }
+
     async fn put_control(&self, kind: usize, effect: Effect) {
         let scope = of_kind(kind);
         self.store
@@ -452,7 +489,7 @@ impl<'a> Machine<'a> {
         &mut self,
         worker: usize,
         slice: usize,
-        fates: &[u8],
+        fates: &[Fate],
         jobs_max: u32,
         kind: Option<usize>,
     ) {
@@ -466,19 +503,105 @@ impl<'a> Machine<'a> {
         };
         let chosen = self.slices.get(chosen % self.slices.len().max(1)).cloned();
         let (worker, reports) = match chosen {
-            Some((worker, slice)) => (worker, vec![report_by(&slice, fates)]),
+            Some((worker, slice)) => (worker, vec![self.report_by(&slice, fates)]),
             None => (self.workers[worker % self.workers.len()], Vec::new()),
         };
         let want = wish(jobs_max, kind);
         let want = self.reference.workers.contains(&worker).then_some(want);
         let answer = exchange(&*self.store, worker, reports.clone(), want.clone()).await;
+        let mut created = self.created().await;
         for (report, receipt) in reports.iter().zip(&answer.receipts) {
-            let expected = self.reference.report(worker, report, now);
+            let expected = self.reference.report(worker, report, &mut created, now);
             assert_eq!(receipt, &expected);
         }
+        created.check_empty();
         if let Some(want) = want {
             self.check_claim(worker, &want, answer);
         }
+    }
+
+    /// A report on a slice in which each position has its fate.
+    fn report_by(&mut self, slice: &LeasedSlice, fates: &[Fate]) -> Report {
+        let mut report = report(slice);
+        let (mut completed, mut suspended, mut siblings) = (Positions::new(), Vec::new(), Vec::new());
+        for position in slice.positions.iter() {
+            let only = Positions::from(position..position + 1);
+            match fates[position as usize % fates.len()] {
+                Fate::Completed => completed.insert(position),
+                Fate::Failed => report.failed.extend(failed_at(slice, &only, &error()).failed),
+                Fate::FailedForGood => {
+                    let failed = failed_at(slice, &only, &error().permanent());
+                    report.failed.extend(failed.failed);
+                }
+                Fate::Released => report.released.insert(position),
+                Fate::NotYet => {}
+                Fate::Suspended(count, on_failure) => {
+                    let spawn = Spawn {
+                        children: self.children(position, count),
+                        on_failure,
+                        memo: None,
+                    };
+                    let spawn = spawn.memo(&self.payloads).unwrap();
+                    suspended.push(Suspended::one(position, spawn));
+                }
+                Fate::Spread(count) => {
+                    completed.insert(position);
+                    siblings.push(Siblings::one(position, self.children(position, count)));
+                }
+            }
+        }
+        if !completed.is_empty() {
+            report.completed = completed_at(slice, &completed).completed;
+        }
+        report.suspended = Suspended::pack(suspended);
+        report.siblings = Siblings::pack(siblings);
+        report
+    }
+
+    /// So many children of the job at a position; some jobs have two batches of them.
+    fn children(&mut self, position: u32, count: u32) -> Vec<ChildBatch> {
+        let mut children = Vec::new();
+        for (kind, count) in KINDS.iter().zip([count.div_ceil(2), count / 2]) {
+            let payloads: Vec<u32> = (0..count).map(|_| self.new_payload()).collect();
+            children.extend(ChildBatch::of(kind, payloads).unwrap());
+        }
+        if position.is_multiple_of(2) {
+            children.reverse();
+        }
+        for batch in &mut children {
+            batch.options.retry = policy(2);
+        }
+        children
+    }
+
+    /// A payload that no other job of the sequence has.
+    fn new_payload(&mut self) -> u32 {
+        self.payloads += 1;
+        1_000 + self.payloads
+    }
+
+    /// The jobs that the store has made since the last look. Their batches can be named from now on.
+    async fn created(&mut self) -> Created {
+        let page = Page {
+            after: None,
+            limit: 10_000,
+        };
+        let rows = self.store.jobs(&JobFilter::default(), page).await.unwrap();
+        let mut created = Created::default();
+        for row in rows {
+            if self.reference.was_stored(row.job) {
+                continue;
+            }
+            let details = self.store.job(row.job).await.unwrap().unwrap();
+            let payload = details.payload.get().to_owned();
+            let twin = created.0.insert((row.kind.to_string(), payload), row.job);
+            assert_eq!(twin, None, "a job was made twice");
+            if self.batches.last() != Some(&row.job.batch) {
+                assert!(self.batches.last() < Some(&row.job.batch), "ids count upwards");
+                self.batches.push(row.job.batch);
+            }
+        }
+        created
     }
 
     /// A worker got what it is due, in the order of claims.
@@ -563,24 +686,4 @@ fn held_jobs(lease: &Option<gristmill_model::Lease>) -> Vec<JobId> {
     slices
         .flat_map(|slice| slice.positions.iter().map(|position| job(slice.batch, position)))
         .collect()
-}
-
-/// A report on a slice in which each position has its fate.
-fn report_by(slice: &LeasedSlice, fates: &[u8]) -> Report {
-    let with = |wanted: &[u8]| -> Positions {
-        let positions = slice.positions.iter();
-        positions
-            .filter(|position| wanted.contains(&fates[*position as usize % fates.len()]))
-            .collect()
-    };
-    let mut report = report(slice);
-    let completed = with(&[0, 1]);
-    if !completed.is_empty() {
-        report.completed = completed_at(slice, &completed).completed;
-    }
-    report.failed = failed_at(slice, &with(&[2]), &error()).failed;
-    let for_good = failed_at(slice, &with(&[3]), &error().permanent());
-    report.failed.extend(for_good.failed);
-    report.released = with(&[4]);
-    report
 }

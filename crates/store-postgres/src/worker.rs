@@ -285,6 +285,8 @@ impl Transaction {
         }
         self.settle(ended).await?;
         self.end_pauses().await?;
+        // What waited behind jobs that expired is due at once.
+        self.release_keys().await?;
         self.forget_keys().await?;
         self.forget_values().await?;
         self.stop_listening().await?;

@@ -274,7 +274,7 @@ impl Transaction<'_> {
         }
         self.insert_report(batch, positions, ending)?;
         self.keep_values(batch, positions, ending)?;
-        self.release_keys(batch, positions, ending.state == JobState::Completed)
+        self.release_keys(batch, positions, ending.state)
     }
 
     /// Stores how positions ended. Nothing where there are none.

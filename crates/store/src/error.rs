@@ -28,6 +28,17 @@ pub enum StoreError {
         /// Its owner; `None` if that is another job of the same batch.
         owner: Option<JobId>,
     },
+    /// As many payloads as may be wait behind the job that has their key.
+    #[error(
+        "the key `{key}` belongs to job {owner}, and no more payloads can wait behind it; nothing of this submit is \
+         stored; submit again when the job has ended"
+    )]
+    KeyFull {
+        /// The key.
+        key: String,
+        /// Its owner.
+        owner: JobId,
+    },
     /// A prerequisite does not exist.
     #[error(
         "option `after` names batch {0}, which does not exist or was pruned; omit it, or submit it again"

@@ -65,9 +65,10 @@ pub struct Unique {
     /// The minimum time that a job keeps its key, from its submit; it also keeps the key until it ends. Milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub period_ms: Option<u64>,
-    /// Debouncing: a new job becomes part of a job with its key that has not started. A job that has started, or has
-    /// reached its limit of payloads, passes its key to the new one. Requires a key for each job, the default
-    /// `on_duplicate`, and no period or `run_at`.
+    /// Debouncing: a new job becomes part of a job with its key that has not started. Behind a job that has started, is
+    /// not debounced in the same way, or has reached its limit of payloads, the new job waits: it is submitted when that
+    /// job completes, or soon after it dies or expires, and is cancelled with it. Requires a key for each job, the
+    /// default `on_duplicate`, and no period or `run_at`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub debounce: Option<Debounce>,
 }

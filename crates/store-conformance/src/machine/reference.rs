@@ -1,6 +1,8 @@
 //! The reference: a row a job, in memory, as plain as can be.
 
 mod changes;
+mod debounce;
+mod families;
 mod keys;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,10 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use gristmill_model::limits::RESCUES_MAX;
 use gristmill_model::retry::AfterFailure;
 use gristmill_model::{
-    After, BatchId, JobError, JobId, JobState, LeaseId, LeasedSlice, NewBatch, OnFailure, Prerequisite,
-    Receipt, Report, RetryPolicy, SplitMix64, Timestamp, WorkerId,
+    After, BatchId, Debounce, JobError, JobId, JobState, LeaseId, LeasedSlice, NewBatch, OnFailure,
+    Prerequisite, Receipt, Report, RetryPolicy, SplitMix64, Timestamp, WorkerId,
 };
 use gristmill_store::JobCounts;
+
+pub use families::Created;
+use families::{Family, Parenthood, siblings_of, suspended_of};
 
 #[derive(Debug, Clone)]
 pub struct Job {
@@ -22,6 +27,8 @@ pub struct Job {
     policy: RetryPolicy,
     payload: String,
     run_at: Timestamp,
+    /// The moment of its batch, from which a parent finalizes.
+    batch_run_at: Timestamp,
     /// The moment by which its next attempt must begin.
     expires_at: Option<Timestamp>,
     /// How long its attempts may take together.
@@ -30,8 +37,14 @@ pub struct Job {
     attempt: u32,
     rescues: u32,
     key: Option<String>,
+    debounce: Option<Debounce>,
+    submitted_at: Timestamp,
     /// The end of each of its pauses, by reason.
     pauses: BTreeMap<&'static str, Option<Timestamp>>,
+    /// The family that it is a child of.
+    child_of: Option<usize>,
+    /// The family that it waits for, or finalizes with.
+    parenthood: Option<Parenthood>,
     place: Place,
 }
 
@@ -69,6 +82,10 @@ pub struct Reference {
     paused: BTreeSet<String>,
     /// How many jobs of a kind may run at once.
     limits: BTreeMap<String, usize>,
+    /// All families that there ever were.
+    families: Vec<Family>,
+    /// What runs once more after jobs that this step completed.
+    again: Vec<debounce::Behind>,
 }
 
 /// Jobs that wait together.
@@ -89,7 +106,14 @@ impl Reference {
             cached: BTreeMap::new(),
             paused: BTreeSet::new(),
             limits: BTreeMap::new(),
+            families: Vec::new(),
+            again: Vec::new(),
         }
+    }
+
+    /// Whether the reference has a job.
+    pub fn was_stored(&self, id: JobId) -> bool {
+        self.jobs.contains_key(&id)
     }
 
     pub fn submit(&mut self, batch: BatchId, new: &NewBatch, now: Timestamp) {
@@ -110,47 +134,65 @@ impl Reference {
         for ((position, payload), key) in (0..).zip(new.payloads.items()).zip(keys) {
             let waits = inherited.iter().find(|(of, _)| *of == position);
             let after = merged(new.after.iter().chain(waits.iter().flat_map(|(_, after)| after)));
-            let id = JobId { batch, position };
-            let mut job = Job {
-                kind: new.kind.clone(),
-                rank: -new.options.priority,
-                batch_rank: -new.options.priority,
-                policy: new.options.retry,
-                payload: payload.to_owned(),
-                run_at: new.options.run_at.unwrap_or(now),
-                expires_at: new.options.expires_at,
-                within_ms: new.options.complete_within_ms,
-                cached_ms: new.options.cached_ms,
-                attempt: 1,
-                rescues: 0,
-                key,
-                pauses: BTreeMap::new(),
-                place: match after.is_empty() {
-                    true => Place::Ready,
-                    false => Place::Blocked,
-                },
-            };
-            if self.is_cached(&job, now) {
-                job.attempt = 0;
-                job.end(JobState::Completed, now);
+            self.insert_job(JobId { batch, position }, new, payload, key, after, now);
+        }
+    }
+
+    /// Adds a job of a batch.
+    fn insert_job(
+        &mut self,
+        id: JobId,
+        new: &NewBatch,
+        payload: &str,
+        key: Option<String>,
+        after: Vec<After>,
+        now: Timestamp,
+    ) {
+        let run_at = new.options.run_at.unwrap_or(now);
+        let mut job = Job {
+            kind: new.kind.clone(),
+            rank: -new.options.priority,
+            batch_rank: -new.options.priority,
+            policy: new.options.retry,
+            payload: payload.to_owned(),
+            run_at,
+            batch_run_at: run_at,
+            expires_at: new.options.expires_at,
+            within_ms: new.options.complete_within_ms,
+            cached_ms: new.options.cached_ms,
+            attempt: 1,
+            rescues: 0,
+            key,
+            debounce: new.options.unique.and_then(|unique| unique.debounce),
+            submitted_at: now,
+            pauses: BTreeMap::new(),
+            child_of: None,
+            parenthood: None,
+            place: match after.is_empty() {
+                true => Place::Ready,
+                false => Place::Blocked,
+            },
+        };
+        if self.is_cached(&job, now) {
+            job.attempt = 0;
+            job.end(JobState::Completed, now);
+        }
+        self.jobs.insert(id, job);
+        if after.is_empty() {
+            return;
+        }
+        let known = self.waiting.iter_mut();
+        match known
+            .into_iter()
+            .find(|waiting| waiting.is_of(id.batch) && waiting.after == after)
+        {
+            Some(waiting) => {
+                waiting.jobs.insert(id);
             }
-            self.jobs.insert(id, job);
-            if after.is_empty() {
-                continue;
-            }
-            match self
-                .waiting
-                .iter_mut()
-                .find(|waiting| waiting.is_of(batch) && waiting.after == after)
-            {
-                Some(waiting) => {
-                    waiting.jobs.insert(id);
-                }
-                None => self.waiting.push(Waiting {
-                    jobs: BTreeSet::from([id]),
-                    after,
-                }),
-            }
+            None => self.waiting.push(Waiting {
+                jobs: BTreeSet::from([id]),
+                after,
+            }),
         }
     }
 
@@ -196,7 +238,15 @@ impl Reference {
                 let met = |after: &After| self.meant(after).all(|(_, job)| job.ended_at().is_some());
                 Some((group, waiting.after.iter().position(met)?))
             });
-            let Some((group, index)) = ended else { return };
+            let Some((group, index)) = ended else {
+                match self.settle_family(now) {
+                    true => {
+                        self.release_keys(now);
+                        continue;
+                    }
+                    false => return,
+                }
+            };
             let after = self.waiting[group].after.remove(index);
             let is_last = self.waiting[group].after.is_empty();
             let in_vain = after.on_failure != OnFailure::Ignore
@@ -298,7 +348,7 @@ impl Reference {
     }
 
     pub fn claim(&mut self, worker: WorkerId, slice: &LeasedSlice, now: Timestamp) {
-        for (position, payload) in slice.positions.iter().zip(slice.payloads.items()) {
+        for (place, (position, payload)) in slice.positions.iter().zip(slice.payloads.items()).enumerate() {
             let id = JobId {
                 batch: slice.batch,
                 position,
@@ -314,6 +364,9 @@ impl Reference {
                 (job.payload.as_str(), job.kind.as_str()),
                 "{id}"
             );
+            let memo = slice.memos.as_ref().and_then(|memos| memos.items().nth(place));
+            let expected = job.parenthood.as_ref().map(|own| own.memo.as_str());
+            assert_eq!(memo, expected, "{id}");
             job.place = Place::Held {
                 worker,
                 lease: slice.lease,
@@ -321,13 +374,23 @@ impl Reference {
         }
     }
 
-    pub fn report(&mut self, worker: WorkerId, report: &Report, now: Timestamp) -> Receipt {
+    /// What becomes of a report. `created` are the jobs that the store made with it.
+    pub fn report(
+        &mut self,
+        worker: WorkerId,
+        report: &Report,
+        created: &mut Created,
+        now: Timestamp,
+    ) -> Receipt {
         let mut receipt = Receipt::default();
+        let mut spread = Vec::new();
         for position in report.positions().iter() {
             let id = JobId {
                 batch: report.batch,
                 position,
             };
+            let siblings = siblings_of(report, position);
+            let is_orphan = siblings.is_some() && !self.has_parent(id);
             let held = self.jobs.get_mut(&id).filter(|job| {
                 job.attempt == report.attempt
                     && matches!(job.place, Place::Held { worker: by, lease } if by == worker && lease == report.lease)
@@ -339,6 +402,12 @@ impl Reference {
             receipt.accepted.insert(position);
             if report.released.contains(position) {
                 job.come_back(now);
+            } else if let Some(suspended) = suspended_of(report, position) {
+                self.suspend(id, &suspended, created, now);
+            } else if is_orphan {
+                job.end(JobState::Dead, now);
+                receipt.dead.insert(position);
+                receipt.failed.insert(position);
             } else if let Some(failed) = report.failed.iter().find(|failed| failed.position == position) {
                 if job.fail(&failed.error, now) {
                     receipt.dead.insert(position);
@@ -351,9 +420,14 @@ impl Reference {
                     let kept = self.cached.entry(key).or_insert((now, until));
                     *kept = (now, until.max(kept.1));
                 }
+                spread.extend(siblings.map(|siblings| (id, siblings)));
             }
         }
+        for (id, siblings) in spread {
+            self.spread(id, &siblings, created, now);
+        }
         self.settle(now);
+        self.run_again(created, now);
         receipt
     }
 
@@ -407,7 +481,16 @@ impl Reference {
         for (id, job) in &self.jobs {
             batches.entry(id.batch).or_default().push(job);
         }
+        let is_over = |batch: &BatchId| {
+            let jobs = batches.get(batch);
+            jobs.is_none_or(|jobs| jobs.iter().all(|job| job.ended_at().is_some()))
+        };
         let ended = batches.iter().filter_map(|(id, jobs)| {
+            // Its parents look at it.
+            let parents = jobs.first().and_then(|job| job.child_of);
+            if parents.is_some_and(|family| !is_over(&self.families[family].parent().batch)) {
+                return None;
+            }
             let moments: Option<Vec<Timestamp>> = jobs.iter().map(|job| job.ended_at()).collect();
             let is_dead = |job: &&Job| {
                 matches!(
@@ -508,6 +591,15 @@ impl Job {
         self.end_pauses(now);
     }
 
+    /// Whether it is no claimable or running job: it waits for others, or is paused.
+    fn is_kept_back(&self) -> bool {
+        match self.place {
+            Place::Blocked => true,
+            Place::Ready => !self.pauses.is_empty(),
+            Place::Held { .. } | Place::Ended { .. } => false,
+        }
+    }
+
     fn has_begun(&self) -> bool {
         self.attempt > 1 || self.rescues > 0
     }
@@ -537,6 +629,16 @@ impl Job {
             self.place,
             Place::Ended {
                 state: JobState::Completed,
+                ..
+            }
+        )
+    }
+
+    fn is_cancelled(&self) -> bool {
+        matches!(
+            self.place,
+            Place::Ended {
+                state: JobState::Cancelled,
                 ..
             }
         )

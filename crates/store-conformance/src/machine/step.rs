@@ -1,6 +1,6 @@
 //! The operations of a random sequence.
 
-use gristmill_model::{OnDuplicate, OnFailure};
+use gristmill_model::{Debounce, DebouncedPayloads, OnChildFailure, OnDuplicate, OnFailure};
 use proptest::prelude::*;
 
 /// One operation. Numbers that choose among things that may not be there are taken modulo what is there.
@@ -21,8 +21,8 @@ pub(super) enum Step {
     Exchange {
         worker: usize,
         slice: usize,
-        /// What becomes of each position: 0 and 1 completed, 2 failed, 3 failed for good, 4 released, 5 not yet.
-        fates: Vec<u8>,
+        /// What becomes of each position.
+        fates: Vec<Fate>,
         jobs_max: u32,
         kind: Option<usize>,
     },
@@ -37,6 +37,13 @@ pub(super) enum Step {
         period_ms: Option<u64>,
         after: Vec<(usize, Option<u32>)>,
     },
+    /// Submits debounced jobs with keys, one of a few each.
+    SubmitDebounced {
+        kind: usize,
+        keys: Vec<u8>,
+        debounce: Debounce,
+        priority: i16,
+    },
     Pause(usize),
     Resume(usize),
     /// How many jobs of a kind may run at once.
@@ -49,6 +56,20 @@ pub(super) enum Step {
     /// How many reports a batch is left with.
     Compact(u32),
     Reopen,
+}
+
+/// What becomes of a job that runs.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Fate {
+    Completed,
+    Failed,
+    FailedForGood,
+    Released,
+    NotYet,
+    /// It waits for so many children, and is dead with a failed one or not.
+    Suspended(u32, OnChildFailure),
+    /// It has completed and spawned so many siblings.
+    Spread(u32),
 }
 
 /// A batch without keys.
@@ -92,11 +113,14 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         3 => (0usize..2, keys(), on_duplicate(), proptest::option::weighted(0.3, 1u64..40), after()).prop_map(
             |(kind, keys, on_duplicate, period_ms, after)| Step::SubmitKeyed { kind, keys, on_duplicate, period_ms, after }
         ),
+        4 => (0usize..2, proptest::collection::vec(0u8..5, 1..6), debounce(), -1i16..2).prop_map(
+            |(kind, keys, debounce, priority)| Step::SubmitDebounced { kind, keys, debounce, priority }
+        ),
         1 => (0usize..2).prop_map(Step::Pause),
         2 => (0usize..2).prop_map(Step::Resume),
         2 => (0usize..2, proptest::option::of(1u32..6)).prop_map(|(kind, jobs_max)| Step::Limit(kind, jobs_max)),
         1 => Just(Step::Register),
-        10 => (any::<usize>(), any::<usize>(), proptest::collection::vec(0u8..6, 8), 0u32..12, any_kind())
+        10 => (any::<usize>(), any::<usize>(), proptest::collection::vec(fate(), 8), 0u32..12, any_kind())
             .prop_map(|(worker, slice, fates, jobs_max, kind)| Step::Exchange { worker, slice, fates, jobs_max, kind }),
         4 => (any::<usize>(), 0usize..2, 1u32..9, -1i16..2, 0u32..12, any_kind()).prop_map(
             |(worker, kind, count, priority, jobs_max, wanted)| {
@@ -119,6 +143,19 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Prune),
         2 => (1u32..4).prop_map(Step::Compact),
         1 => Just(Step::Reopen),
+    ]
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    let on_failure = prop_oneof![Just(OnChildFailure::Fail), Just(OnChildFailure::Collect)];
+    prop_oneof![
+        4 => Just(Fate::Completed),
+        2 => Just(Fate::Failed),
+        2 => Just(Fate::FailedForGood),
+        2 => Just(Fate::Released),
+        2 => Just(Fate::NotYet),
+        4 => (0u32..4, on_failure).prop_map(|(children, on_failure)| Fate::Suspended(children, on_failure)),
+        2 => (1u32..3).prop_map(Fate::Spread),
     ]
 }
 
@@ -165,6 +202,20 @@ fn on_failure() -> impl Strategy<Value = OnFailure> {
 /// Few different ones, so that they meet.
 fn keys() -> impl Strategy<Value = Vec<Option<u8>>> {
     proptest::collection::vec(proptest::option::weighted(0.8, 0u8..5), 1..6)
+}
+
+fn debounce() -> impl Strategy<Value = Debounce> {
+    let payloads = prop_oneof![
+        1 => Just(DebouncedPayloads::Last),
+        3 => Just(DebouncedPayloads::Merged),
+    ];
+    (1u64..20, proptest::option::weighted(0.5, 20u64..40), payloads).prop_map(
+        |(delay_ms, wait_ms_max, payloads)| Debounce {
+            delay_ms,
+            wait_ms_max,
+            payloads,
+        },
+    )
 }
 
 fn on_duplicate() -> impl Strategy<Value = OnDuplicate> {

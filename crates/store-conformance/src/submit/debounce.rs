@@ -129,32 +129,98 @@ pub async fn payloads_are_merged(database: &dyn Database) {
     );
 }
 
-/// A job that has started leaves its key to the next one, and both run.
-pub async fn a_started_job_is_left_alone(database: &dyn Database) {
+/// Payloads wait behind a job that has started, and become its successor when it has completed.
+pub async fn payloads_wait_behind_a_started_job(database: &dyn Database) {
     let store = database.open().await;
     let last = debounce(DebouncedPayloads::Last);
     let first = submit_keyed(&*store, debounced("[1]", &["a"], last)).await;
     database.clock().advance_ms(100);
     let worker = worker(&*store).await;
     let lease = claim(&*store, worker, 9).await.unwrap();
-    let second = submit_keyed(&*store, debounced("[2]", &["a"], last)).await;
-    assert!(second.batch.is_some() && second.batch != first.batch);
-    let third = submit_keyed(&*store, debounced("[3]", &["a"], last)).await;
-    assert_eq!(third.jobs, second.jobs);
-    // The end of the first one does not take the key from the second.
-    exchange(&*store, worker, vec![completed(&lease.slices[0])], None).await;
-    let fourth = submit_keyed(&*store, debounced("[4]", &["a"], last)).await;
-    assert_eq!(fourth.jobs, second.jobs);
+    for payloads in ["[2]", "[3]"] {
+        let more = submit_keyed(&*store, debounced(payloads, &["a"], last)).await;
+        assert_eq!((more.batch, &more.jobs), (None, &first.jobs));
+    }
+    let counts = store.counts(&JobFilter::default()).await.unwrap();
+    assert_eq!(
+        (counts.running, counts.total()),
+        (1, 1),
+        "one open job has the key"
+    );
+    // A job that is given back, or tried again, has nothing added either: its successor would be older.
+    exchange(
+        &*store,
+        worker,
+        vec![released_at(&lease.slices[0], &positions("0"))],
+        None,
+    )
+    .await;
+    let more = submit_keyed(&*store, debounced("[4]", &["a"], last)).await;
+    assert_eq!(more.jobs, first.jobs);
+    let lease = claim(&*store, worker, 9).await;
+    assert_eq!(payloads_of(&lease), [(first.batch.unwrap(), 0, "1".to_owned())]);
+    database.clock().advance_ms(30);
+    exchange(&*store, worker, vec![completed(&lease.unwrap().slices[0])], None).await;
+    let successor = submit_keyed(&*store, debounced("[5]", &["a"], last)).await;
+    assert_eq!(
+        (successor.batch, successor.jobs[0] == first.jobs[0]),
+        (None, false)
+    );
+    assert_eq!(claim(&*store, worker, 9).await, None);
     database.clock().advance_ms(100);
     let lease = claim(&*store, worker, 9).await;
-    let id = second.batch.unwrap();
-    assert_eq!(payloads_of(&lease), [(id, 0, "4".to_owned())]);
-    // One that is tried again has started.
-    let failed = failed_at(&lease.unwrap().slices[0], &positions("0"), &error());
-    exchange(&*store, worker, vec![failed], None).await;
-    let fifth = submit_keyed(&*store, debounced("[5]", &["a"], last)).await;
-    assert!(fifth.batch.is_some() && fifth.batch != second.batch);
-    assert_eq!(payload(&*store, second.jobs[0]).await, "4");
+    assert_eq!(
+        payloads_of(&lease),
+        [(successor.jobs[0].batch, 0, "5".to_owned())]
+    );
+}
+
+/// Payloads that wait behind a job that dies are submitted by the next expiry; those behind a cancelled one are not.
+pub async fn payloads_outlive_a_dead_job(database: &dyn Database) {
+    let store = database.open().await;
+    let merged = debounce(DebouncedPayloads::Merged);
+    let first = submit_keyed(&*store, debounced("[1,2]", &["a", "b"], merged)).await;
+    database.clock().advance_ms(100);
+    let worker = worker(&*store).await;
+    let lease = claim(&*store, worker, 9).await.unwrap();
+    submit_keyed(&*store, debounced("[3,4,5]", &["a", "b", "a"], merged)).await;
+    store.cancel(Selection::Jobs(vec![first.jobs[1]])).await.unwrap();
+    let dead = failed_at(&lease.slices[0], &positions("0"), &error().permanent());
+    exchange(&*store, worker, vec![dead], None).await;
+    // Nothing is lost, whatever comes before the expiry.
+    let more = submit_keyed(&*store, debounced("[6]", &["a"], merged)).await;
+    assert_eq!((more.batch, more.jobs[0]), (None, first.jobs[0]));
+    store.expire().await.unwrap();
+    database.clock().advance_ms(100);
+    let lease = claim(&*store, worker, 9).await;
+    let payloads: Vec<String> = payloads_of(&lease)
+        .into_iter()
+        .map(|(_, _, payload)| payload)
+        .collect();
+    assert_eq!(payloads, ["[3,5,6]"]);
+    let free = submit_keyed(&*store, debounced("[7]", &["b"], merged)).await;
+    assert!(free.batch.is_some());
+}
+
+/// A debounced job waits behind one with its key that is not debounced.
+pub async fn payloads_wait_behind_other_jobs(database: &dyn Database) {
+    let store = database.open().await;
+    let last = debounce(DebouncedPayloads::Last);
+    let mut plain = debounced("[1]", &["a"], last);
+    plain.batch.options.unique = Some(Unique::default());
+    let first = submit_keyed(&*store, plain).await;
+    let more = submit_keyed(&*store, debounced("[2]", &["a"], last)).await;
+    assert_eq!((more.batch, &more.jobs), (None, &first.jobs));
+    let worker = worker(&*store).await;
+    let lease = claim(&*store, worker, 9).await.unwrap();
+    exchange(&*store, worker, vec![completed(&lease.slices[0])], None).await;
+    database.clock().advance_ms(100);
+    let lease = claim(&*store, worker, 9).await;
+    let payloads: Vec<String> = payloads_of(&lease)
+        .into_iter()
+        .map(|(_, _, payload)| payload)
+        .collect();
+    assert_eq!(payloads, ["2"]);
 }
 
 /// A debounced job that is paused takes payloads; one that was cancelled leaves its key; a prune leaves nothing.
@@ -195,8 +261,8 @@ pub async fn debounced_jobs_are_changed(database: &dyn Database) {
     );
 }
 
-/// One job stands for as many payloads as it may; the next one begins another.
-pub async fn a_full_job_is_followed_by_another(database: &dyn Database) {
+/// One job stands for as many payloads as it may. The next ones wait behind it, as many again.
+pub async fn payloads_wait_behind_a_full_job(database: &dyn Database) {
     let store = database.open().await;
     let merged = debounce(DebouncedPayloads::Merged);
     let large = format!(
@@ -204,11 +270,20 @@ pub async fn a_full_job_is_followed_by_another(database: &dyn Database) {
         "x".repeat(gristmill_model::limits::DEBOUNCED_BYTES_MAX / 2)
     );
     let first = submit_keyed(&*store, debounced("[0]", &["a"], merged)).await;
-    let second = submit_keyed(&*store, debounced(&large, &["a"], merged)).await;
-    assert_eq!(second.jobs, first.jobs);
-    let third = submit_keyed(&*store, debounced(&large, &["a"], merged)).await;
-    assert_ne!(third.jobs, first.jobs);
-    let fourth = submit_keyed(&*store, debounced("[1]", &["a"], merged)).await;
-    assert_eq!(fourth.jobs, third.jobs);
-    assert!(payload(&*store, third.jobs[0]).await.ends_with("x\",1]"));
+    for payloads in [&large, &large, "[1]"] {
+        let more = submit_keyed(&*store, debounced(payloads, &["a"], merged)).await;
+        assert_eq!((more.batch, &more.jobs), (None, &first.jobs));
+    }
+    let full = store.submit_keyed(vec![debounced(&large, &["a"], merged)]).await;
+    assert!(
+        matches!(&full, Err(StoreError::KeyFull { key, owner }) if key == "a" && *owner == first.jobs[0]),
+        "{full:?}"
+    );
+    database.clock().advance_ms(100);
+    let worker = worker(&*store).await;
+    let lease = claim(&*store, worker, 9).await.unwrap();
+    exchange(&*store, worker, vec![completed(&lease.slices[0])], None).await;
+    database.clock().advance_ms(100);
+    let lease = claim(&*store, worker, 9).await;
+    assert!(payloads_of(&lease)[0].2.ends_with("x\",1]"));
 }

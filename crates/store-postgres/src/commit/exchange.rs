@@ -10,8 +10,8 @@ use gristmill_model::{
 };
 use gristmill_store::rules::contents::Content;
 use gristmill_store::rules::deadline::Standing;
-use gristmill_store::rules::debounce::{Added, with_added};
 use gristmill_store::rules::ending::is_simple;
+use gristmill_store::rules::keys::debounce::{Added, with_added};
 use gristmill_store::rules::lanes::group;
 use gristmill_store::rules::pack::indexes_of;
 use gristmill_store::{Exchanged, StoreError, Want};

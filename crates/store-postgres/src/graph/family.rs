@@ -10,10 +10,11 @@ use std::sync::Arc;
 use gristmill_model::{
     BatchId, ChildBatch, JobError, JobId, NewBatch, PackedArray, Positions, Report, Suspended, Tag,
 };
-use gristmill_store::StoreError;
-use gristmill_store::family::{Brood, Children, Family, Inheritance, Parentage, cannot_spawn, latest};
 use gristmill_store::rules::ending::FailedAttempt;
+use gristmill_store::rules::family::spawning::{Inheritance, Parentage, cannot_spawn};
+use gristmill_store::rules::family::{Brood, Family, latest};
 use gristmill_store::rules::lanes::group;
+use gristmill_store::{Children, StoreError};
 use tokio_postgres::Row;
 
 use crate::database::Database;

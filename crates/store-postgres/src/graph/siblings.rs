@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use gristmill_model::{BatchId, Positions, Report, Siblings};
-use gristmill_store::family::{Parentage, cannot_spawn, check_siblings};
+use gristmill_store::rules::family::spawning::{Parentage, cannot_spawn, check_siblings};
 use gristmill_store::rules::report_write::FailedExtras;
 
 use crate::database::columns::number;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gristmill_model::limits::ESTIMATE_BATCHES_MAX;
 use gristmill_model::{BatchId, JobId, JobState, Positions, ShownProgress, Timestamp};
 use gristmill_store::query::Narrowed;
-use gristmill_store::rules::debounce::joined;
+use gristmill_store::rules::keys::debounce::joined;
 use gristmill_store::rules::lanes::group;
 use gristmill_store::rules::pack::indexes_of;
 use gristmill_store::rules::piece::{Common, Piece, count, in_states, pauses_of, unpack};

@@ -416,7 +416,8 @@ BEGIN
 END
 $$;
 
--- Makes jobs that have not started claimable from these moments on, one moment a batch. Returns those jobs.
+-- Makes jobs that have not started claimable from these moments on, one moment a batch. Returns those jobs. A job that waits for its
+-- children, or finalizes, has started.
 CREATE OR REPLACE FUNCTION gristmill.postpone_jobs(batch_ids bigint[], meant int4multirange[], run_ats bigint[])
 RETURNS TABLE (batch_id bigint, positions int4multirange)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -428,11 +429,11 @@ BEGIN
         SELECT m.batch_id, m.positions, m.run_at FROM unnest(batch_ids, meant, run_ats) AS m (batch_id, positions, run_at)
     ), waiting AS (
         UPDATE gristmill.slice s SET run_at = m.run_at FROM wanted m
-        WHERE s.batch_id = m.batch_id AND m.positions @> s.positions AND s.attempt = 1 AND s.rescues = 0
+        WHERE s.batch_id = m.batch_id AND m.positions @> s.positions AND s.attempt = 1 AND s.rescues = 0 AND s.family IS NULL
         RETURNING s.batch_id, s.positions
     ), blocked AS (
         UPDATE gristmill.blocked w SET run_at = m.run_at FROM wanted m
-        WHERE w.batch_id = m.batch_id AND m.positions @> w.positions AND w.attempt = 1 AND w.rescues = 0
+        WHERE w.batch_id = m.batch_id AND m.positions @> w.positions AND w.attempt = 1 AND w.rescues = 0 AND w.family IS NULL
         RETURNING w.batch_id, w.positions
     )
     SELECT w.batch_id, w.positions FROM waiting w UNION ALL SELECT b.batch_id, b.positions FROM blocked b;

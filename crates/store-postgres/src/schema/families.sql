@@ -49,8 +49,8 @@ BEGIN
         cancelled := coalesce(cancelled, level_cancelled);
         PERFORM FROM gristmill.keyed k WHERE k.batch_id = ANY (level_ids);
         IF FOUND THEN
-            PERFORM gristmill.release_keys(array_agg(r.batch_id), array_agg(r.positions), false, now_ms)
-            FROM gristmill.report r WHERE r.batch_id = ANY (level_ids) AND r.state <> 'completed';
+            PERFORM gristmill.release_keys(array_agg(r.batch_id), array_agg(r.positions), 'cancelled', now_ms)
+            FROM gristmill.report r WHERE r.batch_id = ANY (level_ids) AND r.state = 'cancelled';
         END IF;
         EXIT WHEN next_ids IS NULL;
         descendant_ids := descendant_ids || next_ids;
@@ -176,7 +176,7 @@ BEGIN
     FROM unnest(failed, failed_children, failed_states) AS k (parent, child, state);
     PERFORM FROM gristmill.keyed k WHERE k.batch_id = parent_id;
     IF FOUND THEN
-        PERFORM gristmill.release_keys(ARRAY[parent_id], ARRAY[failed_positions], false, now_ms);
+        PERFORM gristmill.release_keys(ARRAY[parent_id], ARRAY[failed_positions], 'dead', now_ms);
     END IF;
     SELECT coalesce(array_agg(k.batch_id), '{}'), coalesce(array_agg(k.positions), '{}') INTO child_ids, child_positions
         FROM gristmill.children_of(parent_id, waiting.family, failed_positions) k;

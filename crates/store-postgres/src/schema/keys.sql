@@ -14,26 +14,29 @@ BEGIN ATOMIC
     ORDER BY b.scope, (t.item #>> '{}') COLLATE "C";
 END;
 
--- Releases the keys of ended jobs; a key with a period stays until that is over. Returns what runs once more, where the jobs have
--- completed.
-CREATE OR REPLACE FUNCTION gristmill.release_keys(batch_ids bigint[], meant int4multirange[], completed boolean, now_ms bigint)
+-- Releases the keys of jobs that have ended in this state; a key with a period stays until that is over. Returns what runs once more
+-- after completed jobs. What is debounced behind jobs that ended as dead or expired is due: `expire` submits it.
+CREATE OR REPLACE FUNCTION gristmill.release_keys(batch_ids bigint[], meant int4multirange[], state text, now_ms bigint)
 RETURNS TABLE (key text, rerun text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY
     WITH ended AS MATERIALIZED (
-        SELECT e.scope, e.key, e.batch_id FROM gristmill.keys_at(batch_ids, meant) e
+        SELECT k.scope, k.key, state = 'completed' AND k.rerun IS NOT NULL AS runs_again,
+            state NOT IN ('completed', 'cancelled') AND k.rerun::json -> 'debounced' IS NOT NULL AS is_due
+        FROM gristmill.keys_at(batch_ids, meant) e
+        JOIN gristmill.job_key k ON k.scope = e.scope AND k.key = e.key AND k.batch_id = e.batch_id AND k.open
+        ORDER BY k.scope, k.key FOR UPDATE OF k
     ), kept AS (
-        UPDATE gristmill.job_key k SET open = false, rerun = NULL FROM ended e
-        WHERE k.scope = e.scope AND k.key = e.key AND k.batch_id = e.batch_id AND k.until > now_ms
-            AND NOT (completed AND k.rerun IS NOT NULL)
+        UPDATE gristmill.job_key k SET open = false, until = CASE WHEN e.is_due THEN now_ms ELSE k.until END,
+            rerun = CASE WHEN e.is_due THEN k.rerun END
+        FROM ended e WHERE k.scope = e.scope AND k.key = e.key AND (e.is_due OR (k.until > now_ms AND NOT e.runs_again))
     ), gone AS (
         DELETE FROM gristmill.job_key k USING ended e
-        WHERE k.scope = e.scope AND k.key = e.key AND k.batch_id = e.batch_id
-            AND (k.until IS NULL OR k.until <= now_ms OR (completed AND k.rerun IS NOT NULL))
-        RETURNING k.key, k.rerun
+        WHERE k.scope = e.scope AND k.key = e.key AND NOT e.is_due AND (k.until IS NULL OR k.until <= now_ms OR e.runs_again)
+        RETURNING k.key, k.rerun, e.runs_again
     )
-    SELECT g.key, g.rerun FROM gone g WHERE completed AND g.rerun IS NOT NULL;
+    SELECT g.key, g.rerun FROM gone g WHERE g.runs_again;
 END
 $$;
 
@@ -47,7 +50,7 @@ BEGIN ATOMIC
         SELECT range_agg(int4range(e.position, e.position + 1)) AS positions
         FROM gristmill.keys_at(ARRAY[m.batch_id], ARRAY[m.positions]) e
         JOIN gristmill.job_key k ON k.scope = e.scope AND k.key = e.key
-        WHERE k.batch_id <> e.batch_id AND (k.open OR k.until > now_ms)
+        WHERE k.batch_id <> e.batch_id AND (k.open OR k.until > now_ms OR k.rerun IS NOT NULL)
     ) t ON true;
 END;
 
@@ -67,7 +70,7 @@ BEGIN
     ON CONFLICT (scope, key) DO UPDATE SET open = true, position = excluded.position, batch_id = excluded.batch_id,
         until = CASE WHEN k.batch_id = excluded.batch_id THEN k.until END,
         rerun = CASE WHEN k.batch_id = excluded.batch_id THEN k.rerun END
-    WHERE k.batch_id = excluded.batch_id OR (NOT k.open AND (k.until IS NULL OR k.until <= now_ms));
+    WHERE k.batch_id = excluded.batch_id OR (NOT k.open AND (k.until IS NULL OR k.until <= now_ms) AND k.rerun IS NULL);
     PERFORM FROM gristmill.keys_at(batch_ids, meant) e
         JOIN gristmill.slice s ON s.batch_id = e.batch_id AND s.positions @> e.position
         JOIN gristmill.job_key k ON k.scope = e.scope AND k.key = e.key

@@ -132,7 +132,9 @@ BEGIN
                 ON CONFLICT DO NOTHING;
                 PERFORM FROM gristmill.keyed k WHERE k.batch_id = ANY (gone);
                 IF FOUND THEN
-                    PERFORM gristmill.release_keys(gone, gone_positions, false, now_ms);
+                    PERFORM gristmill.release_keys(array_agg(k.batch_id), array_agg(k.positions),
+                        CASE k.on_failure WHEN 'fail' THEN 'dead' ELSE 'cancelled' END, now_ms)
+                    FROM unnest(gone, gone_positions, gone_policies) AS k (batch_id, positions, on_failure) GROUP BY k.on_failure;
                 END IF;
             END IF;
 

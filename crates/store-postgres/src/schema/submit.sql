@@ -152,7 +152,7 @@ BEGIN
         SELECT g.number, g.key, (CASE WHEN g.key IS NULL THEN g.number ELSE max(g.number) OVER (PARTITION BY g.key) END)::integer AS last
         FROM unnest(keys) WITH ORDINALITY AS g (key, number)
     ) j
-    LEFT JOIN gristmill.job_key k ON k.scope = scope_id AND k.key = j.key AND (k.open OR k.until > now_ms);
+    LEFT JOIN gristmill.job_key k ON k.scope = scope_id AND k.key = j.key AND (k.open OR k.until > now_ms OR k.rerun IS NOT NULL);
     IF on_duplicate = 'reject' THEN
         SELECT format('the key %L is that of %s', keys[n], coalesce(format('job %s:%s', owners[n], owned[n]), 'two jobs of this submit'))
         INTO wrong FROM generate_subscripts(keys, 1) n WHERE lasts[n] <> n OR owners[n] IS NOT NULL LIMIT 1;
@@ -199,7 +199,7 @@ BEGIN
             ORDER BY submit_keyed.keys[k.n] COLLATE "C"
             ON CONFLICT (scope, key) DO UPDATE SET batch_id = excluded.batch_id, position = excluded.position, open = true,
                 until = excluded.until, rerun = NULL
-            WHERE NOT j.open AND (j.until IS NULL OR j.until <= now_ms)
+            WHERE NOT j.open AND (j.until IS NULL OR j.until <= now_ms) AND j.rerun IS NULL
             RETURNING 1
         )
         SELECT count(*) INTO taken FROM taken;

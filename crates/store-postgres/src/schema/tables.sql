@@ -158,7 +158,7 @@ CREATE INDEX cached_until ON gristmill.cached (until);
 
 -- --- keys and tags ---
 
--- The job that has a deduplication key: an open one, or one whose period is not over. Rows are locked after all others but those of
+-- The job that has a deduplication key: an open one, one whose period is not over, or one that another job waits behind. Rows are locked after all others but those of
 -- the same table, and there by scope and key. A transaction that submits jobs with keys holds an advisory lock of their scope (class
 -- 1196576077) from before its look, so that no two submit at the same time.
 CREATE TABLE gristmill.job_key (
@@ -168,7 +168,7 @@ CREATE TABLE gristmill.job_key (
     until    bigint,           -- the end of its period
     position integer NOT NULL,
     open     boolean NOT NULL, -- whether the job is open
-    rerun    text,             -- JSON: the job that is submitted once this one has completed
+    rerun    text,             -- JSON: the job that is submitted after this one
     PRIMARY KEY (scope, key)
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX job_key_over ON gristmill.job_key (until) WHERE NOT open;

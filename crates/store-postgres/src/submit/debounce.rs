@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use gristmill_model::{BatchId, Debounce, DebouncedPayloads, JobId, Positions};
 use gristmill_store::SubmittedJobs;
-use gristmill_store::rules::debounce::{Added, Collapsed, Sizes, has_room, is_alike, ready_at};
+use gristmill_store::rules::keys::debounce::{Added, Collapsed, Sizes, has_room, is_alike, ready_at};
+use gristmill_store::rules::keys::rerun::PlannedRerun;
 use gristmill_store::rules::keys::{KeyPlan, Owner, Wanted};
 use tokio_postgres::Row;
 
@@ -29,8 +30,8 @@ pub(crate) fn read_added(rows: &[Row]) -> Result<HashMap<BatchId, Added>> {
 }
 
 impl Transaction {
-    /// Stores those jobs of a batch that no job stands for which has not started, and adds the others to such. `fresh` are
-    /// batches of this transaction, which may not be written yet.
+    /// Stores the jobs of a batch whose keys are free. Adds the others to the jobs that have their keys, or keeps them behind
+    /// those. `fresh` are batches of this transaction, which may not be written yet.
     pub async fn submit_debounced(
         &mut self,
         prepared: &Prepared,
@@ -41,14 +42,29 @@ impl Transaction {
         let mut collapsed = Collapsed::of(&prepared.batch, &prepared.keys, debounce)?;
         collapsed.delay(debounce, self.now);
         let wanted = Wanted::new(&collapsed.batch, &collapsed.keys)?;
-        let mut owners = self.key_owners(scope, &wanted).await?;
+        let owners = self.key_owners(scope, &wanted).await?;
         if owners.values().any(|owner| fresh.contains(&owner.job.batch)) {
             self.flush().await?;
         }
-        self.retain_unstarted(&collapsed, scope, debounce, &mut owners)
-            .await?;
-        self.add_payloads(&collapsed, debounce, &owners).await?;
-        let plan = KeyPlan::of(&collapsed.batch, &wanted, &owners, &HashMap::new())?;
+        let unstarted = self.postpone_unstarted(&collapsed, debounce, &owners).await?;
+        // A job that has ended keeps nobody waiting, but for those that wait already.
+        let (owned, over): (HashMap<u32, Owner>, HashMap<u32, Owner>) = owners
+            .into_iter()
+            .partition(|(_, owner)| owner.open || owner.rerun.is_some());
+        self.take_keys(&collapsed, scope, &over).await?;
+        let (mut taking, mut behind) = (Vec::new(), Vec::new());
+        for (place, owner) in &owned {
+            let unstarted = unstarted.get(&owner.job.batch);
+            if unstarted.is_some_and(|unstarted| unstarted.contains(owner.job.position)) {
+                taking.push((*place, owner.job));
+            } else {
+                let planned = PlannedRerun::debounced(&collapsed, *place, owner, debounce, self.now)?;
+                behind.push(planned);
+            }
+        }
+        self.keep_reruns(scope, &behind).await?;
+        self.add_payloads(&collapsed, debounce, &taking).await?;
+        let plan = KeyPlan::of(&collapsed.batch, &wanted, &owned, &HashMap::new())?;
         self.raise(&plan.skipped, prepared.batch.batch.options.priority)
             .await?;
         let Some(stored) = plan.stored(&collapsed.batch)? else {
@@ -65,23 +81,25 @@ impl Transaction {
         Ok((answer, Some((id, head, stored.batch.payloads))))
     }
 
-    /// Retains the owners that have not started, which take the added payloads, and postpones them. The others lose their keys.
-    async fn retain_unstarted(
+    /// Postpones the owners that take the added payloads, since they have not started and nothing waits behind them. Returns
+    /// those.
+    async fn postpone_unstarted(
         &mut self,
         collapsed: &Collapsed,
-        scope: i32,
         debounce: Debounce,
-        owners: &mut HashMap<u32, Owner>,
-    ) -> Result<()> {
+        owners: &HashMap<u32, Owner>,
+    ) -> Result<HashMap<BatchId, Positions>> {
+        let mut unstarted: HashMap<BatchId, Positions> = HashMap::new();
         if owners.is_empty() {
-            return Ok(());
+            return Ok(unstarted);
         }
         let batches: BTreeSet<BatchId> = owners.values().map(|owner| owner.job.batch).collect();
         let batches: Vec<BatchId> = batches.into_iter().collect();
         let heads = self.heads(&batches).await?;
         let sizes = self.added_sizes(&batches, debounce).await?;
         let mut meant: BTreeMap<BatchId, Positions> = BTreeMap::new();
-        for (place, owner) in owners.iter().filter(|(_, owner)| owner.open) {
+        let may_take = |owner: &Owner| owner.open && owner.rerun.is_none();
+        for (place, owner) in owners.iter().filter(|(_, owner)| may_take(owner)) {
             let (count, added) = (
                 collapsed.counts[*place as usize],
                 &collapsed.added[*place as usize],
@@ -104,7 +122,6 @@ impl Transaction {
             positions.push(Multirange(meant));
             run_ats.push(ready_at(debounce, submitted_at, self.now).0);
         }
-        let mut unstarted: HashMap<BatchId, Positions> = HashMap::new();
         if !ids.is_empty() {
             let rows = self
                 .query(
@@ -119,22 +136,21 @@ impl Transaction {
             // Those that waited for a moment wait for another one now.
             self.writes.woke = true;
         }
-        let mut lost = Vec::new();
-        owners.retain(|place, owner| {
-            let unstarted = unstarted.get(&owner.job.batch);
-            let stays = unstarted.is_some_and(|unstarted| unstarted.contains(owner.job.position));
-            if !stays {
-                lost.extend(collapsed.keys[*place as usize].clone());
-            }
-            stays
-        });
-        if !lost.is_empty() {
-            self.execute(
-                "DELETE FROM gristmill.job_key WHERE scope = $1 AND key = ANY ($2)",
-                &[&scope, &lost],
-            )
-            .await?;
+        Ok(unstarted)
+    }
+
+    /// Takes keys from jobs that have ended, and whose periods are not over.
+    async fn take_keys(&self, collapsed: &Collapsed, scope: i32, over: &HashMap<u32, Owner>) -> Result<()> {
+        if over.is_empty() {
+            return Ok(());
         }
+        let keys = over.keys().map(|place| &collapsed.keys[*place as usize]);
+        let keys: Vec<&str> = keys.filter_map(|key| key.as_deref()).collect();
+        self.execute(
+            "DELETE FROM gristmill.job_key WHERE scope = $1 AND key = ANY ($2) AND NOT open AND rerun IS NULL",
+            &[&scope, &keys],
+        )
+        .await?;
         Ok(())
     }
 
@@ -166,16 +182,16 @@ impl Transaction {
         &self,
         collapsed: &Collapsed,
         debounce: Debounce,
-        owners: &HashMap<u32, Owner>,
+        taking: &[(u32, JobId)],
     ) -> Result<()> {
-        if owners.is_empty() {
+        if taking.is_empty() {
             return Ok(());
         }
         let (mut batches, mut positions) = (Vec::new(), Vec::new());
         let (mut counts, mut payloads) = (Vec::new(), Vec::new());
-        for (place, owner) in owners {
-            batches.push(owner.job.batch.0);
-            positions.push(owner.job.position.cast_signed());
+        for (place, job) in taking {
+            batches.push(job.batch.0);
+            positions.push(job.position.cast_signed());
             counts.push(collapsed.counts[*place as usize].cast_signed());
             payloads.push(collapsed.added[*place as usize].as_str());
         }

@@ -7,10 +7,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use futures::FutureExt;
-use gristmill_model::{After, BatchId, JobId, KeyedBatch, NewBatch, OnDuplicate, PackedArray, Positions};
+use gristmill_model::{
+    After, BatchId, JobId, JobState, KeyedBatch, NewBatch, OnDuplicate, PackedArray, Positions,
+};
 use gristmill_store::rules::contents::Content;
 use gristmill_store::rules::dependency::{WaitingJobs, stored_prerequisites};
-use gristmill_store::rules::keys::{KeyPlan, Owner, Wanted, reruns, scope_id, stored_after};
+use gristmill_store::rules::keys::rerun::{PlannedRerun, reruns};
+use gristmill_store::rules::keys::{KeyPlan, Owner, Wanted, scope_id, stored_after};
 use gristmill_store::rules::lanes::LaneName;
 use gristmill_store::{StoreError, SubmittedJobs};
 
@@ -134,7 +137,7 @@ impl Transaction {
         let (prerequisites, waiting) = self.lock_awaited(&batch_after, &plan).await?;
         self.make_room(*scope, &plan).await?;
         self.raise(&plan.skipped, batch.batch.options.priority).await?;
-        self.keep_reruns(*scope, &plan).await?;
+        self.keep_reruns(*scope, &plan.reruns).await?;
         let Some(mut stored) = plan.stored(batch)? else {
             return Ok((plan.answer(None), None));
         };
@@ -197,8 +200,8 @@ impl Transaction {
         let keys: Vec<&str> = wanted.last.keys().copied().collect();
         let rows = self
             .query(
-                "SELECT key, batch_id, position, open FROM gristmill.job_key \
-                 WHERE scope = $1 AND key = ANY ($2) AND (open OR until > $3)",
+                "SELECT key, batch_id, position, open, rerun FROM gristmill.job_key \
+                 WHERE scope = $1 AND key = ANY ($2) AND (open OR until > $3 OR rerun IS NOT NULL)",
                 &[&scope, &keys, &self.now.0],
             )
             .await?;
@@ -209,9 +212,9 @@ impl Transaction {
                 batch: BatchId(row.try_get(1)?),
                 position: row.try_get::<_, i32>(2)?.unsigned_abs(),
             };
-            let open = row.try_get(3)?;
+            let (open, rerun) = (row.try_get(3)?, row.try_get(4)?);
             if let Some(index) = wanted.last.get(key) {
-                owners.insert(*index, Owner { job, open });
+                owners.insert(*index, Owner { job, open, rerun });
             }
         }
         Ok(owners)
@@ -284,13 +287,13 @@ impl Transaction {
         Ok(())
     }
 
-    /// Remembers what runs once more after the jobs that run.
-    async fn keep_reruns(&self, scope: i32, plan: &KeyPlan) -> Result<()> {
-        if plan.reruns.is_empty() {
+    /// Keeps what runs once more after other jobs. Those that are open have to be so still.
+    pub async fn keep_reruns(&self, scope: i32, planned: &[PlannedRerun]) -> Result<()> {
+        if planned.is_empty() {
             return Ok(());
         }
         let (mut keys, mut batches, mut texts) = (Vec::new(), Vec::new(), Vec::new());
-        for planned in &plan.reruns {
+        for planned in planned {
             keys.push(planned.key.as_str());
             batches.push(planned.owner.batch.0);
             texts.push(serde_json::to_string(&planned.rerun)?);
@@ -299,12 +302,12 @@ impl Transaction {
             .execute(
                 "UPDATE gristmill.job_key k SET rerun = r.rerun \
                  FROM unnest($2::text[], $3::bigint[], $4::text[]) r (key, batch_id, rerun) \
-                 WHERE k.scope = $1 AND k.key = r.key AND k.batch_id = r.batch_id AND k.open",
+                 WHERE k.scope = $1 AND k.key = r.key AND k.batch_id = r.batch_id AND (k.open OR k.rerun IS NOT NULL)",
                 &[&scope, &keys, &batches, &texts],
             )
             .await?;
         // One that has ended meanwhile does not stand for the new one any more.
-        match kept == plan.reruns.len() as u64 {
+        match kept == planned.len() as u64 {
             true => Ok(()),
             false => Err(Failure::Overtaken),
         }
@@ -336,7 +339,7 @@ impl Transaction {
                  SELECT e.scope, e.key, e.batch_id, e.position, true, $3 FROM e ORDER BY e.scope, e.key COLLATE \"C\" \
                  ON CONFLICT (scope, key) DO UPDATE SET batch_id = excluded.batch_id, position = excluded.position, \
                  open = true, until = excluded.until, rerun = NULL \
-                 WHERE NOT k.open AND (k.until IS NULL OR k.until <= $4) RETURNING 1) \
+                 WHERE NOT k.open AND (k.until IS NULL OR k.until <= $4) AND k.rerun IS NULL RETURNING 1) \
                  SELECT (SELECT count(*) FROM e) = (SELECT count(*) FROM taken)",
                 &[&id.0, &all, &until, &self.now.0],
             )
@@ -356,8 +359,8 @@ impl Transaction {
         self.writes.submit(self.now, id, &packed, circumstances)
     }
 
-    /// Lets go of the keys of what ends with this transaction, as far as their periods are over; what waited for one of
-    /// them to complete is submitted. Keeps the values that are to be. Nothing is asked where no batch has keys or keeps
+    /// Releases the keys of what ends with this transaction, and submits what runs once more after completed jobs. Keeps the
+    /// values that are to be. Nothing is asked where no batch has keys or keeps
     /// values. Returns whether anything was submitted.
     pub async fn release_keys(&mut self) -> Result<bool> {
         let ended: BTreeSet<BatchId> = self.writes.ended().map(|(batch, _, _)| batch).collect();
@@ -372,9 +375,9 @@ impl Transaction {
             head.is_some_and(|head| head.options.unique.is_some())
         };
         let mut again = Vec::new();
-        for completed in [true, false] {
+        for (has_completed, state) in [(true, JobState::Completed), (false, JobState::Dead)] {
             let (mut batches, mut positions) = (Vec::new(), Vec::new());
-            for (batch, ended, has_completed) in self.writes.ended() {
+            for (batch, ended, completed) in self.writes.ended() {
                 if has_completed == completed && is_keyed(&batch) {
                     batches.push(batch.0);
                     positions.push(Multirange(ended.clone()));
@@ -386,15 +389,19 @@ impl Transaction {
             let rows = self
                 .query(
                     "SELECT key, rerun FROM gristmill.release_keys($1, $2, $3, $4)",
-                    &[&batches, &positions, &completed, &self.now.0],
+                    &[&batches, &positions, &state.name(), &self.now.0],
                 )
                 .await?;
             for row in &rows {
                 again.push((row.try_get(0)?, row.try_get(1)?));
             }
         }
-        let again = reruns(&again)?;
-        for batch in &again {
+        self.submit_again(&again).await
+    }
+
+    /// Submits what was kept with these keys, which nobody has any more. Whether there is anything.
+    async fn submit_again(&mut self, again: &[(String, String)]) -> Result<bool> {
+        for batch in &reruns(again)? {
             let (lane_id, scope) = self.lane_and_scope(batch).await?;
             let ids = self.next_batch_ids(1).await?;
             for id in ids {
@@ -417,14 +424,22 @@ impl Transaction {
             .ok_or_else(|| Failure::Damaged("what is to run again has no lane".to_owned()))
     }
 
-    /// Forgets some keys of jobs that are over, and whose periods are.
-    pub async fn forget_keys(&self) -> Result<()> {
-        self.execute(
-            "DELETE FROM gristmill.job_key WHERE (scope, key) IN (SELECT scope, key FROM gristmill.job_key \
-             WHERE NOT open AND until <= $1 ORDER BY until LIMIT $2 FOR UPDATE SKIP LOCKED)",
-            &[&self.now.0, &FORGOTTEN_KEYS_PER_TRANSACTION],
-        )
-        .await?;
+    /// Forgets some keys of jobs that are over, and whose periods are. Submits what waited behind them.
+    pub async fn forget_keys(&mut self) -> Result<()> {
+        let rows = self
+            .query(
+                "DELETE FROM gristmill.job_key WHERE (scope, key) IN (SELECT scope, key FROM gristmill.job_key \
+                 WHERE NOT open AND until <= $1 ORDER BY until LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING key, rerun",
+                &[&self.now.0, &FORGOTTEN_KEYS_PER_TRANSACTION],
+            )
+            .await?;
+        let mut due: Vec<(String, String)> = Vec::new();
+        for row in &rows {
+            if let Some(rerun) = row.try_get(1)? {
+                due.push((row.try_get(0)?, rerun));
+            }
+        }
+        self.submit_again(&due).await?;
         Ok(())
     }
 }

@@ -9,13 +9,12 @@ use std::collections::BTreeMap;
 use gristmill_model::{
     BatchId, JobError, JobId, JobState, NewBatch, OnChildFailure, PackedArray, Positions, Suspended,
 };
-use gristmill_store::BatchPositions;
-use gristmill_store::family::{
-    Brood, CHILDREN, Children, Family, Inheritance, Parentage, cannot_spawn, child_failed, latest,
-};
 use gristmill_store::query::Narrowed;
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
+use gristmill_store::rules::family::spawning::{Inheritance, Parentage, cannot_spawn};
+use gristmill_store::rules::family::{Brood, CHILDREN, Family, child_failed, latest};
 use gristmill_store::rules::lanes::{LaneName, group};
+use gristmill_store::{BatchPositions, Children};
 use rusqlite::{Connection, params};
 
 use crate::claim::held::Held;

@@ -4,7 +4,7 @@
 //! finalizes without them.
 
 use gristmill_model::{BatchId, NewBatch, Positions, Report, Siblings};
-use gristmill_store::family::{Parentage, cannot_spawn, check_siblings};
+use gristmill_store::rules::family::spawning::{Parentage, cannot_spawn, check_siblings};
 use gristmill_store::rules::report_write::FailedExtras;
 use rusqlite::params;
 

@@ -160,7 +160,7 @@ CREATE INDEX cached_until ON cached (until);
 
 -- --- keys and tags ---
 
--- The job that has a deduplication key: an open one, or one whose period is not over.
+-- The job that has a deduplication key: an open one, one whose period is not over, or one that another job waits behind.
 CREATE TABLE job_key (
     scope    INTEGER NOT NULL, -- twice the first lane of a kind, or once more than twice that of a queue
     key      TEXT NOT NULL,
@@ -168,7 +168,7 @@ CREATE TABLE job_key (
     position INTEGER NOT NULL,
     open     INTEGER NOT NULL, -- whether the job is open
     until    INTEGER,          -- the end of its period
-    rerun    TEXT,             -- JSON: the job that is submitted once this one has completed
+    rerun    TEXT,             -- JSON: the job that is submitted after this one
     PRIMARY KEY (scope, key)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX job_key_over ON job_key (until) WHERE open = 0;

@@ -6,9 +6,10 @@ use gristmill_model::{
     BatchId, Debounce, DebouncedPayloads, JobId, KeyedBatch, PackedArray, Positions, Timestamp,
 };
 use gristmill_store::SubmittedJobs;
-use gristmill_store::rules::debounce::{
+use gristmill_store::rules::keys::debounce::{
     Added, Additions, Collapsed, Sizes, has_room, is_alike, ready_at, with_added,
 };
+use gristmill_store::rules::keys::rerun::PlannedRerun;
 use gristmill_store::rules::keys::{KeyPlan, Owner, Wanted};
 use rusqlite::{Connection, params};
 
@@ -17,7 +18,8 @@ use crate::failure::Result;
 use crate::transaction::Transaction;
 
 impl Transaction<'_> {
-    /// Stores those jobs of a batch that no job stands for which has not started, and adds the others to such.
+    /// Stores the jobs of a batch whose keys are free. Adds the others to the jobs that have their keys, or keeps them behind
+    /// those.
     pub fn submit_debounced(
         &mut self,
         batch: &KeyedBatch,
@@ -28,14 +30,23 @@ impl Transaction<'_> {
         collapsed.delay(debounce, self.now);
         let scope = self.scope_of(batch)?;
         let mut owners = self.key_owners(scope, &collapsed.batch.keys)?;
-        self.retain_unstarted(&collapsed, debounce, &mut owners)?;
-        let mut additions = Additions::new();
+        let unstarted = self.postpone_unstarted(&collapsed, debounce, &owners)?;
+        let (mut additions, mut behind) = (Additions::new(), Vec::new());
+        // A job that has ended keeps nobody waiting, but for those that wait already.
+        owners.retain(|_, owner| owner.open || owner.rerun.is_some());
         for (place, owner) in &owners {
-            let index = *place as usize;
-            let added = (collapsed.counts[index], collapsed.added[index].clone());
-            let batch = additions.entry(owner.job.batch).or_default();
-            batch.insert(owner.job.position, added);
+            let unstarted = unstarted.get(&owner.job.batch);
+            if unstarted.is_some_and(|unstarted| unstarted.contains(owner.job.position)) {
+                let index = *place as usize;
+                let added = (collapsed.counts[index], collapsed.added[index].clone());
+                let batch = additions.entry(owner.job.batch).or_default();
+                batch.insert(owner.job.position, added);
+            } else {
+                let planned = PlannedRerun::debounced(&collapsed, *place, owner, debounce, self.now)?;
+                behind.push(planned);
+            }
         }
+        self.keep_reruns(scope, &behind)?;
         for (of, added) in &additions {
             self.add_payloads(*of, added, debounce)?;
         }
@@ -51,15 +62,19 @@ impl Transaction<'_> {
         Ok(collapsed.answer(plan.answer(stored)))
     }
 
-    /// Retains the owners that have not started, which take the added payloads, and postpones them. The others lose their keys.
-    fn retain_unstarted(
+    /// Postpones the owners that take the added payloads, since they have not started and nothing waits behind them. Returns
+    /// those.
+    fn postpone_unstarted(
         &mut self,
         collapsed: &Collapsed,
         debounce: Debounce,
-        owners: &mut HashMap<u32, Owner>,
-    ) -> Result<()> {
+        owners: &HashMap<u32, Owner>,
+    ) -> Result<HashMap<BatchId, Positions>> {
         let mut by_batch: BTreeMap<BatchId, Positions> = BTreeMap::new();
-        for owner in owners.values().filter(|owner| owner.open) {
+        for owner in owners
+            .values()
+            .filter(|owner| owner.open && owner.rerun.is_none())
+        {
             by_batch
                 .entry(owner.job.batch)
                 .or_default()
@@ -86,11 +101,7 @@ impl Transaction<'_> {
             let run_at = ready_at(debounce, head.submitted_at, self.now);
             unstarted.insert(of, self.postpone(of, &positions.difference(&full), run_at)?);
         }
-        owners.retain(|_, owner| {
-            let unstarted = unstarted.get(&owner.job.batch);
-            unstarted.is_some_and(|unstarted| unstarted.contains(owner.job.position))
-        });
-        Ok(())
+        Ok(unstarted)
     }
 
     /// Lets those of these positions of a batch that have not started be claimed from a moment on. Returns which those are.
@@ -98,7 +109,7 @@ impl Transaction<'_> {
         let mut postponed = Positions::new();
         for slice in self.slices_of(batch)? {
             let taken = slice.positions.intersection(positions);
-            if slice.attempt > 1 || slice.rescues > 0 || taken.is_empty() {
+            if slice.attempt > 1 || slice.rescues > 0 || slice.family.is_some() || taken.is_empty() {
                 continue;
             }
             if slice.run_at != run_at {
@@ -111,7 +122,7 @@ impl Transaction<'_> {
                     attempt: slice.attempt,
                     rescues: slice.rescues,
                     expires_at: slice.expires_at,
-                    family: slice.family,
+                    family: None,
                 };
                 self.insert_slice(batch, &head, &moved)?;
             }
@@ -119,7 +130,7 @@ impl Transaction<'_> {
         }
         for blocked in self.blocked_of(batch)? {
             let taken = blocked.positions.intersection(positions);
-            if blocked.attempt > 1 || blocked.rescues > 0 || taken.is_empty() {
+            if blocked.attempt > 1 || blocked.rescues > 0 || blocked.family.is_some() || taken.is_empty() {
                 continue;
             }
             let split = self.split_blocked(&blocked, &taken)?;

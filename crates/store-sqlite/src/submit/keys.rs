@@ -3,10 +3,11 @@
 use std::collections::{BTreeSet, HashMap};
 
 use gristmill_model::{
-    After, BatchId, JobId, KeyedBatch, NewBatch, OnDuplicate, PackedArray, Positions, Unique,
+    After, BatchId, JobId, JobState, KeyedBatch, NewBatch, OnDuplicate, PackedArray, Positions, Unique,
 };
 use gristmill_store::rules::dependency::WaitingJobs;
-use gristmill_store::rules::keys::{KeyPlan, Owner, Wanted, reruns, scope_id, stored_after};
+use gristmill_store::rules::keys::rerun::{PlannedRerun, reruns};
+use gristmill_store::rules::keys::{KeyPlan, Owner, Wanted, scope_id, stored_after};
 use gristmill_store::rules::lanes::LaneName;
 use gristmill_store::{BatchPositions, SubmittedJobs};
 use rusqlite::params;
@@ -77,12 +78,7 @@ impl Transaction<'_> {
         for (of, positions) in &plan.skipped {
             self.raise(*of, positions, batch.batch.options.priority)?;
         }
-        for planned in &plan.reruns {
-            self.execute(
-                "UPDATE job_key SET rerun = ?3 WHERE scope = ?1 AND key = ?2",
-                params![scope, planned.key, serde_json::to_string(&planned.rerun)?],
-            )?;
-        }
+        self.keep_reruns(scope, &plan.reruns)?;
         let stored = match plan.stored(batch)? {
             Some(mut stored) => {
                 stored.batch.after = after;
@@ -91,6 +87,17 @@ impl Transaction<'_> {
             None => None,
         };
         Ok(plan.answer(stored))
+    }
+
+    /// Keeps what runs once more after other jobs.
+    pub fn keep_reruns(&self, scope: i64, planned: &[PlannedRerun]) -> Result<()> {
+        for planned in planned {
+            self.execute(
+                "UPDATE job_key SET rerun = ?3 WHERE scope = ?1 AND key = ?2",
+                params![scope, planned.key, serde_json::to_string(&planned.rerun)?],
+            )?;
+        }
+        Ok(())
     }
 
     pub fn scope_of(&mut self, batch: &KeyedBatch) -> Result<i64> {
@@ -103,16 +110,17 @@ impl Transaction<'_> {
     /// The owners of these keys, by place.
     pub fn key_owners(&self, scope: i64, keys: &PackedArray) -> Result<HashMap<u32, Owner>> {
         let owners = self.rows(
-            "SELECT j.key, k.batch_id, k.position, k.open FROM json_each(?1) j \
-             CROSS JOIN job_key k ON k.scope = ?2 AND k.key = j.value WHERE k.open = 1 OR k.until > ?3",
+            "SELECT j.key, k.batch_id, k.position, k.open, k.rerun FROM json_each(?1) j \
+             CROSS JOIN job_key k ON k.scope = ?2 AND k.key = j.value \
+             WHERE k.open = 1 OR k.until > ?3 OR k.rerun IS NOT NULL",
             params![keys.as_str(), scope, self.now.0],
             |row| {
                 let job = JobId {
                     batch: BatchId(row.get(1)?),
                     position: row.get(2)?,
                 };
-                let open = row.get(3)?;
-                Ok((row.get(0)?, Owner { job, open }))
+                let (open, rerun) = (row.get(3)?, row.get(4)?);
+                Ok((row.get(0)?, Owner { job, open, rerun }))
             },
         )?;
         Ok(owners.into_iter().collect())
@@ -175,9 +183,10 @@ impl Transaction<'_> {
         Some(self.now.plus_ms(i64::try_from(period_ms).unwrap_or(i64::MAX)).0)
     }
 
-    /// Lets go of the keys of jobs that are over, as far as their periods are; what waited for one of them to complete
-    /// is submitted. Nothing is looked for where the batch has no keys.
-    pub fn release_keys(&mut self, batch: BatchId, positions: &Positions, completed: bool) -> Result<()> {
+    /// Releases the keys of jobs that ended in this state; a key with a period stays until that is over. Submits what runs
+    /// once more after completed jobs; what is debounced behind dead or expired ones is due with the next expiry. Nothing is
+    /// looked for where the batch has no keys.
+    pub fn release_keys(&mut self, batch: BatchId, positions: &Positions, state: JobState) -> Result<()> {
         let head = self.head(batch)?;
         let Some(unique) = head.options.unique else {
             return Ok(());
@@ -192,9 +201,22 @@ impl Transaction<'_> {
             }
         };
         let keys = keys.select(positions);
+        let (completed, cancelled) = (state == JobState::Completed, state == JobState::Cancelled);
+        let due = match completed || cancelled {
+            true => 0,
+            false => self.execute(
+                "UPDATE job_key SET open = 0, until = ?4 \
+                 WHERE scope = ?1 AND key IN (SELECT value FROM json_each(?2)) AND batch_id = ?3 AND open = 1 \
+                 AND rerun ->> '$.debounced' IS NOT NULL",
+                params![scope, keys.as_str(), batch.0, self.now.0],
+            )?,
+        };
+        if due == keys.count() as usize {
+            return Ok(());
+        }
         let released = self.rows(
             "DELETE FROM job_key WHERE scope = ?1 AND key IN (SELECT value FROM json_each(?2)) AND batch_id = ?3 \
-             AND (until IS NULL OR until <= ?4 OR (?5 AND rerun IS NOT NULL)) \
+             AND open = 1 AND (until IS NULL OR until <= ?4 OR (?5 AND rerun IS NOT NULL)) \
              RETURNING iif(rerun IS NOT NULL, key, NULL), rerun",
             params![scope, keys.as_str(), batch.0, self.now.0, completed],
             |row| Ok((row.get::<_, Option<String>>(0)?, row.get::<_, Option<String>>(1)?)),
@@ -202,7 +224,7 @@ impl Transaction<'_> {
         if unique.period_ms.is_some() {
             self.execute(
                 "UPDATE job_key SET open = 0, rerun = NULL \
-                 WHERE scope = ?1 AND key IN (SELECT value FROM json_each(?2)) AND batch_id = ?3",
+                 WHERE scope = ?1 AND key IN (SELECT value FROM json_each(?2)) AND batch_id = ?3 AND open = 1",
                 params![scope, keys.as_str(), batch.0],
             )?;
         }
@@ -210,11 +232,17 @@ impl Transaction<'_> {
             .into_iter()
             .filter_map(|(key, rerun)| key.zip(rerun))
             .collect();
-        if completed && !again.is_empty() {
-            for batch in reruns(&again)? {
-                let scope = self.scope_of(&batch)?;
-                self.insert_keyed(&batch, scope, &[])?;
-            }
+        match completed {
+            true => self.submit_again(&again),
+            false => Ok(()),
+        }
+    }
+
+    /// Submits what was kept with these keys, which nobody has any more.
+    fn submit_again(&mut self, again: &[(String, String)]) -> Result<()> {
+        for batch in reruns(again)? {
+            let scope = self.scope_of(&batch)?;
+            self.insert_keyed(&batch, scope, &[])?;
         }
         Ok(())
     }
@@ -227,7 +255,7 @@ impl Transaction<'_> {
         let taken = self.rows(
             "SELECT j.key FROM keyed b CROSS JOIN json_each(b.keys) j CROSS JOIN job_key k \
              ON k.scope = b.scope AND k.key = j.value \
-             WHERE b.batch_id = ?1 AND k.batch_id <> ?1 AND (k.open = 1 OR k.until > ?2)",
+             WHERE b.batch_id = ?1 AND k.batch_id <> ?1 AND (k.open = 1 OR k.until > ?2 OR k.rerun IS NOT NULL)",
             params![batch.0, self.now.0],
             |row| row.get(0),
         )?;
@@ -245,20 +273,23 @@ impl Transaction<'_> {
                  SELECT b.scope, j.value, b.batch_id, j.key, 1 FROM keyed b CROSS JOIN json_each(b.keys) j \
                  WHERE b.batch_id = ?1 AND j.key BETWEEN ?2 AND ?3 AND j.type = 'text' \
                  ON CONFLICT (scope, key) DO UPDATE SET open = 1, batch_id = excluded.batch_id, \
-                 position = excluded.position, until = iif(batch_id = excluded.batch_id, until, NULL), rerun = NULL",
+                 position = excluded.position, until = iif(batch_id = excluded.batch_id, until, NULL), \
+                 rerun = iif(batch_id = excluded.batch_id, rerun, NULL)",
                 params![batch.0, range.start, range.end - 1],
             )?;
         }
         Ok(())
     }
 
-    /// Forgets some keys of jobs that are over, and whose periods are.
+    /// Forgets some keys of jobs that are over, and whose periods are. Submits what waited behind them.
     pub fn forget_keys(&mut self) -> Result<()> {
-        self.execute(
+        let gone = self.rows(
             "DELETE FROM job_key WHERE (scope, key) IN \
-             (SELECT scope, key FROM job_key WHERE open = 0 AND until <= ?1 ORDER BY until LIMIT ?2)",
+             (SELECT scope, key FROM job_key WHERE open = 0 AND until <= ?1 ORDER BY until LIMIT ?2) RETURNING key, rerun",
             params![self.now.0, FORGOTTEN_KEYS_PER_TRANSACTION],
+            |row| Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?)),
         )?;
-        Ok(())
+        let due = gone.into_iter().filter_map(|(key, rerun)| Some((key, rerun?)));
+        self.submit_again(&due.collect::<Vec<_>>())
     }
 }

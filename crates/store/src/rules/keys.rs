@@ -4,16 +4,19 @@
 //! in the transaction of the submit. The keys of a batch are packed; one statement for each report releases them. A
 //! batch without keys never touches the tables of keys.
 
+pub mod debounce;
+pub mod rerun;
+
 use std::collections::{BTreeMap, HashMap};
 
 use gristmill_model::{
-    After, BatchId, BatchOptions, JobId, KeyScope, KeyedBatch, NewBatch, OnDuplicate, PackedArray,
-    PackedBuilder, PackedError, Positions, Prerequisite, Rejected, Tag,
+    After, BatchId, JobId, KeyScope, KeyedBatch, NewBatch, OnDuplicate, PackedArray, PackedBuilder,
+    PackedError, Positions, Prerequisite, Rejected, Tag,
 };
-use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
 use crate::rules::dependency::WaitingJobs;
+use crate::rules::keys::rerun::{PlannedRerun, Rerun};
 use crate::rules::lanes::Lanes;
 use crate::rules::pack::indexes_of;
 
@@ -28,35 +31,15 @@ pub struct SubmittedJobs {
     pub jobs: Vec<JobId>,
 }
 
-/// The owner of a key: a job that is open, or whose period is not over.
-#[derive(Debug, Clone, Copy)]
+/// The owner of a key: a job that is open, whose period is not over, or behind which another one waits.
+#[derive(Debug, Clone)]
 pub struct Owner {
     /// The job.
     pub job: JobId,
     /// Whether the job has not ended.
     pub open: bool,
-}
-
-/// What runs once more after the job that has its key has completed.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Rerun {
-    kind: String,
-    queue: String,
-    payload: PackedArray,
-    options: BatchOptions,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    tags: Vec<Tag>,
-}
-
-/// A [`Rerun`], as it is stored with the key of a job that runs.
-#[derive(Debug)]
-pub struct PlannedRerun {
-    /// The key.
-    pub key: String,
-    /// The running job that has the key.
-    pub owner: JobId,
-    /// The job that runs afterwards.
-    pub rerun: Rerun,
+    /// The job that runs afterwards, as it is stored.
+    pub rerun: Option<String>,
 }
 
 /// What becomes of one submitted job.
@@ -155,7 +138,7 @@ impl KeyPlan {
                 Some(key) => match (wanted.last[key], owners.get(&index)) {
                     (last, _) if last != index => Target::Later(last),
                     (_, None) => Target::Stored,
-                    (_, Some(owner)) => plan.meet(batch, key, index, *owner, running)?,
+                    (_, Some(owner)) => plan.meet(batch, key, index, owner, running)?,
                 },
             };
             if matches!(target, Target::Stored) {
@@ -171,7 +154,7 @@ impl KeyPlan {
         batch: &KeyedBatch,
         key: &str,
         index: u32,
-        owner: Owner,
+        owner: &Owner,
         running: &HashMap<BatchId, Positions>,
     ) -> Result<Target, StoreError> {
         let JobId { batch: of, position } = owner.job;
@@ -192,13 +175,7 @@ impl KeyPlan {
                 self.reruns.push(PlannedRerun {
                     key: key.to_owned(),
                     owner: owner.job,
-                    rerun: Rerun {
-                        kind: batch.batch.kind.clone(),
-                        queue: batch.batch.queue.clone(),
-                        payload: batch.batch.payloads.select(&Positions::from(index..index + 1)),
-                        options: batch.batch.options.clone(),
-                        tags: tags_of(&batch.batch.tags, &Positions::from(index..index + 1)),
-                    },
+                    rerun: Rerun::of(&batch.batch, index),
                 });
             }
             OnDuplicate::Skip | OnDuplicate::Replace | OnDuplicate::Rerun => {
@@ -321,7 +298,7 @@ pub fn part_of(batch: &KeyedBatch, jobs: &Positions) -> Result<KeyedBatch, Store
 }
 
 /// The tags of the jobs that are left of a batch.
-fn tags_of(tags: &[Tag], left: &Positions) -> Vec<Tag> {
+pub(crate) fn tags_of(tags: &[Tag], left: &Positions) -> Vec<Tag> {
     let tags = tags.iter().filter_map(|tag| {
         let positions = match &tag.positions {
             None => None,
@@ -354,38 +331,4 @@ fn without(keys: &PackedArray, positions: &Positions) -> Result<PackedArray, Pac
         builder.push(if positions.contains(index) { "null" } else { key })?;
     }
     Ok(builder.finish())
-}
-
-/// What runs once more, packed by kind, queue and options. `reruns` are keys and [`Rerun`]s as they were stored.
-pub fn reruns(reruns: &[(String, String)]) -> Result<Vec<KeyedBatch>, StoreError> {
-    let damaged = |error: serde_json::Error| {
-        StoreError::Database(format!("what is to run again cannot be read: {error}"))
-    };
-    let mut packed: BTreeMap<(String, String, String), (Rerun, PackedBuilder, PackedBuilder)> =
-        BTreeMap::new();
-    for (key, text) in reruns {
-        let rerun: Rerun = serde_json::from_str(text).map_err(damaged)?;
-        // Those with tags of particular values are few.
-        let equal = serde_json::to_string(&(&rerun.options, &rerun.tags)).map_err(damaged)?;
-        let payload = rerun.payload.clone();
-        let (_, payloads, keys) = packed
-            .entry((rerun.kind.clone(), rerun.queue.clone(), equal))
-            .or_insert_with(|| (rerun, PackedBuilder::new(), PackedBuilder::new()));
-        payloads.extend(&payload);
-        keys.push_value(key)?;
-    }
-    let batches = packed.into_values().map(|(rerun, payloads, keys)| KeyedBatch {
-        batch: NewBatch {
-            queue: rerun.queue,
-            options: rerun.options,
-            tags: rerun
-                .tags
-                .into_iter()
-                .map(|tag| Tag::all(tag.name, tag.value))
-                .collect(),
-            ..NewBatch::new(rerun.kind, payloads.finish())
-        },
-        keys: keys.finish(),
-    });
-    Ok(batches.collect())
 }

@@ -2,12 +2,21 @@
 
 use gristmill_model::{JobId, JobState, Timestamp};
 
-use crate::machine::reference::{Place, Reference};
+use crate::machine::reference::{Created, Place, Reference};
 
 impl Reference {
     pub fn cancel(&mut self, jobs: Vec<JobId>, now: Timestamp) -> u64 {
+        let changed = self.cancel_with_descendants(jobs, now);
+        self.settle(now);
+        changed
+    }
+
+    /// Cancels jobs and, with parents that wait, their children. Counts the former.
+    pub(super) fn cancel_with_descendants(&mut self, jobs: Vec<JobId>, now: Timestamp) -> u64 {
         let mut changed = 0;
+        let mut descendants = Vec::new();
         for id in jobs {
+            let children = self.children_of(id);
             let Some(job) = self.jobs.get_mut(&id) else {
                 continue;
             };
@@ -22,9 +31,12 @@ impl Reference {
                 }
                 Place::Ended { .. } => continue,
             }
+            descendants.extend(children);
             changed += 1;
         }
-        self.settle(now);
+        if !descendants.is_empty() {
+            self.cancel_with_descendants(descendants, now);
+        }
         changed
     }
 
@@ -40,6 +52,7 @@ impl Reference {
             if matches!(job.place, Place::Ended { state, .. } if state != JobState::Completed) {
                 (job.attempt, job.rescues, job.run_at, job.expires_at) = (1, 0, now, None);
                 job.rank = job.batch_rank;
+                job.parenthood = None;
                 job.place = Place::Ready;
                 changed += 1;
                 self.take_key_again(id);
@@ -48,7 +61,7 @@ impl Reference {
         changed
     }
 
-    pub fn expire(&mut self, now: Timestamp) -> u64 {
+    pub fn expire(&mut self, created: &mut Created, now: Timestamp) -> u64 {
         let mut expired = 0;
         for job in self.jobs.values_mut() {
             if !matches!(job.place, Place::Held { .. }) {
@@ -70,6 +83,8 @@ impl Reference {
             }
         }
         self.settle(now);
+        self.forget_keys(now);
+        self.run_again(created, now);
         self.cached.retain(|_, (_, until)| *until > now);
         expired
     }

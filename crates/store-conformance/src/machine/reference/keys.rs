@@ -4,14 +4,28 @@ use std::collections::BTreeMap;
 
 use gristmill_model::{After, BatchId, JobId, KeyedBatch, OnDuplicate, Positions, Timestamp};
 
-use crate::machine::reference::{Place, Reference, merged};
+use crate::machine::reference::debounce::Behind;
+use crate::machine::reference::{Job, Place, Reference, merged};
 
 /// Who has a key.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Owner {
-    job: JobId,
-    is_open: bool,
+    pub job: JobId,
+    pub is_open: bool,
     until: Option<Timestamp>,
+    /// What waits behind it.
+    pub behind: Option<Behind>,
+}
+
+impl Owner {
+    pub(super) fn of(job: JobId, until: Option<Timestamp>) -> Self {
+        Owner {
+            job,
+            is_open: true,
+            until,
+            behind: None,
+        }
+    }
 }
 
 /// What becomes of a submitted batch whose jobs have keys.
@@ -78,8 +92,10 @@ impl Reference {
     }
 
     fn owner(&self, kind: &str, key: &str, now: Timestamp) -> Option<Owner> {
-        let owner = self.keys.get(&(kind.to_owned(), key.to_owned())).copied();
-        owner.filter(|owner| owner.is_open || owner.until.is_some_and(|until| until > now))
+        let owner = self.keys.get(&(kind.to_owned(), key.to_owned())).cloned();
+        owner.filter(|owner| {
+            owner.is_open || owner.behind.is_some() || owner.until.is_some_and(|until| until > now)
+        })
     }
 
     /// Cancels who is replaced, and stores the others.
@@ -112,14 +128,9 @@ impl Reference {
             .collect();
         for (key, position) in keys.iter().zip(0..) {
             if let Some(key) = key {
-                let owner = Owner {
-                    job: JobId { batch: id, position },
-                    is_open: true,
-                    until: batch
-                        .unique()
-                        .period_ms
-                        .map(|period_ms| now.plus_ms(period_ms as i64)),
-                };
+                let period_ms = batch.unique().period_ms;
+                let until = period_ms.map(|period_ms| now.plus_ms(period_ms as i64));
+                let owner = Owner::of(JobId { batch: id, position }, until);
                 self.keys.insert((batch.batch.kind.clone(), key.clone()), owner);
             }
         }
@@ -140,16 +151,44 @@ impl Reference {
         }
     }
 
-    /// Lets go of the keys of jobs that have ended, as far as their periods are over.
+    /// Releases the keys of jobs that have ended, as far as their periods are over. What waits behind a job runs once it has
+    /// completed, is cancelled with it, and is due otherwise.
     pub(super) fn release_keys(&mut self, now: Timestamp) {
-        let jobs = &self.jobs;
+        let (jobs, again) = (&self.jobs, &mut self.again);
         self.keys.retain(|_, owner| {
-            let has_ended = |id| jobs.get(&id).is_none_or(|job| job.ended_at().is_some());
-            if owner.is_open && has_ended(owner.job) {
-                owner.is_open = false;
-                return owner.until.is_some_and(|until| until > now);
+            let job = jobs.get(&owner.job);
+            if !owner.is_open || job.is_some_and(|job| job.ended_at().is_none()) {
+                return true;
             }
-            true
+            owner.is_open = false;
+            let (completed, cancelled) = (
+                job.is_some_and(Job::has_completed),
+                job.is_some_and(Job::is_cancelled),
+            );
+            if completed && owner.behind.is_some() {
+                again.extend(owner.behind.take());
+                return false;
+            }
+            if cancelled {
+                owner.behind = None;
+            }
+            if owner.behind.is_some() {
+                owner.until = Some(now);
+                return true;
+            }
+            owner.until.is_some_and(|until| until > now)
+        });
+    }
+
+    /// Forgets keys of jobs that have ended; what waits behind those is due.
+    pub(super) fn forget_keys(&mut self, now: Timestamp) {
+        let again = &mut self.again;
+        self.keys.retain(|_, owner| {
+            let is_over = !owner.is_open && owner.until.is_none_or(|until| until <= now);
+            if is_over {
+                again.extend(owner.behind.take());
+            }
+            !is_over
         });
     }
 
@@ -172,12 +211,9 @@ impl Reference {
         let Some(key) = self.key_of(id) else {
             return;
         };
-        let until = self.keys.get(&key).filter(|owner| owner.job.batch == id.batch);
-        let owner = Owner {
-            job: id,
-            is_open: true,
-            until: until.and_then(|owner| owner.until),
-        };
+        let own = self.keys.remove(&key).filter(|owner| owner.job.batch == id.batch);
+        let mut owner = own.unwrap_or_else(|| Owner::of(id, None));
+        (owner.job, owner.is_open) = (id, true);
         self.keys.insert(key, owner);
     }
 }

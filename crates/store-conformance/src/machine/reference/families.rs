@@ -1,0 +1,188 @@
+//! Families of the reference: parents that wait for their children.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gristmill_model::{
+    ChildBatch, JobId, JobState, NewBatch, OnChildFailure, Report, Siblings, Suspended, Timestamp,
+};
+
+use crate::machine::reference::{Place, Reference};
+
+/// The children of one parent.
+#[derive(Debug)]
+pub struct Family {
+    parent: JobId,
+    on_failure: OnChildFailure,
+    children: BTreeSet<JobId>,
+}
+
+/// The latest family of a job, as its place in the list of all families, and its memo.
+#[derive(Debug, Clone)]
+pub struct Parenthood {
+    family: usize,
+    pub memo: String,
+}
+
+/// Jobs that a step made by itself, by kind and payload. No two jobs of a sequence that are made so have the same payload.
+#[derive(Debug, Default)]
+pub struct Created(pub BTreeMap<(String, String), JobId>);
+
+impl Created {
+    /// The id of a new job, which the store chose.
+    ///
+    /// # Panics
+    ///
+    /// If the store has made no such job.
+    pub fn take(&mut self, kind: &str, payload: &str) -> JobId {
+        let key = (kind.to_owned(), payload.to_owned());
+        let id = self.0.remove(&key);
+        id.unwrap_or_else(|| panic!("no {kind} job with payload {payload} was made, but {:?}", self.0))
+    }
+
+    /// Checks that the reference knows all of them.
+    pub fn check_empty(&self) {
+        assert!(self.0.is_empty(), "only the store has {self:?}");
+    }
+}
+
+impl Family {
+    pub(super) fn parent(&self) -> JobId {
+        self.parent
+    }
+}
+
+impl Reference {
+    /// Lets a held job wait for its children. A job without children runs again at once.
+    pub(super) fn suspend(
+        &mut self,
+        id: JobId,
+        suspended: &Suspended,
+        created: &mut Created,
+        now: Timestamp,
+    ) {
+        let family = self.families.len();
+        self.families.push(Family {
+            parent: id,
+            on_failure: suspended.on_failure,
+            children: BTreeSet::new(),
+        });
+        for children in &suspended.children {
+            self.add_children(family, children, created, now);
+        }
+        let waits = !self.families[family].children.is_empty();
+        for waiting in &mut self.waiting {
+            waiting.jobs.remove(&id);
+        }
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        job.parenthood = Some(Parenthood {
+            family,
+            memo: suspended.memos.as_str().trim_matches(['[', ']']).to_owned(),
+        });
+        job.run_at = job.batch_run_at;
+        job.expires_at = None;
+        match waits {
+            true => job.place = Place::Blocked,
+            false => job.come_back(now),
+        }
+    }
+
+    fn add_children(&mut self, family: usize, children: &ChildBatch, created: &mut Created, now: Timestamp) {
+        let new = NewBatch {
+            options: children.options.clone(),
+            ..NewBatch::new(&children.kind, children.payloads.clone())
+        };
+        for payload in new.payloads.items() {
+            let id = created.take(&new.kind, payload);
+            self.insert_job(id, &new, payload, None, Vec::new(), now);
+            if let Some(child) = self.jobs.get_mut(&id) {
+                child.child_of = Some(family);
+            }
+            self.families[family].children.insert(id);
+        }
+    }
+
+    /// Whether a job has a parent that is stored, so that it may spawn siblings.
+    pub(super) fn has_parent(&self, id: JobId) -> bool {
+        let family = self.jobs.get(&id).and_then(|job| job.child_of);
+        family.is_some_and(|family| self.jobs.contains_key(&self.families[family].parent))
+    }
+
+    /// Adds siblings of a job that has completed, if its parent waits.
+    pub(super) fn spread(&mut self, id: JobId, siblings: &Siblings, created: &mut Created, now: Timestamp) {
+        let Some(family) = self.jobs.get(&id).and_then(|job| job.child_of) else {
+            return;
+        };
+        let parent = self.families[family].parent;
+        if !self.may_wait(parent, family) {
+            return;
+        }
+        for children in &siblings.children {
+            self.add_children(family, children, created, now);
+        }
+        if let Some(parent) = self.jobs.get_mut(&parent) {
+            parent.place = Place::Blocked;
+        }
+    }
+
+    /// Whether a parent waits for its children, or is paused after it waited.
+    fn may_wait(&self, parent: JobId, family: usize) -> bool {
+        self.jobs.get(&parent).is_some_and(|job| {
+            job.parenthood.as_ref().is_some_and(|own| own.family == family) && job.is_kept_back()
+        })
+    }
+
+    /// The children of a job that does not finalize yet.
+    pub(super) fn children_of(&self, id: JobId) -> Vec<JobId> {
+        let parenthood = self.jobs.get(&id).filter(|job| job.is_kept_back());
+        let parenthood = parenthood.and_then(|job| job.parenthood.as_ref());
+        let children = parenthood.map(|own| self.families[own.family].children.iter().copied());
+        children.into_iter().flatten().collect()
+    }
+
+    /// Ends a parent with a failed child, or lets one finalize whose children have all ended. Whether there was one.
+    pub(super) fn settle_family(&mut self, now: Timestamp) -> bool {
+        let ended = self.jobs.iter().find_map(|(id, job)| {
+            let own = job.parenthood.as_ref();
+            let own = own.filter(|_| matches!(job.place, Place::Blocked))?;
+            let family = &self.families[own.family];
+            let children = family.children.iter().filter_map(|child| self.jobs.get(child));
+            let fails = family.on_failure == OnChildFailure::Fail
+                && children
+                    .clone()
+                    .any(|child| child.ended_at().is_some() && !child.has_completed());
+            let mut children = children;
+            (fails || children.all(|child| child.ended_at().is_some())).then_some((*id, fails))
+        });
+        let Some((id, fails)) = ended else {
+            return false;
+        };
+        let children = self.children_of(id);
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return false;
+        };
+        if fails {
+            job.end(JobState::Dead, now);
+            self.cancel_with_descendants(children, now);
+        } else {
+            job.place = Place::Ready;
+        }
+        true
+    }
+}
+
+/// The siblings that a job of a report spawned.
+pub(super) fn siblings_of(report: &Report, position: u32) -> Option<Siblings> {
+    let only = (position..position + 1).into();
+    report.siblings.iter().find_map(|siblings| siblings.select(&only))
+}
+
+/// The children that a job of a report waits for.
+pub(super) fn suspended_of(report: &Report, position: u32) -> Option<Suspended> {
+    let only = (position..position + 1).into();
+    report
+        .suspended
+        .iter()
+        .find_map(|suspended| suspended.select(&only))
+}

@@ -1,0 +1,117 @@
+//! Children and siblings as a report brings them: the batches that are stored of them, or why they cannot be.
+
+use std::sync::Arc;
+
+use gristmill_model::limits::FAMILY_BATCHES_MAX;
+use gristmill_model::{BatchId, ChildBatch, JobError, JobId, NewBatch, Positions, Siblings, Tag};
+
+use crate::StoreError;
+use crate::rules::family::Brood;
+
+/// The error of a job whose children cannot be stored.
+pub fn cannot_spawn(reason: &impl std::fmt::Display) -> JobError {
+    JobError::new("children", format!("the children cannot be stored: {reason}")).permanent()
+}
+
+/// What children take over from their parents' batch.
+#[derive(Debug, Clone)]
+pub struct Inheritance {
+    /// The queue of the parents.
+    pub queue: Arc<str>,
+    /// The group of the parents.
+    pub group: Option<Arc<str>>,
+    /// The batch's tags.
+    pub tags: Vec<Tag>,
+}
+
+impl Inheritance {
+    /// The batches that are stored of children of these jobs of the batch.
+    pub fn batches(&self, parents: &Positions, children: &[ChildBatch]) -> Result<Vec<NewBatch>, StoreError> {
+        // Tags that name parents name them by their places.
+        let inherited: Vec<Tag> = self
+            .tags
+            .iter()
+            .map(|tag| Tag {
+                positions: tag
+                    .positions
+                    .as_ref()
+                    .map(|positions| parents.indexes_of(positions)),
+                ..tag.clone()
+            })
+            .collect();
+        let batches: Vec<NewBatch> = children
+            .iter()
+            .map(|children| children.to_batch(&self.queue, self.group.as_deref(), &inherited))
+            .collect();
+        crate::rules::check::check_batches(&batches)?;
+        Ok(batches)
+    }
+}
+
+/// Whose children a batch holds.
+#[derive(Debug)]
+pub struct Parentage {
+    /// The batch of their parents.
+    pub batch: BatchId,
+    /// The number of the family.
+    pub family: i64,
+    /// How many batches of children the family has.
+    pub broods_count: usize,
+    /// The children.
+    pub brood: Brood,
+}
+
+impl Parentage {
+    /// What these jobs spawned for their parents, by those.
+    pub fn by_parent(&self, siblings: &Siblings) -> Option<Siblings> {
+        siblings.by_parent(|child| self.brood.parent_of(child))
+    }
+}
+
+/// Checks the siblings that a job spawns against its parents. The error is that of the job.
+pub fn check_siblings(
+    batch: BatchId,
+    siblings: &Siblings,
+    parentage: Option<&Parentage>,
+) -> Result<(), JobError> {
+    let refuse = |message: String| Err(JobError::new("siblings", message).permanent());
+    let Some(parentage) = parentage else {
+        let position = siblings.positions.first().unwrap_or(0);
+        return refuse(format!(
+            "job {} has no parent, so it cannot spawn siblings: spawn children, or submit other jobs",
+            JobId { batch, position }
+        ));
+    };
+    if parentage.broods_count + siblings.children.len() > FAMILY_BATCHES_MAX {
+        return refuse(format!(
+            "its parent, of batch {}, has {} batches of children, and the limit is {FAMILY_BATCHES_MAX}: spawn more \
+             siblings at once, or children",
+            parentage.batch, parentage.broods_count
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn siblings_need_a_parent_with_room() {
+        let children = ChildBatch::of("child", [1]).unwrap();
+        let siblings = Siblings::one(3, children);
+        let with_broods = |broods_count| Parentage {
+            batch: BatchId(1),
+            family: 1,
+            broods_count,
+            brood: Brood::of_shares(BatchId(2), Positions::all(1), &[4]),
+        };
+        let check = |parentage: Option<&Parentage>| {
+            check_siblings(BatchId(2), &siblings, parentage).map_err(|error| error.message)
+        };
+        assert_eq!(check(Some(&with_broods(FAMILY_BATCHES_MAX - 1))), Ok(()));
+        let full = check(Some(&with_broods(FAMILY_BATCHES_MAX))).unwrap_err();
+        assert!(full.contains("10000 batches of children"), "{full}");
+        assert!(check(None).unwrap_err().contains("job 2:3 has no parent"));
+    }
+}

@@ -1,0 +1,159 @@
+//! Jobs that run once more after the job that has their key.
+//!
+//! A [`Rerun`] is stored with the key of an open job. A submit with `rerun` stores one while that job runs, and a debounced
+//! submit stores one while that job is open and cannot take its payload. The store submits it when the job has ended:
+//!
+//! | the job ends as | `rerun` | debounced |
+//! | --- | --- | --- |
+//! | completed | in the same transaction | in the same transaction |
+//! | dead, expired | dropped | at the next [`expire`](crate::Store::expire); until then it stays with the key |
+//! | cancelled | dropped | dropped |
+
+use std::collections::BTreeMap;
+
+use gristmill_model::{
+    BatchOptions, Debounce, DebouncedPayloads, JobId, KeyedBatch, NewBatch, PackedArray, PackedBuilder,
+    Positions, Tag, Timestamp,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::StoreError;
+use crate::rules::keys::debounce::{Collapsed, has_room, is_alike, joined, ready_at};
+use crate::rules::keys::{Owner, tags_of};
+
+/// A job that runs once more after the job that has its key.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Rerun {
+    kind: String,
+    queue: String,
+    payload: PackedArray,
+    options: BatchOptions,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tags: Vec<Tag>,
+    /// Set if a debounced submit stored it. The stores' SQL tests whether it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    debounced: Option<Waiting>,
+}
+
+/// The debounced payloads of a [`Rerun`].
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Waiting {
+    first_at: Timestamp,
+    count: u32,
+}
+
+/// A [`Rerun`], as it is stored with the key of another job.
+#[derive(Debug)]
+pub struct PlannedRerun {
+    /// The key.
+    pub key: String,
+    /// The job that has the key.
+    pub owner: JobId,
+    /// The job that runs afterwards.
+    pub rerun: Rerun,
+}
+
+impl Rerun {
+    /// The job at a place of a batch.
+    pub fn of(batch: &NewBatch, index: u32) -> Self {
+        let only = Positions::from(index..index + 1);
+        Rerun {
+            kind: batch.kind.clone(),
+            queue: batch.queue.clone(),
+            payload: batch.payloads.select(&only),
+            options: batch.options.clone(),
+            tags: tags_of(&batch.tags, &only),
+            debounced: None,
+        }
+    }
+}
+
+impl PlannedRerun {
+    /// A debounced job that the owner of its key cannot take. Payloads of earlier submits that wait behind the same owner
+    /// stay with it, if they are debounced in the same way.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::KeyFull`] if those are as many as may be.
+    pub fn debounced(
+        collapsed: &Collapsed,
+        place: u32,
+        owner: &Owner,
+        debounce: Debounce,
+        now: Timestamp,
+    ) -> Result<Self, StoreError> {
+        let index = place as usize;
+        let key = collapsed.keys[index].clone().unwrap_or_default();
+        let (added, added_count) = (&collapsed.added[index], collapsed.counts[index]);
+        let mut rerun = Rerun::of(&collapsed.batch.batch, place);
+        let mut waiting = Waiting {
+            first_at: now,
+            count: added_count,
+        };
+        let earlier = owner.rerun.as_deref().map(read).transpose()?;
+        let earlier = earlier.filter(|earlier| is_alike(earlier.options.unique, &collapsed.batch.batch));
+        if let Some(earlier) = &earlier
+            && let Some(known) = earlier.debounced
+        {
+            waiting.first_at = known.first_at;
+            if debounce.payloads == DebouncedPayloads::Merged {
+                let size = (known.count, earlier.payload.as_str().len());
+                if !has_room(debounce, Some(&size), added_count, added) {
+                    let owner = owner.job;
+                    return Err(StoreError::KeyFull { key, owner });
+                }
+                waiting.count += known.count;
+                let merged = earlier.payload.items().next().unwrap_or("[]");
+                let mut payload = PackedBuilder::new();
+                payload.push(&joined(merged, std::slice::from_ref(added), debounce))?;
+                rerun.payload = payload.finish();
+            }
+        }
+        rerun.options.run_at = Some(ready_at(debounce, waiting.first_at, now));
+        rerun.debounced = Some(waiting);
+        Ok(PlannedRerun {
+            key,
+            owner: owner.job,
+            rerun,
+        })
+    }
+}
+
+fn read(text: &str) -> Result<Rerun, StoreError> {
+    serde_json::from_str(text).map_err(damaged)
+}
+
+fn damaged(error: serde_json::Error) -> StoreError {
+    StoreError::Database(format!("what is to run again cannot be read: {error}"))
+}
+
+/// The batches to submit, packed by kind, queue and options. `reruns` are keys and [`Rerun`]s as they were stored.
+pub fn reruns(reruns: &[(String, String)]) -> Result<Vec<KeyedBatch>, StoreError> {
+    let mut packed: BTreeMap<(String, String, String), (Rerun, PackedBuilder, PackedBuilder)> =
+        BTreeMap::new();
+    for (key, text) in reruns {
+        let rerun = read(text)?;
+        // Those with tags of particular values are few.
+        let equal = serde_json::to_string(&(&rerun.options, &rerun.tags)).map_err(damaged)?;
+        let payload = rerun.payload.clone();
+        let (_, payloads, keys) = packed
+            .entry((rerun.kind.clone(), rerun.queue.clone(), equal))
+            .or_insert_with(|| (rerun, PackedBuilder::new(), PackedBuilder::new()));
+        payloads.extend(&payload);
+        keys.push_value(key)?;
+    }
+    let batches = packed.into_values().map(|(rerun, payloads, keys)| KeyedBatch {
+        batch: NewBatch {
+            queue: rerun.queue,
+            options: rerun.options,
+            tags: rerun
+                .tags
+                .into_iter()
+                .map(|tag| Tag::all(tag.name, tag.value))
+                .collect(),
+            ..NewBatch::new(rerun.kind, payloads.finish())
+        },
+        keys: keys.finish(),
+    });
+    Ok(batches.collect())
+}
