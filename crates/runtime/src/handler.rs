@@ -196,6 +196,7 @@ impl Handler for ScriptHandler {
             runners: Some(self.processes),
             concurrency,
             whole_batches: false,
+            gathers_for: Duration::from_millis(self.recipe.flush_every_ms),
         }
     }
 

@@ -18,6 +18,13 @@ pub const FLUSH_EVERY_MS_MAX: u64 = 8;
 /// outcome of a job that ended just in time may still be under way.
 pub const TIMEOUT_SLACK_FLUSHES: u64 = 3;
 
+/// Milliseconds between two reads of what jobs print while nobody follows it. Each job of a script that runs for a
+/// millisecond marks its end there, and waking a thread for each mark costs more than the job.
+pub const OUTPUT_READ_EVERY_MS: u64 = 10;
+
+/// Bytes that were read at once from which on the next read does not wait: well below [`PIPE_BYTES`].
+pub const OUTPUT_READ_AT_ONCE_BYTES: usize = 64 << 10;
+
 /// Bytes of one frame from a script at most: one value of the largest size, and what else may have
 /// gathered before a flush.
 pub const FRAME_BYTES_MAX: usize = VALUE_BYTES_MAX + (8 << 20);

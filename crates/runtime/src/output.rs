@@ -172,6 +172,11 @@ impl Output {
         }
     }
 
+    /// Whether somebody follows a job.
+    pub fn is_followed(&self) -> bool {
+        self.news.is_some()
+    }
+
     /// Takes the output of jobs since the last call.
     pub fn take_news(&mut self) -> Vec<(u32, Vec<u8>)> {
         self.news.as_mut().map(std::mem::take).unwrap_or_default()

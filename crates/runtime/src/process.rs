@@ -20,7 +20,9 @@ use crate::error::RuntimeError;
 use crate::fork_server::ForkServer;
 use crate::guard::Guard;
 use crate::interpreter::Runtime;
-use crate::limits::{CRASH_OUTPUT_BYTES_MAX, SHUT_DOWN_MS_MAX};
+use crate::limits::{
+    CRASH_OUTPUT_BYTES_MAX, OUTPUT_READ_AT_ONCE_BYTES, OUTPUT_READ_EVERY_MS, SHUT_DOWN_MS_MAX,
+};
 use crate::output::Output;
 use crate::pool::Started;
 use crate::protocol::{
@@ -79,6 +81,8 @@ pub(crate) struct WarmProcess {
     outcomes: OwnedFd,
     printed: OwnedFd,
     printed_ended: bool,
+    /// When it is read again, where that is not at once.
+    read_printed_at: Option<Instant>,
     control: OwnedFd,
     bell: OwnedFd,
     nonce: u64,
@@ -242,6 +246,7 @@ impl WarmProcess {
             outcomes,
             printed,
             printed_ended: false,
+            read_printed_at: None,
             control,
             bell,
             nonce,
@@ -289,14 +294,25 @@ impl WarmProcess {
 
     /// Writes and reads without blocking, after waiting at most `timeout_ms` for the
     /// process or for `interrupt`.
-    pub fn wait(&mut self, timeout_ms: Option<u64>, interrupt: &OwnedFd) -> Result<Arrived, RuntimeError> {
+    pub fn wait(
+        &mut self,
+        mut timeout_ms: Option<u64>,
+        interrupt: &OwnedFd,
+    ) -> Result<Arrived, RuntimeError> {
         self.write().map_err(RuntimeError::Plumbing)?;
+        let read_again_after = self
+            .read_printed_at
+            .map(|at| at.saturating_duration_since(Instant::now()));
+        let pause_ms = read_again_after.map_or(0, |after| after.as_micros().div_ceil(1_000) as u64);
+        if pause_ms > 0 {
+            timeout_ms = Some(timeout_ms.map_or(pause_ms, |timeout_ms| timeout_ms.min(pause_ms)));
+        }
         let mut fds = vec![
             PollFd::new(interrupt, PollFlags::IN),
             PollFd::from_borrowed_fd(self.child.exit_fd(), PollFlags::IN),
             PollFd::new(&self.outcomes, PollFlags::IN),
         ];
-        if !self.printed_ended {
+        if !self.printed_ended && pause_ms == 0 {
             fds.push(PollFd::new(&self.printed, PollFlags::IN));
         }
         if !self.outgoing.is_empty() {
@@ -341,16 +357,22 @@ impl WarmProcess {
     }
 
     fn read_printed(&mut self) {
+        let mut bytes_read = 0;
         for _ in 0..READS_IN_A_ROW_MAX {
             match read_ready(self.printed.as_fd(), &mut self.scratch) {
-                Ok(Some(0)) => return,
-                Ok(Some(bytes)) => self.output.push(&self.scratch[..bytes]),
+                Ok(Some(0)) => break,
+                Ok(Some(bytes)) => {
+                    self.output.push(&self.scratch[..bytes]);
+                    bytes_read += bytes;
+                }
                 Ok(None) | Err(_) => {
                     self.printed_ended = true;
-                    return;
+                    break;
                 }
             }
         }
+        let may_wait = (1..OUTPUT_READ_AT_ONCE_BYTES).contains(&bytes_read) && !self.output.is_followed();
+        self.read_printed_at = may_wait.then(|| Instant::now() + Duration::from_millis(OUTPUT_READ_EVERY_MS));
     }
 
     fn read_frames(&mut self, arrived: &mut Arrived) -> Result<(), ProtocolError> {

@@ -26,7 +26,8 @@ use crate::handler::Capacity;
 use runners::{Runners, Staleness};
 use window::Window;
 
-/// A runner that answers nothing for so long gives its window to slots that are free.
+/// A runner that answers nothing for so long, and for half as long again as it gathers outcomes, gives its window to slots
+/// that are free.
 pub const STALE_AFTER: Duration = Duration::from_millis(4);
 
 /// A runner that has had nothing for so long comes before those that are quicker to begin. A slot that has been free for so
@@ -94,6 +95,7 @@ impl Dispatcher {
             runners: Runners::new(
                 capacity.runners.unwrap_or(settings.busy_runners_max).max(1),
                 capacity.concurrency.max(1),
+                STALE_AFTER.max(capacity.gathers_for * 3 / 2),
             ),
             window: Window::new(&settings, capacity),
             whole_batches: capacity.whole_batches,

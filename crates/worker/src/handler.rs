@@ -8,6 +8,8 @@ pub mod micro_batch;
 mod outcomes;
 mod turns;
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use gristmill_model::{Positions, Progress};
 
@@ -64,6 +66,8 @@ pub struct Capacity {
     pub concurrency: u32,
     /// Whether a runner takes one micro-batch at a time and runs all of its jobs together, whatever their number.
     pub whole_batches: bool,
+    /// How long a runner may gather outcomes before it answers them.
+    pub gathers_for: Duration,
 }
 
 impl Default for Capacity {
@@ -73,6 +77,7 @@ impl Default for Capacity {
             runners: None,
             concurrency: 1,
             whole_batches: false,
+            gathers_for: Duration::ZERO,
         }
     }
 }

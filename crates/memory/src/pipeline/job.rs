@@ -133,6 +133,7 @@ impl Handler for ExtractHandler {
             runners: Some(self.concurrency * READY_FACTOR),
             concurrency: 1,
             whole_batches: false,
+            gathers_for: Duration::ZERO,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{IDLE_FIRST_AFTER, RECALL_AGAIN_AFTER, STALE_AFTER, STUCK_AFTER, overfull_from};
+use super::{IDLE_FIRST_AFTER, RECALL_AGAIN_AFTER, STUCK_AFTER, overfull_from};
 
 #[derive(Debug, Clone, Default)]
 struct Runner {
@@ -25,6 +25,8 @@ struct Runner {
 pub(super) struct Runners {
     runners: Vec<Runner>,
     concurrency: u32,
+    /// A runner that answers nothing for so long gives its window to slots that are free.
+    stale_after: Duration,
     /// Whether it is cold, its unanswered jobs, and its number.
     by_load: BTreeSet<(bool, u32, usize)>,
     /// Since when idle runners have been idle, and their numbers.
@@ -60,10 +62,11 @@ struct Counts {
 }
 
 impl Runners {
-    pub fn new(count: usize, concurrency: u32) -> Self {
+    pub fn new(count: usize, concurrency: u32, stale_after: Duration) -> Self {
         Runners {
             runners: vec![Runner::default(); count],
             concurrency,
+            stale_after,
             by_load: (0..count).map(|runner| (true, 0, runner)).collect(),
             idle_since: (0..count).map(|runner| (Duration::ZERO, runner)).collect(),
             idle: count,
@@ -130,7 +133,7 @@ impl Runners {
         let may_take = |runner: &Runner, unanswered: u32| {
             let is_first = unanswered == self.concurrency;
             runner.recall_again_at.is_none()
-                && (is_first || now.saturating_sub(runner.progress_at) < STALE_AFTER * 2)
+                && (is_first || now.saturating_sub(runner.progress_at) < self.stale_after * 2)
                 && now.saturating_sub(runner.progress_at) < stuck_after
         };
         candidates
@@ -222,14 +225,14 @@ impl Runners {
         let at = match (runner.is_warm, fair_at) {
             // Given while jobs were quicker than they are now.
             (true, Some(_)) if unbegun > window_jobs.saturating_mul(2) => Duration::ZERO,
-            (true, Some(fair_at)) => fair_at.min(runner.progress_at + STALE_AFTER),
+            (true, Some(fair_at)) => fair_at.min(runner.progress_at + self.stale_after),
             (true, None) if unbegun > overfull_from(window_jobs) => {
                 overfull_at.min(runner.progress_at + stuck_after)
             }
             (true, None) => runner.progress_at + stuck_after,
             // Nothing that it holds can begin sooner in another one that has to start, too.
             (false, _) if self.warm_free_slots == 0 => return None,
-            (false, _) => runner.progress_at + STALE_AFTER,
+            (false, _) => runner.progress_at + self.stale_after,
         };
         Some(runner.recall_again_at.unwrap_or(at))
     }

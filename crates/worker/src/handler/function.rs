@@ -198,6 +198,7 @@ where
     fn capacity(&self) -> Capacity {
         Capacity {
             whole_batches: true,
+            gathers_for: Duration::ZERO,
             ..Capacity::default()
         }
     }

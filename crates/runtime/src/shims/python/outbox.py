@@ -19,6 +19,8 @@ class Outbox:
         self.progress = {}
         # Whether the flusher sleeps until the bell rings.
         self.is_parked = False
+        # What had ended by then has left.
+        self.flushed_ns = now_ns()
 
     def ring(self):
         """Wakes the flusher: something begins, or is left to be sent."""
@@ -34,6 +36,7 @@ class Outbox:
     def flush(self):
         """Sends what there is; whether there was anything."""
         with self.lock:
+            self.flushed_ns = now_ns()
             # Notes are sent after the values that are older than they.
             numbers = self.numbers[:]
             notes = self.notes[:]

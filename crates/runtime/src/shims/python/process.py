@@ -298,11 +298,9 @@ class Process:
         log_bytes_max = self.log_bytes_max
         main = frame.main
         job = self.job = Job(None, None, log_bytes_max)
-        # Half the time, so that with the job that crosses it the whole is rarely over.
-        flush_after_ns = self.flush_every_ns // 2
+        flush_every_ns = self.flush_every_ns
         unsent_bytes = 0
         start = now_ns()
-        flushed = self.flushed_ns
         for number, payload in frame.jobs:
             words[BEGUN] = number + 1
             if outbox.is_parked:
@@ -330,12 +328,12 @@ class Process:
                 self.answer(job, start, end, outcome)
                 job = self.job = Job(None, None, log_bytes_max)
             unsent_bytes += len(outcome)
-            if end - flushed >= flush_after_ns or unsent_bytes > UNSENT_BYTES_MAX:
+            # Another job as long as this one would end too late.
+            if end + end - start - outbox.flushed_ns >= flush_every_ns or unsent_bytes > UNSENT_BYTES_MAX:
                 outbox.flush()
                 unsent_bytes = 0
-                end = flushed = now_ns()
+                end = now_ns()
             start = end
-        self.flushed_ns = flushed
         self.job = None
 
     # --- threads ---
@@ -373,8 +371,7 @@ class Process:
             end = now_ns()
             own.job = None
             self.answer(job, start, end, outcome)
-            if end - self.flushed_ns >= self.flush_every_ns // 2:
-                self.flushed_ns = end
+            if end + end - start - self.outbox.flushed_ns >= self.flush_every_ns:
                 self.outbox.flush()
             elif self.outbox.is_parked:
                 self.outbox.ring()
@@ -491,9 +488,13 @@ class Process:
             if len(outbox.numbers) >= UNSENT_JOBS_MAX:
                 outbox.flush()
             elif not self.will_flush:
-                # What else ends in this turn of the loop leaves in the same frame.
+                # What else ends in this turn of the loop leaves in the same frame, and so does what ends shortly after a frame.
                 self.will_flush = True
-                self.loop.call_soon(self.flush_turn)
+                wait_ns = outbox.flushed_ns + self.flush_every_ns // 2 - end
+                if wait_ns > 0:
+                    self.loop.call_later(wait_ns / 1000000000, self.flush_turn)
+                else:
+                    self.loop.call_soon(self.flush_turn)
             if job.timed_out:
                 # A task that was cancelled is not used again.
                 self.lanes.discard(task)
@@ -515,7 +516,6 @@ class Process:
     def flush_now_and_then(self):
         """The flusher's thread: outcomes leave on time while a job does not end, and what has not begun is taken back. Sleeps
         while nothing is to be sent."""
-        every_ms = self.flush_every_ns // 1000000
         outbox = self.outbox
         bell = select.poll()
         bell.register(BELL_FD, select.POLLIN)
@@ -525,14 +525,20 @@ class Process:
             if not outbox.has_unsent() and self.words[LIMIT] == self.recalled_to:
                 bell.poll()
             outbox.is_parked = False
+            due_ns = now_ns() + self.flush_every_ns
             while True:
                 self.heed_limit()
-                if bell.poll(every_ms):
-                    os.read(BELL_FD, 8)
-                    self.heed_limit()
-                    time.sleep(every_ms / 1000)
-                if not outbox.flush():
-                    break
+                wait_ns = due_ns - now_ns()
+                if wait_ns > 0:
+                    if bell.poll(wait_ns / 1000000):
+                        os.read(BELL_FD, 8)
+                    continue
+                # The thread that runs the jobs flushes, too: what it has sent is not due again so soon.
+                due_ns = outbox.flushed_ns + self.flush_every_ns
+                if due_ns <= now_ns():
+                    if not outbox.flush():
+                        break
+                    due_ns = outbox.flushed_ns + self.flush_every_ns
 
     # --- the script ---
 
@@ -580,7 +586,6 @@ class Process:
         self.find_job = None
 
     def serve(self):
-        self.flushed_ns = now_ns()
         if self.is_async:
             self.serve_async()
         elif self.threads > 1:

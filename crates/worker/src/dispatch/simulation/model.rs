@@ -161,6 +161,7 @@ impl<'workload> Simulation<'workload> {
                 runners: Some(workload.runners),
                 concurrency: workload.concurrency,
                 whole_batches: false,
+                gathers_for: Duration::ZERO,
             };
             let dispatch = DispatchSettings {
                 busy_runners_max: workload.runners,
