@@ -158,6 +158,7 @@ macro_rules! store_conformance {
                 a_failed_child_ends_its_parent,
                 failures_are_collected,
                 a_failure_ends_all_generations,
+                children_die_with_their_worker,
                 late_reports_spawn_nothing,
                 cancelled_parents_take_their_children,
                 dead_parents_begin_anew,

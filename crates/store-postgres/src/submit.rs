@@ -26,13 +26,14 @@ use gristmill_store::rules::contents::Content;
 use gristmill_store::rules::dependency::{WaitingJobs, edges, merged, stored_prerequisites};
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
 use gristmill_store::rules::lanes::LaneName;
-use gristmill_store::rules::merge::{Merge, merge, packed};
+use gristmill_store::rules::open::Blocked;
+use gristmill_store::rules::pack::{Merge, merge, packed};
 use gristmill_store::{RunAdvance, StoreError};
 use tokio::sync::{Mutex, Semaphore};
 
 use crate::database::Database;
 use crate::database::handle_cache::BatchHead;
-use crate::database::rows::{Blocked, NewSlice};
+use crate::database::rows::NewSlice;
 use crate::database::transaction::{Durability, Transaction};
 use crate::database::writes::{NewBatchRow, Writes};
 use crate::failure::{Failure, Result};
@@ -467,6 +468,7 @@ impl Writes {
             rescues: 0,
             expires_at: batch.options.expires_at,
             rank: None,
+            run_at: None,
             pauses: None,
             family: None,
             positions: positions.clone(),

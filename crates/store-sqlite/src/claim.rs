@@ -16,7 +16,6 @@ use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX, LEASE_SLICES_M
 use gristmill_model::{Lease, LeaseId, LeasedSlice, Timestamp, WorkerId};
 use gristmill_store::Want;
 use gristmill_store::rules::admission::{Admission, Line, Outlook, Place, Usage};
-use gristmill_store::rules::deadline::Standing;
 use gristmill_store::rules::lanes::{Lane, group};
 use rusqlite::params;
 
@@ -350,11 +349,7 @@ impl Claim {
         let positions = rest.take_first(self.jobs_left().min(jobs_by_bytes).min(jobs_max));
         transaction.shorten(&slice, &rest)?;
 
-        let standing = Standing {
-            attempt: slice.attempt,
-            rescues: slice.rescues,
-            expires_at: slice.expires_at,
-        };
+        let standing = slice.standing();
         let lease = match self.lease {
             Some(lease) => lease,
             None => *self.lease.insert(transaction.next_lease_id()?),

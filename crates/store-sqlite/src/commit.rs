@@ -7,12 +7,12 @@ use std::sync::Arc;
 use gristmill_model::{BatchId, JobState, PackedArray, Positions, Receipt, Report, Suspended, WorkerId};
 use gristmill_store::rules::deadline::began_at;
 use gristmill_store::rules::ending::{Ending, Failed, FailedAttempt, is_simple};
+use gristmill_store::rules::open::Held;
 use gristmill_store::rules::report_write::{
     FailedExtras, ONE_PARAMETER, packed, with_failures, write_failed, writing,
 };
 use rusqlite::params;
 
-use crate::claim::held::Held;
 use crate::claim::slice::NewSlice;
 use crate::columns::report_id;
 use crate::failure::Result;
@@ -230,7 +230,7 @@ impl Transaction<'_> {
         for (run_at, positions) in &failed.retried {
             let slice = NewSlice {
                 positions,
-                rank: held.rank.unwrap_or(head.rank()),
+                rank: held.rank.map_or(head.rank(), i64::from),
                 run_at: *run_at,
                 attempt: report.last_attempt() + 1,
                 rescues: held.rescues,

@@ -1,6 +1,7 @@
 //! Slices: claimable positions.
 
 use gristmill_model::{BatchId, JobState, Positions, Timestamp};
+use gristmill_store::rules::deadline::Standing;
 use rusqlite::params;
 
 use crate::columns::read_positions;
@@ -41,10 +42,17 @@ impl Slice {
             family: row.get(9)?,
         })
     }
-}
 
-impl Slice {
     /// Where its jobs stand.
+    pub fn standing(&self) -> Standing {
+        Standing {
+            attempt: self.attempt,
+            rescues: self.rescues,
+            expires_at: self.expires_at,
+        }
+    }
+
+    /// The state of its jobs.
     pub fn state(&self, now: Timestamp) -> JobState {
         match self.run_at <= now {
             true => JobState::Waiting,
