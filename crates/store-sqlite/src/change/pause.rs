@@ -61,16 +61,7 @@ impl Transaction<'_> {
             let taken = meant_of(&slice.positions, positions);
             if !taken.is_empty() && is_meant(slice.state(self.now), &meant.states) {
                 self.shorten(&slice, &slice.positions.difference(&taken))?;
-                let slice = NewSlice {
-                    positions: &taken,
-                    rank: slice.rank,
-                    run_at: slice.run_at,
-                    attempt: slice.attempt,
-                    rescues: slice.rescues,
-                    expires_at: slice.expires_at,
-                    family: slice.family,
-                };
-                self.keep_back(batch, &slice, Pauses::with(None, reason, until)?)?;
+                self.keep_back(batch, &slice.part(&taken), Pauses::with(None, reason, until)?)?;
                 paused += u64::from(taken.len());
             }
         }

@@ -178,13 +178,9 @@ impl Transaction<'_> {
     ) -> Result<()> {
         let head = self.head(held.batch)?;
         let slice = NewSlice {
-            positions,
-            rank: held.rank.map_or(head.rank(), i64::from),
-            run_at: held.run_at,
-            attempt: held.attempt,
             rescues,
             expires_at,
-            family: held.family,
+            ..NewSlice::back(held, &head, positions)
         };
         self.bring_back(held, &head, &slice)
     }

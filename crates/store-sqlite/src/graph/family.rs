@@ -97,13 +97,10 @@ impl Transaction<'_> {
         let childless = suspended.positions.difference(&blocked.positions);
         let head = self.head(held.batch)?;
         let slice = NewSlice {
-            positions: &childless,
-            rank: held.rank.map_or(head.rank(), i64::from),
             run_at: head.run_at,
-            attempt: held.attempt,
-            rescues: held.rescues,
             expires_at: None,
             family: Some(number),
+            ..NewSlice::back(held, &head, &childless)
         };
         self.bring_back(held, &head, &slice)?;
         self.settle(ended)?;
