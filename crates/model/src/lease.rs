@@ -53,6 +53,19 @@ impl LeasedSlice {
         self.positions.len()
     }
 
+    /// How many bytes its payloads, memos, keys, tags and group have, which count towards
+    /// [`LEASE_BYTES_TARGET`](crate::limits::LEASE_BYTES_TARGET).
+    pub fn weight_bytes(&self) -> usize {
+        let memos = self.memos.as_ref().map_or(0, |memos| memos.as_str().len());
+        let labels = self.labels.as_ref().map_or(0, |labels| labels.job_bytes());
+        let group = self.group.as_ref().map_or(0, |group| group.len());
+        self.payloads.as_str().len()
+            + memos
+            + labels * self.len() as usize
+            + group
+            + size_of_val(&self.deadline)
+    }
+
     /// Whether no job is left.
     pub fn is_empty(&self) -> bool {
         self.positions.is_empty()

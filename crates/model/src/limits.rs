@@ -55,7 +55,7 @@ pub const LEASE_SLICES_MAX: u32 = 1_000;
 /// Jobs in one lease at most.
 pub const LEASE_JOBS_MAX: u32 = 10_000;
 
-/// Bytes of payloads in one lease after which the claim stops adding slices.
+/// Bytes of payloads, memos, keys, tags and groups in one lease after which the claim stops adding slices.
 pub const LEASE_BYTES_TARGET: usize = 4 << 20;
 
 /// Waiting workers of one process that a store keeps the wishes of, so that submits claim for them. Further ones are

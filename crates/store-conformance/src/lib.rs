@@ -158,6 +158,7 @@ macro_rules! store_conformance {
                 a_failed_child_ends_its_parent,
                 failures_are_collected,
                 a_failure_ends_all_generations,
+                children_die_with_their_worker,
                 late_reports_spawn_nothing,
                 cancelled_parents_take_their_children,
                 dead_parents_begin_anew,
@@ -213,6 +214,7 @@ macro_rules! store_conformance {
                 the_last_of_a_batch_stays,
                 keys_have_a_scope,
                 a_duplicate_raises_the_priority,
+                a_duplicate_raises_a_lowered_priority,
                 jobs_are_replaced,
                 jobs_run_once_more,
                 what_runs_once_more_is_claimed_at_once,
@@ -247,6 +249,7 @@ macro_rules! store_conformance {
                 tags_are_checked_and_deleted,
                 single_jobs_keep_their_tags,
                 leased_jobs_are_known,
+                labels_count_as_bytes_of_a_lease,
             ]
             claim::limits [
                 paused_lanes_wait,

@@ -15,12 +15,13 @@ use gristmill_model::{BatchId, JobState, LeaseId, Positions, Receipt, Report, Su
 use gristmill_store::StoreError;
 use gristmill_store::rules::deadline::began_at;
 use gristmill_store::rules::ending::{Ending, Failed, is_simple};
+use gristmill_store::rules::open::Held;
 use gristmill_store::rules::report_write::{FailedExtras, packed, with_failures, write_failed, writing};
 use tokio_postgres::Row;
 
 use crate::database::connection::{Param, Pending, drained};
 use crate::database::handle_cache::BatchHead;
-use crate::database::rows::{Held, NewSlice};
+use crate::database::rows::NewSlice;
 use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Remedy, Result};
 use crate::graph::dependency::Ended;

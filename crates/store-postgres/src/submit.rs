@@ -18,7 +18,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use gristmill_batching::{Committer, EndReason, Group, Responder};
 use gristmill_model::{
-    BatchId, BatchOptions, JobId, JobState, NewBatch, PackedArray, Positions, Prerequisite, Timestamp,
+    BatchId, BatchOptions, JobId, JobState, NewBatch, Positions, Prerequisite, Tag, Timestamp,
 };
 use gristmill_store::options::options_text;
 use gristmill_store::rules::cache::Hits;
@@ -26,13 +26,14 @@ use gristmill_store::rules::contents::Content;
 use gristmill_store::rules::dependency::{WaitingJobs, edges, merged, stored_prerequisites};
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
 use gristmill_store::rules::lanes::LaneName;
-use gristmill_store::rules::merge::{Merge, merge, packed};
+use gristmill_store::rules::open::Blocked;
+use gristmill_store::rules::pack::{Merge, merge, packed};
 use gristmill_store::{RunAdvance, StoreError};
 use tokio::sync::{Mutex, Semaphore};
 
 use crate::database::Database;
 use crate::database::handle_cache::BatchHead;
-use crate::database::rows::{Blocked, NewSlice};
+use crate::database::rows::NewSlice;
 use crate::database::transaction::{Durability, Transaction};
 use crate::database::writes::{NewBatchRow, Writes};
 use crate::failure::{Failure, Result};
@@ -301,6 +302,8 @@ pub(crate) struct Circumstances<'a> {
     pub is_awaited: bool,
     /// Jobs of it that wait for more than it says.
     pub waiting: &'a [WaitingJobs],
+    /// The bytes of its jobs' keys.
+    pub key_bytes: usize,
     /// The values that are known of its jobs.
     pub hits: Hits,
 }
@@ -407,6 +410,7 @@ impl Transaction {
                 earlier: &earlier,
                 is_awaited,
                 waiting: &[],
+                key_bytes: 0,
                 hits: self.hits(&packed.batch).await?,
             };
             let head = self.writes.submit(self.now, id, packed, circumstances)?;
@@ -438,10 +442,14 @@ impl Writes {
             earlier,
             is_awaited,
             waiting,
+            key_bytes,
             hits,
         } = circumstances;
         let batch = &packed.batch;
-        let head = head_of(batch, packed.lane_id, now);
+        let head = BatchHead {
+            job_bytes: job_bytes(batch, key_bytes),
+            ..head_of(batch, packed.lane_id, now)
+        };
         self.insert_batch(NewBatchRow {
             id,
             run,
@@ -467,6 +475,7 @@ impl Writes {
             rescues: 0,
             expires_at: batch.options.expires_at,
             rank: None,
+            run_at: None,
             pauses: None,
             family: None,
             positions: positions.clone(),
@@ -525,7 +534,7 @@ pub(crate) fn head_of(batch: &NewBatch, lane_id: i64, now: Timestamp) -> BatchHe
         run_at: batch.options.run_at.unwrap_or(now),
         options: batch.options.clone(),
         tagged: !batch.tags.is_empty(),
-        job_bytes: mean_bytes(&batch.payloads),
+        job_bytes: job_bytes(batch, 0),
     }
 }
 
@@ -539,9 +548,12 @@ pub(crate) fn awaited<'a>(batches: impl Iterator<Item = &'a NewBatch>) -> HashSe
     places.collect()
 }
 
-fn mean_bytes(payloads: &PackedArray) -> u32 {
-    let bytes = payloads.as_str().len() / payloads.count().max(1) as usize;
-    u32::try_from(bytes.max(1)).unwrap_or(u32::MAX)
+/// The bytes of one job in the mean, as `gristmill.batch_bytes` counts them.
+fn job_bytes(batch: &NewBatch, key_bytes: usize) -> u32 {
+    let tags = batch.tags.iter().map(Tag::weight_bytes);
+    let bytes = batch.payloads.as_str().len() + key_bytes + tags.sum::<usize>();
+    let mean = bytes / batch.payloads.count().max(1) as usize;
+    u32::try_from(mean.max(1)).unwrap_or(u32::MAX)
 }
 
 /// Whether two rows are all that a batch needs. What a batch may come to need is named here, so that nobody forgets to

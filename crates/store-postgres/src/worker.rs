@@ -12,10 +12,10 @@ use gristmill_model::{BatchId, BatchOptions, JobState, Timestamp, WorkerId};
 use gristmill_store::live_output::all_followed;
 use gristmill_store::rules::deadline::{Standing, too_late};
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
+use gristmill_store::rules::open::Held;
 use gristmill_store::{Heartbeat, NewWorker, Rescued};
 
 use crate::database::handle_cache::BatchHead;
-use crate::database::rows::Held;
 use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Result};
 use crate::graph::dependency::Ended;
@@ -260,12 +260,8 @@ impl Transaction {
         let mut ended = Ended::default();
         for slice in &slices {
             self.writes.shorten(slice, &gristmill_model::Positions::new());
-            let standing = Standing {
-                attempt: slice.attempt,
-                rescues: slice.rescues,
-                expires_at: slice.expires_at,
-            };
-            self.end_late(slice.batch, &slice.positions, standing).await?;
+            self.end_late(slice.batch, &slice.positions, slice.standing())
+                .await?;
             expired += u64::from(slice.positions.len());
             if slice.is_awaited {
                 ended.add(slice.batch, &slice.positions);
@@ -274,12 +270,8 @@ impl Transaction {
         let waiting = self.expired_blocked(EXPIRED_SLICES_PER_TRANSACTION).await?;
         for blocked in &waiting {
             self.writes.unblock(blocked);
-            let standing = Standing {
-                attempt: blocked.attempt,
-                rescues: blocked.rescues,
-                expires_at: blocked.expires_at,
-            };
-            self.end_late(blocked.batch, &blocked.positions, standing).await?;
+            self.end_late(blocked.batch, &blocked.positions, blocked.standing())
+                .await?;
             expired += u64::from(blocked.positions.len());
             ended.add(blocked.batch, &blocked.positions);
         }

@@ -111,23 +111,13 @@ impl Transaction<'_> {
         let mut ended = Vec::new();
         for slice in self.expired_slices()? {
             self.shorten(&slice, &Positions::new())?;
-            let standing = Standing {
-                attempt: slice.attempt,
-                rescues: slice.rescues,
-                expires_at: slice.expires_at,
-            };
-            let state = self.end_late(slice.batch, &slice.positions, standing)?;
+            let state = self.end_late(slice.batch, &slice.positions, slice.standing())?;
             expired += u64::from(slice.positions.len());
             ended.push((slice.batch, state, slice.positions));
         }
         for blocked in self.expired_blocked()? {
             self.shorten_blocked(&blocked, &Positions::new())?;
-            let standing = Standing {
-                attempt: blocked.attempt,
-                rescues: blocked.rescues,
-                expires_at: blocked.expires_at,
-            };
-            let state = self.end_late(blocked.batch, &blocked.positions, standing)?;
+            let state = self.end_late(blocked.batch, &blocked.positions, blocked.standing())?;
             expired += u64::from(blocked.positions.len());
             ended.push((blocked.batch, state, blocked.positions));
         }

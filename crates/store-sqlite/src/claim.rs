@@ -16,7 +16,6 @@ use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX, LEASE_SLICES_M
 use gristmill_model::{Lease, LeaseId, LeasedSlice, Timestamp, WorkerId};
 use gristmill_store::Want;
 use gristmill_store::rules::admission::{Admission, Line, Outlook, Place, Usage};
-use gristmill_store::rules::deadline::Standing;
 use gristmill_store::rules::lanes::{Lane, group};
 use rusqlite::params;
 
@@ -343,23 +342,20 @@ impl Claim {
         let content = transaction.with_payloads(slice.batch)?;
         let missing = || Failure::Damaged(format!("batch {} has no payloads", slice.batch));
         let payloads = content.payloads.as_ref().ok_or_else(missing)?;
-        let bytes_per_job = (payloads.as_str().len() / payloads.count().max(1) as usize).max(1);
+        let labels = transaction.labels(slice.batch, &content)?;
+        let label_bytes = labels.as_ref().map_or(0, |labels| labels.job_bytes());
+        let bytes_per_job = (payloads.as_str().len() / payloads.count().max(1) as usize + label_bytes).max(1);
         let bytes_left = LEASE_BYTES_TARGET - self.bytes;
         let jobs_by_bytes = u32::try_from(bytes_left.div_ceil(bytes_per_job)).unwrap_or(u32::MAX);
         let mut rest = slice.positions.clone();
         let positions = rest.take_first(self.jobs_left().min(jobs_by_bytes).min(jobs_max));
         transaction.shorten(&slice, &rest)?;
 
-        let standing = Standing {
-            attempt: slice.attempt,
-            rescues: slice.rescues,
-            expires_at: slice.expires_at,
-        };
+        let standing = slice.standing();
         let lease = match self.lease {
             Some(lease) => lease,
             None => *self.lease.insert(transaction.next_lease_id()?),
         };
-        let labels = transaction.labels(slice.batch, &content)?;
         let jobs = positions.len();
         self.jobs += jobs;
         let mut payloads = content.select(&positions).ok_or_else(missing)?;
@@ -368,30 +364,31 @@ impl Claim {
             let connection = transaction.connection;
             payloads = debounced_payloads(connection, slice.batch, &positions, payloads, debounce)?;
         }
-        self.bytes += payloads.as_str().len();
         let memos = match slice.family {
             Some(family) => Some(transaction.memos_of(slice.batch, family, &positions)?),
             None => None,
         };
+        let leased = LeasedSlice {
+            lease,
+            batch: slice.batch,
+            kind: lane.kind.clone(),
+            queue: lane.queue.clone(),
+            group: group(lane.group.clone()),
+            positions,
+            payloads,
+            attempt: slice.attempt,
+            rescues: slice.rescues,
+            timeout_ms: standing.timeout_ms(&content.head.options, transaction.now),
+            priority: i16::try_from(-slice.rank).unwrap_or(i16::MIN),
+            retry: content.head.options.retry,
+            submitted_at: content.head.submitted_at,
+            memos,
+            deadline: standing.deadline(&content.head.options, transaction.now),
+            labels,
+        };
+        self.bytes += leased.weight_bytes();
         self.taken.push(Taken {
-            slice: LeasedSlice {
-                lease,
-                batch: slice.batch,
-                kind: lane.kind.clone(),
-                queue: lane.queue.clone(),
-                group: group(lane.group.clone()),
-                positions,
-                payloads,
-                attempt: slice.attempt,
-                rescues: slice.rescues,
-                timeout_ms: standing.timeout_ms(&content.head.options, transaction.now),
-                priority: i16::try_from(-slice.rank).unwrap_or(i16::MIN),
-                retry: content.head.options.retry,
-                submitted_at: content.head.submitted_at,
-                memos,
-                deadline: standing.deadline(&content.head.options, transaction.now),
-                labels,
-            },
+            slice: leased,
             lane_id: lane.id,
             rank: slice.rank,
             run_at: slice.run_at,

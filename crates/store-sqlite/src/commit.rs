@@ -7,12 +7,12 @@ use std::sync::Arc;
 use gristmill_model::{BatchId, JobState, PackedArray, Positions, Receipt, Report, Suspended, WorkerId};
 use gristmill_store::rules::deadline::began_at;
 use gristmill_store::rules::ending::{Ending, Failed, FailedAttempt, is_simple};
+use gristmill_store::rules::open::Held;
 use gristmill_store::rules::report_write::{
     FailedExtras, ONE_PARAMETER, packed, with_failures, write_failed, writing,
 };
 use rusqlite::params;
 
-use crate::claim::held::Held;
 use crate::claim::slice::NewSlice;
 use crate::columns::report_id;
 use crate::failure::Result;
@@ -78,11 +78,11 @@ impl Transaction<'_> {
             };
             self.end_jobs(report.batch, &receipt.dead, &ending)?;
         }
+        let mut all = self.spawn_siblings(report, &receipt.accepted)?;
         if is_awaited {
-            let mut all = self.spawn_siblings(report, &receipt.accepted)?;
             all.push(ended(report, &receipt));
-            self.settle(all)?;
         }
+        self.settle(all)?;
         receipt.refused = reported.difference(&receipt.accepted);
         Ok(receipt)
     }
@@ -229,13 +229,10 @@ impl Transaction<'_> {
             .deadline(&head.options, began_at(self.now, durations));
         for (run_at, positions) in &failed.retried {
             let slice = NewSlice {
-                positions,
-                rank: held.rank.unwrap_or(head.rank()),
                 run_at: *run_at,
                 attempt: report.last_attempt() + 1,
-                rescues: held.rescues,
                 expires_at,
-                family: held.family,
+                ..NewSlice::back(held, &head, positions)
             };
             self.bring_back(held, &head, &slice)?;
         }

@@ -16,12 +16,13 @@ use gristmill_store::options::options_text;
 use gristmill_store::rules::dependency::{WaitingJobs, edges, merged, stored_prerequisites};
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
 use gristmill_store::rules::lanes::LaneName;
-use gristmill_store::rules::merge::packed;
+use gristmill_store::rules::open::Blocked;
+use gristmill_store::rules::pack::packed;
 use rusqlite::params;
 
 use crate::claim::slice::NewSlice;
 use crate::failure::{Failure, Result};
-use crate::graph::dependency::{Blocked, Ended, WHOLE};
+use crate::graph::dependency::{Ended, WHOLE};
 use crate::transaction::{BatchHead, Transaction};
 
 impl Transaction<'_> {

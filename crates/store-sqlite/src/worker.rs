@@ -9,11 +9,11 @@ use gristmill_batching::BatchStats;
 use gristmill_model::limits::RESCUES_MAX;
 use gristmill_model::{JobState, Report, Timestamp, WorkerId};
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
+use gristmill_store::rules::open::Held;
 use gristmill_store::worker::too_many_rescues;
 use gristmill_store::{Exchanged, Heartbeat, NewWorker, Rescued, StoreError, Want};
 use rusqlite::params;
 
-use crate::claim::held::Held;
 use crate::failure::Result;
 use crate::graph::dependency::Ended;
 use crate::transaction::Transaction;
@@ -100,7 +100,7 @@ impl Transaction<'_> {
 
     /// Takes the leases of silent or dead workers, and forgets them.
     pub fn rescue(&mut self, silent_before: Timestamp, dead: &[WorkerId]) -> Result<Rescued> {
-        let mut rescued = Rescued::default();
+        let (mut rescued, mut ended) = (Rescued::default(), Vec::new());
         let workers: Vec<(i64, i64)> =
             self.rows("SELECT id, heartbeat_at FROM worker ORDER BY id", [], |row| {
                 Ok((row.get(0)?, row.get(1)?))
@@ -111,15 +111,18 @@ impl Transaction<'_> {
                 continue;
             }
             for held in self.held_by(worker)? {
-                self.rescue_held(&held, &mut rescued)?;
+                ended.extend(self.rescue_held(&held, &mut rescued)?);
             }
             self.forget_worker(worker)?;
             rescued.workers.push(worker);
         }
+        // Only now: what ends with a dead job may be held by the same worker.
+        self.settle(ended)?;
         Ok(rescued)
     }
 
-    fn rescue_held(&mut self, held: &Held, rescued: &mut Rescued) -> Result<()> {
+    /// Makes what a dead worker held claimable again. Ends it as dead, and returns it, if that was too often.
+    fn rescue_held(&mut self, held: &Held, rescued: &mut Rescued) -> Result<Option<Ended>> {
         self.let_go(held, &held.positions)?;
         let jobs = u64::from(held.positions.len());
         if held.rescues < RESCUES_MAX {
@@ -127,7 +130,8 @@ impl Transaction<'_> {
             // Somebody may have started them: they cannot expire any more.
             let head = self.head(held.batch)?;
             let expires_at = held.standing().deadline(&head.options, self.now);
-            return self.give_back(held, &held.positions, held.rescues + 1, expires_at);
+            self.give_back(held, &held.positions, held.rescues + 1, expires_at)?;
+            return Ok(None);
         }
         rescued.dead += jobs;
         let error = too_many_rescues(held.rescues);
@@ -142,10 +146,10 @@ impl Transaction<'_> {
             &held.positions,
             &Ending::of(JobState::Dead, held.attempt),
         )?;
-        self.settle(vec![Ended {
+        Ok(Some(Ended {
             batch: held.batch,
             endings: vec![(JobState::Dead, held.positions.clone())],
-        }])
+        }))
     }
 
     fn forget_worker(&self, worker: WorkerId) -> Result<()> {

@@ -14,7 +14,7 @@ pub mod ending;
 pub mod family;
 pub mod keys;
 pub mod lanes;
-pub mod merge;
+pub mod open;
 pub mod pack;
 pub mod pauses;
 pub mod piece;

@@ -98,10 +98,7 @@ impl JobLabels {
     }
 
     fn of(positions: Positions, keys: Option<PackedArray>, tags: Vec<Tag>) -> JobLabels {
-        let tags_bytes = tags.iter().map(|tag| {
-            let ranges = tag.positions.as_ref().map_or(0, |of| of.ranges().len());
-            tag.name.len() + tag.value.len() + size_of::<Tag>() + 8 * ranges
-        });
+        let tags_bytes = tags.iter().map(Tag::weight_bytes);
         JobLabels {
             weight_bytes: keys.as_ref().map_or(0, |keys| keys.as_str().len()) + tags_bytes.sum::<usize>(),
             positions,
@@ -136,6 +133,11 @@ impl JobLabels {
     pub fn to_text(&self) -> String {
         // Strings and lists: serialising them cannot fail.
         serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// How many bytes the key and the tags of one job have, in the mean.
+    pub fn job_bytes(&self) -> usize {
+        self.weight_bytes / self.positions.len().max(1) as usize
     }
 
     /// One string or `null` a job, in the order of the positions; `None` where no job has a key.

@@ -28,6 +28,12 @@ pub struct Tag {
 }
 
 impl Tag {
+    /// How many bytes it weighs with its positions, roughly.
+    pub fn weight_bytes(&self) -> usize {
+        let ranges = self.positions.as_ref().map_or(0, |of| of.ranges().len());
+        self.name.len() + self.value.len() + size_of::<Tag>() + 8 * ranges
+    }
+
     /// A tag of all jobs of a batch.
     pub fn all(name: impl Into<String>, value: impl Into<String>) -> Self {
         Tag {

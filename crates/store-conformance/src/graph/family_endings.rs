@@ -1,5 +1,6 @@
 //! What becomes of families whose jobs fail, are cancelled, are retried, or are deleted.
 
+use gristmill_model::limits::RESCUES_MAX;
 use gristmill_model::{After, ChildBatch, JobState, NewBatch, OnFailure, Suspended, Timestamp};
 use gristmill_store::{JobFilter, NewRun, RunAdvance, RunState, Selection};
 
@@ -104,6 +105,30 @@ pub async fn a_failure_ends_all_generations(database: &dyn Database) {
     ];
     assert_eq!(states(&*store, last.batch).await, ended);
     assert_eq!(claim(&*store, worker, 10).await, None);
+}
+
+/// A worker that holds several children of one parent dies once too often: all of them are dead, and so is their parent.
+pub async fn children_die_with_their_worker(database: &dyn Database) {
+    let store = database.open().await;
+    let first = worker(&*store).await;
+    let id = suspend(&*store, first, batch(1), |parent| {
+        spawn(parent, 2).batch(ChildBatch::new("other", payloads(2)))
+    })
+    .await;
+    let mut batches = Vec::new();
+    for round in 0..=RESCUES_MAX {
+        let worker = worker(&*store).await;
+        let lease = claim(&*store, worker, 10).await.unwrap();
+        batches = lease.slices.iter().map(|slice| slice.batch).collect();
+        let rescued = store.rescue(Timestamp(0), vec![worker]).await.unwrap();
+        let expected = if round < RESCUES_MAX { (4, 0) } else { (0, 4) };
+        assert_eq!((rescued.jobs, rescued.dead), expected);
+    }
+    assert_eq!(batches.len(), 2);
+    for children in batches {
+        assert_eq!(states(&*store, children).await, [JobState::Dead; 2]);
+    }
+    assert_eq!(states(&*store, id).await, [JobState::Dead]);
 }
 
 /// What is spawned under a lost lease is not stored, nor what jobs spawn that were cancelled meanwhile.

@@ -120,7 +120,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         2 => (0usize..2).prop_map(Step::Resume),
         2 => (0usize..2, proptest::option::of(1u32..6)).prop_map(|(kind, jobs_max)| Step::Limit(kind, jobs_max)),
         1 => Just(Step::Register),
-        10 => (any::<usize>(), any::<usize>(), proptest::collection::vec(fate(), 8), 0u32..12, any_kind())
+        24 => (any::<usize>(), any::<usize>(), fates(), 0u32..12, any_kind())
             .prop_map(|(worker, slice, fates, jobs_max, kind)| Step::Exchange { worker, slice, fates, jobs_max, kind }),
         4 => (any::<usize>(), 0usize..2, 1u32..9, -1i16..2, 0u32..12, any_kind()).prop_map(
             |(worker, kind, count, priority, jobs_max, wanted)| {
@@ -146,6 +146,11 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Half of the slices complete as a whole, so that families come to their end.
+fn fates() -> impl Strategy<Value = Vec<Fate>> {
+    prop_oneof![Just(vec![Fate::Completed]), proptest::collection::vec(fate(), 8),]
+}
+
 fn fate() -> impl Strategy<Value = Fate> {
     let on_failure = prop_oneof![Just(OnChildFailure::Fail), Just(OnChildFailure::Collect)];
     prop_oneof![
@@ -155,7 +160,7 @@ fn fate() -> impl Strategy<Value = Fate> {
         2 => Just(Fate::Released),
         2 => Just(Fate::NotYet),
         4 => (0u32..4, on_failure).prop_map(|(children, on_failure)| Fate::Suspended(children, on_failure)),
-        2 => (1u32..3).prop_map(Fate::Spread),
+        3 => (1u32..3).prop_map(Fate::Spread),
     ]
 }
 

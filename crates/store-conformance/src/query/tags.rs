@@ -1,7 +1,9 @@
 //! Jobs are found, counted and changed by their tags and keys.
 
+use gristmill_model::limits::LEASE_BYTES_TARGET;
 use gristmill_model::{
-    Clock, JobState, KeyedBatch, LeasedSlice, NewBatch, PackedArray, Positions, Tag, TagCondition, Unique,
+    Clock, JobState, KeyedBatch, LeasedSlice, NewBatch, PackedArray, PackedBuilder, Positions, Tag,
+    TagCondition, Unique,
 };
 use gristmill_store::{JobFilter, Page, Selection, Store, StoreError};
 
@@ -299,4 +301,41 @@ pub async fn leased_jobs_are_known(database: &dyn Database) {
     let moved_ms = again.deadline.unwrap().since_ms(deadline);
     // The moment is set for good once the first attempt is over, from when that began.
     assert!((0..=1_000).contains(&moved_ms), "{moved_ms}");
+}
+
+/// A lease has as many jobs as its bytes allow, with their keys and tags: also where jobs come back, and where another
+/// process has read the batch.
+pub async fn labels_count_as_bytes_of_a_lease(database: &dyn Database) {
+    const JOBS: u32 = 10_000;
+    let store = database.open().await;
+    let mut jobs = batch(JOBS);
+    jobs.tags = (0..JOBS)
+        .map(|position| Tag {
+            positions: Some(Positions::from(position..position + 1)),
+            ..Tag::all("customer", format!("{position:0>200}"))
+        })
+        .collect();
+    let mut keys = PackedBuilder::new();
+    for position in 0..JOBS {
+        keys.push_value(&format!("{position:0>200}")).unwrap();
+    }
+    let keyed = KeyedBatch::new(jobs, keys.finish(), Unique::default());
+    store.submit_keyed(vec![keyed]).await.unwrap();
+    let first = worker(&*store).await;
+    // About 490 bytes each.
+    let expected = 8_000..9_000;
+    let all = Positions::all(JOBS);
+    let lease = claim(&*store, first, JOBS).await.unwrap();
+    let bytes: usize = lease.slices.iter().map(LeasedSlice::weight_bytes).sum();
+    assert!(bytes < LEASE_BYTES_TARGET + (64 << 10), "{bytes}");
+    assert!(expected.contains(&lease.jobs()), "{}", lease.jobs());
+    exchange(&*store, first, vec![released_at(&lease.slices[0], &all)], None).await;
+    let other = database.open().await;
+    let lease = claim(&*other, first, JOBS).await.unwrap();
+    assert!(expected.contains(&lease.jobs()), "{}", lease.jobs());
+    let everything = || Selection::Filter(JobFilter::default());
+    store.cancel(everything()).await.unwrap();
+    assert_eq!(store.retry(everything()).await.unwrap().changed, u64::from(JOBS));
+    let lease = claim(&*store, first, JOBS).await.unwrap();
+    assert!(expected.contains(&lease.jobs()), "{}", lease.jobs());
 }

@@ -554,3 +554,18 @@ pub async fn what_waits_in_vain_lets_go_of_its_key(database: &dyn Database) {
     assert_eq!(state(&*store, parent.jobs[0]).await, JobState::Dead);
     assert_eq!(submit_keyed(&*store, keyed(&["parent"], "", SKIP)).await.count, 1);
 }
+
+/// A job whose priority was lowered by hand has that of a duplicate, also where its batch began with a higher one.
+pub async fn a_duplicate_raises_a_lowered_priority(database: &dyn Database) {
+    let store = database.open().await;
+    let mut first = keyed(&["a", "b"], "", SKIP);
+    first.batch.options.priority = 1;
+    let first = submit_keyed(&*store, first).await;
+    let lowered = Selection::Jobs(vec![first.jobs[0]]);
+    store.prioritise(lowered, -2).await.unwrap();
+    let again = submit_keyed(&*store, keyed(&["a", "b"], "", SKIP)).await;
+    assert_eq!(again.jobs, first.jobs);
+    for (id, priority) in first.jobs.into_iter().zip([0, 1]) {
+        assert_eq!(store.job(id).await.unwrap().unwrap().row.priority, priority);
+    }
+}

@@ -2,14 +2,15 @@
 
 use gristmill_model::{BatchId, LeaseId, WorkerId};
 use gristmill_store::Revoked;
+use gristmill_store::rules::open::{Held, add_revoked};
 use tokio_postgres::Row;
 
-use crate::database::rows::Held;
+use crate::database::rows::read_held;
 use crate::database::transaction::Transaction;
 use crate::failure::Result;
 use crate::multirange::Multirange;
 
-/// The columns that [`Held::read`] reads.
+/// The columns that [`read_held`] reads.
 macro_rules! select_held {
     ($rest:literal) => {
         concat!(
@@ -21,7 +22,7 @@ macro_rules! select_held {
 }
 
 fn read_all(rows: &[Row]) -> Result<Vec<Held>> {
-    rows.iter().map(Held::read).collect()
+    rows.iter().map(read_held).collect()
 }
 
 impl Transaction {
@@ -80,16 +81,7 @@ impl Transaction {
         for row in &rows {
             let (lease, batch) = (LeaseId(row.try_get(0)?), BatchId(row.try_get(1)?));
             let positions = row.try_get::<_, Multirange>(2)?.0;
-            match revoked.last_mut() {
-                Some(last) if last.lease == lease && last.batch == batch => {
-                    last.positions = last.positions.union(&positions);
-                }
-                _ => revoked.push(Revoked {
-                    lease,
-                    batch,
-                    positions,
-                }),
-            }
+            add_revoked(&mut revoked, lease, batch, positions);
         }
         Ok(revoked)
     }

@@ -2,7 +2,7 @@
 
 use gristmill_model::{BatchId, Positions, Timestamp, WorkerId};
 use gristmill_store::rules::deadline::Standing;
-use gristmill_store::rules::pauses::Pauses;
+use gristmill_store::rules::open::{Blocked, Held};
 use tokio_postgres::Row;
 
 use crate::database::columns::{number, read_pauses};
@@ -34,8 +34,7 @@ pub(crate) struct Slice {
 impl Slice {
     /// Reads the [`COLUMNS`](Slice::COLUMNS), from this one on.
     pub fn read(row: &Row, first: usize) -> Result<Slice> {
-        let count =
-            |column: usize| -> Result<u32> { Ok(row.try_get::<_, i32>(first + column)?.unsigned_abs()) };
+        let count = |column: usize| number(row, first + column);
         Ok(Slice {
             batch: BatchId(row.try_get(first)?),
             id: row.try_get(first + 1)?,
@@ -50,6 +49,15 @@ impl Slice {
             is_awaited: row.try_get(first + 10)?,
             family: row.try_get(first + 11)?,
         })
+    }
+
+    /// Where its jobs stand.
+    pub fn standing(&self) -> Standing {
+        Standing {
+            attempt: self.attempt,
+            rescues: self.rescues,
+            expires_at: self.expires_at,
+        }
     }
 }
 
@@ -69,58 +77,23 @@ pub(crate) struct NewSlice<'a> {
     pub family: Option<i64>,
 }
 
-/// What a lease holds of one batch: one claimed slice. Its key is its lease, batch, attempt and first position.
-#[derive(Debug, Clone)]
-pub(crate) struct Held {
-    pub lease: i64,
-    pub batch: BatchId,
-    pub attempt: u32,
-    /// When it was claimed.
-    pub first_position: u32,
-    pub worker: WorkerId,
-    pub rescues: u32,
-    pub run_at: Timestamp,
-    pub expires_at: Option<Timestamp>,
-    pub positions: Positions,
-    /// The priority, negated; that of the batch, where `None`.
-    pub rank: Option<i32>,
-    /// What keeps them back once they come back.
-    pub pauses: Option<Pauses>,
-    /// Whether others wait for jobs of the batch.
-    pub is_awaited: bool,
-    /// The family whose parents it finalizes, if it does.
-    pub family: Option<i64>,
-}
-
-impl Held {
-    /// Where its jobs stand.
-    pub fn standing(&self) -> Standing {
-        Standing {
-            attempt: self.attempt,
-            rescues: self.rescues,
-            expires_at: self.expires_at,
-        }
-    }
-
-    /// Reads a row.
-    pub fn read(row: &Row) -> Result<Held> {
-        let count = |column: usize| -> Result<u32> { Ok(row.try_get::<_, i32>(column)?.unsigned_abs()) };
-        Ok(Held {
-            lease: row.try_get(0)?,
-            batch: BatchId(row.try_get(1)?),
-            attempt: count(2)?,
-            first_position: count(3)?,
-            worker: WorkerId(row.try_get(4)?),
-            rescues: count(5)?,
-            run_at: Timestamp(row.try_get(6)?),
-            expires_at: row.try_get::<_, Option<i64>>(7)?.map(Timestamp),
-            positions: row.try_get::<_, Multirange>(8)?.0,
-            rank: row.try_get(9)?,
-            pauses: read_pauses(row, 10)?,
-            is_awaited: row.try_get(11)?,
-            family: row.try_get(12)?,
-        })
-    }
+/// Reads a row of `held`.
+pub(crate) fn read_held(row: &Row) -> Result<Held> {
+    Ok(Held {
+        lease: row.try_get(0)?,
+        batch: BatchId(row.try_get(1)?),
+        attempt: number(row, 2)?,
+        first_position: number(row, 3)?,
+        worker: WorkerId(row.try_get(4)?),
+        rescues: number(row, 5)?,
+        run_at: Timestamp(row.try_get(6)?),
+        expires_at: row.try_get::<_, Option<i64>>(7)?.map(Timestamp),
+        positions: row.try_get::<_, Multirange>(8)?.0,
+        rank: row.try_get(9)?,
+        pauses: read_pauses(row, 10)?,
+        is_awaited: row.try_get(11)?,
+        family: row.try_get(12)?,
+    })
 }
 
 /// The part of a slice that a claim takes.
@@ -151,37 +124,18 @@ impl Taken {
     }
 }
 
-/// Jobs that wait for others. The key is the batch and the part of it.
-#[derive(Debug)]
-pub(crate) struct Blocked {
-    pub batch: BatchId,
-    pub part: u32,
-    /// The attempt that comes next.
-    pub attempt: u32,
-    pub rescues: u32,
-    pub expires_at: Option<Timestamp>,
-    /// The priority, negated; that of the batch, where `None`.
-    pub rank: Option<i32>,
-    /// What keeps them back beside what they wait for. Not read.
-    pub pauses: Option<Pauses>,
-    /// The family that they are the parents of, if they wait for children.
-    pub family: Option<i64>,
-    pub positions: Positions,
-}
-
-impl Blocked {
-    /// Reads a row.
-    pub fn read(row: &Row) -> Result<Blocked> {
-        Ok(Blocked {
-            batch: BatchId(row.try_get(0)?),
-            part: number(row, 1)?,
-            attempt: number(row, 2)?,
-            rescues: number(row, 3)?,
-            expires_at: row.try_get::<_, Option<i64>>(4)?.map(Timestamp),
-            positions: row.try_get::<_, Multirange>(5)?.0,
-            rank: row.try_get(6)?,
-            pauses: None,
-            family: row.try_get(7)?,
-        })
-    }
+/// Reads a row of `blocked`, without its pauses and its moment.
+pub(crate) fn read_blocked(row: &Row) -> Result<Blocked> {
+    Ok(Blocked {
+        batch: BatchId(row.try_get(0)?),
+        part: number(row, 1)?,
+        attempt: number(row, 2)?,
+        rescues: number(row, 3)?,
+        expires_at: row.try_get::<_, Option<i64>>(4)?.map(Timestamp),
+        positions: row.try_get::<_, Multirange>(5)?.0,
+        rank: row.try_get(6)?,
+        run_at: None,
+        pauses: None,
+        family: row.try_get(7)?,
+    })
 }

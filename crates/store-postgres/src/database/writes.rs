@@ -6,12 +6,13 @@ use gristmill_store::rules::admission::BucketKey;
 use gristmill_store::rules::dependency::Edge;
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
 use gristmill_store::rules::family::{CHILDREN, bounds_of};
+use gristmill_store::rules::open::{Blocked, Held};
 use gristmill_store::rules::pauses::Pauses;
 use tokio_postgres::Row;
 
 use crate::database::connection::{Connection, Param, Pending};
 use crate::database::handle_cache::BatchHead;
-use crate::database::rows::{Blocked, Held, NewSlice, Slice};
+use crate::database::rows::{NewSlice, Slice};
 use crate::failure::Result;
 use crate::multirange::Multirange;
 

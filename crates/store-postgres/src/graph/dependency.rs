@@ -9,9 +9,10 @@ use gristmill_model::limits::BATCH_JOBS_MAX;
 use gristmill_model::{BatchId, NewBatch, Positions};
 use gristmill_store::StoreError;
 use gristmill_store::rules::dependency::{Edge, WaitingJobs, check_stored, stored_prerequisites};
+use gristmill_store::rules::open::Blocked;
 
 use crate::database::columns::{number, sum};
-use crate::database::rows::Blocked;
+use crate::database::rows::read_blocked;
 use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Result};
 use crate::multirange::Multirange;
@@ -156,7 +157,7 @@ impl Transaction {
                 &[&self.now.0, &rows_max],
             )
             .await?;
-        rows.iter().map(Blocked::read).collect()
+        rows.iter().map(read_blocked).collect()
     }
 }
 

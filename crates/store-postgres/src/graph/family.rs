@@ -14,13 +14,14 @@ use gristmill_store::rules::ending::FailedAttempt;
 use gristmill_store::rules::family::spawning::{Inheritance, Parentage, cannot_spawn};
 use gristmill_store::rules::family::{Brood, Family, latest};
 use gristmill_store::rules::lanes::group;
+use gristmill_store::rules::open::{Blocked, Held};
 use gristmill_store::{Children, StoreError};
 use tokio_postgres::Row;
 
 use crate::database::Database;
 use crate::database::columns::number;
 use crate::database::handle_cache::BatchHead;
-use crate::database::rows::{Blocked, Held, NewSlice, Taken};
+use crate::database::rows::{NewSlice, Taken};
 use crate::database::snapshot::Snapshot;
 use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Result};
@@ -261,6 +262,7 @@ impl Transaction {
                 rescues: spawning.held.rescues,
                 expires_at: None,
                 rank: spawning.held.rank,
+                run_at: None,
                 pauses: spawning.held.pauses.clone(),
                 family: row.try_get(0)?,
                 positions: spawning.waiting(),

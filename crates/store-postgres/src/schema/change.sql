@@ -1,5 +1,6 @@
 -- Changing jobs: cancel, retry, discard, prioritise, postpone. Each change has a function on positions of batches, which the store
--- calls and which anybody else is denied, and one on ids of jobs for SQL clients.
+-- calls and which anybody else is denied, and one on ids of jobs for SQL clients. The PostgreSQL store has no other code for these
+-- changes; the suite of `store-conformance` compares them with the SQLite store's.
 --
 -- In all of them, `meant` has the positions of each batch (`{(,)}` means all), and `states` the states of the jobs that change (any
 -- state, where it is empty). Each returns how many jobs it changed, unless it says otherwise.
@@ -230,7 +231,7 @@ BEGIN
         -- The caller wants the job to run: it must not expire at once.
         INSERT INTO gristmill.slice (batch_id, run_at, expires_at, lane_id, attempt, rescues, count, job_bytes, rank, positions,
             awaited)
-        SELECT b.id, now_ms, NULL, b.lane_id, 1, 0, gristmill.count(a.positions), greatest(octet_length(b.payloads) / b.count, 1),
+        SELECT b.id, now_ms, NULL, b.lane_id, 1, 0, gristmill.count(a.positions), greatest(gristmill.batch_bytes(b.id, octet_length(b.payloads), b.options) / b.count, 1),
             -b.priority::integer, a.positions, EXISTS (SELECT FROM gristmill.edge e WHERE e.prerequisite_id = b.id)
         FROM again a JOIN gristmill.batch b ON b.id = a.batch_id
         RETURNING count
@@ -393,15 +394,23 @@ CREATE OR REPLACE FUNCTION gristmill.prioritise(id text, priority integer) RETUR
 LANGUAGE sql
 RETURN gristmill.prioritise(ARRAY[id], priority) = 1;
 
--- Gives claimable jobs a higher priority (a lower rank), where theirs is lower.
-CREATE OR REPLACE FUNCTION gristmill.raise_jobs(batch_ids bigint[], meant int4multirange[], new_rank integer) RETURNS void
+-- Gives claimable jobs a higher priority (a lower rank), where theirs is lower. Locks their batches alone. Returns whether there are any.
+CREATE OR REPLACE FUNCTION gristmill.raise_jobs(batch_ids bigint[], meant int4multirange[], new_rank integer) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    lower_ids bigint[];
 BEGIN
-    PERFORM gristmill.lock_batches(batch_ids);
+    SELECT array_agg(DISTINCT s.batch_id) INTO lower_ids
+    FROM gristmill.slice s JOIN unnest(batch_ids, meant) AS m (batch_id, positions) ON m.batch_id = s.batch_id
+    WHERE s.positions && m.positions AND s.rank > new_rank;
+    IF lower_ids IS NULL THEN
+        RETURN false;
+    END IF;
+    PERFORM gristmill.lock_batches(lower_ids);
     WITH raised AS MATERIALIZED (
         SELECT s.batch_id, s.id, s.positions * m.positions AS taken, s.positions - m.positions AS rest
         FROM gristmill.slice s JOIN unnest(batch_ids, meant) AS m (batch_id, positions) ON m.batch_id = s.batch_id
-        WHERE s.positions && m.positions AND s.rank > new_rank
+        WHERE s.positions && m.positions AND s.rank > new_rank AND s.batch_id = ANY (lower_ids)
     ), added AS (
         INSERT INTO gristmill.slice (batch_id, run_at, expires_at, lane_id, attempt, rescues, count, job_bytes, rank, positions,
             awaited, family)
@@ -413,6 +422,7 @@ BEGIN
         FROM raised r WHERE s.batch_id = r.batch_id AND s.id = r.id AND NOT isempty(r.rest)
     )
     DELETE FROM gristmill.slice s USING raised r WHERE s.batch_id = r.batch_id AND s.id = r.id AND isempty(r.rest);
+    RETURN true;
 END
 $$;
 

@@ -38,6 +38,24 @@ BEGIN
 END
 $$;
 
+-- The bytes of the payloads, keys and tags of a batch, as `JobLabels` counts them. One without options has neither keys nor tags, and nothing is looked up.
+CREATE OR REPLACE FUNCTION gristmill.batch_bytes(batch_id bigint, payload_bytes integer, options text) RETURNS integer
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT payload_bytes + CASE WHEN options IS NULL THEN 0 ELSE
+        coalesce((SELECT octet_length(k.keys) FROM gristmill.keyed k WHERE k.batch_id = $1), 0)
+        + coalesce((SELECT sum(octet_length(t.name) + octet_length(t.value) + 80) FROM gristmill.tag t WHERE t.batch_id = $1), 0)::integer END;
+END;
+
+-- Counts the keys and tags of a batch that was stored with payloads alone.
+CREATE OR REPLACE FUNCTION gristmill.count_labels(batch_id bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE gristmill.slice s SET job_bytes = greatest(gristmill.batch_bytes(b.id, octet_length(b.payloads), b.options) / b.count, 1)
+    FROM gristmill.batch b WHERE b.id = count_labels.batch_id AND s.batch_id = b.id;
+END
+$$;
+
 -- Stores one batch of checked items. Returns its id. The rank is the priority, negated; that of the lowest priority, too, fits into
 -- its column.
 CREATE OR REPLACE FUNCTION gristmill.insert_batch(
@@ -105,7 +123,8 @@ BEGIN
 END
 $$;
 
--- Stores those jobs whose keys no other job has, as a batch. Returns the id of each job, or of the job that has its key.
+-- Stores those jobs whose keys no other job has, as a batch. Returns the id of each job, or of the job that has its key. The rules are
+-- those of `rules/keys.rs` in the crate `store`, which is the original; the test `keys_mean_the_same_by_sql` compares the two.
 CREATE OR REPLACE FUNCTION gristmill.submit_keyed(
     lane_id integer, kind text, queue text, items text[], keys text[], tags jsonb, now_ms bigint, run_at bigint,
     expires_at bigint, priority integer, options text, uniqueness jsonb
@@ -172,12 +191,7 @@ BEGIN
             DELETE FROM gristmill.job_key k WHERE k.scope = scope_id AND k.key = ANY (keys) AND k.batch_id = ANY (others);
             PERFORM gristmill.settle(others, array_fill(int4multirange '{(,)}', ARRAY[cardinality(others)]), now_ms);
         ELSE
-            SELECT array_agg(o.id), array_agg(o.positions) INTO others, other_positions
-            FROM unnest(others, other_positions) AS o (id, positions) JOIN gristmill.batch b ON b.id = o.id
-            WHERE b.priority < submit_keyed.priority;
-            IF others IS NOT NULL THEN
-                PERFORM gristmill.raise_jobs(others, other_positions, -submit_keyed.priority);
-            END IF;
+            PERFORM gristmill.raise_jobs(others, other_positions, -submit_keyed.priority);
         END IF;
     END IF;
 
@@ -210,6 +224,7 @@ BEGIN
         PERFORM gristmill.insert_tags(new_id, cardinality(kept), 1, CASE jsonb_typeof(tags)
             WHEN 'array' THEN (SELECT jsonb_agg(tags -> (k.n - 1) ORDER BY k.number) FROM unnest(kept) WITH ORDINALITY AS k (n, number))
             ELSE tags END);
+        PERFORM gristmill.count_labels(new_id);
     END IF;
     RETURN QUERY
     SELECT CASE WHEN k.number IS NULL THEN owners[lasts[d.n]] || ':' || owned[lasts[d.n]] ELSE new_id || ':' || (k.number - 1) END
@@ -308,7 +323,9 @@ BEGIN
     FOREACH last IN ARRAY ends || number LOOP
         batch_id := gristmill.insert_batch(
             lane_id, items[first:last], now_ms, run_at_ms, expires_at_ms, submit.priority, stored_options);
-        PERFORM gristmill.insert_tags(batch_id, last - first + 1, first, tags);
+        IF tags IS NOT NULL THEN
+            PERFORM gristmill.insert_tags(batch_id, last - first + 1, first, tags), gristmill.count_labels(batch_id);
+        END IF;
         PERFORM gristmill.block_batch(batch_id, prerequisites, prerequisite_positions, on_failure);
         RETURN QUERY SELECT batch_id || ':' || position FROM generate_series(0, last - first) position;
         first := last + 1;

@@ -50,7 +50,8 @@ SELECT v.registered, v.fits,
         ) s WHERE h.rank IS NOT NULL
     ) END,
     t.batch_id, t.id, t.lane_id, t.rank, t.run_at, t.expires_at, t.attempt, t.rescues, t.job_bytes, t.positions, t.awaited, t.family,
-    b.id, b.lane_id, b.priority, b.submitted_at, b.run_at, b.options, octet_length(b.payloads), b.count,
+    b.id, b.lane_id, b.priority, b.submitted_at, b.run_at, b.options,
+    gristmill.batch_bytes(b.id, octet_length(b.payloads), b.options), b.count,
     CASE WHEN octet_length(b.payloads) <= $13 THEN b.payloads END,
     (SELECT nextval('gristmill.lease_id') WHERE EXISTS (SELECT FROM taken))
 FROM marked CROSS JOIN verdict v

@@ -1,11 +1,10 @@
 //! Debounce: payloads that are added to jobs which have not started.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use gristmill_model::{BatchId, Debounce, DebouncedPayloads, JobId, Positions};
 use gristmill_store::SubmittedJobs;
-use gristmill_store::rules::keys::debounce::{Added, Collapsed, Sizes, has_room, is_alike, ready_at};
-use gristmill_store::rules::keys::rerun::PlannedRerun;
+use gristmill_store::rules::keys::debounce::{Added, Collapsed, Sizes};
 use gristmill_store::rules::keys::{KeyPlan, Owner, Wanted};
 use tokio_postgres::Row;
 
@@ -52,16 +51,7 @@ impl Transaction {
             .into_iter()
             .partition(|(_, owner)| owner.open || owner.rerun.is_some());
         self.take_keys(&collapsed, scope, &over).await?;
-        let (mut taking, mut behind) = (Vec::new(), Vec::new());
-        for (place, owner) in &owned {
-            let unstarted = unstarted.get(&owner.job.batch);
-            if unstarted.is_some_and(|unstarted| unstarted.contains(owner.job.position)) {
-                taking.push((*place, owner.job));
-            } else {
-                let planned = PlannedRerun::debounced(&collapsed, *place, owner, debounce, self.now)?;
-                behind.push(planned);
-            }
-        }
+        let (taking, behind) = collapsed.meet(debounce, &owned, &unstarted, self.now)?;
         self.keep_reruns(scope, &behind).await?;
         self.add_payloads(&collapsed, debounce, &taking).await?;
         let plan = KeyPlan::of(&collapsed.batch, &wanted, &owned, &HashMap::new())?;
@@ -97,30 +87,15 @@ impl Transaction {
         let batches: Vec<BatchId> = batches.into_iter().collect();
         let heads = self.heads(&batches).await?;
         let sizes = self.added_sizes(&batches, debounce).await?;
-        let mut meant: BTreeMap<BatchId, Positions> = BTreeMap::new();
-        let may_take = |owner: &Owner| owner.open && owner.rerun.is_none();
-        for (place, owner) in owners.iter().filter(|(_, owner)| may_take(owner)) {
-            let (count, added) = (
-                collapsed.counts[*place as usize],
-                &collapsed.added[*place as usize],
-            );
-            let head = heads.get(&owner.job.batch);
-            let unique = head.and_then(|head| head.options.unique);
-            if is_alike(unique, &collapsed.batch.batch)
-                && has_room(debounce, sizes.get(&owner.job), count, added)
-            {
-                meant
-                    .entry(owner.job.batch)
-                    .or_default()
-                    .insert(owner.job.position);
-            }
-        }
+        let takers = collapsed.takers(debounce, owners, &sizes, self.now, |batch| {
+            let head = heads.get(&batch);
+            head.map(|head| (head.options.unique, head.submitted_at))
+        });
         let (mut ids, mut positions, mut run_ats) = (Vec::new(), Vec::new(), Vec::new());
-        for (batch, meant) in meant {
-            let submitted_at = heads.get(&batch).map_or(self.now, |head| head.submitted_at);
+        for (batch, (meant, run_at)) in takers {
             ids.push(batch.0);
             positions.push(Multirange(meant));
-            run_ats.push(ready_at(debounce, submitted_at, self.now).0);
+            run_ats.push(run_at.0);
         }
         if !ids.is_empty() {
             let rows = self

@@ -267,23 +267,17 @@ impl Transaction {
 
     /// Gives what waits of these jobs a higher priority, if it is one.
     pub async fn raise(&mut self, jobs: &BTreeMap<BatchId, Positions>, priority: i16) -> Result<()> {
-        let batches: Vec<BatchId> = jobs.keys().copied().collect();
-        let heads = self.heads(&batches).await?;
-        let lower: BTreeMap<BatchId, Positions> = jobs
-            .iter()
-            .filter(|(batch, _)| heads.get(batch).is_some_and(|head| head.priority < priority))
-            .map(|(batch, positions)| (*batch, positions.clone()))
-            .collect();
-        if lower.is_empty() {
+        if jobs.is_empty() {
             return Ok(());
         }
-        let (batches, positions) = columns(&lower);
-        self.query(
-            "SELECT gristmill.raise_jobs($1, $2, $3)",
-            &[&batches, &positions, &-i32::from(priority)],
-        )
-        .await?;
-        self.writes.woke = true;
+        let (batches, positions) = columns(jobs);
+        let row = self
+            .query_opt(
+                "SELECT gristmill.raise_jobs($1, $2, $3)",
+                &[&batches, &positions, &-i32::from(priority)],
+            )
+            .await?;
+        self.writes.woke |= row.map_or(Ok(false), |row| row.try_get(0))?;
         Ok(())
     }
 
@@ -354,14 +348,14 @@ impl Transaction {
         };
         let circumstances = Circumstances {
             waiting,
+            key_bytes: batch.keys.as_str().len(),
             ..Circumstances::default()
         };
         self.writes.submit(self.now, id, &packed, circumstances)
     }
 
     /// Releases the keys of what ends with this transaction, and submits what runs once more after completed jobs. Keeps the
-    /// values that are to be. Nothing is asked where no batch has keys or keeps
-    /// values. Returns whether anything was submitted.
+    /// values that are to be. Nothing is asked where no batch has keys or keeps values. Returns whether anything was submitted.
     pub async fn release_keys(&mut self) -> Result<bool> {
         let ended: BTreeSet<BatchId> = self.writes.ended().map(|(batch, _, _)| batch).collect();
         if ended.is_empty() || std::mem::replace(&mut self.keys_are_released, true) {

@@ -5,6 +5,7 @@ mod beside;
 mod caller_transaction;
 mod case;
 mod change;
+mod keys;
 mod open;
 mod rights;
 mod submit;

@@ -3,15 +3,15 @@
 //! Paused jobs are rows of `blocked`, which claims do not read, like jobs that wait for others.
 
 use gristmill_model::{BatchId, JobState, Positions, Timestamp};
+use gristmill_store::rules::open::{Blocked, Held};
 use gristmill_store::rules::pauses::Pauses;
 use gristmill_store::{Changed, Selection};
 use rusqlite::params;
 
 use crate::change::{Meant, OPEN, is_meant, meant_of};
-use crate::claim::held::Held;
 use crate::claim::slice::NewSlice;
 use crate::failure::Result;
-use crate::graph::dependency::Blocked;
+use crate::graph::dependency::select_blocked;
 use crate::transaction::{BatchHead, Transaction};
 
 /// A pause.
@@ -61,16 +61,7 @@ impl Transaction<'_> {
             let taken = meant_of(&slice.positions, positions);
             if !taken.is_empty() && is_meant(slice.state(self.now), &meant.states) {
                 self.shorten(&slice, &slice.positions.difference(&taken))?;
-                let slice = NewSlice {
-                    positions: &taken,
-                    rank: slice.rank,
-                    run_at: slice.run_at,
-                    attempt: slice.attempt,
-                    rescues: slice.rescues,
-                    expires_at: slice.expires_at,
-                    family: slice.family,
-                };
-                self.keep_back(batch, &slice, Pauses::with(None, reason, until)?)?;
+                self.keep_back(batch, &slice.part(&taken), Pauses::with(None, reason, until)?)?;
                 paused += u64::from(taken.len());
             }
         }
@@ -135,11 +126,7 @@ impl Transaction<'_> {
 
     /// Ends the pauses of what stands in `blocked` that are over.
     pub fn end_pauses(&mut self) -> Result<()> {
-        let over = self.all_blocked(
-            "SELECT batch_id, part, attempt, rescues, expires_at, positions, rank, run_at, pauses, family FROM blocked \
-             WHERE paused_until <= ?1",
-            self.now.0,
-        )?;
+        let over = self.all_blocked(select_blocked!("paused_until <= ?1"), self.now.0)?;
         for blocked in over {
             self.leave_paused(&blocked, None)?;
         }
@@ -163,7 +150,7 @@ impl Transaction<'_> {
             attempt: slice.attempt,
             rescues: slice.rescues,
             expires_at: slice.expires_at,
-            rank: Some(slice.rank),
+            rank: i32::try_from(slice.rank).ok(),
             run_at: Some(slice.run_at),
             pauses: Some(pauses),
             family: slice.family,

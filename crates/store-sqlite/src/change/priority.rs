@@ -11,7 +11,7 @@ impl Transaction<'_> {
     /// Gives jobs that are not over another priority.
     pub fn prioritise(&mut self, selection: &Selection, priority: i16) -> Result<Changed> {
         let meant = self.meant(selection, OPEN)?;
-        let rank = -i64::from(priority);
+        let rank = -i32::from(priority);
         let mut changed = 0;
         for (batch, positions) in &meant.batches {
             changed += self.prioritise_in(*batch, positions.as_ref(), &meant.states, rank)?;
@@ -26,7 +26,7 @@ impl Transaction<'_> {
         batch: BatchId,
         positions: Option<&Positions>,
         states: &[JobState],
-        rank: i64,
+        rank: i32,
     ) -> Result<u64> {
         let mut changed = 0;
         for slice in self.slices_of(batch)? {
@@ -35,9 +35,9 @@ impl Transaction<'_> {
                 continue;
             }
             changed += u64::from(taken.len());
-            if slice.rank != rank {
+            if slice.rank != i64::from(rank) {
                 self.shorten(&slice, &slice.positions.difference(&taken))?;
-                self.insert_ranked(&slice, rank, &taken)?;
+                self.insert_ranked(&slice, i64::from(rank), &taken)?;
             }
         }
         for blocked in self.blocked_of(batch)? {

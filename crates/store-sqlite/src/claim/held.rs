@@ -5,8 +5,7 @@
 
 use gristmill_model::{BatchId, LeaseId, Positions, Timestamp, WorkerId};
 use gristmill_store::Revoked;
-use gristmill_store::rules::deadline::Standing;
-use gristmill_store::rules::pauses::Pauses;
+use gristmill_store::rules::open::{Held, add_revoked};
 use rusqlite::params;
 
 use crate::claim::slice::NewSlice;
@@ -14,58 +13,33 @@ use crate::columns::{read_pauses, read_positions};
 use crate::failure::{Failure, Result};
 use crate::transaction::Transaction;
 
-/// What a lease holds of one batch: one claimed slice.
-#[derive(Debug, Clone)]
-pub(crate) struct Held {
-    pub lease: i64,
-    pub batch: BatchId,
-    pub attempt: u32,
-    /// When it was claimed: part of the row's key.
-    pub first_position: u32,
-    pub worker: WorkerId,
-    pub rescues: u32,
-    pub run_at: Timestamp,
-    pub expires_at: Option<Timestamp>,
-    pub positions: Positions,
-    /// The priority, negated; that of the batch, where `None`.
-    pub rank: Option<i64>,
-    /// What keeps them back once they come back.
-    pub pauses: Option<Pauses>,
-    /// Whether others wait for jobs of the batch.
-    pub is_awaited: bool,
-    /// The family whose parents it finalizes, if it does.
-    pub family: Option<i64>,
+/// Rows of `held` that meet a condition, as [`read`] reads them.
+macro_rules! select_held {
+    ($condition:literal) => {
+        concat!(
+            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, rank, pauses, \
+             EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id), family FROM held WHERE ",
+            $condition
+        )
+    };
 }
 
-impl Held {
-    /// Where its jobs stand.
-    pub fn standing(&self) -> Standing {
-        Standing {
-            attempt: self.attempt,
-            rescues: self.rescues,
-            expires_at: self.expires_at,
-        }
-    }
-
-    /// Reads a row of lease, batch, attempt, first position, worker, rescues, moment, expiry, positions, rank and pauses, whether
-    /// the batch is awaited, and the family.
-    fn read(row: &rusqlite::Row<'_>) -> Result<Held> {
-        Ok(Held {
-            lease: row.get(0)?,
-            batch: BatchId(row.get(1)?),
-            attempt: row.get(2)?,
-            first_position: row.get(3)?,
-            worker: WorkerId(row.get(4)?),
-            rescues: row.get(5)?,
-            run_at: Timestamp(row.get(6)?),
-            expires_at: row.get::<_, Option<i64>>(7)?.map(Timestamp),
-            positions: read_positions(row, 8)?,
-            rank: row.get(9)?,
-            pauses: read_pauses(row, 10)?,
-            is_awaited: row.get(11)?,
-            family: row.get(12)?,
-        })
-    }
+fn read(row: &rusqlite::Row<'_>) -> Result<Held> {
+    Ok(Held {
+        lease: row.get(0)?,
+        batch: BatchId(row.get(1)?),
+        attempt: row.get(2)?,
+        first_position: row.get(3)?,
+        worker: WorkerId(row.get(4)?),
+        rescues: row.get(5)?,
+        run_at: Timestamp(row.get(6)?),
+        expires_at: row.get::<_, Option<i64>>(7)?.map(Timestamp),
+        positions: read_positions(row, 8)?,
+        rank: row.get(9)?,
+        pauses: read_pauses(row, 10)?,
+        is_awaited: row.get(11)?,
+        family: row.get(12)?,
+    })
 }
 
 impl Transaction<'_> {
@@ -78,29 +52,19 @@ impl Transaction<'_> {
         attempt: u32,
     ) -> Result<Vec<Held>> {
         self.held(
-            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, rank, pauses, \
-             EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id), family FROM held \
-             WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND worker_id = ?4",
+            select_held!("lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND worker_id = ?4"),
             params![lease.0, batch.0, attempt, worker.0],
         )
     }
 
     /// All that a worker holds.
     pub fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>> {
-        self.held(
-            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, rank, pauses, \
-             EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id), family FROM held WHERE worker_id = ?1",
-            [worker.0],
-        )
+        self.held(select_held!("worker_id = ?1"), [worker.0])
     }
 
     /// All that is held of a batch.
     pub fn held_of(&self, batch: BatchId) -> Result<Vec<Held>> {
-        self.held(
-            "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, rank, pauses, \
-             EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id), family FROM held WHERE batch_id = ?1",
-            [batch.0],
-        )
+        self.held(select_held!("batch_id = ?1"), [batch.0])
     }
 
     fn held(&self, sql: &str, params: impl rusqlite::Params) -> Result<Vec<Held>> {
@@ -108,7 +72,7 @@ impl Transaction<'_> {
         let mut rows = statement.query(params)?;
         let mut all = Vec::new();
         while let Some(row) = rows.next()? {
-            all.push(Held::read(row)?);
+            all.push(read(row)?);
         }
         Ok(all)
     }
@@ -195,7 +159,7 @@ impl Transaction<'_> {
     }
 
     /// Gives what a lease holds another place in line, for when it comes back.
-    pub fn rank_held(&self, held: &Held, rank: i64) -> Result<()> {
+    pub fn rank_held(&self, held: &Held, rank: i32) -> Result<()> {
         self.execute(
             "UPDATE held SET rank = ?5 \
              WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND first_position = ?4",
@@ -214,13 +178,9 @@ impl Transaction<'_> {
     ) -> Result<()> {
         let head = self.head(held.batch)?;
         let slice = NewSlice {
-            positions,
-            rank: held.rank.unwrap_or(head.rank()),
-            run_at: held.run_at,
-            attempt: held.attempt,
             rescues,
             expires_at,
-            family: held.family,
+            ..NewSlice::back(held, &head, positions)
         };
         self.bring_back(held, &head, &slice)
     }
@@ -248,16 +208,7 @@ impl Transaction<'_> {
             while let Some(row) = rows.next()? {
                 let (lease, batch) = (LeaseId(row.get(0)?), BatchId(row.get(1)?));
                 let positions = read_positions(row, 2)?;
-                match revoked.last_mut() {
-                    Some(last) if last.lease == lease && last.batch == batch => {
-                        last.positions = last.positions.union(&positions);
-                    }
-                    _ => revoked.push(Revoked {
-                        lease,
-                        batch,
-                        positions,
-                    }),
-                }
+                add_revoked(&mut revoked, lease, batch, positions);
             }
         }
         if !revoked.is_empty() {

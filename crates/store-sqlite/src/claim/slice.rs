@@ -1,6 +1,8 @@
 //! Slices: claimable positions.
 
 use gristmill_model::{BatchId, JobState, Positions, Timestamp};
+use gristmill_store::rules::deadline::Standing;
+use gristmill_store::rules::open::Held;
 use rusqlite::params;
 
 use crate::columns::read_positions;
@@ -41,10 +43,30 @@ impl Slice {
             family: row.get(9)?,
         })
     }
-}
 
-impl Slice {
     /// Where its jobs stand.
+    pub fn standing(&self) -> Standing {
+        Standing {
+            attempt: self.attempt,
+            rescues: self.rescues,
+            expires_at: self.expires_at,
+        }
+    }
+
+    /// Some of its positions, as they are.
+    pub fn part<'p>(&self, positions: &'p Positions) -> NewSlice<'p> {
+        NewSlice {
+            positions,
+            rank: self.rank,
+            run_at: self.run_at,
+            attempt: self.attempt,
+            rescues: self.rescues,
+            expires_at: self.expires_at,
+            family: self.family,
+        }
+    }
+
+    /// The state of its jobs.
     pub fn state(&self, now: Timestamp) -> JobState {
         match self.run_at <= now {
             true => JobState::Waiting,
@@ -65,6 +87,21 @@ pub(crate) struct NewSlice<'a> {
     pub expires_at: Option<Timestamp>,
     /// The family whose parents finalize, if they do.
     pub family: Option<i64>,
+}
+
+impl<'p> NewSlice<'p> {
+    /// Positions that come back from a lease as they were.
+    pub fn back(held: &Held, head: &BatchHead, positions: &'p Positions) -> Self {
+        NewSlice {
+            positions,
+            rank: held.rank.map_or(head.rank(), i64::from),
+            run_at: held.run_at,
+            attempt: held.attempt,
+            rescues: held.rescues,
+            expires_at: held.expires_at,
+            family: held.family,
+        }
+    }
 }
 
 impl Transaction<'_> {
@@ -103,13 +140,8 @@ impl Transaction<'_> {
     pub fn insert_ranked(&mut self, of: &Slice, rank: i64, positions: &Positions) -> Result<()> {
         let head = self.head(of.batch)?;
         let slice = NewSlice {
-            positions,
             rank,
-            run_at: of.run_at,
-            attempt: of.attempt,
-            rescues: of.rescues,
-            expires_at: of.expires_at,
-            family: of.family,
+            ..of.part(positions)
         };
         self.insert_slice(of.batch, &head, &slice)
     }

@@ -11,6 +11,7 @@ use gristmill_store::rules::dependency::{
 };
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
 use gristmill_store::rules::family::CHILDREN;
+use gristmill_store::rules::open::Blocked;
 use gristmill_store::rules::pauses::Pauses;
 use rusqlite::params;
 
@@ -24,26 +25,6 @@ pub(crate) const WHOLE: u32 = 0;
 
 /// The first number of the parts that were split off others, or paused.
 const SPLIT_PARTS_FIRST: u32 = 1 << 20;
-
-/// Jobs that wait for others. The key is the batch and the part of it.
-#[derive(Debug, Clone)]
-pub(crate) struct Blocked {
-    pub batch: BatchId,
-    pub part: u32,
-    /// The attempt that comes next.
-    pub attempt: u32,
-    pub rescues: u32,
-    pub expires_at: Option<Timestamp>,
-    /// The priority, negated; that of the batch, where `None`.
-    pub rank: Option<i64>,
-    /// From when it can be claimed; from the batch's own moment on, where `None`.
-    pub run_at: Option<Timestamp>,
-    /// What keeps it back, beside what it waits for.
-    pub pauses: Option<Pauses>,
-    /// The family that they are the parents of, if they have spawned children.
-    pub family: Option<i64>,
-    pub positions: Positions,
-}
 
 /// Jobs of a batch that have ended in this operation.
 #[derive(Debug)]
@@ -84,15 +65,17 @@ enum Met {
     Not(JobId, JobState),
 }
 
-impl Blocked {
-    /// Where its jobs stand.
-    pub fn state(&self) -> JobState {
-        match self.pauses {
-            None => JobState::Blocked,
-            Some(_) => JobState::Paused,
-        }
-    }
+/// Rows of `blocked` that meet a condition, as [`Transaction::all_blocked`] reads them.
+macro_rules! select_blocked {
+    ($condition:literal) => {
+        concat!(
+            "SELECT batch_id, part, attempt, rescues, expires_at, positions, rank, run_at, pauses, family FROM blocked WHERE ",
+            $condition
+        )
+    };
 }
+
+pub(crate) use select_blocked;
 
 impl Transaction<'_> {
     /// Refuses batches that wait for what there is not.
@@ -149,11 +132,7 @@ impl Transaction<'_> {
 
     /// What waits of a batch.
     pub fn blocked_of(&self, batch: BatchId) -> Result<Vec<Blocked>> {
-        self.all_blocked(
-            "SELECT batch_id, part, attempt, rescues, expires_at, positions, rank, run_at, pauses, family FROM blocked \
-             WHERE batch_id = ?1",
-            batch.0,
-        )
+        self.all_blocked(select_blocked!("batch_id = ?1"), batch.0)
     }
 
     /// The prerequisites of jobs of a batch, as far as the jobs have not begun, by part.
@@ -192,11 +171,7 @@ impl Transaction<'_> {
 
     /// What waited for longer than it may.
     pub fn expired_blocked(&self) -> Result<Vec<Blocked>> {
-        self.all_blocked(
-            "SELECT batch_id, part, attempt, rescues, expires_at, positions, rank, run_at, pauses, family FROM blocked \
-             WHERE expires_at <= ?1",
-            self.now.0,
-        )
+        self.all_blocked(select_blocked!("expires_at <= ?1"), self.now.0)
     }
 
     pub fn all_blocked(&self, sql: &str, param: i64) -> Result<Vec<Blocked>> {
@@ -273,7 +248,7 @@ impl Transaction<'_> {
     }
 
     /// Gives what waits another place in line, for when it can be claimed.
-    pub fn rank_blocked(&self, blocked: &Blocked, rank: i64) -> Result<()> {
+    pub fn rank_blocked(&self, blocked: &Blocked, rank: i32) -> Result<()> {
         self.execute(
             "UPDATE blocked SET rank = ?3 WHERE batch_id = ?1 AND part = ?2",
             params![blocked.batch.0, blocked.part, rank],
@@ -423,7 +398,7 @@ impl Transaction<'_> {
         let head = self.head(blocked.batch)?;
         let slice = NewSlice {
             positions: &blocked.positions,
-            rank: blocked.rank.unwrap_or(head.rank()),
+            rank: blocked.rank.map_or(head.rank(), i64::from),
             run_at: blocked.run_at.unwrap_or(head.run_at),
             attempt: blocked.attempt,
             rescues: blocked.rescues,

@@ -14,14 +14,14 @@ use gristmill_store::rules::ending::{Ending, FailedAttempt};
 use gristmill_store::rules::family::spawning::{Inheritance, Parentage, cannot_spawn};
 use gristmill_store::rules::family::{Brood, CHILDREN, Family, child_failed, latest};
 use gristmill_store::rules::lanes::{LaneName, group};
+use gristmill_store::rules::open::{Blocked, Held};
 use gristmill_store::{BatchPositions, Children};
 use rusqlite::{Connection, params};
 
-use crate::claim::held::Held;
 use crate::claim::slice::NewSlice;
 use crate::columns::read_positions;
 use crate::failure::{Failure, Result};
-use crate::graph::dependency::{Blocked, Ended, StoredEdge};
+use crate::graph::dependency::{Ended, StoredEdge};
 use crate::labels::tags_of_batch;
 use crate::transaction::Transaction;
 
@@ -97,13 +97,10 @@ impl Transaction<'_> {
         let childless = suspended.positions.difference(&blocked.positions);
         let head = self.head(held.batch)?;
         let slice = NewSlice {
-            positions: &childless,
-            rank: held.rank.unwrap_or(head.rank()),
             run_at: head.run_at,
-            attempt: held.attempt,
-            rescues: held.rescues,
             expires_at: None,
             family: Some(number),
+            ..NewSlice::back(held, &head, &childless)
         };
         self.bring_back(held, &head, &slice)?;
         self.settle(ended)?;

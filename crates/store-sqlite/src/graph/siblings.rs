@@ -5,11 +5,12 @@
 
 use gristmill_model::{BatchId, NewBatch, Positions, Report, Siblings};
 use gristmill_store::rules::family::spawning::{Parentage, cannot_spawn, check_siblings};
+use gristmill_store::rules::open::Blocked;
 use gristmill_store::rules::report_write::FailedExtras;
 use rusqlite::params;
 
 use crate::failure::Result;
-use crate::graph::dependency::{Blocked, Ended};
+use crate::graph::dependency::Ended;
 use crate::graph::family::parentage;
 use crate::transaction::Transaction;
 

@@ -1,15 +1,12 @@
 //! Debounce: payloads that are added to jobs which have not started.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use gristmill_model::{
     BatchId, Debounce, DebouncedPayloads, JobId, KeyedBatch, PackedArray, Positions, Timestamp,
 };
 use gristmill_store::SubmittedJobs;
-use gristmill_store::rules::keys::debounce::{
-    Added, Additions, Collapsed, Sizes, has_room, is_alike, ready_at, with_added,
-};
-use gristmill_store::rules::keys::rerun::PlannedRerun;
+use gristmill_store::rules::keys::debounce::{Added, Collapsed, Sizes, with_added};
 use gristmill_store::rules::keys::{KeyPlan, Owner, Wanted};
 use rusqlite::{Connection, params};
 
@@ -30,25 +27,13 @@ impl Transaction<'_> {
         collapsed.delay(debounce, self.now);
         let scope = self.scope_of(batch)?;
         let mut owners = self.key_owners(scope, &collapsed.batch.keys)?;
-        let unstarted = self.postpone_unstarted(&collapsed, debounce, &owners)?;
-        let (mut additions, mut behind) = (Additions::new(), Vec::new());
         // A job that has ended keeps nobody waiting, but for those that wait already.
         owners.retain(|_, owner| owner.open || owner.rerun.is_some());
-        for (place, owner) in &owners {
-            let unstarted = unstarted.get(&owner.job.batch);
-            if unstarted.is_some_and(|unstarted| unstarted.contains(owner.job.position)) {
-                let index = *place as usize;
-                let added = (collapsed.counts[index], collapsed.added[index].clone());
-                let batch = additions.entry(owner.job.batch).or_default();
-                batch.insert(owner.job.position, added);
-            } else {
-                let planned = PlannedRerun::debounced(&collapsed, *place, owner, debounce, self.now)?;
-                behind.push(planned);
-            }
-        }
+        let unstarted = self.postpone_unstarted(&collapsed, debounce, &owners)?;
+        let (taking, behind) = collapsed.meet(debounce, &owners, &unstarted, self.now)?;
         self.keep_reruns(scope, &behind)?;
-        for (of, added) in &additions {
-            self.add_payloads(*of, added, debounce)?;
+        for (place, job) in taking {
+            self.add_payloads(job, &collapsed, place, debounce)?;
         }
         let wanted = Wanted::new(&collapsed.batch, &collapsed.keys)?;
         let plan = KeyPlan::of(&collapsed.batch, &wanted, &owners, &HashMap::new())?;
@@ -70,36 +55,21 @@ impl Transaction<'_> {
         debounce: Debounce,
         owners: &HashMap<u32, Owner>,
     ) -> Result<HashMap<BatchId, Positions>> {
-        let mut by_batch: BTreeMap<BatchId, Positions> = BTreeMap::new();
-        for owner in owners
-            .values()
-            .filter(|owner| owner.open && owner.rerun.is_none())
-        {
-            by_batch
-                .entry(owner.job.batch)
-                .or_default()
-                .insert(owner.job.position);
-        }
-        let (mut sizes, mut unstarted) = (Sizes::new(), HashMap::new());
-        for (of, positions) in by_batch {
-            let head = self.head(of)?;
-            if !is_alike(head.options.unique, &collapsed.batch.batch) {
-                continue;
+        let (mut stored, mut sizes) = (HashMap::new(), Sizes::new());
+        for owner in owners.values().filter(|owner| owner.open) {
+            let batch = owner.job.batch;
+            if !stored.contains_key(&batch) {
+                let head = self.head(batch)?;
+                stored.insert(batch, (head.options.unique, head.submitted_at));
+                sizes.extend(self.added_sizes(batch, debounce)?);
             }
-            sizes.extend(self.added_sizes(of, debounce)?);
-            let full: Positions = owners
-                .iter()
-                .filter(|(place, owner)| {
-                    let (count, added) = (
-                        collapsed.counts[**place as usize],
-                        &collapsed.added[**place as usize],
-                    );
-                    owner.job.batch == of && !has_room(debounce, sizes.get(&owner.job), count, added)
-                })
-                .map(|(_, owner)| owner.job.position)
-                .collect();
-            let run_at = ready_at(debounce, head.submitted_at, self.now);
-            unstarted.insert(of, self.postpone(of, &positions.difference(&full), run_at)?);
+        }
+        let takers = collapsed.takers(debounce, owners, &sizes, self.now, |batch| {
+            stored.get(&batch).copied()
+        });
+        let mut unstarted = HashMap::new();
+        for (batch, (positions, run_at)) in takers {
+            unstarted.insert(batch, self.postpone(batch, &positions, run_at)?);
         }
         Ok(unstarted)
     }
@@ -116,13 +86,8 @@ impl Transaction<'_> {
                 self.shorten(&slice, &slice.positions.difference(&taken))?;
                 let head = self.head(batch)?;
                 let moved = NewSlice {
-                    positions: &taken,
-                    rank: slice.rank,
                     run_at,
-                    attempt: slice.attempt,
-                    rescues: slice.rescues,
-                    expires_at: slice.expires_at,
-                    family: None,
+                    ..slice.part(&taken)
                 };
                 self.insert_slice(batch, &head, &moved)?;
             }
@@ -160,24 +125,18 @@ impl Transaction<'_> {
         Ok(rows.into_iter().collect())
     }
 
-    fn add_payloads(
-        &self,
-        batch: BatchId,
-        added: &BTreeMap<u32, (u32, String)>,
-        debounce: Debounce,
-    ) -> Result<()> {
-        let rows: Vec<(u32, u32, &str)> = added
-            .iter()
-            .map(|(position, (count, payloads))| (*position, *count, payloads.as_str()))
-            .collect();
+    /// Adds what stands at a place of a batch to a job.
+    fn add_payloads(&self, to: JobId, from: &Collapsed, place: u32, debounce: Debounce) -> Result<()> {
         self.execute(
             "INSERT OR REPLACE INTO debounced (batch_id, position, number, count, payloads) \
-             SELECT ?1, value ->> 0, iif(?3, coalesce((SELECT max(d.number) + 1 FROM debounced d \
-             WHERE d.batch_id = ?1 AND d.position = value ->> 0), 0), 0), value ->> 1, value ->> 2 FROM json_each(?2)",
+             SELECT ?1, ?2, iif(?3, (SELECT coalesce(max(number) + 1, 0) FROM debounced \
+             WHERE batch_id = ?1 AND position = ?2), 0), ?4, ?5",
             params![
-                batch.0,
-                serde_json::to_string(&rows)?,
-                debounce.payloads == DebouncedPayloads::Merged
+                to.batch.0,
+                to.position,
+                debounce.payloads == DebouncedPayloads::Merged,
+                from.counts[place as usize],
+                from.added[place as usize],
             ],
         )?;
         Ok(())

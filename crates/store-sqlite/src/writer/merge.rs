@@ -2,7 +2,7 @@
 
 use gristmill_batching::{Group, Responder};
 use gristmill_model::NewBatch;
-use gristmill_store::rules::merge::Merge;
+use gristmill_store::rules::pack::Merge;
 
 use crate::failure::Result;
 use crate::transaction::Transaction;
@@ -45,7 +45,7 @@ pub(crate) fn merge(group: Group<Operation, WriterReply>) -> Merged {
                 merged.parts.push(Part::Work(work));
                 merged.responders.push(responder);
             }
-            Operation::Single(single) => gristmill_store::rules::merge::merge(&mut merges, single, responder),
+            Operation::Single(single) => gristmill_store::rules::pack::merge(&mut merges, single, responder),
             Operation::Close => merged.closing = Some(responder),
         }
     }

@@ -5,20 +5,21 @@
 //! batch without keys never touches the tables of keys.
 
 pub mod debounce;
+pub(crate) mod part;
 pub mod rerun;
 
 use std::collections::{BTreeMap, HashMap};
 
 use gristmill_model::{
-    After, BatchId, JobId, KeyScope, KeyedBatch, NewBatch, OnDuplicate, PackedArray, PackedBuilder,
-    PackedError, Positions, Prerequisite, Rejected, Tag,
+    After, BatchId, JobId, KeyScope, KeyedBatch, NewBatch, OnDuplicate, Positions, Prerequisite,
 };
 
 use crate::StoreError;
 use crate::rules::dependency::WaitingJobs;
+use crate::rules::keys::part::{part_of, place_of};
+pub use crate::rules::keys::rerun::Owner;
 use crate::rules::keys::rerun::{PlannedRerun, Rerun};
 use crate::rules::lanes::Lanes;
-use crate::rules::pack::indexes_of;
 
 /// What became of a batch whose jobs have keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,17 +30,6 @@ pub struct SubmittedJobs {
     pub count: u32,
     /// What each submitted job became, or the job that stands for it, in order.
     pub jobs: Vec<JobId>,
-}
-
-/// The owner of a key: a job that is open, whose period is not over, or behind which another one waits.
-#[derive(Debug, Clone)]
-pub struct Owner {
-    /// The job.
-    pub job: JobId,
-    /// Whether the job has not ended.
-    pub open: bool,
-    /// The job that runs afterwards, as it is stored.
-    pub rerun: Option<String>,
 }
 
 /// What becomes of one submitted job.
@@ -269,66 +259,4 @@ pub fn stored_after(batch: &NewBatch, submitted: &[&SubmittedJobs]) -> Vec<After
         }));
     }
     stored
-}
-
-/// Some jobs of a batch. Of their keys, those that hold: none of a job that is dead from the start.
-pub fn part_of(batch: &KeyedBatch, jobs: &Positions) -> Result<KeyedBatch, StoreError> {
-    let NewBatch {
-        payloads, rejected, ..
-    } = &batch.batch;
-    let kept = |rejected: &Rejected| Rejected {
-        position: place_of(jobs, rejected.position),
-        ..rejected.clone()
-    };
-    let rejected: Vec<Rejected> = rejected.iter().map(kept).collect();
-    let mut keys = batch.keys.select(jobs);
-    if !rejected.is_empty() {
-        let dead: Positions = rejected.iter().map(|rejected| rejected.position).collect();
-        keys = without(&keys, &dead)?;
-    }
-    Ok(KeyedBatch {
-        batch: NewBatch {
-            payloads: payloads.select(jobs),
-            rejected,
-            tags: tags_of(&batch.batch.tags, jobs),
-            ..batch.batch.clone()
-        },
-        keys,
-    })
-}
-
-/// The tags of the jobs that are left of a batch.
-pub(crate) fn tags_of(tags: &[Tag], left: &Positions) -> Vec<Tag> {
-    let tags = tags.iter().filter_map(|tag| {
-        let positions = match &tag.positions {
-            None => None,
-            Some(positions) => match indexes_of(positions, left) {
-                positions if positions.is_empty() => return None,
-                positions => Some(positions),
-            },
-        };
-        Some(Tag {
-            positions,
-            ..tag.clone()
-        })
-    });
-    tags.collect()
-}
-
-/// How many of `positions` stand before `position`.
-fn place_of(positions: &Positions, position: u32) -> u32 {
-    let before = positions
-        .ranges()
-        .iter()
-        .take_while(|range| range.start < position);
-    before.map(|range| range.end.min(position) - range.start).sum()
-}
-
-/// Keys, some of which do not hold.
-fn without(keys: &PackedArray, positions: &Positions) -> Result<PackedArray, PackedError> {
-    let mut builder = PackedBuilder::new();
-    for (key, index) in keys.items().zip(0..) {
-        builder.push(if positions.contains(index) { "null" } else { key })?;
-    }
-    Ok(builder.finish())
 }

@@ -1,8 +1,10 @@
-//! What stores pack in the same way.
+//! What stores pack in the same way: the texts of reports, and single submits that have gathered. Those of one kind and queue
+//! with equal options become one batch.
 
 use std::collections::BTreeMap;
 
-use gristmill_model::{Positions, Report};
+use gristmill_model::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX};
+use gristmill_model::{NewBatch, PackedArray, Positions, Report};
 
 /// The places of `subset`, which lies in `positions`, in the order of `positions`.
 pub fn indexes_of(subset: &Positions, positions: &Positions) -> Positions {
@@ -52,6 +54,62 @@ pub(crate) fn pack_logs(report: &Report, positions: &Positions) -> serde_json::R
     } else {
         Some(serde_json::to_string(&logs)?)
     })
+}
+
+/// Single submits with different options that are packed at the same time.
+const OPEN_MERGES_MAX: usize = 32;
+
+/// Single jobs that become one batch, and their callers, in the same order. At least one.
+#[derive(Debug)]
+pub struct Merge<Waiting> {
+    /// The jobs.
+    pub singles: Vec<NewBatch>,
+    /// Their callers, in the same order.
+    pub waiting: Vec<Waiting>,
+    bytes: usize,
+}
+
+/// Adds a single job to the batch that it fits into, or begins one.
+pub fn merge<Waiting>(merges: &mut Vec<Merge<Waiting>>, single: NewBatch, waiting: Waiting) {
+    let bytes = single.payloads.as_str().len();
+    // Only the latest are looked at, so that many different options do not make this quadratic.
+    let open = merges.iter_mut().rev().take(OPEN_MERGES_MAX);
+    match open.into_iter().find(|merge| merge.admits(&single, bytes)) {
+        Some(merge) => {
+            merge.bytes += bytes;
+            merge.singles.push(single);
+            merge.waiting.push(waiting);
+        }
+        None => merges.push(Merge {
+            singles: vec![single],
+            waiting: vec![waiting],
+            bytes,
+        }),
+    }
+}
+
+impl<Waiting> Merge<Waiting> {
+    fn admits(&self, single: &NewBatch, bytes: usize) -> bool {
+        let first = &self.singles[0];
+        first.kind == single.kind
+            && first.queue == single.queue
+            && first.options == single.options
+            && first.after == single.after
+            && first.tags == single.tags
+            && single.tags.iter().all(|tag| tag.positions.is_none())
+            && first.rejected.is_empty()
+            && single.rejected.is_empty()
+            && self.singles.len() < BATCH_JOBS_MAX as usize
+            && self.bytes + bytes <= BATCH_BYTES_TARGET
+    }
+}
+
+/// The payloads of single jobs as one pack.
+pub fn packed(singles: &[NewBatch]) -> PackedArray {
+    match singles {
+        [single] => single.payloads.clone(),
+        _ => PackedArray::concat(singles.iter().map(|single| &single.payloads)),
+    }
 }
 
 #[cfg(test)]

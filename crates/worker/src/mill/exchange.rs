@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use futures::future::BoxFuture;
 use gristmill_batching::EndReason;
 use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX, LEASE_SLICES_MAX};
-use gristmill_model::{Lease, Receipt, Report};
+use gristmill_model::{Lease, LeasedSlice, Receipt, Report};
 use gristmill_store::{Exchanged, Want};
 
 use super::Mill;
@@ -217,7 +217,7 @@ impl Mill {
         let bytes: usize = lease
             .iter()
             .flat_map(|lease| &lease.slices)
-            .map(|slice| slice.payloads.as_str().len())
+            .map(LeasedSlice::weight_bytes)
             .sum();
         let slices = lease.as_ref().map_or(0, |lease| lease.slices.len());
         let jobs_max = self.source.claim_jobs_max();

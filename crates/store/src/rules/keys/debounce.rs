@@ -8,9 +8,11 @@ use std::collections::{BTreeMap, HashMap};
 use gristmill_model::limits::{DEBOUNCED_BYTES_MAX, DEBOUNCED_PAYLOADS_MAX};
 use gristmill_model::{
     BatchId, Debounce, DebouncedPayloads, JobId, KeyedBatch, NewBatch, PackedArray, PackedBuilder, Positions,
-    Timestamp,
+    Timestamp, Unique,
 };
 
+use crate::rules::keys::part::part_of;
+use crate::rules::keys::rerun::{Owner, PlannedRerun, Rerun, Waiting, read};
 use crate::{StoreError, SubmittedJobs};
 
 /// A batch in which each key stands once.
@@ -65,7 +67,7 @@ impl Collapsed {
             counts[*place as usize] += 1;
         }
         let mut collapsed = Collapsed {
-            batch: crate::rules::keys::part_of(batch, &kept)?,
+            batch: part_of(batch, &kept)?,
             keys: kept.iter().map(|index| keys[index as usize].clone()).collect(),
             added,
             counts,
@@ -97,6 +99,102 @@ impl Collapsed {
         self.batch.batch.options.run_at = Some(ready_at(debounce, now, now));
     }
 
+    /// The owners that take payloads if they have not started: nothing waits behind them, they are debounced in the same way,
+    /// and have room. `stored` gives the rules and the submission of a batch, and `sizes` what was added to its jobs.
+    pub fn takers(
+        &self,
+        debounce: Debounce,
+        owners: &HashMap<u32, Owner>,
+        sizes: &Sizes,
+        now: Timestamp,
+        stored: impl Fn(BatchId) -> Option<(Option<Unique>, Timestamp)>,
+    ) -> Takers {
+        let mut takers = Takers::new();
+        for (place, owner) in owners
+            .iter()
+            .filter(|(_, owner)| owner.open && owner.rerun.is_none())
+        {
+            let (count, added) = (self.counts[*place as usize], &self.added[*place as usize]);
+            let stored = stored(owner.job.batch);
+            if let Some((unique, submitted_at)) = stored
+                && is_alike(unique, &self.batch.batch)
+                && has_room(debounce, sizes.get(&owner.job), count, added)
+            {
+                let run_at = ready_at(debounce, submitted_at, now);
+                let (positions, _) = takers
+                    .entry(owner.job.batch)
+                    .or_insert_with(|| (Positions::new(), run_at));
+                positions.insert(owner.job.position);
+            }
+        }
+        takers
+    }
+
+    /// The jobs that take payloads, by place, since they are among the `unstarted` ones; and what waits behind the others.
+    pub fn meet(
+        &self,
+        debounce: Debounce,
+        owners: &HashMap<u32, Owner>,
+        unstarted: &HashMap<BatchId, Positions>,
+        now: Timestamp,
+    ) -> Result<(Vec<(u32, JobId)>, Vec<PlannedRerun>), StoreError> {
+        let (mut taking, mut behind) = (Vec::new(), Vec::new());
+        for (place, owner) in owners {
+            let unstarted = unstarted.get(&owner.job.batch);
+            if unstarted.is_some_and(|unstarted| unstarted.contains(owner.job.position)) {
+                taking.push((*place, owner.job));
+            } else {
+                behind.push(self.behind(*place, owner, debounce, now)?);
+            }
+        }
+        Ok((taking, behind))
+    }
+
+    /// A job that the owner of its key cannot take. Payloads of earlier submits that wait behind the same owner stay with it,
+    /// if they are debounced in the same way.
+    fn behind(
+        &self,
+        place: u32,
+        owner: &Owner,
+        debounce: Debounce,
+        now: Timestamp,
+    ) -> Result<PlannedRerun, StoreError> {
+        let index = place as usize;
+        let key = self.keys[index].clone().unwrap_or_default();
+        let mut rerun = Rerun::of(&self.batch.batch, place);
+        let mut waiting = Waiting {
+            first_at: now,
+            count: self.counts[index],
+        };
+        let earlier = owner.rerun.as_deref().map(read).transpose()?;
+        let earlier = earlier.filter(|earlier| is_alike(earlier.options.unique, &self.batch.batch));
+        if let Some(earlier) = &earlier
+            && let Some(known) = earlier.debounced
+        {
+            waiting.first_at = known.first_at;
+            if debounce.payloads == DebouncedPayloads::Merged {
+                let added = &self.added[index];
+                let size = (known.count, earlier.payload.as_str().len());
+                if !has_room(debounce, Some(&size), waiting.count, added) {
+                    let owner = owner.job;
+                    return Err(StoreError::KeyFull { key, owner });
+                }
+                waiting.count += known.count;
+                let merged = earlier.payload.items().next().unwrap_or("[]");
+                let mut payload = PackedBuilder::new();
+                payload.push(&joined(merged, std::slice::from_ref(added), debounce))?;
+                rerun.payload = payload.finish();
+            }
+        }
+        rerun.options.run_at = Some(ready_at(debounce, waiting.first_at, now));
+        rerun.debounced = Some(waiting);
+        Ok(PlannedRerun {
+            key,
+            owner: owner.job,
+            rerun,
+        })
+    }
+
     /// What the caller is told, where these jobs became those.
     pub fn answer(&self, submitted: SubmittedJobs) -> SubmittedJobs {
         let jobs = self.places.iter().map(|place| submitted.jobs[*place as usize]);
@@ -108,7 +206,7 @@ impl Collapsed {
 }
 
 /// From when a job can be claimed whose first and last payloads were submitted then.
-pub fn ready_at(debounce: Debounce, first: Timestamp, last: Timestamp) -> Timestamp {
+fn ready_at(debounce: Debounce, first: Timestamp, last: Timestamp) -> Timestamp {
     let after = |from: Timestamp, span_ms: u64| from.plus_ms(i64::try_from(span_ms).unwrap_or(i64::MAX));
     let quiet = after(last, debounce.delay_ms);
     match debounce.wait_ms_max {
@@ -121,7 +219,7 @@ pub fn ready_at(debounce: Debounce, first: Timestamp, last: Timestamp) -> Timest
 pub type Sizes = HashMap<JobId, (u32, usize)>;
 
 /// Whether a job takes that much more, where it has been added so much.
-pub fn has_room(debounce: Debounce, size: Option<&(u32, usize)>, count: u32, added: &str) -> bool {
+fn has_room(debounce: Debounce, size: Option<&(u32, usize)>, count: u32, added: &str) -> bool {
     let (payloads, bytes) = size.copied().unwrap_or_default();
     debounce.payloads == DebouncedPayloads::Last
         || (payloads + count < DEBOUNCED_PAYLOADS_MAX && bytes + added.len() < DEBOUNCED_BYTES_MAX)
@@ -159,20 +257,17 @@ pub fn joined(payload: &str, added: &[String], debounce: Debounce) -> String {
     }
 }
 
-/// The payloads that are added to jobs of one batch.
-pub type Additions = BTreeMap<BatchId, BTreeMap<u32, (u32, String)>>;
+/// Jobs that take payloads if they have not started, and the moment from which they can be claimed then.
+type Takers = BTreeMap<BatchId, (Positions, Timestamp)>;
 
 /// Whether a stored batch takes what this one adds.
-pub fn is_alike(stored: Option<gristmill_model::Unique>, new: &NewBatch) -> bool {
-    let payloads =
-        |unique: Option<gristmill_model::Unique>| unique?.debounce.map(|debounce| debounce.payloads);
+fn is_alike(stored: Option<Unique>, new: &NewBatch) -> bool {
+    let payloads = |unique: Option<Unique>| unique?.debounce.map(|debounce| debounce.payloads);
     payloads(stored).is_some() && payloads(stored) == payloads(new.options.unique)
 }
 
 #[cfg(test)]
 mod tests {
-    use gristmill_model::Unique;
-
     use super::*;
 
     fn debounce(payloads: DebouncedPayloads) -> Debounce {

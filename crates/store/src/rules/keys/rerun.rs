@@ -12,34 +12,43 @@
 use std::collections::BTreeMap;
 
 use gristmill_model::{
-    BatchOptions, Debounce, DebouncedPayloads, JobId, KeyedBatch, NewBatch, PackedArray, PackedBuilder,
-    Positions, Tag, Timestamp,
+    BatchOptions, JobId, KeyedBatch, NewBatch, PackedArray, PackedBuilder, Positions, Tag, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
-use crate::rules::keys::debounce::{Collapsed, has_room, is_alike, joined, ready_at};
-use crate::rules::keys::{Owner, tags_of};
+use crate::rules::keys::part::tags_of;
+
+/// The owner of a key: a job that is open, whose period is not over, or behind which another one waits.
+#[derive(Debug, Clone)]
+pub struct Owner {
+    /// The job.
+    pub job: JobId,
+    /// Whether the job has not ended.
+    pub open: bool,
+    /// The job that runs afterwards, as it is stored.
+    pub rerun: Option<String>,
+}
 
 /// A job that runs once more after the job that has its key.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Rerun {
     kind: String,
     queue: String,
-    payload: PackedArray,
-    options: BatchOptions,
+    pub(super) payload: PackedArray,
+    pub(super) options: BatchOptions,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     tags: Vec<Tag>,
     /// Set if a debounced submit stored it. The stores' SQL tests whether it is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    debounced: Option<Waiting>,
+    pub(super) debounced: Option<Waiting>,
 }
 
 /// The debounced payloads of a [`Rerun`].
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct Waiting {
-    first_at: Timestamp,
-    count: u32,
+pub(super) struct Waiting {
+    pub first_at: Timestamp,
+    pub count: u32,
 }
 
 /// A [`Rerun`], as it is stored with the key of another job.
@@ -68,58 +77,8 @@ impl Rerun {
     }
 }
 
-impl PlannedRerun {
-    /// A debounced job that the owner of its key cannot take. Payloads of earlier submits that wait behind the same owner
-    /// stay with it, if they are debounced in the same way.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::KeyFull`] if those are as many as may be.
-    pub fn debounced(
-        collapsed: &Collapsed,
-        place: u32,
-        owner: &Owner,
-        debounce: Debounce,
-        now: Timestamp,
-    ) -> Result<Self, StoreError> {
-        let index = place as usize;
-        let key = collapsed.keys[index].clone().unwrap_or_default();
-        let (added, added_count) = (&collapsed.added[index], collapsed.counts[index]);
-        let mut rerun = Rerun::of(&collapsed.batch.batch, place);
-        let mut waiting = Waiting {
-            first_at: now,
-            count: added_count,
-        };
-        let earlier = owner.rerun.as_deref().map(read).transpose()?;
-        let earlier = earlier.filter(|earlier| is_alike(earlier.options.unique, &collapsed.batch.batch));
-        if let Some(earlier) = &earlier
-            && let Some(known) = earlier.debounced
-        {
-            waiting.first_at = known.first_at;
-            if debounce.payloads == DebouncedPayloads::Merged {
-                let size = (known.count, earlier.payload.as_str().len());
-                if !has_room(debounce, Some(&size), added_count, added) {
-                    let owner = owner.job;
-                    return Err(StoreError::KeyFull { key, owner });
-                }
-                waiting.count += known.count;
-                let merged = earlier.payload.items().next().unwrap_or("[]");
-                let mut payload = PackedBuilder::new();
-                payload.push(&joined(merged, std::slice::from_ref(added), debounce))?;
-                rerun.payload = payload.finish();
-            }
-        }
-        rerun.options.run_at = Some(ready_at(debounce, waiting.first_at, now));
-        rerun.debounced = Some(waiting);
-        Ok(PlannedRerun {
-            key,
-            owner: owner.job,
-            rerun,
-        })
-    }
-}
-
-fn read(text: &str) -> Result<Rerun, StoreError> {
+/// Reads one as it is stored.
+pub(super) fn read(text: &str) -> Result<Rerun, StoreError> {
     serde_json::from_str(text).map_err(damaged)
 }
 
