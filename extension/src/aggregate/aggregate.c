@@ -99,16 +99,6 @@ aggregate_lookup(Oid function)
 	return NULL;
 }
 
-/* Is it of a column as it is, or of none, for all rows? */
-static bool
-is_of_column(const Aggref *aggref)
-{
-	return aggref->aggfilter == NULL &&
-		(aggref->args == NIL ||
-		 (list_length(aggref->args) == 1 &&
-		  IsA(linitial_node(TargetEntry, aggref->args)->expr, Var)));
-}
-
 /* Why an aggregate can't run over batches, or NULL. */
 const char *
 aggregate_obstacle(const Aggref *aggref)
@@ -123,7 +113,8 @@ aggregate_obstacle(const Aggref *aggref)
 	if (aggref->aggkind != AGGKIND_NORMAL || aggref->aggvariadic ||
 		aggref->agglevelsup != 0)
 		return "an aggregate is not a plain one";
-	if (!is_of_column(aggref))
+	if (!expression_is_plain((Node *) aggref->args) ||
+		!expression_is_plain((Node *) aggref->aggfilter))
 	{
 		if (contain_volatile_functions((Node *) aggref->args) ||
 			contain_volatile_functions((Node *) aggref->aggfilter))
