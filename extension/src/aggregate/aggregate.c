@@ -235,6 +235,22 @@ evaluate_vector(const AggregateArgument *argument, VectorContext *context,
 		vector_evaluate(argument->expression, context, selection);
 }
 
+/* Take rows some of which may be NULL; false where the aggregate has no such form. */
+static bool
+accumulate_present(const Aggregate *aggregate, void *state, char **groups,
+				   const Vector *vector, const Selection *selection)
+{
+	const AggregateOps *ops = aggregate->ops;
+
+	if (groups == NULL && ops->accumulate_present != NULL)
+		ops->accumulate_present(aggregate, state, vector, selection);
+	else if (groups != NULL && ops->accumulate_present_groups != NULL)
+		ops->accumulate_present_groups(aggregate, groups, vector, selection);
+	else
+		return false;
+	return true;
+}
+
 /*
  * Take the selected rows of the batch into one state, or, where groups is
  * set, into the states of their groups.
@@ -257,12 +273,9 @@ aggregate_accumulate(Aggregate *aggregate, VectorContext *context, void *state,
 		vector = evaluate_by_row(&aggregate->argument, context, &selection);
 	if (OidIsValid(aggregate->second.type) && second == NULL)
 		second = evaluate_by_row(&aggregate->second, context, &selection);
-	if (vector != NULL && groups == NULL && vector->has_nulls &&
-		ops->accumulate_present != NULL)
-	{
-		ops->accumulate_present(aggregate, state, vector, &selection);
+	if (vector != NULL && vector->has_nulls &&
+		accumulate_present(aggregate, state, groups, vector, &selection))
 		return;
-	}
 	if (vector != NULL)
 		selection = selection_without_nulls(&selection, vector, rows);
 	if (second != NULL)

@@ -43,6 +43,17 @@ count_rows_groups(const Aggregate *aggregate, char **groups,
 	FOR_SELECTED(row, selection, ++*(int64 *) (groups[row] + offset));
 }
 
+static void
+count_present_groups(const Aggregate *aggregate, char **groups,
+					 const Vector *vector, const Selection *selection)
+{
+	const int	offset = aggregate->state_offset;
+	const bool *nulls = vector->nulls;
+
+	FOR_SELECTED(row, selection,
+				 *(int64 *) (groups[row] + offset) += !nulls[row]);
+}
+
 static Datum
 finish_count(const Aggregate *aggregate, const void *state, bool *is_null)
 {
@@ -56,6 +67,7 @@ const AggregateOps count_ops = {
 	.accumulate = count_rows,
 	.accumulate_present = count_present,
 	.accumulate_groups = count_rows_groups,
+	.accumulate_present_groups = count_present_groups,
 	.finish = finish_count,
 	.finish_partial = finish_count,
 };
@@ -90,6 +102,22 @@ sum_integers_present(const Aggregate *aggregate, void *state_,
 				 sum += (uint64) values[row] & -(uint64) is_present);
 	state->sum = (int64) sum;
 	state->count += count;
+}
+
+static void
+sum_integers_present_groups(const Aggregate *aggregate, char **groups,
+							const Vector *vector, const Selection *selection)
+{
+	const int	offset = aggregate->state_offset;
+	const Datum *values = vector->values;
+	const bool *nulls = vector->nulls;
+
+	FOR_SELECTED(row, selection,
+				 IntegerState *state = (IntegerState *) (groups[row] + offset);
+				 const bool is_present = !nulls[row];
+				 state->count += is_present;
+				 state->sum = (int64) ((uint64) state->sum +
+									   ((uint64) values[row] & -(uint64) is_present)));
 }
 
 static Datum
@@ -137,6 +165,7 @@ const AggregateOps sum_integer_ops = {
 	.accumulate = sum_integers,
 	.accumulate_present = sum_integers_present,
 	.accumulate_groups = sum_integers_groups,
+	.accumulate_present_groups = sum_integers_present_groups,
 	.finish = finish_sum,
 	.finish_partial = finish_sum,
 };
@@ -146,6 +175,7 @@ const AggregateOps average_integer_ops = {
 	.accumulate = sum_integers,
 	.accumulate_present = sum_integers_present,
 	.accumulate_groups = sum_integers_groups,
+	.accumulate_present_groups = sum_integers_present_groups,
 	.finish = finish_average,
 	.finish_partial = finish_average_partial,
 };

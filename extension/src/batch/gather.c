@@ -87,3 +87,28 @@ gather_present(BatchColumn *column, char **starts, int offset, int alignment,
 		FOR_SELECTED(row, selection,
 					 nulls[row] = (PRESENT_MASK(presence, row) == 0));
 }
+
+#define GATHER_PLACED(ctype_, stored_) \
+	FOR_SELECTED(row, selection, \
+				 const uint64 word = words[row]; \
+				 const uint64 mask = -((word >> bit) & 1); \
+				 const char *at = starts[row] + offsets[(uint8) word]; \
+				 LOAD(ctype_, stored_, select_address(at, zeroes, mask)); \
+				 nulls[row] = (mask == 0))
+
+/* Values that may be NULL, at the offset that the lowest bits of their row's word tell. */
+void
+gather_placed(BatchColumn *column, char **starts, const uint16 *offsets,
+			  Presence presence, const Selection *selection)
+{
+	Datum	   *values = column->vector.values;
+	bool	   *nulls = column->vector.nulls;
+	const uint64 *words = presence.words;
+	const int	bit = presence.bit;
+
+	if (column->kind != VALUE_OPAQUE)
+		FOR_TYPE(GATHER_PLACED)
+	else
+		FOR_SELECTED(row, selection,
+					 nulls[row] = (PRESENT_MASK(presence, row) == 0));
+}
