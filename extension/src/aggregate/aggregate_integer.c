@@ -84,7 +84,7 @@ DEFINE_ACCUMULATE(sum_integers, IntegerState,
 				  state->sum = (int64) ((uint64) state->sum +
 										(uint64) DatumGetInt64(values[row])))
 
-/* The value of a NULL is masked out: it may be anything. */
+/* The value of a NULL is masked out where it may be anything. */
 static void
 sum_integers_present(const Aggregate *aggregate, void *state_,
 					 const Vector *vector, const Selection *selection)
@@ -93,13 +93,15 @@ sum_integers_present(const Aggregate *aggregate, void *state_,
 	const Datum *values = vector->values;
 	const bool *nulls = vector->nulls;
 	uint64		sum = (uint64) state->sum;
-	int64		count = 0;
+	int			count = 0;
 
 	(void) aggregate;
-	FOR_SELECTED(row, selection,
-				 const bool is_present = !nulls[row];
-				 count += is_present;
-				 sum += (uint64) values[row] & -(uint64) is_present);
+	FOR_SELECTED(row, selection, count += !nulls[row]);
+	if (vector->nulls_are_zero)
+		FOR_SELECTED(row, selection, sum += (uint64) values[row]);
+	else
+		FOR_SELECTED(row, selection,
+					 sum += (uint64) values[row] & ((uint64) nulls[row] - 1));
 	state->sum = (int64) sum;
 	state->count += count;
 }

@@ -45,6 +45,7 @@ typedef struct Vector
 	uint8	   *scales;			/* numeric: display scale of each row, read if
 								 * has_mixed_scales */
 	bool		has_nulls;
+	bool		nulls_are_zero; /* their values are; else they may be anything */
 	bool		has_mixed_scales;
 	bool		holds_pointers; /* numeric: values are stored numerics, not scaled */
 	int			scale;			/* numeric: decimal digits of every value */
@@ -158,7 +159,8 @@ typedef struct TupleBatch
 	bool		prefetches_bitmaps; /* prefetch_bytes has room for one */
 	bool		has_short_tuples;	/* irregular: older than some attribute */
 	int			placed_count;	/* first attributes that are placed by a table: */
-	uint16	   *offsets[PLACED_ATTRIBUTES_MAX + 1]; /* by their bits, from data_starts; NULL: not needed */
+	int16	   *offsets[PLACED_ATTRIBUTES_MAX + 1]; /* by their bits, from data_starts; NULL: not needed */
+	uint8	   *first_bits;		/* irregular: those bits of each row */
 	uint32		placed_alignment;	/* known alignment of what is behind them */
 	AttrNumber	first_missing;	/* number of attributes that all tuples hold first */
 	char	  **data_starts;	/* irregular: of each tuple, behind its header */

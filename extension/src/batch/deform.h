@@ -25,7 +25,7 @@ extern void gather_present(BatchColumn *column, char **starts, int offset,
 						   int alignment, Presence presence,
 						   const Selection *selection);
 extern void gather_placed(BatchColumn *column, char **starts,
-						  const uint16 *offsets, Presence presence,
+						  const int16 *offsets, const uint8 *bits, int attribute,
 						  const Selection *selection);
 
 /* deform.c */

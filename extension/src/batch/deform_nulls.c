@@ -24,6 +24,15 @@
 #define WORD_ATTRIBUTES		64
 #define BYTE_ATTRIBUTES		8
 
+/* What a NULL is loaded from: the end of the tuple's header, if only to be masked out. */
+#define OFFSET_OF_NULL		(-(int) sizeof(int64))
+
+/* Attributes that take more are not placed by a table. */
+#define PLACED_BYTES_MAX	4096
+
+/* Rows that are read between two requests for some of the next page. */
+#define ROWS_A_PREFETCH		4
+
 /* A short varlena of no bytes, in the place of a NULL. */
 #ifdef WORDS_BIGENDIAN
 static char empty_varlena[] = {(char) 0x81};
@@ -73,7 +82,7 @@ plan_placed(TupleBatch *batch)
 		if (step->length <= 0)
 			break;
 		bytes = TYPEALIGN(MAXIMUM_ALIGNOF, bytes + step->length);
-		if (bytes > BLCKSZ)
+		if (bytes > PLACED_BYTES_MAX)
 			break;
 		batch->placed_alignment = Min(batch->placed_alignment,
 									  alignment_at(step->alignment_bytes, step->length));
@@ -84,9 +93,10 @@ plan_placed(TupleBatch *batch)
 		batch->offsets[i] = NULL;
 		if (i < count && !batch->steps[i].is_needed)
 			continue;
-		batch->offsets[i] = palloc(sizeof(uint16) * (1 << BYTE_ATTRIBUTES));
+		batch->offsets[i] = palloc(sizeof(int16) * (1 << BYTE_ATTRIBUTES));
 		for (int bits = 0; bits < 1 << BYTE_ATTRIBUTES; bits++)
-			batch->offsets[i][bits] = (uint16) placed_offset(batch, i, bits);
+			batch->offsets[i][bits] = i < count && ((bits >> i) & 1) == 0 ?
+				OFFSET_OF_NULL : (int16) placed_offset(batch, i, bits);
 	}
 }
 
@@ -102,6 +112,7 @@ presence_allocate(TupleBatch *batch)
 	batch->any_missing = palloc(sizeof(uint64) * (words + 1));
 	batch->all_missing = palloc(sizeof(uint64) * (words + 1));
 	batch->data_starts = palloc(sizeof(char *) * BATCH_ROWS_MAX);
+	batch->first_bits = palloc(BATCH_ROWS_MAX);
 	plan_placed(batch);
 }
 
@@ -216,25 +227,36 @@ prefetch_bitmaps(TupleBatch *batch, int attributes)
 static inline bool
 presence_read_at_once(TupleBatch *batch, int attributes, int prefetches, bool is_byte)
 {
+	/* Copies: the compiler would load these anew after each store. */
+	const int	row_count = batch->row_count;
+	char	  **tuples = batch->tuples;
+	char	  **starts = batch->data_starts;
 	uint64	   *presence = batch->presence[0];
+	uint8	   *first_bits = batch->first_bits;
 	uint64		any = 0;
 	uint64		all = PG_UINT64_MAX;
 	uint16		flags = 0;
 
-	for (int row = 0; row < batch->row_count; row++)
+	for (int row = 0; row < row_count;)
 	{
-		HeapTupleHeader tuple = (HeapTupleHeader) batch->tuples[row];
-		uint64		bits;
+		const int	end = Min(row + ROWS_A_PREFETCH, row_count);
 
-		if (unlikely(HeapTupleHeaderGetNatts(tuple) != attributes))
-			return false;
-		bits = presence_word_uniform(tuple, 0, is_byte);
-		batch->data_starts[row] = (char *) tuple + tuple->t_hoff;
-		presence[row] = bits;
-		any |= ~bits;
-		all &= ~bits;
-		flags |= tuple->t_infomask;
-		prefetch_ahead(batch, prefetches);
+		for (; row < end; row++)
+		{
+			HeapTupleHeader tuple = (HeapTupleHeader) tuples[row];
+			uint64		bits;
+
+			if (unlikely(HeapTupleHeaderGetNatts(tuple) != attributes))
+				return false;
+			bits = presence_word_uniform(tuple, 0, is_byte);
+			starts[row] = (char *) tuple + tuple->t_hoff;
+			presence[row] = bits;
+			first_bits[row] = (uint8) bits;
+			any |= ~bits;
+			all &= ~bits;
+			flags |= tuple->t_infomask;
+		}
+		prefetch_ahead(batch, prefetches * ROWS_A_PREFETCH);
 	}
 	batch->any_missing[0] = any;
 	batch->all_missing[0] = all;
@@ -268,6 +290,9 @@ presence_read_by_word(TupleBatch *batch, int attributes, int prefetches)
 	for (int word = 0; word < word_count(batch); word++)
 		presence_read_word(batch, word,
 						   attributes_least == attributes_most ? attributes : 0);
+	if (batch->last_attno > 0)
+		for (int row = 0; row < batch->row_count; row++)
+			batch->first_bits[row] = (uint8) batch->presence[0][row];
 	prefetch_bitmaps(batch, attributes_most);
 }
 
@@ -347,6 +372,7 @@ gather_column(TupleBatch *batch, BatchColumn *column, char **starts, int offset,
 
 	vector->generation = batch->generation;
 	vector->has_nulls = bit_is_set(batch->any_missing, attribute);
+	vector->nulls_are_zero = true;
 	if (vector->has_nulls)
 	{
 		gather_present(column, starts, offset,
@@ -552,8 +578,9 @@ gather_placed_column(TupleBatch *batch, BatchColumn *column, const Selection *se
 
 	vector->generation = batch->generation;
 	vector->has_nulls = bit_is_set(batch->any_missing, attribute);
+	vector->nulls_are_zero = true;
 	gather_placed(column, batch->data_starts, batch->offsets[attribute],
-				  presence_of(batch, attribute), selection);
+				  batch->first_bits, attribute, selection);
 	if (vector->has_nulls)
 		fill_from_default(batch, attribute,
 						  column->kind == VALUE_OPAQUE ? InvalidOid : column->type,
@@ -564,8 +591,8 @@ gather_placed_column(TupleBatch *batch, BatchColumn *column, const Selection *se
 static void
 pass_placed(TupleBatch *batch, const Selection *selection)
 {
-	const uint16 *offsets = batch->offsets[batch->placed_count];
-	const uint64 *words = batch->presence[0];
+	const int16 *offsets = batch->offsets[batch->placed_count];
+	const uint8 *bits = batch->first_bits;
 	char	  **starts = batch->data_starts;
 	char	  **positions = batch->positions;
 
@@ -576,7 +603,7 @@ pass_placed(TupleBatch *batch, const Selection *selection)
 		return;
 	}
 	FOR_SELECTED(row, selection,
-				 positions[row] = starts[row] + offsets[(uint8) words[row]]);
+				 positions[row] = starts[row] + offsets[bits[row]]);
 	batch->positions_from = positions;
 	batch->alignment_from = batch->placed_alignment;
 }

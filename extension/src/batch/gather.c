@@ -90,25 +90,20 @@ gather_present(BatchColumn *column, char **starts, int offset, int alignment,
 
 #define GATHER_PLACED(ctype_, stored_) \
 	FOR_SELECTED(row, selection, \
-				 const uint64 word = words[row]; \
-				 const uint64 mask = -((word >> bit) & 1); \
-				 const char *at = starts[row] + offsets[(uint8) word]; \
-				 LOAD(ctype_, stored_, select_address(at, zeroes, mask)); \
-				 nulls[row] = (mask == 0))
+				 const uint8 held = bits[row]; \
+				 const uint64 mask = -(uint64) ((held >> attribute) & 1); \
+				 LOAD(ctype_, (stored_) & mask, starts[row] + offsets[held]))
 
-/* Values that may be NULL, at the offset that the lowest bits of their row's word tell. */
+/* Values that may be NULL, at the offsets that the bits of their rows tell. */
 void
-gather_placed(BatchColumn *column, char **starts, const uint16 *offsets,
-			  Presence presence, const Selection *selection)
+gather_placed(BatchColumn *column, char **starts, const int16 *offsets,
+			  const uint8 *bits, int attribute, const Selection *selection)
 {
 	Datum	   *values = column->vector.values;
 	bool	   *nulls = column->vector.nulls;
-	const uint64 *words = presence.words;
-	const int	bit = presence.bit;
+	const uint8 bit = 1 << attribute;
 
 	if (column->kind != VALUE_OPAQUE)
-		FOR_TYPE(GATHER_PLACED)
-	else
-		FOR_SELECTED(row, selection,
-					 nulls[row] = (PRESENT_MASK(presence, row) == 0));
+		FOR_TYPE(GATHER_PLACED);
+	FOR_SELECTED(row, selection, nulls[row] = ((bits[row] & bit) == 0));
 }
