@@ -59,3 +59,34 @@ SELECT n, same.* FROM unnest(ARRAY[8, 9, 64, 65, 72, 73, 130]) n,
 SELECT * FROM compare('SELECT sum(c63), sum(c64), sum(c65), sum(c66), sum(c128), sum(c129), sum(c130) FROM wide_130');
 DROP TABLE gaps, halves, grown, wide_8, wide_9, wide_64, wide_65, wide_72, wide_73, wide_130;
 DROP FUNCTION make_wide;
+-- First attributes of all widths, each of them NULL in some rows, and others behind them.
+CREATE TABLE widths (a bool, b bigint, c smallint, d int, e "char", f double precision, g int, h smallint, i bigint, j text, k int, l bool);
+INSERT INTO widths
+    SELECT CASE WHEN n % 2 = 0 THEN n % 4 = 0 END, CASE WHEN n % 3 = 0 THEN n * 10000000000 END,
+           CASE WHEN n % 5 <> 0 THEN n % 1000 END, CASE WHEN n % 7 < 4 THEN n END, CASE WHEN n % 11 < 6 THEN chr(65 + n % 26)::"char" END,
+           CASE WHEN n % 13 < 9 THEN n / 8.0 END, CASE WHEN n % 17 < 9 THEN -n END, CASE WHEN n % 19 < 9 THEN n % 100 END,
+           CASE WHEN n % 23 < 11 THEN -n * 10000000000 END, CASE WHEN n % 29 < 15 THEN 'text ' || n END,
+           CASE WHEN n % 31 < 17 THEN n END, CASE WHEN n % 37 < 20 THEN n % 2 = 0 END
+    FROM generate_series(1, 5000) n;
+VACUUM (ANALYZE, FREEZE) widths;
+SELECT * FROM compare('SELECT count(a), sum(b), sum(c), sum(d), max(f), sum(g), sum(h), sum(i), max(length(j)), sum(k), count(l) FROM widths');
+SELECT * FROM compare('SELECT sum(c), sum(g) FROM widths');
+SELECT * FROM compare('SELECT sum(h), bool_or(l) FROM widths WHERE d > 100');
+SELECT * FROM compare('SELECT sum(i) FROM widths WHERE a');
+SELECT * FROM compare('SELECT sum(k), count(j) FROM widths WHERE h < 50 AND f > 3');
+SELECT * FROM compare('SELECT a, count(*), sum(g), avg(i) FROM widths WHERE b IS NOT NULL GROUP BY a');
+SELECT * FROM compare('SELECT * FROM widths WHERE h = 7 AND k > 10');
+ALTER TABLE widths ADD COLUMN m int DEFAULT 7;
+ALTER TABLE widths ADD COLUMN o smallint;
+INSERT INTO widths (d, m, o) SELECT n, n, n % 10 FROM generate_series(1, 500) n;
+SELECT * FROM compare('SELECT sum(d), sum(m), sum(o), count(*), sum(h), count(l) FROM widths');
+SELECT * FROM compare('SELECT o, m, sum(d) FROM widths WHERE g IS NULL GROUP BY o, m');
+DROP TABLE widths;
+CREATE TABLE few (a smallint, b int);
+INSERT INTO few SELECT CASE WHEN n % 3 = 0 THEN n END, CASE WHEN n % 2 = 0 THEN n END FROM generate_series(1, 2000) n;
+ALTER TABLE few ADD COLUMN c bigint DEFAULT 5;
+INSERT INTO few SELECT CASE WHEN n % 3 = 0 THEN n END, CASE WHEN n % 2 = 0 THEN n END, n FROM generate_series(1, 2000) n;
+VACUUM (ANALYZE, FREEZE) few;
+SELECT * FROM compare('SELECT sum(a), sum(b), sum(c), count(*) FROM few');
+SELECT * FROM compare('SELECT sum(c) FROM few WHERE b > 100');
+DROP TABLE few;

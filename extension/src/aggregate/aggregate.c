@@ -99,16 +99,6 @@ aggregate_lookup(Oid function)
 	return NULL;
 }
 
-/* Is it of a column as it is, or of none, for all rows? */
-static bool
-is_of_column(const Aggref *aggref)
-{
-	return aggref->aggfilter == NULL &&
-		(aggref->args == NIL ||
-		 (list_length(aggref->args) == 1 &&
-		  IsA(linitial_node(TargetEntry, aggref->args)->expr, Var)));
-}
-
 /* Why an aggregate can't run over batches, or NULL. */
 const char *
 aggregate_obstacle(const Aggref *aggref)
@@ -123,7 +113,8 @@ aggregate_obstacle(const Aggref *aggref)
 	if (aggref->aggkind != AGGKIND_NORMAL || aggref->aggvariadic ||
 		aggref->agglevelsup != 0)
 		return "an aggregate is not a plain one";
-	if (!is_of_column(aggref))
+	if (!expression_is_plain((Node *) aggref->args) ||
+		!expression_is_plain((Node *) aggref->aggfilter))
 	{
 		if (contain_volatile_functions((Node *) aggref->args) ||
 			contain_volatile_functions((Node *) aggref->aggfilter))
@@ -244,6 +235,22 @@ evaluate_vector(const AggregateArgument *argument, VectorContext *context,
 		vector_evaluate(argument->expression, context, selection);
 }
 
+/* Take rows some of which may be NULL; false where the aggregate has no such form. */
+static bool
+accumulate_present(const Aggregate *aggregate, void *state, char **groups,
+				   const Vector *vector, const Selection *selection)
+{
+	const AggregateOps *ops = aggregate->ops;
+
+	if (groups == NULL && ops->accumulate_present != NULL)
+		ops->accumulate_present(aggregate, state, vector, selection);
+	else if (groups != NULL && ops->accumulate_present_groups != NULL)
+		ops->accumulate_present_groups(aggregate, groups, vector, selection);
+	else
+		return false;
+	return true;
+}
+
 /*
  * Take the selected rows of the batch into one state, or, where groups is
  * set, into the states of their groups.
@@ -266,12 +273,9 @@ aggregate_accumulate(Aggregate *aggregate, VectorContext *context, void *state,
 		vector = evaluate_by_row(&aggregate->argument, context, &selection);
 	if (OidIsValid(aggregate->second.type) && second == NULL)
 		second = evaluate_by_row(&aggregate->second, context, &selection);
-	if (vector != NULL && groups == NULL && vector->has_nulls &&
-		ops->accumulate_present != NULL)
-	{
-		ops->accumulate_present(aggregate, state, vector, &selection);
+	if (vector != NULL && vector->has_nulls &&
+		accumulate_present(aggregate, state, groups, vector, &selection))
 		return;
-	}
 	if (vector != NULL)
 		selection = selection_without_nulls(&selection, vector, rows);
 	if (second != NULL)

@@ -13,7 +13,8 @@ typedef struct Aggregate Aggregate;
 
 /*
  * One aggregate's functions.  A state is state_bytes of zeroes before its
- * first row.  Selections hold no NULL, but for those of accumulate_present.
+ * first row.  Selections hold no NULL, but for those of accumulate_present
+ * and accumulate_present_groups.
  */
 typedef struct AggregateOps
 {
@@ -25,6 +26,10 @@ typedef struct AggregateOps
 	void		(*accumulate_present) (const Aggregate *aggregate, void *state,
 									   const Vector *vector,
 									   const Selection *selection);
+	/* the same into the states of their groups; may be NULL */
+	void		(*accumulate_present_groups) (const Aggregate *aggregate,
+											  char **groups, const Vector *vector,
+											  const Selection *selection);
 	/* each selected row into the state of its group */
 	void		(*accumulate_groups) (const Aggregate *aggregate, char **groups,
 									  const Vector *vector,

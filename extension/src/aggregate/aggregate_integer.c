@@ -43,6 +43,17 @@ count_rows_groups(const Aggregate *aggregate, char **groups,
 	FOR_SELECTED(row, selection, ++*(int64 *) (groups[row] + offset));
 }
 
+static void
+count_present_groups(const Aggregate *aggregate, char **groups,
+					 const Vector *vector, const Selection *selection)
+{
+	const int	offset = aggregate->state_offset;
+	const bool *nulls = vector->nulls;
+
+	FOR_SELECTED(row, selection,
+				 *(int64 *) (groups[row] + offset) += !nulls[row]);
+}
+
 static Datum
 finish_count(const Aggregate *aggregate, const void *state, bool *is_null)
 {
@@ -56,6 +67,7 @@ const AggregateOps count_ops = {
 	.accumulate = count_rows,
 	.accumulate_present = count_present,
 	.accumulate_groups = count_rows_groups,
+	.accumulate_present_groups = count_present_groups,
 	.finish = finish_count,
 	.finish_partial = finish_count,
 };
@@ -72,7 +84,7 @@ DEFINE_ACCUMULATE(sum_integers, IntegerState,
 				  state->sum = (int64) ((uint64) state->sum +
 										(uint64) DatumGetInt64(values[row])))
 
-/* The value of a NULL is masked out: it may be anything. */
+/* The value of a NULL is masked out where it may be anything. */
 static void
 sum_integers_present(const Aggregate *aggregate, void *state_,
 					 const Vector *vector, const Selection *selection)
@@ -81,15 +93,33 @@ sum_integers_present(const Aggregate *aggregate, void *state_,
 	const Datum *values = vector->values;
 	const bool *nulls = vector->nulls;
 	uint64		sum = (uint64) state->sum;
-	int64		count = 0;
+	int			count = 0;
 
 	(void) aggregate;
-	FOR_SELECTED(row, selection,
-				 const bool is_present = !nulls[row];
-				 count += is_present;
-				 sum += (uint64) values[row] & -(uint64) is_present);
+	FOR_SELECTED(row, selection, count += !nulls[row]);
+	if (vector->nulls_are_zero)
+		FOR_SELECTED(row, selection, sum += (uint64) values[row]);
+	else
+		FOR_SELECTED(row, selection,
+					 sum += (uint64) values[row] & ((uint64) nulls[row] - 1));
 	state->sum = (int64) sum;
 	state->count += count;
+}
+
+static void
+sum_integers_present_groups(const Aggregate *aggregate, char **groups,
+							const Vector *vector, const Selection *selection)
+{
+	const int	offset = aggregate->state_offset;
+	const Datum *values = vector->values;
+	const bool *nulls = vector->nulls;
+
+	FOR_SELECTED(row, selection,
+				 IntegerState *state = (IntegerState *) (groups[row] + offset);
+				 const bool is_present = !nulls[row];
+				 state->count += is_present;
+				 state->sum = (int64) ((uint64) state->sum +
+									   ((uint64) values[row] & -(uint64) is_present)));
 }
 
 static Datum
@@ -137,6 +167,7 @@ const AggregateOps sum_integer_ops = {
 	.accumulate = sum_integers,
 	.accumulate_present = sum_integers_present,
 	.accumulate_groups = sum_integers_groups,
+	.accumulate_present_groups = sum_integers_present_groups,
 	.finish = finish_sum,
 	.finish_partial = finish_sum,
 };
@@ -146,6 +177,7 @@ const AggregateOps average_integer_ops = {
 	.accumulate = sum_integers,
 	.accumulate_present = sum_integers_present,
 	.accumulate_groups = sum_integers_groups,
+	.accumulate_present_groups = sum_integers_present_groups,
 	.finish = finish_average,
 	.finish_partial = finish_average_partial,
 };

@@ -47,6 +47,7 @@ group_table_reset(GroupTable *table)
 	table->bucket_count = 0;
 	table->buckets = NULL;
 	table->group_count = 0;
+	table->null_group = NULL;
 	table->chunks = NULL;
 	table->chunk_count = table->chunks_allocated = 0;
 }
@@ -161,6 +162,27 @@ find_integer_group(GroupTable *table, uint32 hash, int row, Datum word)
 	return find_group(table, hash, row);
 }
 
+/*
+ * As find_integer_group, where the key may be NULL.  Without a branch on that,
+ * which would be mispredicted for many rows.
+ */
+static inline char *
+find_nullable_group(GroupTable *table, uint32 hash, int row, Datum word, bool is_null)
+{
+	const uintptr_t null_mask = -(uintptr_t) is_null;
+	char	   *group = (char *)
+		(((uintptr_t) table->null_group & null_mask) |
+		 ((uintptr_t) table->buckets[hash & (table->bucket_count - 1)] & ~null_mask));
+
+	if (likely(group != NULL && *GROUP_KEY_WORDS(group) == word &&
+			   ((GroupHeader *) group)->null_keys == is_null))
+		return group;
+	group = find_group(table, hash, row);
+	if (is_null)
+		table->null_group = group;
+	return group;
+}
+
 /* Ask for buckets, then for groups, a batch ahead of their use. */
 static void
 prefetch_groups(const GroupTable *table, const Selection *selection)
@@ -194,10 +216,14 @@ group_table_lookup(GroupTable *table, VectorContext *context,
 		const bool *nulls = table->keys[0].vector->has_nulls ?
 			table->keys[0].vector->nulls : NULL;
 
-		FOR_SELECTED(row, selection,
-					 table->row_groups[row] = (nulls != NULL && nulls[row]) ?
-					 find_group(table, hashes[row], row) :
-					 find_integer_group(table, hashes[row], row, words[row]));
+		if (nulls != NULL)
+			FOR_SELECTED(row, selection,
+						 table->row_groups[row] =
+						 find_nullable_group(table, hashes[row], row, words[row], nulls[row]));
+		else
+			FOR_SELECTED(row, selection,
+						 table->row_groups[row] =
+						 find_integer_group(table, hashes[row], row, words[row]));
 	}
 	else
 		FOR_SELECTED(row, selection,

@@ -44,6 +44,7 @@ typedef struct GroupTable
 	char	  **buckets;
 	uint32		bucket_count;	/* a power of two */
 	uint32		group_count;
+	char	   *null_group;		/* of a single key, once it was met, or NULL */
 	char	  **chunks;			/* of GROUPS_A_CHUNK groups each */
 	uint32		chunk_count;
 	uint32		chunks_allocated;

@@ -210,6 +210,13 @@ make_words(GroupKey *key, const Selection *selection)
 		return;
 	}
 	key->words = words;
+	if (key->kind == VALUE_INTEGER)
+	{
+		const bool *nulls = key->vector->nulls;
+
+		FOR_SELECTED(row, selection, words[row] = values[row] & ((Datum) nulls[row] - 1));
+		return;
+	}
 	if (key->vector->has_nulls)
 	{
 		FOR_SELECTED(row, selection, words[row] = (Datum) 0);
@@ -228,7 +235,7 @@ make_words(GroupKey *key, const Selection *selection)
 			FOR_SELECTED(row, &present, words[row] = numeric_word(values[row]));
 			break;
 		default:
-			FOR_SELECTED(row, &present, words[row] = values[row]);
+			break;
 	}
 }
 

@@ -21,6 +21,9 @@
 /* Bytes of a tuple that are prefetched at most. */
 #define PREFETCH_BYTES_MAX	192
 
+/* Attributes of which a byte of a null bitmap tells where they are, at most. */
+#define PLACED_ATTRIBUTES_MAX	8
+
 /* For __builtin_prefetch. */
 #define CACHE_LINE_BYTES	64
 #define PREFETCH_TO_FIRST_LEVEL		3
@@ -42,6 +45,7 @@ typedef struct Vector
 	uint8	   *scales;			/* numeric: display scale of each row, read if
 								 * has_mixed_scales */
 	bool		has_nulls;
+	bool		nulls_are_zero; /* their values are; else they may be anything */
 	bool		has_mixed_scales;
 	bool		holds_pointers; /* numeric: values are stored numerics, not scaled */
 	int			scale;			/* numeric: decimal digits of every value */
@@ -154,6 +158,10 @@ typedef struct TupleBatch
 	uint64	   *all_missing;	/* bits of those that no tuple holds a value of */
 	bool		prefetches_bitmaps; /* prefetch_bytes has room for one */
 	bool		has_short_tuples;	/* irregular: older than some attribute */
+	int			placed_count;	/* first attributes that are placed by a table: */
+	int16	   *offsets[PLACED_ATTRIBUTES_MAX + 1]; /* by their bits, from data_starts; NULL: not needed */
+	uint8	   *first_bits;		/* irregular: those bits of each row */
+	uint32		placed_alignment;	/* known alignment of what is behind them */
 	AttrNumber	first_missing;	/* number of attributes that all tuples hold first */
 	char	  **data_starts;	/* irregular: of each tuple, behind its header */
 	uint32		alignment_from; /* irregular: known alignment of positions_from */

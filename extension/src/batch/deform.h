@@ -24,6 +24,9 @@ extern void gather_values(BatchColumn *column, char **starts, int offset,
 extern void gather_present(BatchColumn *column, char **starts, int offset,
 						   int alignment, Presence presence,
 						   const Selection *selection);
+extern void gather_placed(BatchColumn *column, char **starts,
+						  const int16 *offsets, const uint8 *bits, int attribute,
+						  const Selection *selection);
 
 /* deform.c */
 extern int	step_over_varlenas(TupleBatch *batch, AttributeStep *steps,

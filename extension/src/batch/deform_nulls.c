@@ -7,6 +7,8 @@
  * regular page, one array of positions advances an attribute at a time; where
  * some tuples hold no value of it, theirs stay where they are.  Attributes of
  * which all tuples hold a value, or none, cost no more than on a regular page.
+ * The first few attributes, up to a varlena, need no steps: where each of them is
+ * follows from the first byte of bits, and is looked up.
  */
 #include "postgres.h"
 
@@ -22,6 +24,15 @@
 #define WORD_ATTRIBUTES		64
 #define BYTE_ATTRIBUTES		8
 
+/* What a NULL is loaded from: the end of the tuple's header, if only to be masked out. */
+#define OFFSET_OF_NULL		(-(int) sizeof(int64))
+
+/* Attributes that take more are not placed by a table. */
+#define PLACED_BYTES_MAX	4096
+
+/* Rows that are read between two requests for some of the next page. */
+#define ROWS_A_PREFETCH		4
+
 /* A short varlena of no bytes, in the place of a NULL. */
 #ifdef WORDS_BIGENDIAN
 static char empty_varlena[] = {(char) 0x81};
@@ -33,6 +44,60 @@ static int
 word_count(const TupleBatch *batch)
 {
 	return (batch->last_attno + WORD_ATTRIBUTES - 1) / WORD_ATTRIBUTES;
+}
+
+/* The largest alignment that an address at this offset from an aligned one has. */
+static uint32
+alignment_at(uint32 alignment, uint32 offset)
+{
+	return offset == 0 ? alignment : Min(alignment, offset & -offset);
+}
+
+/* Bytes from the start of a tuple's data to an attribute, or behind the last one. */
+static uint32
+placed_offset(const TupleBatch *batch, int attribute, int bits)
+{
+	uint32		offset = 0;
+
+	for (int i = 0; i < attribute; i++)
+		if ((bits >> i) & 1)
+			offset = TYPEALIGN(batch->steps[i].alignment_bytes, offset) +
+				batch->steps[i].length;
+	return attribute == batch->placed_count ? offset :
+		TYPEALIGN(batch->steps[attribute].alignment_bytes, offset);
+}
+
+/* Where are the first attributes, for each value of the first byte of bits? */
+static void
+plan_placed(TupleBatch *batch)
+{
+	uint32		bytes = 0;
+	int			count = 0;
+
+	batch->placed_alignment = MAXIMUM_ALIGNOF;
+	for (; count < Min(batch->last_attno, PLACED_ATTRIBUTES_MAX); count++)
+	{
+		const AttributeStep *step = &batch->steps[count];
+
+		if (step->length <= 0)
+			break;
+		bytes = TYPEALIGN(MAXIMUM_ALIGNOF, bytes + step->length);
+		if (bytes > PLACED_BYTES_MAX)
+			break;
+		batch->placed_alignment = Min(batch->placed_alignment,
+									  alignment_at(step->alignment_bytes, step->length));
+	}
+	batch->placed_count = count;
+	for (int i = 0; i <= count; i++)
+	{
+		batch->offsets[i] = NULL;
+		if (i < count && !batch->steps[i].is_needed)
+			continue;
+		batch->offsets[i] = palloc(sizeof(int16) * (1 << BYTE_ATTRIBUTES));
+		for (int bits = 0; bits < 1 << BYTE_ATTRIBUTES; bits++)
+			batch->offsets[i][bits] = i < count && ((bits >> i) & 1) == 0 ?
+				OFFSET_OF_NULL : (int16) placed_offset(batch, i, bits);
+	}
 }
 
 /* Make room for what is read of irregular pages. */
@@ -47,6 +112,8 @@ presence_allocate(TupleBatch *batch)
 	batch->any_missing = palloc(sizeof(uint64) * (words + 1));
 	batch->all_missing = palloc(sizeof(uint64) * (words + 1));
 	batch->data_starts = palloc(sizeof(char *) * BATCH_ROWS_MAX);
+	batch->first_bits = palloc(BATCH_ROWS_MAX);
+	plan_placed(batch);
 }
 
 /*
@@ -153,12 +220,56 @@ prefetch_bitmaps(TupleBatch *batch, int attributes)
 		MAXALIGN(SizeofHeapTupleHeader);
 }
 
-/* Read which attributes each tuple of the batch holds. */
-void
-presence_read(TupleBatch *batch)
+/*
+ * Read a page's headers and its only word of bits in one go, if all tuples have
+ * these attributes; false if they have not.
+ */
+static inline bool
+presence_read_at_once(TupleBatch *batch, int attributes, int prefetches, bool is_byte)
 {
-	const int	prefetches = batch->ahead_count / batch->row_count + 1;
-	const int	attributes = HeapTupleHeaderGetNatts((HeapTupleHeader) batch->tuples[0]);
+	/* Copies: the compiler would load these anew after each store. */
+	const int	row_count = batch->row_count;
+	char	  **tuples = batch->tuples;
+	char	  **starts = batch->data_starts;
+	uint64	   *presence = batch->presence[0];
+	uint8	   *first_bits = batch->first_bits;
+	uint64		any = 0;
+	uint64		all = PG_UINT64_MAX;
+	uint16		flags = 0;
+
+	for (int row = 0; row < row_count;)
+	{
+		const int	end = Min(row + ROWS_A_PREFETCH, row_count);
+
+		for (; row < end; row++)
+		{
+			HeapTupleHeader tuple = (HeapTupleHeader) tuples[row];
+			uint64		bits;
+
+			if (unlikely(HeapTupleHeaderGetNatts(tuple) != attributes))
+				return false;
+			bits = presence_word_uniform(tuple, 0, is_byte);
+			starts[row] = (char *) tuple + tuple->t_hoff;
+			presence[row] = bits;
+			first_bits[row] = (uint8) bits;
+			any |= ~bits;
+			all &= ~bits;
+			flags |= tuple->t_infomask;
+		}
+		prefetch_ahead(batch, prefetches * ROWS_A_PREFETCH);
+	}
+	batch->any_missing[0] = any;
+	batch->all_missing[0] = all;
+	batch->has_external = (flags & HEAP_HASEXTERNAL) != 0;
+	batch->has_short_tuples = false;
+	prefetch_bitmaps(batch, attributes);
+	return true;
+}
+
+/* As presence_read_at_once, of tuples of any number of attributes. */
+static void
+presence_read_by_word(TupleBatch *batch, int attributes, int prefetches)
+{
 	int			attributes_least = attributes;
 	int			attributes_most = attributes;
 	uint16		flags = 0;
@@ -179,7 +290,26 @@ presence_read(TupleBatch *batch)
 	for (int word = 0; word < word_count(batch); word++)
 		presence_read_word(batch, word,
 						   attributes_least == attributes_most ? attributes : 0);
+	if (batch->last_attno > 0)
+		for (int row = 0; row < batch->row_count; row++)
+			batch->first_bits[row] = (uint8) batch->presence[0][row];
 	prefetch_bitmaps(batch, attributes_most);
+}
+
+/* Read which attributes each tuple of the batch holds. */
+void
+presence_read(TupleBatch *batch)
+{
+	const int	prefetches = batch->ahead_count / batch->row_count + 1;
+	const int	attributes = HeapTupleHeaderGetNatts((HeapTupleHeader) batch->tuples[0]);
+	bool		is_read = false;
+
+	if (attributes >= batch->last_attno && word_count(batch) == 1)
+		is_read = Min(attributes, batch->last_attno) <= BYTE_ATTRIBUTES ?
+			presence_read_at_once(batch, attributes, prefetches, true) :
+			presence_read_at_once(batch, attributes, prefetches, false);
+	if (!is_read)
+		presence_read_by_word(batch, attributes, prefetches);
 	batch->first_missing = attributes_held(batch);
 	batch->steps_generation = batch->generation;
 	batch->steps_done = 0;
@@ -242,6 +372,7 @@ gather_column(TupleBatch *batch, BatchColumn *column, char **starts, int offset,
 
 	vector->generation = batch->generation;
 	vector->has_nulls = bit_is_set(batch->any_missing, attribute);
+	vector->nulls_are_zero = true;
 	if (vector->has_nulls)
 	{
 		gather_present(column, starts, offset,
@@ -262,13 +393,6 @@ gather_columns(TupleBatch *batch, int attribute, char **starts, int offset,
 	for (int i = 0; i < batch->column_count; i++)
 		if (batch->columns[i].attno == attribute + 1)
 			gather_column(batch, &batch->columns[i], starts, offset, selection);
-}
-
-/* The largest alignment that an address at this offset from an aligned one has. */
-static uint32
-alignment_at(uint32 alignment, uint32 offset)
-{
-	return offset == 0 ? alignment : Min(alignment, offset & -offset);
 }
 
 /* Is the attribute at one offset from the start of the data in all tuples? */
@@ -445,6 +569,45 @@ pass_attribute(TupleBatch *batch, AttrNumber attno, const Selection *selection)
 		pass_fixed_present(batch, attribute, selection);
 }
 
+/* Fill a column of one of the attributes that are placed by a table. */
+static void
+gather_placed_column(TupleBatch *batch, BatchColumn *column, const Selection *selection)
+{
+	const int	attribute = column->attno - 1;
+	Vector	   *vector = &column->vector;
+
+	vector->generation = batch->generation;
+	vector->has_nulls = bit_is_set(batch->any_missing, attribute);
+	vector->nulls_are_zero = true;
+	gather_placed(column, batch->data_starts, batch->offsets[attribute],
+				  batch->first_bits, attribute, selection);
+	if (vector->has_nulls)
+		fill_from_default(batch, attribute,
+						  column->kind == VALUE_OPAQUE ? InvalidOid : column->type,
+						  vector, selection);
+}
+
+/* Begin the steps behind the attributes that are placed by a table. */
+static void
+pass_placed(TupleBatch *batch, const Selection *selection)
+{
+	const int16 *offsets = batch->offsets[batch->placed_count];
+	const uint8 *bits = batch->first_bits;
+	char	  **starts = batch->data_starts;
+	char	  **positions = batch->positions;
+
+	batch->steps_done = batch->placed_count;
+	if (batch->first_missing >= batch->placed_count)
+	{
+		batch->advance_from = offsets[(1 << BYTE_ATTRIBUTES) - 1];
+		return;
+	}
+	FOR_SELECTED(row, selection,
+				 positions[row] = starts[row] + offsets[bits[row]]);
+	batch->positions_from = positions;
+	batch->alignment_from = batch->placed_alignment;
+}
+
 /*
  * Fill a fixed-width column of an irregular page, or note where the values of
  * a varlena one start.
@@ -458,7 +621,13 @@ deform_present_column(TupleBatch *batch, BatchColumn *column,
 	if (is_at_fixed_offset(batch, attribute))
 		gather_column(batch, column, batch->data_starts,
 					  batch->steps[attribute].offset, selection);
+	else if (attribute < batch->placed_count)
+		gather_placed_column(batch, column, selection);
 	else
+	{
+		if (batch->steps_done < batch->placed_count)
+			pass_placed(batch, selection);
 		while (batch->steps_done < column->attno)
 			pass_attribute(batch, column->attno, selection);
+	}
 }

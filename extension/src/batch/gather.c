@@ -87,3 +87,23 @@ gather_present(BatchColumn *column, char **starts, int offset, int alignment,
 		FOR_SELECTED(row, selection,
 					 nulls[row] = (PRESENT_MASK(presence, row) == 0));
 }
+
+#define GATHER_PLACED(ctype_, stored_) \
+	FOR_SELECTED(row, selection, \
+				 const uint8 held = bits[row]; \
+				 const uint64 mask = -(uint64) ((held >> attribute) & 1); \
+				 LOAD(ctype_, (stored_) & mask, starts[row] + offsets[held]))
+
+/* Values that may be NULL, at the offsets that the bits of their rows tell. */
+void
+gather_placed(BatchColumn *column, char **starts, const int16 *offsets,
+			  const uint8 *bits, int attribute, const Selection *selection)
+{
+	Datum	   *values = column->vector.values;
+	bool	   *nulls = column->vector.nulls;
+	const uint8 bit = 1 << attribute;
+
+	if (column->kind != VALUE_OPAQUE)
+		FOR_TYPE(GATHER_PLACED);
+	FOR_SELECTED(row, selection, nulls[row] = ((bits[row] & bit) == 0));
+}

@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "nodes/nodeFuncs.h"
 #include "utils/fmgroids.h"
 
 #include "expr.h"
@@ -118,4 +119,52 @@ bool
 operation_is_comparison(VectorOperation operation)
 {
 	return operation <= OPERATION_GE;
+}
+
+/* Is a node anything but a column, a value, or one of the above over such? */
+static bool
+holds_other_node(Node *node, void *context)
+{
+	VectorOperation operation;
+
+	if (node == NULL)
+		return false;
+	switch (nodeTag(node))
+	{
+		case T_Var:
+		case T_Const:
+		case T_Param:
+			return false;
+		case T_OpExpr:
+			if (!function_lookup(((const OpExpr *) node)->opfuncid, &operation))
+				return true;
+			break;
+		case T_FuncExpr:
+			if (!function_lookup(((const FuncExpr *) node)->funcid, &operation))
+				return true;
+			break;
+		case T_ScalarArrayOpExpr:
+			if (!function_lookup(((const ScalarArrayOpExpr *) node)->opfuncid, &operation))
+				return true;
+			break;
+		case T_BoolExpr:
+		case T_NullTest:
+		case T_RelabelType:
+		case T_TargetEntry:
+		case T_List:
+			break;
+		default:
+			return true;
+	}
+	return expression_tree_walker(node, holds_other_node, context);
+}
+
+/*
+ * Is an expression made of functions with a kernel alone?  None of them is volatile
+ * or holds a subquery, and this takes less time than to look in the catalogs.
+ */
+bool
+expression_is_plain(Node *expression)
+{
+	return !holds_other_node(expression, NULL);
 }

@@ -21,6 +21,7 @@ typedef struct PlanContext
 } PlanContext;
 
 /* plan_size.c */
+extern TargetEntry *target_of_number(List *targets, AttrNumber number);
 extern int	expression_size(Node *expression, List *outer_targets);
 
 /* plan_scan.c */

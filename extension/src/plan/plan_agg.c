@@ -94,10 +94,7 @@ resolve_outer(Node *node, void *scan_targets)
 		return NULL;
 	if (IsA(node, Var) && ((Var *) node)->varno == OUTER_VAR)
 	{
-		TargetEntry *entry = get_tle_by_resno((List *) scan_targets,
-											  ((Var *) node)->varattno);
-
-		return (Node *) entry->expr;
+		return (Node *) target_of_number(scan_targets, ((Var *) node)->varattno)->expr;
 	}
 	return expression_tree_mutator(node, resolve_outer, scan_targets);
 }
@@ -159,7 +156,8 @@ key_obstacle(const Expr *key, Oid equality, Oid collation)
 	if (kind == VALUE_TEXT && OidIsValid(collation) &&
 		!get_collation_isdeterministic(collation))
 		return "a grouping key's collation is not deterministic";
-	if (contain_volatile_functions((Node *) key) || contain_subplans((Node *) key))
+	if (!expression_is_plain((Node *) key) &&
+		(contain_volatile_functions((Node *) key) || contain_subplans((Node *) key)))
 		return "a grouping key is volatile or holds a subquery";
 	return NULL;
 }
@@ -169,6 +167,8 @@ scan_shape_obstacle(const Plan *scan)
 {
 	if (scan->initPlan != NIL)
 		return "its scan has subqueries of its own";
+	if (expression_is_plain((Node *) scan->qual))
+		return NULL;
 	if (contain_volatile_functions((Node *) scan->qual))
 		return "a filter is volatile";
 	if (contain_subplans((Node *) scan->qual))
@@ -284,7 +284,7 @@ aggregate_number(AggContext *context, Node *aggref)
 
 	/* Aggregates that are the same over one table need not be over another. */
 	foreach(cell, context->aggrefs)
-		if (equal(lfirst(cell), aggref))
+		if (lfirst_node(Aggref, cell)->aggno == ((const Aggref *) aggref)->aggno)
 			return foreach_current_index(cell);
 	context->aggrefs = lappend(context->aggrefs, aggref);
 	return list_length(context->aggrefs) - 1;

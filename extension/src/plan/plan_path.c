@@ -318,22 +318,52 @@ save_by_batches(PlannerInfo *root, AggPath *agg, const AggregationContext *conte
 	return true;
 }
 
+/* Core's path of an aggregation over this input; NULL where it has found no use for one. */
+static AggPath *
+copy_aggregation(const RelOptInfo *grouped, const Path *input, AggStrategy strategy)
+{
+	ListCell   *cell;
+
+	foreach(cell, grouped->pathlist)
+	{
+		const AggPath *agg = lfirst(cell);
+		AggPath    *copy;
+
+		if (!IsA(agg, AggPath) || agg->subpath != input ||
+			agg->aggstrategy != strategy || agg->aggsplit != AGGSPLIT_SIMPLE)
+			continue;
+		copy = makeNode(AggPath);
+		memcpy(copy, agg, sizeof(AggPath));
+		return copy;
+	}
+	return NULL;
+}
+
+static AggPath *
+make_aggregation(PlannerInfo *root, RelOptInfo *grouped, Path *input,
+				 const GroupPathExtraData *extra, AggStrategy strategy,
+				 double group_count)
+{
+	AggClauseCosts costs;
+
+	MemSet(&costs, 0, sizeof(costs));
+	if (root->parse->hasAggs)
+		get_agg_clause_costs(root, AGGSPLIT_SIMPLE, &costs);
+	return create_agg_path(root, grouped, input, grouped->reltarget, strategy,
+						   AGGSPLIT_SIMPLE, GROUP_CLAUSE(root),
+						   (List *) extra->havingQual, &costs, group_count);
+}
+
 static void
 add_serial_aggregation(PlannerInfo *root, RelOptInfo *grouped, Path *input,
 					   const GroupPathExtraData *extra,
 					   const AggregationContext *context, double group_count)
 {
-	Query	   *query = root->parse;
-	AggClauseCosts costs;
-	AggPath    *agg;
+	const AggStrategy strategy = GROUP_CLAUSE(root) != NIL ? AGG_HASHED : AGG_PLAIN;
+	AggPath    *agg = copy_aggregation(grouped, input, strategy);
 
-	MemSet(&costs, 0, sizeof(costs));
-	if (query->hasAggs)
-		get_agg_clause_costs(root, AGGSPLIT_SIMPLE, &costs);
-	agg = create_agg_path(root, grouped, input, grouped->reltarget,
-						  GROUP_CLAUSE(root) != NIL ? AGG_HASHED : AGG_PLAIN,
-						  AGGSPLIT_SIMPLE, GROUP_CLAUSE(root),
-						  (List *) extra->havingQual, &costs, group_count);
+	if (agg == NULL)
+		agg = make_aggregation(root, grouped, input, extra, strategy, group_count);
 	if (save_by_batches(root, agg, context))
 		add_path(grouped, (Path *) agg);
 }

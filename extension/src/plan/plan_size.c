@@ -10,6 +10,17 @@
 #include "limits.h"
 #include "plan.h"
 
+/* An entry of a plan's target list, which is in the order of its numbers. */
+TargetEntry *
+target_of_number(List *targets, AttrNumber number)
+{
+	TargetEntry *entry = number > 0 && number <= list_length(targets) ?
+		list_nth_node(TargetEntry, targets, number - 1) : NULL;
+
+	return entry != NULL && entry->resno == number ? entry :
+		get_tle_by_resno(targets, number);
+}
+
 typedef struct SizeContext
 {
 	List	   *outer_targets;	/* that OUTER_VARs stand for */
@@ -28,7 +39,7 @@ count_nodes(Node *node, void *context_)
 	if (++context->nodes > STATEMENT_EXPRESSION_NODES_MAX)
 		return true;
 	if (IsA(node, Var) && ((Var *) node)->varno == OUTER_VAR)
-		entry = get_tle_by_resno(context->outer_targets, ((Var *) node)->varattno);
+		entry = target_of_number(context->outer_targets, ((Var *) node)->varattno);
 	if (entry != NULL)
 	{
 		SizeContext inner = {.nodes = context->nodes};
