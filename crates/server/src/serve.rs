@@ -18,6 +18,7 @@ use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 
 use crate::app::App;
+use crate::dashboard;
 use crate::error::ApiError;
 use crate::limits::{POLL_EVERY, REQUESTS_BURST_MAX, REQUESTS_PER_SECOND_MAX, SHUTDOWN_GRACE};
 use crate::openapi;
@@ -187,7 +188,10 @@ pub fn routes(engine: Engine, trust: Trust, rate: RateLimiter) -> Result<(App, R
         .fallback(no_such_path)
         .layer(middleware::from_fn_with_state(app.clone(), rules::guard))
         .layer(CompressionLayer::new().zstd(true).compress_when(compressed));
-    let router = guarded.merge(routes.probes).with_state(app.clone());
+    let router = guarded
+        .merge(routes.probes)
+        .merge(dashboard::routes(&app))
+        .with_state(app.clone());
     Ok((app, router))
 }
 
