@@ -41,7 +41,7 @@ $(WORDNET):
 	touch $@
 
 .PHONY: test
-test: format lint docs test-rust test-loom test-extension ## Run format, clippy, docs and all default tests
+test: format lint docs test-rust test-loom test-web-short test-extension ## Run format, clippy, docs and all default tests
 
 .PHONY: format
 format: ## Check the format
@@ -106,6 +106,7 @@ include bench/targets.mk
 include crates/cli/targets.mk
 include crates/server/targets.mk
 include crates/memory/targets.mk
+include web/targets.mk
 
 .PHONY: clean
 clean: ## Delete all build output

@@ -27,7 +27,7 @@ use crate::exit::EXIT_STATUS_HELP;
 use crate::store::location::StoreLocation;
 use container::CONTAINER_HELP;
 use control::{LimitArguments, PauseArguments, PausesArguments, ResumeArguments};
-use fleet::{AgentArguments, ServeArguments, TokenArguments};
+use fleet::{AgentArguments, DashboardArguments, ServeArguments, TokenArguments};
 use history::HistoryArguments;
 use job::{
     ChangeArguments, EventsArguments, JobsArguments, LogsArguments, PriorityArguments, PruneArguments,
@@ -83,6 +83,8 @@ pub enum Command {
     Limit(LimitArguments),
     /// Serve the HTTP API, for clients and agents
     Serve(ServeArguments),
+    /// Show a store in the browser
+    Dashboard(DashboardArguments),
     /// Run a server's jobs with scripts until Ctrl-C
     Agent(AgentArguments),
     /// Create, list and revoke a server's tokens

@@ -89,6 +89,7 @@ async fn command(command: Command) -> anyhow::Result<Exit> {
         Command::Limit(arguments) => control::limit(arguments).await,
         Command::Schedule(arguments) => schedule::schedule(arguments).await,
         Command::Serve(arguments) => fleet::serve::serve(arguments).await,
+        Command::Dashboard(arguments) => fleet::dashboard::dashboard(arguments).await,
         Command::Agent(arguments) => fleet::agent::agent(arguments).await,
         Command::Token(arguments) => fleet::token::token(arguments),
         Command::Jobs(arguments) => jobs::list::jobs(arguments).await,

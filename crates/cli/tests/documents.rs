@@ -42,6 +42,7 @@ documents! {
     contributing: "CONTRIBUTING.md",
     examples: "examples/README.md",
     comparison: "docs/comparison.md",
+    dashboard: "docs/dashboard.md",
     fleet: "docs/fleet.md",
     glossary: "docs/glossary.md",
     guarantees: "docs/guarantees.md",

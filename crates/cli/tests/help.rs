@@ -18,7 +18,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
         ],
     ),
     ("controls/", &["pause", "resume", "pauses", "limit"]),
-    ("fleet/", &["worker", "serve", "agent", "token"]),
+    ("fleet/", &["worker", "serve", "dashboard", "agent", "token"]),
     (
         "store/",
         &["runs", "queues", "workers", "stats", "history", "prune", "backup"],

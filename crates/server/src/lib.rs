@@ -6,11 +6,13 @@
 //! * Tokens are checked by [`trust`]: signed, listed, not expired, not revoked. A server without a trust folder
 //!   listens on loopback only.
 //! * Agents report and claim in one request, the [`protocol`]'s exchange, whose packed texts pass through as they are.
+//! * The [`dashboard`] is a page at `/` over the same operations.
 //! * Every limit stands in [`limits`], every refusal in [`error`].
 
 pub mod app;
 pub mod body;
 pub mod caller;
+pub mod dashboard;
 pub mod endpoints;
 pub mod error;
 pub mod limits;

@@ -114,3 +114,15 @@ pub const AGENT_NAME_BYTES_MAX: usize = 100;
 
 /// Batches and jobs that those of one request may wait for.
 pub const AFTER_PER_REQUEST_MAX: usize = 1_000;
+
+/// Batches on one page of a listing.
+pub const BATCH_ROWS_MAX: u32 = 200;
+
+/// Ids of batches that one listing looks at, matching or not.
+pub const BATCH_IDS_LOOKED_AT_MAX: i64 = 20_000;
+
+/// The life of the dashboard's cookie. Seconds: 12 hours.
+pub const SESSION_COOKIE_S: u32 = 12 * 3_600;
+
+/// Bytes of the dashboard's cookie with its attributes; browsers keep no more than 4,096.
+pub const SESSION_COOKIE_BYTES_MAX: usize = 4_000;

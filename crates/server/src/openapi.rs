@@ -73,6 +73,7 @@ pub fn router() -> (Routes, utoipa::openapi::OpenApi) {
         .routes(routes!(endpoints::jobs::pause::pause_jobs))
         .routes(routes!(endpoints::jobs::pause::resume_jobs))
         .routes(routes!(endpoints::jobs::results::results))
+        .routes(routes!(endpoints::batches::batches))
         .routes(routes!(endpoints::queues::queues))
         .routes(routes!(
             endpoints::workers::register::register,

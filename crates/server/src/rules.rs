@@ -72,6 +72,7 @@ pub const RULES: &[Rule] = &[
     rule("GET", "/jobs/count", CLIENTS, QueueRule::Named),
     rule("GET", "/jobs/ids", CLIENTS, QueueRule::Named),
     rule("GET", "/jobs/{job}", CLIENTS, QueueRule::Named),
+    rule("GET", "/batches", CLIENTS, QueueRule::Named),
     rule("GET", "/tags/{tag}", CLIENTS, QueueRule::All),
     rule("POST", "/jobs/cancel", CLIENTS, QueueRule::Named),
     rule("POST", "/jobs/retry", CLIENTS, QueueRule::Named),

@@ -18,6 +18,7 @@ use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 
 use crate::app::App;
+use crate::dashboard;
 use crate::error::ApiError;
 use crate::limits::{POLL_EVERY, REQUESTS_BURST_MAX, REQUESTS_PER_SECOND_MAX, SHUTDOWN_GRACE};
 use crate::openapi;
@@ -188,7 +189,10 @@ pub fn routes(engine: Engine, trust: Trust, rate: RateLimiter) -> Result<(App, R
         .layer(middleware::from_fn_with_state(app.clone(), rules::guard))
         .layer(CompressionLayer::new().zstd(true).compress_when(compressed));
     let probes = routes.probes.method_not_allowed_fallback(no_such_probe);
-    let router = guarded.merge(probes).with_state(app.clone());
+    let router = guarded
+        .merge(probes)
+        .merge(dashboard::routes(&app))
+        .with_state(app.clone());
     Ok((app, router))
 }
 

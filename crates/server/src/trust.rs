@@ -8,6 +8,7 @@
 //!
 //! A token that is not on the list is refused even where its signature is good, so a lost list lets nobody in.
 
+mod browser;
 mod folder;
 mod token;
 
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 use axum::http::{HeaderMap, header};
 use gristmill_model::Clock;
 
+pub use browser::{COOKIE, check_same_origin};
 pub use folder::{NewToken, TrustError, TrustFolder};
 pub use token::TokenRecord;
 
@@ -91,6 +93,15 @@ impl Trust {
             Trust::Tokens(tokens) => tokens.authenticate(headers),
         }
     }
+
+    /// Refuses requests of foreign pages to a server without tokens. With tokens, only a token or a cookie gives
+    /// rights, and [`Trust::authenticate`] checks them.
+    pub fn check_origin(&self, headers: &HeaderMap) -> Result<(), ApiError> {
+        match self {
+            Trust::Loopback => check_local(headers),
+            Trust::Tokens(_) => Ok(()),
+        }
+    }
 }
 
 impl TokenTrust {
@@ -113,16 +124,21 @@ impl TokenTrust {
 
     fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, ApiError> {
         let refuse = |reason: &str| ApiError::Unauthorized(reason.to_owned());
-        let header = headers
-            .get(header::AUTHORIZATION)
-            .ok_or_else(|| refuse("the request has no token"))?;
-        let text = header
-            .to_str()
-            .ok()
-            .and_then(|value| value.split_once(' '))
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-            .map(|(_, token)| token.trim())
-            .ok_or_else(|| refuse("the Authorization header is not `Bearer TOKEN`"))?;
+        let text = match headers.get(header::AUTHORIZATION) {
+            Some(header) => header
+                .to_str()
+                .ok()
+                .and_then(|value| value.split_once(' '))
+                .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+                .map(|(_, token)| token.trim())
+                .ok_or_else(|| refuse("the Authorization header is not `Bearer TOKEN`"))?,
+            None => {
+                let token = browser::token_of(headers).ok_or_else(|| refuse("the request has no token"))?;
+                // A browser sends a cookie without being asked to, so the page must be this server's.
+                browser::check_same_origin(headers)?;
+                token
+            }
+        };
         let contents = self.contents()?;
         let claims = contents.verify(text).map_err(|reason| refuse(&reason))?;
         let now = self.clock.now();
@@ -175,7 +191,12 @@ fn check_local(headers: &HeaderMap) -> Result<(), ApiError> {
         .get(header::ORIGIN)
         .map(|origin| origin.to_str().unwrap_or_default());
     let origin_host = origin.map(|origin| origin.split_once("://").map_or(origin, |(_, host)| host));
-    if host.is_none_or(names_this_machine) && origin_host.is_none_or(names_this_machine) {
+    // Another port of this machine is another origin: its page may be anybody's.
+    let origin_is_own = origin_host.is_none_or(|origin| match host {
+        Some(host) => origin.eq_ignore_ascii_case(host),
+        None => names_this_machine(origin),
+    });
+    if host.is_none_or(names_this_machine) && origin_is_own {
         return Ok(());
     }
     Err(ApiError::forbidden(

@@ -20,8 +20,11 @@ pub const LINE_CHARACTERS_MAX: usize = 140;
 const SOURCE: [&str; 9] = ["rs", "c", "h", "py", "js", "mjs", "ts", "sql", "sh"];
 const EMPTY_NAMES: [&str; 5] = ["utils", "util", "helpers", "common", "misc"];
 
+/// The page that `make web` builds from `web/`.
+const BUILT_PAGE: &str = "crates/server/dashboard";
+
 fn is_source(file: &SourceFile) -> bool {
-    SOURCE.contains(&file.extension())
+    SOURCE.contains(&file.extension()) && file.folder() != BUILT_PAGE
 }
 
 /// Source files with more than [`FILE_LINES_MAX`] lines.

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use gristmill_model::batch::DEFAULT_QUEUE;
 use gristmill_model::limits::LEASE_JOBS_MAX;
@@ -11,9 +12,10 @@ use gristmill_server::Role;
 
 use crate::arguments::model::ExtractorArguments;
 use crate::arguments::pressure::PressureArguments;
-use crate::arguments::shared::{ConcurrencyArguments, LeaseArguments, StoreArguments};
+use crate::arguments::shared::{ConcurrencyArguments, LeaseArguments, StoreArguments, Synchronous};
 use crate::exit::EXIT_STATUS_HELP;
 use crate::span::parse_span;
+use crate::store::location::StoreLocation;
 
 /// The mode of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -79,6 +81,48 @@ pub struct ServeArguments {
     /// Print nothing
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+const DASHBOARD_HELP: &str = "\
+Examples:
+  gristmill dashboard
+  gristmill dashboard jobs.db --listen 127.0.0.1:8400
+  gristmill dashboard postgresql://user@host/database --no-open
+
+The page is served on loopback alone, until Ctrl-C. `gristmill serve` has the same page at its address.";
+
+/// `gristmill dashboard`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{DASHBOARD_HELP}\n\n{EXIT_STATUS_HELP}"))]
+pub struct DashboardArguments {
+    /// The store: a file, or a database such as postgresql://user@host/database
+    #[arg(
+        value_name = "STORE",
+        default_value = "gristmill.db",
+        env = "GRISTMILL_STORE",
+        hide_env_values = true,
+        value_parser = OsStringValueParser::new().try_map(|text| StoreLocation::parse(&text))
+    )]
+    pub location: StoreLocation,
+    /// The loopback address to listen on; port 0 stands for a free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// Print the address only
+    #[arg(long)]
+    pub no_open: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub lease: LeaseArguments,
+}
+
+impl DashboardArguments {
+    /// The store, with full durability.
+    pub fn store(&self) -> StoreArguments {
+        StoreArguments {
+            store: self.location.clone(),
+            synchronous: Synchronous::Full,
+        }
+    }
 }
 
 const AGENT_HELP: &str = "\

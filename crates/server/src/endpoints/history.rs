@@ -31,6 +31,7 @@ pub struct HistoryQuery {
     until: Option<i64>,
     /// The period of a row: all time by default, or each hour or day in UTC.
     #[serde(default)]
+    #[param(inline)]
     by: Period,
 }
 

@@ -222,7 +222,10 @@ fn without_tokens_only_this_machine_is_answered() {
     for (host, origin, allowed) in [
         ("127.0.0.1:8080", None, true),
         ("localhost", None, true),
-        ("[::1]:9", Some("http://localhost:3000"), true),
+        ("[::1]:9", Some("http://[::1]:9"), true),
+        ("127.0.0.1:8080", Some("http://127.0.0.1:8080"), true),
+        ("127.0.0.1:8080", Some("http://127.0.0.1:3000"), false),
+        ("127.0.0.1:8080", Some("http://localhost:8080"), false),
         ("evil.example:8080", None, false),
         ("127.0.0.1:8080", Some("https://evil.example"), false),
         ("127.0.0.1.evil.example", None, false),

@@ -1,0 +1,140 @@
+//! The files of the page, and the headers that keep it to itself.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
+use std::sync::LazyLock;
+
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use crate::app::App;
+use crate::error::ApiError;
+
+/// The page runs its own script and style, and reaches this server alone.
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+    connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// The headers of each answer.
+const HEADERS: [(HeaderName, &str); 5] = [
+    (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (
+        HeaderName::from_static("cross-origin-opener-policy"),
+        "same-origin",
+    ),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        "same-origin",
+    ),
+];
+
+/// A file of the page.
+struct Asset {
+    name: &'static str,
+    content_type: &'static str,
+    plain: &'static [u8],
+    gzipped: Bytes,
+    tag: HeaderValue,
+}
+
+impl Asset {
+    fn new(name: &'static str, content_type: &'static str, plain: &'static [u8]) -> Asset {
+        let mut hasher = DefaultHasher::new();
+        plain.hash(&mut hasher);
+        let tag = HeaderValue::from_str(&format!("\"{:016x}\"", hasher.finish()))
+            .unwrap_or(HeaderValue::from_static("\"\""));
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        let gzipped = encoder.write_all(plain).and_then(|()| encoder.finish());
+        Asset {
+            name,
+            content_type,
+            plain,
+            // Writing to memory does not fail; without a gzipped form, the plain one is sent.
+            gzipped: gzipped.unwrap_or_default().into(),
+            tag,
+        }
+    }
+}
+
+macro_rules! file {
+    ($name:literal, $content_type:literal) => {
+        Asset::new(
+            $name,
+            $content_type,
+            include_bytes!(concat!("../../dashboard/", $name)),
+        )
+    };
+}
+
+/// The page itself, then its files. Each is compressed once, when the first request comes.
+static ASSETS: LazyLock<[Asset; 4]> = LazyLock::new(|| {
+    [
+        file!("index.html", "text/html; charset=utf-8"),
+        file!("app.js", "text/javascript; charset=utf-8"),
+        file!("app.css", "text/css; charset=utf-8"),
+        file!("icon.svg", "image/svg+xml"),
+    ]
+});
+
+/// `GET /`.
+pub async fn index(headers: HeaderMap) -> Response {
+    answer(&ASSETS[0], &headers, "no-store")
+}
+
+/// `GET /assets/{file}`.
+pub async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Result<Response, ApiError> {
+    ASSETS[1..]
+        .iter()
+        .find(|asset| asset.name == name)
+        .map(|asset| answer(asset, &headers, "no-cache"))
+        .ok_or_else(|| ApiError::NoSuchPath(format!("/assets/{name}").chars().take(200).collect()))
+}
+
+fn answer(asset: &'static Asset, headers: &HeaderMap, cache: &'static str) -> Response {
+    let mut response = if headers.get(header::IF_NONE_MATCH) == Some(&asset.tag) {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else if !asset.gzipped.is_empty() && accepts_gzip(headers) {
+        ([(header::CONTENT_ENCODING, "gzip")], asset.gzipped.clone()).into_response()
+    } else {
+        Bytes::from_static(asset.plain).into_response()
+    };
+    let own = response.headers_mut();
+    own.insert(header::CONTENT_TYPE, HeaderValue::from_static(asset.content_type));
+    own.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
+    own.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    own.insert(header::ETAG, asset.tag.clone());
+    response
+}
+
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let encodings = headers.get_all(header::ACCEPT_ENCODING).iter();
+    encodings
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|coding| match coding.trim().split_once(';') {
+            None => coding.trim().eq_ignore_ascii_case("gzip"),
+            Some((name, weight)) => {
+                name.trim().eq_ignore_ascii_case("gzip") && !["q=0", "q=0.0"].contains(&weight.trim())
+            }
+        })
+}
+
+/// Refuses what a server without tokens refuses anywhere (a foreign name in Host or Origin), and adds the headers.
+pub async fn protect(State(app): State<App>, request: Request, next: Next) -> Response {
+    let mut response = match app.trust.check_origin(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    };
+    for (name, value) in HEADERS {
+        response
+            .headers_mut()
+            .insert(name, HeaderValue::from_static(value));
+    }
+    response
+}

@@ -1,0 +1,223 @@
+//! `GET /batches`: batches, the newest first.
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use gristmill_model::BatchId;
+use gristmill_store::{JobCounts, JobFilter, Page, StoreError};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::jobs::list::parse_states;
+use crate::app::App;
+use crate::body::Query;
+use crate::caller::Caller;
+use crate::error::{ApiError, Refusal};
+use crate::limits::{BATCH_IDS_LOOKED_AT_MAX, BATCH_ROWS_MAX};
+
+/// Batches on a page by default.
+const PAGE_ROWS: u32 = 50;
+
+/// Ids in one query of the store.
+const WINDOW_IDS: i64 = 500;
+
+/// Batches in one step towards the newest batch.
+const STEP_BATCHES: u32 = 16;
+
+/// The listed batches. Conditions that are left out match all.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct BatchesQuery {
+    /// Only batches with a job in one of these states, separated by commas.
+    #[serde(default)]
+    #[param(example = "dead,expired")]
+    states: Option<String>,
+    /// Only of this kind.
+    #[serde(default)]
+    kind: Option<String>,
+    /// Only on this queue. Required for a token with several queues but not all.
+    #[serde(default)]
+    queue: Option<String>,
+    /// Only of this group.
+    #[serde(default)]
+    group: Option<String>,
+    /// Only batches before this one: `next` of the previous page.
+    #[serde(default)]
+    #[param(minimum = 1)]
+    before: Option<i64>,
+    /// The maximum number of batches on the page; 50 by default.
+    #[serde(default)]
+    #[param(minimum = 1, maximum = 200)]
+    limit: Option<u32>,
+}
+
+/// One batch in a listing.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct BatchView {
+    /// Its id.
+    batch: i64,
+    /// The kind of its jobs.
+    kind: String,
+    /// Their queue.
+    queue: String,
+    /// Their group, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
+    /// The time of the submit of its first job. Milliseconds since 1970.
+    submitted_at: i64,
+    /// The number of its jobs.
+    jobs: u64,
+    /// Their number by state.
+    #[schema(value_type = Object)]
+    states: JobCounts,
+}
+
+/// A page of batches.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct BatchesPage {
+    /// The newest first.
+    batches: Vec<BatchView>,
+    /// The `before` of the next page, if there may be more. A page can be short, or empty.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<i64>,
+}
+
+/// List batches
+///
+/// The newest first, with the number of jobs by state. One request looks at no more than 20,000 ids of batches; follow
+/// `next` for older ones.
+#[utoipa::path(
+    get,
+    path = "/batches",
+    tag = "jobs",
+    operation_id = "batches",
+    params(BatchesQuery),
+    responses(
+        (status = 200, description = "A page of batches", body = BatchesPage),
+        (status = "4XX", description = "Refused", body = Refusal),
+    )
+)]
+pub async fn batches(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Query(query): Query<BatchesQuery>,
+) -> Result<Json<BatchesPage>, ApiError> {
+    let rows_max = match query.limit.unwrap_or(PAGE_ROWS) {
+        limit if limit == 0 || limit > BATCH_ROWS_MAX => {
+            return Err(ApiError::invalid(
+                format!("`limit` is {limit}"),
+                format!("give 1 to {BATCH_ROWS_MAX}"),
+            ));
+        }
+        limit => limit as usize,
+    };
+    let filter = JobFilter {
+        states: query
+            .states
+            .as_deref()
+            .map(parse_states)
+            .transpose()?
+            .unwrap_or_default(),
+        kind: query.kind,
+        queue: caller.filter_queue(query.queue)?,
+        group: query.group,
+        ..JobFilter::default()
+    };
+    let newest = match query.before {
+        Some(before) if before < 1 => {
+            return Err(ApiError::invalid(
+                format!("`before` is {before}"),
+                "give the `next` of the previous page",
+            ));
+        }
+        Some(before) => before - 1,
+        None => newest(&app, &filter).await?,
+    };
+    let (ids, next) = descending(&app, &filter, newest, rows_max).await?;
+    let mut batches = Vec::with_capacity(ids.len());
+    for id in ids {
+        // A prune may delete the batch meanwhile.
+        batches.extend(view(&app, id).await?);
+    }
+    Ok(Json(BatchesPage { batches, next }))
+}
+
+/// The newest batch that matches; 0 if none does. The store lists ids upwards: a search in growing and then in
+/// shrinking steps finds the last one in a few dozen short queries.
+async fn newest(app: &App, filter: &JobFilter) -> Result<i64, StoreError> {
+    let after = async |id: i64| -> Result<Option<i64>, StoreError> {
+        let found = app
+            .store()
+            .job_ids(filter, Some(BatchId(id)), STEP_BATCHES)
+            .await?;
+        Ok(found.last().map(|jobs| jobs.batch.0))
+    };
+    let Some(mut known) = after(0).await? else {
+        return Ok(0);
+    };
+    let mut step = i64::from(STEP_BATCHES);
+    let mut empty_after = loop {
+        match after(known.saturating_add(step)).await? {
+            Some(found) => known = found,
+            None => break known.saturating_add(step),
+        }
+        step = step.saturating_mul(2);
+    };
+    while known < empty_after {
+        let middle = known + (empty_after - known) / 2;
+        match after(middle).await? {
+            Some(found) => known = found,
+            None => empty_after = middle,
+        }
+    }
+    Ok(known)
+}
+
+/// Matching batches from `newest` downwards, and the `before` of the next page.
+async fn descending(
+    app: &App,
+    filter: &JobFilter,
+    newest: i64,
+    rows_max: usize,
+) -> Result<(Vec<i64>, Option<i64>), StoreError> {
+    let mut ids = Vec::new();
+    let (mut high, lowest) = (newest, newest.saturating_sub(BATCH_IDS_LOOKED_AT_MAX).max(0));
+    while high > lowest {
+        let low = (high - WINDOW_IDS).max(lowest);
+        let window = u32::try_from(high - low).unwrap_or(u32::MAX);
+        let found = app.store().job_ids(filter, Some(BatchId(low)), window).await?;
+        for jobs in found.iter().rev().filter(|jobs| jobs.batch.0 <= high) {
+            ids.push(jobs.batch.0);
+            if ids.len() == rows_max {
+                let last = jobs.batch.0;
+                return Ok((ids, (last > 1).then_some(last)));
+            }
+        }
+        high = low;
+    }
+    Ok((ids, (high > 0).then_some(high + 1)))
+}
+
+async fn view(app: &App, batch: i64) -> Result<Option<BatchView>, StoreError> {
+    let filter = JobFilter {
+        batch: Some(BatchId(batch)),
+        ..JobFilter::default()
+    };
+    let first = Page {
+        after: None,
+        limit: 1,
+    };
+    let Some(row) = app.store().jobs(&filter, first).await?.pop() else {
+        return Ok(None);
+    };
+    let states = app.store().counts(&filter).await?;
+    Ok(Some(BatchView {
+        batch,
+        kind: row.kind.to_string(),
+        queue: row.queue.to_string(),
+        group: row.group.map(|group| group.to_string()),
+        submitted_at: row.submitted_at.0,
+        jobs: states.total(),
+        states,
+    }))
+}

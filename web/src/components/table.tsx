@@ -1,0 +1,57 @@
+import type { ComponentChildren } from "preact";
+
+export interface Column<Row> {
+  title: string;
+  cell: (row: Row) => ComponentChildren;
+  /** Numbers stand at the right, in figures of one width. */
+  number?: boolean;
+  /** Left out on narrow screens. */
+  wide?: boolean;
+  class?: string;
+}
+
+/** A table whose rows `j` and `k` go through: the first link of a row opens it. */
+export function Table<Row>(props: {
+  label: string;
+  columns: Column<Row>[];
+  rows: Row[];
+  id: (row: Row) => string | number;
+  below?: (row: Row) => ComponentChildren;
+}) {
+  const kind = (column: Column<Row>) =>
+    `${column.number ? "number" : ""} ${column.wide ? "wide" : ""} ${column.class ?? ""}`.trim();
+  return (
+    <div class="table" tabIndex={0} role="region" aria-label={props.label}>
+      <table>
+        <thead>
+          <tr>
+            {props.columns.map((column) => (
+              <th key={column.title} scope="col" class={kind(column)}>
+                {column.title}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {props.rows.map((row) => {
+            const below = props.below?.(row);
+            return [
+              <tr key={props.id(row)} data-row="">
+                {props.columns.map((column) => (
+                  <td key={column.title} class={kind(column)}>
+                    {column.cell(row)}
+                  </td>
+                ))}
+              </tr>,
+              below && (
+                <tr key={`${props.id(row)} below`} class="below">
+                  <td colSpan={props.columns.length}>{below}</td>
+                </tr>
+              ),
+            ];
+          })}
+        </tbody>
+      </table>
+    </div>
+  );
+}

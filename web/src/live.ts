@@ -1,0 +1,254 @@
+/** What the whole page knows of the server: whether it answers, its events, and its counts over time. */
+
+import { useEffect, useReducer, useRef, useState } from "preact/hooks";
+import { api, get, onOutcome, Refused, type QueueCounts, Unreachable } from "./api/client.ts";
+
+/** An event of the store, as `/events` streams it. */
+export interface StoreEvent {
+  cursor: string;
+  at: number;
+  type: string;
+  batch?: number;
+  positions?: string;
+  kind?: string;
+  queue?: string;
+  attempt?: number;
+  run_at?: number;
+  worker?: number;
+}
+
+export interface Sample {
+  at: number;
+  backlog: number;
+  running: number;
+  completed: number;
+  failed: number;
+}
+
+/** Counts are asked for at this interval while the tab is visible. Milliseconds. */
+const SAMPLE_EVERY_MS = 2_000;
+/** Counts that are kept: 20 minutes. */
+const SAMPLES_MAX = 600;
+/** Events that are kept for the page of events. */
+export const EVENTS_MAX = 500;
+/** Pages ask again at most this often because of events. Milliseconds. */
+const REFRESH_AT_MOST_EVERY_MS = 1_000;
+/** A slow answer is asked for again only after so many times as long as it took: a tab costs a large store little. */
+const PAUSE_PER_ANSWER = 10;
+/** The waits before another try to listen. Milliseconds. */
+const LISTEN_AGAIN_MS = [1_000, 2_000, 5_000, 10_000, 30_000];
+
+const EVENT_NAMES = ["submitted", "completed", "retried", "dead", "cancelled", "expired", "progress", "missed"];
+
+class Live {
+  lostSince: number | undefined;
+  signedOut = false;
+  queues: QueueCounts[] | undefined;
+  refused: Refused | undefined;
+  samples: Sample[] = [];
+  events: StoreEvent[] = [];
+  /** Grows with each event that changes jobs. */
+  version = 0;
+  private listeners = new Set<() => void>();
+  private source: EventSource | undefined;
+  private cursor: string | undefined;
+  private failures = 0;
+  private timers: { sample?: number; listen?: number; notify?: number } = {};
+  private started = false;
+
+  subscribe(listener: () => void): () => void {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  /** Notifies at most once in a frame's time, however many events come. */
+  private changed(): void {
+    this.timers.notify ??= window.setTimeout(() => {
+      delete this.timers.notify;
+      for (const listener of this.listeners) listener();
+    }, 100);
+  }
+
+  start(): void {
+    if (this.started) return;
+    this.started = true;
+    document.addEventListener("visibilitychange", () => this.follow());
+    onOutcome((outcome) => {
+      const lost = outcome === "lost";
+      if (lost !== (this.lostSince !== undefined) || (outcome === "signed-out") !== this.signedOut) {
+        this.lostSince = lost ? Date.now() : undefined;
+        this.signedOut = outcome === "signed-out";
+        this.version += 1;
+        this.changed();
+        if (outcome === "answered") this.follow();
+      }
+    });
+    this.follow();
+  }
+
+  /** Asks and listens while the tab is visible; a hidden one costs the server nothing. */
+  follow(): void {
+    clearTimeout(this.timers.sample);
+    if (document.hidden) {
+      this.unlisten();
+      return;
+    }
+    void this.sample();
+    if (!this.source) this.listen();
+  }
+
+  private async sample(): Promise<void> {
+    clearTimeout(this.timers.sample);
+    const asked_at = Date.now();
+    try {
+      const { queues } = await get<{ queues: QueueCounts[] }>("/queues");
+      this.queues = queues;
+      this.refused = undefined;
+      const sum = (of: (counts: QueueCounts) => number) => queues.reduce((total, counts) => total + of(counts), 0);
+      this.samples.push({
+        at: Date.now(),
+        backlog: sum((counts) => counts.waiting + counts.scheduled + counts.blocked + counts.paused),
+        running: sum((counts) => counts.running),
+        completed: sum((counts) => counts.completed),
+        failed: sum((counts) => counts.dead + counts.expired),
+      });
+      this.samples.splice(0, Math.max(0, this.samples.length - SAMPLES_MAX));
+    } catch (error) {
+      if (error instanceof Refused) this.refused = error;
+      else if (!(error instanceof Unreachable)) throw error;
+    }
+    this.changed();
+    clearTimeout(this.timers.sample);
+    if (!document.hidden && !this.signedOut) {
+      const pause_ms = Math.max(SAMPLE_EVERY_MS, (Date.now() - asked_at) * PAUSE_PER_ANSWER);
+      this.timers.sample = window.setTimeout(() => void this.sample(), pause_ms);
+    }
+  }
+
+  private listen(): void {
+    clearTimeout(this.timers.listen);
+    if (this.signedOut) return;
+    const source = new EventSource(api(`/events${this.cursor ? `?after=${this.cursor}` : ""}`));
+    this.source = source;
+    source.onopen = () => {
+      this.failures = 0;
+    };
+    for (const name of EVENT_NAMES) {
+      source.addEventListener(name, (message) => this.take(JSON.parse((message as MessageEvent<string>).data)));
+    }
+    source.onerror = () => {
+      // The browser tries again by itself after a broken connection, but not after a refusal.
+      if (source.readyState !== EventSource.CLOSED) return;
+      this.unlisten();
+      const wait = LISTEN_AGAIN_MS[Math.min(this.failures, LISTEN_AGAIN_MS.length - 1)];
+      this.failures += 1;
+      this.timers.listen = window.setTimeout(() => !document.hidden && !this.source && this.listen(), wait);
+    };
+  }
+
+  private unlisten(): void {
+    clearTimeout(this.timers.listen);
+    this.source?.close();
+    this.source = undefined;
+  }
+
+  private take(event: StoreEvent): void {
+    this.cursor = event.cursor;
+    if (event.type !== "progress") {
+      this.events.push(event);
+      this.events.splice(0, Math.max(0, this.events.length - EVENTS_MAX));
+    }
+    this.version += 1;
+    this.changed();
+  }
+}
+
+export const live = new Live();
+
+/** Draws again when something of the server changed. */
+export function useLive(): Live {
+  const [, draw] = useReducer((count: number) => count + 1, 0);
+  useEffect(() => live.subscribe(() => draw(undefined)), []);
+  return live;
+}
+
+export interface Loaded<T> {
+  data: T | undefined;
+  error: Error | undefined;
+  reload: () => void;
+}
+
+/**
+ * The answer to a GET, asked again after events and at an interval while the tab is visible. Until another answer
+ * comes, the last one stays.
+ */
+export function useLoaded<T>(path: string | undefined, every_ms = 5_000): Loaded<T> {
+  const [state, setState] = useState<{ path: string | undefined; data?: T; error?: Error }>({ path: undefined });
+  const reloading = useRef(() => {});
+  useEffect(() => {
+    if (path === undefined) return;
+    const abort = new AbortController();
+    let timer: number | undefined;
+    let asked_at = 0;
+    let took_ms = 0;
+    let seen = live.version;
+    let asking = false;
+    const ask = async () => {
+      if (asking) return;
+      asking = true;
+      clearTimeout(timer);
+      asked_at = Date.now();
+      seen = live.version;
+      try {
+        const data = await get<T>(path, abort.signal);
+        if (!abort.signal.aborted) setState({ path, data });
+      } catch (error) {
+        if (abort.signal.aborted) return;
+        setState((last) => ({
+          path,
+          ...(last.path === path && last.data !== undefined ? { data: last.data } : {}),
+          error: error instanceof Error ? error : new Error(String(error)),
+        }));
+      }
+      asking = false;
+      took_ms = Date.now() - asked_at;
+      timer = window.setTimeout(wake, Math.max(every_ms, took_ms * PAUSE_PER_ANSWER));
+    };
+    const wake = () => {
+      if (!document.hidden) void ask();
+    };
+    const stop = live.subscribe(() => {
+      if (document.hidden || asking || live.version === seen) return;
+      clearTimeout(timer);
+      timer = window.setTimeout(
+        wake,
+        Math.max(0, asked_at + Math.max(REFRESH_AT_MOST_EVERY_MS, took_ms * PAUSE_PER_ANSWER) - Date.now()),
+      );
+    });
+    document.addEventListener("visibilitychange", wake);
+    reloading.current = () => void ask();
+    void ask();
+    return () => {
+      abort.abort();
+      clearTimeout(timer);
+      stop();
+      document.removeEventListener("visibilitychange", wake);
+    };
+  }, [path, every_ms]);
+  const current = state.path === path;
+  return {
+    data: current ? state.data : undefined,
+    error: current ? state.error : undefined,
+    reload: () => reloading.current(),
+  };
+}
+
+/** The time, for relative times; moves once a second while the tab is visible. */
+export function useNow(): number {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => !document.hidden && setNow(Date.now()), 1_000);
+    return () => clearInterval(timer);
+  }, []);
+  return now;
+}

@@ -1,0 +1,225 @@
+import { useState } from "preact/hooks";
+import {
+  type Filter,
+  get,
+  type JobSummary,
+  post,
+  query,
+  STATES,
+  type State,
+  type States,
+  total,
+} from "../api/client.ts";
+import {
+  changed,
+  Confirm,
+  Heading,
+  Loading,
+  Panel,
+  Problem,
+  StateBadge,
+  StateLegend,
+  When,
+} from "../components/basics.tsx";
+import { NoJobs } from "../components/no_jobs.tsx";
+import { Table } from "../components/table.tsx";
+import { plural, shorten, span, whole } from "../format.ts";
+import { useLive, useLoaded } from "../live.ts";
+import { href, type Route, setSearch } from "../router.ts";
+import { filterOf, Filters, statesOf } from "./filters.tsx";
+
+const NAMES = ["kind", "queue", "group", "tags", "key", "batch"] as const;
+const ENDED: State[] = ["completed", "dead", "cancelled", "expired"];
+const OPEN = STATES.filter((state) => !ENDED.includes(state));
+
+export function Jobs(props: { route: Route }) {
+  const filter = filterOf(props.route, NAMES);
+  const { states: _, ...any_state } = filter;
+  const counted = useCounts(any_state);
+  const chosen = statesOf(props.route);
+  const matching = STATES.filter((state) => chosen.length === 0 || chosen.includes(state)).reduce(
+    (sum, state) => sum + (counted.data?.states[state] ?? 0),
+    0,
+  );
+  return (
+    <>
+      <Heading
+        title="Jobs"
+        note={
+          counted.data
+            ? `${plural(matching, "job")} ${Object.keys(filter).length === 0 ? "in all" : matching === 1 ? "matches" : "match"}`
+            : "…"
+        }
+      >
+        {counted.data && <Actions filter={requestOf(filter)} states={counted.data.states} />}
+      </Heading>
+      <Filters route={props.route} names={[...NAMES]} counts={counted.data?.states} />
+      <Problem error={counted.error} />
+      <JobTable route={props.route} filter={filter} />
+    </>
+  );
+}
+
+/** The jobs by state: of kinds and queues, from the totals that the whole page has, so that large stores count nothing. */
+function useCounts(filter: Record<string, string | undefined>) {
+  const { queues } = useLive();
+  const known = queues && Object.keys(filter).every((name) => name === "kind" || name === "queue");
+  const counted = useLoaded<{ states: States }>(known ? undefined : `/jobs/count${query(filter)}`);
+  if (!known) return counted;
+  const { kind, queue } = filter;
+  const states = total(
+    queues.filter((counts) => (!kind || counts.kind === kind) && (!queue || counts.queue === queue)),
+  );
+  return { data: { states }, error: undefined };
+}
+
+/** The filter of an address as a change has it. */
+function requestOf(filter: Record<string, string | undefined>): Filter {
+  const { states, tags, batch, ...rest } = filter;
+  return {
+    ...rest,
+    ...(states ? { states: states.split(",") } : {}),
+    ...(tags ? { tags: tags.split(",") } : {}),
+    ...(batch ? { batch: Number(batch) } : {}),
+  };
+}
+
+const VERBS = {
+  retry: { label: "Retry", past: "retried", states: ["dead", "cancelled", "expired"], danger: false },
+  cancel: { label: "Cancel", past: "cancelled", states: OPEN, danger: true },
+  discard: { label: "Discard", past: "discarded", states: ["dead"], danger: true },
+} satisfies Record<string, { label: string; past: string; states: State[]; danger: boolean }>;
+type Verb = keyof typeof VERBS;
+
+/** Changes of everything that matches, with its number before it is done. */
+export function Actions(props: { filter: Filter; states: States; only?: string[] | undefined }) {
+  const [asked, setAsked] = useState<Verb>();
+  const chosen = props.only ?? props.filter.states ?? [];
+  const affected = (verb: Verb) =>
+    (VERBS[verb].states as State[])
+      .filter((state) => chosen.length === 0 || chosen.includes(state))
+      .reduce((sum, state) => sum + props.states[state], 0);
+  const verbs = (Object.keys(VERBS) as Verb[]).filter((verb) => affected(verb) > 0);
+  return (
+    <>
+      {verbs.map((verb) => (
+        <button key={verb} type="button" onClick={() => setAsked(verb)}>
+          {VERBS[verb].label} {whole(affected(verb))}
+        </button>
+      ))}
+      {asked && <Change verb={asked} filter={props.filter} close={() => setAsked(undefined)} />}
+    </>
+  );
+}
+
+function Change(props: { verb: Verb; filter: Filter; close: () => void }) {
+  const { label, past, states, danger } = VERBS[props.verb];
+  const chosen = (props.filter.states ?? []) as State[];
+  const affected = (states as State[]).filter((state) => chosen.length === 0 || chosen.includes(state));
+  const filter = { ...props.filter, states: affected };
+  const preview = useLoaded<{ jobs: number; states: States }>(
+    `/jobs/count${query({ ...filter, states: affected.join(","), tags: filter.tags?.join(",") })}`,
+    2_000,
+  );
+  return (
+    <Confirm
+      title={`${label} ${preview.data ? plural(preview.data.jobs, "job") : "jobs"}?`}
+      label={`${label} ${preview.data ? plural(preview.data.jobs, "job") : ""}`}
+      danger={danger}
+      close={props.close}
+      run={async () => changed(past)(await post(`/jobs/${props.verb}`, { filter }))}
+    >
+      <p>
+        {props.verb === "retry" &&
+          "These jobs become claimable again, with all their attempts. They keep their errors."}
+        {props.verb === "cancel" && "These jobs end as cancelled. A running one is stopped at its next heartbeat."}
+        {props.verb === "discard" &&
+          "These jobs no longer count as dead. They keep their errors, and can be retried later."}
+      </p>
+      {preview.data ? <StateLegend states={preview.data.states} /> : <Loading />}
+      <Problem error={preview.error} />
+    </Confirm>
+  );
+}
+
+export function JobTable(props: { route: Route; filter: Record<string, string | undefined>; title?: string }) {
+  const after = props.route.search.get("after") ?? undefined;
+  const loaded = useLoaded<{ jobs: JobSummary[]; next?: string | null }>(
+    `/jobs${query({ ...props.filter, after, limit: 50 })}`,
+  );
+  if (!loaded.data) return loaded.error ? <Problem error={loaded.error} /> : <Loading />;
+  const rows = loaded.data.jobs;
+  if (rows.length === 0 && !after) return <NoJobs filtered={Object.keys(props.filter).length > 0} what="job" />;
+  return (
+    <>
+      <Problem error={loaded.error} />
+      <Panel flush {...(props.title ? { title: props.title } : {})}>
+        <Table
+          label="Jobs"
+          rows={rows}
+          id={({ job }) => job}
+          columns={[
+            { title: "Job", cell: ({ job }) => <a href={href(`jobs/${job}`)}>{job}</a>, class: "id" },
+            { title: "State", cell: ({ state }) => <StateBadge state={state} /> },
+            { title: "Kind", cell: ({ kind }) => kind, class: "name" },
+            { title: "Queue", cell: ({ queue, group }) => (group ? `${queue} · ${group}` : queue), wide: true },
+            { title: "Error or progress", cell: (row) => <Note row={row} />, class: "text", wide: true },
+            {
+              title: "Attempt",
+              cell: ({ attempt }) => attempt || <span class="faint">0</span>,
+              number: true,
+              wide: true,
+            },
+            {
+              title: "Latest",
+              cell: (row) => <When at={row.finished_at ?? row.claimed_at ?? row.run_at ?? row.submitted_at} />,
+              number: true,
+            },
+          ]}
+        />
+      </Panel>
+      <nav class="pages" aria-label="Pages of the list">
+        {after && (
+          <button type="button" onClick={() => setSearch(props.route, { after: undefined })}>
+            First
+          </button>
+        )}
+        {loaded.data.next && rows.length > 0 && (
+          <button type="button" onClick={() => setSearch(props.route, { after: loaded.data?.next ?? undefined })}>
+            Next
+          </button>
+        )}
+      </nav>
+    </>
+  );
+}
+
+function Note(props: { row: JobSummary }) {
+  const { error, progress } = props.row;
+  if (progress && typeof progress.fraction === "number") {
+    return (
+      <span class="progress">
+        <progress value={progress.fraction} max={1} aria-label={`Progress of ${props.row.job}`} />{" "}
+        {Math.round(progress.fraction * 100)} %{progress.left_ms ? `, ${span(progress.left_ms)} left` : ""}
+      </span>
+    );
+  }
+  return error ? <span class="bad-text">{shorten(error, 90)}</span> : <span class="faint">–</span>;
+}
+
+/** Dead jobs, oldest first, up to a number; the failures page groups them. */
+export async function deadJobs(
+  jobs_max: number,
+  filter: Record<string, string | undefined>,
+): Promise<{ jobs: JobSummary[]; more: boolean }> {
+  const jobs: JobSummary[] = [];
+  let after: string | null | undefined;
+  do {
+    const page: { jobs: JobSummary[]; next?: string | null } = await get(
+      `/jobs${query({ ...filter, states: "dead", limit: Math.min(2_000, jobs_max - jobs.length), after })}`,
+    );
+    jobs.push(...page.jobs);
+    after = page.jobs.length > 0 ? page.next : undefined;
+  } while (after && jobs.length < jobs_max);
+  return { jobs, more: Boolean(after) };
+}

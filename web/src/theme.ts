@@ -1,0 +1,28 @@
+/** Light or dark, as the system has it or as chosen. */
+
+import { useEffect } from "preact/hooks";
+
+export const THEMES = ["system", "light", "dark"] as const;
+export type Theme = (typeof THEMES)[number];
+const KEPT_AS = "gristmill-theme";
+
+export function readTheme(): Theme {
+  try {
+    return THEMES.find((theme) => theme === localStorage.getItem(KEPT_AS)) ?? "system";
+  } catch {
+    // A browser may refuse storage.
+    return "system";
+  }
+}
+
+export function useTheme(theme: Theme): void {
+  useEffect(() => {
+    if (theme === "system") delete document.documentElement.dataset["theme"];
+    else document.documentElement.dataset["theme"] = theme;
+    try {
+      localStorage.setItem(KEPT_AS, theme);
+    } catch {
+      // The choice then holds until the page is closed.
+    }
+  }, [theme]);
+}

@@ -1,0 +1,50 @@
+# Targets of the dashboard; included by the Makefile. The built page is committed, so that the program builds without
+# Node: `make web` builds it anew after a change of web/ or of the API.
+
+WEB_MODULES := web/node_modules/.package-lock.json
+WEB_DIST := crates/server/dashboard
+WEB_ENVIRONMENT = GRISTMILL=$(abspath target/debug/gristmill) CHROMIUM=$(or $(CHROMIUM),$(shell command -v chromium || command -v chromium-browser))
+
+.PHONY: web
+web: $(WEB_MODULES) ## Build the dashboard: types from the API's description, then the page
+	$(CARGO) build --locked --package gristmill
+	web/tests/describe.sh target/debug/gristmill $(BUILD)/web/openapi.json
+	cd web && npm run --silent types && npm run --silent build
+
+.PHONY: web-program
+web-program: $(WEB_MODULES) chromium
+	$(CARGO) build --locked --package gristmill
+
+# The types fit the API, and the committed page is the one that its sources give.
+.PHONY: web-current
+web-current: web-program
+	web/tests/describe.sh target/debug/gristmill $(BUILD)/web/openapi.json
+	cd web && npm run --silent types && npm run --silent check-format
+	cd web && OUT=../$(BUILD)/web/dist npm run --silent build
+	diff --brief --recursive $(WEB_DIST) $(BUILD)/web/dist || { echo 'error: web/ has changed: run make web' >&2; exit 1; }
+
+.PHONY: test-web-short
+test-web-short: web-current ## A part of the dashboard's tests: counts, markup, accessibility
+	cd web && $(WEB_ENVIRONMENT) node --test tests/short.test.mjs
+
+.PHONY: test-web
+test-web: web-current postgres ## The dashboard's tests in Chromium, on both stores
+	cd web && $(WEB_ENVIRONMENT) node --test --test-concurrency=1 tests/*.test.mjs
+	cd web && $(WEB_ENVIRONMENT) tests/on_postgres.sh node --test --test-concurrency=1 tests/*.test.mjs
+
+.PHONY: shots
+shots: web-program ## Take pictures of the dashboard's pages, below build/web/shots
+	cd web && $(WEB_ENVIRONMENT) node tests/shots.mjs ../$(BUILD)/web/shots
+
+.PHONY: pictures
+pictures: web-program ## Take the pictures of docs/dashboard.md
+	cd web && $(WEB_ENVIRONMENT) node tests/pictures.mjs ../docs/images
+
+$(WEB_MODULES): web/package-lock.json
+	cd web && npm ci --silent --no-audit --no-fund --ignore-scripts
+	touch $@
+
+.PHONY: chromium
+chromium:
+	@command -v chromium chromium-browser >/dev/null || { [ $$(id -u) = 0 ] && sudo= || sudo=sudo; \
+	  $$sudo apt-get update -qq && $$sudo apt-get install -y -qq --no-install-recommends chromium; }

@@ -1,0 +1,274 @@
+// @ts-check
+/** A real server with real jobs, and a real browser, for the tests. */
+
+import { spawn, spawnSync } from "node:child_process";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { createInterface } from "node:readline";
+import { chromium } from "playwright-core";
+
+const ROOT = resolve(import.meta.dirname, "../..");
+export const GRISTMILL = process.env["GRISTMILL"] ?? join(ROOT, "target/debug/gristmill");
+const CHROMIUM = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
+/** No test waits longer for what must happen. Milliseconds. */
+export const PATIENCE_MS = 20_000;
+
+export const MARKUP = `<img src=x onerror="document.title='owned'"><script>document.title='owned'</script>&amp;`;
+
+const SCRIPT = `import sys, time
+def main(payload):
+    print("begins", payload)
+    if isinstance(payload, dict) and payload.get("hold"):
+        print("holds now", flush=True)
+        while True:
+            time.sleep(0.1)
+    if isinstance(payload, dict) and "fail" in payload:
+        raise ValueError(payload["fail"])
+    return {"got": payload}
+`;
+
+/** Resolves once `condition` is true; it is asked again until then. */
+export async function until(condition, what) {
+  const end = Date.now() + PATIENCE_MS;
+  for (;;) {
+    const result = await condition();
+    if (result) return result;
+    if (Date.now() > end) throw new Error(`waited for ${what}`);
+    await new Promise((ready) => setTimeout(ready, 50));
+  }
+}
+
+export class Server {
+  /** @type {import("node:child_process").ChildProcess[]} */
+  children = [];
+  url = "";
+
+  constructor() {
+    this.folder = mkdtempSync(join(tmpdir(), "gristmill-web-"));
+    this.store = process.env["WEB_STORE"] ? freshDatabase(process.env["WEB_STORE"]) : join(this.folder, "gristmill.db");
+    writeFileSync(join(this.folder, "work.py"), SCRIPT);
+  }
+
+  /** @param {string[]} more */
+  async start(...more) {
+    await this.listen("127.0.0.1:0", ...more);
+    return this;
+  }
+
+  /** @param {string} address @param {string[]} more */
+  async listen(address, ...more) {
+    const child = this.run("serve", "--listen", address, ...more);
+    const lines = createInterface({ input: child.stderr });
+    this.url = await new Promise((found, failed) => {
+      const said = [];
+      lines.on("line", (line) => {
+        said.push(line);
+        const url = /listening on (http\S+)/.exec(line)?.[1];
+        if (url) found(url);
+      });
+      child.on("exit", (code) => failed(new Error(`the server ended with ${code}: ${said.join("\n")}`)));
+    });
+    this.server = child;
+  }
+
+  /** @param {string[]} words */
+  run(...words) {
+    const child = spawn(GRISTMILL, words, {
+      cwd: this.folder,
+      env: { ...process.env, GRISTMILL_STORE: this.store },
+      stdio: ["ignore", "ignore", "pipe"],
+    });
+    this.children.push(child);
+    // A command line that is refused is a fault of the test.
+    child.stderr.on(
+      "data",
+      (said) => /^error:/.test(String(said)) && process.stderr.write(`${words.join(" ")}: ${said}`),
+    );
+    return child;
+  }
+
+  /** A command that ends. @param {string[]} words */
+  command(...words) {
+    const ended = spawnSync(GRISTMILL, words, {
+      cwd: this.folder,
+      env: { ...process.env, GRISTMILL_STORE: this.store },
+      encoding: "utf8",
+    });
+    if (ended.status !== 0) throw new Error(`gristmill ${words.join(" ")}: ${ended.stderr}`);
+    return ended.stdout;
+  }
+
+  /** A worker for jobs of `kind`, until the server is stopped. @param {string} kind @param {string[]} more */
+  worker(kind, ...more) {
+    return this.run("worker", "work.py", "--kind", kind, "--quiet", "-j", "1", ...more);
+  }
+
+  async api(method, path, body, headers = {}) {
+    const response = await fetch(`${this.url}/api/v1${path}`, {
+      method,
+      headers: { ...(body === undefined ? {} : { "content-type": "application/json" }), ...headers },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+    const text = await response.text();
+    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`);
+    return text === "" ? undefined : JSON.parse(text);
+  }
+
+  submit(kind, payloads, options = {}) {
+    return this.api("POST", "/jobs", { kind, payloads, ...options });
+  }
+
+  /** Resolves once so many jobs of a kind are in a state. */
+  async reached(kind, state, count) {
+    await until(
+      async () => (await this.api("GET", `/jobs/count?kind=${kind}`)).states[state] >= count,
+      `${count} ${state} jobs of ${kind}`,
+    );
+  }
+
+  /** Some of everything: completed, dead, waiting, scheduled and running jobs, a pause, a limit, a schedule, a worker. */
+  async fill() {
+    await this.submit(
+      "resize",
+      Array.from({ length: 400 }, (_, number) => ({ width: 100 + number })),
+      { group: "acme" },
+    );
+    await this.submit(
+      "mail",
+      [...Array(12)].map((_, number) => ({ to: `user${number}@example.org` })),
+    );
+    await this.submit(
+      "mail",
+      [
+        { fail: "mailbox 17 is full" },
+        { fail: "mailbox 23 is full" },
+        { fail: "connection to 'smtp.example.org' refused" },
+      ],
+      { retry: { attempts_max: 1 } },
+    );
+    await this.submit("resize", [{ name: MARKUP, fail: MARKUP }], { retry: { attempts_max: 1 } });
+    await this.submit("mail", [{ fail: "try later" }], {
+      retry: { attempts_max: 5, delay_ms: 3_600_000, delay_ms_max: 3_600_000, backoff: "constant" },
+    });
+    await this.submit("report", [{ month: "2026-02" }, { month: "2026-03" }]);
+    await this.submit("report", [{ month: "2026-04" }], { delay_ms: 7_200_000 });
+    await this.submit("crawl", [{ url: "https://example.org" }], { queue: "slow" });
+    await this.api("PUT", "/controls", {
+      controls: [
+        { scope: { kind: "crawl" }, effect: { pause: { reason: "robots.txt changed" } } },
+        { scope: { kind: "mail" }, effect: { concurrency: { jobs_max: 5 } } },
+      ],
+    });
+    await this.api("PUT", "/schedules/nightly", {
+      kind: "report",
+      payload: { all: true },
+      rule: { cron: { expression: "30 4 * * *", time_zone: "Europe/Berlin" } },
+    });
+    await this.api("PUT", "/schedules/sweep", {
+      kind: "sweep",
+      payload: null,
+      rule: { every: { interval_ms: 3_600_000 } },
+    });
+    const workers = [this.worker("resize"), this.worker("mail")];
+    await this.reached("resize", "completed", 400);
+    await this.reached("resize", "dead", 1);
+    await this.reached("mail", "completed", 12);
+    await this.reached("mail", "dead", 3);
+    await this.reached("mail", "scheduled", 1);
+    return workers;
+  }
+
+  async stop() {
+    const running = this.children.filter((child) => child.exitCode === null && child.signalCode === null);
+    const ended = running.map((child) => new Promise((done) => child.once("exit", done)));
+    for (const child of running) child.kill("SIGKILL");
+    await Promise.all(ended);
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+}
+
+/** A new, empty database beside the one that the URL names. @param {string} url */
+function freshDatabase(url) {
+  const name = `web_${process.pid}_${Math.random().toString(36).slice(2, 8)}`;
+  const made = spawnSync("psql", [url, "-qc", `CREATE DATABASE ${name}`], { encoding: "utf8" });
+  if (made.status !== 0) throw new Error(made.stderr);
+  const database = new URL(url);
+  database.pathname = `/${name}`;
+  return database.href;
+}
+
+/** @returns {Promise<import("playwright-core").Browser>} */
+export async function browser() {
+  if (!existsSync(CHROMIUM))
+    throw new Error(`${CHROMIUM} does not exist: install Debian's package chromium, or set CHROMIUM`);
+  return await chromium.launch({
+    executablePath: CHROMIUM,
+    args: [
+      "--headless",
+      "--no-sandbox",
+      "--disable-gpu",
+      "--disable-quic",
+      "--no-first-run",
+      "--disable-background-networking",
+      "--disable-component-update",
+      "--disable-sync",
+    ],
+  });
+}
+
+/**
+ * A page that fails its test where the script fails, the policy of content is violated, or another host is asked.
+ * @param {import("playwright-core").Browser} chromium
+ * @param {Server} server
+ * @param {import("playwright-core").BrowserContextOptions} [options]
+ */
+export async function open(chromium, server, options = {}) {
+  const context = await chromium.newContext({
+    viewport: { width: 1280, height: 860 },
+    locale: "en",
+    timezoneId: "UTC",
+    ...options,
+  });
+  context.setDefaultTimeout(PATIENCE_MS);
+  const page = await context.newPage();
+  /** @type {string[]} */
+  const faults = [];
+  page.on("pageerror", (error) => faults.push(`script: ${error.stack ?? error.message}`));
+  page.on("console", (message) => {
+    if (/Content Security Policy|violates/i.test(message.text())) faults.push(message.text());
+  });
+  page.on("request", (request) => {
+    if (!request.url().startsWith(server.url) && !request.url().startsWith("data:"))
+      faults.push(`asked ${request.url()}`);
+  });
+  /** Loads the page anew: another `#` alone would keep what was typed. @param {string} hash */
+  const to = async (hash) => {
+    await page.goto("about:blank");
+    await page.goto(`${server.url}/#/${hash}`);
+  };
+  if (process.env["WEB_DIST"]) await serveFrom(page, process.env["WEB_DIST"]);
+  return { page, faults, close: () => context.close(), to };
+}
+
+/** Takes the page's files from a folder, under the server's own headers: for work on the page without a build of Rust. */
+async function serveFrom(page, folder) {
+  const files = {
+    "/": "index.html",
+    "/assets/app.js": "app.js",
+    "/assets/app.css": "app.css",
+    "/assets/icon.svg": "icon.svg",
+  };
+  await page.route(
+    (url) => url.pathname in files,
+    async (route) => {
+      const path = new URL(route.request().url()).pathname;
+      const response = await route.fetch().catch(() => undefined);
+      if (!response) return await route.abort();
+      const { "content-encoding": _, "content-length": __, ...headers } = response.headers();
+      await route.fulfill({ response, headers, body: readFileSync(join(folder, files[path])) });
+    },
+  );
+}
+
+export const PAGES = ["", "batches", "jobs", "failures", "queues", "schedules", "workers", "events", "submit"];

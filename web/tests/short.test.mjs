@@ -1,0 +1,109 @@
+// @ts-check
+/** The part of the browser tests that `make test` runs. */
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { after, before, test } from "node:test";
+import { browser, MARKUP, open, PAGES, Server } from "./fixture.mjs";
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+/** @type {Server} */ let server;
+/** @type {import("playwright-core").Browser} */ let chromium;
+/** @type {Record<string, string>} */ let jobs;
+
+before(async () => {
+  server = await new Server().start();
+  chromium = await browser();
+  await server.fill();
+  const first = async (/** @type {string} */ query) => (await server.api("GET", `/jobs?${query}&limit=1`)).jobs[0].job;
+  jobs = {
+    dead: await first("states=dead&kind=mail"),
+    markup: await first("states=dead&kind=resize"),
+    waiting: await first("states=waiting&kind=report"),
+  };
+});
+after(async () => {
+  await chromium?.close();
+  await server?.stop();
+});
+
+test("the overview shows the counts and what needs attention", async () => {
+  const { page, faults, to, close } = await open(chromium, server);
+  await to("");
+  await page.getByRole("heading", { name: "Overview" }).waitFor();
+  const tile = (/** @type {string} */ label) =>
+    page.locator(".tiles a", { hasText: label }).locator(".tile-figure").innerText();
+  assert.equal(await tile("Completed"), "412");
+  assert.equal(await tile("Dead"), "4");
+  await page.getByText("4 jobs ran out of attempts, of the kind mail, resize").waitFor();
+  await page.getByText("Kind crawl is paused: robots.txt changed").waitFor();
+  await page.locator(".uplot canvas").first().waitFor();
+  assert.deepEqual(faults, []);
+  await close();
+});
+
+test("markup in payloads and errors is text on every page", async () => {
+  const { page, faults, to, close } = await open(chromium, server);
+  for (const path of [`jobs/${jobs["markup"]}`, "jobs?states=dead", "failures"]) {
+    await to(path);
+    await page.getByText("<img src=x").first().waitFor();
+    assert.equal(await page.locator("img").count(), 0, path);
+    assert.doesNotMatch(await page.title(), /owned/);
+  }
+  await to(`jobs/${jobs["markup"]}`);
+  const payload = await page.locator(".json pre").first().innerText();
+  assert.deepEqual(JSON.parse(payload), { name: MARKUP, fail: MARKUP });
+  assert.deepEqual(faults, []);
+  await close();
+});
+
+for (const colorScheme of /** @type {const} */ (["light", "dark"])) {
+  test(`axe finds no violation on any page, ${colorScheme}`, async () => {
+    const { page, faults, to, close } = await open(chromium, server, { colorScheme });
+    const violations = [];
+    for (const path of [
+      ...PAGES,
+      "batches/1",
+      `jobs/${jobs["dead"]}`,
+      `jobs/${jobs["waiting"]}`,
+      "jobs/9999:0",
+      "nowhere",
+    ]) {
+      await to(path);
+      await page.locator("h1").first().waitFor();
+      await page.waitForFunction(() => !document.querySelector(".loading"));
+      await page.evaluate(AXE);
+      const found = await page.evaluate(async () => {
+        const { violations } = await /** @type {any} */ (globalThis).axe.run(document, { resultTypes: ["violations"] });
+        return violations.map(
+          (/** @type {any} */ violation) =>
+            `${violation.id}: ${violation.nodes
+              .slice(0, 3)
+              .map((/** @type {any} */ node) => `${node.html} ${node.failureSummary}`)
+              .join("; ")}`,
+        );
+      });
+      violations.push(...found.map((/** @type {string} */ text) => `${path}: ${text}`));
+    }
+    assert.deepEqual(violations, []);
+    assert.deepEqual(faults, []);
+    await close();
+  });
+}
+
+test("a dead job is retried from its page", async () => {
+  const { page, to, close } = await open(chromium, server);
+  const { first } = await server.submit("once", [{ fail: "broken" }], { retry: { attempts_max: 1 } });
+  const worker = server.worker("once");
+  await server.reached("once", "dead", 1);
+  await to(`jobs/${first}`);
+  await page.getByText("Traceback (most recent call last)").waitFor();
+  await page.getByText("ValueError", { exact: true }).waitFor();
+  worker.kill("SIGKILL");
+  await page.getByRole("button", { name: "Retry" }).click();
+  await page.getByText("1 job retried").waitFor();
+  await page.locator(".heading [data-state=waiting]").waitFor();
+  await close();
+});
