@@ -106,6 +106,7 @@ include bench/targets.mk
 include crates/cli/targets.mk
 include crates/server/targets.mk
 include crates/memory/targets.mk
+include python/targets.mk
 
 .PHONY: clean
 clean: ## Delete all build output
