@@ -111,11 +111,14 @@ def main():
     for chunk in chunks:
         # A chunk of one is a message for each item.
         items = many if chunk >= 100 else many // 20
-        rows.append((f"Pool.imap of the same, chunks of {chunk}, nothing kept", rates(items, runs, pool_imap(items, processes, chunk))))
+        measured = rates(items, runs, pool_imap(items, processes, chunk))
+        rows.append((f"Pool.imap of the same, chunks of {chunk}, nothing kept", measured))
     for name, measured in rows:
-        print(f"{name:55} {statistics.median(measured):>12,.0f} a second   (from {min(measured):,.0f} to {max(measured):,.0f})")
+        lowest, highest = min(measured), max(measured)
+        print(f"{name:55} {statistics.median(measured):>12,.0f} a second   (from {lowest:,.0f} to {highest:,.0f})")
     waits = sorted(awaited_results(50 if quick else 1_000))
-    print(f"{'submit and result of one job, p50':55} {waits[len(waits) // 2] * 1000:>12.2f} ms         (p99 {waits[len(waits) * 99 // 100] * 1000:.2f})")
+    half, most = waits[len(waits) // 2] * 1000, waits[len(waits) * 99 // 100] * 1000
+    print(f"{'submit and result of one job, p50':55} {half:>12.2f} ms         (p99 {most:.2f})")
     print(json.dumps({"version": sys.version, "rows": dict(rows), "waits_s": waits[:: max(1, len(waits) // 20)]}), file=sys.stderr)
 
 

@@ -95,7 +95,8 @@ def test_payloads_are_what_json_makes_of_them(app, jobs, payload):
 def test_what_json_cannot_hold_is_refused_with_its_type(app, jobs):
     loop = []
     loop.append(loop)
-    for payload, reason in [(object(), "a object cannot"), (math.nan, "NaN"), ({(1,): 2}, "tuple"), (loop, "nests"), ("\ud800", "surrogate")]:
+    refused = [(object(), "a object cannot"), (math.nan, "NaN"), ({(1,): 2}, "tuple"), (loop, "nests"), ("\ud800", "surrogate")]
+    for payload, reason in refused:
         with pytest.raises((TypeError, ValueError), match=reason):
             jobs["double"].submit(payload)
     assert sum(app.counts().values()) == 0
