@@ -18,10 +18,19 @@ test-python: $(PYTHON_TOOLS)/installed ## Build a wheel for tests, install it in
 	rm -rf $(BUILD)/python/test-wheels $(PYTHON_VENV)
 	cd python && $(PYTHON_BUILD) $(MATURIN) build --quiet --profile dev --locked --out ../$(BUILD)/python/test-wheels
 	python3 -m venv $(PYTHON_VENV)
-	$(PYTHON_VENV)/bin/python -m pip install --quiet $(BUILD)/python/test-wheels/*.whl 'pytest>=8,<10' 'pydantic>=2,<3'
+	$(PYTHON_VENV)/bin/python -m pip install --quiet $(BUILD)/python/test-wheels/*.whl 'pytest>=8,<10' 'pydantic>=2,<3' 'mypy>=2,<3'
+	cd python && ../$(PYTHON_VENV)/bin/python -m mypy --strict --cache-dir ../$(BUILD)/python/mypy gristmill
+	$(PYTHON_VENV)/bin/python -m mypy.stubtest gristmill._native --ignore-disjoint-bases
 	cd python/tests && ../../$(PYTHON_VENV)/bin/python -m pytest --quiet -p no:cacheprovider .
 
 test: test-python
+
+.PHONY: lint-python
+lint-python: ## Check the format of the extension module, and run clippy on it, warnings denied
+	cd python && $(CARGO) fmt --check
+	cd python && $(PYTHON_BUILD) $(CARGO) clippy --locked --features extension-module -- -D warnings
+
+lint: lint-python
 
 .PHONY: bench-python
 bench-python: python ## The package's figures beside multiprocessing's

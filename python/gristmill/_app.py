@@ -67,9 +67,13 @@ class App:
         return self._engine
 
     def close(self) -> None:
-        """Closes the store. The next use opens it again."""
+        """Stops the application's workers and closes the store. The next use opens it again."""
         engine, self._engine = self._engine, None
         if engine is not None and self._process_id == os.getpid():
+            from ._work import running
+
+            for worker in running(self):
+                worker.stop()
             engine.close()
 
     def __enter__(self) -> App:

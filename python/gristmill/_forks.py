@@ -32,9 +32,9 @@ def check(store: str) -> None:
 
 def _before() -> None:
     from ._native import calls_open
-    from ._work import is_running
+    from ._work import running
 
-    if calls_open() == 0 and not is_running():
+    if calls_open() == 0 and not running():
         for app in list(opened):
             app.close()
 

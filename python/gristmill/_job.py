@@ -205,10 +205,6 @@ class Job(Generic[P, R]):
         if options:
             own.update(options_json(**{**_given(self.options), **options}))
         expires_ms = own.pop("expires_ms", None)
-        if expires_ms is not None:
-            import time
-
-            own["expires_at"] = int(time.time() * 1000) + expires_ms
         if after is None:
             after = ()
         elif isinstance(after, (Handle, Submitted, str)):
@@ -221,6 +217,7 @@ class Job(Generic[P, R]):
             "queue": queue or self.queue,
             "options": json.dumps(own),
             "delay_ms": None if delay is None else milliseconds(delay),
+            "expires_ms": expires_ms,
             "tags": [(name, str(value)) for name, value in (tags or {}).items()],
             "after": names,
         }

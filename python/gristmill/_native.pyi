@@ -1,5 +1,7 @@
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, final
+
+__all__ = ["Engine", "Feeder", "Worker", "calls_open", "digest"]
 
 _ToPlain = Callable[[Any], Any]
 _Ended = tuple[str | None, str | None, tuple[str, str, str | None] | None]
@@ -7,6 +9,7 @@ _Ended = tuple[str | None, str | None, tuple[str, str, str | None] | None]
 # or ("broken", message)
 _Piece = tuple[Any, ...]
 
+@final
 class Engine:
     @staticmethod
     def open(place: str, durable: bool) -> Engine: ...
@@ -45,11 +48,13 @@ class Engine:
         is_followed: bool = False,
     ) -> Worker: ...
 
+@final
 class Feeder:
     def feed(self, items: list[Any], to_plain: _ToPlain) -> int: ...
     def finish(self) -> None: ...
     def end(self, abort: bool) -> None: ...
 
+@final
 class Worker:
     def stop(self) -> None: ...
     def wait(self, timeout: float | None = None) -> tuple[int, int] | None: ...

@@ -30,7 +30,8 @@ _running: weakref.WeakSet[LocalWorker] = weakref.WeakSet()
 class LocalWorker:
     """A worker of this process. It stops at the end of a `with` block."""
 
-    def __init__(self, native: Worker, folder: str) -> None:
+    def __init__(self, app: App, native: Worker, folder: str) -> None:
+        self.app = app
         self.native = native
         self._folder = folder
         self._process_id = os.getpid()
@@ -60,7 +61,7 @@ class LocalWorker:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        return LocalWorker(native, folder)
+        return LocalWorker(app, native, folder)
 
     def stop(self, timeout: float | None = None) -> bool:
         """Claims no more jobs, and waits until those that have begun have ended; whether that is so after `timeout` seconds."""
@@ -108,9 +109,10 @@ class LocalWorker:
             self._forget()
 
 
-def is_running() -> bool:
-    """Whether a worker of this process runs."""
-    return any(worker._process_id == os.getpid() for worker in _running)
+def running(app: App | None = None) -> list[LocalWorker]:
+    """The workers of this process that run, of one application or of all."""
+    ours = [worker for worker in _running if worker._process_id == os.getpid()]
+    return [worker for worker in ours if app is None or worker.app is app]
 
 
 def _interrupt(number: int, frame: object) -> None:

@@ -81,6 +81,8 @@ class JobExecutor(concurrent.futures.Executor):
         def told(*ended: Any) -> None:
             with self._lock:
                 self._open.discard(future)
+            if ended[0] == "cancelled":
+                future.cancel()
             if not future.set_running_or_notify_cancel():
                 return
             try:

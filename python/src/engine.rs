@@ -35,6 +35,8 @@ struct Common {
     #[pyo3(item)]
     delay_ms: Option<i64>,
     #[pyo3(item)]
+    expires_ms: Option<i64>,
+    #[pyo3(item)]
     tags: Vec<(String, String)>,
     /// Jobs or batches that have to end before, such as `42:7`.
     #[pyo3(item)]
@@ -47,6 +49,9 @@ impl Common {
         let mut options = read_options(&self.options)?;
         if let Some(delay_ms) = self.delay_ms {
             options.run_at = Some(store.now().plus_ms(delay_ms));
+        }
+        if let Some(expires_ms) = self.expires_ms {
+            options.expires_at = Some(store.now().plus_ms(expires_ms));
         }
         let after: Result<Vec<After>, _> = self.after.iter().map(|text| text.parse()).collect();
         Ok(NewBatch {
@@ -235,15 +240,8 @@ impl Engine {
         runtime()?.spawn(async move {
             let ending = ending.await;
             drop(open);
-            Python::attach(|py| {
-                let called = match ending {
-                    Ok(details) => told.call1(py, ended(details)),
-                    Err(error) => told.call1(py, (py.None(), error.to_string(), py.None())),
-                };
-                if let Err(raised) = called {
-                    raised.write_unraisable(py, Some(told.bind(py)));
-                }
-            });
+            // What is told may call the engine in turn, which would block a thread of the runtime.
+            tokio::task::spawn_blocking(move || tell(&told, ending));
         });
         Ok(())
     }
@@ -503,6 +501,19 @@ pub fn digest(
         progress = advanced(progress, &payloads);
     }
     Ok((progress.crc32, progress.bytes))
+}
+
+/// Calls `told` with the end of a job, unless the interpreter has ended.
+fn tell(told: &Py<PyAny>, ending: Result<JobDetails, StoreError>) {
+    Python::try_attach(|py| {
+        let called = match ending {
+            Ok(details) => told.call1(py, ended(details)),
+            Err(error) => told.call1(py, (py.None(), error.to_string(), py.None())),
+        };
+        if let Err(raised) = called {
+            raised.write_unraisable(py, Some(told.bind(py)));
+        }
+    });
 }
 
 type Submitting = (Vec<u32>, JoinHandle<Result<Vec<BatchId>, EngineError>>);

@@ -161,6 +161,15 @@ def test_delays_keys_and_prerequisites(app, jobs):
             handle.result()
 
 
+def test_a_job_that_no_worker_starts_in_time_expires(app, jobs):
+    handle = jobs["double"].submit(1, expires=0.001)
+    kept = jobs["double"].submit(2, expires="1h")
+    with pytest.raises(gristmill.JobFailed, match="expired"):
+        handle.result(timeout=60)
+    run(app, "double")
+    assert kept.result() == 4
+
+
 def test_asynchronous_jobs_share_a_process(app, jobs):
     submitted = jobs["meet"].submit_many(range(200))
     run(app, "meet")

@@ -158,6 +158,27 @@ def test_an_executor_runs_calls(app):
         executor.submit(len, "x")
 
 
+def test_an_executor_cancels_what_has_not_begun(app):
+    executor = app.executor(1)
+    # The kernel wakes the first call when the test does; the others wait behind it.
+    read, write = os.pipe()
+    path = f"/proc/{os.getpid()}/fd/{read}"
+    first = executor.submit(_read_line, path)
+    waiting = [executor.submit(abs, -number) for number in range(3)]
+    assert waiting[0].cancel()
+    executor.shutdown(wait=False, cancel_futures=True)
+    os.write(write, b"go\n")
+    assert concurrent.futures.wait([first, *waiting], timeout=60).not_done == set()
+    assert all(future.cancelled() for future in waiting)
+    os.close(read)
+    os.close(write)
+
+
+def _read_line(path):
+    with open(path) as file:
+        return file.readline()
+
+
 def test_the_fixture_is_an_empty_application(gristmill_app):
     @gristmill_app.job
     def triple(number: int) -> int:
