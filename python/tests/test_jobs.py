@@ -62,6 +62,13 @@ def test_arguments_become_payloads(app, jobs):
     assert jobs["add"](1, right=2) == 3
 
 
+def test_a_default_is_the_payload_where_none_is_given(app):
+    handle = app.job(lambda number=5: number, name="default").submit()
+    assert app.engine().payloads("default") == ["5"]
+    run(app, "default")
+    assert handle.result() == 5
+
+
 def test_types_are_kept_both_ways(app, jobs):
     from pydantic import BaseModel
 

@@ -98,6 +98,20 @@ def _submit(task):
     return app.jobs["double"].submit(number).id
 
 
+def test_a_fork_beside_a_worker_refuses_the_same_file(app):
+    shop.define(app)
+    with app.worker(1, jobs=["double"]):
+        child = os.fork()
+        if child == 0:
+            try:
+                app.counts()
+            except RuntimeError as error:
+                os._exit(0 if "while its parent was at work" in str(error) else 1)
+            os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+        assert app.jobs["double"].submit(2).result(timeout=60) == 4
+
+
 def test_a_native_object_of_another_process_says_so(app):
     engine = app.engine()
     child = os.fork()
