@@ -112,18 +112,20 @@ class Process:
         return types.SimpleNamespace(tags=dict(tags), **known)
 
     def offer_module(self):
-        """`import gristmill` in the script, unless it has a module of that name."""
+        """`import gristmill` in the script, unless it has a module of that name. The Python package of that name finds the same
+        as `_gristmill_process`, and may set its `to_plain` there."""
         import importlib.util
         import types
 
-        if "gristmill" in sys.modules or importlib.util.find_spec("gristmill") is not None:
-            return
         module = types.ModuleType("gristmill", "What a job can say to Gristmill.")
         module.progress = self.progress
         module.job = self.identity
         module.spawn = spawn
         module.done = done
-        sys.modules["gristmill"] = module
+        module.to_plain = None
+        sys.modules["_gristmill_process"] = module
+        if "gristmill" not in sys.modules and importlib.util.find_spec("gristmill") is None:
+            sys.modules["gristmill"] = module
 
     # --- outcomes ---
 

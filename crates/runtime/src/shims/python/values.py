@@ -38,6 +38,9 @@ def describe_error(error, traceback_bytes_max):
 
 
 def refuse_type(value):
+    to_plain = getattr(sys.modules.get("_gristmill_process"), "to_plain", None)
+    if to_plain is not None:
+        return to_plain(value)
     raise TypeError(
         "a %s; return dict, list, str, int, float, bool or None, or convert it first" % type(value).__qualname__
     )

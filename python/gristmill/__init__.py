@@ -1,0 +1,110 @@
+"""Gristmill: a durable job engine. Define jobs as functions, submit them, map them over many items.
+
+    import gristmill
+
+    app = gristmill.App("jobs.db")
+
+    @app.job(retries=3, timeout="30s")
+    def double(number: int) -> int:
+        return 2 * number
+
+    for value in double.map(range(1_000_000)):
+        ...
+
+`job()`, `progress()`, `spawn()` and `done()` speak with Gristmill from within a running job.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._app import App as App
+    from ._errors import Fail as Fail
+    from ._errors import GristmillError as GristmillError
+    from ._errors import JobFailed as JobFailed
+    from ._errors import ResultTimeout as ResultTimeout
+    from ._errors import Retry as Retry
+    from ._errors import StoreError as StoreError
+    from ._errors import WorkerError as WorkerError
+    from ._handle import Handle as Handle
+    from ._handle import Submitted as Submitted
+    from ._job import Job as Job
+    from ._work import LocalWorker as LocalWorker
+    from .executor import JobExecutor as JobExecutor
+
+# Loaded at their first use: scripts in a worker's process often need none of them.
+_HOMES = {
+    "App": "_app",
+    "Fail": "_errors",
+    "GristmillError": "_errors",
+    "Handle": "_handle",
+    "Job": "_job",
+    "JobExecutor": "executor",
+    "JobFailed": "_errors",
+    "LocalWorker": "_work",
+    "ResultTimeout": "_errors",
+    "Retry": "_errors",
+    "StoreError": "_errors",
+    "Submitted": "_handle",
+    "WorkerError": "_errors",
+}
+
+__all__ = [*_HOMES, "done", "job", "progress", "spawn"]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'gristmill' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(f".{home}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])
+
+
+def job() -> Any:
+    """The running job; None outside of one. It has `id` ("42:7"), `attempt` (from 1), `batch`, `kind`, `queue`, `key`, `group`,
+    `tags` (a dict) and `deadline` (the time.time() by which it has to have completed, or None)."""
+    from ._process import offered
+
+    runtime = offered()
+    return None if runtime is None else runtime.job()
+
+
+def progress(
+    done: int | None = None, total: int | None = None, message: str | None = None, fraction: float | None = None
+) -> None:
+    """Says how far the running job is: so much is done of so much, in any unit, or a fraction from 0 to 1, and what it is at.
+    Does nothing outside of a job."""
+    from ._process import offered
+
+    runtime = offered()
+    if runtime is not None:
+        runtime.progress(done, total, message, fraction)
+
+
+def spawn(*arguments: Any, **options: Any) -> Any:
+    """Returned by a job: it waits for these children; then the function `finalize(payload, memo, outcomes)` of its script is
+    called. For scripts of `gristmill run`."""
+    return _within("spawn").spawn(*arguments, **options)
+
+
+def done(*arguments: Any, **options: Any) -> Any:
+    """Returned by a child: it completes with this value, and its parent waits for these siblings, too. For scripts of
+    `gristmill run`."""
+    return _within("done").done(*arguments, **options)
+
+
+def _within(name: str) -> Any:
+    from ._process import offered
+
+    runtime = offered()
+    if runtime is None:
+        raise RuntimeError(f"gristmill.{name} is for a job that runs in a worker's process")
+    return runtime

@@ -1,0 +1,94 @@
+"""The command line: `gristmill` and `python -m gristmill`.
+
+`gristmill worker MODULE:APP` runs the jobs of an application in Python. All else is the program that the wheel carries.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from ._app import App
+
+_APPLICATION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+def main() -> int:
+    """Runs the command line."""
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["worker"] and any(_is_application(word) for word in arguments[1:]):
+        return work(arguments[1:])
+    run_program(arguments)
+
+
+def _is_application(word: str) -> bool:
+    return _APPLICATION.fullmatch(word) is not None and not os.path.exists(word)
+
+
+def run_program(arguments: list[str]) -> NoReturn:
+    """Becomes the program that the wheel carries."""
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "gristmill")
+    if not os.access(program, os.X_OK):
+        sys.exit(f"error: this installation has no {program}: install the wheel, or build one with `make python`")
+    os.execv(program, ["gristmill", *arguments])
+
+
+def work(arguments: list[str]) -> int:
+    """Runs `gristmill worker MODULE:APP`."""
+    import argparse
+
+    parser = argparse.ArgumentParser(prog="gristmill worker", description="Runs the jobs of an application.")
+    parser.add_argument("application", metavar="MODULE:APP", help="where the application is, such as shop:app")
+    parser.add_argument("-j", "--concurrency", type=int, help="processes for each job; the number of processors by default")
+    parser.add_argument("-q", "--queue", action="append", dest="queues", help="only this queue; may be repeated")
+    parser.add_argument("--job", action="append", dest="jobs", help="only the jobs of this name; may be repeated")
+    parser.add_argument("--name", help="the worker's name, for people")
+    parser.add_argument("--until-empty", action="store_true", help="end when nothing is left to run, now or later")
+    parser.add_argument("--until-idle", action="store_true", help="end when nothing can be run now")
+    options = parser.parse_args(arguments)
+    if options.concurrency is not None and options.concurrency < 1:
+        parser.error(f"-j {options.concurrency}: give a number from 1")
+    app = find_application(options.application)
+    until = "empty" if options.until_empty else "idle" if options.until_idle else "stopped"
+    unknown = sorted(set(options.jobs or ()) - set(app.jobs))
+    if unknown:
+        parser.error(f"the application has no job {unknown[0]!r}; it has {', '.join(sorted(app.jobs))}")
+    from ._errors import GristmillError
+
+    try:
+        app.work(options.concurrency, queues=options.queues, jobs=options.jobs, until=until, name=options.name)
+    except (GristmillError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def find_application(place: str) -> App:
+    """The application at MODULE:APP. The current folder is searched first."""
+    import importlib
+
+    from ._app import App
+
+    module_name, _, attribute = place.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name != module_name.partition(".")[0]:
+            raise
+        sys.exit(f"error: there is no module {module_name}, neither here nor installed: give MODULE:APP, such as shop:app")
+    for name in attribute.split("."):
+        found = getattr(found, name, None)
+    if not isinstance(found, App):
+        sys.exit(f"error: {place} is not a gristmill.App; name the variable that holds it")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,256 @@
+"""Applications: a store, and the functions whose jobs it keeps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+
+from ._job import Job, Span, options_json
+from ._process import stop_import
+from ._spans import seconds
+
+if TYPE_CHECKING:
+    from ._native import Engine
+    from ._work import LocalWorker
+    from .executor import JobExecutor
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class App:
+    """An application: a store, and jobs as functions.
+
+    `store` is the path of a SQLite file, which is made where there is none, or a PostgreSQL URL (`postgresql://…`). It is
+    opened at the first use. With `durable=False`, jobs in a file survive the end of the process, but not a loss of power.
+
+    >>> import gristmill, tempfile
+    >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+    >>> @app.job(retries=3, timeout="30s")
+    ... def double(number: int) -> int:
+    ...     return 2 * number
+    >>> double.submit(21).state()
+    'waiting'
+    >>> app.close()
+    """
+
+    def __init__(self, store: str | os.PathLike[str] = "gristmill.db", *, durable: bool = True) -> None:
+        self.store = os.fspath(store)
+        if self.store.startswith(("http://", "https://")):
+            raise ValueError(f"{self.store}: an application works on a file or a PostgreSQL database; servers are not supported yet")
+        self.durable = durable
+        self.jobs: dict[str, Job[..., Any]] = {}
+        self._engine: Engine | None = None
+        self._process_id = 0
+
+    def __repr__(self) -> str:
+        # A URL may hold a password.
+        return f"<gristmill app on {self.store.rpartition('@')[2]}>"
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the store is a file."""
+        return not self.store.startswith(("postgresql://", "postgres://"))
+
+    def engine(self) -> Engine:
+        """The engine of this process, which a fork does not share."""
+        if self._engine is None or self._process_id != os.getpid():
+            from . import _forks
+            from ._native import Engine
+
+            if self.is_file:
+                _forks.check(self.store)
+                _forks.opened.add(self)
+            self._engine = Engine.open(self.store, self.durable)
+            self._process_id = os.getpid()
+        return self._engine
+
+    def close(self) -> None:
+        """Stops the application's workers and closes the store. The next use opens it again."""
+        engine, self._engine = self._engine, None
+        if engine is not None and self._process_id == os.getpid():
+            from ._work import running
+
+            for worker in running(self):
+                worker.stop()
+            engine.close()
+
+    def __enter__(self) -> App:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    # --- defining jobs ---
+
+    @overload
+    def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
+
+    @overload
+    def job(
+        self,
+        *,
+        name: str | None = ...,
+        queue: str = ...,
+        retries: int = ...,
+        retry_delay: Span = ...,
+        backoff: str = ...,
+        timeout: Span | None = ...,
+        priority: int = ...,
+        expires: Span | None = ...,
+        group: str | None = ...,
+        cached: Span | None = ...,
+        processes: int | None = ...,
+        concurrency: int = ...,
+        threads: int = ...,
+    ) -> Callable[[Callable[P, R]], Job[P, R]]: ...
+
+    def job(  # type: ignore[misc]
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        processes: int | None = None,
+        concurrency: int = 100,
+        threads: int = 1,
+        **options: Any,
+    ) -> Any:
+        """Makes a function a job. Its payload is JSON: with one parameter the argument itself, with several an object.
+
+        `name`: the kind of its jobs; the function's name by default. `retries`: attempts after the first one; 0 by default.
+        `retry_delay` (1 s) and `backoff` ("jitter", "constant", "linear", "exponential"): when. `timeout`: of one attempt.
+        `priority`: higher runs first. `expires`: not to be started later than so long after the submit. `group`: the tenant.
+        `cached`: the value of an equal payload within this time stands for a new run. `processes`: at most so many processes
+        in a worker; its concurrency by default. `concurrency`: asynchronous jobs at once in a process. `threads`: synchronous
+        jobs at once in a process. Spans are seconds, timedeltas or text such as "30s".
+        """
+
+        def define(function: Callable[..., Any]) -> Job[..., Any]:
+            kind = name or _kind_of(function)
+            job: Job[..., Any] = Job(self, function, kind, queue, options_json(**options), processes, concurrency, threads)
+            return self._add(job)
+
+        return define if function is None else define(function)
+
+    def batch(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        size: int = 100,
+        wait: Span = 0.01,
+        key: Callable[[Any], Hashable] | None = None,
+        name: str | None = None,
+        queue: str = "default",
+        processes: int = 1,
+        **options: Any,
+    ) -> Any:
+        """Makes a function of a list, or a class with `__call__`, the handler of many jobs at once. It returns a list with one
+        result, or one exception, for each payload.
+
+        It is called with up to `size` payloads, or with those that there are after `wait`. With `key`, only payloads of equal
+        keys are in one batch. A batch that raises is halved until the culprit is alone; one that ran out of memory leaves
+        batches half as large for the rest of the process. The `setup` of a class is called once in each process. Batch
+        handlers have one process (`processes`) by default. Other options are those of `job`.
+        """
+        from ._batch import BatchJob
+
+        def define(function: Callable[..., Any]) -> Job[..., Any]:
+            kind = name or _kind_of(function)
+            return self._add(
+                BatchJob(self, function, kind, queue, options_json(**options), size, seconds(wait), key, processes)
+            )
+
+        return define if function is None else define(function)
+
+    def _add(self, job: Job[..., Any]) -> Job[..., Any]:
+        before = self.jobs.get(job.name)
+        where = (job.function.__module__, job.function.__qualname__)
+        if before is not None and (before.function.__module__, before.function.__qualname__) != where:
+            raise ValueError(f"this application has a job {job.name!r} already, {before.function!r}: give one of them another name=")
+        self.jobs[job.name] = job
+        return job
+
+    # --- running ---
+
+    def map(self, function: Callable[[Any], R], items: Iterable[Any], **options: Any) -> Iterator[R]:
+        """As `Job.map`, for a function that is no job of the application; also a lambda or a function of a notebook."""
+        if isinstance(function, Job):
+            return function.map(items, **options)
+        own = ("ordered", "return_exceptions", "name", "processes")
+        mapped = {name: options.pop(name) for name in own if name in options}
+        job: Job[..., Any] = Job(self, function, _kind_of(function), "default", options_json(**options))
+        return job.map(items, **mapped)
+
+    def worker(
+        self,
+        concurrency: int | None = None,
+        *,
+        queues: Iterable[str] | None = None,
+        jobs: Iterable[str] | None = None,
+        until: str = "stopped",
+        name: str | None = None,
+    ) -> LocalWorker:
+        """Starts a worker in the background: `with app.worker(): …`. Options are those of `work`."""
+        from ._work import LocalWorker
+
+        stop_import("app.worker(…)")
+        kinds = list(self.jobs.values()) if jobs is None else [self.jobs[kind] for kind in jobs]
+        return LocalWorker.start(self, kinds, concurrency, queues, until, name)
+
+    def work(
+        self,
+        concurrency: int | None = None,
+        *,
+        queues: Iterable[str] | None = None,
+        jobs: Iterable[str] | None = None,
+        until: str = "stopped",
+        name: str | None = None,
+    ) -> int:
+        """Runs jobs in processes of this machine until Ctrl-C or SIGTERM, and returns how many completed.
+
+        `concurrency`: processes at once, for each job; the number of processors by default. `queues`: those of the
+        application's jobs by default. `jobs`: the names of the jobs that it runs; all by default. `until`: "idle" ends it
+        when nothing can be claimed now, "empty" when nothing can be claimed now or later.
+        """
+        stop_import("app.work(…)")
+        worker = self.worker(concurrency, queues=queues, jobs=jobs, until=until, name=name)
+        return worker.run_until_signal()
+
+    def drain(self, concurrency: int = 1) -> int:
+        """Runs the jobs that can run now, and those that they bring about; for tests. Returns how many completed. Delayed jobs
+        and retries stay."""
+        completed = 0
+        before: list[str] = []
+        while True:
+            waiting = [kind for kind in self.engine().waiting_kinds() if kind in self.jobs]
+            # Jobs that wait although a worker has just looked at them cannot be claimed, such as those of a paused queue.
+            if not waiting or waiting == before:
+                return completed
+            ended = self.work(concurrency, jobs=waiting, until="idle")
+            before = [] if ended else waiting
+            completed += ended
+
+    def executor(self, processes: int | None = None) -> JobExecutor:
+        """A `concurrent.futures.Executor` whose calls are jobs of this application."""
+        from .executor import JobExecutor
+
+        return JobExecutor(self, processes)
+
+    # --- asking ---
+
+    def counts(self, queue: str | None = None) -> dict[str, int]:
+        """The numbers of jobs by state, of one queue or of all."""
+        return self.engine().counts(queue)
+
+    def forget(self, name: str) -> bool:
+        """Deletes the map of this name with its results; whether there was one. Then the name can begin anew."""
+        return self.engine().delete_run(name)
+
+
+def _kind_of(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__qualname__", type(function).__name__)
+    return name.rpartition("<locals>.")[2].strip("<>")

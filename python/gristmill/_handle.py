@@ -1,0 +1,167 @@
+"""Handles of submitted jobs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from ._errors import JobFailed, ResultTimeout, StoreError
+
+if TYPE_CHECKING:
+    from ._app import App
+    from ._job import Job
+
+R = TypeVar("R")
+
+Ended = tuple[str | None, str | None, tuple[str, str, str | None] | None]
+
+
+class Handle(Generic[R]):
+    """A submitted job. `await handle` is `handle.result()` for asynchronous code."""
+
+    __slots__ = ("app", "batch", "position", "_job")
+
+    def __init__(self, app: App, batch: int, position: int, job: Job[..., R] | None = None) -> None:
+        self.app = app
+        self.batch = batch
+        self.position = position
+        self._job = job
+
+    @property
+    def id(self) -> str:
+        """The job's id, such as "42:7", as the command line shows it."""
+        return f"{self.batch}:{self.position}"
+
+    def __str__(self) -> str:
+        return self.id
+
+    def __repr__(self) -> str:
+        return f"<gristmill job {self.id}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Handle) and (self.batch, self.position) == (other.batch, other.position)
+
+    def __hash__(self) -> int:
+        return hash((self.batch, self.position))
+
+    def result(self, timeout: float | None = None) -> R:
+        """Waits for the job's end and returns its result. Raises `JobFailed` where it ended otherwise, and `ResultTimeout` (a
+        TimeoutError) after `timeout` seconds."""
+        ended = self.app.engine().wait_job(self.batch, self.position, timeout)
+        if ended is None:
+            raise ResultTimeout(f"job {self.id} has not ended after {timeout} s; it continues, if a worker runs its kind")
+        return self.concluded(ended)
+
+    def concluded(self, ended: Ended) -> R:
+        """The result of a job that ended so."""
+        state, value, error = ended
+        if state == "completed" and value is not None:
+            result: R = json.loads(value)
+            return result if self._job is None else self._job.result_of(result)
+        if state is None:
+            raise StoreError(value)
+        raise JobFailed(self.id, state, *(error or ()))
+
+    def __await__(self) -> Generator[Any, None, R]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> R:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Ended] = loop.create_future()
+
+        def set_result(ended: Ended) -> None:
+            if not future.done():
+                future.set_result(ended)
+
+        def told(*ended: Any) -> None:
+            # The loop may have been closed meanwhile.
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(set_result, ended)
+
+        self.app.engine().watch_job(self.batch, self.position, told)
+        return self.concluded(await future)
+
+    def state(self) -> str:
+        """The job's state: "waiting", "running", "completed", "dead", …"""
+        state = self.app.engine().job_state(self.batch, self.position)
+        if state is None:
+            raise StoreError(f"job {self.id} does not exist, or was pruned")
+        return state
+
+    def log(self) -> str | None:
+        """What the job printed in its last attempt; None while it runs or where it printed nothing."""
+        return self.app.engine().job_log(self.batch, self.position)
+
+    def cancel(self) -> bool:
+        """Cancels the job; whether it had not ended."""
+        return self.app.engine().cancel_jobs([(self.batch, self.position)]) > 0
+
+
+class Submitted(Sequence[Handle[R]]):
+    """The jobs of one `submit_many`, in the order of the items. Handles are made when they are asked for."""
+
+    def __init__(self, app: App, batches: list[tuple[int, int]], job: Job[..., R] | None = None) -> None:
+        self.app = app
+        self.batches = batches
+        self._job = job
+        self._starts = [0]
+        for _, count in batches:
+            self._starts.append(self._starts[-1] + count)
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} gristmill jobs>"
+
+    @overload
+    def __getitem__(self, index: int) -> Handle[R]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Handle[R]]: ...
+
+    def __getitem__(self, index: int | slice) -> Handle[R] | list[Handle[R]]:
+        import bisect
+
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        place = index + len(self) if index < 0 else index
+        if not 0 <= place < len(self):
+            raise IndexError(f"job {index} of {len(self)}")
+        at = bisect.bisect_right(self._starts, place) - 1
+        return Handle(self.app, self.batches[at][0], place - self._starts[at], self._job)
+
+    def __iter__(self) -> Iterator[Handle[R]]:
+        for batch, count in self.batches:
+            for position in range(count):
+                yield Handle(self.app, batch, position, self._job)
+
+    def results(self, timeout: float | None = None) -> list[R]:
+        """The results of all jobs, in order. Raises as `Handle.result` does; the timeout (seconds) is for all of them."""
+        import time
+
+        from ._map import BatchResults
+
+        until = None if timeout is None else time.monotonic() + timeout
+        convert = None if self._job is None else self._job.shape.result
+        engine = self.app.engine()
+        results: list[R] = []
+        for batch, count in self.batches:
+            known = BatchResults(batch, count)
+            while True:
+                for piece in engine.outcomes(batch):
+                    known.take(piece, convert)
+                if not known.missing:
+                    break
+                left = None if until is None else max(0.0, until - time.monotonic())
+                if engine.wait_job(batch, known.first_missing(), left) is None:
+                    raise ResultTimeout(f"jobs of batch {batch} have not ended after {timeout} s; they continue")
+            results.extend(known.raised())
+        return results
+
+    def prerequisites(self) -> list[str]:
+        """The batches, as `after` names them."""
+        return [str(batch) for batch, _ in self.batches]

@@ -1,0 +1,331 @@
+"""Jobs: functions of an application, with their options."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+
+from ._handle import Handle, Submitted
+from ._process import stop_import
+from ._spans import milliseconds
+from ._values import Converter, converter, hints_of, to_plain
+
+if TYPE_CHECKING:
+    from ._app import App
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Span = float | str | timedelta
+
+
+class Shape:
+    """How payloads become arguments. One parameter takes the payload itself, several are the members of an object, and none
+    leaves `null`."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        try:
+            signature = inspect.signature(function)
+        except ValueError:
+            # Some built-in functions have none: they take the payload.
+            signature = inspect.Signature([inspect.Parameter("payload", inspect.Parameter.POSITIONAL_ONLY)])
+        self.signature = signature
+        kinds = [parameter.kind for parameter in signature.parameters.values()]
+        if inspect.Parameter.VAR_POSITIONAL in kinds or inspect.Parameter.POSITIONAL_ONLY in kinds[1:]:
+            raise TypeError(f"{function!r}: the parameters of a job have names; *args and several positional ones have none")
+        self.names = list(signature.parameters)
+        is_open = inspect.Parameter.VAR_KEYWORD in kinds
+        self.is_single = not is_open and len(self.names) == 1
+        hints = hints_of(function)
+        self.converters: dict[str, Converter] = {}
+        for name in self.names:
+            convert = converter(hints.get(name))
+            if convert is not None:
+                self.converters[name] = convert
+        self.result: Converter | None = converter(hints.get("return"))
+
+    def payload(self, arguments: tuple[Any, ...], named: Mapping[str, Any] | None = None) -> Any:
+        """The payload of a call."""
+        if self.is_single and len(arguments) == 1 and not named:
+            return arguments[0]
+        bound = self.signature.bind(*arguments, **(named or {}))
+        if self.is_single:
+            bound.apply_defaults()
+            return bound.arguments[self.names[0]]
+        return dict(bound.arguments) if self.names else None
+
+    def payload_of_item(self, item: Any) -> Any:
+        """The payload of an item of a map: an argument, or for several parameters a tuple or dict of them."""
+        if self.is_single:
+            return item
+        if isinstance(item, Mapping):
+            return self.payload((), item)
+        if isinstance(item, tuple):
+            return self.payload(item)
+        if not self.names:
+            return None
+        raise TypeError(
+            f"an item of type {type(item).__qualname__} for a function of several parameters: give tuples or dicts of arguments"
+        )
+
+    def calling(self, function: Callable[..., Any]) -> Callable[[Any], Any]:
+        """The function of one payload."""
+        converters = self.converters
+        if self.is_single:
+            convert = converters.get(self.names[0])
+            if convert is None:
+                return function
+            return _composed(function, lambda payload: (convert(payload),))
+        if not self.names:
+            return _composed(function, lambda payload: ())
+        return _composed(
+            function,
+            None,
+            lambda payload: {
+                name: converters[name](value) if name in converters else value for name, value in payload.items()
+            },
+        )
+
+
+def _composed(
+    function: Callable[..., Any],
+    arguments: Callable[[Any], tuple[Any, ...]] | None,
+    named: Callable[[Any], dict[str, Any]] | None = None,
+) -> Callable[[Any], Any]:
+    if inspect.iscoroutinefunction(function):
+
+        async def call_async(payload: Any) -> Any:
+            if named is not None:
+                return await function(**named(payload))
+            return await function(*(arguments(payload) if arguments else ()))
+
+        return call_async
+
+    def call(payload: Any) -> Any:
+        if named is not None:
+            return function(**named(payload))
+        return function(*(arguments(payload) if arguments else ()))
+
+    return call
+
+
+def options_json(
+    retries: int = 0,
+    retry_delay: Span = 1.0,
+    backoff: str = "jitter",
+    timeout: Span | None = None,
+    priority: int = 0,
+    expires: Span | None = None,
+    group: str | None = None,
+    cached: Span | None = None,
+) -> dict[str, Any]:
+    """The options of a batch, as the engine reads them."""
+    if retries < 0:
+        raise ValueError(f"retries={retries}: it is the number of attempts after the first one, from 0")
+    delay_ms = milliseconds(retry_delay)
+    options: dict[str, Any] = {
+        "priority": priority,
+        "retry": {
+            "attempts_max": retries + 1,
+            "backoff": backoff,
+            "delay_ms": delay_ms,
+            "delay_ms_max": max(delay_ms, 300_000),
+        },
+    }
+    if timeout is not None:
+        options["timeout_ms"] = max(1, milliseconds(timeout))
+    if cached is not None:
+        options["cached_ms"] = milliseconds(cached)
+    if group is not None:
+        options["group"] = group
+    if expires is not None:
+        options["expires_ms"] = milliseconds(expires)
+    return options
+
+
+class Job(Generic[P, R]):
+    """A function of an application. Calling it runs it here; `submit`, `submit_many` and `map` run it in workers."""
+
+    def __init__(
+        self,
+        app: App,
+        function: Callable[..., Any],
+        name: str,
+        queue: str,
+        options: dict[str, Any],
+        processes: int | None = None,
+        concurrency: int = 100,
+        threads: int = 1,
+    ) -> None:
+        self.app = app
+        self.function = function
+        self.name = name
+        self.queue = queue
+        self.options = options
+        self.processes = processes
+        self.concurrency = concurrency
+        self.threads = threads
+        self.shape = Shape(function)
+        functools.update_wrapper(self, function)
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether the function takes a list of payloads."""
+        return False
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = self.function(*args, **kwargs)
+        return result
+
+    def __repr__(self) -> str:
+        return f"<gristmill job {self.name!r}>"
+
+    def entry(self) -> Callable[[Any], Any]:
+        """What a worker's process calls with a payload."""
+        return self.shape.calling(self.function)
+
+    def result_of(self, value: Any) -> Any:
+        """A value as the function's annotation has it."""
+        return value if self.shape.result is None else self.shape.result(value)
+
+    def common(
+        self,
+        delay: Span | None = None,
+        tags: Mapping[str, str] | None = None,
+        after: Any = None,
+        queue: str | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """What a submit tells the engine of all of its jobs."""
+        own = dict(self.options)
+        if options:
+            own.update(options_json(**{**_given(self.options), **options}))
+        expires_ms = own.pop("expires_ms", None)
+        if after is None:
+            after = ()
+        elif isinstance(after, (Handle, Submitted, str)):
+            after = (after,)
+        names: list[str] = []
+        for prerequisite in after:
+            names.extend(prerequisite.prerequisites() if isinstance(prerequisite, Submitted) else [str(prerequisite)])
+        return {
+            "kind": self.name,
+            "queue": queue or self.queue,
+            "options": json.dumps(own),
+            "delay_ms": None if delay is None else milliseconds(delay),
+            "expires_ms": expires_ms,
+            "tags": [(name, str(value)) for name, value in (tags or {}).items()],
+            "after": names,
+        }
+
+    def submit(
+        self,
+        *arguments: Any,
+        key: str | None = None,
+        on_duplicate: str = "skip",
+        unique_for: Span | None = None,
+        delay: Span | None = None,
+        after: Any = None,
+        tags: Mapping[str, str] | None = None,
+        queue: str | None = None,
+        **options: Any,
+    ) -> Handle[R]:
+        """Submits one job; it is on disk when this returns.
+
+        `delay`: not before so long. `after`: handles of jobs that have to complete first. `tags`: names with values, to find
+        the job by. `key`: while a job with this key has not ended, another submit gets that job (`on_duplicate`: "skip",
+        "replace", "rerun" or "reject"), and for `unique_for` after its submit. Other options are those of `App.job`, for this
+        job alone, such as `priority` and `timeout`.
+        """
+        stop_import(f"{self.name}.submit(…)")
+        common = self.common(delay=delay, tags=tags, after=after, queue=queue, **options)
+        payload = self.shape.payload(arguments)
+        engine = self.app.engine()
+        if key is None:
+            batch, position = engine.submit_one(common, payload, to_plain)
+        else:
+            unique: dict[str, Any] = {"on_duplicate": on_duplicate}
+            if unique_for is not None:
+                unique["period_ms"] = milliseconds(unique_for)
+            batch, position = engine.submit_keyed(common, payload, to_plain, key, json.dumps(unique))
+        return Handle(self.app, batch, position, self)
+
+    async def submit_async(self, *arguments: Any, **options: Any) -> Handle[R]:
+        """As `submit`, without blocking the event loop."""
+        import asyncio
+
+        return await asyncio.to_thread(functools.partial(self.submit, *arguments, **options))
+
+    def submit_many(
+        self,
+        items: Iterable[Any],
+        *,
+        delay: Span | None = None,
+        after: Any = None,
+        tags: Mapping[str, str] | None = None,
+        queue: str | None = None,
+        **options: Any,
+    ) -> Submitted[R]:
+        """Submits a job for each item of any iterable, packed; all are on disk when this returns. Options are those of
+        `submit`. Where it fails, the items of earlier portions of 4 MiB may be submitted."""
+        stop_import(f"{self.name}.submit_many(…)")
+        common = self.common(delay=delay, tags=tags, after=after, queue=queue, **options)
+        payloads = items if self.shape.is_single else map(self.shape.payload_of_item, items)
+        return Submitted(self.app, self.app.engine().submit_many(common, payloads, to_plain), self)
+
+    @overload
+    def map(
+        self,
+        items: Iterable[Any],
+        *,
+        ordered: bool = ...,
+        return_exceptions: bool = ...,
+        name: str | None = ...,
+        processes: int | None = ...,
+    ) -> Iterator[R]: ...
+
+    @overload
+    def map(self, items: Iterable[Any], **options: Any) -> Iterator[R]: ...
+
+    def map(
+        self,
+        items: Iterable[Any],
+        *,
+        ordered: bool = True,
+        return_exceptions: bool = False,
+        name: str | None = None,
+        processes: int | None = None,
+        **options: Any,
+    ) -> Iterator[R]:
+        """Runs the function over the items of any iterable in processes of this machine, and yields the results as they come.
+
+        `ordered`: in the items' order. `return_exceptions`: yields a `JobFailed` in the place of a failed item rather than
+        raise it. `name`: makes the map resumable: called again with the same name and items, it does not run again what has
+        completed. `processes`: how many; a process for each processor by default. The number of items in flight is bounded.
+        """
+        from ._map import run_map
+
+        stop_import(f"{self.name}.map(…)")
+        if options:
+            options = options_json(**{**_given(self.options), **options})
+        return run_map(self, items, ordered, return_exceptions, name, processes, options or dict(self.options))
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The keyword arguments that make these options."""
+    retry = options["retry"]
+    given = {
+        "retries": retry["attempts_max"] - 1,
+        "retry_delay": retry["delay_ms"] / 1000,
+        "backoff": retry["backoff"],
+        "priority": options["priority"],
+        "group": options.get("group"),
+    }
+    for name, key in (("timeout", "timeout_ms"), ("cached", "cached_ms"), ("expires", "expires_ms")):
+        if key in options:
+            given[name] = options[key] / 1000
+    return given

@@ -1,0 +1,123 @@
+"""The side of a worker's process: finds the function of a job by its description, and knows when a module is imported there.
+
+The runtime offers what a job can say (`job`, `progress`, `spawn`, `done`) as the module `_gristmill_process`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Callable
+
+# The name that the main script's module has in a worker's process.
+MAIN = "__gristmill_main__"
+
+# What is imported by a worker's process at the moment: MAIN, a module's name, or None.
+_importing: str | None = None
+
+
+class _ImportEnds(BaseException):
+    """Ends the import of a main script at the line that gives work to workers: all that its functions need stands above."""
+
+
+def stop_import(call: str) -> None:
+    """Called by whatever gives work to workers. A worker's process that imports a module must not do so."""
+    if _importing is None:
+        return
+    if _importing == MAIN:
+        raise _ImportEnds
+    raise RuntimeError(
+        f"{call} runs while a worker imports the module {_importing}, and would run again in each of its processes:"
+        ' put it into a function, or below `if __name__ == "__main__":`'
+    )
+
+
+def offered() -> Any:
+    """What the runtime offers to the job of this process; None outside of one."""
+    return sys.modules.get("_gristmill_process")
+
+
+def load(description: dict[str, Any]) -> Callable[[Any], Any]:
+    """The function of one payload that a worker's process runs."""
+    sys.path[:] = description["path"]
+    runtime = offered()
+    if runtime is not None:
+        runtime.to_plain = _to_plain
+    found = _find(description)
+    from ._job import Job, Shape
+
+    if isinstance(found, Job):
+        return found.entry()
+    batch = description.get("batch")
+    if batch is not None:
+        from ._batch import Batcher, BatchJob
+
+        return Batcher.over(found, batch["size"], batch["wait_s"], None, BatchJob.shape_of(found)).main
+    return Shape(found).calling(found)
+
+
+def _to_plain(value: Any) -> Any:
+    from ._values import to_plain
+
+    return to_plain(value)
+
+
+def _find(description: dict[str, Any]) -> Any:
+    if "pickled" in description:
+        from ._functions import restore
+
+        return restore(description, _module_of(description))
+    module = _module_of(description)
+    from ._app import App
+    from ._job import Job
+
+    found: Any = module
+    for name in description["qualname"].split("."):
+        found = getattr(found, name, None)
+    if isinstance(found, Job) and found.name == description["name"]:
+        return found
+    # A job that stands under another name, or whose function does.
+    for value in list(vars(module).values()):
+        if isinstance(value, Job) and value.name == description["name"]:
+            return value
+        if isinstance(value, App) and description["name"] in value.jobs:
+            return value.jobs[description["name"]]
+    if callable(found):
+        return found.function if isinstance(found, Job) else found
+    raise AttributeError(
+        f"{description.get('module') or description.get('main')} has no {description['qualname']} when a worker imports it:"
+        " define it at the top of the module, before anything is submitted"
+    )
+
+
+def _module_of(description: dict[str, Any]) -> Any:
+    global _importing
+    before = _importing
+    try:
+        if "main" in description:
+            _importing = MAIN
+            return _main_module(description["main"])
+        if "module" in description:
+            import importlib
+
+            _importing = description["module"]
+            return importlib.import_module(description["module"])
+        return None
+    finally:
+        _importing = before
+
+
+def _main_module(path: str) -> Any:
+    """The main script up to its end, or to the line that gives work to workers."""
+    import types
+
+    module = types.ModuleType(MAIN)
+    module.__file__ = path
+    sys.modules[MAIN] = module
+    sys.argv = [path]
+    with open(path, "rb") as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    try:
+        exec(code, module.__dict__)
+    except _ImportEnds:
+        pass
+    return module

@@ -1,0 +1,145 @@
+"""Workers of this process, over warm processes that import the application."""
+
+from __future__ import annotations
+
+import atexit
+import inspect
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ._functions import describe, write_script
+
+if TYPE_CHECKING:
+    from ._app import App
+    from ._job import Job
+    from ._native import Worker
+
+# How long a worker may take to finish its jobs when the interpreter ends. Seconds.
+EXIT_PATIENCE_S = 10.0
+
+_running: weakref.WeakSet[LocalWorker] = weakref.WeakSet()
+
+
+class LocalWorker:
+    """A worker of this process. It stops at the end of a `with` block."""
+
+    def __init__(self, app: App, native: Worker, folder: str) -> None:
+        self.app = app
+        self.native = native
+        self._folder = folder
+        self._process_id = os.getpid()
+        _running.add(self)
+
+    @staticmethod
+    def start(
+        app: App,
+        jobs: list[Job[..., Any]],
+        concurrency: int | None,
+        queues: Iterable[str] | None,
+        until: str,
+        name: str | None,
+        is_followed: bool = False,
+    ) -> LocalWorker:
+        """Starts it once the first process of each job has imported its function."""
+        if not jobs:
+            raise ValueError("the application has no jobs to run: define one with @app.job before the worker starts")
+        processes = concurrency or os.cpu_count() or 1
+        queues = sorted({job.queue for job in jobs} if queues is None else set(queues))
+        folder = tempfile.mkdtemp(prefix="gristmill-")
+        try:
+            kinds = [_kind(job, folder, processes) for job in jobs]
+            runners = sum(kind["processes"] for kind in kinds)
+            name = name or f"{os.path.basename(sys.argv[0] or 'python')}-{os.getpid()}"
+            native = app.engine().start_worker(kinds, queues, runners, name, until, is_followed)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return LocalWorker(app, native, folder)
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Claims no more jobs, and waits until those that have begun have ended; whether that is so after `timeout` seconds."""
+        self.native.stop()
+        return self.wait(timeout) is not None
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Waits for the worker's end: how many jobs completed; None after `timeout` seconds."""
+        ended = self.native.wait(timeout)
+        if ended is None:
+            return None
+        self._forget()
+        return ended[0]
+
+    def __enter__(self) -> LocalWorker:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.stop()
+
+    def run_until_signal(self) -> int:
+        """Waits for the worker's end, and stops it at SIGINT (Ctrl-C) or SIGTERM; a second Ctrl-C does not wait."""
+        before = None
+        if threading.current_thread() is threading.main_thread():
+            before = signal.signal(signal.SIGTERM, _interrupt)
+        try:
+            try:
+                completed = self.wait()
+            except KeyboardInterrupt:
+                print("gristmill: finishing running jobs; press Ctrl-C again to exit immediately", file=sys.stderr)
+                self.native.stop()
+                completed = self.wait()
+        finally:
+            if before is not None:
+                signal.signal(signal.SIGTERM, before)
+        return completed or 0
+
+    def _forget(self) -> None:
+        _running.discard(self)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _end(self) -> None:
+        if self._process_id == os.getpid():
+            self.stop(EXIT_PATIENCE_S)
+            self._forget()
+
+
+def running(app: App | None = None) -> list[LocalWorker]:
+    """The workers of this process that run, of one application or of all."""
+    ours = [worker for worker in _running if worker._process_id == os.getpid()]
+    return [worker for worker in ours if app is None or worker.app is app]
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _kind(job: Job[..., Any], folder: str, processes: int) -> dict[str, Any]:
+    batch = {"size": job.size, "wait_s": job.wait_s} if job.is_batch else None  # type: ignore[attr-defined]
+    if batch is not None and getattr(job, "key", None) is not None and "<" in job.function.__qualname__:
+        raise TypeError(f"{job!r}: a batch handler with key= is defined at the top of a module")
+    is_async = job.is_batch or inspect.iscoroutinefunction(job.function)
+    return {
+        "kind": job.name,
+        "script": write_script(folder, describe(job.function, job.name, batch)),
+        "python": sys.executable,
+        "processes": job.processes or processes,
+        "concurrency": job.concurrency if is_async else 1,
+        "threads": job.threads,
+    }
+
+
+@atexit.register
+def _end_all() -> None:
+    for worker in list(_running):
+        worker.native.stop()
+    for worker in list(_running):
+        try:
+            worker._end()
+        except Exception as error:
+            print(f"gristmill: a worker did not end well: {error}", file=sys.stderr)

@@ -1,0 +1,137 @@
+"""Calls as jobs, by the interface of `concurrent.futures`."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from ._functions import describe
+from ._handle import Handle
+from ._job import Job, Shape, options_json
+from ._process import load, stop_import
+
+if TYPE_CHECKING:
+    from ._app import App
+    from ._work import LocalWorker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# Functions that one process of an executor keeps ready.
+FUNCTIONS_MAX = 1_000
+
+_functions: dict[str, Callable[[Any], Any]] = {}
+
+
+def call(payload: dict[str, Any]) -> Any:
+    """One call, in a worker's process."""
+    key = payload["function"]
+    function = _functions.get(key)
+    if function is None:
+        if len(_functions) >= FUNCTIONS_MAX:
+            _functions.clear()
+        function = _functions[key] = load(json.loads(key))
+    return function(payload["payload"])
+
+
+class JobExecutor(concurrent.futures.Executor):
+    """Runs calls as durable jobs in warm processes. Arguments and results are JSON, dataclasses or pydantic models, as those
+    of jobs are; a call that fails raises `JobFailed`.
+
+    >>> import gristmill, os, tempfile
+    >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+    >>> with app.executor(1) as executor:
+    ...     executor.submit(os.path.basename, "a/b").result(timeout=30)
+    'b'
+    """
+
+    def __init__(self, app: App, processes: int | None = None) -> None:
+        self.app = app
+        self._processes = processes
+        queue = f"executor-{os.getpid()}-{os.urandom(4).hex()}"
+        self._job: Job[..., Any] = Job(app, call, "gristmill.executor.call", queue, options_json(), processes)
+        self._known: weakref.WeakKeyDictionary[Any, tuple[str, Shape]] = weakref.WeakKeyDictionary()
+        self._lock = threading.Lock()
+        self._worker: LocalWorker | None = None
+        self._open: set[concurrent.futures.Future[Any]] = set()
+        self._is_shut_down = False
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> concurrent.futures.Future[R]:
+        """Submits a call; it is on disk when this returns."""
+        stop_import("executor.submit(…)")
+        future: concurrent.futures.Future[R] = concurrent.futures.Future()
+        with self._lock:
+            if self._is_shut_down:
+                raise RuntimeError("the executor was shut down: make another one")
+            description, shape = self._describe(fn)
+            if self._worker is None:
+                from ._work import LocalWorker
+
+                self._worker = LocalWorker.start(
+                    self.app, [self._job], self._processes, None, "stopped", self._job.queue
+                )
+            handle: Handle[Any] = self._job.submit({"function": description, "payload": shape.payload(args, kwargs)})
+            self._open.add(future)
+
+        def told(*ended: Any) -> None:
+            with self._lock:
+                self._open.discard(future)
+            if ended[0] == "cancelled":
+                future.cancel()
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = handle.concluded(ended)
+                future.set_result(result if shape.result is None else shape.result(result))
+            except BaseException as error:
+                future.set_exception(error)
+
+        def cancel(future: concurrent.futures.Future[R]) -> None:
+            if future.cancelled():
+                handle.cancel()
+
+        future.add_done_callback(cancel)
+        self.app.engine().watch_job(handle.batch, handle.position, told)
+        return future
+
+    def _describe(self, function: Callable[..., Any]) -> tuple[str, Shape]:
+        try:
+            known = self._known.get(function)
+        except TypeError:
+            # Of a few built-in types nothing can be remembered.
+            known = None
+        if known is None:
+            target = function.function if isinstance(function, Job) else function
+            name = function.name if isinstance(function, Job) else getattr(target, "__qualname__", "call")
+            known = (json.dumps(describe(target, name, None)), Shape(target))
+            try:
+                self._known[function] = known
+            except TypeError:
+                pass
+        return known
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Takes no more calls. Waits for those that are open, unless `wait` is False; they end all the same."""
+        with self._lock:
+            self._is_shut_down = True
+            worker, self._worker = self._worker, None
+            open_futures = list(self._open)
+        if cancel_futures:
+            self.app.engine().cancel_queue(self._job.queue)
+        if worker is None:
+            return
+        if wait:
+            concurrent.futures.wait(open_futures)
+            worker.stop()
+        else:
+            threading.Thread(target=_stop_after, args=(worker, open_futures), daemon=True).start()
+
+
+def _stop_after(worker: LocalWorker, futures: list[concurrent.futures.Future[Any]]) -> None:
+    concurrent.futures.wait(futures)
+    worker.stop()

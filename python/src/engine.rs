@@ -1,0 +1,555 @@
+//! The engine: submitting, waiting for results, runs, workers.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use gristmill_engine::{Engine as Inner, EngineError, EngineSettings, Unique, is_postgres, open_store};
+use gristmill_model::limits::PAGE_ROWS_MAX;
+use gristmill_model::{After, BatchId, BatchOptions, JobId, KeyedBatch, NewBatch, PackedBuilder, RunId, Tag};
+use gristmill_store::{JobDetails, JobFilter, NewRun, Page, RunState, Selection, Store, StoreError};
+use gristmill_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use tokio::task::JoinHandle;
+
+use crate::feeder::{Feeder, advanced, first_step, is_full, pack};
+use crate::limits::{LOOK_EVERY, LOOK_FIRST_AFTER, SUBMIT_BYTES, SUBMITS_WAITING_MAX};
+use crate::outcomes::{Ended, ended, pieces};
+use crate::owned::Owned;
+use crate::payload::Encoder;
+use crate::store_error;
+use crate::waiting::{OpenCall, runtime, wait};
+use crate::worker::{KindSpec, Plan, Until, Worker};
+
+/// What the jobs of one submit have in common.
+#[derive(FromPyObject)]
+struct Common {
+    #[pyo3(item)]
+    kind: String,
+    #[pyo3(item)]
+    queue: String,
+    /// The batch's options as JSON.
+    #[pyo3(item)]
+    options: String,
+    #[pyo3(item)]
+    delay_ms: Option<i64>,
+    #[pyo3(item)]
+    expires_ms: Option<i64>,
+    #[pyo3(item)]
+    tags: Vec<(String, String)>,
+    /// Jobs or batches that have to end before, such as `42:7`.
+    #[pyo3(item)]
+    after: Vec<String>,
+}
+
+impl Common {
+    /// A batch without jobs, for a submit at this moment.
+    fn read(self, store: &dyn Store) -> PyResult<NewBatch> {
+        let mut options = read_options(&self.options)?;
+        if let Some(delay_ms) = self.delay_ms {
+            options.run_at = Some(store.now().plus_ms(delay_ms));
+        }
+        if let Some(expires_ms) = self.expires_ms {
+            options.expires_at = Some(store.now().plus_ms(expires_ms));
+        }
+        let after: Result<Vec<After>, _> = self.after.iter().map(|text| text.parse()).collect();
+        Ok(NewBatch {
+            queue: self.queue,
+            options,
+            tags: self
+                .tags
+                .into_iter()
+                .map(|(name, value)| Tag::all(name, value))
+                .collect(),
+            after: after.map_err(|error: gristmill_model::dependency::ParseAfterError| {
+                PyValueError::new_err(error.to_string())
+            })?,
+            ..NewBatch::new(self.kind, PackedBuilder::new().finish())
+        })
+    }
+}
+
+fn read_options(options: &str) -> PyResult<BatchOptions> {
+    serde_json::from_str(options).map_err(|error| PyValueError::new_err(format!("invalid options: {error}")))
+}
+
+/// A store with its operations.
+#[pyclass(frozen, module = "gristmill._native")]
+pub struct Engine {
+    inner: Owned<Inner>,
+}
+
+impl Engine {
+    fn store(&self) -> PyResult<Arc<dyn Store>> {
+        Ok(self.inner.get()?.store().clone())
+    }
+}
+
+#[pymethods]
+impl Engine {
+    /// Opens the store at a path or a PostgreSQL URL. A store in a file that is not durable survives the end of the process
+    /// but not a loss of power.
+    #[staticmethod]
+    fn open(py: Python<'_>, place: String, durable: bool) -> PyResult<Engine> {
+        let opened = wait(py, async move {
+            let store: Arc<dyn Store> = match durable || is_postgres(&place) {
+                true => open_store(&place).await?,
+                false => {
+                    let options = SqliteOptions {
+                        synchronous: Synchronous::Normal,
+                        ..SqliteOptions::default()
+                    };
+                    Arc::new(SqliteStore::open(&place, options)?)
+                }
+            };
+            Inner::new(store, EngineSettings::default()).await
+        })?;
+        Ok(Engine {
+            inner: Owned::new(opened.map_err(store_error)?),
+        })
+    }
+
+    /// Closes the store. Workers must have been stopped.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let engine = self.inner.get()?.clone();
+        wait(py, async move { engine.close().await })?.map_err(store_error)
+    }
+
+    /// Submits one job.
+    fn submit_one(
+        &self,
+        py: Python<'_>,
+        common: Common,
+        payload: Bound<'_, PyAny>,
+        to_plain: Bound<'_, PyAny>,
+    ) -> PyResult<(i64, u32)> {
+        let engine = self.inner.get()?.clone();
+        let mut builder = PackedBuilder::new();
+        Encoder { to_plain: &to_plain }.push(&mut builder, &payload)?;
+        let job = NewBatch {
+            payloads: builder.finish(),
+            ..common.read(&**engine.store())?
+        };
+        let id = wait(py, async move { engine.submit_one(job).await })?.map_err(store_error)?;
+        Ok((id.batch.0, id.position))
+    }
+
+    /// Submits one job with a deduplication key. Returns the job that stands for it.
+    fn submit_keyed(
+        &self,
+        py: Python<'_>,
+        common: Common,
+        payload: Bound<'_, PyAny>,
+        to_plain: Bound<'_, PyAny>,
+        key: &str,
+        unique: &str,
+    ) -> PyResult<(i64, u32)> {
+        let engine = self.inner.get()?.clone();
+        let unique: Unique = serde_json::from_str(unique)
+            .map_err(|error| PyValueError::new_err(format!("invalid deduplication: {error}")))?;
+        let (mut payloads, mut keys) = (PackedBuilder::new(), PackedBuilder::new());
+        Encoder { to_plain: &to_plain }.push(&mut payloads, &payload)?;
+        keys.push_value(key).map_err(store_error)?;
+        let batch = NewBatch {
+            payloads: payloads.finish(),
+            ..common.read(&**engine.store())?
+        };
+        let batch = KeyedBatch::new(batch, keys.finish(), unique);
+        let submitted =
+            wait(py, async move { engine.submit_keyed(vec![batch]).await })?.map_err(store_error)?;
+        let job = submitted.first().and_then(|submitted| submitted.jobs.first());
+        let job = job.ok_or_else(|| store_error("a submit was left without an answer"))?;
+        Ok((job.batch.0, job.position))
+    }
+
+    /// Submits the payloads of an iterable, and returns the batches with their numbers of jobs. Payloads are packed while
+    /// those before are written.
+    fn submit_many(
+        &self,
+        py: Python<'_>,
+        common: Common,
+        payloads: Bound<'_, PyAny>,
+        to_plain: Bound<'_, PyAny>,
+    ) -> PyResult<Vec<(i64, u32)>> {
+        let engine = self.inner.get()?.clone();
+        let template = common.read(&**engine.store())?;
+        let encoder = Encoder { to_plain: &to_plain };
+        let mut waiting = VecDeque::new();
+        let mut submitted = Vec::new();
+        let (mut group, mut bytes) = (Vec::new(), 0);
+        let mut builder = PackedBuilder::new();
+        let mut items = payloads.try_iter()?;
+        loop {
+            let item = items.next().transpose()?;
+            if let Some(item) = &item {
+                encoder.push(&mut builder, item)?;
+            }
+            if builder.count() > 0 && (item.is_none() || is_full(&builder)) {
+                let payloads = std::mem::take(&mut builder).finish();
+                bytes += payloads.as_str().len();
+                group.push(NewBatch {
+                    payloads,
+                    ..template.clone()
+                });
+            }
+            if !group.is_empty() && (item.is_none() || bytes >= SUBMIT_BYTES) {
+                waiting.push_back(begin_submit(&engine, std::mem::take(&mut group))?);
+                bytes = 0;
+            }
+            let at_once_max = if item.is_none() { 0 } else { SUBMITS_WAITING_MAX };
+            while waiting.len() > at_once_max {
+                let Some((counts, task)) = waiting.pop_front() else {
+                    break;
+                };
+                let ids: Vec<BatchId> = wait(py, task)?.map_err(store_error)?.map_err(store_error)?;
+                submitted.extend(ids.into_iter().map(|batch| batch.0).zip(counts));
+            }
+            if item.is_none() {
+                return Ok(submitted);
+            }
+        }
+    }
+
+    /// Waits for the end of a job: its state, value and error, or None after the timeout (seconds).
+    #[pyo3(signature = (batch, position, timeout=None))]
+    fn wait_job(
+        &self,
+        py: Python<'_>,
+        batch: i64,
+        position: u32,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Ended>> {
+        let ending = job_end(self.store()?, job_id(batch, position));
+        let timeout =
+            timeout.and_then(|timeout| std::time::Duration::try_from_secs_f64(timeout.max(0.0)).ok());
+        let details = wait(py, async move {
+            match timeout {
+                Some(timeout) => tokio::time::timeout(timeout, ending).await.ok(),
+                None => Some(ending.await),
+            }
+        })?;
+        Ok(details.transpose().map_err(store_error)?.map(ended))
+    }
+
+    /// Calls `told(state, value, error)`, or `told(None, message, None)` where the store fails, from another thread when the
+    /// job has ended.
+    fn watch_job(&self, batch: i64, position: u32, told: Py<PyAny>) -> PyResult<()> {
+        let ending = job_end(self.store()?, job_id(batch, position));
+        let open = OpenCall::begin();
+        runtime()?.spawn(async move {
+            let ending = ending.await;
+            drop(open);
+            // What is told may call the engine in turn, which would block a thread of the runtime.
+            tokio::task::spawn_blocking(move || tell(&told, ending));
+        });
+        Ok(())
+    }
+
+    /// The state of a job, such as "running"; None where there is no such job.
+    fn job_state(&self, py: Python<'_>, batch: i64, position: u32) -> PyResult<Option<&'static str>> {
+        let store = self.store()?;
+        let details = wait(py, async move { store.job(job_id(batch, position)).await })?;
+        Ok(details
+            .map_err(store_error)?
+            .map(|details| details.row.state.name()))
+    }
+
+    /// What a job printed in its last attempt.
+    fn job_log(&self, py: Python<'_>, batch: i64, position: u32) -> PyResult<Option<String>> {
+        let store = self.store()?;
+        let details = wait(py, async move { store.job(job_id(batch, position)).await })?;
+        Ok(details
+            .map_err(store_error)?
+            .and_then(|mut details| match details.log {
+                Some(log) => Some(log),
+                None => details.failures.pop().and_then(|failure| failure.log),
+            }))
+    }
+
+    /// The numbers of jobs of a queue (of all queues, for None) by state.
+    #[pyo3(signature = (queue=None))]
+    fn counts(
+        &self,
+        py: Python<'_>,
+        queue: Option<String>,
+    ) -> PyResult<std::collections::BTreeMap<&'static str, u64>> {
+        let store = self.store()?;
+        let filter = JobFilter {
+            queue,
+            ..JobFilter::default()
+        };
+        let mut counts = wait(py, async move { store.counts(&filter).await })?.map_err(store_error)?;
+        let states = gristmill_model::JobState::ALL.into_iter();
+        Ok(states
+            .map(|state| (state.name(), *counts.get_mut(state)))
+            .collect())
+    }
+
+    /// The kinds of which jobs wait to be claimed.
+    fn waiting_kinds(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let store = self.store()?;
+        let stats = wait(py, async move { store.stats().await })?.map_err(store_error)?;
+        let waiting = stats.kinds.iter().filter(|kind| kind.counts.waiting > 0);
+        let mut kinds: Vec<String> = waiting.map(|kind| kind.kind.to_string()).collect();
+        kinds.dedup();
+        Ok(kinds)
+    }
+
+    /// The payloads of the stored jobs of a kind, as JSON, by id ascending: at most a page of the store's.
+    fn payloads(&self, py: Python<'_>, kind: String) -> PyResult<Vec<String>> {
+        let store = self.store()?;
+        let read = async move {
+            let filter = JobFilter {
+                kind: Some(kind),
+                ..JobFilter::default()
+            };
+            let page = Page {
+                after: None,
+                limit: PAGE_ROWS_MAX,
+            };
+            let mut payloads = Vec::new();
+            for row in store.jobs(&filter, page).await? {
+                payloads.extend(
+                    store
+                        .job(row.job)
+                        .await?
+                        .map(|details| details.payload.get().to_owned()),
+                );
+            }
+            Ok::<_, StoreError>(payloads)
+        };
+        wait(py, read)?.map_err(store_error)
+    }
+
+    /// Cancels jobs that have not ended; how many that were.
+    fn cancel_jobs(&self, py: Python<'_>, jobs: Vec<(i64, u32)>) -> PyResult<u64> {
+        let engine = self.inner.get()?.clone();
+        let jobs = jobs.into_iter().map(|(batch, position)| job_id(batch, position));
+        let selection = Selection::Jobs(jobs.collect());
+        let changed = wait(py, async move { engine.cancel(selection).await })?;
+        Ok(changed.map_err(store_error)?.changed)
+    }
+
+    /// Cancels all jobs of a queue that have not ended.
+    fn cancel_queue(&self, py: Python<'_>, queue: String) -> PyResult<u64> {
+        let engine = self.inner.get()?.clone();
+        let filter = JobFilter {
+            queue: Some(queue),
+            ..JobFilter::default()
+        };
+        let changed = wait(py, async move { engine.cancel(Selection::Filter(filter)).await })?;
+        Ok(changed.map_err(store_error)?.changed)
+    }
+
+    /// The ended jobs of a batch, as pieces.
+    fn outcomes<'py>(&self, py: Python<'py>, batch: i64) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        let store = self.store()?;
+        let outcomes = wait(py, async move { store.outcomes(BatchId(batch)).await })?.map_err(store_error)?;
+        let pieces = outcomes.map(pieces).unwrap_or_default().into_iter();
+        pieces.map(|piece| piece.into_python(py)).collect()
+    }
+
+    // --- runs ---
+
+    /// Begins a run or finds it: its id, its description and the number of its submitted jobs.
+    fn begin_run(&self, py: Python<'_>, name: String, description: String) -> PyResult<(i64, String, u64)> {
+        let store = self.store()?;
+        let run = wait(py, async move {
+            match store.run(&name).await? {
+                Some(run) => Ok(run),
+                None => store.create_run(NewRun { name, description }).await,
+            }
+        })?
+        .map_err(store_error)?;
+        Ok((run.id.0, run.description, run.progress.jobs))
+    }
+
+    /// Lets the dead, cancelled and expired jobs of a run be claimed again; how many there are.
+    fn retry_run(&self, py: Python<'_>, run: i64) -> PyResult<u64> {
+        let engine = self.inner.get()?.clone();
+        let states = gristmill_model::JobState::ALL.into_iter();
+        let failed = JobFilter {
+            run: Some(RunId(run)),
+            states: states
+                .filter(|state| state.is_final() && *state != gristmill_model::JobState::Completed)
+                .collect(),
+            ..JobFilter::default()
+        };
+        let changed = wait(py, async move { engine.retry(Selection::Filter(failed)).await })?;
+        Ok(changed.map_err(store_error)?.changed)
+    }
+
+    /// Notes that all jobs of a run have ended and its results were taken.
+    fn finish_run(&self, py: Python<'_>, name: String) -> PyResult<()> {
+        let store = self.store()?;
+        wait(py, async move {
+            let Some(run) = store.run(&name).await? else {
+                return Ok(());
+            };
+            let new = NewRun {
+                name,
+                description: run.description,
+            };
+            store.update_run(run.id, new, RunState::Finished).await
+        })?
+        .map_err(store_error)
+    }
+
+    /// Deletes a run with its jobs and results; whether there was one.
+    fn delete_run(&self, py: Python<'_>, name: String) -> PyResult<bool> {
+        let store = self.store()?;
+        wait(py, async move {
+            match store.run(&name).await? {
+                Some(run) => store.delete_run(run.id).await.map(|()| true),
+                None => Ok(false),
+            }
+        })?
+        .map_err(store_error)
+    }
+
+    /// The batches of a run with their numbers of jobs, after a batch, at most so many.
+    fn run_batches(
+        &self,
+        py: Python<'_>,
+        run: i64,
+        after: Option<i64>,
+        limit: u32,
+    ) -> PyResult<Vec<(i64, u32)>> {
+        let store = self.store()?;
+        let after = after.map(BatchId);
+        let rows = wait(
+            py,
+            async move { store.run_batches(RunId(run), after, limit).await },
+        )?;
+        let rows = rows.map_err(store_error)?.into_iter();
+        Ok(rows.map(|row| (row.batch.0, row.count)).collect())
+    }
+
+    /// The CRC-32 of the input of a run so far, and its bytes.
+    fn run_digest(&self, py: Python<'_>, name: String) -> PyResult<Option<(u32, u64)>> {
+        let store = self.store()?;
+        let run = wait(py, async move { store.run(&name).await })?.map_err(store_error)?;
+        Ok(run.map(|run| (run.progress.crc32, run.progress.bytes)))
+    }
+
+    /// Submits the items of a map for this worker, of a run from where that stands.
+    #[pyo3(signature = (worker, kind, queue, options, run=None))]
+    fn feeder(
+        &self,
+        py: Python<'_>,
+        worker: &Worker,
+        kind: String,
+        queue: String,
+        options: &str,
+        run: Option<String>,
+    ) -> PyResult<Feeder> {
+        let store = self.store()?;
+        let options = read_options(options)?;
+        let step = match run {
+            Some(name) => {
+                let runs = store.clone();
+                let run = wait(py, async move { runs.run(&name).await })?.map_err(store_error)?;
+                let run = run.ok_or_else(|| store_error("the run was deleted while it began"))?;
+                Some(first_step(run.id, run.progress))
+            }
+            None => None,
+        };
+        Feeder::start(store, worker.news()?, (kind, queue), options, step)
+    }
+
+    // --- workers ---
+
+    /// Starts a worker in the background.
+    #[pyo3(signature = (kinds, queues, runners, name, until, is_followed=false))]
+    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn start_worker(
+        &self,
+        py: Python<'_>,
+        kinds: Vec<KindSpec>,
+        queues: Vec<String>,
+        runners: usize,
+        name: String,
+        until: Until,
+        is_followed: bool,
+    ) -> PyResult<Worker> {
+        let plan = Plan {
+            kinds,
+            queues,
+            runners,
+            name,
+            until,
+            is_followed,
+        };
+        Worker::start(py, self.inner.get()?.clone(), plan)
+    }
+}
+
+/// The CRC-32 and the bytes of payloads, continued: how a run knows its input again.
+#[pyfunction]
+pub fn digest(
+    before: (u32, u64),
+    items: Vec<Bound<'_, PyAny>>,
+    to_plain: Bound<'_, PyAny>,
+) -> PyResult<(u32, u64)> {
+    let mut progress = gristmill_store::run::RunProgress {
+        crc32: before.0,
+        bytes: before.1,
+        ..Default::default()
+    };
+    for payloads in pack(&items, &to_plain)? {
+        progress = advanced(progress, &payloads);
+    }
+    Ok((progress.crc32, progress.bytes))
+}
+
+/// Calls `told` with the end of a job, unless the interpreter has ended.
+fn tell(told: &Py<PyAny>, ending: Result<JobDetails, StoreError>) {
+    Python::try_attach(|py| {
+        let called = match ending {
+            Ok(details) => told.call1(py, ended(details)),
+            Err(error) => told.call1(py, (py.None(), error.to_string(), py.None())),
+        };
+        if let Err(raised) = called {
+            raised.write_unraisable(py, Some(told.bind(py)));
+        }
+    });
+}
+
+type Submitting = (Vec<u32>, JoinHandle<Result<Vec<BatchId>, EngineError>>);
+
+/// Begins a submit in the background.
+fn begin_submit(engine: &Inner, group: Vec<NewBatch>) -> PyResult<Submitting> {
+    let counts = group.iter().map(|batch| batch.payloads.count()).collect();
+    let engine = engine.clone();
+    let task = runtime()?.spawn(async move { engine.submit_batches(group).await });
+    Ok((counts, task))
+}
+
+fn job_id(batch: i64, position: u32) -> JobId {
+    JobId {
+        batch: BatchId(batch),
+        position,
+    }
+}
+
+/// Resolves when a job has ended, with its details.
+async fn job_end(store: Arc<dyn Store>, job: JobId) -> Result<JobDetails, StoreError> {
+    let mut watch = store.watch_outcomes(job.batch);
+    let mut look_after = LOOK_FIRST_AFTER;
+    loop {
+        match store.job(job).await? {
+            Some(details) if details.row.state.is_final() => return Ok(details),
+            Some(_) => {}
+            None => {
+                return Err(StoreError::InvalidInput(format!(
+                    "job {job} does not exist, or was pruned"
+                )));
+            }
+        }
+        tokio::select! {
+            () = watch.changed() => {}
+            () = tokio::time::sleep(look_after) => look_after = (look_after * 2).min(LOOK_EVERY),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The extension module below the Python package: a thin layer over the engine. `gristmill/_native.pyi` is its interface in
+//! Python's terms.
+
+mod engine;
+mod feeder;
+mod limits;
+mod news;
+mod outcomes;
+mod owned;
+mod payload;
+mod waiting;
+mod worker;
+
+use pyo3::prelude::*;
+
+pyo3::import_exception!(gristmill._errors, StoreError);
+pyo3::import_exception!(gristmill._errors, WorkerError);
+
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::engine::{Engine, digest};
+    #[pymodule_export]
+    use crate::feeder::Feeder;
+    #[pymodule_export]
+    use crate::waiting::calls_open;
+    #[pymodule_export]
+    use crate::worker::Worker;
+}
+
+/// An error of the store or the engine, for Python.
+fn store_error(error: impl std::fmt::Display) -> PyErr {
+    StoreError::new_err(error.to_string())
+}
+
+/// An error of a worker or its processes, for Python.
+fn worker_error(error: impl std::fmt::Display) -> PyErr {
+    WorkerError::new_err(error.to_string())
+}

@@ -1,0 +1,30 @@
+//! The limits of the extension module.
+
+use std::time::Duration;
+
+/// How often a blocking call looks for signals, such as Ctrl-C.
+pub const SIGNALS_EVERY: Duration = Duration::from_millis(50);
+
+/// Jobs in one batch.
+pub const BATCH_JOBS: u32 = 1_000;
+
+/// Bytes of payloads in one submit, after which the next one begins.
+pub const SUBMIT_BYTES: usize = 4 << 20;
+
+/// Submits of one call that wait for their commit at once.
+pub const SUBMITS_WAITING_MAX: usize = 2;
+
+/// Batches of a map that are packed and not submitted.
+pub const BATCHES_FED_MAX: usize = 4;
+
+/// How deeply lists, dicts and converted objects may nest in a payload.
+pub const PAYLOAD_DEPTH_MAX: u32 = 200;
+
+/// When a job is looked at for the first time after it has not ended; each further wait is twice as long.
+pub const LOOK_FIRST_AFTER: Duration = Duration::from_millis(25);
+
+/// How often it is looked at at the least: a notification can be lost.
+pub const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How deep a process may be a fork of forks that each used the package.
+pub const FORKS_DEEP_MAX: usize = 64;

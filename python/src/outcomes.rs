@@ -1,0 +1,119 @@
+//! Outcomes of jobs on their way to Python.
+
+use std::sync::Arc;
+
+use gristmill_model::{BatchId, JobError, JobState, PackedArray, Positions};
+use gristmill_store::{BatchOutcomes, JobDetails};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+/// Something that has become of a batch.
+#[derive(Debug)]
+pub enum Piece {
+    /// It was submitted, with so many jobs.
+    Submitted(BatchId, u32),
+    /// These jobs completed, with these values, packed.
+    Values(BatchId, Positions, Arc<str>),
+    /// These jobs ended otherwise.
+    Failed(BatchId, Vec<Failure>),
+    /// Nothing more comes: submitting or working ended with this error.
+    Broken(String),
+}
+
+/// A job that ended without completing.
+#[derive(Debug)]
+pub struct Failure {
+    /// Which.
+    pub position: u32,
+    /// How it ended.
+    pub state: JobState,
+    /// Its last error, if it had one.
+    pub error: Option<JobError>,
+}
+
+/// Type, message and traceback of an error.
+type ErrorParts = (String, String, Option<String>);
+
+fn error_parts(error: JobError) -> ErrorParts {
+    (error.error_type, error.message, error.traceback)
+}
+
+fn ranges(positions: &Positions) -> Vec<(u32, u32)> {
+    positions
+        .ranges()
+        .iter()
+        .map(|range| (range.start, range.end))
+        .collect()
+}
+
+impl Piece {
+    /// As a tuple; `_native.pyi` describes its forms.
+    pub fn into_python(self, py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+        match self {
+            Piece::Submitted(batch, count) => ("submitted", batch.0, count).into_pyobject(py),
+            Piece::Values(batch, positions, values) => {
+                ("values", batch.0, ranges(&positions), &*values).into_pyobject(py)
+            }
+            Piece::Failed(batch, failures) => {
+                let failures: Vec<_> = failures
+                    .into_iter()
+                    .map(|failure| {
+                        (
+                            failure.position,
+                            failure.state.name(),
+                            failure.error.map(error_parts),
+                        )
+                    })
+                    .collect();
+                ("failed", batch.0, failures).into_pyobject(py)
+            }
+            Piece::Broken(reason) => ("broken", reason).into_pyobject(py),
+        }
+    }
+}
+
+/// The ended jobs of a batch, as pieces.
+pub fn pieces(outcomes: BatchOutcomes) -> Vec<Piece> {
+    let batch = outcomes.batch;
+    let mut pieces = Vec::new();
+    let mut failures = Vec::new();
+    for report in outcomes.reports {
+        match report.values {
+            Some(values) => pieces.push(Piece::Values(batch, report.positions, values.text().clone())),
+            None => failures.extend(report.positions.iter().map(|position| {
+                Failure {
+                    position,
+                    state: report.state,
+                    error: outcomes
+                        .errors
+                        .binary_search_by_key(&position, |failure| failure.position)
+                        .ok()
+                        .map(|at| outcomes.errors[at].error.clone()),
+                }
+            })),
+        }
+    }
+    if !failures.is_empty() {
+        pieces.push(Piece::Failed(batch, failures));
+    }
+    pieces
+}
+
+/// The values of some of the positions that a packed array has values for.
+pub fn values_of(values: &PackedArray, positions: &Positions, wanted: &Positions) -> PackedArray {
+    values.select(&positions.indexes_of(wanted))
+}
+
+/// How a job ended: its state, its value and its last error.
+pub type Ended = (&'static str, Option<String>, Option<ErrorParts>);
+
+/// How the job ended that these are the details of.
+pub fn ended(details: JobDetails) -> Ended {
+    let mut failures = details.failures;
+    let error = match details.row.state {
+        JobState::Completed => None,
+        _ => failures.pop().map(|failure| error_parts(failure.error)),
+    };
+    let value = details.value.map(|value| value.get().to_owned());
+    (details.row.state.name(), value, error)
+}

@@ -1,0 +1,160 @@
+//! Python objects as the JSON of payloads.
+
+use std::cell::RefCell;
+
+use gristmill_model::{PackedBuilder, PackedError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use serde::ser::{Error, SerializeMap, SerializeSeq};
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use crate::limits::PAYLOAD_DEPTH_MAX;
+
+/// Writes Python objects as JSON.
+pub struct Encoder<'c, 'py> {
+    /// A function from an object of another type to one that JSON has.
+    pub to_plain: &'c Bound<'py, PyAny>,
+}
+
+impl<'py> Encoder<'_, 'py> {
+    /// Adds an object to a packed array.
+    pub fn push(&self, builder: &mut PackedBuilder, value: &Bound<'py, PyAny>) -> PyResult<()> {
+        let raised = RefCell::new(None);
+        let item = Item {
+            value,
+            to_plain: self.to_plain,
+            raised: &raised,
+            depth: 0,
+        };
+        let pushed = builder.push_value(&item);
+        pushed.map_err(|error| match (raised.take(), error) {
+            (Some(raised), _) => raised,
+            (None, PackedError::NotJson { reason, .. }) => PyTypeError::new_err(reason),
+            (None, other) => PyValueError::new_err(other.to_string()),
+        })
+    }
+}
+
+struct Item<'a, 'py> {
+    value: &'a Bound<'py, PyAny>,
+    to_plain: &'a Bound<'py, PyAny>,
+    /// What Python raised, which serde's errors cannot carry.
+    raised: &'a RefCell<Option<PyErr>>,
+    depth: u32,
+}
+
+impl<'a, 'py> Item<'a, 'py> {
+    fn inner<'b>(&'b self, value: &'b Bound<'py, PyAny>) -> Item<'b, 'py> {
+        Item {
+            value,
+            to_plain: self.to_plain,
+            raised: self.raised,
+            depth: self.depth + 1,
+        }
+    }
+
+    fn or_raise<T, E: Error>(&self, result: PyResult<T>) -> Result<T, E> {
+        result.map_err(|raised| {
+            let error = E::custom(&raised);
+            *self.raised.borrow_mut() = Some(raised);
+            error
+        })
+    }
+
+    /// As json.dumps has keys: text, or a number, a bool or None as text.
+    fn key<E: Error>(&self, key: &Bound<'py, PyAny>) -> Result<String, E> {
+        if let Ok(text) = key.cast::<PyString>() {
+            return self.or_raise(text.to_str().map(str::to_owned));
+        }
+        if key.is_none() {
+            return Ok("null".to_owned());
+        }
+        if let Ok(truth) = key.cast::<PyBool>() {
+            return Ok(truth.is_true().to_string());
+        }
+        if key.is_instance_of::<PyInt>() || key.is_instance_of::<PyFloat>() {
+            return self.or_raise(key.str().and_then(|text| text.extract()));
+        }
+        Err(E::custom(format!(
+            "a key of type {} in a payload; JSON's keys are text",
+            type_name(key)
+        )))
+    }
+}
+
+fn type_name(value: &Bound<'_, PyAny>) -> String {
+    value
+        .get_type()
+        .qualname()
+        .map_or_else(|_| "?".to_owned(), |name| name.to_string())
+}
+
+impl Serialize for Item<'_, '_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let value = self.value;
+        if self.depth > PAYLOAD_DEPTH_MAX {
+            return Err(S::Error::custom(format!(
+                "a payload nests more than {PAYLOAD_DEPTH_MAX} deep, or contains itself"
+            )));
+        }
+        if let Ok(text) = value.cast::<PyString>() {
+            return serializer.serialize_str(self.or_raise(text.to_str())?);
+        }
+        if let Ok(truth) = value.cast::<PyBool>() {
+            return serializer.serialize_bool(truth.is_true());
+        }
+        if value.is_instance_of::<PyInt>() {
+            return match value.extract::<i64>() {
+                Ok(number) => serializer.serialize_i64(number),
+                Err(_) => {
+                    let number = value.py().get_type::<PyInt>().call_method1("__repr__", (value,));
+                    let digits: String = self.or_raise(number.and_then(|digits| digits.extract()))?;
+                    RawValue::from_string(digits)
+                        .map_err(S::Error::custom)?
+                        .serialize(serializer)
+                }
+            };
+        }
+        if let Ok(number) = value.cast::<PyFloat>() {
+            let number = number.value();
+            if !number.is_finite() {
+                return Err(S::Error::custom(format!(
+                    "{number} in a payload, which JSON cannot hold: give None or text instead"
+                )));
+            }
+            return serializer.serialize_f64(number);
+        }
+        if value.is_none() {
+            return serializer.serialize_unit();
+        }
+        if let Ok(dict) = value.cast::<PyDict>() {
+            let mut map = serializer.serialize_map(Some(dict.len()))?;
+            for (key, value) in dict.iter() {
+                match key.cast::<PyString>() {
+                    Ok(text) => map.serialize_key(self.or_raise(text.to_str())?)?,
+                    Err(_) => map.serialize_key(&self.key::<S::Error>(&key)?)?,
+                }
+                map.serialize_value(&self.inner(&value))?;
+            }
+            return map.end();
+        }
+        if let Ok(list) = value.cast::<PyList>() {
+            let mut items = serializer.serialize_seq(Some(list.len()))?;
+            for value in list.iter() {
+                items.serialize_element(&self.inner(&value))?;
+            }
+            return items.end();
+        }
+        if let Ok(tuple) = value.cast::<PyTuple>() {
+            let mut items = serializer.serialize_seq(Some(tuple.len()))?;
+            for value in tuple.iter() {
+                items.serialize_element(&self.inner(&value))?;
+            }
+            return items.end();
+        }
+        let plain = self.or_raise(self.to_plain.call1((value,)))?;
+        self.inner(&plain).serialize(serializer)
+    }
+}

@@ -1,0 +1,225 @@
+"""The command line, forks, signals, executors, fixtures."""
+
+import concurrent.futures
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+import shop
+
+import gristmill
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def command(*arguments, **options):
+    environment = dict(os.environ, **options.pop("env", {}))
+    program = [sys.executable, "-m", "gristmill", *arguments]
+    return subprocess.Popen(
+        program, cwd=HERE, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def test_the_command_line_runs_an_application_until_it_is_asked_to_stop(app):
+    shop.define(app)
+    handle = app.jobs["double"].submit(4)
+    worker = command("worker", "shop:app", "-j", "1", "--job", "double", env={"SHOP_STORE": app.store})
+    assert handle.result(timeout=60) == 8
+    worker.send_signal(signal.SIGTERM)
+    _, errors = worker.communicate(timeout=60)
+    assert worker.returncode == 0 and "finishing running jobs" in errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["worker", "nowhere:app"], "there is no module nowhere"),
+        (["worker", "shop:double"], "shop:double is not a gristmill.App"),
+        (["worker", "shop:app", "-j", "0"], "give a number from 1"),
+        (["worker", "shop:app", "--job", "x"], "the application has no job 'x'"),
+    ],
+)
+def test_the_command_line_names_what_is_wrong(arguments, reason):
+    ended = command(*arguments)
+    _, errors = ended.communicate(timeout=60)
+    assert ended.returncode != 0 and reason in errors
+
+
+def test_the_program_of_the_wheel_reads_the_same_store(app):
+    program = os.path.join(os.path.dirname(gristmill.__file__), "bin", "gristmill")
+    if not os.path.exists(program):
+        pytest.skip("the package was not installed from a wheel")
+    shop.define(app)
+    handle = app.jobs["double"].submit(4)
+    shown = command("show", handle.id, "--store", app.store)
+    output, errors = shown.communicate(timeout=60)
+    assert shown.returncode == 0, errors
+    assert "double" in output and "waiting" in output
+
+
+def test_a_fork_opens_the_store_anew(app):
+    shop.define(app)
+    double = app.jobs["double"]
+    before = double.submit(1)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            answer = f"{double.submit(2).id} {before.state()}"
+        except BaseException as error:
+            answer = repr(error)
+        os.write(write, answer.encode())
+        os._exit(0)
+    os.close(write)
+    answer = os.read(read, 1_000).decode()
+    assert os.waitpid(child, 0)[1] == 0
+    assert answer == f"{before.batch + 1}:0 waiting"
+    # The parent goes on with its own.
+    assert double.submit(3).batch == before.batch + 2
+
+
+def test_multiprocessing_forks_submit(app):
+    import multiprocessing
+
+    shop.define(app)
+    app.counts()
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        ids = pool.map(_submit, [(app.store, number) for number in range(10)])
+    assert len(set(ids)) == 10 and app.counts()["waiting"] == 10
+
+
+def _submit(task):
+    store, number = task
+    app = gristmill.App(store, durable=False)
+    shop.define(app)
+    return app.jobs["double"].submit(number).id
+
+
+def test_a_fork_beside_a_worker_refuses_the_same_file(app):
+    shop.define(app)
+    with app.worker(1, jobs=["double"]):
+        child = os.fork()
+        if child == 0:
+            try:
+                app.counts()
+            except RuntimeError as error:
+                os._exit(0 if "while its parent was at work" in str(error) else 1)
+            os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+        assert app.jobs["double"].submit(2).result(timeout=60) == 4
+
+
+def test_a_native_object_of_another_process_says_so(app):
+    engine = app.engine()
+    child = os.fork()
+    if child == 0:
+        try:
+            engine.counts()
+        except RuntimeError as error:
+            os._exit(0 if "forked" in str(error) else 1)
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_blocking_call_leaves_other_threads_running(app):
+    shop.define(app)
+    handle = app.jobs["double"].submit(1)
+    began = threading.Event()
+
+    def wait():
+        began.set()
+        handle.result(timeout=60)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    assert began.wait(10)
+    # Without the lock released, this would not be reached before the timeout.
+    assert app.drain() == 1
+    waiter.join(10)
+    assert not waiter.is_alive()
+
+
+def test_control_c_interrupts_a_wait(run_python):
+    ended = run_python(
+        """
+        import gristmill, os, signal, threading
+        app = gristmill.App("jobs.db")
+        handle = app.job(lambda payload: payload).submit(1)
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            handle.result()
+        except KeyboardInterrupt:
+            print("interrupted", handle.state())
+        """
+    )
+    assert ended.stdout == "interrupted waiting\n"
+
+
+def test_an_executor_runs_calls(app):
+    with app.executor(1) as executor:
+        futures = [executor.submit(shop.add.function, number, right=1) for number in range(5)]
+        assert [future.result(timeout=60) for future in futures] == [1, 2, 3, 4, 5]
+        assert list(executor.map(os.path.basename, ["a/b", "c"])) == ["b", "c"]
+        assert executor.submit(shop.halve, shop.Picture("a", 8)).result(timeout=60) == shop.Picture("a", 4)
+        failed = executor.submit(shop.refuse_odd, 1)
+        assert isinstance(failed.exception(timeout=60), gristmill.JobFailed)
+        done, _ = concurrent.futures.wait([*futures, failed])
+        assert len(done) == 6
+    with pytest.raises(RuntimeError, match="shut down"):
+        executor.submit(len, "x")
+
+
+def test_an_executor_cancels_what_has_not_begun(app):
+    executor = app.executor(1)
+    # The kernel wakes the first call when the test does; the others wait behind it.
+    read, write = os.pipe()
+    path = f"/proc/{os.getpid()}/fd/{read}"
+    first = executor.submit(_read_line, path)
+    waiting = [executor.submit(abs, -number) for number in range(3)]
+    assert waiting[0].cancel()
+    executor.shutdown(wait=False, cancel_futures=True)
+    os.write(write, b"go\n")
+    assert concurrent.futures.wait([first, *waiting], timeout=60).not_done == set()
+    assert all(future.cancelled() for future in waiting)
+    os.close(read)
+    os.close(write)
+
+
+def _read_line(path):
+    with open(path) as file:
+        return file.readline()
+
+
+def test_the_fixture_is_an_empty_application(gristmill_app):
+    @gristmill_app.job
+    def triple(number: int) -> int:
+        return 3 * number
+
+    handle = triple.submit(3)
+    assert gristmill_app.engine().payloads("triple") == ["3"]
+    assert gristmill_app.drain() == 1
+    assert handle.result() == 9
+
+
+def test_scripts_find_the_package_and_the_job(app, tmp_path):
+    """`import gristmill` in a script of `gristmill run`, with the package installed."""
+    program = os.path.join(os.path.dirname(gristmill.__file__), "bin", "gristmill")
+    if not os.path.exists(program):
+        pytest.skip("the package was not installed from a wheel")
+    (tmp_path / "script.py").write_text(
+        "import gristmill\n"
+        "def main(n):\n"
+        "    if n > 1:\n        return gristmill.spawn([1, 1], memo=n)\n"
+        "    gristmill.progress(1, 2)\n"
+        "    return gristmill.job().kind\n"
+        "def finalize(payload, memo, outcomes):\n"
+        "    return [memo, [outcome['value'] for outcome in outcomes]]\n"
+    )
+    (tmp_path / "items.jsonl").write_text("1\n2\n")
+    arguments = ["run", "script.py", "items.jsonl", "--values", "--python", sys.executable, "--store", "s.db"]
+    ended = subprocess.run([program, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.split() == ['"script:script.py"', '[2,["script:script.py","script:script.py"]]']
