@@ -178,6 +178,19 @@ macro_rules! store_conformance {
                 children_are_found_by_their_parent,
                 siblings_and_failures_that_meet_leave_nothing_behind,
             ]
+            graph::hooks [
+                a_batch_that_completes_submits_its_hook,
+                a_batch_that_fails_submits_the_other_hook,
+                hooks_mind_the_outcome,
+                a_url_gets_the_summary,
+                a_hook_is_submitted_once,
+                hooks_wait_for_retries_and_children,
+                batches_that_never_run_submit_their_hooks,
+                single_jobs_have_their_own_hooks,
+                hooks_of_schedules_name_them,
+                a_run_that_finishes_submits_its_hook_once,
+                wrong_hooks_are_refused,
+            ]
             query::queries [
                 jobs_are_listed_in_pages,
                 jobs_are_counted,

@@ -508,6 +508,17 @@ impl Store for PostgresStore {
         .await
     }
 
+    async fn finish_run(&self, run: RunId, new: NewRun, hook: NewBatch) -> Result<(), StoreError> {
+        check_name("run", &new.name)?;
+        check_batches(std::slice::from_ref(&hook))?;
+        let lane_id = self.database.prepare_batch(&hook).await?;
+        let hook = submit::Packed { batch: hook, lane_id };
+        let work = (new, hook);
+        operate!(self, Promised, |transaction, work| transaction
+            .finish_run(run, &work.0, &work.1))
+        .await
+    }
+
     async fn delete_run(&self, run: RunId) -> Result<(), StoreError> {
         operate!(self, Promised, |transaction| transaction.delete_run(run)).await
     }

@@ -559,6 +559,14 @@ impl Store for SqliteStore {
         .await
     }
 
+    async fn finish_run(&self, run: RunId, new: NewRun, hook: NewBatch) -> Result<(), StoreError> {
+        check_name("run", &new.name)?;
+        check_batches(std::slice::from_ref(&hook))?;
+        let bytes = new.description.len() + hook.payloads.as_str().len();
+        self.write(bytes, move |transaction| transaction.finish_run(run, &new, &hook))
+            .await
+    }
+
     async fn delete_run(&self, run: RunId) -> Result<(), StoreError> {
         self.write(0, move |transaction| transaction.delete_run(run))
             .await

@@ -250,6 +250,10 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Changes the stored script, input, options and state of a run.
     async fn update_run(&self, run: RunId, new: NewRun, state: RunState) -> Result<(), StoreError>;
 
+    /// Changes a run as [`update_run`](Store::update_run) to [`RunState::Finished`], and stores the job of the run's
+    /// hook in the same transaction. Stores no job if the run was finished before.
+    async fn finish_run(&self, run: RunId, new: NewRun, hook: NewBatch) -> Result<(), StoreError>;
+
     /// Deletes a run and its batches, regardless of their jobs' states. Running jobs lose their lease, as in a cancel.
     async fn delete_run(&self, run: RunId) -> Result<(), StoreError>;
 

@@ -15,7 +15,7 @@ use gristmill_store::family::{
 };
 use gristmill_store::query::Narrowed;
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
-use gristmill_store::rules::lanes::{LaneName, group};
+use gristmill_store::rules::lanes::{Lane, LaneName, group};
 use rusqlite::{Connection, params};
 
 use crate::claim::held::Held;
@@ -134,20 +134,22 @@ impl Transaction<'_> {
 
     pub fn inheritance_of(&mut self, batch: BatchId) -> Result<Inheritance> {
         let head = self.head(batch)?;
-        let lane = self.memory.lanes.get(head.lane_id).cloned();
-        let lane = match lane {
-            Some(lane) => lane,
-            None => {
-                self.memory.refresh_lanes(self.connection)?;
-                let lane = self.memory.lanes.get(head.lane_id).cloned();
-                lane.ok_or_else(|| Failure::Damaged(format!("batch {batch} has no lane")))?
-            }
-        };
+        let lane = self.lane_of(batch, head.lane_id)?;
         Ok(Inheritance {
             queue: lane.queue,
             group: group(lane.group),
             tags: tags_of_batch(self.connection, batch)?,
         })
+    }
+
+    /// The lane of a batch.
+    pub fn lane_of(&mut self, batch: BatchId, lane_id: i64) -> Result<Lane> {
+        if let Some(lane) = self.memory.lanes.get(lane_id) {
+            return Ok(lane.clone());
+        }
+        self.memory.refresh_lanes(self.connection)?;
+        let lane = self.memory.lanes.get(lane_id).cloned();
+        lane.ok_or_else(|| Failure::Damaged(format!("batch {batch} has no lane")))
     }
 
     /// A family of a batch that there never was.
