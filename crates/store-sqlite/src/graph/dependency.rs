@@ -307,7 +307,7 @@ impl Transaction<'_> {
                         continue;
                     }
                     Policy::Hook => {
-                        self.settle_hook(&edge, &mut looked)?;
+                        self.settle_hook(&edge)?;
                         continue;
                     }
                 };
@@ -427,24 +427,23 @@ impl Transaction<'_> {
     }
 
     /// Stores the job of a batch's hook once all jobs of the batch have ended.
-    fn settle_hook(&mut self, edge: &StoredEdge, looked: &mut Option<Endings>) -> Result<()> {
-        if self.is_met(edge, &[], looked)?.is_none() || !self.delete_edge(edge, HOOK)? {
+    fn settle_hook(&mut self, edge: &StoredEdge) -> Result<()> {
+        // Few pieces are open, and the reports may be many.
+        let batch = edge.prerequisite;
+        if !self.open_of(batch)?.is_empty() || !self.delete_edge(edge, HOOK)? {
             return Ok(());
         }
-        let Some(endings) = looked else {
-            return Ok(());
-        };
-        let head = self.head(edge.prerequisite)?;
-        let lane = self.lane_of(edge.prerequisite, head.lane_id)?;
+        let head = self.head(batch)?;
+        let lane = self.lane_of(batch, head.lane_id)?;
         let ended = EndedBatch {
-            batch: edge.prerequisite,
+            batch,
             kind: &lane.kind,
             queue: &lane.queue,
             submitted_at: head.submitted_at,
             options: &head.options,
         };
-        let counts = endings.by_state.iter();
-        let counts = counts.map(|(state, positions)| (*state, u64::from(positions.len())));
+        let by_state = self.endings_of(batch)?.by_state.into_iter();
+        let counts = by_state.map(|(state, positions)| (state, u64::from(positions.len())));
         if let Some(hook) = ended.hook(counts, self.now)? {
             self.insert_batch(&hook, &hook.payloads, None, &[], &[])?;
         }

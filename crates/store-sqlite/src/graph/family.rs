@@ -280,7 +280,7 @@ impl Transaction<'_> {
     }
 
     /// The open jobs of a batch.
-    fn open_of(&self, batch: BatchId) -> Result<Positions> {
+    pub fn open_of(&self, batch: BatchId) -> Result<Positions> {
         let mut open = Positions::new();
         for slice in self.slices_of(batch)? {
             open = open.union(&slice.positions);
