@@ -114,3 +114,6 @@ pub const AGENT_NAME_BYTES_MAX: usize = 100;
 
 /// Batches and jobs that those of one request may wait for.
 pub const AFTER_PER_REQUEST_MAX: usize = 1_000;
+
+/// Kinds and queues that have metrics of their own, about 25 lines each; the metrics of all further ones are added up.
+pub const METRIC_LANES_MAX: usize = 200;

@@ -217,6 +217,11 @@ macro_rules! store_conformance {
                 output_is_kept_while_somebody_follows,
                 live_output_is_bounded,
             ]
+            query::metrics [
+                an_empty_store_has_metrics,
+                open_jobs_are_measured,
+                ended_jobs_are_measured,
+            ]
             query::history [
                 ends_are_counted_by_kind,
                 ends_are_counted_by_hour_and_day,

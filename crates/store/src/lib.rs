@@ -11,6 +11,7 @@ pub mod family;
 pub mod history;
 pub mod layout;
 pub mod live_output;
+pub mod metrics;
 pub mod options;
 pub mod outcome;
 pub mod query;
@@ -35,6 +36,7 @@ pub use event::{Event, EventCursor, EventJobs, EventPage, RecordedEvent};
 pub use family::{ChildOutcome, Children};
 pub use history::{HistoryFilter, HistoryPeriod, HistoryRow};
 pub use live_output::OutputPage;
+pub use metrics::{LaneMetrics, StoreMetrics};
 pub use options::DebugRng;
 pub use outcome::{BatchOutcomes, StoredFailure, StoredReport};
 pub use query::{
@@ -232,6 +234,11 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Pruned batches do not count. Fails with [`StoreError::InvalidInput`] if there are more than
     /// [`HISTORY_ROWS_MAX`](gristmill_model::limits::HISTORY_ROWS_MAX) rows.
     async fn history(&self, filter: &HistoryFilter) -> Result<Vec<HistoryRow>, StoreError>;
+
+    /// The figures for monitoring, by kind and queue. Costs a look at each lane and at each piece of open work, however many
+    /// jobs have ended. Jobs that another handle ended count once a heartbeat, [`record`](Store::record) or
+    /// [`close`](Store::close) of that handle has followed.
+    async fn metrics(&self) -> Result<StoreMetrics, StoreError>;
 
     /// Totals by kind and queue, workers, batch statistics by hop, sizes.
     async fn stats(&self) -> Result<StoreStats, StoreError>;

@@ -330,6 +330,12 @@ CREATE TABLE gristmill.hop_stat (
     ended_limit    bigint NOT NULL
 ) WITH (fillfactor = 50);
 
+-- Ended jobs by lane, since the store was made; a prune lowers nothing.
+CREATE TABLE gristmill.lane_stat (
+    lane_id integer PRIMARY KEY,
+    ended   text NOT NULL -- JSON
+) WITH (fillfactor = 50);
+
 -- --- events, waiters and followers ---
 
 -- At most one row: somebody listens to events, or did within the last hour. Without it none is kept.

@@ -325,6 +325,12 @@ CREATE TABLE hop_stat (
     end_reasons TEXT NOT NULL -- a JSON object, batches by reason
 ) STRICT, WITHOUT ROWID;
 
+-- Ended jobs by lane, since the store was made; a prune lowers nothing.
+CREATE TABLE lane_stat (
+    lane_id INTEGER PRIMARY KEY,
+    ended   TEXT NOT NULL -- JSON
+) STRICT;
+
 -- --- events and followers ---
 
 -- At most one row: somebody listens to events, or did within the last hour. Without it there are no triggers that write events.
