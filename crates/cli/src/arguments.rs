@@ -5,6 +5,7 @@ pub mod control;
 pub mod fleet;
 pub mod help;
 pub mod history;
+pub mod hook;
 pub mod job;
 pub mod key;
 pub mod memory;

@@ -8,6 +8,7 @@ mod backlog;
 mod corrections;
 mod feeder;
 mod halt;
+mod hook;
 mod identity;
 mod lock;
 mod placeholders;
@@ -45,6 +46,7 @@ use crate::store::open::engine_over;
 use backlog::Backlog;
 use feeder::{Fed, FeedError, Feeder};
 use halt::{GatedHandler, HaltGate};
+use hook::hook_of;
 use identity::queue_of;
 use plan::{Plan, Request};
 use writer::{Stage, WriteError, Writer, Written};
@@ -434,11 +436,19 @@ impl Run<'_> {
         } else {
             RunState::Submitted
         };
-        let noted = self
-            .engine
-            .store()
-            .update_run(plan.run, plan.remember.clone(), state)
-            .await;
+        let store = self.engine.store();
+        let remember = plan.remember.clone();
+        let hook = match is_finished {
+            true => {
+                let hooks = self.arguments.hooks.hooks();
+                hook_of(&**store, plan, &self.request.name, hooks.as_deref()).await?
+            }
+            false => None,
+        };
+        let noted = match hook {
+            Some(hook) => store.finish_run(plan.run, remember, hook).await,
+            None => store.update_run(plan.run, remember, state).await,
+        };
         noted.context("the end of the run cannot be stored")
     }
 

@@ -50,8 +50,8 @@ pub use engine::Engine;
 pub use error::EngineError;
 pub use events::Events;
 pub use gristmill_model::{
-    After, ChildAfter, ChildBatch, JobError, JobId, KeyScope, KeyedBatch, OnChildFailure, OnDuplicate,
-    OnFailure, Prerequisite, Progress, RecurrenceRule, RetryPolicy, Spawn, Unique,
+    After, ChildAfter, ChildBatch, HookTarget, Hooks, JobError, JobId, KeyScope, KeyedBatch, OnChildFailure,
+    OnDuplicate, OnFailure, Prerequisite, Progress, RecurrenceRule, RetryPolicy, Spawn, Unique,
 };
 pub use gristmill_store::{ChildOutcome, Event, EventCursor, EventJobs, RecordedEvent, SubmittedJobs};
 pub use gristmill_worker::pressure;

@@ -1,6 +1,7 @@
 //! Batches as they are submitted.
 
 pub mod dependency;
+pub mod hooks;
 mod invalid;
 mod keyed;
 pub mod labels;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Timestamp;
 use crate::dependency::After;
 use crate::error::JobError;
+use crate::hooks::Hooks;
 use crate::limits::{BATCH_JOBS_MAX, KEY_PERIOD_MS_MAX};
 use crate::packed::PackedArray;
 use crate::retry::RetryPolicy;
@@ -60,6 +62,9 @@ pub struct BatchOptions {
     /// The tenant or customer that owns the jobs: limits, pauses and shares can apply to a group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
+    /// The jobs that the store submits when the batch has ended; usually none. Not for jobs with keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hooks: Option<Box<Hooks>>,
 }
 
 /// A job that cannot run: it is dead from the start, with an error that says why. Its payload in the
@@ -138,6 +143,9 @@ impl NewBatch {
             if !self.after.is_empty() {
                 return Err(InvalidBatch::CachedOptions);
             }
+        }
+        if let Some(hooks) = &self.options.hooks {
+            hooks.check()?;
         }
         if self.options.unique.is_some() {
             return Err(InvalidBatch::KeysMissing);

@@ -24,7 +24,7 @@ pub mod rng;
 pub mod state;
 
 // The parts of a batch and of a family also have these short paths.
-pub use batch::{dependency, labels, priority, tag, unique};
+pub use batch::{dependency, hooks, labels, priority, tag, unique};
 pub use family::{siblings, spawn};
 
 pub use batch::{BatchOptions, KeyedBatch, NewBatch, Rejected};
@@ -33,6 +33,7 @@ pub use control::{Control, Effect, InvalidControl, Scope};
 pub use dependency::{After, OnFailure, Prerequisite};
 pub use duration_histogram::DurationHistogram;
 pub use error::JobError;
+pub use hooks::{HookTarget, Hooks, WEBHOOK_KIND};
 pub use id::{BatchId, JobId, LeaseId, RunId, WorkerId};
 pub use labels::{InvalidLabels, JobLabels};
 pub use lease::{Lease, LeasedSlice};

@@ -31,6 +31,9 @@ pub const ERROR_TRACEBACK_BYTES_MAX: usize = 32 << 10;
 /// Bytes in the name of a kind, queue, group, worker or run.
 pub const NAME_BYTES_MAX: usize = 200;
 
+/// Bytes of the URL of a completion hook.
+pub const HOOK_URL_BYTES_MAX: usize = 2_000;
+
 /// Attempts of one job at most, whatever its policy says.
 pub const ATTEMPTS_MAX: u32 = 1_000;
 

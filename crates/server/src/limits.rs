@@ -126,3 +126,6 @@ pub const SESSION_COOKIE_S: u32 = 12 * 3_600;
 
 /// Bytes of the dashboard's cookie with its attributes; browsers keep no more than 4,096.
 pub const SESSION_COOKIE_BYTES_MAX: usize = 4_000;
+
+/// Kinds and queues that have metrics of their own, about 25 lines each; the metrics of all further ones are added up.
+pub const METRIC_LANES_MAX: usize = 200;

@@ -1,11 +1,13 @@
 //! The server's metrics, for Prometheus.
 
+mod lanes;
+
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use gristmill_model::JobState;
-use gristmill_store::StoreStats;
-use metrics::{Key, KeyName, Label, Level, Metadata, Recorder, SharedString, Unit};
+use gristmill_model::Timestamp;
+use gristmill_store::StoreMetrics;
+use metrics::{Key, KeyName, Label, Level, Metadata, Recorder, Unit};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 
 use crate::rules::Rule;
@@ -25,11 +27,9 @@ const REQUESTS: &str = "gristmill_http_requests_total";
 const REQUEST_SECONDS: &str = "gristmill_http_request_seconds";
 const EXCHANGE_JOBS: &str = "gristmill_exchange_jobs_total";
 const SUBMITTED_JOBS: &str = "gristmill_submitted_jobs_total";
-const JOBS: &str = "gristmill_jobs";
 const BATCHES: &str = "gristmill_batches_total";
 const BATCH_ITEMS: &str = "gristmill_batch_items_total";
 const WORKERS: &str = "gristmill_workers";
-const STORE_ROWS: &str = "gristmill_store_rows";
 const STORE_BYTES: &str = "gristmill_store_bytes";
 
 /// Where requests are sorted by how long they took. Seconds.
@@ -54,20 +54,18 @@ impl Metrics {
             "Jobs that agents claimed, and outcomes of theirs that were accepted or refused",
         );
         counter(SUBMITTED_JOBS, "Jobs submitted over HTTP");
-        let gauge = |name: &'static str, text: &'static str| {
-            recorder.describe_gauge(KeyName::from_const_str(name), None, text.into());
-        };
-        gauge(JOBS, "Jobs by kind, queue and state");
-        gauge(
+        counter(
             BATCHES,
             "Batches by hop and the reason why they ended, since the store was made",
         );
-        gauge(
+        counter(
             BATCH_ITEMS,
             "Items of all batches by hop, since the store was made",
         );
+        let gauge = |name: &'static str, text: &'static str| {
+            recorder.describe_gauge(KeyName::from_const_str(name), None, text.into());
+        };
         gauge(WORKERS, "Registered workers");
-        gauge(STORE_ROWS, "Rows of the store by table");
         gauge(STORE_BYTES, "Size of the store on disk");
         recorder.describe_histogram(
             KeyName::from_const_str(REQUEST_SECONDS),
@@ -122,40 +120,29 @@ impl Metrics {
         self.count(SUBMITTED_JOBS, Vec::new(), jobs);
     }
 
-    /// All metrics, including those of the store, as text for Prometheus.
-    pub fn render(&self, stats: &StoreStats) -> String {
-        for kind in &stats.kinds {
-            let mut counts = kind.counts;
-            for state in JobState::ALL {
-                let labels = vec![
-                    Label::new("kind", SharedString::from(kind.kind.to_string())),
-                    Label::new("queue", SharedString::from(kind.queue.to_string())),
-                    Label::from_static_parts("state", state.name()),
-                ];
-                self.show(JOBS, labels, *counts.get_mut(state));
-            }
-        }
-        for (hop, moved) in &stats.hops.hops {
+    /// Shows a count of the store.
+    fn total(&self, name: &'static str, labels: Vec<Label>, value: u64) {
+        self.recorder
+            .register_counter(&Key::from_parts(name, labels), &METADATA)
+            .absolute(value);
+    }
+
+    /// All metrics, including those of the store at this time, as text for Prometheus.
+    pub fn render(&self, store: &StoreMetrics, now: Timestamp) -> String {
+        for (hop, moved) in &store.hops.hops {
             let hop = Label::new("hop", hop.clone());
-            self.show(BATCH_ITEMS, vec![hop.clone()], moved.items);
+            self.total(BATCH_ITEMS, vec![hop.clone()], moved.items);
             for (reason, batches) in &moved.end_reasons {
                 let reason = Label::from_static_parts("end_reason", reason.as_str());
-                self.show(BATCHES, vec![hop.clone(), reason], *batches);
+                self.total(BATCHES, vec![hop.clone(), reason], *batches);
             }
         }
-        for (table, rows) in [
-            ("batch", stats.batches),
-            ("slice", stats.slices),
-            ("lease", stats.leases),
-            ("report", stats.reports),
-            ("failure", stats.failures),
-        ] {
-            self.show(STORE_ROWS, vec![Label::from_static_parts("table", table)], rows);
-        }
-        self.show(WORKERS, Vec::new(), stats.workers);
-        self.show(STORE_BYTES, Vec::new(), stats.size_bytes);
+        self.show(WORKERS, Vec::new(), store.workers);
+        self.show(STORE_BYTES, Vec::new(), store.size_bytes);
         self.upkeep();
-        self.recorder.handle().render()
+        let mut text = lanes::render(&store.lanes, now);
+        text.push_str(&self.recorder.handle().render());
+        text
     }
 
     /// Folds measurements, which would otherwise grow until they are read.

@@ -3,4 +3,5 @@
 pub mod dependencies;
 pub mod families;
 pub mod family_endings;
+pub mod hooks;
 pub mod siblings;

@@ -179,6 +179,19 @@ macro_rules! store_conformance {
                 children_are_found_by_their_parent,
                 siblings_and_failures_that_meet_leave_nothing_behind,
             ]
+            graph::hooks [
+                a_batch_that_completes_submits_its_hook,
+                a_batch_that_fails_submits_the_other_hook,
+                hooks_mind_the_outcome,
+                a_url_gets_the_summary,
+                a_hook_is_submitted_once,
+                hooks_wait_for_retries_and_children,
+                batches_that_never_run_submit_their_hooks,
+                single_jobs_have_their_own_hooks,
+                hooks_of_schedules_name_them,
+                a_run_that_finishes_submits_its_hook_once,
+                wrong_hooks_are_refused,
+            ]
             query::queries [
                 jobs_are_listed_in_pages,
                 jobs_are_counted,
@@ -204,6 +217,11 @@ macro_rules! store_conformance {
             commit::live_output [
                 output_is_kept_while_somebody_follows,
                 live_output_is_bounded,
+            ]
+            query::metrics [
+                an_empty_store_has_metrics,
+                open_jobs_are_measured,
+                ended_jobs_are_measured,
             ]
             query::history [
                 ends_are_counted_by_kind,

@@ -2,5 +2,6 @@
 
 pub mod events;
 pub mod history;
+pub mod metrics;
 pub mod queries;
 pub mod tags;

@@ -4,6 +4,7 @@ use gristmill_model::{BatchId, NewBatch};
 use gristmill_store::StoreError;
 use gristmill_store::rules::check::check_batches;
 use gristmill_store::rules::dependency::stored_prerequisites;
+use gristmill_store::rules::hook::lanes_of_hooks;
 use gristmill_store::rules::lanes::{LANES_MAX, LaneName};
 
 use crate::PostgresStore;
@@ -70,6 +71,14 @@ impl PostgresStore {
         let (mut ids, mut ended, mut writes) = (Vec::new(), Ended::default(), Writes::default());
         let awaited = awaited(batches.iter());
         for (place, batch) in batches.into_iter().enumerate() {
+            for name in lanes_of_hooks(&batch) {
+                transaction
+                    .execute(
+                        "SELECT gristmill.intern_lane($1, $2, $3, $4)",
+                        &[&name.queue, &name.kind, &name.group, &lanes_max],
+                    )
+                    .await?;
+            }
             let name = LaneName::of(&batch);
             let row = transaction
                 .query_one(
@@ -83,7 +92,8 @@ impl PostgresStore {
                 batch,
             };
             let is_awaited = awaited.contains(&place);
-            if is_awaited && may_be_over(&packed.batch) {
+            let is_watched = is_awaited || packed.batch.options.hooks.is_some();
+            if is_watched && may_be_over(&packed.batch) {
                 ended.add_all(id);
             }
             let mut circumstances = Circumstances {

@@ -35,6 +35,7 @@ use gristmill_model::{
 };
 use gristmill_model::{Followed, Printed};
 use gristmill_store::live_output::{OutputPage, check_printed, pack_followed};
+use gristmill_store::metrics::ReportedEnds;
 use gristmill_store::rules::check::{
     check_batches, check_filter, check_keyed, check_report, check_selection, check_single,
 };
@@ -44,8 +45,8 @@ use gristmill_store::{
     BatchOutcomes, BatchPositions, BatchRow, Changed, Children, ControlFilter, EventCursor, EventPage,
     Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, NewRun,
     NewSchedule, NewWorker, OutcomeWatch, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState,
-    Schedule, ScheduleChange, Selection, Store, StoreError, StoreStats, SubmittedJobs, TagValue, Want,
-    WorkSeen, WorkerRow,
+    Schedule, ScheduleChange, Selection, Store, StoreError, StoreMetrics, StoreStats, SubmittedJobs,
+    TagValue, Want, WorkSeen, WorkerRow,
 };
 use tokio::task::JoinHandle;
 
@@ -202,17 +203,21 @@ impl Store for PostgresStore {
             check_report(report)?;
             commit::check_texts(report)?;
         }
+        let ends = ReportedEnds::of(&reports);
         let outline = match SmallExchange::new(worker, reports, want) {
             Ok(exchange) => self.exchanger.exchange(&self.database, exchange).await?,
             Err((reports, want)) => self.database.exchange(worker, reports, want).await?,
         };
-        self.database.fill_in(outline).await
+        let exchanged = self.database.fill_in(outline).await?;
+        self.database.gather(&ends, &exchanged.receipts).await;
+        Ok(exchanged)
     }
 
     async fn heartbeat(&self, worker: WorkerId, hops: BatchStats) -> Result<Heartbeat, StoreError> {
         let heartbeat = operate!(self, Needless, |transaction, hops| transaction
             .heartbeat(worker, &hops))
         .await?;
+        self.database.flush_or_warn().await;
         if let Some(clock) = &self.clock {
             self.database.compare_clocks(clock).await?;
         }
@@ -263,6 +268,7 @@ impl Store for PostgresStore {
     }
 
     async fn record(&self, hops: BatchStats) -> Result<(), StoreError> {
+        self.database.flush_or_warn().await;
         let mut all = std::mem::take(&mut *self.database.cache.hops());
         all.merge(&hops);
         operate!(self, Promised, |transaction, all| async {
@@ -484,6 +490,14 @@ impl Store for PostgresStore {
             .await
     }
 
+    async fn metrics(&self) -> Result<StoreMetrics, StoreError> {
+        self.database.flush_or_warn().await;
+        let now = self.database.now();
+        self.database
+            .read(|snapshot| async move { query::metrics(&snapshot, now).await })
+            .await
+    }
+
     async fn run(&self, name: &str) -> Result<Option<Run>, StoreError> {
         self.database
             .read(|snapshot| async move { submit::run::run_named(&snapshot, name).await })
@@ -505,6 +519,17 @@ impl Store for PostgresStore {
         check_name("run", &new.name)?;
         operate!(self, Promised, |transaction, new| transaction
             .update_run(run, &new, state))
+        .await
+    }
+
+    async fn finish_run(&self, run: RunId, new: NewRun, hook: NewBatch) -> Result<(), StoreError> {
+        check_name("run", &new.name)?;
+        check_batches(std::slice::from_ref(&hook))?;
+        let lane_id = self.database.prepare_batch(&hook).await?;
+        let hook = submit::Packed { batch: hook, lane_id };
+        let work = (new, hook);
+        operate!(self, Promised, |transaction, work| transaction
+            .finish_run(run, &work.0, &work.1))
         .await
     }
 

@@ -7,9 +7,11 @@ pub(crate) mod event;
 pub(crate) mod filter;
 mod history;
 mod job;
+pub(crate) mod metrics;
 pub(crate) mod tag;
 
 pub(crate) use batches::{is_finished, outcomes, run_batches, workers};
 pub(crate) use counts::{counts, stats};
 pub(crate) use history::history;
 pub(crate) use job::{job, job_ids, jobs};
+pub(crate) use metrics::metrics;

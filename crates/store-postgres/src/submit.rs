@@ -25,6 +25,7 @@ use gristmill_store::rules::cache::Hits;
 use gristmill_store::rules::contents::Content;
 use gristmill_store::rules::dependency::{WaitingJobs, edges, merged, stored_prerequisites};
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
+use gristmill_store::rules::hook::lanes_of_hooks;
 use gristmill_store::rules::lanes::LaneName;
 use gristmill_store::rules::open::Blocked;
 use gristmill_store::rules::pack::{Merge, merge, packed};
@@ -242,6 +243,9 @@ impl Database {
     /// Checks what PostgreSQL asks of a batch's texts. Gives back its lane.
     pub async fn prepare_batch(&self, batch: &NewBatch) -> std::result::Result<i64, StoreError> {
         check_texts(batch)?;
+        for name in lanes_of_hooks(batch) {
+            self.intern_lane(name).await?;
+        }
         self.intern_lane(LaneName::of(batch)).await
     }
 }
@@ -402,7 +406,8 @@ impl Transaction {
                 .next()
                 .ok_or_else(|| Failure::Damaged("the sequence of batches gave too few ids".to_owned()))?;
             let is_awaited = awaited.contains(&place);
-            if is_awaited && may_be_over(&packed.batch) {
+            let is_watched = is_awaited || packed.batch.options.hooks.is_some();
+            if is_watched && may_be_over(&packed.batch) {
                 ended.add_all(id);
             }
             let circumstances = Circumstances {
@@ -467,6 +472,11 @@ impl Writes {
             self.insert_report(now, id, &answered, ending);
             positions = positions.difference(&answered);
         }
+        let has_hooks = batch.options.hooks.is_some();
+        if has_hooks {
+            self.await_end(id);
+        }
+        let is_awaited = is_awaited || has_hooks;
         let own = edges(batch, earlier);
         let blocked = |part, positions: &Positions| Blocked {
             batch: id,
@@ -579,6 +589,12 @@ fn is_lone(batch: &NewBatch) -> bool {
         unique,
         // A part of the lane's name.
         group: _,
+        hooks,
     } = options;
-    rejected.is_empty() && after.is_empty() && tags.is_empty() && unique.is_none() && cached_ms.is_none()
+    rejected.is_empty()
+        && after.is_empty()
+        && tags.is_empty()
+        && unique.is_none()
+        && cached_ms.is_none()
+        && hooks.is_none()
 }

@@ -1,5 +1,6 @@
 //! Workers: registering, heartbeats, leaving, rescue; and expiry.
 
+mod ended_jobs;
 pub(crate) mod live_output;
 pub(crate) mod wake;
 

@@ -41,6 +41,7 @@ use gristmill_model::{
 };
 use gristmill_model::{Followed, Printed};
 use gristmill_store::live_output::{OutputPage, check_printed, pack_followed};
+use gristmill_store::metrics::{GatheredEnds, ReportedEnds};
 use gristmill_store::rules::check::{
     check_batches, check_filter, check_keyed, check_report, check_selection, check_single,
 };
@@ -52,8 +53,8 @@ use gristmill_store::{
     BatchOutcomes, BatchPositions, BatchRow, Changed, Children, ControlFilter, EventCursor, EventPage,
     Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, NewRun,
     NewSchedule, NewWorker, OutcomeWatch, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState,
-    Schedule, ScheduleChange, Selection, Store, StoreError, StoreStats, SubmittedJobs, TagValue, Want,
-    WorkSeen, WorkerRow,
+    Schedule, ScheduleChange, Selection, Store, StoreError, StoreMetrics, StoreStats, SubmittedJobs,
+    TagValue, Want, WorkSeen, WorkerRow,
 };
 
 use crate::change::prune::Pruning;
@@ -65,7 +66,7 @@ use crate::readers::Readers;
 use crate::transaction::{Memory, Transaction};
 use crate::writer::Writer;
 use crate::writer::hand_over::HandOver;
-use crate::writer::operation::{Durability, Operation, Reply, Work, WriterReply};
+use crate::writer::operation::{Durability, Operation, Reply, Work, WriterReply, weight_of};
 
 /// What a small operation weighs in the writer's queue. Bytes, roughly.
 const OPERATION_BYTES: usize = 200;
@@ -81,6 +82,8 @@ pub struct SqliteStore {
     work: Arc<WorkCounter>,
     waiting: Arc<WaitingWorkers>,
     ended: EndedLookout,
+    /// Counts of ended jobs that are not in the file yet.
+    gathered: Mutex<GatheredEnds>,
 }
 
 impl std::fmt::Debug for SqliteStore {
@@ -147,6 +150,7 @@ impl SqliteStore {
             work,
             waiting,
             ended: EndedLookout::default(),
+            gathered: Mutex::default(),
         })
     }
 
@@ -222,10 +226,6 @@ impl Drop for SqliteStore {
     }
 }
 
-fn weight_of(batches: &[NewBatch]) -> usize {
-    batches.iter().map(|batch| batch.payloads.as_str().len()).sum()
-}
-
 #[async_trait]
 impl Store for SqliteStore {
     async fn submit(
@@ -283,17 +283,24 @@ impl Store for SqliteStore {
         } else {
             Durability::Promised
         };
-        self.write_with(durability, bytes, move |transaction| {
-            transaction.exchange(worker, &reports, want.as_ref())
-        })
-        .await
+        let ends = ReportedEnds::of(&reports);
+        let exchanged = self
+            .write_with(durability, bytes, move |transaction| {
+                transaction.exchange(worker, &reports, want.as_ref())
+            })
+            .await?;
+        self.gather(&ends, &exchanged.receipts).await;
+        Ok(exchanged)
     }
 
     async fn heartbeat(&self, worker: WorkerId, hops: BatchStats) -> Result<Heartbeat, StoreError> {
-        self.write_with(Durability::Needless, 0, move |transaction| {
-            transaction.heartbeat(worker, &hops)
-        })
-        .await
+        let heartbeat = self
+            .write_with(Durability::Needless, 0, move |transaction| {
+                transaction.heartbeat(worker, &hops)
+            })
+            .await?;
+        self.flush_or_warn().await;
+        Ok(heartbeat)
     }
 
     async fn put_progress(&self, worker: WorkerId, jobs: Vec<JobProgress>) -> Result<(), StoreError> {
@@ -340,6 +347,7 @@ impl Store for SqliteStore {
     }
 
     async fn record(&self, hops: BatchStats) -> Result<(), StoreError> {
+        self.flush_or_warn().await;
         self.write(0, move |transaction| transaction.add_hops(&hops))
             .await
     }
@@ -533,6 +541,12 @@ impl Store for SqliteStore {
         self.read(move |connection| query::stats(connection, now)).await
     }
 
+    async fn metrics(&self) -> Result<StoreMetrics, StoreError> {
+        self.flush_or_warn().await;
+        let now = self.clock.now();
+        self.read(move |connection| query::metrics(connection, now)).await
+    }
+
     async fn run(&self, name: &str) -> Result<Option<Run>, StoreError> {
         let name = name.to_owned();
         self.read(move |connection| submit::run::run_named(connection, &name))
@@ -557,6 +571,14 @@ impl Store for SqliteStore {
             transaction.update_run(run, &new, state)
         })
         .await
+    }
+
+    async fn finish_run(&self, run: RunId, new: NewRun, hook: NewBatch) -> Result<(), StoreError> {
+        check_name("run", &new.name)?;
+        check_batches(std::slice::from_ref(&hook))?;
+        let bytes = new.description.len() + hook.payloads.as_str().len();
+        self.write(bytes, move |transaction| transaction.finish_run(run, &new, &hook))
+            .await
     }
 
     async fn delete_run(&self, run: RunId) -> Result<(), StoreError> {

@@ -15,6 +15,7 @@ use gristmill_store::RunAdvance;
 use gristmill_store::options::options_text;
 use gristmill_store::rules::dependency::{WaitingJobs, edges, merged, stored_prerequisites};
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
+use gristmill_store::rules::hook::lanes_of_hooks;
 use gristmill_store::rules::lanes::LaneName;
 use gristmill_store::rules::open::Blocked;
 use gristmill_store::rules::pack::packed;
@@ -68,6 +69,9 @@ impl Transaction<'_> {
         waiting: &[WaitingJobs],
     ) -> Result<BatchId> {
         let lane_id = self.memory.intern_lane(self.connection, LaneName::of(batch))?;
+        for name in lanes_of_hooks(batch) {
+            self.memory.intern_lane(self.connection, name)?;
+        }
         let options = &batch.options;
         let options_text = options_text(batch)?;
         let id = self.next_batch_id()?;
@@ -105,6 +109,9 @@ impl Transaction<'_> {
         }
         if options.cached_ms.is_some() {
             positions = positions.difference(&self.answer_from_cache(id, batch, payloads)?);
+        }
+        if options.hooks.is_some() {
+            self.await_end(id)?;
         }
         let own = edges(batch, earlier);
         let blocked = |part, positions: &Positions| Blocked {
@@ -146,7 +153,8 @@ impl Transaction<'_> {
     /// Settles edges that lead to what has ended already: stored batches, and jobs of the same submit that were
     /// rejected or have their values from the cache.
     pub fn settle_submitted(&mut self, batches: &[NewBatch], ids: &[BatchId]) -> Result<()> {
-        if batches.iter().all(|batch| batch.after.is_empty()) {
+        let is_awaited = |batch: &NewBatch| !batch.after.is_empty() || batch.options.hooks.is_some();
+        if !batches.iter().any(is_awaited) {
             return Ok(());
         }
         let stored = stored_prerequisites(batches).into_keys();

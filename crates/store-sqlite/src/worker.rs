@@ -1,5 +1,6 @@
 //! Workers: registering, heartbeats, exchanges, leaving, rescue.
 
+pub(crate) mod ended_jobs;
 pub(crate) mod hops;
 pub(crate) mod live_output;
 

@@ -11,6 +11,7 @@ pub mod family;
 pub mod history;
 pub mod layout;
 pub mod live_output;
+pub mod metrics;
 pub mod options;
 pub mod outcome;
 pub mod query;
@@ -35,6 +36,7 @@ pub use event::{Event, EventCursor, EventJobs, EventPage, RecordedEvent};
 pub use family::{ChildOutcome, Children};
 pub use history::{HistoryFilter, HistoryPeriod, HistoryRow};
 pub use live_output::OutputPage;
+pub use metrics::{LaneMetrics, StoreMetrics};
 pub use options::DebugRng;
 pub use outcome::{BatchOutcomes, StoredFailure, StoredReport};
 pub use query::{
@@ -233,6 +235,11 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// [`HISTORY_ROWS_MAX`](gristmill_model::limits::HISTORY_ROWS_MAX) rows.
     async fn history(&self, filter: &HistoryFilter) -> Result<Vec<HistoryRow>, StoreError>;
 
+    /// The figures for monitoring, by kind and queue. Costs a look at each lane and at each piece of open work, however many
+    /// jobs have ended. Jobs that another handle ended count once a heartbeat, [`record`](Store::record) or
+    /// [`close`](Store::close) of that handle has followed.
+    async fn metrics(&self) -> Result<StoreMetrics, StoreError>;
+
     /// Totals by kind and queue, workers, batch statistics by hop, sizes.
     async fn stats(&self) -> Result<StoreStats, StoreError>;
 
@@ -249,6 +256,10 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// Changes the stored script, input, options and state of a run.
     async fn update_run(&self, run: RunId, new: NewRun, state: RunState) -> Result<(), StoreError>;
+
+    /// Changes a run as [`update_run`](Store::update_run) to [`RunState::Finished`], and stores the job of the run's
+    /// hook in the same transaction. Stores no job if the run was finished before.
+    async fn finish_run(&self, run: RunId, new: NewRun, hook: NewBatch) -> Result<(), StoreError>;
 
     /// Deletes a run and its batches, regardless of their jobs' states. Running jobs lose their lease, as in a cancel.
     async fn delete_run(&self, run: RunId) -> Result<(), StoreError>;

@@ -5,7 +5,7 @@
 
 use gristmill_model::batch::check_name;
 use gristmill_model::{
-    BatchId, BatchOptions, JobId, NewBatch, PackedArray, Recurrence, RecurrenceRule, Timestamp,
+    BatchId, BatchOptions, Hooks, JobId, NewBatch, PackedArray, Recurrence, RecurrenceRule, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -150,12 +150,23 @@ impl NewSchedule {
             options: BatchOptions {
                 run_at: None,
                 expires_at: expires_after_ms.map(|after_ms| moment.plus_ms(after_ms)),
+                hooks: self.hooks(),
                 ..self.options.clone()
             },
             rejected: Vec::new(),
             after: Vec::new(),
             tags: Vec::new(),
         }
+    }
+
+    /// Its hooks, with its own name for the summary. Batches with hooks are thus never shared with other schedules.
+    fn hooks(&self) -> Option<Box<Hooks>> {
+        let hooks = self.options.hooks.as_deref()?;
+        let name = hooks.name.clone().unwrap_or_else(|| self.name.clone());
+        Some(Box::new(Hooks {
+            name: Some(name),
+            ..hooks.clone()
+        }))
     }
 }
 

@@ -10,6 +10,7 @@ use gristmill_model::batch::DEFAULT_QUEUE;
 use gristmill_model::limits::LEASE_JOBS_MAX;
 use gristmill_server::Role;
 
+use crate::arguments::hook::WebhookArguments;
 use crate::arguments::model::ExtractorArguments;
 use crate::arguments::pressure::PressureArguments;
 use crate::arguments::shared::{ConcurrencyArguments, LeaseArguments, StoreArguments, Synchronous};
@@ -43,7 +44,7 @@ pub struct ServeArguments {
     /// The scripts of a standalone server
     #[arg(value_name = "SCRIPT")]
     pub scripts: Vec<PathBuf>,
-    /// Whether to run jobs too [env: MODE] [default: standalone with scripts, else server]
+    /// Whether to run jobs too [env: MODE] [default: standalone with scripts or --http-hooks, else server]
     #[arg(long, value_enum)]
     pub mode: Option<Mode>,
     /// The kind of each script, in the order of the scripts [default: the file's name without its suffix]
@@ -72,6 +73,9 @@ pub struct ServeArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub concurrency: ConcurrencyArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub webhooks: WebhookArguments,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use gristmill_model::limits::BATCH_JOBS_MAX;
 
+use crate::arguments::hook::HookArguments;
 use crate::arguments::rate::{Rate, parse_rate};
 use crate::arguments::shared::{ConcurrencyArguments, LeaseArguments, RetryArguments, StoreArguments};
 use crate::exit::EXIT_STATUS_HELP;
@@ -89,6 +90,9 @@ pub struct RunArguments {
     /// Discard the progress of an earlier run of this name, and start over
     #[arg(long, conflicts_with = "continue_run", help_heading = "Resuming")]
     pub restart: bool,
+    #[command(flatten, next_help_heading = "Hooks")]
+    #[allow(missing_docs)]
+    pub hooks: HookArguments,
     #[command(flatten, next_help_heading = "Store")]
     #[allow(missing_docs)]
     pub store: StoreArguments,

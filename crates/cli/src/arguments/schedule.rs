@@ -6,6 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use gristmill_model::{BatchOptions, RecurrenceRule, parse_priority};
 use gristmill_store::{CatchUp, Overlap};
 
+use crate::arguments::hook::HookArguments;
 use crate::arguments::shared::{RetryArguments, StoreArguments};
 use crate::exit::EXIT_STATUS_HELP;
 use crate::span::{milliseconds, parse_span};
@@ -90,6 +91,9 @@ pub struct SchedulePutArguments {
     pub retry: RetryArguments,
     #[command(flatten)]
     #[allow(missing_docs)]
+    pub hooks: HookArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
     pub store: StoreArguments,
     /// Print the schedule as JSON
     #[arg(long)]
@@ -117,6 +121,7 @@ impl SchedulePutArguments {
             timeout_ms: self.retry.timeout_ms(),
             retry: self.retry.policy(),
             group: self.group.clone(),
+            hooks: self.hooks.hooks(),
             ..BatchOptions::default()
         }
     }

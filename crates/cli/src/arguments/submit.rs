@@ -7,6 +7,7 @@ use clap::Args;
 use gristmill_model::limits::BATCH_JOBS_MAX;
 use gristmill_model::{After, OnFailure, Tag, parse_priority};
 
+use crate::arguments::hook::HookArguments;
 use crate::arguments::key::KeyArguments;
 use crate::arguments::shared::{RetryArguments, StoreArguments};
 use crate::input::Format;
@@ -86,6 +87,9 @@ pub struct SubmitArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub key: KeyArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub hooks: HookArguments,
     /// Jobs in a batch
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=BATCH_JOBS_MAX as i64))]
     pub batch: u32,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::arguments::hook::WebhookArguments;
 use crate::arguments::model::ExtractorArguments;
 use crate::arguments::pressure::PressureArguments;
 use crate::arguments::shared::{ConcurrencyArguments, LeaseArguments, StoreArguments};
@@ -23,7 +24,7 @@ Examples:
 #[command(after_help = format!("{WORKER_HELP}\n\n{EXIT_STATUS_HELP}"))]
 pub struct WorkerArguments {
     /// The scripts
-    #[arg(required_unless_present = "extractor", value_name = "SCRIPT")]
+    #[arg(required_unless_present_any = ["extractor", "http_hooks"], value_name = "SCRIPT")]
     pub scripts: Vec<PathBuf>,
     /// The kind of each script, in the order of the scripts [default: the file's name without its suffix]
     #[arg(long = "kind", value_name = "KIND")]
@@ -37,6 +38,9 @@ pub struct WorkerArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub extractor: ExtractorArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub webhooks: WebhookArguments,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub pressure: PressureArguments,

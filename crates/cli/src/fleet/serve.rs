@@ -29,24 +29,29 @@ fn mode_of_environment() -> anyhow::Result<Option<Mode>> {
 /// Runs the command.
 pub async fn serve(arguments: ServeArguments) -> anyhow::Result<Exit> {
     let mut interrupt = Interrupt::listen()?;
+    let webhooks = arguments.webhooks.handler()?;
+    let runs_jobs = !arguments.scripts.is_empty() || webhooks.is_some();
     let mode = match arguments.mode {
         Some(mode) => mode,
-        None => mode_of_environment()?.unwrap_or(match arguments.scripts.is_empty() {
-            true => Mode::Server,
-            false => Mode::Standalone,
+        None => mode_of_environment()?.unwrap_or(match runs_jobs {
+            true => Mode::Standalone,
+            false => Mode::Server,
         }),
     };
-    let handlers = match (mode, arguments.scripts.as_slice()) {
-        (Mode::Server, []) => None,
-        (Mode::Server, _) => {
-            bail!("--mode server runs no scripts: use --mode standalone, or start agents with these scripts")
+    let handlers = match (mode, runs_jobs) {
+        (Mode::Server, false) => None,
+        (Mode::Server, true) => bail!(
+            "--mode server runs no scripts and no webhooks: use --mode standalone, start agents with these scripts, \
+             or start gristmill worker with --http-hooks"
+        ),
+        (Mode::Standalone, false) => {
+            bail!("--mode standalone needs scripts or --http-hooks: name them, or use --mode server")
         }
-        (Mode::Standalone, []) => {
-            bail!("--mode standalone needs scripts: name them, or use --mode server")
-        }
-        (Mode::Standalone, scripts) => {
+        (Mode::Standalone, true) => {
+            let (scripts, queues) = (&arguments.scripts, &arguments.queues);
             let concurrency = arguments.concurrency.of_scripts();
-            Some(Handlers::of_scripts(scripts, &arguments.kinds, &arguments.queues, concurrency).await?)
+            let handlers = Handlers::of_scripts(scripts, &arguments.kinds, queues, concurrency).await?;
+            Some(handlers.with_webhooks(webhooks, queues)?)
         }
     };
     let store = match arguments.store.open_when_reachable(&mut interrupt).await? {

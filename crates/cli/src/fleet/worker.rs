@@ -19,6 +19,7 @@ pub async fn worker(arguments: WorkerArguments) -> anyhow::Result<Exit> {
     let (scripts, kinds, queues) = (&arguments.scripts, &arguments.kinds, &arguments.queues);
     let handlers = Handlers::of_scripts(scripts, kinds, queues, concurrency.of_scripts()).await?;
     let handlers = handlers.with_extractions(extracting)?;
+    let handlers = handlers.with_webhooks(arguments.webhooks.handler()?, queues)?;
     let settings = WorkerSettings {
         until_empty: arguments.drain,
         backpressure: arguments.pressure.backpressure(),

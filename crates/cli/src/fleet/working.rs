@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use gristmill_engine::{Handler, Kind, Observer, SourceError, Stopper, WorkerSettings, WorkerSummary};
 use gristmill_memory::pipeline::job::{Extract, ExtractHandler, worker_settings};
 use gristmill_model::batch::check_name;
-use gristmill_model::{Receipt, Report};
+use gristmill_model::{Receipt, Report, WEBHOOK_KIND};
 use gristmill_store::{Store, StoreStats};
 use serde_json::json;
 
@@ -127,6 +127,28 @@ impl Handlers {
             self.queues.push(Extract::QUEUE.into());
         }
         self.buffer_target = worker_settings(extracting.concurrency).buffer_target;
+        Ok(self)
+    }
+
+    /// The same, and the webhooks of jobs in `queues`.
+    pub fn with_webhooks(
+        mut self,
+        webhooks: Option<Arc<dyn Handler>>,
+        queues: &[String],
+    ) -> anyhow::Result<Handlers> {
+        let Some(webhooks) = webhooks else {
+            return Ok(self);
+        };
+        if self.by_kind.iter().any(|(kind, _)| kind == WEBHOOK_KIND) {
+            bail!("--http-hooks runs the kind `{WEBHOOK_KIND}`; give the script another --kind");
+        }
+        self.by_kind.push((WEBHOOK_KIND.to_owned(), webhooks));
+        for queue in queues {
+            check_name("queue", queue)?;
+            if !self.queues.iter().any(|served| **served == **queue) {
+                self.queues.push(queue.as_str().into());
+            }
+        }
         Ok(self)
     }
 

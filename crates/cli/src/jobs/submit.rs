@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use gristmill_batching::BatchStats;
 use gristmill_model::batch::check_name;
+use gristmill_model::limits::BATCH_JOBS_MAX;
 use gristmill_model::{
     BatchId, BatchOptions, Clock, JobId, KeyedBatch, NewBatch, PackedArray, PackedBuilder, PackedError,
     SystemClock, pack_tags,
@@ -19,6 +20,9 @@ use crate::exit::Exit;
 use crate::input::{BatchLimits, Input};
 use crate::output::print_line;
 use crate::span::{milliseconds, show_count, show_number_of};
+
+/// Bytes of payloads of a submit with hooks: it is one batch, which stands in memory as a whole.
+const HOOKED_BATCH_BYTES_MAX: usize = 256 << 20;
 
 /// The submitted batches and jobs.
 #[derive(Debug, Default)]
@@ -125,6 +129,11 @@ pub async fn submit(arguments: SubmitArguments) -> anyhow::Result<Exit> {
     if arguments.key.debounce.is_some() && arguments.key.unique().is_none() {
         bail!("--debounce merges jobs with the same key: give --key or --key-field");
     }
+    if arguments.hooks.hooks().is_some() && arguments.key.unique().is_some() {
+        bail!(
+            "jobs with keys cannot have hooks: omit --key and --key-field, or --on-success and --on-failure"
+        );
+    }
     let options = options(&arguments);
     let submitted = match &arguments.input {
         Some(path) => submit_file(&arguments, path, options).await?,
@@ -151,7 +160,32 @@ fn options(arguments: &SubmitArguments) -> BatchOptions {
         retry: arguments.retry.policy(),
         unique: None,
         group: arguments.group.clone(),
+        hooks: arguments.hooks.hooks(),
     }
+}
+
+/// Jobs of a batch: a submit with hooks is one batch, whose end is the end of all jobs.
+fn batch_limits(arguments: &SubmitArguments) -> BatchLimits {
+    match arguments.hooks.hooks() {
+        Some(_) => BatchLimits {
+            jobs_max: BATCH_JOBS_MAX,
+            bytes_max: HOOKED_BATCH_BYTES_MAX,
+        },
+        None => BatchLimits {
+            jobs_max: arguments.batch,
+            ..BatchLimits::default()
+        },
+    }
+}
+
+/// The refusal of a second batch of a submit with hooks.
+fn two_batches() -> anyhow::Error {
+    anyhow::anyhow!(
+        "--on-success and --on-failure watch one batch, of at most {} jobs and {} MiB, and the payloads are more: submit \
+         fewer at a time, or use gristmill run; nothing is submitted",
+        show_count(u64::from(BATCH_JOBS_MAX)),
+        HOOKED_BATCH_BYTES_MAX >> 20
+    )
 }
 
 fn new_batch(arguments: &SubmitArguments, options: &BatchOptions, payloads: PackedArray) -> NewBatch {
@@ -174,6 +208,7 @@ fn new_batch(arguments: &SubmitArguments, options: &BatchOptions, payloads: Pack
 async fn submit_payloads(arguments: &SubmitArguments, options: BatchOptions) -> anyhow::Result<Submitted> {
     let mut batches = Vec::new();
     let mut builder = PackedBuilder::new();
+    let jobs_max = batch_limits(arguments).jobs_max;
     for (index, payload) in arguments.payloads.iter().enumerate() {
         builder.push(payload).map_err(|error| match error {
             PackedError::NotJson { reason, .. } => anyhow::anyhow!(
@@ -182,12 +217,15 @@ async fn submit_payloads(arguments: &SubmitArguments, options: BatchOptions) -> 
             ),
             other => other.into(),
         })?;
-        if builder.count() == arguments.batch {
+        if builder.count() == jobs_max {
             batches.push(std::mem::take(&mut builder).finish());
         }
     }
     if builder.count() > 0 {
         batches.push(builder.finish());
+    }
+    if batches.len() > 1 && arguments.hooks.hooks().is_some() {
+        return Err(two_batches());
     }
     let keys = arguments.key.keys.len();
     if keys > 0 && keys != arguments.payloads.len() {
@@ -217,15 +255,15 @@ async fn submit_file(
     options: BatchOptions,
 ) -> anyhow::Result<Submitted> {
     let input = Input::new(path, arguments.format)?;
-    let mut reader = input.open(BatchLimits {
-        jobs_max: arguments.batch,
-        ..BatchLimits::default()
-    })?;
+    let mut reader = input.open(batch_limits(arguments))?;
     let store: Arc<dyn Store> = arguments.store.open_or_create().await?;
     let mut submitted = Submitted::default();
     let mut hops = BatchStats::default();
     let result = async {
         while let Some(batch) = tokio::task::block_in_place(|| reader.next_batch())? {
+            if arguments.hooks.hooks().is_some() && tokio::task::block_in_place(|| reader.has_next())? {
+                return Err(two_batches());
+            }
             if submitted.batches.is_empty() && submitted.jobs.is_empty() {
                 check_fields(arguments, &batch.payloads)?;
             }

@@ -34,6 +34,15 @@ pub enum InvalidBatch {
     /// Options that a cache does not go with.
     #[error("cached jobs can have neither keys nor prerequisites: omit one of the options")]
     CachedOptions,
+    /// Hooks without a recipient.
+    #[error("the hooks name no recipient: give on_success, on_failure or both")]
+    HooksMissing,
+    /// A hook whose recipient is neither a kind nor a URL.
+    #[error("{0}")]
+    Hook(String),
+    /// Hooks of jobs with keys, which may be of other batches.
+    #[error("jobs with keys cannot have hooks: omit the keys, on_success and on_failure, or submit twice")]
+    KeyedHooks,
     /// Options of keys, in a batch without any.
     #[error("the option `unique` needs keys: submit each job with a key")]
     KeysMissing,

@@ -44,6 +44,9 @@ impl KeyedBatch {
         let mut jobs = self.batch.clone();
         jobs.options.unique = None;
         jobs.check()?;
+        if self.batch.options.hooks.is_some() {
+            return Err(InvalidBatch::KeyedHooks);
+        }
         let comes_later = unique.on_duplicate == OnDuplicate::Rerun || unique.debounce.is_some();
         if !self.batch.after.is_empty() && comes_later {
             return Err(InvalidBatch::KeysAfter);

@@ -26,10 +26,10 @@ pub async fn metrics(
     State(app): State<App>,
     Query(NoQuery {}): Query<NoQuery>,
 ) -> Result<Response, ApiError> {
-    let stats = app.store().stats().await?;
+    let metrics = app.store().metrics().await?;
     Ok((
         [(header::CONTENT_TYPE, PROMETHEUS_TYPE)],
-        app.metrics.render(&stats),
+        app.metrics.render(&metrics, app.store().now()),
     )
         .into_response())
 }

@@ -287,7 +287,10 @@ async fn the_server_tells_how_it_is() {
     assert!(refusal.contains("week"), "{refusal}");
     let metrics = String::from_utf8(api.get("/metrics").await.body.to_vec()).unwrap();
     for line in [
-        "gristmill_jobs{kind=\"double\",queue=\"default\",state=\"dead\"} 1",
+        "gristmill_jobs_completed_total{kind=\"double\",queue=\"default\"} 1",
+        "gristmill_jobs_failed_total{kind=\"double\",queue=\"default\"} 1",
+        "gristmill_jobs_waiting{kind=\"double\",queue=\"default\"} 0",
+        "gristmill_job_duration_seconds_count{kind=\"double\",queue=\"default\"} 1",
         "gristmill_submitted_jobs_total 2",
         "gristmill_exchange_jobs_total{what=\"claimed\"} 2",
         "gristmill_http_requests_total{method=\"GET\",path=\"/health\",status=\"200\"} 1",

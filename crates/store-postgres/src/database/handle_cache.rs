@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use gristmill_batching::BatchStats;
 use gristmill_model::limits::LEASE_SLICES_MAX;
 use gristmill_model::{BatchId, BatchOptions, Timestamp};
+use gristmill_store::metrics::GatheredEnds;
 use gristmill_store::options::DebugRng;
 use gristmill_store::rules::contents::{Content, Contents};
 use gristmill_store::rules::controls::Controls;
@@ -50,6 +51,8 @@ pub(crate) struct HandleCache {
     rng: Mutex<Box<dyn DebugRng>>,
     /// Batches that the store packed by itself, since they were last added up.
     hops: Mutex<BatchStats>,
+    /// Counts of ended jobs that are not in the database yet.
+    ended: Mutex<GatheredEnds>,
     /// How many jobs the slices had, in the mean, that were claimed last.
     jobs_per_slice: AtomicU32,
     /// Whether the last claim took all that was due.
@@ -66,6 +69,7 @@ impl HandleCache {
             contents: Mutex::default(),
             rng: Mutex::new(rng),
             hops: Mutex::default(),
+            ended: Mutex::default(),
             jobs_per_slice: AtomicU32::new(1),
             keeps_up: AtomicBool::new(false),
             spare_lease: AtomicI64::new(0),
@@ -126,6 +130,11 @@ impl HandleCache {
     /// What the store has counted by itself.
     pub fn hops(&self) -> MutexGuard<'_, BatchStats> {
         lock(&self.hops)
+    }
+
+    /// The counts of ended jobs that were gathered.
+    pub fn ended(&self) -> MutexGuard<'_, GatheredEnds> {
+        lock(&self.ended)
     }
 
     /// A batch, if it is at hand.

@@ -6,6 +6,7 @@ use gristmill_store::rules::admission::BucketKey;
 use gristmill_store::rules::dependency::Edge;
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
 use gristmill_store::rules::family::{CHILDREN, bounds_of};
+use gristmill_store::rules::hook::{HOOK, HOOK_PART};
 use gristmill_store::rules::open::{Blocked, Held};
 use gristmill_store::rules::pauses::Pauses;
 use tokio_postgres::Row;
@@ -344,6 +345,12 @@ impl Writes {
                 edge.positions.clone().map(Multirange),
             );
         }
+    }
+
+    /// Lets the end of a batch submit the job of its hook.
+    pub fn await_end(&mut self, batch: BatchId) {
+        let part = HOOK_PART.cast_signed();
+        self.edges.push(batch.0, 0, batch.0, part, HOOK, None);
     }
 
     /// Takes away what waited.

@@ -188,7 +188,7 @@ async fn tables(snapshot: &Snapshot) -> Result<Vec<TableSize>> {
 }
 
 /// Batch statistics, added up over all that was recorded since the store was made.
-async fn hops(snapshot: &Snapshot) -> Result<BatchStats> {
+pub(super) async fn hops(snapshot: &Snapshot) -> Result<BatchStats> {
     let rows = snapshot
         .query(
             "SELECT hop, batches, items, items_max, ended_full, ended_drained, ended_bytes, ended_deadline, ended_limit \

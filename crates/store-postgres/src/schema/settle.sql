@@ -31,6 +31,7 @@ DECLARE
     gone_causes bigint[];
     gone_cause_positions text[];
     has_families boolean;
+    has_hooks boolean;
     brood record;
     verdict record;
     freed bigint;
@@ -39,8 +40,8 @@ BEGIN
     LOOP
         -- Of two transactions that end jobs of one prerequisite, the second one waits here, and then sees the jobs that the first has
         -- ended.
-        SELECT bool_or(l.is_family) INTO has_families FROM (
-            SELECT e.on_failure = 'children' AS is_family
+        SELECT bool_or(l.is_family), bool_or(l.is_hook) INTO has_families, has_hooks FROM (
+            SELECT e.on_failure = 'children' AS is_family, e.on_failure = 'hook' AS is_hook
             FROM gristmill.edge e JOIN unnest(ended, spans) AS n (batch_id, positions) ON e.prerequisite_id = n.batch_id
             WHERE e.first_position < coalesce(upper(n.positions), 2147483647)
             ORDER BY e.prerequisite_id, e.first_position, e.batch_id, e.part, e.on_failure FOR UPDATE OF e
@@ -55,7 +56,7 @@ BEGIN
                     SELECT FROM gristmill.report r WHERE r.batch_id = e.prerequisite_id AND r.state <> 'completed'
                         AND (e.positions IS NULL OR r.positions && e.positions)) AS in_vain
             FROM gristmill.edge e JOIN unnest(ended, spans) AS n (batch_id, positions) ON e.prerequisite_id = n.batch_id
-            WHERE e.first_position < coalesce(upper(n.positions), 2147483647) AND e.on_failure <> 'children'
+            WHERE e.first_position < coalesce(upper(n.positions), 2147483647) AND e.on_failure NOT IN ('children', 'hook')
                 AND NOT EXISTS (SELECT FROM gristmill.slice s WHERE s.batch_id = e.prerequisite_id
                     AND (e.positions IS NULL OR s.positions && e.positions))
                 AND NOT EXISTS (SELECT FROM gristmill.held h WHERE h.batch_id = e.prerequisite_id
@@ -72,7 +73,7 @@ BEGIN
             -- A job fails with its prerequisite, and so do the jobs that wait for it.
             SELECT e.batch_id, e.part, e.on_failure, e.prerequisite_id, e.positions
             FROM in_vain v JOIN gristmill.edge e ON e.prerequisite_id = v.batch_id
-            WHERE e.on_failure NOT IN ('ignore', 'children')
+            WHERE e.on_failure NOT IN ('ignore', 'children', 'hook')
                 AND EXISTS (SELECT FROM gristmill.blocked w WHERE w.batch_id = v.batch_id AND w.part = v.part
                     AND (e.positions IS NULL OR w.positions && e.positions))
                 AND NOT EXISTS (SELECT FROM gristmill.slice s WHERE s.batch_id = v.batch_id
@@ -172,12 +173,64 @@ BEGIN
             END LOOP;
         END IF;
 
+        IF has_hooks THEN
+            claimable := claimable + gristmill.submit_hooks(ended, now_ms);
+        END IF;
+
         IF coalesce(cardinality(gone), 0) = 0 THEN
             RETURN claimable;
         END IF;
         ended := gone;
         spans := gone_positions;
     END LOOP;
+END
+$$;
+
+-- Submits the jobs of the hooks of those of these batches that have ended: see rules/hook.rs. The caller has locked the edges. Returns
+-- how many jobs there are. Their lanes have been there since the batch was submitted.
+CREATE OR REPLACE FUNCTION gristmill.submit_hooks(batch_ids bigint[], now_ms bigint) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    lanes_max CONSTANT integer := 10000;
+    rfc_3339 CONSTANT text := 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"';
+    ended record;
+    counts record;
+    hooks jsonb;
+    target text;
+    summary json;
+    submitted bigint := 0;
+BEGIN
+    FOR ended IN
+        DELETE FROM gristmill.edge e USING gristmill.batch b JOIN gristmill.lane l ON l.id = b.lane_id
+        WHERE e.prerequisite_id = ANY (batch_ids) AND e.on_failure = 'hook' AND b.id = e.prerequisite_id
+            AND NOT EXISTS (SELECT FROM gristmill.slice s WHERE s.batch_id = b.id)
+            AND NOT EXISTS (SELECT FROM gristmill.held h WHERE h.batch_id = b.id)
+            AND NOT EXISTS (SELECT FROM gristmill.blocked w WHERE w.batch_id = b.id)
+        RETURNING b.id, b.submitted_at, b.options, l.queue, l.kind
+    LOOP
+        hooks := ended.options::jsonb -> 'hooks';
+        SELECT coalesce(sum(r.count), 0) AS jobs, coalesce(sum(r.count) FILTER (WHERE r.state = 'completed'), 0) AS completed,
+            coalesce(sum(r.count) FILTER (WHERE r.state = 'dead'), 0) AS dead,
+            coalesce(sum(r.count) FILTER (WHERE r.state = 'cancelled'), 0) AS cancelled,
+            coalesce(sum(r.count) FILTER (WHERE r.state = 'expired'), 0) AS expired
+        INTO counts FROM gristmill.report r WHERE r.batch_id = ended.id;
+        target := hooks ->> CASE WHEN counts.completed = counts.jobs THEN 'on_success' ELSE 'on_failure' END;
+        CONTINUE WHEN target IS NULL;
+        summary := json_strip_nulls(json_build_object(
+            'outcome', CASE WHEN counts.completed = counts.jobs THEN 'success' ELSE 'failure' END,
+            'name', hooks ->> 'name', 'batch', ended.id, 'kind', ended.kind, 'queue', ended.queue, 'jobs', counts.jobs,
+            'completed', counts.completed, 'dead', counts.dead, 'cancelled', counts.cancelled, 'expired', counts.expired,
+            'submitted_at', to_char(to_timestamp(ended.submitted_at / 1000.0) AT TIME ZONE 'UTC', rfc_3339),
+            'ended_at', to_char(to_timestamp(now_ms / 1000.0) AT TIME ZONE 'UTC', rfc_3339)));
+        IF strpos(target, '://') > 0 THEN
+            summary := json_build_object('url', target, 'body', summary);
+            target := 'http';
+        END IF;
+        PERFORM gristmill.insert_batch(gristmill.intern_lane(ended.queue, target, '', lanes_max), ARRAY[summary::text], now_ms,
+            NULL, NULL, 0, NULL);
+        submitted := submitted + 1;
+    END LOOP;
+    RETURN submitted;
 END
 $$;
 

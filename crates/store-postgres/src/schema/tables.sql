@@ -210,7 +210,7 @@ CREATE TABLE gristmill.edge (
     first_position  integer NOT NULL, -- the lowest of the positions
     batch_id        bigint NOT NULL,  -- the jobs that wait, with their part
     part            integer NOT NULL,
-    on_failure      text NOT NULL,    -- cancel, fail or ignore; children for an edge to children
+    on_failure      text NOT NULL,    -- cancel, fail or ignore; children for an edge to children; hook for that of a batch with hooks to itself
     positions       int4multirange,   -- of the prerequisite; NULL for all
     PRIMARY KEY (prerequisite_id, first_position, batch_id, part, on_failure)
 );
@@ -328,6 +328,12 @@ CREATE TABLE gristmill.hop_stat (
     ended_bytes    bigint NOT NULL,
     ended_deadline bigint NOT NULL,
     ended_limit    bigint NOT NULL
+) WITH (fillfactor = 50);
+
+-- Ended jobs by lane, since the store was made; a prune lowers nothing.
+CREATE TABLE gristmill.lane_stat (
+    lane_id integer PRIMARY KEY,
+    ended   text NOT NULL -- JSON
 ) WITH (fillfactor = 50);
 
 -- --- events, waiters and followers ---

@@ -13,6 +13,7 @@ use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Result};
 use crate::graph::dependency::Ended;
 use crate::multirange::Multirange;
+use crate::submit::Packed;
 
 const COLUMNS: &str = "id, name, description, state, jobs, bytes, lines, crc32, created_at";
 
@@ -99,6 +100,24 @@ impl Transaction {
             }
             Err(failure) => Err(failure),
         }
+    }
+
+    /// Finishes a run, and stores its hook's job where the run was not finished before.
+    pub async fn finish_run(&mut self, run: RunId, new: &NewRun, hook: &Packed) -> Result<()> {
+        let row = self
+            .query_opt(
+                "SELECT state FROM gristmill.run WHERE id = $1 FOR UPDATE",
+                &[&run.0],
+            )
+            .await?;
+        let state: Option<String> = row.map(|row| row.try_get(0)).transpose()?;
+        self.update_run(run, new, RunState::Finished).await?;
+        if state.as_deref() != Some(RunState::Finished.name()) {
+            for id in self.next_batch_ids(1).await? {
+                self.insert_batch(id, hook)?;
+            }
+        }
+        Ok(())
     }
 
     /// Deletes a run with all its batches. The row of the run goes first: a concurrent submit to the run waits for this, and

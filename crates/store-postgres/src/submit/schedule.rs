@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use gristmill_model::{BatchId, JobId, Positions, Timestamp};
+use gristmill_store::rules::hook::lanes_of_hooks;
 use gristmill_store::rules::lanes::{LANES_MAX, LaneName};
 use gristmill_store::rules::schedule::Plan;
 use gristmill_store::schedule::{NEVER, Overlap};
@@ -174,6 +175,9 @@ impl Transaction {
         let ids = self.next_batch_ids(plan.batches.len()).await?;
         let (fired, last_jobs) = plan.fired(&ids);
         for (batch, planned) in ids.into_iter().zip(plan.batches) {
+            for name in lanes_of_hooks(&planned.batch) {
+                self.lane(name).await?;
+            }
             let lane_id = self.lane(LaneName::of(&planned.batch)).await?;
             let packed = Packed {
                 batch: planned.batch,

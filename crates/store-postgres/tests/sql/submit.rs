@@ -217,6 +217,7 @@ async fn options_are_kept() {
             ..RetryPolicy::default()
         },
         unique: None,
+        hooks: None,
     };
     assert_eq!(details.options, options);
     assert_eq!(

@@ -11,6 +11,7 @@ use gristmill_store::rules::dependency::{
 };
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
 use gristmill_store::rules::family::CHILDREN;
+use gristmill_store::rules::hook::{EndedBatch, HOOK, HOOK_PART};
 use gristmill_store::rules::open::Blocked;
 use gristmill_store::rules::pauses::Pauses;
 use rusqlite::params;
@@ -52,9 +53,19 @@ pub(crate) struct StoredEdge {
     /// The batch that waits.
     pub batch: BatchId,
     pub part: u32,
-    /// `None` where it leads from parents to their children.
-    on_failure: Option<OnFailure>,
+    policy: Policy,
     positions: Option<Positions>,
+}
+
+/// What the end of the jobs that an edge leads to means.
+#[derive(Debug, Clone, Copy)]
+enum Policy {
+    /// Jobs wait for it.
+    Dependency(OnFailure),
+    /// Parents wait for it.
+    Children,
+    /// The store submits the hook of the batch.
+    Hook,
 }
 
 /// How what an edge leads to has ended.
@@ -154,7 +165,7 @@ impl Transaction<'_> {
             let mut edges = Vec::with_capacity(rows.len());
             for (prerequisite, (policy, only)) in rows {
                 // Parents that wait for their children have begun.
-                if let Some(on_failure) = read_policy(&policy)? {
+                if let Policy::Dependency(on_failure) = read_policy(&policy)? {
                     edges.push(Edge {
                         prerequisite,
                         on_failure,
@@ -264,15 +275,22 @@ impl Transaction<'_> {
             let edges = self.edges_to(&ended)?;
             let mut looked = None;
             for edge in edges {
-                let Some(on_failure) = edge.on_failure else {
-                    left.extend(self.settle_children(&edge, &ended)?);
-                    continue;
+                let on_failure = match edge.policy {
+                    Policy::Dependency(on_failure) => on_failure,
+                    Policy::Children => {
+                        left.extend(self.settle_children(&edge, &ended)?);
+                        continue;
+                    }
+                    Policy::Hook => {
+                        self.settle_hook(&edge)?;
+                        continue;
+                    }
                 };
                 let Some(met) = self.is_met(&edge, &ended.endings, &mut looked)? else {
                     continue;
                 };
                 // What waited may have ended by another edge of the same list.
-                if !self.delete_edge(&edge, on_failure)? {
+                if !self.delete_edge(&edge, on_failure.name())? {
                     continue;
                 }
                 match met {
@@ -304,14 +322,14 @@ impl Transaction<'_> {
                 first_position: row.get(1)?,
                 batch: BatchId(row.get(2)?),
                 part: row.get(3)?,
-                on_failure: read_policy(&on_failure)?,
+                policy: read_policy(&on_failure)?,
                 positions: positions.map(|text| text.parse()).transpose()?,
             });
         }
         Ok(edges)
     }
 
-    fn delete_edge(&self, edge: &StoredEdge, on_failure: OnFailure) -> Result<bool> {
+    fn delete_edge(&self, edge: &StoredEdge, policy: &str) -> Result<bool> {
         let deleted = self.execute(
             "DELETE FROM edge WHERE prerequisite_id = ?1 AND first_position = ?2 AND batch_id = ?3 AND part = ?4 \
              AND on_failure = ?5",
@@ -320,7 +338,7 @@ impl Transaction<'_> {
                 edge.first_position,
                 edge.batch.0,
                 edge.part,
-                on_failure.name()
+                policy
             ],
         )?;
         Ok(deleted > 0)
@@ -372,6 +390,39 @@ impl Transaction<'_> {
             by_state,
             count: count.unwrap_or(0),
         })
+    }
+
+    /// Lets the end of a batch submit the job of its hook.
+    pub fn await_end(&self, batch: BatchId) -> Result<()> {
+        self.execute(
+            "INSERT INTO edge (prerequisite_id, first_position, batch_id, part, on_failure) VALUES (?1, 0, ?1, ?2, ?3)",
+            params![batch.0, HOOK_PART, HOOK],
+        )?;
+        Ok(())
+    }
+
+    /// Stores the job of a batch's hook once all jobs of the batch have ended.
+    fn settle_hook(&mut self, edge: &StoredEdge) -> Result<()> {
+        // Few pieces are open, and the reports may be many.
+        let batch = edge.prerequisite;
+        if !self.open_of(batch)?.is_empty() || !self.delete_edge(edge, HOOK)? {
+            return Ok(());
+        }
+        let head = self.head(batch)?;
+        let lane = self.lane_of(batch, head.lane_id)?;
+        let ended = EndedBatch {
+            batch,
+            kind: &lane.kind,
+            queue: &lane.queue,
+            submitted_at: head.submitted_at,
+            options: &head.options,
+        };
+        let by_state = self.endings_of(batch)?.by_state.into_iter();
+        let counts = by_state.map(|(state, positions)| (state, u64::from(positions.len())));
+        if let Some(hook) = ended.hook(counts, self.now)? {
+            self.insert_batch(&hook, &hook.payloads, None, &[], &[])?;
+        }
+        Ok(())
     }
 
     /// Lets what waits be claimed once nothing is left that it waits for.
@@ -444,12 +495,12 @@ impl Transaction<'_> {
     }
 }
 
-/// What a failure means by an edge; `None` where it leads from parents to their children.
-fn read_policy(text: &str) -> Result<Option<OnFailure>> {
+fn read_policy(text: &str) -> Result<Policy> {
     match text {
-        CHILDREN => Ok(None),
+        CHILDREN => Ok(Policy::Children),
+        HOOK => Ok(Policy::Hook),
         policy => match policy.parse() {
-            Ok(policy) => Ok(Some(policy)),
+            Ok(policy) => Ok(Policy::Dependency(policy)),
             Err(error) => Err(Failure::Damaged(format!("an edge: {error}"))),
         },
     }

@@ -13,7 +13,7 @@ use gristmill_store::query::Narrowed;
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
 use gristmill_store::rules::family::spawning::{Inheritance, Parentage, cannot_spawn};
 use gristmill_store::rules::family::{Brood, CHILDREN, Family, child_failed, latest};
-use gristmill_store::rules::lanes::{LaneName, group};
+use gristmill_store::rules::lanes::{Lane, LaneName, group};
 use gristmill_store::rules::open::{Blocked, Held};
 use gristmill_store::{BatchPositions, Children};
 use rusqlite::{Connection, params};
@@ -130,20 +130,22 @@ impl Transaction<'_> {
 
     pub fn inheritance_of(&mut self, batch: BatchId) -> Result<Inheritance> {
         let head = self.head(batch)?;
-        let lane = self.memory.lanes.get(head.lane_id).cloned();
-        let lane = match lane {
-            Some(lane) => lane,
-            None => {
-                self.memory.refresh_lanes(self.connection)?;
-                let lane = self.memory.lanes.get(head.lane_id).cloned();
-                lane.ok_or_else(|| Failure::Damaged(format!("batch {batch} has no lane")))?
-            }
-        };
+        let lane = self.lane_of(batch, head.lane_id)?;
         Ok(Inheritance {
             queue: lane.queue,
             group: group(lane.group),
             tags: tags_of_batch(self.connection, batch)?,
         })
+    }
+
+    /// The lane of a batch.
+    pub fn lane_of(&mut self, batch: BatchId, lane_id: i64) -> Result<Lane> {
+        if let Some(lane) = self.memory.lanes.get(lane_id) {
+            return Ok(lane.clone());
+        }
+        self.memory.refresh_lanes(self.connection)?;
+        let lane = self.memory.lanes.get(lane_id).cloned();
+        lane.ok_or_else(|| Failure::Damaged(format!("batch {batch} has no lane")))
     }
 
     /// A family of a batch that there never was.
@@ -274,7 +276,7 @@ impl Transaction<'_> {
     }
 
     /// The open jobs of a batch.
-    fn open_of(&self, batch: BatchId) -> Result<Positions> {
+    pub fn open_of(&self, batch: BatchId) -> Result<Positions> {
         let mut open = Positions::new();
         for slice in self.slices_of(batch)? {
             open = open.union(&slice.positions);

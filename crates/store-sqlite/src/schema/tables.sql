@@ -216,7 +216,7 @@ CREATE TABLE edge (
     first_position  INTEGER NOT NULL, -- the lowest of the positions
     batch_id        INTEGER NOT NULL, -- the jobs that wait, with their part
     part            INTEGER NOT NULL,
-    on_failure      TEXT NOT NULL,    -- cancel, fail or ignore; children for an edge to children
+    on_failure      TEXT NOT NULL,    -- cancel, fail or ignore; children for an edge to children; hook for that of a batch with hooks to itself
     positions       TEXT,             -- of the prerequisite; NULL for all
     PRIMARY KEY (prerequisite_id, first_position, batch_id, part, on_failure)
 ) STRICT, WITHOUT ROWID;
@@ -324,6 +324,12 @@ CREATE TABLE hop_stat (
     items_max   INTEGER NOT NULL,
     end_reasons TEXT NOT NULL -- a JSON object, batches by reason
 ) STRICT, WITHOUT ROWID;
+
+-- Ended jobs by lane, since the store was made; a prune lowers nothing.
+CREATE TABLE lane_stat (
+    lane_id INTEGER PRIMARY KEY,
+    ended   TEXT NOT NULL -- JSON
+) STRICT;
 
 -- --- events and followers ---
 

@@ -1,7 +1,7 @@
 //! Runs.
 
 use gristmill_model::limits::BATCH_JOBS_MAX;
-use gristmill_model::{BatchId, Positions, RunId, Timestamp};
+use gristmill_model::{BatchId, NewBatch, Positions, RunId, Timestamp};
 use gristmill_store::run::RunProgress;
 use gristmill_store::{BatchPositions, NewRun, Run, RunAdvance, RunState, StoreError};
 use rusqlite::{Connection, params};
@@ -97,6 +97,17 @@ impl Transaction<'_> {
             params![run.0, new.name, new.description, state.name()],
         )?;
         known(run, changed)
+    }
+
+    /// Finishes a run, and stores its hook's job where the run was not finished before.
+    pub fn finish_run(&mut self, run: RunId, new: &NewRun, hook: &NewBatch) -> Result<()> {
+        let state: Option<String> =
+            self.row("SELECT state FROM run WHERE id = ?1", [run.0], |row| row.get(0))?;
+        self.update_run(run, new, RunState::Finished)?;
+        if state.as_deref() != Some(RunState::Finished.name()) {
+            self.submit(std::slice::from_ref(hook), None)?;
+        }
+        Ok(())
     }
 
     /// Forgets a run with all its batches.

@@ -35,6 +35,11 @@ impl Work {
     }
 }
 
+/// What batches weigh in the writer's queue. Bytes.
+pub(crate) fn weight_of(batches: &[NewBatch]) -> usize {
+    batches.iter().map(|batch| batch.payloads.as_str().len()).sum()
+}
+
 /// Whether an operation's answer has to wait for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {

@@ -94,6 +94,7 @@ impl<Waiting> Merge<Waiting> {
         first.kind == single.kind
             && first.queue == single.queue
             && first.options == single.options
+            && single.options.hooks.is_none()
             && first.after == single.after
             && first.tags == single.tags
             && single.tags.iter().all(|tag| tag.positions.is_none())

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use gristmill_model::batch::DEFAULT_QUEUE;
-use gristmill_model::limits::BATCH_BYTES_TARGET;
+use gristmill_model::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX};
 use gristmill_model::{
     After, BatchOptions, KeyedBatch, NewBatch, PackedBuilder, PackedError, Prerequisite, Tag, Unique,
     pack_tags,
@@ -99,6 +99,15 @@ pub struct SubmitRequest<'a> {
     #[serde(default)]
     #[schema(min_length = 1, max_length = 200)]
     group: Option<String>,
+    /// When all jobs of the submit have completed: the kind of a job that gets a summary as its payload, or a URL that a
+    /// worker with `--http-hooks` posts the summary to. With at most 10,000 jobs, and not with keys.
+    #[serde(default)]
+    #[schema(min_length = 1, max_length = 2000, example = "https://hooks.example/done")]
+    on_success: Option<String>,
+    /// The same, when all jobs of the submit have ended and one has not completed.
+    #[serde(default)]
+    #[schema(min_length = 1, max_length = 2000)]
+    on_failure: Option<String>,
     /// Prerequisites, which must end before the jobs can be claimed: batches (`42`), jobs (`42:7`) or parts of a batch
     /// (`42:0-499,731`), of any kind and queue.
     #[serde(default)]
@@ -235,9 +244,17 @@ impl BatchCutter {
                 limit: format!("{JOBS_PER_REQUEST_MAX} jobs"),
             });
         }
-        let full = self.builder.count() >= BATCH_JOBS
-            || (self.builder.count() > 0 && self.builder.bytes() + payload.len() > BATCH_BYTES_TARGET);
-        if full {
+        if self.options.hooks.is_some() {
+            // One batch, whose end is the end of all jobs.
+            if self.builder.count() >= BATCH_JOBS_MAX {
+                return Err(ApiError::TooLarge {
+                    what: "the number of jobs in one request with `on_success` or `on_failure`".to_owned(),
+                    limit: format!("{BATCH_JOBS_MAX} jobs"),
+                });
+            }
+        } else if self.builder.count() >= BATCH_JOBS
+            || (self.builder.count() > 0 && self.builder.bytes() + payload.len() > BATCH_BYTES_TARGET)
+        {
             self.cut();
         }
         self.builder.push(payload).map_err(|error| match error {
@@ -399,6 +416,8 @@ pub async fn submit(
         cached_ms: request.cached_ms,
         retry: request.retry,
         group: request.group,
+        on_success: request.on_success,
+        on_failure: request.on_failure,
     };
     let mut cutter = BatchCutter::new(request.kind, queue, options.check(app.clock().now())?);
     let each = match request.tags {

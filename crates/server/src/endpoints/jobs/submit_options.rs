@@ -2,7 +2,7 @@
 
 use gristmill_model::batch::check_name;
 use gristmill_model::limits::ATTEMPTS_MAX;
-use gristmill_model::{After, Backoff, BatchOptions, OnFailure, RetryPolicy, Timestamp};
+use gristmill_model::{After, Backoff, BatchOptions, HookTarget, Hooks, OnFailure, RetryPolicy, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -98,6 +98,20 @@ pub struct SubmitOptions {
     /// The tenant or customer that owns the jobs: limits, pauses and shares can apply to a group.
     #[schema(min_length = 1, max_length = 200)]
     pub group: Option<String>,
+    /// When all jobs of the submit have completed: the kind of a job that gets a summary as its payload, or a URL that a
+    /// worker with `--http-hooks` posts the summary to. Not with keys.
+    #[schema(min_length = 1, max_length = 2000, example = "https://hooks.example/done")]
+    pub on_success: Option<String>,
+    /// The same, when all jobs of the submit have ended and one has not completed.
+    #[schema(min_length = 1, max_length = 2000)]
+    pub on_failure: Option<String>,
+}
+
+fn check_hook(field: &str, hook: Option<&String>) -> Result<Option<HookTarget>, ApiError> {
+    let target = hook.map(|text| text.parse::<HookTarget>()).transpose();
+    target.map_err(|error| {
+        ApiError::invalid(format!("`{field}`: {error}"), "give the name of a kind, or a URL")
+    })
 }
 
 fn check_range<T: PartialOrd + std::fmt::Display>(
@@ -148,6 +162,10 @@ impl SubmitOptions {
             retry: self.retry.unwrap_or_default().check()?,
             unique: None,
             group: self.group.clone(),
+            hooks: Hooks::of(
+                check_hook("on_success", self.on_success.as_ref())?,
+                check_hook("on_failure", self.on_failure.as_ref())?,
+            ),
         })
     }
 }
@@ -240,6 +258,8 @@ mod tests {
             (r#"{"retry":{"attempts_max":1001}}"#, "attempts_max"),
             (r#"{"retry":{"backoff":"wild"}}"#, "wild"),
             (r#"{"group":""}"#, "group"),
+            (r#"{"on_success":"ftp://a/b"}"#, "on_success"),
+            (r#"{"on_failure":""}"#, "on_failure"),
             (r#"{"priorty":1}"#, "priorty"),
             (r#"{"priority":40000}"#, "40000"),
             (r#"{"priority":"higher"}"#, "urgent"),

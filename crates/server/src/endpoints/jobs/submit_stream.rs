@@ -54,6 +54,15 @@ pub struct StreamQuery {
     #[serde(default)]
     #[param(minimum = 1, maximum = 1000)]
     attempts_max: Option<u32>,
+    /// When all jobs of the stream have completed: the kind of a job that gets a summary as its payload, or a URL that a
+    /// worker with `--http-hooks` posts the summary to. With at most 10,000 jobs.
+    #[serde(default)]
+    #[param(min_length = 1, max_length = 2000)]
+    on_success: Option<String>,
+    /// The same, when all jobs of the stream have ended and one has not completed.
+    #[serde(default)]
+    #[param(min_length = 1, max_length = 2000)]
+    on_failure: Option<String>,
     /// Whether each line is an object with `payload` and `tags`, instead of the payload itself.
     #[serde(default)]
     wrapped: bool,
@@ -108,6 +117,8 @@ pub async fn submit_stream(
         timeout_ms: query.timeout_ms,
         retry,
         group: query.group,
+        on_success: query.on_success,
+        on_failure: query.on_failure,
         ..SubmitOptions::default()
     };
     let mut cutter = BatchCutter::new(query.kind, queue, options.check(app.clock().now())?);

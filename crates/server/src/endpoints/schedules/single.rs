@@ -162,6 +162,15 @@ pub struct ScheduleRequest<'a> {
     /// The action while the last job has not ended; `allow` by default.
     #[serde(default)]
     overlap: OverlapName,
+    /// When its jobs have completed: the kind of a job that gets a summary as its payload, or a URL that a worker with
+    /// `--http-hooks` posts the summary to.
+    #[serde(default)]
+    #[schema(min_length = 1, max_length = 2000)]
+    on_success: Option<String>,
+    /// The same, when its jobs have ended and one has not completed.
+    #[serde(default)]
+    #[schema(min_length = 1, max_length = 2000)]
+    on_failure: Option<String>,
 }
 
 impl ScheduleRequest<'_> {
@@ -171,6 +180,8 @@ impl ScheduleRequest<'_> {
             timeout_ms: self.timeout_ms,
             retry: self.retry,
             group: self.group,
+            on_success: self.on_success,
+            on_failure: self.on_failure,
             ..SubmitOptions::default()
         };
         let mut payload = PackedBuilder::new();

@@ -1,0 +1,244 @@
+//! The figures of jobs by kind and queue, in Prometheus's text format.
+//!
+//! The store keeps the counts, so this text is written as a whole and not by way of counters of this process. Each family is
+//! declared even while there are no jobs, so that a rule for it never names what does not exist.
+
+use std::fmt::{Display, Write};
+
+use gristmill_model::Timestamp;
+use gristmill_store::LaneMetrics;
+use gristmill_store::metrics::DURATION_BOUNDS_SECONDS;
+
+use crate::limits::METRIC_LANES_MAX;
+
+/// The value of both labels of the row of all kinds and queues beyond the limit.
+const OTHER: &str = "other";
+
+const WAITING: &str = "gristmill_jobs_waiting";
+const DUE: &str = "gristmill_jobs_due";
+const RUNNING: &str = "gristmill_jobs_running";
+const OLDEST_DUE: &str = "gristmill_jobs_oldest_due_seconds";
+const COMPLETED: &str = "gristmill_jobs_completed_total";
+const FAILED: &str = "gristmill_jobs_failed_total";
+const DURATION: &str = "gristmill_job_duration_seconds";
+
+/// The lanes that have a row, and one for all others.
+fn bounded(lanes: &[LaneMetrics]) -> Vec<LaneMetrics> {
+    let (named, others) = lanes.split_at(lanes.len().min(METRIC_LANES_MAX));
+    let mut rows = named.to_vec();
+    if !others.is_empty() {
+        let mut other = LaneMetrics {
+            kind: OTHER.into(),
+            queue: OTHER.into(),
+            ..LaneMetrics::default()
+        };
+        others.iter().for_each(|lane| other.add(lane));
+        match rows
+            .iter_mut()
+            .find(|row| *row.kind == *OTHER && *row.queue == *OTHER)
+        {
+            Some(row) => row.add(&other),
+            None => rows.push(other),
+        }
+    }
+    rows
+}
+
+/// A label's value, as the format wants it.
+fn escaped(value: &str) -> String {
+    value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+/// Text in the making. Writing to a string cannot fail.
+struct Text {
+    text: String,
+    /// The labels of each row.
+    rows: Vec<(String, LaneMetrics)>,
+}
+
+impl Text {
+    fn declare(&mut self, name: &str, family: &str, help: &str) {
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {family}");
+    }
+
+    fn family<V: Display>(
+        &mut self,
+        name: &str,
+        family: &str,
+        help: &str,
+        value: impl Fn(&LaneMetrics) -> V,
+    ) {
+        self.declare(name, family, help);
+        for (labels, lane) in &self.rows {
+            let _ = writeln!(self.text, "{name}{{{labels}}} {}", value(lane));
+        }
+    }
+
+    fn histogram(&mut self, name: &str, help: &str) {
+        self.declare(name, "histogram", help);
+        for (labels, lane) in &self.rows {
+            let ended = &lane.ended;
+            let mut count = 0;
+            for (bound, here) in DURATION_BOUNDS_SECONDS.iter().zip(ended.duration_counts) {
+                count += here;
+                let _ = writeln!(self.text, "{name}_bucket{{{labels},le=\"{bound}\"}} {count}");
+            }
+            let total: u64 = ended.duration_counts.iter().sum();
+            #[allow(clippy::cast_precision_loss, reason = "Prometheus knows only such numbers")]
+            let seconds = ended.duration_sum_us as f64 / 1e6;
+            let _ = writeln!(self.text, "{name}_bucket{{{labels},le=\"+Inf\"}} {total}");
+            let _ = writeln!(self.text, "{name}_sum{{{labels}}} {seconds}");
+            let _ = writeln!(self.text, "{name}_count{{{labels}}} {total}");
+        }
+    }
+}
+
+/// The families of all lanes.
+pub fn render(lanes: &[LaneMetrics], now: Timestamp) -> String {
+    let rows = bounded(lanes).into_iter().map(|lane| {
+        let labels = format!(
+            "kind=\"{}\",queue=\"{}\"",
+            escaped(&lane.kind),
+            escaped(&lane.queue)
+        );
+        (labels, lane)
+    });
+    let mut text = Text {
+        text: String::new(),
+        rows: rows.collect(),
+    };
+    let gauge = "gauge";
+    text.family(
+        WAITING,
+        gauge,
+        "Jobs that wait: due, scheduled, blocked or paused",
+        |lane| lane.waiting,
+    );
+    text.family(DUE, gauge, "Jobs that a worker could claim now", |lane| lane.due);
+    text.family(RUNNING, gauge, "Jobs that workers hold", |lane| lane.running);
+    text.family(
+        OLDEST_DUE,
+        gauge,
+        "How long the oldest due job has been due",
+        |lane| {
+            let age_ms = lane.oldest_due_at.map_or(0, |since| now.since_ms(since).max(0));
+            #[allow(clippy::cast_precision_loss, reason = "Prometheus knows only such numbers")]
+            let seconds = age_ms as f64 / 1e3;
+            seconds
+        },
+    );
+    let counter = "counter";
+    text.family(
+        COMPLETED,
+        counter,
+        "Jobs that completed, since the store was made",
+        |lane| lane.ended.completed,
+    );
+    text.family(
+        FAILED,
+        counter,
+        "Jobs that were dead after their last attempt, since the store was made",
+        |lane| lane.ended.dead,
+    );
+    text.histogram(DURATION, "How long the last attempts of completed jobs took");
+    text.text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane(kind: &str, completed: u64) -> LaneMetrics {
+        let mut lane = LaneMetrics {
+            kind: kind.into(),
+            queue: "default".into(),
+            waiting: 1,
+            ..LaneMetrics::default()
+        };
+        (0..completed).for_each(|_| lane.ended.complete(2_000_000));
+        lane
+    }
+
+    /// Lines that are no comment, as name, labels and value.
+    fn samples(text: &str) -> Vec<(&str, &str, f64)> {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let sample = lines.map(|line| {
+            let (name, rest) = line.split_once('{').unwrap();
+            let (labels, value) = rest.rsplit_once("} ").unwrap();
+            (name, labels, value.parse().unwrap())
+        });
+        sample.collect()
+    }
+
+    #[test]
+    fn every_family_is_declared_once_also_without_jobs() {
+        let text = render(&[], Timestamp(0));
+        assert!(samples(&text).is_empty());
+        let full = render(&[lane("a", 1), lane("b", 0)], Timestamp(0));
+        for name in [WAITING, DUE, RUNNING, OLDEST_DUE, COMPLETED, FAILED, DURATION] {
+            for text in [&text, &full] {
+                assert_eq!(text.matches(&format!("# TYPE {name} ")).count(), 1, "{name}");
+                assert_eq!(text.matches(&format!("# HELP {name} ")).count(), 1, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn histograms_grow_up_to_their_count() {
+        let mut lane = lane("a", 2);
+        lane.ended.complete(500);
+        lane.ended.complete(u32::MAX);
+        let text = render(&[lane], Timestamp(0));
+        let all = samples(&text);
+        let of = |suffix: &str| -> Vec<f64> {
+            let name = format!("{DURATION}{suffix}");
+            all.iter()
+                .filter(|sample| sample.0 == name)
+                .map(|sample| sample.2)
+                .collect()
+        };
+        let buckets = of("_bucket");
+        assert_eq!(buckets.len(), DURATION_BOUNDS_SECONDS.len() + 1);
+        assert!(buckets.is_sorted());
+        assert_eq!((buckets[0], buckets[7], buckets[14]), (1.0, 3.0, 4.0));
+        assert_eq!(of("_count"), [4.0]);
+        assert_eq!(of("_sum"), [4_298.967_795]);
+        assert!(all.iter().any(|sample| sample.1.ends_with("le=\"+Inf\"")));
+    }
+
+    #[test]
+    fn rows_are_bounded_and_lose_no_job() {
+        let lanes: Vec<LaneMetrics> = (0..METRIC_LANES_MAX + 3)
+            .map(|n| lane(&format!("k{n}"), 1))
+            .collect();
+        let text = render(&lanes, Timestamp(0));
+        let all = samples(&text);
+        let completed: Vec<_> = all.iter().filter(|sample| sample.0 == COMPLETED).collect();
+        assert_eq!(completed.len(), METRIC_LANES_MAX + 1);
+        let other = completed.last().unwrap();
+        assert_eq!((other.1, other.2), ("kind=\"other\",queue=\"other\"", 3.0));
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        let text = render(&[lane("a\"b\\c", 0)], Timestamp(0));
+        assert!(
+            text.contains(r#"gristmill_jobs_waiting{kind="a\"b\\c",queue="default"} 1"#),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_oldest_due_job_tells_its_age() {
+        let mut lane = lane("a", 0);
+        lane.oldest_due_at = Some(Timestamp(1_000));
+        let text = render(&[lane], Timestamp(3_500));
+        assert!(
+            text.contains("gristmill_jobs_oldest_due_seconds{kind=\"a\",queue=\"default\"} 2.5"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,122 @@
+//! The figures for monitoring.
+
+use std::collections::HashMap;
+
+use gristmill_model::{BatchId, Timestamp};
+use gristmill_store::StoreMetrics;
+use gristmill_store::metrics::{EndedJobs, LanesBuilder, by_lane};
+
+use crate::database::columns::sum;
+use crate::database::snapshot::Snapshot;
+use crate::database::transaction::Transaction;
+use crate::failure::Result;
+use crate::query::counts::hops;
+
+/// Open jobs by lane: whether they are due, whether they run, how many, and since when they are due.
+const OPEN: &str = "SELECT lane_id, run_at <= $1, false, sum(count)::bigint, min(run_at) FROM gristmill.slice GROUP BY 1, 2 \
+     UNION ALL SELECT b.lane_id, false, true, sum(h.count)::bigint, NULL FROM gristmill.held h \
+     JOIN gristmill.batch b ON b.id = h.batch_id GROUP BY 1 \
+     UNION ALL SELECT b.lane_id, false, false, sum(w.count)::bigint, NULL FROM gristmill.blocked w \
+     JOIN gristmill.batch b ON b.id = w.batch_id GROUP BY 1";
+
+/// The figures of the store.
+pub(crate) async fn metrics(snapshot: &Snapshot, now: Timestamp) -> Result<StoreMetrics> {
+    let mut lanes = LanesBuilder::default();
+    let rows = snapshot
+        .query(
+            "SELECT l.id, l.kind, l.queue, s.ended FROM gristmill.lane l \
+             LEFT JOIN gristmill.lane_stat s ON s.lane_id = l.id",
+            &[],
+        )
+        .await?;
+    for row in &rows {
+        let lane = lanes.lane(row.try_get::<_, i32>(0)?.into());
+        lane.kind = row.try_get::<_, &str>(1)?.into();
+        lane.queue = row.try_get::<_, &str>(2)?.into();
+        if let Some(ended) = row.try_get::<_, Option<&str>>(3)? {
+            lane.ended = serde_json::from_str(ended)?;
+        }
+    }
+    for row in &snapshot.query(OPEN, &[&now.0]).await? {
+        let lane = lanes.lane(row.try_get::<_, i32>(0)?.into());
+        let jobs = sum(row, 3)?;
+        match (row.try_get(2)?, row.try_get(1)?) {
+            (true, _) => lane.running += jobs,
+            (false, is_due) => {
+                lane.waiting += jobs;
+                if is_due {
+                    lane.due += jobs;
+                    lane.oldest_due_at = row.try_get::<_, Option<i64>>(4)?.map(Timestamp);
+                }
+            }
+        }
+    }
+    let rows = snapshot
+        .query(
+            "SELECT (SELECT count(*) FROM gristmill.worker), (SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint \
+             FROM pg_class WHERE relnamespace = 'gristmill'::regnamespace AND relkind = 'r')",
+            &[],
+        )
+        .await?;
+    let (mut workers, mut size_bytes) = (0, 0);
+    for row in &rows {
+        (workers, size_bytes) = (sum(row, 0)?, sum(row, 1)?);
+    }
+    Ok(StoreMetrics {
+        lanes: lanes.finish(),
+        hops: hops(snapshot).await?,
+        workers,
+        size_bytes,
+    })
+}
+
+impl Transaction {
+    /// Adds jobs that have ended to those of their lanes. Locks the rows of the lanes in their order.
+    pub async fn add_ended(&mut self, ended: &[(BatchId, EndedJobs)]) -> Result<()> {
+        let batches: Vec<i64> = ended.iter().map(|(batch, _)| batch.0).collect();
+        let rows = self
+            .query(
+                "SELECT id, lane_id FROM gristmill.batch WHERE id = ANY ($1)",
+                &[&batches],
+            )
+            .await?;
+        let mut lanes = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            lanes.insert(BatchId(row.try_get(0)?), row.try_get::<_, i32>(1)?.into());
+        }
+        let mut totals = by_lane(ended, &lanes);
+        let ids: Vec<i32> = totals
+            .keys()
+            .filter_map(|lane| i32::try_from(*lane).ok())
+            .collect();
+        let nothing = serde_json::to_string(&EndedJobs::default())?;
+        self.execute(
+            "INSERT INTO gristmill.lane_stat (lane_id, ended) SELECT id, $2 FROM unnest($1::integer[]) id ORDER BY id \
+             ON CONFLICT DO NOTHING",
+            &[&ids, &nothing],
+        )
+        .await?;
+        let known = self
+            .query(
+                "SELECT lane_id, ended FROM gristmill.lane_stat WHERE lane_id = ANY ($1) ORDER BY lane_id FOR UPDATE",
+                &[&ids],
+            )
+            .await?;
+        for row in &known {
+            let known: EndedJobs = serde_json::from_str(row.try_get(1)?)?;
+            totals
+                .entry(row.try_get::<_, i32>(0)?.into())
+                .or_default()
+                .add(&known);
+        }
+        let texts = totals.values().map(serde_json::to_string);
+        let texts: Vec<String> = texts.collect::<serde_json::Result<_>>()?;
+        self.execute(
+            "UPDATE gristmill.lane_stat s SET ended = n.ended FROM unnest($1::integer[], $2::text[]) n (id, ended) \
+             WHERE s.lane_id = n.id",
+            &[&ids, &texts],
+        )
+        .await?;
+        Ok(())
+    }
+}

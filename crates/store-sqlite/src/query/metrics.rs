@@ -1,0 +1,89 @@
+//! The figures for monitoring.
+
+use std::collections::HashMap;
+
+use gristmill_model::{BatchId, Timestamp};
+use gristmill_store::StoreMetrics;
+use gristmill_store::metrics::{EndedJobs, LanesBuilder, by_lane};
+use rusqlite::{Connection, params};
+
+use crate::failure::Result;
+use crate::transaction::Transaction;
+use crate::worker::hops::hops_of;
+
+/// Open jobs by lane: whether they are due, whether they run, how many, and since when they are due.
+const OPEN: &str = "SELECT lane_id, run_at <= ?1, false, sum(count), min(run_at) FROM slice GROUP BY 1, 2 \
+     UNION ALL SELECT b.lane_id, false, true, sum(h.count), NULL FROM held h JOIN batch b ON b.id = h.batch_id GROUP BY 1 \
+     UNION ALL SELECT b.lane_id, false, false, sum(w.count), NULL FROM blocked w JOIN batch b ON b.id = w.batch_id GROUP BY 1";
+
+/// The figures of the store.
+pub(crate) fn metrics(connection: &Connection, now: Timestamp) -> Result<StoreMetrics> {
+    let mut lanes = LanesBuilder::default();
+    let mut statement = connection.prepare_cached(
+        "SELECT l.id, l.kind, l.queue, s.ended FROM lane l LEFT JOIN lane_stat s ON s.lane_id = l.id",
+    )?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let lane = lanes.lane(row.get(0)?);
+        lane.kind = row.get(1)?;
+        lane.queue = row.get(2)?;
+        if let Some(ended) = row.get::<_, Option<String>>(3)? {
+            lane.ended = serde_json::from_str(&ended)?;
+        }
+    }
+    let mut statement = connection.prepare_cached(OPEN)?;
+    let mut rows = statement.query([now.0])?;
+    while let Some(row) = rows.next()? {
+        let lane = lanes.lane(row.get(0)?);
+        let (is_due, is_running, jobs) = (row.get(1)?, row.get(2)?, row.get::<_, i64>(3)?.unsigned_abs());
+        match (is_running, is_due) {
+            (true, _) => lane.running += jobs,
+            (false, is_due) => {
+                lane.waiting += jobs;
+                if is_due {
+                    lane.due += jobs;
+                    lane.oldest_due_at = row.get::<_, Option<i64>>(4)?.map(Timestamp);
+                }
+            }
+        }
+    }
+    let number = |sql: &str| -> Result<u64> {
+        let number: i64 = connection.query_row(sql, [], |row| row.get(0))?;
+        Ok(number.unsigned_abs())
+    };
+    Ok(StoreMetrics {
+        lanes: lanes.finish(),
+        hops: hops_of(connection)?,
+        workers: number("SELECT count(*) FROM worker")?,
+        size_bytes: number("PRAGMA page_count")? * number("PRAGMA page_size")?,
+    })
+}
+
+impl Transaction<'_> {
+    /// Adds jobs that have ended to those of their lanes.
+    pub fn add_ended(&mut self, ended: &[(BatchId, EndedJobs)]) -> Result<()> {
+        let mut lanes = HashMap::with_capacity(ended.len());
+        for (batch, _) in ended {
+            let lane = self.row("SELECT lane_id FROM batch WHERE id = ?1", [batch.0], |row| {
+                row.get(0)
+            })?;
+            lanes.extend(lane.map(|lane: i64| (*batch, lane)));
+        }
+        for (lane, ended) in by_lane(ended, &lanes) {
+            let known: Option<String> =
+                self.row("SELECT ended FROM lane_stat WHERE lane_id = ?1", [lane], |row| {
+                    row.get(0)
+                })?;
+            let mut total: EndedJobs = match known {
+                Some(known) => serde_json::from_str(&known)?,
+                None => EndedJobs::default(),
+            };
+            total.add(&ended);
+            self.execute(
+                "INSERT OR REPLACE INTO lane_stat (lane_id, ended) VALUES (?1, ?2)",
+                params![lane, serde_json::to_string(&total)?],
+            )?;
+        }
+        Ok(())
+    }
+}
