@@ -1,6 +1,6 @@
 //! Debounce: payloads that are added to jobs which have not started.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use gristmill_model::{
     BatchId, Debounce, DebouncedPayloads, JobId, KeyedBatch, PackedArray, Positions, Timestamp,
@@ -56,13 +56,12 @@ impl Transaction<'_> {
         owners: &HashMap<u32, Owner>,
     ) -> Result<HashMap<BatchId, Positions>> {
         let (mut stored, mut sizes) = (HashMap::new(), Sizes::new());
-        for owner in owners.values().filter(|owner| owner.open) {
-            let batch = owner.job.batch;
-            if !stored.contains_key(&batch) {
-                let head = self.head(batch)?;
-                stored.insert(batch, (head.options.unique, head.submitted_at));
-                sizes.extend(self.added_sizes(batch, debounce)?);
-            }
+        let open = owners.values().filter(|owner| owner.open);
+        let batches: BTreeSet<BatchId> = open.map(|owner| owner.job.batch).collect();
+        for batch in batches {
+            let head = self.head(batch)?;
+            stored.insert(batch, (head.options.unique, head.submitted_at));
+            sizes.extend(self.added_sizes(batch, debounce)?);
         }
         let takers = collapsed.takers(debounce, owners, &sizes, self.now, |batch| {
             stored.get(&batch).copied()

@@ -137,7 +137,7 @@ impl Collapsed {
         owners: &HashMap<u32, Owner>,
         unstarted: &HashMap<BatchId, Positions>,
         now: Timestamp,
-    ) -> Result<(Vec<(u32, JobId)>, Vec<PlannedRerun>), StoreError> {
+    ) -> Result<(Taking, Vec<PlannedRerun>), StoreError> {
         let (mut taking, mut behind) = (Vec::new(), Vec::new());
         for (place, owner) in owners {
             let unstarted = unstarted.get(&owner.job.batch);
@@ -256,6 +256,9 @@ pub fn joined(payload: &str, added: &[String], debounce: Debounce) -> String {
         (_, None) => payload.to_owned(),
     }
 }
+
+/// Jobs that take payloads, each with the place of its key.
+pub type Taking = Vec<(u32, JobId)>;
 
 /// Jobs that take payloads if they have not started, and the moment from which they can be claimed then.
 type Takers = BTreeMap<BatchId, (Positions, Timestamp)>;
