@@ -171,18 +171,30 @@ class Bench:
 
     def _measure_tpch(self) -> None:
         import tpch_data
-        wanted = [cases.Case(f"TPC-H Q{number}, SF {tpch_data.SCALE_FACTOR}, numeric",
-                             tpch_data.query(number), reach)
-                  for number, reach in cases.TPCH_REACH.items()]
-        if not any(self._is_wanted(case.name) for case in wanted):
+        wanted = [case for case in map(self._tpch_case, tpch_data.QUERY_NUMBERS) if self._is_wanted(case.name)]
+        if not wanted:
             return
         print(f"loading TPC-H SF {tpch_data.SCALE_FACTOR}", flush=True)
         tpch_data.load(self.server, database=TPCH_DATABASE)
-        assert_all_visible(self.server, "lineitem", TPCH_DATABASE)
-        prewarm(self.server, "lineitem", TPCH_DATABASE)
+        for table in tpch_data.TABLES:
+            assert_all_visible(self.server, table, TPCH_DATABASE)
+            prewarm(self.server, table, TPCH_DATABASE)
         for parallel in (False, True):
+            first = len(self.rows)
             for case in wanted:
-                self._measure(case, "lineitem", 0, parallel, TPCH_DATABASE)
+                self._measure(case, None, 0, parallel, TPCH_DATABASE)
+            self._report(report.MeanRow(
+                f"TPC-H, geometric mean of {len(wanted)} queries, SF {tpch_data.SCALE_FACTOR}",
+                "parallel 2, jit on" if parallel else "serial", self.rows[first:],
+                cases.TPCH_MEAN_REACH_PARALLEL if parallel else cases.TPCH_MEAN_REACH))
+
+    @staticmethod
+    def _tpch_case(number: int):
+        import tpch_data
+        return cases.Case(f"TPC-H Q{number}, SF {tpch_data.SCALE_FACTOR}", tpch_data.query(number),
+                          cases.TPCH_REACH.get(number, cases.TPCH_REACH_OTHERS),
+                          reach_in_parallel=None if number in cases.TPCH_REACH
+                          else cases.TPCH_REACH_OTHERS_PARALLEL)
 
     def _is_wanted(self, name: str) -> bool:
         return self.options.only is None or self.options.only in name
@@ -200,7 +212,7 @@ class Bench:
         self._report(report.Row(
             name=name, mode="parallel 2, jit on" if parallel else "serial",
             stock=timings["stock"], batched=timings["batched"], is_wall=parallel,
-            floor_ms=self._floor_ms(floor_table or table, database), batched_nodes=nodes,
+            floor_ms=self._floor_ms(floor_table or table, database) if table else 0, batched_nodes=nodes,
             reach=case.parallel_reach if parallel else case.reach))
 
     def _report(self, row) -> None:

@@ -21,9 +21,12 @@ class Case:
     sql: str
     reach: float
     is_aggregate: bool = True
+    reach_in_parallel: float = None
 
     @property
     def parallel_reach(self) -> float:
+        if self.reach_in_parallel is not None:
+            return self.reach_in_parallel
         return PARALLEL_AGGREGATE_REACH if self.is_aggregate else PARALLEL_OTHER_REACH
 
 
@@ -45,6 +48,8 @@ SEED_CASES = (
     Case("select *, o < 0 (nothing passes)", "select * from {t} where o < 0", 4, is_aggregate=False),
     Case("group by int4, 100 groups", GROUPED.format(key="b"), 8),
     Case("group by int4, 100,000 groups", GROUPED.format(key="c"), 5),
+    Case("stddev(a), corr(a, b)", "select stddev(a), corr(a, b) from {t}", 4),
+    Case("select *, order by b, a limit 10", "select * from {t} order by b, a limit 10", 4, is_aggregate=False),
 )
 
 NOT_VISIBLE_CASES = tuple(
@@ -71,4 +76,9 @@ PARTITION_CASES = tuple(
     Case(case.name, case.sql, case.reach / 2) for case in SEED_CASES if case.name in
     ("sum(a)", "sum(a), same qual", "group by int4, 100 groups"))
 
+# No query may be slower than stock, but for the noise of a machine.
 TPCH_REACH = {1: 8, 6: 4}
+TPCH_REACH_OTHERS = 0.97
+TPCH_REACH_OTHERS_PARALLEL = 0.95
+TPCH_MEAN_REACH = 3.0
+TPCH_MEAN_REACH_PARALLEL = 2.0

@@ -2,6 +2,7 @@
 
 import platform
 import re
+import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +38,30 @@ class Row:
         return [self.name, self.mode + nodes, f"{self.stock.cpu_ms:.1f}", f"{self.batched.cpu_ms:.1f}",
                 f"{self.stock.wall_ms:.1f}", f"{self.batched.wall_ms:.1f}", floor,
                 f"{self.ratio:.2f}x", f"{self.reach:g}x", "yes" if self.is_reached else "NO"]
+
+    def line(self) -> str:
+        return "  ".join(self.figures())
+
+
+@dataclass
+class MeanRow:
+    """The geometric mean of the ratios of other lines."""
+    name: str
+    mode: str
+    rows: list
+    reach: float
+
+    @property
+    def ratio(self) -> float:
+        return statistics.geometric_mean(row.ratio for row in self.rows)
+
+    @property
+    def is_reached(self) -> bool:
+        return self.ratio >= self.reach
+
+    def figures(self) -> list:
+        return [self.name, self.mode, "", "", "", "", "", f"{self.ratio:.2f}x", f"{self.reach:g}x",
+                "yes" if self.is_reached else "NO"]
 
     def line(self) -> str:
         return "  ".join(self.figures())
