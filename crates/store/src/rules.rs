@@ -12,7 +12,6 @@ pub mod deadline;
 pub mod debounce;
 pub mod dependency;
 pub mod ending;
-pub mod hook;
 pub mod keys;
 pub mod lanes;
 pub mod merge;
