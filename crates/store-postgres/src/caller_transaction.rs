@@ -2,9 +2,9 @@
 
 use gristmill_model::{BatchId, NewBatch};
 use gristmill_store::StoreError;
+use gristmill_store::hook::lanes_of_hooks;
 use gristmill_store::rules::check::check_batches;
 use gristmill_store::rules::dependency::stored_prerequisites;
-use gristmill_store::rules::hook::lanes_of_hooks;
 use gristmill_store::rules::lanes::{LANES_MAX, LaneName};
 
 use crate::PostgresStore;
@@ -71,14 +71,7 @@ impl PostgresStore {
         let (mut ids, mut ended, mut writes) = (Vec::new(), Ended::default(), Writes::default());
         let awaited = awaited(batches.iter());
         for (place, batch) in batches.into_iter().enumerate() {
-            for name in lanes_of_hooks(&batch) {
-                transaction
-                    .execute(
-                        "SELECT gristmill.intern_lane($1, $2, $3, $4)",
-                        &[&name.queue, &name.kind, &name.group, &lanes_max],
-                    )
-                    .await?;
-            }
+            intern_lanes_of_hooks(transaction, &batch, lanes_max).await?;
             let name = LaneName::of(&batch);
             let row = transaction
                 .query_one(
@@ -135,4 +128,20 @@ impl PostgresStore {
         transaction.execute("SELECT gristmill.wake()", &[]).await?;
         Ok(ids)
     }
+}
+
+async fn intern_lanes_of_hooks(
+    transaction: &tokio_postgres::Transaction<'_>,
+    batch: &NewBatch,
+    lanes_max: i32,
+) -> Result<()> {
+    for name in lanes_of_hooks(batch) {
+        transaction
+            .execute(
+                "SELECT gristmill.intern_lane($1, $2, $3, $4)",
+                &[&name.queue, &name.kind, &name.group, &lanes_max],
+            )
+            .await?;
+    }
+    Ok(())
 }

@@ -20,12 +20,12 @@ use gristmill_batching::{Committer, EndReason, Group, Responder};
 use gristmill_model::{
     BatchId, BatchOptions, JobId, JobState, NewBatch, Positions, Prerequisite, Tag, Timestamp,
 };
+use gristmill_store::hook::lanes_of_hooks;
 use gristmill_store::options::options_text;
 use gristmill_store::rules::cache::Hits;
 use gristmill_store::rules::contents::Content;
 use gristmill_store::rules::dependency::{WaitingJobs, edges, merged, stored_prerequisites};
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
-use gristmill_store::rules::hook::lanes_of_hooks;
 use gristmill_store::rules::lanes::LaneName;
 use gristmill_store::rules::open::Blocked;
 use gristmill_store::rules::pack::{Merge, merge, packed};

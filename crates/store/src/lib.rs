@@ -9,6 +9,7 @@ pub mod error;
 pub mod event;
 pub mod family;
 pub mod history;
+pub mod hook;
 pub mod layout;
 pub mod live_output;
 pub mod metrics;

@@ -12,7 +12,6 @@ pub mod deadline;
 pub mod dependency;
 pub mod ending;
 pub mod family;
-pub mod hook;
 pub mod keys;
 pub mod lanes;
 pub mod open;

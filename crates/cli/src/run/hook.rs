@@ -2,7 +2,7 @@
 
 use gristmill_model::batch::DEFAULT_QUEUE;
 use gristmill_model::{Hooks, JobState, NewBatch};
-use gristmill_store::rules::hook::EndSummary;
+use gristmill_store::hook::EndSummary;
 use gristmill_store::{JobFilter, Store};
 
 use crate::run::identity::queue_of;

@@ -4,7 +4,7 @@ use gristmill_model::{
     After, BatchId, BatchOptions, Clock, Hooks, JobState, KeyedBatch, Lease, NewBatch, PackedArray,
     RecurrenceRule, Rejected, RetryPolicy, Spawn, Unique, WorkerId,
 };
-use gristmill_store::rules::hook::{EndSummary, WebhookPayload};
+use gristmill_store::hook::{EndSummary, WebhookPayload};
 use gristmill_store::{
     CatchUp, JobCounts, JobFilter, NewRun, NewSchedule, Overlap, Page, RunState, Selection, Store,
     StoreError, Want,

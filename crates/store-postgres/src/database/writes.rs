@@ -2,11 +2,11 @@
 
 use gristmill_batching::{BatchStats, EndReason};
 use gristmill_model::{BatchId, JobError, JobState, PackedArray, Positions, Suspended, Tag, Timestamp};
+use gristmill_store::hook::{HOOK, HOOK_PART};
 use gristmill_store::rules::admission::BucketKey;
 use gristmill_store::rules::dependency::Edge;
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
 use gristmill_store::rules::family::{CHILDREN, bounds_of};
-use gristmill_store::rules::hook::{HOOK, HOOK_PART};
 use gristmill_store::rules::open::{Blocked, Held};
 use gristmill_store::rules::pauses::Pauses;
 use tokio_postgres::Row;

@@ -186,7 +186,7 @@ BEGIN
 END
 $$;
 
--- Submits the jobs of the hooks of those of these batches that have ended: see rules/hook.rs. The caller has locked the edges. Returns
+-- Submits the jobs of the hooks of those of these batches that have ended: see hook.rs. The caller has locked the edges. Returns
 -- how many jobs there are. Their lanes have been there since the batch was submitted.
 CREATE OR REPLACE FUNCTION gristmill.submit_hooks(batch_ids bigint[], now_ms bigint) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

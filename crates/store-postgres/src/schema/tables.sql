@@ -210,7 +210,7 @@ CREATE TABLE gristmill.edge (
     first_position  integer NOT NULL, -- the lowest of the positions
     batch_id        bigint NOT NULL,  -- the jobs that wait, with their part
     part            integer NOT NULL,
-    on_failure      text NOT NULL,    -- cancel, fail or ignore; children for an edge to children; hook for that of a batch with hooks to itself
+    on_failure      text NOT NULL,    -- cancel, fail or ignore; children for one to children; hook for one of a batch to itself
     positions       int4multirange,   -- of the prerequisite; NULL for all
     PRIMARY KEY (prerequisite_id, first_position, batch_id, part, on_failure)
 );

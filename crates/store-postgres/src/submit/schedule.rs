@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use gristmill_model::{BatchId, JobId, Positions, Timestamp};
-use gristmill_store::rules::hook::lanes_of_hooks;
+use gristmill_store::hook::lanes_of_hooks;
 use gristmill_store::rules::lanes::{LANES_MAX, LaneName};
 use gristmill_store::rules::schedule::Plan;
 use gristmill_store::schedule::{NEVER, Overlap};

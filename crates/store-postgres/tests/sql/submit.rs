@@ -205,6 +205,7 @@ async fn options_are_kept() {
     let run_at = Timestamp(4_102_444_800_500);
     let options = BatchOptions {
         group: None,
+        hooks: None,
         priority: i16::MIN,
         run_at: Some(run_at),
         expires_at: Some(Timestamp(4_102_531_200_000)),
@@ -217,7 +218,6 @@ async fn options_are_kept() {
             ..RetryPolicy::default()
         },
         unique: None,
-        hooks: None,
     };
     assert_eq!(details.options, options);
     assert_eq!(

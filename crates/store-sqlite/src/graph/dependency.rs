@@ -6,12 +6,12 @@
 use std::collections::VecDeque;
 
 use gristmill_model::{BatchId, JobId, JobState, NewBatch, OnFailure, Positions, Timestamp};
+use gristmill_store::hook::{EndedBatch, HOOK, HOOK_PART};
 use gristmill_store::rules::dependency::{
     Edge, WaitingJobs, check_stored, prerequisite_failed, stored_prerequisites,
 };
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
 use gristmill_store::rules::family::CHILDREN;
-use gristmill_store::rules::hook::{EndedBatch, HOOK, HOOK_PART};
 use gristmill_store::rules::open::Blocked;
 use gristmill_store::rules::pauses::Pauses;
 use rusqlite::params;

@@ -216,7 +216,7 @@ CREATE TABLE edge (
     first_position  INTEGER NOT NULL, -- the lowest of the positions
     batch_id        INTEGER NOT NULL, -- the jobs that wait, with their part
     part            INTEGER NOT NULL,
-    on_failure      TEXT NOT NULL,    -- cancel, fail or ignore; children for an edge to children; hook for that of a batch with hooks to itself
+    on_failure      TEXT NOT NULL,    -- cancel, fail or ignore; children for one to children; hook for one of a batch to itself
     positions       TEXT,             -- of the prerequisite; NULL for all
     PRIMARY KEY (prerequisite_id, first_position, batch_id, part, on_failure)
 ) STRICT, WITHOUT ROWID;

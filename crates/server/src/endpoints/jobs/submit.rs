@@ -343,6 +343,16 @@ impl BatchCutter {
     }
 }
 
+/// Refuses prerequisites that the caller has no access to. That a batch is not there, the store says.
+async fn check_prerequisites(app: &App, caller: &Caller, after: &[After]) -> Result<(), ApiError> {
+    for after in after {
+        if let Prerequisite::Batch(batch) = after.prerequisite {
+            check_batch(app, caller, batch).await?;
+        }
+    }
+    Ok(())
+}
+
 impl Keys {
     /// Submits batches whose jobs have these keys.
     async fn submit(mut self, batches: Vec<NewBatch>, app: &App) -> Result<Submitted, ApiError> {
@@ -441,12 +451,7 @@ pub async fn submit(
         request.after.as_deref().unwrap_or_default(),
         request.after_failure.unwrap_or_default(),
     )?;
-    for after in &after {
-        if let Prerequisite::Batch(batch) = after.prerequisite {
-            // That a batch is not there, the store says.
-            check_batch(&app, &caller, batch).await?;
-        }
-    }
+    check_prerequisites(&app, &caller, &after).await?;
     cutter.wait(after);
     if let Some(each) = &each
         && many != Some(each.len())
