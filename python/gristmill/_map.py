@@ -29,6 +29,8 @@ CHUNK_ITEMS = 1_000
 CHUNK_S = 0.005
 # How long no news are normal; then the store is asked for outcomes that did not come from this process. Seconds.
 QUIET_S, QUIET_S_MAX = 0.5, 5.0
+# Batches that the store is asked for at once, the eldest first. A slow iterable makes many small ones.
+ASKED_BATCHES_MAX = 64
 # How long running jobs may go on when a map is given up. Seconds.
 CLOSE_S = 15.0
 # Batches of an earlier process that are listed at once.
@@ -265,9 +267,9 @@ class _Map:
 
     def ask_store(self) -> None:
         """Asks for outcomes that another process committed, such as a cancel."""
-        for batch in list(self.order):
-            if batch.missing:
-                self.apply(self.engine.outcomes(batch.id))
+        incomplete = [batch.id for batch in self.order if batch.missing]
+        for batch in incomplete[:ASKED_BATCHES_MAX]:
+            self.apply(self.engine.outcomes(batch))
 
     # --- yielding ---
 

@@ -167,6 +167,29 @@ def test_failed_items_run_again_when_a_map_is_resumed(app, tmp_path):
     assert list(app.map(need_flag, range(3), name="flags")) == [0, 1, 2]
 
 
+def test_items_that_are_cancelled_from_outside_end_as_such(app):
+    """No report of the map's own worker tells of them."""
+    read, write = os.pipe()
+    path = f"/proc/{os.getpid()}/fd/{read}"
+
+    def wait_first(number):
+        if number == 0:
+            with open(path) as file:
+                file.readline()
+        return number
+
+    results = app.map(wait_first, range(3), ordered=False, processes=2, return_exceptions=True)
+    assert next(results) == 1
+    engine = app.engine()
+    assert engine.cancel_jobs([(1, 0)]) == 1
+    os.write(write, b"go\n")
+    rest = list(results)
+    failed = [value for value in rest if isinstance(value, gristmill.JobFailed)]
+    assert len(rest) == 2 and [value.state for value in failed] == ["cancelled"]
+    os.close(read)
+    os.close(write)
+
+
 def test_one_process_at_a_time_runs_a_name(app):
     results = app.map(shop.double.function, range(3), name="held")
     assert next(results) == 0
