@@ -1,6 +1,7 @@
 //! Debounce: payloads that are added to jobs which have not started.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use gristmill_model::{
     BatchId, Debounce, DebouncedPayloads, JobId, KeyedBatch, PackedArray, Positions, Timestamp,
@@ -58,9 +59,9 @@ impl Transaction<'_> {
         let (mut stored, mut sizes) = (HashMap::new(), Sizes::new());
         for owner in owners.values().filter(|owner| owner.open) {
             let batch = owner.job.batch;
-            if !stored.contains_key(&batch) {
+            if let Entry::Vacant(place) = stored.entry(batch) {
                 let head = self.head(batch)?;
-                stored.insert(batch, (head.options.unique, head.submitted_at));
+                place.insert((head.options.unique, head.submitted_at));
                 sizes.extend(self.added_sizes(batch, debounce)?);
             }
         }
