@@ -163,12 +163,9 @@ impl<'a> Machine<'a> {
                 };
                 self.submit_keyed(kind, keys, unique, after).await;
             }
-            Step::SubmitDebounced {
-                kind,
-                keys,
-                debounce,
-                priority,
-            } => self.submit_debounced(kind, keys, debounce, priority).await,
+            Step::SubmitDebounced(kind, keys, debounce, priority) => {
+                self.submit_debounced(kind, keys, debounce, priority).await;
+            }
             Step::Pause(kind) => {
                 let effect = Effect::Pause {
                     reason: "machine".to_owned(),
@@ -222,12 +219,7 @@ impl<'a> Machine<'a> {
             }
             Step::Die(worker) => self.die(worker).await,
             Step::Manual(manual) => self.change_by_hand(manual).await,
-            Step::Expire => {
-                let expired = self.store.expire().await.unwrap();
-                let mut created = self.created().await;
-                assert_eq!(expired, self.reference.expire(&mut created, now));
-                created.check_empty();
-            }
+            Step::Expire => self.expire().await,
             Step::Advance(milliseconds) => self.database.clock().advance_ms(milliseconds),
             Step::Prune => self.prune().await,
             // Nothing that can be asked changes.
@@ -265,6 +257,14 @@ impl<'a> Machine<'a> {
         let mut revoked: Vec<_> = revoked.collect();
         revoked.sort_unstable();
         assert_eq!(revoked, self.reference.take_revoked(worker));
+    }
+
+    async fn expire(&mut self) {
+        let now = self.database.clock().now();
+        let expired = self.store.expire().await.unwrap();
+        let mut created = self.created().await;
+        assert_eq!(expired, self.reference.expire(&mut created, now));
+        created.check_empty();
     }
 
     async fn die(&mut self, worker: usize) {

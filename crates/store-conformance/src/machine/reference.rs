@@ -85,7 +85,7 @@ pub struct Reference {
     /// All families that there ever were.
     families: Vec<Family>,
     /// What runs once more after jobs that this step completed.
-    again: Vec<debounce::Behind>,
+    again: Vec<keys::Behind>,
 }
 
 /// Jobs that wait together.
@@ -181,11 +181,8 @@ impl Reference {
         if after.is_empty() {
             return;
         }
-        let known = self.waiting.iter_mut();
-        match known
-            .into_iter()
-            .find(|waiting| waiting.is_of(id.batch) && waiting.after == after)
-        {
+        let mut known = self.waiting.iter_mut();
+        match known.find(|waiting| waiting.is_of(id.batch) && waiting.after == after) {
             Some(waiting) => {
                 waiting.jobs.insert(id);
             }

@@ -37,13 +37,8 @@ pub(super) enum Step {
         period_ms: Option<u64>,
         after: Vec<(usize, Option<u32>)>,
     },
-    /// Submits debounced jobs with keys, one of a few each.
-    SubmitDebounced {
-        kind: usize,
-        keys: Vec<u8>,
-        debounce: Debounce,
-        priority: i16,
-    },
+    /// Submits debounced jobs of a kind with keys, one of a few each, and a priority.
+    SubmitDebounced(usize, Vec<u8>, Debounce, i16),
     Pause(usize),
     Resume(usize),
     /// How many jobs of a kind may run at once.
@@ -114,7 +109,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
             |(kind, keys, on_duplicate, period_ms, after)| Step::SubmitKeyed { kind, keys, on_duplicate, period_ms, after }
         ),
         4 => (0usize..2, proptest::collection::vec(0u8..5, 1..6), debounce(), -1i16..2).prop_map(
-            |(kind, keys, debounce, priority)| Step::SubmitDebounced { kind, keys, debounce, priority }
+            |(kind, keys, debounce, priority)| Step::SubmitDebounced(kind, keys, debounce, priority)
         ),
         1 => (0usize..2).prop_map(Step::Pause),
         2 => (0usize..2).prop_map(Step::Resume),

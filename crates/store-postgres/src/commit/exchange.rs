@@ -37,7 +37,8 @@ const WORKER: &str = "SELECT name, CASE WHEN $2 THEN nextval('gristmill.lease_id
 /// Batches with their payloads; or, of large ones that only few jobs are wanted of, with the payloads of these. Others are
 /// kept at hand for the next claims: to take a few items out of a batch costs the server more than to send all of it.
 const BATCHES: &str = "SELECT b.id, b.lane_id, b.priority, b.submitted_at, b.run_at, b.options, \
-     gristmill.batch_bytes(b.id, octet_length(b.payloads), b.options), b.count, w.few, CASE WHEN w.few THEN gristmill.selected(b.payloads, k.positions) ELSE b.payloads END \
+     gristmill.batch_bytes(b.id, octet_length(b.payloads), b.options), b.count, w.few, \
+     CASE WHEN w.few THEN gristmill.selected(b.payloads, k.positions) ELSE b.payloads END \
      FROM unnest($1::bigint[], $2::int4multirange[], $3::integer[]) k (id, positions, count) \
      JOIN gristmill.batch b ON b.id = k.id CROSS JOIN LATERAL (SELECT k.count * 4 < b.count \
      AND octet_length(b.payloads) > 1048576) w (few)";

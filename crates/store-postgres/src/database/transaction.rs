@@ -142,7 +142,8 @@ impl Transaction {
         }
         let rows = self
             .query(
-                "SELECT id, lane_id, priority, submitted_at, run_at, options, gristmill.batch_bytes(id, octet_length(payloads), options), count \
+                "SELECT id, lane_id, priority, submitted_at, run_at, options, \
+                 gristmill.batch_bytes(id, octet_length(payloads), options), count \
                  FROM gristmill.batch WHERE id = ANY ($1)",
                 &[&missing],
             )

@@ -231,7 +231,8 @@ BEGIN
         -- The caller wants the job to run: it must not expire at once.
         INSERT INTO gristmill.slice (batch_id, run_at, expires_at, lane_id, attempt, rescues, count, job_bytes, rank, positions,
             awaited)
-        SELECT b.id, now_ms, NULL, b.lane_id, 1, 0, gristmill.count(a.positions), greatest(gristmill.batch_bytes(b.id, octet_length(b.payloads), b.options) / b.count, 1),
+        SELECT b.id, now_ms, NULL, b.lane_id, 1, 0, gristmill.count(a.positions),
+            greatest(gristmill.batch_bytes(b.id, octet_length(b.payloads), b.options) / b.count, 1),
             -b.priority::integer, a.positions, EXISTS (SELECT FROM gristmill.edge e WHERE e.prerequisite_id = b.id)
         FROM again a JOIN gristmill.batch b ON b.id = a.batch_id
         RETURNING count

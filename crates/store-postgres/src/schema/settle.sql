@@ -149,7 +149,8 @@ BEGIN
                 INSERT INTO gristmill.slice (batch_id, run_at, expires_at, lane_id, attempt, rescues, count, job_bytes, rank, positions,
                     awaited, family)
                 SELECT b.id, coalesce(f.run_at, b.run_at), f.expires_at, b.lane_id, f.attempt, f.rescues, f.count,
-                    greatest(gristmill.batch_bytes(b.id, octet_length(b.payloads), b.options) / b.count, 1), coalesce(f.rank, -b.priority::integer), f.positions,
+                    greatest(gristmill.batch_bytes(b.id, octet_length(b.payloads), b.options) / b.count, 1),
+                    coalesce(f.rank, -b.priority::integer), f.positions,
                     EXISTS (SELECT FROM gristmill.edge e WHERE e.prerequisite_id = b.id), f.family
                 FROM free f JOIN gristmill.batch b ON b.id = f.batch_id
                 RETURNING count

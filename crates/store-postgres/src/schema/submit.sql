@@ -38,13 +38,15 @@ BEGIN
 END
 $$;
 
--- The bytes of the payloads, keys and tags of a batch, as `JobLabels` counts them. One without options has neither keys nor tags, and nothing is looked up.
+-- The bytes of the payloads, keys and tags of a batch, as `JobLabels` counts them. One without options has neither keys nor
+-- tags, and nothing is looked up.
 CREATE OR REPLACE FUNCTION gristmill.batch_bytes(batch_id bigint, payload_bytes integer, options text) RETURNS integer
 LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT payload_bytes + CASE WHEN options IS NULL THEN 0 ELSE
         coalesce((SELECT octet_length(k.keys) FROM gristmill.keyed k WHERE k.batch_id = $1), 0)
-        + coalesce((SELECT sum(octet_length(t.name) + octet_length(t.value) + 80) FROM gristmill.tag t WHERE t.batch_id = $1), 0)::integer END;
+        + coalesce((SELECT sum(octet_length(t.name) + octet_length(t.value) + 80) FROM gristmill.tag t WHERE t.batch_id = $1), 0)::integer
+        END;
 END;
 
 -- Counts the keys and tags of a batch that was stored with payloads alone.

@@ -158,9 +158,9 @@ CREATE INDEX cached_until ON gristmill.cached (until);
 
 -- --- keys and tags ---
 
--- The job that has a deduplication key: an open one, one whose period is not over, or one that another job waits behind. Rows are locked after all others but those of
--- the same table, and there by scope and key. A transaction that submits jobs with keys holds an advisory lock of their scope (class
--- 1196576077) from before its look, so that no two submit at the same time.
+-- The job that has a deduplication key: an open one, one whose period is not over, or one that another job waits behind. Rows are
+-- locked after all others but those of the same table, and there by scope and key. A transaction that submits jobs with keys holds an
+-- advisory lock of their scope (class 1196576077) from before its look, so that no two submit at the same time.
 CREATE TABLE gristmill.job_key (
     scope    integer NOT NULL, -- twice the first lane of a kind, or once more than twice that of a queue
     key      text COLLATE "C" NOT NULL,

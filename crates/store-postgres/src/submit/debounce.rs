@@ -51,9 +51,9 @@ impl Transaction {
             .into_iter()
             .partition(|(_, owner)| owner.open || owner.rerun.is_some());
         self.take_keys(&collapsed, scope, &over).await?;
-        let (taking, behind) = collapsed.meet(debounce, &owned, &unstarted, self.now)?;
-        self.keep_reruns(scope, &behind).await?;
-        self.add_payloads(&collapsed, debounce, &taking).await?;
+        let met = collapsed.meet(debounce, &owned, &unstarted, self.now)?;
+        self.keep_reruns(scope, &met.behind).await?;
+        self.add_payloads(&collapsed, debounce, &met.taking).await?;
         let plan = KeyPlan::of(&collapsed.batch, &wanted, &owned, &HashMap::new())?;
         self.raise(&plan.skipped, prepared.batch.batch.options.priority)
             .await?;

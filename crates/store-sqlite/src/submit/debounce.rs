@@ -30,9 +30,9 @@ impl Transaction<'_> {
         // A job that has ended keeps nobody waiting, but for those that wait already.
         owners.retain(|_, owner| owner.open || owner.rerun.is_some());
         let unstarted = self.postpone_unstarted(&collapsed, debounce, &owners)?;
-        let (taking, behind) = collapsed.meet(debounce, &owners, &unstarted, self.now)?;
-        self.keep_reruns(scope, &behind)?;
-        for (place, job) in taking {
+        let met = collapsed.meet(debounce, &owners, &unstarted, self.now)?;
+        self.keep_reruns(scope, &met.behind)?;
+        for (place, job) in met.taking {
             self.add_payloads(job, &collapsed, place, debounce)?;
         }
         let wanted = Wanted::new(&collapsed.batch, &collapsed.keys)?;

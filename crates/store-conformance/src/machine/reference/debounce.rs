@@ -3,17 +3,8 @@
 use gristmill_model::{BatchId, Debounce, DebouncedPayloads, JobId, KeyedBatch, NewBatch, Timestamp};
 use gristmill_store::SubmittedJobs;
 
-use crate::machine::reference::keys::Owner;
+use crate::machine::reference::keys::{Behind, Owner};
 use crate::machine::reference::{Created, Job, Place, Reference};
-
-/// A job that waits behind the one that has its key.
-#[derive(Debug, Clone)]
-pub(super) struct Behind {
-    key: String,
-    new: NewBatch,
-    payload: String,
-    first_at: Timestamp,
-}
 
 impl Reference {
     /// Submits debounced jobs. `id` is the batch of those that are stored, if the store stored any.

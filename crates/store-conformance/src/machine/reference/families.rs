@@ -147,12 +147,11 @@ impl Reference {
             let own = job.parenthood.as_ref();
             let own = own.filter(|_| matches!(job.place, Place::Blocked))?;
             let family = &self.families[own.family];
-            let children = family.children.iter().filter_map(|child| self.jobs.get(child));
+            let mut children = family.children.iter().filter_map(|child| self.jobs.get(child));
             let fails = family.on_failure == OnChildFailure::Fail
                 && children
                     .clone()
                     .any(|child| child.ended_at().is_some() && !child.has_completed());
-            let mut children = children;
             (fails || children.all(|child| child.ended_at().is_some())).then_some((*id, fails))
         });
         let Some((id, fails)) = ended else {

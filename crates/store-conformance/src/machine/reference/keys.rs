@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use gristmill_model::{After, BatchId, JobId, KeyedBatch, OnDuplicate, Positions, Timestamp};
+use gristmill_model::{After, BatchId, JobId, KeyedBatch, NewBatch, OnDuplicate, Positions, Timestamp};
 
-use crate::machine::reference::debounce::Behind;
 use crate::machine::reference::{Job, Place, Reference, merged};
 
 /// Who has a key.
@@ -15,6 +14,15 @@ pub(super) struct Owner {
     until: Option<Timestamp>,
     /// What waits behind it.
     pub behind: Option<Behind>,
+}
+
+/// A job that waits behind the one that has its key.
+#[derive(Debug, Clone)]
+pub(super) struct Behind {
+    pub key: String,
+    pub new: NewBatch,
+    pub payload: String,
+    pub first_at: Timestamp,
 }
 
 impl Owner {

@@ -30,6 +30,15 @@ pub struct Collapsed {
     places: Vec<u32>,
 }
 
+/// What becomes of debounced jobs whose keys others have.
+#[derive(Debug, Default)]
+pub struct Met {
+    /// The jobs that take their payloads, by the place of those.
+    pub taking: Vec<(u32, JobId)>,
+    /// What waits behind the jobs that do not.
+    pub behind: Vec<PlannedRerun>,
+}
+
 impl Collapsed {
     /// Puts jobs with the same key together, in the place of the last one.
     pub fn of(batch: &KeyedBatch, keys: &[Option<String>], debounce: Debounce) -> Result<Self, StoreError> {
@@ -137,17 +146,17 @@ impl Collapsed {
         owners: &HashMap<u32, Owner>,
         unstarted: &HashMap<BatchId, Positions>,
         now: Timestamp,
-    ) -> Result<(Taking, Vec<PlannedRerun>), StoreError> {
-        let (mut taking, mut behind) = (Vec::new(), Vec::new());
+    ) -> Result<Met, StoreError> {
+        let mut met = Met::default();
         for (place, owner) in owners {
             let unstarted = unstarted.get(&owner.job.batch);
             if unstarted.is_some_and(|unstarted| unstarted.contains(owner.job.position)) {
-                taking.push((*place, owner.job));
+                met.taking.push((*place, owner.job));
             } else {
-                behind.push(self.behind(*place, owner, debounce, now)?);
+                met.behind.push(self.behind(*place, owner, debounce, now)?);
             }
         }
-        Ok((taking, behind))
+        Ok(met)
     }
 
     /// A job that the owner of its key cannot take. Payloads of earlier submits that wait behind the same owner stay with it,
@@ -256,9 +265,6 @@ pub fn joined(payload: &str, added: &[String], debounce: Debounce) -> String {
         (_, None) => payload.to_owned(),
     }
 }
-
-/// Jobs that take payloads, each with the place of its key.
-pub type Taking = Vec<(u32, JobId)>;
 
 /// Jobs that take payloads if they have not started, and the moment from which they can be claimed then.
 type Takers = BTreeMap<BatchId, (Positions, Timestamp)>;
