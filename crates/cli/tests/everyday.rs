@@ -188,6 +188,24 @@ fn show_says_what_a_job_waits_on() {
 }
 
 #[test]
+fn show_names_the_prerequisites_of_a_blocked_job() {
+    let workspace = Workspace::new();
+    workspace.run("submit page 1 2").expect(0);
+    workspace
+        .run("submit page 3 --after 1:1 --after 1 --after-failure fail")
+        .expect(0);
+    let shown = workspace.run("show 2:0").expect(0);
+    for line in [
+        "waits on   batch 1: 2 waiting; if one does not complete: fail",
+        "waits on   1:1: 1 waiting; if one does not complete: fail",
+    ] {
+        assert!(shown.contains(line), "{shown}");
+    }
+    let shown = &json_of(&workspace, "show 2:0 --json")[0];
+    assert_eq!(shown["prerequisites"][0]["batch"], 1, "{shown}");
+}
+
+#[test]
 fn a_full_limit_is_named_while_it_is_full() {
     let workspace = Workspace::new();
     workspace.write_stopping_script(1);
@@ -315,6 +333,113 @@ fn submit_has_one_shape_as_json() {
             "batches": [{"batch": 3, "jobs": 2}, {"batch": 4, "jobs": 1}],
         })
     );
+}
+
+/// The value of this field where it is a time as RFC 3339 has it.
+fn is_time(row: &Value, field: &str) -> bool {
+    let text = row[field].as_str().unwrap_or_default();
+    text.len() == 24 && text.starts_with("20") && text.ends_with('Z')
+}
+
+#[test]
+fn times_as_json_are_texts() {
+    let workspace = Workspace::new();
+    workspace.write("page.py", PAGE).write("items.jsonl", "1\n");
+    workspace
+        .run("submit page 3 {\"run_at\":12345678901234567890123} --retries 0 --expires 1h")
+        .expect(0);
+    workspace.run("worker page.py --drain --quiet").expect(1);
+    workspace
+        .run("run page.py items.jsonl --name r -o out.jsonl --quiet")
+        .expect(0);
+    workspace.run("schedule put nightly page --every 1h").expect(0);
+    for (command, fields) in [
+        ("jobs --json", ["submitted_at", "finished_at"].as_slice()),
+        ("show 1:0 --json", &["submitted_at", "finished_at"]),
+        ("runs --json", &["created_at"]),
+        ("schedule list --json", &["since", "next_at"]),
+        ("pause --kind page --for 1h --json", &[]),
+        ("history --by day --json", &["from"]),
+        (
+            "token create --role admin --group me --json",
+            &["created_at", "expires_at"],
+        ),
+        ("token list --json", &["created_at", "expires_at"]),
+    ] {
+        let row = json_of(&workspace, command).remove(0);
+        for field in fields {
+            assert!(is_time(&row, field), "{command}: {field} of {row}");
+        }
+    }
+    assert!(is_time(
+        &json_of(&workspace, "show 1:0 --json")[0]["failures"][0],
+        "failed_at"
+    ));
+    let pause = &json_of(&workspace, "pauses --json")[0];
+    assert!(is_time(&pause["effect"]["pause"], "until"), "{pause}");
+    let shown = workspace.run("show 1:1 --json").expect(0);
+    assert!(shown.contains("{\"run_at\":12345678901234567890123}"), "{shown}");
+}
+
+#[test]
+fn jobs_of_schedules_are_tagged() {
+    let workspace = Workspace::new();
+    workspace
+        .run("schedule put nightly page --every 1h --tag region=eu --tag size=s --complete-within 5m")
+        .expect(0);
+    workspace.run("schedule trigger nightly").expect(0);
+    let count = workspace.run("jobs --tag region=eu --tag size=s --count");
+    assert_eq!(count.expect(0), "1\n");
+    let shown = &json_of(&workspace, "show 1:0 --json")[0];
+    assert_eq!(shown["options"]["complete_within_ms"], 300_000);
+    let error = workspace
+        .run("schedule put nightly page --every 1h --tag region")
+        .error();
+    assert!(error.contains("write name=value"), "{error}");
+}
+
+#[test]
+fn tokens_are_told_as_json() {
+    let workspace = Workspace::new();
+    let told = |command: &str| json_of(&workspace, command).remove(0);
+    let created = told("token create --role admin --group me --json");
+    assert!(created["token"].as_str().unwrap().len() > 40, "{created}");
+    let jti = created["jti"].as_str().unwrap();
+    let listed = told("token list --json");
+    assert_eq!((&listed["jti"], listed.get("token")), (&created["jti"], None));
+    let revoked = told(&format!("token revoke {jti} --json"));
+    assert!(
+        revoked["jti"] == jti && is_time(&revoked, "revoked_at"),
+        "{revoked}"
+    );
+    assert!(told("token rotate-key --json")["kid"].is_string());
+}
+
+#[test]
+fn jobs_are_listed_by_time() {
+    let workspace = Workspace::new();
+    assert_eq!(workspace.run("submit page 1 2 3").code, Some(0));
+    workspace.run("submit mail 1 2").expect(0);
+    let ids = |more: &str| -> Vec<String> {
+        let rows = json_of(&workspace, &format!("jobs --json {more}"));
+        let ids = rows.iter().map(|row| row["job"].as_str().unwrap().to_owned());
+        ids.collect()
+    };
+    assert_eq!(ids("--newest --limit 3"), ["2:1", "2:0", "1:2"]);
+    assert_eq!(ids("--newest --kind page --limit 2"), ["1:2", "1:1"]);
+    assert_eq!(ids("--newest --kind none"), [""; 0]);
+    assert_eq!(ids("--since 1h").len(), 5);
+    assert!(ids("--until 1h").is_empty() && ids("--since 0s").is_empty());
+    let more = workspace.run("jobs --newest --limit 4");
+    assert!(more.stderr.contains("older jobs match"), "{}", more.stderr);
+    assert_eq!(
+        workspace.run("jobs --since 1h --kind mail --count").expect(0),
+        "2\n"
+    );
+    workspace.run("cancel --until 1h").expect(0);
+    assert_eq!(workspace.run("jobs --state waiting --count").expect(0), "5\n");
+    workspace.run("cancel --since 1h --kind mail").expect(0);
+    assert_eq!(workspace.run("jobs --state cancelled --count").expect(0), "2\n");
 }
 
 #[test]

@@ -7,6 +7,7 @@ pub(crate) mod event;
 pub(crate) mod filter;
 mod history;
 mod job;
+mod prerequisite;
 pub(crate) mod tag;
 
 pub(crate) use batches::{is_finished, outcomes, run_batches, workers};

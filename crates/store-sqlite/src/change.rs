@@ -170,7 +170,7 @@ impl Transaction<'_> {
         let narrowed = narrowed(self.connection, filter)?;
         let conditions = BatchConditions::narrowed(filter, narrowed.as_ref());
         // Where a batch, a run, tags or keys are named, that is narrow enough.
-        let candidates = if filter.batch.is_some() || filter.run.is_some() || narrowed.is_some() {
+        let candidates = if filter.names_batches() || narrowed.is_some() {
             "true"
         } else {
             candidates

@@ -28,7 +28,7 @@ impl Conditions {
 
     pub fn of(filter: &JobFilter) -> Self {
         let mut conditions = Conditions {
-            is_narrow: filter.batch.is_some() || filter.run.is_some(),
+            is_narrow: filter.names_batches(),
             ..Conditions::none()
         };
         let mut lanes = Vec::new();
@@ -55,6 +55,14 @@ impl Conditions {
             let param = conditions.param(batch.0);
             conditions.columns.push(format!("id = {param}"));
         }
+        if let Some(at) = filter.submitted_since {
+            let param = conditions.param(at.0);
+            conditions.columns.push(format!("submitted_at >= {param}"));
+        }
+        if let Some(at) = filter.submitted_until {
+            let param = conditions.param(at.0);
+            conditions.columns.push(format!("submitted_at < {param}"));
+        }
         conditions
     }
 
@@ -66,7 +74,7 @@ impl Conditions {
         self.is_narrow = true;
     }
 
-    /// Whether a batch or a run is named: then its rows are few, and otherwise the tables' own order leads to them.
+    /// Whether batches, runs or times are named: then its rows are few, and otherwise the tables' own order leads to them.
     pub fn is_narrow(&self) -> bool {
         self.is_narrow
     }
