@@ -1,6 +1,6 @@
 //! Very many schedules, fired by two schedulers at once, on a clock that is moved on second by second.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::error::Error;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -76,6 +76,7 @@ fn schedule(job: &Payload) -> Result<NewSchedule> {
         payload: pack(std::slice::from_ref(job))?,
         options: BatchOptions::default(),
         expires_after_ms: None,
+        tags: BTreeMap::new(),
         catch_up: CatchUp::One,
         overlap: Overlap::Allow,
     })

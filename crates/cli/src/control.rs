@@ -13,6 +13,7 @@ use crate::arguments::control::{
 };
 use crate::arguments::shared::StoreArguments;
 use crate::exit::Exit;
+use crate::output::json::print_json;
 use crate::output::print_line;
 use crate::output::table::{Align, Table};
 use crate::span::{milliseconds, show_count, show_number_of};
@@ -61,14 +62,14 @@ pub async fn pause(arguments: PauseArguments) -> anyhow::Result<Exit> {
     let store = arguments.store.open_or_create().await?;
     store.put_controls(vec![control.clone()]).await?;
     store.close().await?;
-    print_line(&match arguments.json {
-        true => serde_json::to_string(&control)?,
-        false => format!(
+    match arguments.json {
+        true => print_json(&control)?,
+        false => print_line(&format!(
             "{} paused: {}",
             show_scope(&control.scope),
             show_effect(&control.effect)
-        ),
-    })?;
+        ))?,
+    }
     Ok(Exit::Done)
 }
 
@@ -262,7 +263,7 @@ async fn list(store: &StoreArguments, as_json: bool, effects: &[&str], none: &st
     controls.retain(|control| effects.contains(&control.effect.name()));
     if as_json {
         for control in &controls {
-            print_line(&serde_json::to_string(control)?)?;
+            print_json(control)?;
         }
         return Ok(Exit::Done);
     }

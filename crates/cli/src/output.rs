@@ -1,6 +1,7 @@
 //! Writes outcomes as JSON, one line a job, in the order of the jobs.
 
 pub mod failure_groups;
+pub mod json;
 pub mod progress;
 pub mod summary;
 pub mod table;

@@ -13,6 +13,7 @@ use crate::arguments::schedule::{
 };
 use crate::arguments::shared::StoreArguments;
 use crate::exit::{Exit, NotFound};
+use crate::output::json::print_json;
 use crate::output::print_line;
 use crate::output::table::{Align, Table};
 use crate::span::{milliseconds, show_count};
@@ -50,6 +51,7 @@ async fn put(arguments: &SchedulePutArguments) -> anyhow::Result<Exit> {
         payload: payload.finish(),
         options: arguments.options(),
         expires_after_ms: arguments.expires.map(milliseconds),
+        tags: arguments.tags.iter().cloned().collect(),
         catch_up: arguments.catch_up.into(),
         overlap: arguments.overlap.into(),
     };
@@ -58,7 +60,7 @@ async fn put(arguments: &SchedulePutArguments) -> anyhow::Result<Exit> {
     let row = store.schedule(&arguments.name).await?;
     store.close().await?;
     if let (true, Some(row)) = (arguments.json, &row) {
-        print_line(&serde_json::to_string(row)?)?;
+        print_json(row)?;
         return Ok(Exit::Done);
     }
     print_line(&match row.and_then(|row| row.next_at) {
@@ -86,7 +88,7 @@ async fn list(arguments: &ScheduleListArguments) -> anyhow::Result<Exit> {
         after = Some(last.schedule.name.clone());
         for row in rows {
             if arguments.json {
-                print_line(&serde_json::to_string(&row)?)?;
+                print_json(&row)?;
             } else {
                 table.row(cells(row));
             }

@@ -1,5 +1,7 @@
 //! Scripts and programs as handlers.
 
+mod dependencies;
+
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -11,10 +13,19 @@ use gristmill_runtime::{DetectOptions, Runtime, RuntimeError, RuntimeOptions, Sc
 
 use crate::arguments::shared::ScriptConcurrency;
 
+/// The environment variable that names the Python interpreter of all scripts.
+const PYTHON_VARIABLE: &str = "GRISTMILL_PYTHON";
+
 /// The script, or the program and its arguments, that a command line names. With `python`, the interpreter of a Python script.
 pub fn detect(script: Option<&Path>, program: &[String], python: Option<&Path>) -> anyhow::Result<Script> {
+    let of_metadata = match (script, python) {
+        (Some(path), None) if std::env::var_os(PYTHON_VARIABLE).is_none() => {
+            dependencies::interpreter_for(path)?
+        }
+        _ => None,
+    };
     let options = DetectOptions {
-        interpreter: python.map(Path::to_owned),
+        interpreter: python.map(Path::to_owned).or(of_metadata),
         ..DetectOptions::default()
     };
     if let Some(python) = python

@@ -192,6 +192,26 @@ fn show_says_what_a_job_waits_on() {
 }
 
 #[test]
+fn show_names_the_prerequisites_of_a_blocked_job() {
+    let workspace = Workspace::new();
+    for _ in 0..2 {
+        workspace.run("submit page 1 2").expect(0);
+    }
+    workspace
+        .run("submit page 3 --after 2:1 --after 1 --after-failure fail")
+        .expect(0);
+    let shown = workspace.run("show 3:0").expect(0);
+    for line in [
+        "waits on   batch 1: 2 waiting; if one does not complete: fail",
+        "waits on   2:1: 1 waiting; if one does not complete: fail",
+    ] {
+        assert!(shown.contains(line), "{shown}");
+    }
+    let shown = &json_of(&workspace, "show 3:0 --json")[0];
+    assert_eq!(shown["prerequisites"][0]["batch"], 1, "{shown}");
+}
+
+#[test]
 fn a_full_limit_is_named_while_it_is_full() {
     let workspace = Workspace::new();
     workspace.write_stopping_script(1);
@@ -300,25 +320,47 @@ fn show_prints_an_error_once() {
 }
 
 #[test]
-fn submit_has_one_shape_as_json() {
+fn jobs_of_schedules_are_tagged() {
     let workspace = Workspace::new();
-    workspace.write("items.jsonl", "{\"k\":1}\n{\"k\":1}\nnope\n");
-    let told = |command: &str, code| json_lines(&workspace.run(command).expect(code)).remove(0);
+    workspace
+        .run("schedule put nightly page --every 1h --tag region=eu --tag size=s --complete-within 5m")
+        .expect(0);
+    workspace.run("schedule trigger nightly").expect(0);
+    let count = workspace.run("jobs --tag region=eu --tag size=s --count");
+    assert_eq!(count.expect(0), "1\n");
+    let shown = &json_of(&workspace, "show 1:0 --json")[0];
+    assert_eq!(shown["options"]["complete_within_ms"], 300_000);
+    let error = workspace
+        .run("schedule put nightly page --every 1h --tag region")
+        .error();
+    assert!(error.contains("write name=value"), "{error}");
+}
+
+#[test]
+fn jobs_are_listed_by_time() {
+    let workspace = Workspace::new();
+    assert_eq!(workspace.run("submit page 1 2 3").code, Some(0));
+    workspace.run("submit mail 1 2").expect(0);
+    let ids = |more: &str| -> Vec<String> {
+        let rows = json_of(&workspace, &format!("jobs --json {more}"));
+        let ids = rows.iter().map(|row| row["job"].as_str().unwrap().to_owned());
+        ids.collect()
+    };
+    assert_eq!(ids("--newest --limit 3"), ["2:1", "2:0", "1:2"]);
+    assert_eq!(ids("--newest --kind page --limit 2"), ["1:2", "1:1"]);
+    assert_eq!(ids("--newest --kind none"), [""; 0]);
+    assert_eq!(ids("--since 1h").len(), 5);
+    assert!(ids("--until 1h").is_empty() && ids("--since 0s").is_empty());
+    let more = workspace.run("jobs --newest --limit 4");
+    assert!(more.stderr.contains("older jobs match"), "{}", more.stderr);
     assert_eq!(
-        told("submit page 1 2 --json", 0),
-        json!({"jobs": 2, "rejected": 0, "duplicates": 0, "batches": [{"batch": 1, "jobs": 2}], "ids": ["1:0", "1:1"]})
+        workspace.run("jobs --since 1h --kind mail --count").expect(0),
+        "2\n"
     );
-    assert_eq!(
-        told("submit page 1 2 --key a --key a --json", 0),
-        json!({"jobs": 1, "rejected": 0, "duplicates": 1, "batches": [{"batch": 2, "jobs": 1}], "ids": ["2:0", "2:0"]})
-    );
-    assert_eq!(
-        told("submit page --input items.jsonl --batch 2 --json", 1),
-        json!({
-            "jobs": 3, "rejected": 1, "duplicates": 0, "ids": ["3:0", "3:1", "4:0"],
-            "batches": [{"batch": 3, "jobs": 2}, {"batch": 4, "jobs": 1}],
-        })
-    );
+    workspace.run("cancel --until 1h").expect(0);
+    assert_eq!(workspace.run("jobs --state waiting --count").expect(0), "5\n");
+    workspace.run("cancel --since 1h --kind mail").expect(0);
+    assert_eq!(workspace.run("jobs --state cancelled --count").expect(0), "2\n");
 }
 
 #[test]
@@ -410,31 +452,6 @@ fn the_history_has_an_end() {
     let history = |more: &str| json_of(&workspace, &format!("history --json {more}"));
     assert_eq!(history("--since 1h --until 0s")[0]["completed"], 2);
     assert!(history("--since 2h --until 1h").is_empty());
-}
-
-#[test]
-fn changes_are_told_as_json() {
-    let workspace = Workspace::new();
-    workspace.run("submit page 1 2").expect(0);
-    let told = |command: &str| json_of(&workspace, command).remove(0);
-    assert_eq!(told("pause 1:0 --json")["changed"], 1);
-    assert_eq!(told("resume 1:0 --json")["changed"], 1);
-    assert_eq!(told("pause --kind page --json")["scope"]["kind"], "page");
-    assert_eq!(told("resume --kind page --json"), json!({"lifted": 1}));
-    assert_eq!(
-        told("limit set --kind page --concurrency 2 --json")["scope"]["kind"],
-        "page"
-    );
-    assert_eq!(told("limit lift --kind page --json"), json!({"lifted": 1}));
-    assert_eq!(
-        told("schedule put nightly page --every 1h --json")["kind"],
-        "page"
-    );
-    assert_eq!(
-        told("schedule trigger nightly --json"),
-        json!({"schedule": "nightly", "job": "2:0"})
-    );
-    assert_eq!(told("schedule delete nightly --json"), json!({"changed": 1}));
 }
 
 #[test]

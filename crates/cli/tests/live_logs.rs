@@ -189,6 +189,57 @@ fn while_nobody_follows_agents_send_no_output() {
 }
 
 #[test]
+fn the_jobs_of_a_run_are_followed() {
+    let workspace = Workspace::new();
+    workspace.write("talk.py", TALK).write("items.jsonl", "1\n2\n");
+    let run = workspace.spawn(
+        "run talk.py items.jsonl --name mine -o out.jsonl --quiet -j 2",
+        Stdio::null(),
+    );
+    let begun = std::time::Instant::now();
+    while workspace.run("jobs --run mine --state running --count").stdout != "2\n" {
+        assert!(begun.elapsed() < PATIENCE, "the run does not begin");
+    }
+    workspace.run("submit talk 3").expect(0);
+    let worker = Process::start(workspace.command("worker talk.py --quiet"));
+    let mut follower = Follower::start(&workspace, "--run mine");
+    assert_eq!(follower.sorted_lines(2), ["1:0 | begun 1", "1:1 | begun 2"]);
+    for (payload, line) in [(2, "1:1 | over 2"), (3, ""), (1, "1:0 | over 1")] {
+        workspace.write(&format!("go-{payload}"), "");
+        if !line.is_empty() {
+            assert_eq!(follower.line(), line);
+        }
+    }
+    assert!(run.wait_with_output().unwrap().status.success());
+    workspace.run("wait 2").expect(0);
+    send_signal(&follower.child, "-INT");
+    let (code, stderr, rest) = follower.end();
+    assert_eq!(
+        (code, stderr.as_str(), rest.len()),
+        (Some(130), "", 0),
+        "{rest:?}"
+    );
+    worker.stop();
+}
+
+#[test]
+fn a_follower_ends_with_the_reader_of_its_output() {
+    let workspace = Workspace::new();
+    workspace.write("talk.py", TALK);
+    workspace.run("submit talk 1").expect(0);
+    let worker = Process::start(workspace.command("worker talk.py --quiet"));
+    let mut follower = workspace.spawn("logs --follow --kind talk", Stdio::null());
+    let mut output = BufReader::new(follower.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "1:0 | begun 1\n");
+    drop(output);
+    workspace.write("go-1", "");
+    assert_eq!(follower.wait().unwrap().code(), Some(141));
+    worker.stop();
+}
+
+#[test]
 fn what_cannot_be_followed_is_refused_with_a_remedy() {
     let workspace = Workspace::new();
     let nothing = workspace.run("logs --follow").error();

@@ -474,6 +474,55 @@ fn failures_that_are_retried_do_not_halt_a_run() {
 }
 
 #[test]
+fn a_script_with_inline_dependencies_runs_in_the_environment_that_uv_makes() {
+    let workspace = Workspace::new();
+    let script = "# /// script\n# dependencies = [\"rich\"]\n# ///\n\
+                  import os\ndef main(payload):\n    return os.environ.get('MADE_BY')\n";
+    let uv =
+        "#!/bin/sh\necho \"$@\" >> asked.txt\n[ \"$1\" = python ] && echo ./made-python\n[ ! -e broken ]\n";
+    workspace
+        .write("needs.py", script)
+        .write("items.jsonl", "1\n")
+        .write("uv", uv)
+        .write("made-python", "#!/bin/sh\nMADE_BY=uv exec python3 \"$@\"\n");
+    for program in ["uv", "made-python"] {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(workspace.path(program), mode).unwrap();
+    }
+    let run = |more: &str| -> workspace::Ended {
+        let path = std::env::var("PATH").unwrap();
+        let folder = workspace.path("");
+        let mut command = workspace.command(&format!("run needs.py items.jsonl --values {more}"));
+        command.env("PATH", format!("{}:{path}", folder.display()));
+        command.output().unwrap().into()
+    };
+    assert_eq!(run("").expect(0), "\"uv\"\n");
+    assert_eq!(
+        workspace.read("asked.txt"),
+        "sync --quiet --script needs.py\npython find --script needs.py\n"
+    );
+    workspace.write("broken", "");
+    let error = run("--name broken").error();
+    assert!(
+        error.contains("uv cannot make the environment of needs.py"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_source_without_text_is_told() {
+    let workspace = Workspace::new();
+    workspace.write("title.md", "# Title\n");
+    let ended = workspace.run("ingest title.md --into kb.db --extractor local");
+    assert!(
+        ended.stderr.contains("the sources have no text"),
+        "{}",
+        ended.stderr
+    );
+    ended.expect(0);
+}
+
+#[test]
 fn a_run_of_another_program_is_offered_another_name_first() {
     let workspace = with_same();
     workspace

@@ -42,8 +42,12 @@ fn a_schedule_is_put_listed_triggered_and_deleted() {
     );
     let rows = json_lines(&workspace.run("schedule list --json").expect(0));
     assert!(
-        rows[0]["next_at"].is_i64() && rows[1]["next_at"].is_null(),
+        rows[0]["next_at"].is_string() && rows[1]["next_at"].is_null(),
         "{rows:?}"
+    );
+    assert_eq!(
+        (&rows[0]["paused_until"], &rows[1]["paused_until"]),
+        (&json!(null), &json!("9999-12-31T23:59:59.999Z"))
     );
     assert_eq!(
         workspace.run("schedule delete beat nightly").expect(0),

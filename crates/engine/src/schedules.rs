@@ -1,5 +1,6 @@
 //! Jobs that are submitted again and again.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gristmill_model::{BatchOptions, PackedBuilder, RecurrenceRule};
@@ -17,6 +18,8 @@ pub struct ScheduleOptions {
     pub batch: BatchOptions,
     /// A job that no worker has started this long after it was due expires.
     pub expires_after: Option<Duration>,
+    /// The tags of its jobs.
+    pub tags: BTreeMap<String, String>,
     /// The action for moments that passed while no engine ran.
     pub catch_up: CatchUp,
     /// The action while the last job has not ended.
@@ -29,6 +32,7 @@ impl ScheduleOptions {
         ScheduleOptions {
             batch: K::options(),
             expires_after: None,
+            tags: BTreeMap::new(),
             catch_up: CatchUp::default(),
             overlap: Overlap::default(),
         }
@@ -59,6 +63,7 @@ impl Engine {
             payload: builder.finish(),
             options: options.batch,
             expires_after_ms,
+            tags: options.tags,
             catch_up: options.catch_up,
             overlap: options.overlap,
         };

@@ -71,6 +71,9 @@ pub const HAND_OVERS_PER_TRANSACTION_MAX: usize = 16;
 /// Jobs or batches that one batch waits for at most: whole batches count once, however many jobs they have.
 pub const PREREQUISITES_MAX: usize = 100_000;
 
+/// Prerequisites that the details of a blocked job list at most.
+pub const SHOWN_PREREQUISITES_MAX: usize = 100;
+
 /// Batches of children that one job spawns at most.
 pub const CHILD_BATCHES_MAX: usize = 1_000;
 

@@ -127,6 +127,7 @@ macro_rules! store_conformance {
             ]
             graph::dependencies [
                 a_chain_runs_in_order,
+                a_blocked_job_tells_its_prerequisites,
                 a_fan_in_fires_once,
                 a_stale_report_fires_nothing,
                 single_jobs_can_be_waited_for,
@@ -195,6 +196,7 @@ macro_rules! store_conformance {
             query::queries [
                 jobs_are_listed_in_pages,
                 jobs_are_counted,
+                jobs_are_listed_by_time,
                 a_job_is_shown,
                 runs_are_kept,
                 a_run_is_deleted_with_its_batches,
@@ -289,6 +291,7 @@ macro_rules! store_conformance {
                 due_schedules_fire_once,
                 jobs_of_schedules_have_their_options,
                 a_schedule_can_be_put_again,
+                scheduled_jobs_are_tagged,
                 missed_moments_are_caught_up_with,
                 overlapping_jobs_are_handled,
                 a_dead_job_does_not_end_its_schedule,

@@ -8,6 +8,7 @@ pub(crate) mod filter;
 mod history;
 mod job;
 pub(crate) mod metrics;
+mod prerequisite;
 pub(crate) mod tag;
 
 pub(crate) use batches::{is_finished, outcomes, run_batches, workers};

@@ -13,6 +13,7 @@ pub mod hook;
 pub mod layout;
 pub mod live_output;
 pub mod metrics;
+mod newest;
 pub mod options;
 pub mod outcome;
 pub mod query;
@@ -41,8 +42,8 @@ pub use metrics::{LaneMetrics, StoreMetrics};
 pub use options::DebugRng;
 pub use outcome::{BatchOutcomes, StoredFailure, StoredReport};
 pub use query::{
-    BatchPositions, BatchRow, Changed, JobCounts, JobDetails, JobFilter, JobPause, JobRow, KindCounts, Page,
-    PruneOptions, Pruned, Selection, StoreStats, TableSize, TagValue,
+    BatchPositions, BatchRow, Changed, JobCounts, JobDetails, JobFilter, JobPause, JobRow, KindCounts,
+    OpenPrerequisite, Page, PruneOptions, Pruned, Selection, StoreStats, TableSize, TagValue,
 };
 pub use rules::controls::ControlFilter;
 pub use rules::keys::SubmittedJobs;
@@ -192,6 +193,12 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// Jobs that match, by id ascending, a page at a time.
     async fn jobs(&self, filter: &JobFilter, page: Page) -> Result<Vec<JobRow>, StoreError>;
+
+    /// The matching jobs with the highest ids, by id descending, at most `limit`: at most
+    /// [`PAGE_ROWS_MAX`](gristmill_model::limits::PAGE_ROWS_MAX).
+    async fn newest_jobs(&self, filter: &JobFilter, limit: u32) -> Result<Vec<JobRow>, StoreError> {
+        newest::newest_jobs(self, filter, limit).await
+    }
 
     /// The number of matching jobs, by state.
     async fn counts(&self, filter: &JobFilter) -> Result<JobCounts, StoreError>;

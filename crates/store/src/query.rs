@@ -27,6 +27,10 @@ pub struct JobFilter {
     pub run: Option<RunId>,
     /// Only of this batch.
     pub batch: Option<BatchId>,
+    /// Only submitted at this time or later.
+    pub submitted_since: Option<Timestamp>,
+    /// Only submitted before this time.
+    pub submitted_until: Option<Timestamp>,
     /// Only with this deduplication key. Looks through the keys of all batches that have some.
     pub key: Option<String>,
     /// Only with a deduplication key that begins so. Looks as `key` does.
@@ -38,6 +42,15 @@ pub struct JobFilter {
 }
 
 impl JobFilter {
+    /// Whether it names batches by more than their queue, kind and group: by their id, run or time. Only their own rows
+    /// have these.
+    pub fn names_batches(&self) -> bool {
+        self.batch.is_some()
+            || self.run.is_some()
+            || self.submitted_since.is_some()
+            || self.submitted_until.is_some()
+    }
+
     /// Whether it tells jobs of one batch apart by more than their states.
     pub fn tells_jobs_apart(&self) -> bool {
         self.key.is_some() || self.key_prefix.is_some() || !self.tags.is_empty() || self.parent.is_some()
@@ -148,6 +161,10 @@ pub struct JobDetails {
     /// Its tags.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
+    /// Its first prerequisites that have not ended, while it is blocked: at most
+    /// [`SHOWN_PREREQUISITES_MAX`](gristmill_model::limits::SHOWN_PREREQUISITES_MAX).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub prerequisites: Vec<OpenPrerequisite>,
     /// The job that spawned it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<JobId>,
@@ -162,6 +179,20 @@ pub struct JobDetails {
     pub failures: Vec<StoredFailure>,
     /// What it printed in its last attempt, if that did not fail (a failure has a log of its own).
     pub log: Option<String>,
+}
+
+/// Jobs of one batch that a blocked job waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OpenPrerequisite {
+    /// Their batch.
+    pub batch: BatchId,
+    /// The positions of the jobs, as in `0-499,731`; `None` for all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub positions: Option<String>,
+    /// The action if one of them does not complete: `cancel`, `fail` or `ignore`.
+    pub on_failure: String,
+    /// Their states.
+    pub counts: JobCounts,
 }
 
 /// A pause that keeps a job back.

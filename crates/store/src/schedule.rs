@@ -3,9 +3,11 @@
 //! The engine reads due schedules once a second, or when the next one is due. [`Plan`](crate::rules::schedule::Plan) plans
 //! the jobs that they submit. `model::recurrence` computes due moments.
 
+use std::collections::BTreeMap;
+
 use gristmill_model::batch::check_name;
 use gristmill_model::{
-    BatchId, BatchOptions, Hooks, JobId, NewBatch, PackedArray, Recurrence, RecurrenceRule, Timestamp,
+    BatchId, BatchOptions, Hooks, JobId, NewBatch, PackedArray, Recurrence, RecurrenceRule, Tag, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +58,9 @@ pub struct NewSchedule {
     /// A job that nobody has started so long after it was due ends as expired. Milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_after_ms: Option<u64>,
+    /// The tags of its jobs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
     /// What becomes of missed moments.
     #[serde(default)]
     pub catch_up: CatchUp,
@@ -155,7 +160,11 @@ impl NewSchedule {
             },
             rejected: Vec::new(),
             after: Vec::new(),
-            tags: Vec::new(),
+            tags: self
+                .tags
+                .iter()
+                .map(|(name, value)| Tag::all(name.as_str(), value.as_str()))
+                .collect(),
         }
     }
 

@@ -222,7 +222,7 @@ pub enum TokenCommand {
     /// Revoke tokens
     Revoke(TokenRevokeArguments),
     /// Sign new tokens with a new key; existing tokens stay valid until they expire
-    RotateKey(TrustArguments),
+    RotateKey(TokenRotateKeyArguments),
 }
 
 /// The folder of keys and tokens.
@@ -256,6 +256,9 @@ pub struct TokenCreateArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub trust: TrustArguments,
+    /// Print the token and its record as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `gristmill token list`.
@@ -278,4 +281,18 @@ pub struct TokenRevokeArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub trust: TrustArguments,
+    /// Print one JSON line for each token
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gristmill token rotate-key`.
+#[derive(Debug, Args)]
+pub struct TokenRotateKeyArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub trust: TrustArguments,
+    /// Print the key's id as JSON
+    #[arg(long)]
+    pub json: bool,
 }

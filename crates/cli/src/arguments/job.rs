@@ -31,6 +31,12 @@ pub struct FilterArguments {
     /// Only jobs of this batch
     #[arg(long, value_name = "N")]
     pub batch: Option<i64>,
+    /// Only jobs that were submitted within this time
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub since: Option<Duration>,
+    /// Only jobs that were submitted longer ago than this time
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub until: Option<Duration>,
     /// Only jobs with this tag: name=value, name, or a prefix name*; repeatable, all must match
     #[arg(long = "tag", value_name = "TAG")]
     pub tags: Vec<String>,
@@ -60,6 +66,7 @@ const JOBS_HELP: &str = "\
 Examples:
   gristmill jobs --state dead
   gristmill jobs --run word_stats.py:items.jsonl --state running --state waiting
+  gristmill jobs --newest --limit 10 --since 24h
   gristmill jobs --parent 42:7
   gristmill jobs --after 12:999 --limit 100 --json
   gristmill jobs --tag customer=7 --ids
@@ -105,6 +112,9 @@ pub struct JobsArguments {
     /// Only jobs after this one: the next page
     #[arg(long, value_name = "JOB")]
     pub after: Option<JobId>,
+    /// The newest jobs first, by their ids
+    #[arg(long, conflicts_with_all = ["after", "ids", "count"])]
+    pub newest: bool,
     /// Print the ids of all matching jobs, packed by batch: 42:0-499,731
     #[arg(long, conflicts_with_all = ["after", "limit", "json"])]
     pub ids: bool,
@@ -225,7 +235,7 @@ pub struct ChangeArguments {
     #[arg(
         value_name = "JOB",
         conflicts_with_all = [
-            "states", "kind", "queue", "group", "run", "batch", "tags", "key", "key_prefix", "parent", "all"
+            "states", "kind", "queue", "group", "run", "batch", "since", "until", "tags", "key", "key_prefix", "parent", "all"
         ]
     )]
     pub ids: Vec<JobId>,
@@ -315,11 +325,16 @@ pub struct StatsArguments {
     pub json: bool,
 }
 
+const QUEUES_HELP: &str = "\
+The queues of ended runs are left out: `gristmill runs` lists them.
+
+Examples:
+  gristmill queues
+  gristmill queues --json | jq 'select(.waiting > 0)'";
+
 /// `gristmill queues`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  gristmill queues\n  gristmill queues --json | jq 'select(.waiting > 0)'"
-)]
+#[command(after_help = QUEUES_HELP)]
 pub struct QueuesArguments {
     #[command(flatten)]
     #[allow(missing_docs)]

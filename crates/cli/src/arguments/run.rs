@@ -74,7 +74,7 @@ pub struct RunArguments {
     #[command(flatten, next_help_heading = "Failures")]
     #[allow(missing_docs)]
     pub retry: RetryArguments,
-    /// Stop after N failed jobs, or when more than P% of at least 20 jobs failed
+    /// Stop after N failed jobs, or when more than P% of at least 20 jobs failed; jobs that have begun still end
     #[arg(long, value_name = "N|P%", value_parser = parse_halt)]
     pub halt: Option<Halt>,
     /// Run the failed items of an earlier run again, with the script and the lines as they are now

@@ -8,6 +8,7 @@ use gristmill_store::{CatchUp, Overlap};
 
 use crate::arguments::hook::HookArguments;
 use crate::arguments::shared::{RetryArguments, StoreArguments};
+use crate::arguments::submit::parse_pair;
 use crate::exit::EXIT_STATUS_HELP;
 use crate::span::{milliseconds, parse_span};
 
@@ -86,6 +87,12 @@ pub struct SchedulePutArguments {
     /// Expire a job that no worker has started this long after it was due
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub expires: Option<Duration>,
+    /// Stop retrying a job that has not completed this long after its first attempt began
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub complete_within: Option<Duration>,
+    /// A tag of its jobs; repeatable
+    #[arg(long = "tag", value_name = "NAME=VALUE", value_parser = parse_pair)]
+    pub tags: Vec<(String, String)>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub retry: RetryArguments,
@@ -119,6 +126,7 @@ impl SchedulePutArguments {
         BatchOptions {
             priority: self.priority,
             timeout_ms: self.retry.timeout_ms(),
+            complete_within_ms: self.complete_within.map(milliseconds),
             retry: self.retry.policy(),
             group: self.group.clone(),
             hooks: self.hooks.hooks(),

@@ -23,10 +23,14 @@ Examples:
 Exit status: 0 if all jobs are submitted; 1 if some items are unreadable, and their jobs are
 submitted as failed; 2 if nothing is submitted.";
 
-/// Reads a tag.
 fn parse_tag(text: &str) -> Result<Tag, String> {
+    parse_pair(text).map(|(name, value)| Tag::all(name, value))
+}
+
+/// Reads the name and the value of a tag.
+pub fn parse_pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
-        Some((name, value)) => Ok(Tag::all(name, value)),
+        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
         None => Err(format!(
             "`{text}` is not a tag: write name=value, as in customer=7"
         )),
@@ -51,9 +55,57 @@ pub struct SubmitArguments {
     /// The queue: selects the workers of the jobs
     #[arg(long, default_value = gristmill_model::batch::DEFAULT_QUEUE)]
     pub queue: String,
+    /// A tag of the jobs; repeatable
+    #[arg(long = "tag", value_name = "NAME=VALUE", value_parser = parse_tag)]
+    pub tags: Vec<Tag>,
+    /// Tag each job with the value of this field of its payload; repeatable
+    #[arg(long = "tag-field", value_name = "FIELD")]
+    pub tag_fields: Vec<String>,
     /// The tenant that owns the jobs; limits and pauses can apply to a group
     #[arg(long)]
     pub group: Option<String>,
+    #[command(flatten, next_help_heading = "Order and time")]
+    #[allow(missing_docs)]
+    pub timing: TimingArguments,
+    #[command(flatten, next_help_heading = "Failures")]
+    #[allow(missing_docs)]
+    pub retry: RetryArguments,
+    #[command(flatten, next_help_heading = "Duplicates")]
+    #[allow(missing_docs)]
+    pub key: KeyArguments,
+    /// Reuse the value of a job of the same kind and payload that completed within this time, if it also had --cached
+    #[arg(long, value_name = "SPAN", conflicts_with_all = ["after", "keys", "key_field"], help_heading = "Duplicates", value_parser = parse_span)]
+    pub cached: Option<Duration>,
+    /// Wait for a batch (42), a job (42:7) or part of a batch (42:0-499) to end; repeatable
+    #[arg(long, value_name = "JOBS", help_heading = "Prerequisites")]
+    pub after: Vec<After>,
+    /// Action if a prerequisite does not complete: cancel, fail or ignore
+    #[arg(
+        long,
+        value_name = "POLICY",
+        default_value_t,
+        requires = "after",
+        help_heading = "Prerequisites"
+    )]
+    pub after_failure: OnFailure,
+    #[command(flatten, next_help_heading = "Hooks")]
+    #[allow(missing_docs)]
+    pub hooks: HookArguments,
+    #[command(flatten, next_help_heading = "Store and output")]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+    /// Jobs in a batch
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=BATCH_JOBS_MAX as i64))]
+    pub batch: u32,
+    /// Print the submitted jobs as JSON: the numbers of jobs, rejected items and duplicates, the batches, and the first 10,000
+    /// ids, one for each payload
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// When jobs run, and before which others.
+#[derive(Debug, Args)]
+pub struct TimingArguments {
     /// Higher runs first: a number, or background (-100), low (-10), normal (0), high (10) or urgent (100)
     #[arg(long, value_name = "PRIORITY", default_value = "normal", allow_negative_numbers = true, value_parser = parse_priority)]
     pub priority: i16,
@@ -66,37 +118,4 @@ pub struct SubmitArguments {
     /// Stop retrying a job that has not completed this long after its first attempt began
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub complete_within: Option<Duration>,
-    /// Reuse the value of a job of the same kind and payload that completed within this time, if it also had --cached
-    #[arg(long, value_name = "SPAN", conflicts_with_all = ["after", "keys", "key_field"], value_parser = parse_span)]
-    pub cached: Option<Duration>,
-    /// Wait for a batch (42), a job (42:7) or part of a batch (42:0-499) to end; repeatable
-    #[arg(long, value_name = "JOBS")]
-    pub after: Vec<After>,
-    /// Action if a prerequisite does not complete: cancel, fail or ignore
-    #[arg(long, value_name = "POLICY", default_value_t, requires = "after")]
-    pub after_failure: OnFailure,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub retry: RetryArguments,
-    /// A tag of the jobs; repeatable
-    #[arg(long = "tag", value_name = "NAME=VALUE", value_parser = parse_tag)]
-    pub tags: Vec<Tag>,
-    /// Tag each job with the value of this field of its payload; repeatable
-    #[arg(long = "tag-field", value_name = "FIELD")]
-    pub tag_fields: Vec<String>,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub key: KeyArguments,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub hooks: HookArguments,
-    /// Jobs in a batch
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=BATCH_JOBS_MAX as i64))]
-    pub batch: u32,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub store: StoreArguments,
-    /// Print the submitted jobs as JSON
-    #[arg(long)]
-    pub json: bool,
 }

@@ -2,9 +2,11 @@
 
 use gristmill_model::{Clock, SystemClock, Timestamp};
 use gristmill_server::{NewToken, TokenRecord, TrustFolder};
+use serde_json::json;
 
 use crate::arguments::fleet::{TokenArguments, TokenCommand};
 use crate::exit::Exit;
+use crate::output::json::print_json;
 use crate::output::print_line;
 use crate::span::milliseconds;
 
@@ -19,6 +21,12 @@ pub fn token(arguments: TokenArguments) -> anyhow::Result<Exit> {
                 life_ms: i64::try_from(milliseconds(create.expires)).unwrap_or(i64::MAX),
             };
             let (text, record) = TrustFolder::new(create.trust.trust).create(&new, &SystemClock)?;
+            if create.json {
+                let mut shown = serde_json::to_value(&record)?;
+                shown["token"] = json!(text);
+                print_json(&shown)?;
+                return Ok(Exit::Done);
+            }
             print_line(&text)?;
             eprintln!(
                 "gristmill: token {} for {} `{}` on {} until {}; it is not shown again",
@@ -32,7 +40,7 @@ pub fn token(arguments: TokenArguments) -> anyhow::Result<Exit> {
         TokenCommand::List(list) => {
             for record in TrustFolder::new(list.trust.trust).tokens()? {
                 if list.json {
-                    print_line(&serde_json::to_string(&record)?)?;
+                    print_json(&record)?;
                 } else {
                     print_line(&line(&record, SystemClock.now()))?;
                 }
@@ -42,12 +50,18 @@ pub fn token(arguments: TokenArguments) -> anyhow::Result<Exit> {
             let folder = TrustFolder::new(revoke.trust.trust);
             for jti in &revoke.tokens {
                 let record = folder.revoke(jti, &SystemClock)?;
-                print_line(&format!("{} revoked", record.jti))?;
+                match revoke.json {
+                    true => print_json(&record)?,
+                    false => print_line(&format!("{} revoked", record.jti))?,
+                }
             }
         }
         TokenCommand::RotateKey(rotate) => {
-            let kid = TrustFolder::new(rotate.trust).rotate_key(&SystemClock)?;
-            print_line(&kid)?;
+            let kid = TrustFolder::new(rotate.trust.trust).rotate_key(&SystemClock)?;
+            print_line(&match rotate.json {
+                true => json!({"kid": kid}).to_string(),
+                false => kid,
+            })?;
         }
     }
     Ok(Exit::Done)

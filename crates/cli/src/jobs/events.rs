@@ -9,7 +9,7 @@ use gristmill_store::{EventCursor, RecordedEvent, Store};
 use crate::arguments::job::EventsArguments;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
-use crate::output::print_line;
+use crate::output::json::print_json;
 
 /// Runs the command.
 pub async fn events(arguments: EventsArguments) -> anyhow::Result<Exit> {
@@ -51,5 +51,5 @@ async fn follow(store: Arc<dyn Store>, after: Option<EventCursor>) -> anyhow::Re
 }
 
 fn print(event: &RecordedEvent) -> anyhow::Result<()> {
-    Ok(print_line(&serde_json::to_string(event)?)?)
+    print_json(event)
 }

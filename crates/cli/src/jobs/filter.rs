@@ -1,4 +1,4 @@
-//! `--state`, `--kind`, `--queue`, `--group`, `--run`, `--batch`, `--tag`, `--key` and `--parent` as a filter of the store.
+//! The options of [`FilterArguments`] as a filter of the store.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use gristmill_store::{JobFilter, Run, Store};
 
 use crate::arguments::job::FilterArguments;
 use crate::exit::NotFound;
+use crate::span::milliseconds;
 
 impl FilterArguments {
     /// Whether no condition is given.
@@ -17,6 +18,8 @@ impl FilterArguments {
             && self.group.is_none()
             && self.run.is_none()
             && self.batch.is_none()
+            && self.since.is_none()
+            && self.until.is_none()
             && self.tags.is_empty()
             && self.key.is_none()
             && self.key_prefix.is_none()
@@ -29,6 +32,10 @@ impl FilterArguments {
             Some(name) => Some(find_run(store, name).await?.id),
             None => None,
         };
+        let ago = |span| {
+            let span_ms = i64::try_from(milliseconds(span)).unwrap_or(i64::MAX);
+            store.now().plus_ms(-span_ms)
+        };
         Ok(JobFilter {
             states: self.states.clone(),
             kind: self.kind.clone(),
@@ -36,6 +43,8 @@ impl FilterArguments {
             group: self.group.clone(),
             run,
             batch: self.batch.map(BatchId),
+            submitted_since: self.since.map(ago),
+            submitted_until: self.until.map(ago),
             key: self.key.clone(),
             key_prefix: self.key_prefix.clone(),
             tags: self.tags.iter().map(|text| TagCondition::parse(text)).collect(),

@@ -5,6 +5,7 @@ use gristmill_store::{JobFilter, JobRow, Page, Store};
 use crate::arguments::job::JobsArguments;
 use crate::exit::Exit;
 use crate::jobs::show::percent;
+use crate::output::json::print_json;
 use crate::output::print_line;
 use crate::output::table::{Align, Table, cut};
 use crate::pauses::{Pauses, show_pauses};
@@ -35,7 +36,10 @@ pub async fn jobs(arguments: JobsArguments) -> anyhow::Result<Exit> {
         after: arguments.after,
         limit: arguments.limit + 1,
     };
-    let mut rows = store.jobs(&filter, page).await?;
+    let mut rows = match arguments.newest {
+        true => store.newest_jobs(&filter, page.limit).await?,
+        false => store.jobs(&filter, page).await?,
+    };
     let has_more = rows.len() > arguments.limit as usize;
     rows.truncate(arguments.limit as usize);
     let pauses = Pauses::of(&*store).await?;
@@ -44,15 +48,17 @@ pub async fn jobs(arguments: JobsArguments) -> anyhow::Result<Exit> {
         for row in &rows {
             let mut shown = serde_json::to_value(row)?;
             shown["pauses"] = serde_json::to_value(pauses.of_job(row))?;
-            print_line(&shown.to_string())?;
+            print_json(&shown)?;
         }
     } else if rows.is_empty() {
         eprintln!("no job matches");
     } else {
         print_line(&table(&rows, &pauses).text())?;
     }
-    if let Some(last) = rows.last().filter(|_| has_more) {
-        eprintln!("more jobs match: add --after {}", last.job);
+    match rows.last().filter(|_| has_more) {
+        Some(_) if arguments.newest => eprintln!("older jobs match: give a larger --limit, or --until"),
+        Some(last) => eprintln!("more jobs match: add --after {}", last.job),
+        None => {}
     }
     Ok(Exit::Done)
 }

@@ -7,6 +7,7 @@ use crate::arguments::job::ShowArguments;
 use crate::control::{show_effect, show_scope};
 use crate::exit::Exit;
 use crate::jobs::logs::harmless;
+use crate::output::json::print_json;
 use crate::output::print_line;
 use crate::span::show_microseconds;
 
@@ -20,16 +21,15 @@ pub async fn show(arguments: ShowArguments) -> anyhow::Result<Exit> {
         );
         return Ok(Exit::SomeFailed);
     };
-    let text = if arguments.json {
-        serde_json::to_string(&details)?
-    } else {
-        let mut text = describe(&details);
-        for reason in waits_on(&*store, &details).await? {
-            text.push_str(&format!("\nwaits on   {reason}"));
-        }
-        harmless(&text).into_owned()
-    };
-    print_line(&text)?;
+    if arguments.json {
+        print_json(&details)?;
+        return Ok(Exit::Done);
+    }
+    let mut text = describe(&details);
+    for reason in waits_on(&*store, &details).await? {
+        text.push_str(&format!("\nwaits on   {reason}"));
+    }
+    print_line(&harmless(&text))?;
     Ok(Exit::Done)
 }
 
@@ -131,6 +131,18 @@ fn describe(details: &JobDetails) -> String {
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
     add("tags", (!tags.is_empty()).then(|| tags.join(" ")));
+    for prerequisite in &details.prerequisites {
+        let jobs = match &prerequisite.positions {
+            Some(positions) => format!("{}:{positions}", prerequisite.batch),
+            None => format!("batch {}", prerequisite.batch),
+        };
+        let shown = format!(
+            "{jobs}: {}; if one does not complete: {}",
+            counted_by_state(prerequisite.counts),
+            prerequisite.on_failure
+        );
+        add("waits on", Some(shown));
+    }
     add("parent", details.parent.map(|parent| parent.to_string()));
     add("children", details.children.map(counted));
     add("priority", (row.priority != 0).then(|| row.priority.to_string()));

@@ -151,11 +151,11 @@ fn options(arguments: &SubmitArguments) -> BatchOptions {
     let now = SystemClock.now();
     let after = |span| now.plus_ms(i64::try_from(milliseconds(span)).unwrap_or(i64::MAX));
     BatchOptions {
-        priority: arguments.priority,
-        run_at: arguments.delay.map(after),
-        expires_at: arguments.expires.map(after),
+        priority: arguments.timing.priority,
+        run_at: arguments.timing.delay.map(after),
+        expires_at: arguments.timing.expires.map(after),
         timeout_ms: arguments.retry.timeout_ms(),
-        complete_within_ms: arguments.complete_within.map(milliseconds),
+        complete_within_ms: arguments.timing.complete_within.map(milliseconds),
         cached_ms: arguments.cached.map(milliseconds),
         retry: arguments.retry.policy(),
         unique: None,

@@ -351,6 +351,11 @@ fn summary(arguments: &IngestArguments, ended: &Ended, seconds: f64) -> String {
                 show_count(ingested.sources_skipped),
                 arguments.into
             )];
+        } else if done.messages == 0 && done.chunks == 0 && ended.bad_sources.is_empty() {
+            parts = vec![format!(
+                "nothing was added to {}: the sources have no text (a heading alone is none)",
+                arguments.into
+            )];
         } else if ingested.sources_skipped > 0 {
             parts.push(format!(
                 "{} sources were unchanged",

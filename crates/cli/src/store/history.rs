@@ -53,7 +53,7 @@ fn line(row: &HistoryRow) -> serde_json::Value {
         })
     });
     json!({
-        "from": row.from,
+        "from": row.from.map(|from| from.to_string()),
         "kind": row.kind,
         "queue": row.queue,
         "completed": row.completed,

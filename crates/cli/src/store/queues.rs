@@ -4,6 +4,7 @@ use gristmill_model::JobState;
 
 use crate::arguments::job::{QueuesArguments, WorkersArguments};
 use crate::exit::Exit;
+use crate::output::json::print_json;
 use crate::output::print_line;
 use crate::output::table::{Align, Table};
 use crate::pauses::{Pauses, show_pauses};
@@ -34,7 +35,7 @@ pub async fn queues(arguments: QueuesArguments) -> anyhow::Result<Exit> {
         for kind in &kinds {
             let mut shown = serde_json::to_value(kind)?;
             shown["pauses"] = serde_json::to_value(pauses.of_lane(&kind.queue, &kind.kind))?;
-            print_line(&shown.to_string())?;
+            print_json(&shown)?;
         }
         return Ok(Exit::Done);
     }
@@ -71,7 +72,7 @@ pub async fn workers(arguments: WorkersArguments) -> anyhow::Result<Exit> {
     store.close().await?;
     if arguments.json {
         for row in &rows {
-            print_line(&serde_json::to_string(row)?)?;
+            print_json(row)?;
         }
         return Ok(Exit::Done);
     }

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::arguments::job::RunsArguments;
 use crate::exit::Exit;
+use crate::output::json::print_json;
 use crate::output::print_line;
 use crate::output::table::{Align, Table};
 use crate::run::{Corrections, Description};
@@ -45,7 +46,7 @@ pub async fn runs(arguments: RunsArguments) -> anyhow::Result<Exit> {
                 "created_at": run.created_at,
                 "description": serde_json::from_str::<serde_json::Value>(&run.description).ok(),
             });
-            print_line(&row.to_string())?;
+            print_json(&row)?;
             continue;
         }
         table.row([

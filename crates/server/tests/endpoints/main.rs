@@ -414,3 +414,27 @@ async fn a_server_that_is_not_named_commits_and_claims_nothing() {
     (elsewhere.number, elsewhere.attempt) = (3, 2);
     assert!(read(&api.exchange(&token, worker, elsewhere).await).claim_unknown);
 }
+
+#[tokio::test]
+async fn jobs_are_listed_by_time() {
+    let api = Api::new().await;
+    for _ in 0..3 {
+        let submit = json!({"kind": "a", "payloads": [1, 2]});
+        assert_eq!(api.post("/jobs", &submit).await.status, StatusCode::CREATED);
+    }
+    let ids = |page: &Value| -> Vec<String> {
+        let jobs = page["jobs"].as_array().unwrap().iter();
+        jobs.map(|job| job["job"].as_str().unwrap().to_owned()).collect()
+    };
+    let newest = api.get("/jobs?newest=true&limit=3").await.json();
+    assert_eq!(ids(&newest), ["3:1", "3:0", "2:1"]);
+    assert_eq!(newest.get("next"), None);
+    let at = newest["jobs"][0]["submitted_at"].as_i64().unwrap();
+    let later = api.get(&format!("/jobs?since={}", at + 1)).await.json();
+    assert_eq!(ids(&later), [""; 0]);
+    let until = api.get(&format!("/jobs/count?until={}", at + 1)).await.json();
+    assert_eq!(until["jobs"], 6);
+    let refused = api.get("/jobs?newest=true&after=1:0").await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+    assert!(refused.refusal().contains("`newest` and `after`"));
+}

@@ -1,7 +1,7 @@
 //! Batches that wait for others.
 
 use gristmill_model::{
-    After, BatchId, Clock, JobId, JobState, NewBatch, OnFailure, Prerequisite, RetryPolicy, WorkerId,
+    After, BatchId, Clock, Hooks, JobId, JobState, NewBatch, OnFailure, Prerequisite, RetryPolicy, WorkerId,
 };
 use gristmill_store::{JobFilter, NewRun, PruneOptions, RunAdvance, RunState, Selection, Store, StoreError};
 
@@ -67,6 +67,52 @@ pub async fn a_chain_runs_in_order(database: &dyn Database) {
     assert!(!store.is_finished(ids[2]).await.unwrap());
     assert_eq!(drain(&*store, worker).await, ids);
     assert_eq!(store.counts(&JobFilter::default()).await.unwrap().completed, 7);
+}
+
+/// A blocked job tells what it waits for, as long as that is open.
+pub async fn a_blocked_job_tells_its_prerequisites(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let first = submit(&*store, once(3)).await;
+    let second = submit(&*store, once(2)).await;
+    let after = [
+        After::batch(first),
+        After::job(job(second, 1)).on_failure(OnFailure::Ignore),
+    ];
+    let mut hooked = waiting(2, after);
+    hooked.options.hooks = Hooks::of(Some("done".parse().unwrap()), None);
+    let blocked = submit(&*store, hooked).await;
+    let told = async || {
+        let details = store.job(job(blocked, 1)).await.unwrap().unwrap();
+        let described = details.prerequisites.iter().map(|prerequisite| {
+            let (jobs, counts) = (
+                prerequisite.positions.as_deref().unwrap_or("all"),
+                prerequisite.counts,
+            );
+            let states = (counts.waiting, counts.running, counts.completed);
+            format!(
+                "{}:{jobs} {} {states:?}",
+                prerequisite.batch, prerequisite.on_failure
+            )
+        });
+        described.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        told().await,
+        [
+            format!("{first}:all cancel (3, 0, 0)"),
+            format!("{second}:1 ignore (1, 0, 0)")
+        ]
+    );
+    let lease = claim(&*store, worker, 1).await.unwrap();
+    assert_eq!(told().await[0], format!("{first}:all cancel (2, 1, 0)"));
+    exchange(&*store, worker, vec![completed(&lease.slices[0])], None).await;
+    assert_eq!(told().await[0], format!("{first}:all cancel (2, 0, 1)"));
+    let lease = claim(&*store, worker, 2).await.unwrap();
+    exchange(&*store, worker, vec![completed(&lease.slices[0])], None).await;
+    assert_eq!(told().await, [format!("{second}:1 ignore (1, 0, 0)")]);
+    drain(&*store, worker).await;
+    assert!(told().await.is_empty());
 }
 
 /// A batch that waits for another as a whole goes on once the last of its jobs has ended, whoever ends it, and once.

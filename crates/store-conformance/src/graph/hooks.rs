@@ -1,5 +1,7 @@
 //! Jobs that the store submits when a batch or a run ends.
 
+use std::collections::BTreeMap;
+
 use gristmill_model::{
     After, BatchId, BatchOptions, Clock, Hooks, JobState, KeyedBatch, Lease, NewBatch, PackedArray,
     RecurrenceRule, Rejected, RetryPolicy, Spawn, Unique, WorkerId,
@@ -303,6 +305,7 @@ pub async fn hooks_of_schedules_name_them(database: &dyn Database) {
             ..BatchOptions::default()
         },
         expires_after_ms: None,
+        tags: BTreeMap::new(),
         catch_up: CatchUp::One,
         overlap: Overlap::Allow,
     });

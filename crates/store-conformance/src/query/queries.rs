@@ -78,6 +78,51 @@ pub async fn jobs_are_listed_in_pages(database: &dyn Database) {
     assert!(ids(&*store, &all, page(None, 0)).await.is_empty());
 }
 
+/// Jobs are found by the time of their submit, and the newest ones first.
+pub async fn jobs_are_listed_by_time(database: &dyn Database) {
+    let store = database.open().await;
+    for (kind, count) in [(KIND, 3), ("other", 1), (KIND, 2), ("other", 2), (KIND, 5)] {
+        submit(&*store, batch_of(kind, count)).await;
+    }
+    for kind in [None, Some(KIND), Some("other"), Some("none")] {
+        let all = JobFilter {
+            kind: kind.map(str::to_owned),
+            ..JobFilter::default()
+        };
+        let mut rows = store.jobs(&all, page(None, 99)).await.unwrap();
+        for at in rows.iter().map(|row| row.submitted_at) {
+            for at in [at, at.plus_ms(1)] {
+                let since = JobFilter {
+                    submitted_since: Some(at),
+                    ..all.clone()
+                };
+                let until = JobFilter {
+                    submitted_until: Some(at),
+                    ..all.clone()
+                };
+                for (filter, is_later) in [(since, true), (until, false)] {
+                    let expected: Vec<_> = rows
+                        .iter()
+                        .filter(|row| (row.submitted_at >= at) == is_later)
+                        .map(|row| row.job.to_string())
+                        .collect();
+                    assert_eq!(ids(&*store, &filter, page(None, 99)).await, expected);
+                    assert_eq!(
+                        store.counts(&filter).await.unwrap().total(),
+                        expected.len() as u64
+                    );
+                }
+            }
+        }
+        rows.reverse();
+        for limit in 1..=rows.len() + 1 {
+            let newest = store.newest_jobs(&all, limit as u32).await.unwrap();
+            let expected: Vec<_> = rows.iter().take(limit).map(|row| row.job).collect();
+            assert_eq!(newest.iter().map(|row| row.job).collect::<Vec<_>>(), expected);
+        }
+    }
+}
+
 /// Counts are by state, and follow the filter.
 pub async fn jobs_are_counted(database: &dyn Database) {
     let store = database.open().await;

@@ -1,6 +1,6 @@
 //! Jobs that are submitted again and again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gristmill_model::{BatchOptions, Clock, JobState, PackedArray, RecurrenceRule};
 use gristmill_store::{CatchUp, NewSchedule, Overlap, ScheduleChange, Store, StoreError};
@@ -23,6 +23,7 @@ fn schedule(name: &str) -> NewSchedule {
         payload: PackedArray::parse(&format!("[\"{name}\"]")).unwrap(),
         options: BatchOptions::default(),
         expires_after_ms: None,
+        tags: BTreeMap::new(),
         catch_up: CatchUp::One,
         overlap: Overlap::Allow,
     }
@@ -142,6 +143,35 @@ pub async fn a_schedule_can_be_put_again(database: &dyn Database) {
         Some(database.clock().now().plus_ms(3_600_000)),
         "a new rule begins anew"
     );
+}
+
+/// Jobs have the tags of their schedules, whether they are packed with others or not.
+pub async fn scheduled_jobs_are_tagged(database: &dyn Database) {
+    let store = database.open().await;
+    for (name, region) in [("one", "eu"), ("two", "eu"), ("three", "us")] {
+        let tags = BTreeMap::from([("region".to_owned(), region.to_owned())]);
+        put(
+            &*store,
+            NewSchedule {
+                tags,
+                ..schedule(name)
+            },
+        )
+        .await;
+    }
+    put(&*store, schedule("none")).await;
+    database.clock().advance_ms(INTERVAL_MS);
+    assert_eq!(fire(&*store).await, 4);
+    for (name, region) in [
+        ("one", Some("eu")),
+        ("two", Some("eu")),
+        ("three", Some("us")),
+        ("none", None),
+    ] {
+        let row = store.schedule(name).await.unwrap().unwrap();
+        let details = store.job(row.last_job.unwrap()).await.unwrap().unwrap();
+        assert_eq!(details.tags.get("region").map(String::as_str), region, "{name}");
+    }
 }
 
 /// Moments that nobody saw are made up for as each schedule says.

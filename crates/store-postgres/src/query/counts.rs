@@ -54,7 +54,7 @@ async fn totals(snapshot: &Snapshot, now: Timestamp, filter: &JobFilter) -> Resu
     let counts_completed = filter.states.is_empty() || filter.states.contains(&JobState::Completed);
     let conditions = Conditions::of(filter);
     let on_batch = conditions.on("b");
-    let (slices, on_slice) = match conditions.is_narrow() {
+    let (slices, on_slice) = match filter.names_batches() {
         true => (
             "gristmill.slice s JOIN gristmill.batch b ON b.id = s.batch_id",
             on_batch.clone(),

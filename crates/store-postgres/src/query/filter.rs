@@ -55,6 +55,14 @@ impl Conditions {
             let param = conditions.param(batch.0);
             conditions.columns.push(format!("id = {param}"));
         }
+        if let Some(at) = filter.submitted_since {
+            let param = conditions.param(at.0);
+            conditions.columns.push(format!("submitted_at >= {param}"));
+        }
+        if let Some(at) = filter.submitted_until {
+            let param = conditions.param(at.0);
+            conditions.columns.push(format!("submitted_at < {param}"));
+        }
         conditions
     }
 
@@ -64,11 +72,6 @@ impl Conditions {
         let param = self.param(batches);
         self.columns.push(format!("id = ANY ({param})"));
         self.is_narrow = true;
-    }
-
-    /// Whether a batch or a run is named: then its rows are few, and otherwise the tables' own order leads to them.
-    pub fn is_narrow(&self) -> bool {
-        self.is_narrow
     }
 
     /// The conditions on a batch's columns, under this alias. Where they are not narrow, the columns of a slice do too.

@@ -25,6 +25,7 @@ use crate::graph::family::{children, parent_of};
 use crate::multirange::Multirange;
 use crate::query::batches::failures;
 use crate::query::filter::{Candidates, LOOK_BATCHES_FIRST, LOOK_BATCHES_MAX};
+use crate::query::prerequisite::prerequisites_of;
 use crate::query::tag::{narrowed, tags_of};
 use crate::submit::debounce::{ADDED, read_added};
 
@@ -151,6 +152,10 @@ pub(crate) async fn job(snapshot: &Snapshot, now: Timestamp, id: JobId) -> Resul
         key,
         pauses: pauses_of(&piece, &batch, &controls(snapshot, now).await?, now),
         tags: tags_of(snapshot, id.batch, position).await?,
+        prerequisites: match piece.state {
+            JobState::Blocked => prerequisites_of(snapshot, now, id).await?,
+            _ => Vec::new(),
+        },
         parent: parent_of(snapshot, id).await?,
         children: children_of(snapshot, now, id).await?,
         duration_us: ended.duration_us.or(last.map(|last| last.duration_us)),

@@ -45,8 +45,8 @@ const SLICES_OF_BATCHES: [&str; 2] = [
 
 fn counts_by_lane(connection: &Connection, now: Timestamp, filter: &JobFilter) -> Result<CountsByLane> {
     let conditions = BatchConditions::of(filter);
-    let is_narrow = filter.run.is_some() || filter.batch.is_some();
-    // Where a run or a batch is named, its batches lead to their rows; otherwise the rows lead to their
+    let is_narrow = filter.names_batches();
+    // Where runs, batches or times are named, its batches lead to their rows; otherwise the rows lead to their
     // batches. The order of a CROSS JOIN is kept.
     let reports = if is_narrow {
         format!(

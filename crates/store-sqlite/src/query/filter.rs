@@ -33,6 +33,14 @@ impl BatchConditions {
         conditions.add("l.job_group = ?", filter.group.clone().map(Value::from));
         conditions.add("b.run_id = ?", filter.run.map(|run| Value::from(run.0)));
         conditions.add("b.id = ?", filter.batch.map(|batch| Value::from(batch.0)));
+        conditions.add(
+            "b.submitted_at >= ?",
+            filter.submitted_since.map(|at| Value::from(at.0)),
+        );
+        conditions.add(
+            "b.submitted_at < ?",
+            filter.submitted_until.map(|at| Value::from(at.0)),
+        );
         conditions
     }
 

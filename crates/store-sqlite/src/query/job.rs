@@ -21,6 +21,7 @@ use crate::graph::family::{children, parent_of};
 use crate::labels::keys_of;
 use crate::query::batches::{failures, read_durations, report_ids};
 use crate::query::filter::BatchConditions;
+use crate::query::prerequisite::prerequisites_of;
 use crate::query::tag::{narrowed, tags_of};
 use crate::submit::debounce::debounced_payloads;
 use crate::transaction::read_options;
@@ -161,6 +162,10 @@ pub(crate) fn job(connection: &Connection, now: Timestamp, id: JobId) -> Result<
         key,
         pauses: pauses_of(piece, &batch, &controls(connection, now)?, now),
         tags: tags_of(connection, id.batch, id.position)?,
+        prerequisites: match piece.state {
+            JobState::Blocked => prerequisites_of(connection, now, id)?,
+            _ => Vec::new(),
+        },
         parent: parent_of(connection, id)?,
         children: children_of(connection, now, id)?,
         duration_us: ended.duration_us.or(last.map(|last| last.duration_us)),

@@ -124,7 +124,7 @@ impl Plan {
         (fired, last_jobs)
     }
 
-    /// The jobs of all schedules with one kind, queue and options are packed together.
+    /// The jobs of all schedules with one kind, queue, options and tags are packed together.
     fn of_turns(
         rows: &[Schedule],
         open: &HashSet<JobId>,
@@ -164,8 +164,8 @@ impl Plan {
 /// Jobs of schedules on their way into batches.
 #[derive(Debug, Default)]
 struct Packing {
-    /// By kind, queue and options.
-    open: BTreeMap<(String, String, String), OpenBatch>,
+    /// By kind, queue, options and tags.
+    open: BTreeMap<(String, String, String, BTreeMap<String, String>), OpenBatch>,
     full: Vec<PlannedBatch>,
 }
 
@@ -182,7 +182,12 @@ impl Packing {
         let batch = schedule.batch(PackedBuilder::new().finish(), moment);
         let options = serde_json::to_string(&batch.options)
             .map_err(|error| StoreError::InvalidInput(format!("schedule `{}`: {error}", schedule.name)))?;
-        let key = (batch.kind.clone(), batch.queue.clone(), options);
+        let key = (
+            batch.kind.clone(),
+            batch.queue.clone(),
+            options,
+            schedule.tags.clone(),
+        );
         let open = self.open.entry(key.clone()).or_insert_with(|| OpenBatch {
             batch,
             payloads: PackedBuilder::new(),

@@ -24,7 +24,7 @@ pub struct Counted {
 
 /// Count jobs
 ///
-/// The conditions are those of the list of jobs, without `after` and `limit`.
+/// The conditions are those of the list of jobs, without `after`, `limit` and `newest`.
 #[utoipa::path(
     get,
     path = "/jobs/count",
@@ -44,7 +44,7 @@ pub async fn count_jobs(
     if query.is_paged() {
         return Err(ApiError::invalid(
             "a count has no pages",
-            "omit `after` and `limit`",
+            "omit `after`, `limit` and `newest`",
         ));
     }
     let filter = query.filter(&app, &caller).await?;

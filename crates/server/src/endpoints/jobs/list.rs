@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_model::limits::PAGE_ROWS_MAX;
-use gristmill_model::{BatchId, JobState, ShownProgress, TagCondition};
+use gristmill_model::{BatchId, JobState, ShownProgress, TagCondition, Timestamp};
 use gristmill_store::{JobFilter, JobRow, Page};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -43,6 +43,12 @@ pub struct JobsQuery {
     /// Only of this batch.
     #[serde(default)]
     batch: Option<i64>,
+    /// Only jobs that were submitted at this time or later. Milliseconds since 1970.
+    #[serde(default)]
+    since: Option<i64>,
+    /// Only jobs that were submitted before this time. Milliseconds since 1970.
+    #[serde(default)]
+    until: Option<i64>,
     /// Only with all of these tags, separated by commas: `name=value`, `name` (any value), or `name*` (a prefix of the
     /// name).
     #[serde(default)]
@@ -66,6 +72,9 @@ pub struct JobsQuery {
     #[serde(default)]
     #[param(minimum = 1, maximum = 10_000)]
     limit: Option<u32>,
+    /// With `true`, the newest jobs first, by their ids, without further pages.
+    #[serde(default)]
+    newest: Option<bool>,
 }
 
 /// The progress of a running job.
@@ -113,7 +122,7 @@ impl From<ShownProgress> for ProgressView {
 impl JobsQuery {
     /// Whether the request asks for a page.
     pub fn is_paged(&self) -> bool {
-        self.after.is_some() || self.limit.is_some()
+        self.after.is_some() || self.limit.is_some() || self.newest.is_some()
     }
 
     /// Which jobs are meant, within the caller's queues.
@@ -133,6 +142,8 @@ impl JobsQuery {
                 None => None,
             },
             batch: self.batch.map(BatchId),
+            submitted_since: self.since.map(Timestamp),
+            submitted_until: self.until.map(Timestamp),
             key: self.key,
             key_prefix: self.key_prefix,
             tags: self
@@ -199,7 +210,7 @@ pub struct JobSummary {
 /// A page of jobs.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct JobsPage {
-    /// By id ascending.
+    /// By id ascending; with `newest`, descending.
     jobs: Vec<JobSummary>,
     /// The `after` of the next page, if there may be more.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -260,11 +271,21 @@ pub async fn jobs(
 ) -> Result<Json<JobsPage>, ApiError> {
     let limit = query.rows()?;
     let after = query.after.as_deref().map(parse_job).transpose()?;
+    let newest = query.newest.unwrap_or(false);
+    if newest && after.is_some() {
+        return Err(ApiError::invalid(
+            "`newest` and `after` exclude each other",
+            "omit `after`; give a larger `limit`, or `until`, for older jobs",
+        ));
+    }
     let filter = query.filter(&app, &caller).await?;
-    let rows = app.store().jobs(&filter, Page { after, limit }).await?;
+    let rows = match newest {
+        true => app.store().newest_jobs(&filter, limit).await?,
+        false => app.store().jobs(&filter, Page { after, limit }).await?,
+    };
     let next = rows
         .last()
-        .filter(|_| rows.len() == limit as usize)
+        .filter(|_| !newest && rows.len() == limit as usize)
         .map(|row| row.job.to_string());
     Ok(Json(JobsPage {
         jobs: rows.into_iter().map(Into::into).collect(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use gristmill_model::{BatchId, JobId, JobState, RunId, TagCondition};
+use gristmill_model::{BatchId, JobId, JobState, RunId, TagCondition, Timestamp};
 use gristmill_store::{Changed, JobFilter, Selection};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -50,6 +50,12 @@ pub struct FilterRequest {
     /// Only of this batch.
     #[serde(default)]
     batch: Option<i64>,
+    /// Only jobs that were submitted at this time or later. Milliseconds since 1970.
+    #[serde(default)]
+    since: Option<i64>,
+    /// Only jobs that were submitted before this time. Milliseconds since 1970.
+    #[serde(default)]
+    until: Option<i64>,
     /// Only with all of these tags: `name=value`, `name` (any value), or `name*` (a prefix of the name).
     #[serde(default)]
     #[schema(max_items = 32, example = json!(["customer=7"]))]
@@ -125,6 +131,8 @@ async fn by_filter(app: &App, caller: &Caller, filter: FilterRequest) -> Result<
         || filter.group.is_some()
         || filter.run.is_some()
         || filter.batch.is_some()
+        || filter.since.is_some()
+        || filter.until.is_some()
         || !filter.tags.is_empty()
         || filter.key.is_some()
         || filter.key_prefix.is_some()
@@ -132,7 +140,7 @@ async fn by_filter(app: &App, caller: &Caller, filter: FilterRequest) -> Result<
     if !named {
         return Err(ApiError::invalid(
             "a filter without conditions would select all jobs",
-            "name at least one: states, kind, queue, group, run, batch, tags, key, key_prefix or parent",
+            "name at least one: states, kind, queue, group, run, batch, since, until, tags, key, key_prefix or parent",
         ));
     }
     let states: Result<Vec<JobState>, ApiError> = filter
@@ -151,6 +159,8 @@ async fn by_filter(app: &App, caller: &Caller, filter: FilterRequest) -> Result<
             None => None,
         },
         batch: filter.batch.map(BatchId),
+        submitted_since: filter.since.map(Timestamp),
+        submitted_until: filter.until.map(Timestamp),
         key: filter.key,
         key_prefix: filter.key_prefix,
         tags: filter.tags.iter().map(|text| TagCondition::parse(text)).collect(),

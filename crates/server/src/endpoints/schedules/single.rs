@@ -1,6 +1,6 @@
 //! `GET`, `PUT` and `DELETE /schedules/{schedule}`, and its operations pause, resume and trigger.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::Json;
 use axum::extract::State;
@@ -153,6 +153,10 @@ pub struct ScheduleRequest<'a> {
     #[serde(default)]
     #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
     expires_after_ms: Option<u64>,
+    /// The tags of its jobs: values by name.
+    #[serde(default)]
+    #[schema(example = json!({"region": "eu"}))]
+    tags: BTreeMap<String, String>,
     /// The retry policy.
     #[serde(default)]
     retry: Option<RetryOptions>,
@@ -197,6 +201,7 @@ impl ScheduleRequest<'_> {
             payload: payload.finish(),
             options: options.check(now)?,
             expires_after_ms: self.expires_after_ms,
+            tags: self.tags,
             catch_up: self.catch_up.into(),
             overlap: self.overlap.into(),
         })

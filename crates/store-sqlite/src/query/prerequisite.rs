@@ -1,0 +1,47 @@
+//! The jobs that a blocked job waits for.
+
+use gristmill_model::limits::{BATCH_JOBS_MAX, SHOWN_PREREQUISITES_MAX};
+use gristmill_model::{BatchId, JobId, Positions, Timestamp};
+use gristmill_store::rules::piece::count;
+use gristmill_store::{JobCounts, OpenPrerequisite};
+use rusqlite::Connection;
+
+use crate::columns::read_positions;
+use crate::failure::Result;
+use crate::query::job::pieces;
+
+/// Those that have not ended, with their states: at most [`SHOWN_PREREQUISITES_MAX`].
+pub(super) fn prerequisites_of(
+    connection: &Connection,
+    now: Timestamp,
+    id: JobId,
+) -> Result<Vec<OpenPrerequisite>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT w.positions, e.prerequisite_id, e.positions, e.on_failure FROM blocked w \
+         JOIN edge e ON e.batch_id = w.batch_id AND e.part = w.part \
+         WHERE w.batch_id = ?1 AND e.on_failure NOT IN ('children', 'hook') ORDER BY e.prerequisite_id, e.first_position",
+    )?;
+    let mut rows = statement.query([id.batch.0])?;
+    let mut found = Vec::new();
+    while found.len() < SHOWN_PREREQUISITES_MAX
+        && let Some(row) = rows.next()?
+    {
+        if !read_positions(row, 0)?.contains(id.position) {
+            continue;
+        }
+        let batch = BatchId(row.get(1)?);
+        let named: Option<String> = row.get(2)?;
+        let positions: Option<Positions> = named.map(|named| named.parse()).transpose()?;
+        let all = || Positions::all(BATCH_JOBS_MAX);
+        let mut counts = JobCounts::default();
+        let pieces = pieces(connection, now, batch)?;
+        count(&pieces, &[], &positions.clone().unwrap_or_else(all), &mut counts);
+        found.push(OpenPrerequisite {
+            batch,
+            positions: positions.map(|positions| positions.to_string()),
+            on_failure: row.get(3)?,
+            counts,
+        });
+    }
+    Ok(found)
+}
