@@ -39,34 +39,37 @@ impl SourceFile {
     }
 }
 
-/// All text files of a repository.
+/// All files of a repository.
 pub struct Tree {
     /// The files, by path.
     pub files: Vec<SourceFile>,
+    /// The paths of the files that are not text, such as pictures.
+    pub binary_paths: Vec<String>,
 }
 
 impl Tree {
-    /// Reads the repository at `root`. Files that are not UTF-8 are left out, and so are those that Git ignores.
+    /// Reads the repository at `root`, without the files that Git ignores.
     pub fn read(root: &Path) -> io::Result<Self> {
         let walk = ignore::WalkBuilder::new(root)
             .hidden(false)
             .require_git(false)
             .filter_entry(|entry| entry.file_name() != ".git")
             .build();
-        let mut files = Vec::new();
+        let (mut files, mut binary_paths) = (Vec::new(), Vec::new());
         for entry in walk {
             let entry = entry.map_err(io::Error::other)?;
             if !entry.file_type().is_some_and(|kind| kind.is_file()) {
                 continue;
             }
-            let Ok(text) = String::from_utf8(std::fs::read(entry.path())?) else {
-                continue;
-            };
             let path = entry.path().strip_prefix(root).map_err(io::Error::other)?;
-            files.push(SourceFile::new(path.to_string_lossy().replace('\\', "/"), text));
+            let path = path.to_string_lossy().replace('\\', "/");
+            match String::from_utf8(std::fs::read(entry.path())?) {
+                Ok(text) => files.push(SourceFile::new(path, text)),
+                Err(_) => binary_paths.push(path),
+            }
         }
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(Self { files })
+        Ok(Self { files, binary_paths })
     }
 }
 
