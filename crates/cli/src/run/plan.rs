@@ -171,21 +171,8 @@ impl Plan {
             changes.clear();
         }
         let is_other_program = before.script.is_other_program(&request.description.script);
-        if is_other_program && !changes.is_empty() && !arguments.continue_run {
-            bail!(
-                "run `{}` is of another program: {}; give this run another --name, or say --continue to keep what is done and \
-                 run the rest with this program, --retry-failed to run the failed items with it, too, or --restart to begin anew",
-                run.name,
-                changes.join(", and ")
-            );
-        }
-        if !changes.is_empty() && !arguments.continue_run {
-            bail!(
-                "run `{}` cannot go on as it is, because {}; say --retry-failed to run the failed items again, \
-                 --continue to keep what is done and run the rest as it is now, --restart to begin anew, or give this run another --name",
-                run.name,
-                changes.join(", and ")
-            );
+        if !arguments.continue_run {
+            check_unchanged(&run, is_other_program, &changes)?;
         }
         let filter = JobFilter {
             run: Some(run.id),
@@ -247,6 +234,27 @@ pub fn batch_options(arguments: &RunArguments) -> BatchOptions {
         retry: arguments.retry.policy_of_run(),
         ..BatchOptions::default()
     }
+}
+
+/// Refuses to go on with a run whose script or input has changed.
+fn check_unchanged(run: &Run, is_other_program: bool, changes: &[String]) -> anyhow::Result<()> {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    if is_other_program {
+        bail!(
+            "run `{}` is of another program: {}; give this run another --name, or say --continue to keep what is done and \
+             run the rest with this program, --retry-failed to run the failed items with it, too, or --restart to begin anew",
+            run.name,
+            changes.join(", and ")
+        );
+    }
+    bail!(
+        "run `{}` cannot go on as it is, because {}; say --retry-failed to run the failed items again, \
+         --continue to keep what is done and run the rest as it is now, --restart to begin anew, or give this run another --name",
+        run.name,
+        changes.join(", and ")
+    );
 }
 
 fn remember(name: &str, description: &Description) -> anyhow::Result<NewRun> {
