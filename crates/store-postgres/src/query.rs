@@ -8,6 +8,7 @@ pub(crate) mod filter;
 mod history;
 mod job;
 pub(crate) mod metrics;
+mod piece;
 mod prerequisite;
 pub(crate) mod tag;
 

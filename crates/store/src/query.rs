@@ -80,6 +80,10 @@ pub struct TagValue {
 
 /// Which jobs are to be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a change has one selection; nothing keeps many"
+)]
 pub enum Selection {
     /// These jobs.
     Jobs(Vec<JobId>),

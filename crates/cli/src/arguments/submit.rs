@@ -74,7 +74,13 @@ pub struct SubmitArguments {
     #[allow(missing_docs)]
     pub key: KeyArguments,
     /// Reuse the value of a job of the same kind and payload that completed within this time, if it also had --cached
-    #[arg(long, value_name = "SPAN", conflicts_with_all = ["after", "keys", "key_field"], help_heading = "Duplicates", value_parser = parse_span)]
+    #[arg(
+        long,
+        value_name = "SPAN",
+        conflicts_with_all = ["after", "keys", "key_field"],
+        help_heading = "Duplicates",
+        value_parser = parse_span
+    )]
     pub cached: Option<Duration>,
     /// Wait for a batch (42), a job (42:7) or part of a batch (42:0-499) to end; repeatable
     #[arg(long, value_name = "JOBS", help_heading = "Prerequisites")]

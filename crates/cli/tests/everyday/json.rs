@@ -1,16 +1,9 @@
 //! What programs read: the JSON of commands.
 
-mod workspace;
-
 use serde_json::{Value, json};
-use workspace::{Workspace, json_lines};
 
-const PAGE: &str =
-    "def main(payload):\n    if payload == 3:\n        raise ValueError('three')\n    return payload\n";
-
-fn json_of(workspace: &Workspace, command: &str) -> Vec<Value> {
-    json_lines(&workspace.run(command).expect(0))
-}
+use crate::workspace::{Workspace, json_lines};
+use crate::{PAGE, json_of};
 
 /// Whether the value of this field is a time as RFC 3339 has it.
 fn is_time(row: &Value, field: &str) -> bool {

@@ -1,5 +1,7 @@
 //! What a newcomer does with queues.
 
+mod json;
+#[path = "../workspace/mod.rs"]
 mod workspace;
 
 use std::io::{Read, Write};

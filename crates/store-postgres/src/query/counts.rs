@@ -16,7 +16,8 @@ use crate::database::snapshot::Snapshot;
 use crate::failure::{Failure, Result};
 use crate::limits::COUNTED_BATCHES_PER_STATEMENT;
 use crate::query::filter::Conditions;
-use crate::query::job::{matching, pieces};
+use crate::query::job::matching;
+use crate::query::piece::pieces;
 use crate::query::tag::narrowed;
 
 /// What was counted.

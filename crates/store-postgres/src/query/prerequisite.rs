@@ -8,7 +8,7 @@ use gristmill_store::{JobCounts, OpenPrerequisite};
 use crate::database::snapshot::Snapshot;
 use crate::failure::Result;
 use crate::multirange::Multirange;
-use crate::query::job::pieces;
+use crate::query::piece::pieces;
 
 /// Those that have not ended, with their states: at most [`SHOWN_PREREQUISITES_MAX`].
 pub(super) async fn prerequisites_of(

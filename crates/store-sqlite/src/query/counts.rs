@@ -11,7 +11,8 @@ use rusqlite::{Connection, params_from_iter};
 use crate::columns::{POSITION_BITS, read_state};
 use crate::failure::Result;
 use crate::query::filter::BatchConditions;
-use crate::query::job::{matching, pieces};
+use crate::query::job::matching;
+use crate::query::piece::pieces;
 use crate::query::tag::narrowed;
 use crate::worker::hops::hops_of;
 

@@ -8,7 +8,7 @@ use rusqlite::Connection;
 
 use crate::columns::read_positions;
 use crate::failure::Result;
-use crate::query::job::pieces;
+use crate::query::piece::pieces;
 
 /// Those that have not ended, with their states: at most [`SHOWN_PREREQUISITES_MAX`].
 pub(super) fn prerequisites_of(
