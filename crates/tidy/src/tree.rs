@@ -1,14 +1,14 @@
-//! The tree: every text file that Git does not ignore.
+//! The tree: every file that Git does not ignore.
 
 use std::fmt;
 use std::io;
 use std::path::Path;
 
-/// One text file of the tree.
+/// One file of the tree.
 pub struct SourceFile {
     /// The path from the repository's root, with `/` between folders.
     pub path: String,
-    /// The whole text.
+    /// The whole text; nothing of a file that is not UTF-8.
     pub text: String,
 }
 
@@ -39,14 +39,14 @@ impl SourceFile {
     }
 }
 
-/// All text files of a repository.
+/// All files of a repository.
 pub struct Tree {
     /// The files, by path.
     pub files: Vec<SourceFile>,
 }
 
 impl Tree {
-    /// Reads the repository at `root`. Files that are not UTF-8 are left out, and so are those that Git ignores.
+    /// Reads the repository at `root`. Files that Git ignores are left out.
     pub fn read(root: &Path) -> io::Result<Self> {
         let walk = ignore::WalkBuilder::new(root)
             .hidden(false)
@@ -59,9 +59,7 @@ impl Tree {
             if !entry.file_type().is_some_and(|kind| kind.is_file()) {
                 continue;
             }
-            let Ok(text) = String::from_utf8(std::fs::read(entry.path())?) else {
-                continue;
-            };
+            let text = String::from_utf8(std::fs::read(entry.path())?).unwrap_or_default();
             let path = entry.path().strip_prefix(root).map_err(io::Error::other)?;
             files.push(SourceFile::new(path.to_string_lossy().replace('\\', "/"), text));
         }
