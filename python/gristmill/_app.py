@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from ._job import Job, Span, options_json
+from ._job import RETRIES_DEFAULT, Job, Span, options_json
 from ._process import stop_import
 from ._spans import seconds
 
@@ -120,7 +120,7 @@ class App:
     ) -> Any:
         """Makes a function a job. Its payload is JSON: with one parameter the argument itself, with several an object.
 
-        `name`: the kind of its jobs; the function's name by default. `retries`: attempts after the first one; 0 by default.
+        `name`: the kind of its jobs; the function's name by default. `retries`: attempts after the first one; 2 by default.
         `retry_delay` (1 s) and `backoff` ("jitter", "constant", "linear", "exponential"): when. `timeout`: of one attempt.
         `priority`: higher runs first. `expires`: not to be started later than so long after the submit. `group`: the tenant.
         `cached`: the value of an equal payload within this time stands for a new run. `processes`: at most so many processes
@@ -130,6 +130,7 @@ class App:
 
         def define(function: Callable[..., Any]) -> Job[..., Any]:
             kind = name or _kind_of(function)
+            options.setdefault("retries", RETRIES_DEFAULT)
             job: Job[..., Any] = Job(self, function, kind, queue, options_json(**options), processes, concurrency, threads)
             return self._add(job)
 
@@ -160,6 +161,7 @@ class App:
 
         def define(function: Callable[..., Any]) -> Job[..., Any]:
             kind = name or _kind_of(function)
+            options.setdefault("retries", RETRIES_DEFAULT)
             return self._add(
                 BatchJob(self, function, kind, queue, options_json(**options), size, seconds(wait), key, processes)
             )

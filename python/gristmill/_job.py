@@ -113,6 +113,10 @@ def _composed(
     return call
 
 
+# As everywhere in Gristmill, a job has three attempts; an item of a map or an executor has one.
+RETRIES_DEFAULT = 2
+
+
 def options_json(
     retries: int = 0,
     retry_delay: Span = 1.0,

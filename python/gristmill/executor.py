@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
+import hashlib
+import hmac
 import json
 import os
 import threading
@@ -10,6 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from ._errors import Fail
 from ._functions import describe
 from ._handle import Handle
 from ._job import Job, Shape, options_json
@@ -28,11 +31,28 @@ FUNCTIONS_MAX = 1_000
 _functions: dict[str, Callable[[Any], Any]] = {}
 
 
-def call(payload: dict[str, Any]) -> Any:
-    """One call, in a worker's process."""
+def calling(secret: bytes) -> Callable[[dict[str, Any]], Any]:
+    """The function of the executor's jobs. It travels with the secret to the worker's processes, past the store."""
+
+    def call(payload: dict[str, Any]) -> Any:
+        return call_signed(secret, payload)
+
+    return call
+
+
+def signature(secret: bytes, function: str) -> str:
+    """The HMAC-SHA256 of a function's description, in hexadecimal."""
+    return hmac.new(secret, function.encode(), hashlib.sha256).hexdigest()
+
+
+def call_signed(secret: bytes, payload: dict[str, Any]) -> Any:
+    """One call, in a worker's process. The description of a function is code: it must be of the executor itself, and not of
+    somebody who can submit jobs to the store."""
     key = payload["function"]
     function = _functions.get(key)
     if function is None:
+        if not hmac.compare_digest(signature(secret, key), payload["signature"]):
+            raise Fail("the executor that runs this job did not submit it")
         if len(_functions) >= FUNCTIONS_MAX:
             _functions.clear()
         function = _functions[key] = load(json.loads(key))
@@ -54,7 +74,8 @@ class JobExecutor(concurrent.futures.Executor):
         self.app = app
         self._processes = processes
         queue = f"executor-{os.getpid()}-{os.urandom(4).hex()}"
-        self._job: Job[..., Any] = Job(app, call, "gristmill.executor.call", queue, options_json(), processes)
+        self._secret = os.urandom(32)
+        self._job: Job[..., Any] = Job(app, calling(self._secret), "gristmill.executor.call", queue, options_json(), processes)
         self._known: weakref.WeakKeyDictionary[Any, tuple[str, Shape]] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
         self._worker: LocalWorker | None = None
@@ -75,7 +96,13 @@ class JobExecutor(concurrent.futures.Executor):
                 self._worker = LocalWorker.start(
                     self.app, [self._job], self._processes, None, "stopped", self._job.queue
                 )
-            handle: Handle[Any] = self._job.submit({"function": description, "payload": shape.payload(args, kwargs)})
+            handle: Handle[Any] = self._job.submit(
+                {
+                    "function": description,
+                    "signature": signature(self._secret, description),
+                    "payload": shape.payload(args, kwargs),
+                }
+            )
             self._open.add(future)
 
         def told(*ended: Any) -> None:

@@ -80,7 +80,7 @@ async def meet(number: int) -> int:
     return number
 
 
-@app.job
+@app.job(retries=0)
 def refuse_odd(number):
     if number % 2:
         raise ValueError(f"{number} is odd")
@@ -109,12 +109,12 @@ def say(payload):
     return [job.id, job.kind, job.attempt, job.tags]
 
 
-@app.job(timeout=0.2)
+@app.job(retries=0, timeout=0.2)
 def sleep_for_ever(payload):
     time.sleep(60)
 
 
-@app.job
+@app.job(retries=0)
 def die(payload):
     os._exit(9)
 
@@ -124,7 +124,7 @@ def count_batch(numbers: list[int]) -> list[int]:
     return [len(numbers)] * len(numbers)
 
 
-@app.batch(size=16, wait="20ms")
+@app.batch(size=16, wait="20ms", retries=0)
 def inverse(numbers):
     return [1 / number for number in numbers]
 
@@ -153,6 +153,6 @@ class Limited:
         return [max(self.sizes)] * len(items)
 
 
-@app.batch(size=4, wait="1ms")
+@app.batch(size=4, wait="1ms", retries=0)
 def forget_one(items):
     return items[1:]

@@ -128,6 +128,12 @@ async def _await(handle):
     return await handle
 
 
+def test_a_job_has_three_attempts_by_default(app):
+    job = app.job(lambda payload: gristmill.job().attempt, name="attempts")
+    assert job.options["retry"]["attempts_max"] == 3
+    assert app.batch(lambda payloads: payloads, name="batched").options["retry"]["attempts_max"] == 3
+
+
 def test_retries_timeouts_and_crashes(app, jobs):
     third, never = jobs["succeed_on_third"].submit(0), jobs["fail_for_good"].submit(0)
     slow, dead = jobs["sleep_for_ever"].submit(0), jobs["die"].submit(0)

@@ -1,6 +1,7 @@
 """The command line, forks, signals, executors, fixtures."""
 
 import concurrent.futures
+import json
 import os
 import signal
 import subprocess
@@ -170,6 +171,15 @@ def test_an_executor_runs_calls(app):
         assert len(done) == 6
     with pytest.raises(RuntimeError, match="shut down"):
         executor.submit(len, "x")
+
+
+def test_an_executor_runs_only_what_it_has_submitted(app):
+    with app.executor(1) as executor:
+        assert executor.submit(shop.add.function, 1, right=2).result(timeout=60) == 3
+        function = json.dumps({"name": "getpid", "module": "os", "qualname": "getpid", "path": []})
+        forged = executor._job.submit({"function": function, "signature": "0" * 64, "payload": {}})
+        with pytest.raises(gristmill.JobFailed, match="did not submit it"):
+            forged.result(timeout=60)
 
 
 def test_an_executor_cancels_what_has_not_begun(app):

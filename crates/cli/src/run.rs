@@ -417,7 +417,11 @@ impl Run<'_> {
 
     /// Writes down that the input is submitted to its end, and that the run is finished.
     async fn note_state(&self, plan: &Plan, outcome: &Outcome, is_limited: bool) -> anyhow::Result<()> {
-        if outcome.is_halted {
+        let is_finished = outcome.fed
+            && !is_limited
+            && outcome.problem.is_none()
+            && outcome.written.as_ref().is_some_and(|written| written.is_whole);
+        if outcome.is_halted && !is_finished {
             let state = match outcome.fed && !is_limited {
                 true => RunState::Submitted,
                 false => RunState::Submitting,
@@ -429,8 +433,6 @@ impl Run<'_> {
         if !outcome.fed || is_limited {
             return Ok(());
         }
-        let is_finished =
-            outcome.problem.is_none() && outcome.written.as_ref().is_some_and(|written| written.is_whole);
         let state = if is_finished {
             RunState::Finished
         } else {

@@ -456,6 +456,19 @@ fn a_halted_run_stops_at_its_failures() {
 }
 
 #[test]
+fn a_run_that_halts_at_its_last_item_is_finished() {
+    let workspace = Workspace::new();
+    workspace
+        .write("a.py", "def main(payload):\n    return 10 // payload\n")
+        .write("items.jsonl", "1\n2\n0\n");
+    workspace
+        .run("run a.py items.jsonl -o out.jsonl -j 1 --halt 1")
+        .expect(1);
+    let runs = json_lines(&workspace.run("runs --json").expect(0));
+    assert_eq!(runs[0]["state"], "finished", "{}", runs[0]);
+}
+
+#[test]
 fn failures_that_are_retried_do_not_halt_a_run() {
     let workspace = Workspace::new();
     workspace

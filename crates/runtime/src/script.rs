@@ -68,6 +68,9 @@ enum Language {
     Executable,
 }
 
+/// Secrets of Gristmill's own environment that scripts do not get: with this one, they could sign webhooks.
+const SECRETS: [&str; 1] = ["GRISTMILL_HOOK_SECRET"];
+
 impl Script {
     /// Detects the language and the interpreter of a script: by its first line
     /// (`#!/usr/bin/env deno`) and its extension.
@@ -143,6 +146,9 @@ impl Script {
         let mut words = self.command.iter();
         let mut command = Command::new(words.next().map_or_else(|| "".as_ref(), OsString::as_os_str));
         command.args(words);
+        SECRETS.iter().for_each(|secret| {
+            command.env_remove(secret);
+        });
         command
     }
 

@@ -196,7 +196,11 @@ fn check_local(headers: &HeaderMap) -> Result<(), ApiError> {
         Some(host) => origin.eq_ignore_ascii_case(host),
         None => names_this_machine(origin),
     });
-    if host.is_none_or(names_this_machine) && origin_is_own {
+    // Pages of other sites may follow links to this server, and load nothing from it.
+    let field = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let is_foreign = field("sec-fetch-site").is_some_and(|site| ["cross-site", "same-site"].contains(&site))
+        && field("sec-fetch-mode") != Some("navigate");
+    if host.is_none_or(names_this_machine) && origin_is_own && !is_foreign {
         return Ok(());
     }
     Err(ApiError::forbidden(

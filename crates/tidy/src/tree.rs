@@ -1,14 +1,14 @@
-//! The tree: every text file that Git does not ignore.
+//! The tree: every file that Git does not ignore.
 
 use std::fmt;
 use std::io;
 use std::path::Path;
 
-/// One text file of the tree.
+/// One file of the tree.
 pub struct SourceFile {
     /// The path from the repository's root, with `/` between folders.
     pub path: String,
-    /// The whole text.
+    /// The whole text; nothing of a file that is not UTF-8.
     pub text: String,
 }
 
@@ -43,33 +43,28 @@ impl SourceFile {
 pub struct Tree {
     /// The files, by path.
     pub files: Vec<SourceFile>,
-    /// The paths of the files that are not text, such as pictures.
-    pub binary_paths: Vec<String>,
 }
 
 impl Tree {
-    /// Reads the repository at `root`, without the files that Git ignores.
+    /// Reads the repository at `root`. Files that Git ignores are left out.
     pub fn read(root: &Path) -> io::Result<Self> {
         let walk = ignore::WalkBuilder::new(root)
             .hidden(false)
             .require_git(false)
             .filter_entry(|entry| entry.file_name() != ".git")
             .build();
-        let (mut files, mut binary_paths) = (Vec::new(), Vec::new());
+        let mut files = Vec::new();
         for entry in walk {
             let entry = entry.map_err(io::Error::other)?;
             if !entry.file_type().is_some_and(|kind| kind.is_file()) {
                 continue;
             }
+            let text = String::from_utf8(std::fs::read(entry.path())?).unwrap_or_default();
             let path = entry.path().strip_prefix(root).map_err(io::Error::other)?;
-            let path = path.to_string_lossy().replace('\\', "/");
-            match String::from_utf8(std::fs::read(entry.path())?) {
-                Ok(text) => files.push(SourceFile::new(path, text)),
-                Err(_) => binary_paths.push(path),
-            }
+            files.push(SourceFile::new(path.to_string_lossy().replace('\\', "/"), text));
         }
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(Self { files, binary_paths })
+        Ok(Self { files })
     }
 }
 

@@ -56,7 +56,7 @@ fn each_sql_object_is_defined_once() {
 
 #[test]
 fn links_resolve() {
-    none(links::broken_links(&TREE.files, &TREE.binary_paths));
+    none(links::broken_links(&TREE.files));
 }
 
 #[test]

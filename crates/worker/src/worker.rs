@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use gristmill_batching::BatchStats;
 use gristmill_model::Clock;
 use tokio::sync::watch;
 
@@ -14,6 +16,9 @@ use crate::settings::WorkerSettings;
 use crate::source::{Source, SourceError};
 
 pub use crate::summary::WorkerSummary;
+
+/// A worker that is stopped while it registers waits so long for the answer.
+const REGISTRATION_GRACE: Duration = Duration::from_millis(500);
 
 /// Stops a worker: it claims no more, finishes running jobs, releases the others, commits and leaves.
 #[derive(Debug, Clone)]
@@ -80,16 +85,24 @@ impl Worker {
             // `stop` is held until the end.
             let _ = stopped.wait_for(|stop| *stop).await;
         });
+        let mut registering = source.register();
         tokio::select! {
             biased;
-            registered = source.register() => registered?,
+            registered = &mut registering => registered?,
             () = &mut stopped => {
+                // The source may be about to register it: then it leaves, so that nobody sees a worker that has gone.
+                if let Ok(Ok(())) = tokio::time::timeout(REGISTRATION_GRACE, &mut registering).await {
+                    if let Err(error) = source.leave(BatchStats::default()).await {
+                        tracing::warn!(%error, "the worker could not leave; its registration expires");
+                    }
+                }
                 for handler in handlers.values() {
                     handler.shut_down().await;
                 }
                 return Ok(WorkerSummary::default());
             }
         }
+        drop(registering);
         let every = source.heartbeat_every().unwrap_or(settings.heartbeat_every);
         let heart = Heart::start(source.clone(), every);
         let mill = Mill::new(

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use gristmill_model::{BatchOptions, Clock, RunId, SystemClock};
 use gristmill_runtime::Script;
 use gristmill_store::run::{NewRun, RunProgress};
@@ -82,6 +82,21 @@ pub struct Plan {
     pub corrections: Corrections,
     /// An earlier process may have left a rate limit behind.
     pub was_rated: bool,
+}
+
+/// The refusal to go on with a run that differs from this command.
+fn has_changed(name: &str, changes: &[String], is_other_program: bool) -> anyhow::Error {
+    let changes = changes.join(", and ");
+    match is_other_program {
+        true => anyhow!(
+            "run `{name}` is of another program: {changes}; give this run another --name, or say --continue to keep what is done \
+             and run the rest with this program, --retry-failed to run the failed items with it, too, or --restart to begin anew"
+        ),
+        false => anyhow!(
+            "run `{name}` cannot go on as it is, because {changes}; say --retry-failed to run the failed items again, --continue to \
+             keep what is done and run the rest as it is now, --restart to begin anew, or give this run another --name"
+        ),
+    }
 }
 
 impl Plan {
@@ -170,9 +185,9 @@ impl Plan {
         if arguments.retry_failed {
             changes.clear();
         }
-        let is_other_program = before.script.is_other_program(&request.description.script);
-        if !arguments.continue_run {
-            check_unchanged(&run, is_other_program, &changes)?;
+        if !changes.is_empty() && !arguments.continue_run {
+            let is_other_program = before.script.is_other_program(&request.description.script);
+            return Err(has_changed(&run.name, &changes, is_other_program));
         }
         let filter = JobFilter {
             run: Some(run.id),
@@ -234,27 +249,6 @@ pub fn batch_options(arguments: &RunArguments) -> BatchOptions {
         retry: arguments.retry.policy_of_run(),
         ..BatchOptions::default()
     }
-}
-
-/// Refuses to go on with a run whose script or input has changed.
-fn check_unchanged(run: &Run, is_other_program: bool, changes: &[String]) -> anyhow::Result<()> {
-    if changes.is_empty() {
-        return Ok(());
-    }
-    if is_other_program {
-        bail!(
-            "run `{}` is of another program: {}; give this run another --name, or say --continue to keep what is done and \
-             run the rest with this program, --retry-failed to run the failed items with it, too, or --restart to begin anew",
-            run.name,
-            changes.join(", and ")
-        );
-    }
-    bail!(
-        "run `{}` cannot go on as it is, because {}; say --retry-failed to run the failed items again, \
-         --continue to keep what is done and run the rest as it is now, --restart to begin anew, or give this run another --name",
-        run.name,
-        changes.join(", and ")
-    );
 }
 
 fn remember(name: &str, description: &Description) -> anyhow::Result<NewRun> {

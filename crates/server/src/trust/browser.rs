@@ -19,22 +19,21 @@ pub fn token_of(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Refuses what a page of another origin sends with this browser's rights. Programs that are no browsers send neither
-/// header.
+/// header. No page can forge Sec-Fetch-Site; a browser without it is known by its Origin, which a proxy must pass on with the
+/// Host that belongs to it.
 pub fn check_same_origin(headers: &HeaderMap) -> Result<(), ApiError> {
     let site = headers.get("sec-fetch-site").and_then(|site| site.to_str().ok());
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let origin_is_own = headers.get(header::ORIGIN).is_none_or(|origin| {
-        let origin = origin.to_str().unwrap_or_default();
-        let authority = origin.split_once("://").map(|(_, authority)| authority);
-        // HTTP/2 has no Host header; there, the browser's Sec-Fetch-Site decides.
-        match (authority, host) {
-            (Some(authority), Some(host)) => authority.eq_ignore_ascii_case(host),
-            (Some(_), None) => site.is_some(),
-            (None, _) => false,
-        }
-    });
-    let site_is_own = site.is_none_or(|site| ["same-origin", "none"].contains(&site));
-    if origin_is_own && site_is_own {
+    let origin_is_own = || {
+        headers.get(header::ORIGIN).is_none_or(|origin| {
+            let origin = origin.to_str().unwrap_or_default();
+            let authority = origin.split_once("://").map(|(_, authority)| authority);
+            let own = authority.zip(host);
+            own.is_some_and(|(authority, host)| authority.eq_ignore_ascii_case(host))
+        })
+    };
+    let is_own = site.map_or_else(origin_is_own, |site| ["same-origin", "none"].contains(&site));
+    if is_own {
         return Ok(());
     }
     Err(ApiError::forbidden(
@@ -83,6 +82,15 @@ mod tests {
             (vec![("host", "a:1"), ("sec-fetch-site", "none")], true),
             (vec![("host", "a:1"), ("sec-fetch-site", "same-site")], false),
             (vec![("origin", "https://a")], false),
+            // A proxy that sets its own Host.
+            (
+                vec![
+                    ("host", "a:1"),
+                    ("origin", "https://b"),
+                    ("sec-fetch-site", "same-origin"),
+                ],
+                true,
+            ),
             (
                 vec![("origin", "https://a"), ("sec-fetch-site", "same-origin")],
                 true,
