@@ -91,10 +91,10 @@ impl Worker {
             registered = &mut registering => registered?,
             () = &mut stopped => {
                 // The source may be about to register it: then it leaves, so that nobody sees a worker that has gone.
-                if let Ok(Ok(())) = tokio::time::timeout(REGISTRATION_GRACE, &mut registering).await {
-                    if let Err(error) = source.leave(BatchStats::default()).await {
-                        tracing::warn!(%error, "the worker could not leave; its registration expires");
-                    }
+                if let Ok(Ok(())) = tokio::time::timeout(REGISTRATION_GRACE, &mut registering).await
+                    && let Err(error) = source.leave(BatchStats::default()).await
+                {
+                    tracing::warn!(%error, "the worker could not leave; its registration expires");
                 }
                 for handler in handlers.values() {
                     handler.shut_down().await;
