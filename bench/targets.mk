@@ -37,3 +37,10 @@ test-bench: ## The benchmarks' own checks; less than a second
 	python3 -B bench/real/check.py
 
 test: test-bench
+
+# A workspace of its own, which the lint of the project does not see.
+.PHONY: lint-bench
+lint-bench: ## Run clippy on the benchmarks' driver, warnings denied
+	cd bench/driver && CARGO_TARGET_DIR=$(CURDIR)/target $(CARGO) clippy --locked -- -D warnings
+
+lint: lint-bench

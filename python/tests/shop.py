@@ -40,7 +40,7 @@ def define(app):
     return app
 
 
-@app.job
+@app.job(retries=0)
 def double(number):
     return 2 * number
 

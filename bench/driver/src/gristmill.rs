@@ -5,11 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use gristmill_engine::{Engine, EngineError, EngineSettings, Job, JobError, Kind};
-use gristmill_model::Clock;
-use gristmill_store::Store;
-use gristmill_store_postgres::{PostgresOptions, PostgresStore};
-use gristmill_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
+use gristmill_engine::{Engine, EngineError, EngineSettings, Job, JobError};
 use serde_json::Value;
 use tokio::sync::Notify;
 

@@ -6,15 +6,14 @@ use std::time::{Duration, Instant};
 
 use gristmill_engine::{Engine, Job, JobError, Kind, RetryPolicy, Unique};
 use gristmill_model::{
-    Backoff, BatchOptions, JobState, KeyedBatch, NewBatch, PackedArray, PackedBuilder, Positions, Tag,
-    TagCondition,
+    Backoff, BatchOptions, JobState, KeyedBatch, NewBatch, PackedBuilder, Positions, Tag, TagCondition,
 };
 use gristmill_store::{HistoryFilter, JobFilter, Page};
 use serde_json::{Value, json};
 
 use crate::claims::{median, milliseconds};
 use crate::order::{Order, Payload, payloads, rate};
-use crate::workload::{batch_of, pack, submit, warm_up};
+use crate::workload::{batch_of, pack};
 use crate::{dependencies, limits};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use gristmill_engine::{Engine, JobError, Kind};
 use gristmill_model::{Clock, NewBatch, PackedArray, PackedBuilder};
 use gristmill_store::Store;
-use gristmill_store::postgres::{PostgresOptions, PostgresStore};
-use gristmill_store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
+use gristmill_store_postgres::{PostgresOptions, PostgresStore};
+use gristmill_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 
 use crate::order::{Order, Payload, payloads};
 

@@ -408,5 +408,6 @@ async fn stores_are_made_once() {
         submitted.unwrap();
     }
     let counts = stores[0].counts(&JobFilter::default()).await.unwrap();
-    assert_eq!(counts.waiting, 6);
+    // The clocks of handles differ by a few milliseconds, so the job of another handle may not be due yet.
+    assert_eq!(counts.waiting + counts.scheduled, 6, "{counts:?}");
 }
