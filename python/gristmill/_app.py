@@ -249,8 +249,15 @@ class App:
         return self.engine().counts(queue)
 
     def forget(self, name: str) -> bool:
-        """Deletes the map of this name with its results; whether there was one. Then the name can begin anew."""
-        return self.engine().delete_run(name)
+        """Deletes the map of this name with its results; whether there was one. Then the name can begin anew. A map that runs
+        cannot be deleted."""
+        from ._map import MapLock
+
+        lock = MapLock(self, name)
+        try:
+            return self.engine().delete_run(name)
+        finally:
+            lock.release()
 
 
 def _kind_of(function: Callable[..., Any]) -> str:

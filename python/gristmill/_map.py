@@ -12,10 +12,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ._errors import JobFailed, StoreError, WorkerError
+from ._native import NameLock
 from ._values import Converter, to_plain
 from ._work import LocalWorker
 
 if TYPE_CHECKING:
+    from ._app import App
     from ._job import Job
     from ._native import Engine, Feeder
 
@@ -105,7 +107,7 @@ def run_map(
     options: dict[str, Any],
 ) -> Iterator[Any]:
     """The results of a map."""
-    lock = None if name is None else _Lock(job.app.store if job.app.is_file else None, name)
+    lock = None if name is None else MapLock(job.app, name)
     try:
         mapping = _Map(job, iter(items), name, processes, options)
         try:
@@ -374,16 +376,21 @@ def _digest(before: tuple[int, int], items: list[Any]) -> tuple[int, int]:
     return digest(before, items, to_plain)
 
 
-class _Lock:
-    """One process at a time runs the map of a name, where the store is a file."""
+class MapLock:
+    """One process at a time runs the map of a name. The lock is the same as the command line's for its runs."""
 
-    def __init__(self, store: str | None, name: str) -> None:
+    def __init__(self, app: App, name: str) -> None:
         self._file: Any = None
-        if store is None:
+        self._held: NameLock | None = None
+        refusal = f"the map {name!r} runs in another process: wait for it, or choose another name"
+        if not app.is_file:
+            self._held = NameLock.try_take(app.store, f"run {name}")
+            if self._held is None:
+                raise RuntimeError(refusal)
             return
         import fcntl
 
-        # The same file as the command line's, for its runs.
+        store = app.store
         path = f"{os.path.abspath(store)}-run-{hashlib.sha256(name.encode()).hexdigest()[:8]}.lock"
         self._path = path
         while True:
@@ -392,7 +399,7 @@ class _Lock:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 file.close()
-                raise RuntimeError(f"the map {name!r} runs in another process: wait for it, or choose another name") from None
+                raise RuntimeError(refusal) from None
             try:
                 if os.stat(path).st_ino == os.fstat(file.fileno()).st_ino:
                     self._file = file
@@ -403,6 +410,8 @@ class _Lock:
             file.close()
 
     def release(self) -> None:
+        if self._held is not None:
+            self._held.release()
         if self._file is not None:
             try:
                 os.remove(self._path)

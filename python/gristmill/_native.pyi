@@ -1,13 +1,19 @@
 from collections.abc import Callable, Iterable
 from typing import Any, final
 
-__all__ = ["Engine", "Feeder", "Worker", "calls_open", "digest"]
+__all__ = ["Engine", "Feeder", "NameLock", "Worker", "calls_open", "digest"]
 
 _ToPlain = Callable[[Any], Any]
 _Ended = tuple[str | None, str | None, tuple[str, str, str | None] | None]
 # ("submitted", batch, count), ("values", batch, [(first, end), …], JSON), ("failed", batch, [(position, state, error), …])
 # or ("broken", message)
 _Piece = tuple[Any, ...]
+
+@final
+class NameLock:
+    @staticmethod
+    def try_take(url: str, name: str) -> NameLock | None: ...
+    def release(self) -> None: ...
 
 @final
 class Engine:

@@ -93,7 +93,12 @@ class LocalWorker:
             except KeyboardInterrupt:
                 print("gristmill: finishing running jobs; press Ctrl-C again to exit immediately", file=sys.stderr)
                 self.native.stop()
-                completed = self.wait()
+                try:
+                    completed = self.wait()
+                except KeyboardInterrupt:
+                    # Nothing is waited for at exit; the processes of the worker end with this one.
+                    self._forget()
+                    raise
         finally:
             if before is not None:
                 signal.signal(signal.SIGTERM, before)

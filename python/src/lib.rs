@@ -4,6 +4,7 @@
 mod engine;
 mod feeder;
 mod limits;
+mod name_lock;
 mod news;
 mod outcomes;
 mod owned;
@@ -22,6 +23,8 @@ mod _native {
     use crate::engine::{Engine, digest};
     #[pymodule_export]
     use crate::feeder::Feeder;
+    #[pymodule_export]
+    use crate::name_lock::NameLock;
     #[pymodule_export]
     use crate::waiting::calls_open;
     #[pymodule_export]

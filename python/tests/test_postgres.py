@@ -44,6 +44,8 @@ def test_a_map_is_resumed_by_its_name(app):
     expected = [2 * number for number in range(2_000)]
     results = app.map(double, range(2_000), name="doubles")
     assert [next(results) for _ in range(10)] == expected[:10]
+    with pytest.raises(RuntimeError, match="runs in another process"):
+        next(iter(gristmill.App(app.store).map(double, range(2_000), name="doubles")))
     results.close()
     assert list(app.map(double, range(2_000), name="doubles")) == expected
 
