@@ -30,6 +30,14 @@ def test_the_page_is_true(tmp_path):
             assert ended.stdout == expected, name
 
 
+def test_the_readme_is_true(tmp_path):
+    examples = EXAMPLE.findall((PAGE.parents[1] / "README.md").read_text())
+    [(name, source)] = [(name, source) for name, source, _ in examples if "import gristmill" in source]
+    (tmp_path / name).write_text(source)
+    ended = subprocess.run([sys.executable, name], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (ended.stdout, ended.returncode) == ("['HELLO']\n", 0), ended.stderr
+
+
 @pytest.mark.parametrize("module", ["_app", "_spans", "executor", "testing"])
 def test_the_docstrings_are_true(module, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
