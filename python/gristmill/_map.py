@@ -326,7 +326,7 @@ class _Map:
 
     def next_as_they_come(self) -> Iterator[tuple[list[Any], bool]]:
         for batch in list(self.order):
-            # What was yielded is replaced, so that it is yielded once.
+            # A marker replaces each yielded value, so that no value is yielded twice.
             values = [value for value in batch.results if value is not _MISSING and value is not _YIELDED]
             if not values:
                 continue

@@ -189,6 +189,29 @@ fn the_interpreter_can_be_named() {
 }
 
 #[test]
+fn scripts_and_programs_do_not_get_the_secret_of_webhooks() {
+    let workspace = Workspace::new();
+    workspace
+        .write(
+            "look.py",
+            "import os\ndef main(payload):\n    return os.environ.get('GRISTMILL_HOOK_SECRET')\n",
+        )
+        .write("items.jsonl", "1\n");
+    workspace.write(
+        "look.sh",
+        "#!/bin/sh\ntest -z \"$GRISTMILL_HOOK_SECRET\" && echo null || echo 1\n",
+    );
+    for arguments in [
+        "look.py items.jsonl --values",
+        "items.jsonl --values -- sh look.sh",
+    ] {
+        let mut command = workspace.command(&format!("run {arguments}"));
+        let output = command.env("GRISTMILL_HOOK_SECRET", "c2VjcmV0").output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "null\n", "{arguments}");
+    }
+}
+
+#[test]
 fn the_file_alone_is_whole_after_each_command() {
     let workspace = with_same();
     workspace.write("items.jsonl", numbers(100));

@@ -33,7 +33,7 @@ pub use control::{Control, Effect, InvalidControl, Scope};
 pub use dependency::{After, OnFailure, Prerequisite};
 pub use duration_histogram::DurationHistogram;
 pub use error::JobError;
-pub use hooks::{HookTarget, Hooks, WEBHOOK_KIND};
+pub use hooks::{HookTarget, Hooks, WEBHOOK_KIND, WEBHOOK_SECRET_VARIABLE};
 pub use id::{BatchId, JobId, LeaseId, RunId, WorkerId};
 pub use labels::{InvalidLabels, JobLabels};
 pub use lease::{Lease, LeasedSlice};

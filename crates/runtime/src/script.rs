@@ -5,6 +5,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use gristmill_model::WEBHOOK_SECRET_VARIABLE;
+
 use crate::error::RuntimeError;
 use crate::interpreter::{Interpreter, Runtime, Version, find_program};
 
@@ -67,9 +69,6 @@ enum Language {
     /// Whatever its first line says, as the kernel reads it.
     Executable,
 }
-
-/// Secrets of Gristmill's own environment that scripts do not get: with this one, they could sign webhooks.
-const SECRETS: [&str; 1] = ["GRISTMILL_HOOK_SECRET"];
 
 impl Script {
     /// Detects the language and the interpreter of a script: by its first line
@@ -146,9 +145,8 @@ impl Script {
         let mut words = self.command.iter();
         let mut command = Command::new(words.next().map_or_else(|| "".as_ref(), OsString::as_os_str));
         command.args(words);
-        SECRETS.iter().for_each(|secret| {
-            command.env_remove(secret);
-        });
+        // With it, a script could sign webhooks.
+        command.env_remove(WEBHOOK_SECRET_VARIABLE);
         command
     }
 

@@ -197,9 +197,10 @@ fn check_local(headers: &HeaderMap) -> Result<(), ApiError> {
         None => names_this_machine(origin),
     });
     // Pages of other sites may follow links to this server, and load nothing from it.
-    let field = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let is_foreign = field("sec-fetch-site").is_some_and(|site| ["cross-site", "same-site"].contains(&site))
-        && field("sec-fetch-mode") != Some("navigate");
+    let follows_link = headers
+        .get("sec-fetch-mode")
+        .is_some_and(|mode| mode == "navigate");
+    let is_foreign = browser::site_is_own(headers) == Some(false) && !follows_link;
     if host.is_none_or(names_this_machine) && origin_is_own && !is_foreign {
         return Ok(());
     }

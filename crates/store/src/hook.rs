@@ -56,7 +56,7 @@ pub struct EndSummary {
 pub struct WebhookPayload<Body> {
     /// The address.
     pub url: String,
-    /// What is posted to it.
+    /// The body of the request.
     pub body: Body,
 }
 

@@ -118,7 +118,7 @@ plan_children(Plan *plan)
 	}
 }
 
-/* What is to be known of a plan before any of it is replaced. */
+/* Facts about a whole plan, gathered before the first node is replaced. */
 typedef struct PlanOverview
 {
 	int			largest_node_id;

@@ -5,13 +5,10 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::Args;
 use gristmill_engine::Handler;
-use gristmill_model::{HookTarget, Hooks, SystemClock};
+use gristmill_model::{HookTarget, Hooks, SystemClock, WEBHOOK_SECRET_VARIABLE};
 use gristmill_webhook::{AllowedHost, WebhookOptions, webhook_handler};
 
 use crate::arguments::container::variable;
-
-/// The environment variable of the secret that signs webhooks.
-const SECRET_VARIABLE: &str = "GRISTMILL_HOOK_SECRET";
 
 /// The recipients of a summary.
 #[derive(Debug, Args)]
@@ -47,15 +44,15 @@ impl WebhookArguments {
         if self.http_hooks.is_empty() {
             return Ok(None);
         }
-        let secret = variable(SECRET_VARIABLE)?;
+        let secret = variable(WEBHOOK_SECRET_VARIABLE)?;
         let secret = secret.with_context(|| {
-            format!("--http-hooks signs its requests: set {SECRET_VARIABLE}, for example to the output of openssl rand -base64 32")
+            format!("--http-hooks signs its requests: set {WEBHOOK_SECRET_VARIABLE}, for example to the output of openssl rand -base64 32")
         })?;
         let options = WebhookOptions {
             allowed: self.http_hooks.clone(),
             secret: secret
                 .parse()
-                .with_context(|| format!("the environment's {SECRET_VARIABLE}"))?,
+                .with_context(|| format!("the environment's {WEBHOOK_SECRET_VARIABLE}"))?,
             clock: Arc::new(SystemClock),
         };
         Ok(Some(webhook_handler(options)?))

@@ -11,6 +11,9 @@ use crate::limits::HOOK_URL_BYTES_MAX;
 /// The kind of the jobs that send a summary to a URL.
 pub const WEBHOOK_KIND: &str = "http";
 
+/// The environment variable of the secret that signs webhooks. Scripts do not get it.
+pub const WEBHOOK_SECRET_VARIABLE: &str = "GRISTMILL_HOOK_SECRET";
+
 /// The recipient of a summary.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

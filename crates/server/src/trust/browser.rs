@@ -18,11 +18,17 @@ pub fn token_of(headers: &HeaderMap) -> Option<&str> {
         .map(|(_, token)| token)
 }
 
+/// Whether the server's own page or the person at the browser made the request, by the browser's word; `None` where it says
+/// nothing. No page can forge the header.
+pub fn site_is_own(headers: &HeaderMap) -> Option<bool> {
+    let site = headers.get("sec-fetch-site")?.to_str().ok()?;
+    Some(["same-origin", "none"].contains(&site))
+}
+
 /// Refuses what a page of another origin sends with this browser's rights. Programs that are no browsers send neither
-/// header. No page can forge Sec-Fetch-Site; a browser without it is known by its Origin, which a proxy must pass on with the
-/// Host that belongs to it.
+/// header. A browser without Sec-Fetch-Site is known by its Origin, which a proxy must pass on with the Host that belongs to
+/// it.
 pub fn check_same_origin(headers: &HeaderMap) -> Result<(), ApiError> {
-    let site = headers.get("sec-fetch-site").and_then(|site| site.to_str().ok());
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let origin_is_own = || {
         headers.get(header::ORIGIN).is_none_or(|origin| {
@@ -32,8 +38,7 @@ pub fn check_same_origin(headers: &HeaderMap) -> Result<(), ApiError> {
             own.is_some_and(|(authority, host)| authority.eq_ignore_ascii_case(host))
         })
     };
-    let is_own = site.map_or_else(origin_is_own, |site| ["same-origin", "none"].contains(&site));
-    if is_own {
+    if site_is_own(headers).unwrap_or_else(origin_is_own) {
         return Ok(());
     }
     Err(ApiError::forbidden(

@@ -243,3 +243,21 @@ fn without_tokens_only_this_machine_is_answered() {
         );
     }
 }
+
+#[test]
+fn without_tokens_other_sites_may_link_and_load_nothing() {
+    for (site, mode, allowed) in [
+        ("same-origin", "cors", true),
+        ("none", "navigate", true),
+        ("cross-site", "navigate", true),
+        ("cross-site", "no-cors", false),
+        ("same-site", "cors", false),
+    ] {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, HeaderValue::from_static("127.0.0.1:8080"));
+        headers.insert("sec-fetch-site", HeaderValue::from_static(site));
+        headers.insert("sec-fetch-mode", HeaderValue::from_static(mode));
+        let answered = Trust::Loopback.authenticate(&headers).is_ok();
+        assert_eq!(answered, allowed, "{site} {mode}");
+    }
+}

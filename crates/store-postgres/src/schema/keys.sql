@@ -14,8 +14,8 @@ BEGIN ATOMIC
     ORDER BY b.scope, (t.item #>> '{}') COLLATE "C";
 END;
 
--- Releases the keys of jobs that have ended in this state; a key with a period stays until that is over. Returns what runs once more
--- after completed jobs. What is debounced behind jobs that ended as dead or expired is due: `expire` submits it.
+-- Releases the keys of jobs that have ended in this state; a key with a period stays until the period ends. Returns the payloads
+-- that run after completed jobs. `expire` submits the payloads that wait behind dead or expired jobs.
 CREATE OR REPLACE FUNCTION gristmill.release_keys(batch_ids bigint[], meant int4multirange[], state text, now_ms bigint)
 RETURNS TABLE (key text, rerun text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

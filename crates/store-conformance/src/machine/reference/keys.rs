@@ -12,7 +12,7 @@ pub(super) struct Owner {
     pub job: JobId,
     pub is_open: bool,
     until: Option<Timestamp>,
-    /// What waits behind it.
+    /// The payload that waits behind the job.
     pub behind: Option<Behind>,
 }
 
@@ -159,8 +159,8 @@ impl Reference {
         }
     }
 
-    /// Releases the keys of jobs that have ended, as far as their periods are over. What waits behind a job runs once it has
-    /// completed, is cancelled with it, and is due otherwise.
+    /// Releases the keys of ended jobs whose periods are over. A payload behind a completed job runs at once. A cancel drops the
+    /// payload behind the cancelled job. A payload behind a dead or expired job is due at the next `expire`.
     pub(super) fn release_keys(&mut self, now: Timestamp) {
         let (jobs, again) = (&self.jobs, &mut self.again);
         self.keys.retain(|_, owner| {

@@ -30,12 +30,12 @@ pub struct Collapsed {
     places: Vec<u32>,
 }
 
-/// What becomes of debounced jobs whose keys others have.
+/// Debounced payloads whose keys other jobs own.
 #[derive(Debug, Default)]
 pub struct Met {
-    /// The jobs that take their payloads, by the place of those.
+    /// The jobs that take a payload, each with the place of that payload.
     pub taking: Vec<(u32, JobId)>,
-    /// What waits behind the jobs that do not.
+    /// The payloads that wait behind the other jobs.
     pub behind: Vec<PlannedRerun>,
 }
 
