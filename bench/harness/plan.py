@@ -106,7 +106,7 @@ def _submit_single(bench, callers, target):
 
 
 def _latency(bench):
-    jobs = {"gristmill": 500, "taskmill": 500, "plainjob": 500}
+    jobs = {"gristmill": 500, "taskmill": 500, "plainjob": 500, "bare": 500}
     title = "submit to handler start, idle worker, 50 a second, FULL"
     return Measurement(
         id="latency",

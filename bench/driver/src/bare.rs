@@ -2,12 +2,12 @@
 //! without any engine. What a careful program could do without Gristmill.
 
 use std::error::Error;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, TransactionBehavior, params};
 use serde_json::Value;
 
-use crate::order::{Order, Payload, payloads, rate};
+use crate::order::{Order, Payload, latencies, payloads, rate};
 
 const SCHEMA: &str = "
 CREATE TABLE job (
@@ -36,7 +36,8 @@ const FORGET: &str = "DELETE FROM job WHERE id IN (SELECT value FROM json_each(?
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Does what the order says. One connection knows one caller, and nothing starts handlers, so there are no latencies.
+/// Does what the order says. One connection knows one caller. Nothing starts handlers: a latency is that of one row's
+/// commit, the bound of an engine that starts a job only once it is on disk.
 pub fn measure(order: &Order) -> Result<Value> {
     let mut connection = Connection::open(&order.store)?;
     connection.pragma_update(None, "journal_mode", "wal")?;
@@ -69,6 +70,10 @@ pub fn measure(order: &Order) -> Result<Value> {
             drain(&mut connection, order.jobs, order.batch_jobs)?;
             Ok(rate(order.jobs, began))
         }
+        "latency" => {
+            submit(&mut connection, &warm_up, 1)?;
+            commit_at_a_rate(&mut connection, &jobs, order.rate_per_second)
+        }
         other => Err(format!("bare rows do not know the work `{other}`").into()),
     }
 }
@@ -85,6 +90,19 @@ fn submit(connection: &mut Connection, jobs: &[Payload], batch_jobs: usize) -> R
         transaction.commit()?;
     }
     Ok(())
+}
+
+fn commit_at_a_rate(connection: &mut Connection, jobs: &[Payload], rate_per_second: f64) -> Result<Value> {
+    let mut latencies_ms = Vec::with_capacity(jobs.len());
+    let mut next = Instant::now();
+    for job in jobs {
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        let began = Instant::now();
+        submit(connection, std::slice::from_ref(job), 1)?;
+        latencies_ms.push(began.elapsed().as_secs_f64() * 1e3);
+        next += Duration::from_secs_f64(1.0 / rate_per_second);
+    }
+    Ok(latencies(latencies_ms))
 }
 
 /// Claims and finishes a batch in one transaction, until nothing is left.

@@ -9,7 +9,7 @@ use gristmill_engine::{Engine, EngineError, EngineSettings, Job, JobError};
 use serde_json::Value;
 use tokio::sync::Notify;
 
-use crate::order::{Order, Payload, payloads, rate};
+use crate::order::{Order, Payload, latencies, payloads, rate};
 use crate::workload::{Noop, drain, open, submit};
 use crate::{claims, scheduler, schedules};
 
@@ -132,16 +132,9 @@ async fn measure_latency(engine: &Engine, order: &Order) -> Result<Value> {
     }
     all_begun.notified().await;
     worker.stop().await?;
-    let mut latencies_ms: Vec<f64> = begun_at
-        .lock()
-        .expect("no holder panics")
-        .iter()
-        .filter(|(id, _)| *id >= order.warm_up_jobs)
-        .map(|(id, begun)| begun.duration_since(sent_at[*id]).as_secs_f64() * 1e3)
-        .collect();
-    latencies_ms.sort_by(f64::total_cmp);
-    let at = |share: f64| latencies_ms[((latencies_ms.len() - 1) as f64 * share).round() as usize];
-    Ok(
-        serde_json::json!({"samples": latencies_ms.len(), "p50_ms": at(0.5), "p99_ms": at(0.99), "max_ms": at(1.0)}),
-    )
+    let begun_at = begun_at.lock().expect("no holder panics");
+    let measured = begun_at.iter().filter(|(id, _)| *id >= order.warm_up_jobs);
+    let milliseconds =
+        |(id, begun): &(usize, Instant)| begun.duration_since(sent_at[*id]).as_secs_f64() * 1e3;
+    Ok(latencies(measured.map(milliseconds).collect()))
 }

@@ -80,3 +80,10 @@ pub fn payloads(from: usize, count: usize) -> Vec<Payload> {
 pub fn rate(jobs: usize, began: Instant) -> Value {
     serde_json::json!({"jobs": jobs, "seconds": began.elapsed().as_secs_f64()})
 }
+
+/// Percentiles of latencies, each in milliseconds, as they are answered.
+pub fn latencies(mut latencies_ms: Vec<f64>) -> Value {
+    latencies_ms.sort_by(f64::total_cmp);
+    let at = |share: f64| latencies_ms[((latencies_ms.len() - 1) as f64 * share).round() as usize];
+    serde_json::json!({"samples": latencies_ms.len(), "p50_ms": at(0.5), "p99_ms": at(0.99), "max_ms": at(1.0)})
+}
