@@ -120,9 +120,10 @@ class Standing:
     def bound_note(self):
         """The most special note of bounds.md for this row."""
         notes = bounds()
-        where = self.where.split(",")[0].lower()
-        for name in (f"{self.work.id}-{self.slots}-{where}", f"{self.work.id}-{self.slots}", f"{self.work.id}-{where}",
-                     self.work.id, f"{self.slots}-{where}", f"{self.slots}"):
+        store, _, way = self.where.lower().partition(", ")
+        ways = [f"{self.work.id}-{way}"] if way else []
+        for name in (*ways, f"{self.work.id}-{self.slots}-{store}", f"{self.work.id}-{self.slots}", f"{self.work.id}-{store}",
+                     self.work.id, f"{self.slots}-{store}", f"{self.slots}"):
             if f"real-{name}" in notes:
                 return notes[f"real-{name}"]
         return NOT_PROFILED
@@ -226,18 +227,20 @@ def old_rows(samples):
 
 
 def target_rows(measurements, samples):
-    """The figures of the rows that have targets. Lines of Markdown."""
-    lines = []
+    """The figures of the rows that have targets, and what bounds those that are missed. Lines of Markdown."""
+    lines, missed, notes = [], [], bounds()
     for measurement in measurements:
         found = samples.get(measurement.id) if measurement.id.startswith(TARGET) else None
         for figure in measurement.figures if found else ():
             row = Row(figure, found, "")
             result = Result(found[OURS])
             unit = f" {figure.unit}".rstrip()
+            if figure.target and not row.is_met():
+                missed += [f"* **{measurement.id}, {figure.title}**: {notes.get(f'real-{measurement.id}', NOT_PROFILED)}", ""]
             lines.append((figure.title, result.spread(figure.key) + unit,
                           f"{'under ' if not figure.more_is_better else ''}{number(figure.target)}{unit}" if figure.target else "–",
                           "–" if not figure.target else "yes" if row.is_met() else "no"))
-    return grid(("work", "Gristmill", "target", "met"), lines, "lrrl") if lines else []
+    return [*grid(("work", "Gristmill", "target", "met"), lines, "lrrl"), *missed] if lines else []
 
 
 def bounds_lines(rows):
