@@ -14,6 +14,7 @@ use axum_server::accept::NoDelayAcceptor;
 use axum_server::tls_rustls::RustlsConfig;
 use bytes::Bytes;
 use gristmill_engine::Engine;
+use gristmill_store::WorkSeen;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 
@@ -266,7 +267,10 @@ impl BoundServer {
                 }
             }
         };
-        let watching = app.wake.watch(&**app.store(), POLL_EVERY);
+        let work_seen = WorkSeen::default();
+        let watching = app
+            .wake
+            .watch(|| app.store().wait_for_work(&work_seen), POLL_EVERY);
         let stopping = async {
             shutdown.await;
             // End the waits first: they hold connections that would delay the shutdown.

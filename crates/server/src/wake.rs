@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use gristmill_model::{Clock, Lease, Timestamp};
-use gristmill_store::{Exchanged, Store, StoreError, Want, WorkSeen};
+use gristmill_store::{Exchanged, StoreError, Want};
 use tokio::sync::watch;
 
 /// A wish that claims wait for: sorted queues and kinds, and a minimum priority.
@@ -20,6 +20,24 @@ type Key = (Vec<Arc<str>>, Vec<Arc<str>>, Option<i16>);
 #[derive(Debug, Default)]
 pub struct Wake {
     gates: Mutex<HashMap<Key, Weak<Gate>>>,
+    /// How many claims wait at the gates.
+    waiting: watch::Sender<usize>,
+}
+
+/// A claim that waits, counted until it is dropped.
+struct Waiting<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a watch::Sender<usize>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Waiting(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
 }
 
 #[derive(Debug)]
@@ -60,15 +78,23 @@ impl Wake {
         });
     }
 
-    /// Rings when the store has work, and regularly for jobs that other processes submitted. Never returns.
-    pub async fn watch(&self, store: &dyn Store, every: Duration) {
-        let seen = WorkSeen::default();
+    /// Rings when the store has work, for which `wait_for_work` waits, and regularly for jobs that other processes submitted.
+    /// Waits at the store only while claims wait here: of what this process submits, a store that is awaited tells this process
+    /// first, and other workers later. Never returns.
+    pub async fn watch<F>(&self, wait_for_work: impl Fn() -> F, every: Duration)
+    where
+        F: Future<Output = ()>,
+    {
+        let mut waiting = self.waiting.subscribe();
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
+            // The sender is in `self`, so it is not gone.
+            let _ = waiting.wait_for(|waiting| *waiting > 0).await;
             tokio::select! {
-                () = store.wait_for_work(&seen) => {}
+                () = wait_for_work() => {}
                 _ = ticks.tick() => {}
+                _ = waiting.wait_for(|waiting| *waiting == 0) => continue,
             }
             self.ring();
         }
@@ -105,6 +131,7 @@ impl Wake {
         C: Fn() -> F,
         F: Future<Output = Result<Exchanged, StoreError>>,
     {
+        let _waiting = Waiting::new(&self.waiting);
         let gate = self.gate(want);
         let mut moments = gate.moments.subscribe();
         // Something may have come between the first claim and the gate, so the first moment is taken as new.
@@ -305,6 +332,54 @@ mod tests {
         assert!(!late.is_finished());
         for_new.abort();
         late.abort();
+    }
+
+    #[tokio::test]
+    async fn the_store_is_awaited_only_while_a_claim_waits() {
+        let (wake, awaited) = (Arc::new(Wake::default()), Arc::new(AtomicU32::new(0)));
+        let watching = tokio::spawn({
+            let (wake, awaited) = (wake.clone(), awaited.clone());
+            async move {
+                let wait_for_work = || async {
+                    let _counted = Counted::new(&awaited);
+                    std::future::pending::<()>().await;
+                };
+                wake.watch(wait_for_work, Duration::from_secs(3600)).await;
+            }
+        });
+        settle().await;
+        assert_eq!(awaited.load(Ordering::SeqCst), 0, "no claim waits yet");
+        let claiming = tokio::spawn({
+            let wake = wake.clone();
+            async move {
+                let claim = || async { Ok(Exchanged::default()) };
+                let (want, never) = (want("a"), std::future::pending());
+                wake.claim_when_there_is_work(&want, &SystemClock, Exchanged::default(), claim, never)
+                    .await
+            }
+        });
+        settle().await;
+        assert_eq!(awaited.load(Ordering::SeqCst), 1, "a claim waits");
+        claiming.abort();
+        settle().await;
+        assert_eq!(awaited.load(Ordering::SeqCst), 0, "the claim was given up");
+        watching.abort();
+    }
+
+    /// Counts itself while it lives.
+    struct Counted<'a>(&'a AtomicU32);
+
+    impl<'a> Counted<'a> {
+        fn new(count: &'a AtomicU32) -> Self {
+            count.fetch_add(1, Ordering::SeqCst);
+            Counted(count)
+        }
+    }
+
+    impl Drop for Counted<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 
     #[tokio::test(start_paused = true)]
