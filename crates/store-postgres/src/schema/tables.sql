@@ -147,9 +147,9 @@ CREATE TABLE gristmill.failure (
     PRIMARY KEY (batch_id, position, lease_id, attempt)
 );
 
--- Values of completed jobs, for later jobs with the same payload.
+-- Values of completed jobs, for later jobs of the same queue, kind and group with the same payload.
 CREATE TABLE gristmill.cached (
-    digest    text COLLATE "C" PRIMARY KEY, -- of the kind and the payload, in hexadecimal
+    digest    text COLLATE "C" PRIMARY KEY, -- of the queue, the kind, the group and the payload, in hexadecimal
     stored_at bigint NOT NULL,
     until     bigint NOT NULL,              -- when it is forgotten
     value     text NOT NULL                 -- JSON

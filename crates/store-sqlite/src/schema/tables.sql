@@ -149,9 +149,9 @@ CREATE TABLE failure (
     PRIMARY KEY (batch_id, position, lease_id, attempt)
 ) STRICT, WITHOUT ROWID;
 
--- Values of completed jobs, for later jobs with the same payload.
+-- Values of completed jobs, for later jobs of the same queue, kind and group with the same payload.
 CREATE TABLE cached (
-    digest    TEXT NOT NULL UNIQUE, -- of the kind and the payload, in hexadecimal
+    digest    TEXT NOT NULL UNIQUE, -- of the queue, the kind, the group and the payload, in hexadecimal
     stored_at INTEGER NOT NULL,
     until     INTEGER NOT NULL,     -- when it is forgotten
     value     TEXT NOT NULL         -- JSON
