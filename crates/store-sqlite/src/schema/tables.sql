@@ -296,7 +296,9 @@ CREATE TABLE worker (
     process_id      INTEGER NOT NULL,
     process_started TEXT NOT NULL,
     started_at      INTEGER NOT NULL,
-    heartbeat_at    INTEGER NOT NULL
+    heartbeat_at    INTEGER NOT NULL, -- by the wall clock, as it was then
+    boot            TEXT NOT NULL,    -- the boot of the machine in which that was
+    beat_ms         INTEGER NOT NULL  -- and when, since then, by a clock that nobody sets
 ) STRICT;
 
 -- Positions that a worker held and lost, until it learns so.
