@@ -58,7 +58,7 @@ use gristmill_store::{
 
 use crate::change::prune::Pruning;
 use crate::failure::Failure;
-pub use crate::open::APPLICATION_ID;
+pub use crate::open::{APPLICATION_ID, create_private};
 pub use crate::options::{SqliteOptions, Synchronous};
 use crate::query::ended::EndedLookout;
 use crate::readers::Readers;
