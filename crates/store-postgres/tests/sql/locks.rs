@@ -145,6 +145,27 @@ async fn new_lanes_keep_no_other_submit_waiting() {
     }
 }
 
+/// A store is made while a stranger holds an advisory lock.
+#[tokio::test]
+async fn strangers_with_advisory_locks_do_not_keep_a_store_from_being_made() {
+    let url = gristmill_private_postgres::shared().create_database().unwrap();
+    let (stranger, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls)
+        .await
+        .unwrap();
+    let connection = tokio::spawn(connection);
+    stranger
+        .batch_execute("SELECT pg_advisory_lock(1196576076, 1)")
+        .await
+        .unwrap();
+    let store = tokio::time::timeout(PROMPT, PostgresStore::open(&url, PostgresOptions::default()))
+        .await
+        .expect("opening a store waits for an advisory lock")
+        .unwrap();
+    submit(&store, batch(1)).await;
+    drop(stranger);
+    connection.await.unwrap().unwrap();
+}
+
 /// Any role can hold any advisory lock. Those that hold the store's numbers stop neither submits nor waiting workers.
 #[tokio::test]
 async fn strangers_with_advisory_locks_stop_nothing() {

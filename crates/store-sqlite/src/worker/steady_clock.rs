@@ -81,7 +81,7 @@ pub(crate) struct WallTimes {
 impl Clocks {
     /// `steady` as the options say.
     pub fn new(wall: Arc<dyn Clock>, steady: Option<Arc<dyn SteadyClock>>) -> Clocks {
-        let steady = match steady {
+        let steady: Arc<dyn SteadyClock> = match steady {
             Some(steady) => steady,
             None if wall.is_machine() => Arc::new(MachineSteadyClock {
                 // Without it, all boots count as the same.
