@@ -125,6 +125,14 @@ impl PostgresStore {
         })
     }
 
+    /// Sets the clock by the database's, where the store goes by that.
+    async fn compare_clocks(&self) -> Result<(), StoreError> {
+        match &self.clock {
+            Some(clock) => self.database.compare_clocks(clock).await,
+            None => Ok(()),
+        }
+    }
+
     async fn hand_over(&self, submit: Submit, bytes: usize) -> SubmitReply {
         let submitter = locked(&self.submitter).clone();
         let submitter = submitter.ok_or(StoreError::Closed)?;
@@ -226,9 +234,7 @@ impl Store for PostgresStore {
             .heartbeat(worker, &hops))
         .await?;
         self.database.flush_or_warn().await;
-        if let Some(clock) = &self.clock {
-            self.database.compare_clocks(clock).await?;
-        }
+        self.compare_clocks().await?;
         Ok(heartbeat)
     }
 
@@ -276,6 +282,7 @@ impl Store for PostgresStore {
     }
 
     async fn record(&self, hops: BatchStats) -> Result<(), StoreError> {
+        self.compare_clocks().await?;
         self.database.flush_or_warn().await;
         let mut all = std::mem::take(&mut *self.database.cache.hops());
         all.merge(&hops);
