@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use gristmill_engine::{Engine, Handler, SourceError, Stopper, WorkerSettings, WorkerSummary};
-use gristmill_runtime::{DetectOptions, RuntimeOptions, Script, ScriptHandler};
+use gristmill_runtime::{DetectOptions, RuntimeOptions, STORE_VARIABLES, Script, ScriptHandler};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use tokio::sync::watch;
@@ -47,6 +47,10 @@ impl KindSpec {
             ..DetectOptions::default()
         };
         let script = Script::detect(Path::new(&self.script), &options).map_err(|error| error.to_string())?;
+        // The functions of an application use its own database and its own models.
+        let script = script
+            .passing(&STORE_VARIABLES)
+            .passing(&["PGPASSWORD", "PGPASSFILE", "OPENAI_API_KEY", "OPENAI_API_KEY_FILE"]);
         let options = RuntimeOptions {
             processes: self.processes,
             concurrency: self.concurrency,

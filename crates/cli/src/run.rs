@@ -60,7 +60,8 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Exit> {
             arguments.script_file(),
             &arguments.program,
             arguments.python.as_deref(),
-        )?,
+        )?
+        .passing(&arguments.environment.passed),
     )?;
     let concurrency = arguments.concurrency.of_scripts();
     check_concurrency(std::iter::once(&request.script), &concurrency)?;

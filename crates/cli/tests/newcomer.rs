@@ -188,26 +188,70 @@ fn the_interpreter_can_be_named() {
     assert_eq!(workspace.run(command).expect(0), "\"yes\"\n");
 }
 
+/// Shows which secrets of the environment it gets.
+const LOOK: &str = "\
+import json, os
+NAMES = ('GRISTMILL_HOOK_SECRET', 'AGENT_TOKEN', 'GRISTMILL_TOKEN', 'PGPASSWORD', 'PGPASSFILE', 'OPENAI_API_KEY',
+         'OPENAI_API_KEY_FILE', 'GRISTMILL_MEMORY', 'MINE')
+def main(payload):
+    return [name for name in NAMES if name in os.environ]
+if __name__ == '__main__':
+    print(json.dumps(main(None)))
+";
+
 #[test]
-fn scripts_and_programs_do_not_get_the_secret_of_webhooks() {
+fn scripts_and_programs_get_no_secrets_that_are_not_passed() {
     let workspace = Workspace::new();
-    workspace
-        .write(
-            "look.py",
-            "import os\ndef main(payload):\n    return os.environ.get('GRISTMILL_HOOK_SECRET')\n",
-        )
-        .write("items.jsonl", "1\n");
-    workspace.write(
-        "look.sh",
-        "#!/bin/sh\ntest -z \"$GRISTMILL_HOOK_SECRET\" && echo null || echo 1\n",
-    );
-    for arguments in [
-        "look.py items.jsonl --values",
-        "items.jsonl --values -- sh look.sh",
+    workspace.write("look.py", LOOK).write("items.jsonl", "1\n");
+    let looks = std::cell::Cell::new(0);
+    let look = |script: &str, options: &str, program: &str, memory: &str| -> Vec<String> {
+        looks.set(looks.get() + 1);
+        let store = format!("--store {}.db", looks.get());
+        let mut command = workspace.command(&format!(
+            "run {script} items.jsonl --values {store} {options} {program}"
+        ));
+        for name in [
+            "GRISTMILL_HOOK_SECRET",
+            "AGENT_TOKEN",
+            "GRISTMILL_TOKEN",
+            "PGPASSWORD",
+            "PGPASSFILE",
+            "OPENAI_API_KEY",
+            "OPENAI_API_KEY_FILE",
+            "MINE",
+        ] {
+            command.env(name, "c2VjcmV0");
+        }
+        let output = command.env("GRISTMILL_MEMORY", memory).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{script} {options} {program}: {errors}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let url = "postgresql://me:secret@db/memory";
+    for (script, program) in [
+        ("look.py", ""),
+        ("", "-- python3 look.py"),
+        ("", "-- python3 look.py {}"),
     ] {
-        let mut command = workspace.command(&format!("run {arguments}"));
-        let output = command.env("GRISTMILL_HOOK_SECRET", "c2VjcmV0").output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "null\n", "{arguments}");
+        assert_eq!(look(script, "", program, url), ["MINE"], "{script} {program}");
+        assert_eq!(
+            look(script, "--env OPENAI_API_KEY --env PGPASSWORD", program, url),
+            ["PGPASSWORD", "OPENAI_API_KEY", "MINE"]
+        );
+        // A file has no password.
+        assert_eq!(
+            look(script, "", program, "memory.db"),
+            ["GRISTMILL_MEMORY", "MINE"]
+        );
+    }
+    for (wrong, told) in [
+        ("A=b", "give the name of a variable alone"),
+        ("NOT_SET_ANYWHERE", "the environment has no variable"),
+    ] {
+        let refused = workspace
+            .run(&format!("run look.py items.jsonl --env {wrong}"))
+            .error();
+        assert!(refused.contains(told), "{refused}");
     }
 }
 

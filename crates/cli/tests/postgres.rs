@@ -174,3 +174,59 @@ fn lock_of(url: &str, run: &str) -> (tokio::runtime::Runtime, gristmill_postgres
         .expect("nobody holds it");
     (runtime, lock)
 }
+
+/// A client's transaction that keeps a submit waiting: the server is ready nevertheless, and says that somebody waits.
+#[test]
+fn readiness_tells_of_operations_that_wait_for_locks() {
+    use std::io::{Read, Write};
+    let (workspace, url) = (Workspace::new(), url());
+    let database = url.split(['/', '?']).nth(3).unwrap().to_owned();
+    let postgres = gristmill_private_postgres::shared();
+    let server = Server::start(workspace.command(&format!("serve --listen 127.0.0.1:0 --store {url}")));
+    let readiness = || {
+        let mut connection = std::net::TcpStream::connect(server.address()).unwrap();
+        let request = "GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        connection.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        answer
+    };
+    let until = |what: &str, is_so: &dyn Fn() -> bool| {
+        let began = std::time::Instant::now();
+        while !is_so() {
+            assert!(began.elapsed().as_secs() < 60, "{what}");
+        }
+    };
+    assert!(!readiness().contains("writers_waiting"));
+    let holder = std::thread::spawn({
+        let database = database.clone();
+        move || {
+            // One transaction, which the end of the test breaks off.
+            let hold =
+                r#"SELECT gristmill.submit('work', '1', options => '{"key": "a"}'); SELECT pg_sleep(600)"#;
+            postgres.psql(&database, hold)
+        }
+    });
+    let sleeping = "FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'";
+    let is_held = || {
+        postgres
+            .psql(&database, &format!("SELECT count(*) {sleeping}"))
+            .unwrap()
+    };
+    until("nobody holds a lock", &|| is_held().trim() == "1");
+    let mut submit = workspace.command(&format!("submit work 2 --key b --store {url}"));
+    let mut submit = submit.stdout(std::process::Stdio::null()).spawn().unwrap();
+    // The database is asked, too, so that the server is not asked thousands of times.
+    until("the server says of nobody that waits", &|| {
+        is_held().trim() == "1" && readiness().contains("\"writers_waiting\":1")
+    });
+    let end = format!("SELECT pg_terminate_backend(pid) {sleeping}");
+    postgres.psql(&database, &end).unwrap();
+    assert!(holder.join().unwrap().is_err(), "it was broken off");
+    submit.wait().unwrap();
+    until("somebody waits still", &|| {
+        is_held().trim() == "0" && !readiness().contains("writers_waiting")
+    });
+    server.stop();
+}

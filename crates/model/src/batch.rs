@@ -48,9 +48,9 @@ pub struct BatchOptions {
     /// Milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub complete_within_ms: Option<u64>,
-    /// A job has the value with which another one of the same kind and payload (letter for letter) completed at most so
-    /// long ago, without running; its own value is kept for so long. Only jobs with this option look, and only theirs are
-    /// kept. They have no keys and wait for no others. Milliseconds.
+    /// A job has the value with which another one of the same queue, kind, group and payload (letter for letter) completed
+    /// at most so long ago, without running; its own value is kept for so long. Only jobs with this option look, and only
+    /// theirs are kept. They have no keys and wait for no others. Milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cached_ms: Option<u64>,
     /// When a failed job is tried again.

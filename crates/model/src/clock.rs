@@ -54,6 +54,11 @@ impl fmt::Display for Timestamp {
 pub trait Clock: Send + Sync + fmt::Debug {
     /// The present moment.
     fn now(&self) -> Timestamp;
+
+    /// Whether it is the machine's, which people and time services may set forward and back.
+    fn is_machine(&self) -> bool {
+        false
+    }
 }
 
 /// The machine's wall clock.
@@ -70,6 +75,10 @@ impl Clock for SystemClock {
             .duration_since(std::time::UNIX_EPOCH)
             .unwrap_or_default();
         Timestamp(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    fn is_machine(&self) -> bool {
+        true
     }
 }
 

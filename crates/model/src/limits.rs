@@ -220,7 +220,7 @@ pub const DEBOUNCED_PAYLOADS_MAX: u32 = 10_000;
 /// others.
 pub const DEBOUNCED_BYTES_MAX: usize = 1 << 20;
 
-/// Bytes of a value that is kept for jobs with the same payload; larger ones are not.
+/// Bytes of a value that is kept for jobs of the same queue, kind and group with the same payload; larger ones are not.
 pub const CACHED_VALUE_BYTES_MAX: usize = 256 << 10;
 
 /// Bytes of kept values that the jobs of one batch are answered with; the others run.

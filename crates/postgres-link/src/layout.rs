@@ -1,6 +1,7 @@
 //! Layouts of schemas in PostgreSQL databases.
 
 use gristmill_store::layout::{Found, Layout, LayoutError, PROGRAM};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, GenericClient, Transaction};
 
 /// Whether a schema has the tables `layout` and `migration`. This reads the catalogs themselves: `to_regclass` answers from
@@ -16,6 +17,9 @@ const TABLES: &str = "
 const SCHEMA_EXISTS: &str =
     "SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1::text::name)";
 
+/// How often to try again when other processes make the same schema at the same moment.
+const MAKING_ATTEMPTS_MAX: u32 = 20;
+
 /// Why a schema does not have the layout.
 pub type Error = LayoutError<tokio_postgres::Error>;
 
@@ -24,8 +28,6 @@ pub type Error = LayoutError<tokio_postgres::Error>;
 pub struct SchemaLayout {
     /// The schema. Plain letters.
     pub schema: &'static str,
-    /// The lock under which one process at a time changes the layout: class and number of an advisory lock.
-    pub lock: (i32, i32),
     /// What it holds.
     pub layout: Layout,
     /// Statements that stop the programs of other layouts, by the id of this one. They come before the migrations, so that
@@ -74,22 +76,32 @@ impl SchemaLayout {
         }
     }
 
-    /// Brings the schema to this layout, in one transaction. Writes nothing where it has it. Others that open the
-    /// database wait meanwhile.
+    /// Brings the schema to this layout, in one transaction. Writes nothing where it has it. Others that do the same wait
+    /// meanwhile: for the lock of the table that records the layout, or, in a new schema, for its name. Only roles that may
+    /// write to the schema can keep them waiting.
     ///
     /// # Errors
     ///
     /// As [`is_current`](SchemaLayout::is_current), and [`LayoutError::Failed`].
     pub async fn apply(&self, client: &mut Client) -> Result<(), Error> {
+        for _ in 1..MAKING_ATTEMPTS_MAX {
+            match self.apply_once(client).await {
+                Err(error) if is_of_another_maker(&error) => {}
+                applied => return applied,
+            }
+        }
+        self.apply_once(client).await
+    }
+
+    async fn apply_once(&self, client: &mut Client) -> Result<(), Error> {
         let transaction = client.transaction().await?;
-        transaction
-            .execute(
-                "SELECT pg_advisory_xact_lock($1, $2)",
-                &[&self.lock.0, &self.lock.1],
-            )
-            .await?;
-        // Another process may have been faster.
-        let found = self.read(&transaction).await?;
+        let mut found = self.read(&transaction).await?;
+        if found.is_some() {
+            let lock = format!("LOCK TABLE {} IN EXCLUSIVE MODE", self.table("layout"));
+            transaction.batch_execute(&lock).await?;
+            // Another process may have been faster.
+            found = self.read(&transaction).await?;
+        }
         if let Some(found) = &found
             && self.layout.is_that_of(found)?
         {
@@ -182,6 +194,20 @@ impl SchemaLayout {
     fn table(&self, name: &str) -> String {
         format!("{}.{name}", self.schema)
     }
+}
+
+/// Whether another process has made the schema meanwhile, for which this one waited.
+fn is_of_another_maker(error: &Error) -> bool {
+    let code = match error {
+        LayoutError::Failed { found: 0, cause } => cause.code(),
+        _ => None,
+    };
+    let made = [
+        SqlState::UNIQUE_VIOLATION,
+        SqlState::DUPLICATE_SCHEMA,
+        SqlState::DUPLICATE_TABLE,
+    ];
+    code.is_some_and(|code| made.contains(code))
 }
 
 /// Keeps the functions that exist for a file of rights to read.

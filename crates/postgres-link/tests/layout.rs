@@ -21,7 +21,6 @@ const REVOKE: &str = "
 /// The first version of a small layout.
 const FIRST_SCHEMA: SchemaLayout = SchemaLayout {
     schema: "notes",
-    lock: (1_196_576_076, 99),
     layout: Layout {
         tables: &["CREATE TABLE notes.note (id integer PRIMARY KEY, body text NOT NULL);"],
         code: &[

@@ -37,6 +37,8 @@
 //!   no more than the standard modules that the script imports first, and runs nothing of the script. The environment
 //!   variable `GRISTMILL_FORK_SERVER=off` makes each process start its own interpreter.
 //! * Standard input is empty. Standard output and error are the job's log.
+//! * The environment is that of the worker without its secrets ([`SECRET_VARIABLES`]), but for those that
+//!   [`Script::passing`] names.
 //! * A process can be killed and restarted at any time.
 //!
 //! # What Gristmill guarantees
@@ -83,4 +85,5 @@ pub use error::RuntimeError;
 pub use handler::{RuntimeOptions, ScriptHandler};
 pub use interpreter::Runtime;
 pub use program::template::field_names;
+pub use script::environment::{SECRET_VARIABLES, STORE_VARIABLES};
 pub use script::{DetectOptions, Script};

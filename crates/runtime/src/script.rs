@@ -1,14 +1,15 @@
 //! A script and its interpreter, or a program.
 
-use std::ffi::OsString;
+pub(crate) mod environment;
+
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gristmill_model::WEBHOOK_SECRET_VARIABLE;
-
 use crate::error::RuntimeError;
 use crate::interpreter::{Interpreter, Runtime, Version, find_program};
+use crate::script::environment::withhold_secrets;
 
 /// One program each, cut into files by subject.
 const PYTHON_SHIM: &str = concat!(
@@ -58,6 +59,8 @@ pub struct Script {
     path: PathBuf,
     runtime: Runtime,
     command: Vec<OsString>,
+    /// Secrets of the environment that it gets.
+    passed: Vec<OsString>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +98,7 @@ impl Script {
                 command: vec![absolute.clone().into()],
                 path: absolute,
                 runtime: Runtime::Program,
+                passed: Vec::new(),
             });
         }
         let interpreter = find_interpreter(&absolute, language, shebang.as_deref(), options)?;
@@ -102,6 +106,7 @@ impl Script {
             command: command_line(&interpreter, language, &absolute),
             path: absolute,
             runtime: interpreter.runtime,
+            passed: Vec::new(),
         })
     }
 
@@ -120,7 +125,16 @@ impl Script {
             path,
             runtime: Runtime::Program,
             command: argv,
+            passed: Vec::new(),
         })
+    }
+
+    /// The same, with these variables of the environment, too. Without it, a script gets all but the
+    /// [secrets of Gristmill](crate::SECRET_VARIABLES), and the names of stores that are databases.
+    pub fn passing<Name: AsRef<OsStr>>(mut self, names: &[Name]) -> Script {
+        self.passed
+            .extend(names.iter().map(|name| name.as_ref().to_owned()));
+        self
     }
 
     /// The absolute path of the script or program.
@@ -145,8 +159,7 @@ impl Script {
         let mut words = self.command.iter();
         let mut command = Command::new(words.next().map_or_else(|| "".as_ref(), OsString::as_os_str));
         command.args(words);
-        // With it, a script could sign webhooks.
-        command.env_remove(WEBHOOK_SECRET_VARIABLE);
+        withhold_secrets(&mut command, &self.passed);
         command
     }
 

@@ -54,8 +54,8 @@ pub struct Shared {
     pub log_followers: AtomicU64,
     /// Which jobs are followed, for the next answers to agents.
     pub interest: Interest,
-    /// When an unauthenticated probe last asked the store, and whether it answered.
-    pub probed: tokio::sync::Mutex<Option<(Timestamp, bool)>>,
+    /// When an unauthenticated probe last asked the store, and how many operations waited for locks, if it answered.
+    pub probed: tokio::sync::Mutex<Option<(Timestamp, Option<u64>)>>,
     /// Whether the store answered when it was last asked, so that its silence is logged once.
     pub ready: AtomicBool,
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -212,6 +213,13 @@ async fn read_tls(files: TlsFiles) -> Result<RustlsConfig, ServeError> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let read = async {
         let certificate = fs::read(&files.certificate)?;
+        let mode = fs::metadata(&files.key)?.mode() & 0o777;
+        if mode & 0o007 != 0 {
+            let reason = format!(
+                "everybody may read the key (mode {mode:o}): allow it to the server alone with chmod 600"
+            );
+            return Err(std::io::Error::other(reason));
+        }
         let key = fs::read(&files.key)?;
         RustlsConfig::from_pem(certificate, key).await
     };

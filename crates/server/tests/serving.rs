@@ -103,12 +103,26 @@ async fn tls_is_served_and_checked() {
     };
     std::fs::write(&files.certificate, made.cert.pem()).unwrap();
     std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
-    let options = ServeOptions {
+    let options = || ServeOptions {
         listen: any_port(),
-        tls: Some(files),
+        tls: Some(files.clone()),
         ..ServeOptions::default()
     };
-    let server = bind(engine, options).await.unwrap();
+    let allow = |mode| {
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(&files.key, permissions).unwrap();
+    };
+    for mode in [0o644, 0o604, 0o602] {
+        allow(mode);
+        let error = bind(engine.clone(), options()).await.unwrap_err().to_string();
+        assert!(
+            error.contains("key.pem") && error.contains("chmod 600"),
+            "{error}"
+        );
+    }
+    // As packages of Debian keep keys, for a group of servers.
+    allow(0o640);
+    let server = bind(engine, options()).await.unwrap();
     let url = format!("https://localhost:{}/api/v1/health", server.address().port());
     let (stop, stopped) = oneshot::channel::<()>();
     let running = tokio::spawn(server.run(async move { drop(stopped.await) }));

@@ -8,6 +8,7 @@ pub(crate) mod columns;
 pub(crate) mod connection;
 pub(crate) mod handle_cache;
 pub(crate) mod listener;
+pub(crate) mod pools;
 pub(crate) mod rows;
 pub(crate) mod snapshot;
 pub(crate) mod transaction;
@@ -17,24 +18,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use deadpool::managed::{PoolError, QueueMode};
-use futures::FutureExt;
 use futures::future::BoxFuture;
 use gristmill_model::{BatchId, Clock, Timestamp};
 use gristmill_postgres_link::SharedAddress;
 use gristmill_postgres_link::limits::{RECONNECT_WAIT_FIRST, RECONNECT_WAIT_MAX};
 use gristmill_store::rules::waiting::{Unclaimed, WaitingWorkers};
 use gristmill_store::{OutcomeWatch, StoreError};
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_postgres::Row;
 
 use crate::database::clock::DatabaseClock;
-use crate::database::connection::{Connection, Manager, Mark, Pending, Pool, Pooled, Role};
+use crate::database::connection::{Connection, Mark, Pending, Pooled};
 use crate::database::handle_cache::HandleCache;
+use crate::database::pools::{Pools, Purpose};
 use crate::database::snapshot::Snapshot;
 use crate::database::transaction::{Durability, NotCommitted, Transaction};
 use crate::failure::{Failure, Remedy, Result};
-use crate::limits::{CONFLICTS_MAX, READERS_MAX, UNREACHABLE_MAX, WRITERS_MAX};
+use crate::limits::{CONFLICTS_MAX, UNREACHABLE_MAX};
 use crate::query::ended::EndedListener;
 use crate::worker::wake::{Notifier, Wake};
 
@@ -52,9 +53,10 @@ pub(crate) struct Database {
     /// Workers that wait: the statement that stores jobs claims them for these.
     pub waiting: WaitingWorkers,
     pub ended: EndedListener,
+    /// Whose turn it is to make new lanes.
+    pub new_lanes: Mutex<()>,
     notifier: Notifier,
-    writers: Pool,
-    readers: Pool,
+    pools: Pools,
     closed: AtomicBool,
 }
 
@@ -123,28 +125,14 @@ impl Database {
         address: SharedAddress,
         clock: Arc<dyn Clock>,
         cache: HandleCache,
+        lock_wait: Duration,
     ) -> std::result::Result<Self, StoreError> {
-        let pool = |role, size| {
-            let manager = Manager {
-                address: address.clone(),
-                role,
-            };
-            // The connection that was used last has everything at hand.
-            Pool::builder(manager)
-                .max_size(size)
-                .queue_mode(QueueMode::Lifo)
-                .build()
-                .map_err(|error| StoreError::Open {
-                    path: address.as_str().into(),
-                    reason: error.to_string(),
-                })
-        };
         Ok(Database {
-            writers: pool(Role::Write, WRITERS_MAX)?,
-            readers: pool(Role::Read, READERS_MAX)?,
+            pools: Pools::new(&address, lock_wait)?,
             wake: Wake::new(address.clone()),
             waiting: WaitingWorkers::default(),
             ended: EndedListener::new(address.clone()),
+            new_lanes: Mutex::default(),
             notifier: Notifier::default(),
             address: address.clone(),
             clock,
@@ -179,7 +167,7 @@ impl Database {
         Query: Fn(Arc<Snapshot>) -> Answer,
         Answer: Future<Output = Result<T>>,
     {
-        let connection = self.get(&self.readers).await?;
+        let connection = self.reader().await?;
         let snapshot = Arc::new(Snapshot::begin(connection));
         let answer = query(snapshot.clone()).await;
         // A query that kept the snapshot, or was given up, leaves it to be closed with its connection.
@@ -193,21 +181,23 @@ impl Database {
     /// where the caller goes away.
     pub async fn write<T: Send + 'static>(
         self: &Arc<Self>,
+        purpose: Purpose,
         durability: Durability,
         work: impl for<'t> Fn(&'t mut Transaction) -> BoxFuture<'t, Result<T>> + Send + Sync + 'static,
     ) -> std::result::Result<T, StoreError> {
         let database = self.clone();
-        to_the_end(async move { database.write_until_known(durability, work).await }).await
+        to_the_end(async move { database.write_until_known(purpose, durability, work).await }).await
     }
 
     async fn write_until_known<T>(
         self: &Arc<Self>,
+        purpose: Purpose,
         durability: Durability,
         work: impl for<'t> Fn(&'t mut Transaction) -> BoxFuture<'t, Result<T>>,
     ) -> std::result::Result<T, StoreError> {
         let work = &work;
         let known = self
-            .until_known(move || self.write_once(durability, work))
+            .until_known(move || self.write_once(purpose, durability, work))
             .await?;
         match known {
             Known::Answered(answer) | Known::Committed(answer, _) => Ok(answer),
@@ -240,10 +230,11 @@ impl Database {
 
     async fn write_once<T>(
         self: &Arc<Self>,
+        purpose: Purpose,
         durability: Durability,
         work: &impl for<'t> Fn(&'t mut Transaction) -> BoxFuture<'t, Result<T>>,
     ) -> Attempt<T> {
-        let connection = match self.writer().await {
+        let connection = match self.writer(purpose).await {
             Ok(connection) => connection,
             Err(failure) => return Attempt::Failed(failure),
         };
@@ -317,7 +308,7 @@ impl Database {
     }
 
     async fn look_up_once(&self, mark: &Mark) -> Result<Option<i64>> {
-        let connection = self.writer().await?;
+        let connection = self.writer(Purpose::Work).await?;
         // Where the network was cut, the server may wait for the lost connection for hours, with its locks.
         connection
             .rows(
@@ -348,32 +339,36 @@ impl Database {
     }
 
     /// A connection for an operation.
-    pub async fn writer(&self) -> Result<Pooled> {
-        self.get(&self.writers).await
+    pub async fn writer(&self, purpose: Purpose) -> Result<Pooled> {
+        self.check_open()?;
+        self.pools.writer(purpose).await
     }
 
-    async fn get(&self, pool: &Pool) -> Result<Pooled> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(StoreError::Closed.into());
+    async fn reader(&self) -> Result<Pooled> {
+        self.check_open()?;
+        self.pools.reader().await
+    }
+
+    fn check_open(&self) -> Result<()> {
+        match self.closed.load(Ordering::Acquire) {
+            true => Err(StoreError::Closed.into()),
+            false => Ok(()),
         }
-        pool.get().await.map_err(|error| match error {
-            PoolError::Backend(failure) => failure,
-            PoolError::Closed => StoreError::Closed.into(),
-            PoolError::Timeout(_) | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => {
-                Failure::Disconnected("no connection was to be had".to_owned())
-            }
-        })
     }
 
     /// Statements outside of a transaction, such as those that add a lane.
-    pub async fn alone<T, Work, Answer>(&self, work: Work) -> std::result::Result<T, StoreError>
+    pub async fn alone<T, Work, Answer>(
+        &self,
+        purpose: Purpose,
+        work: Work,
+    ) -> std::result::Result<T, StoreError>
     where
         Work: Fn(Pooled) -> Answer,
         Answer: Future<Output = Result<T>>,
     {
         let mut patience = Patience::new();
         loop {
-            let answer = match self.writer().await {
+            let answer = match self.writer(purpose).await {
                 Ok(connection) => work(connection).await,
                 Err(failure) => Err(failure),
             };
@@ -428,7 +423,7 @@ impl Database {
     }
 
     async fn wake_others(&self) {
-        let woken = match self.writer().await {
+        let woken = match self.writer(Purpose::Work).await {
             Ok(connection) => connection.rows(WAKE, &[]).await.map(drop),
             Err(failure) => Err(failure),
         };
@@ -475,12 +470,20 @@ impl Database {
 
     /// Sets a clock by the database's.
     pub async fn compare_clocks(&self, clock: &DatabaseClock) -> std::result::Result<(), StoreError> {
-        self.alone(|connection| async move { clock.compare(&connection).await })
-            .await
+        self.alone(Purpose::Signal, |connection| async move {
+            clock.compare(&connection).await
+        })
+        .await
     }
 
     /// The error that callers see.
     fn error(&self, failure: Failure, patience: &Patience) -> StoreError {
+        if failure.is_locked() {
+            return StoreError::Locked {
+                path: self.address.as_str().into(),
+                waited_ms: patience.waited_ms(),
+            };
+        }
         match failure.remedy() {
             Remedy::Reconnect => StoreError::Unreachable {
                 database: self.address.as_str().to_owned(),
@@ -498,32 +501,7 @@ impl Database {
         }
         self.wake.close();
         self.ended.close();
-        self.forget_writers().await;
-        self.writers.close();
-        self.readers.close();
-    }
-
-    /// Takes the rows of this handle's connections away, of those that are at hand.
-    async fn forget_writers(&self) {
-        let mut connections = Vec::new();
-        while self.writers.status().available > connections.len()
-            && let Some(Ok(connection)) = self.writers.get().now_or_never()
-        {
-            connections.push(connection);
-        }
-        let ids: Vec<String> = connections
-            .iter()
-            .filter_map(|connection| connection.writer.as_ref().map(|writer| writer.id.to_string()))
-            .collect();
-        if let Some(connection) = connections.first() {
-            let sql = "DELETE FROM gristmill.writer WHERE id = ANY ($1)";
-            if let Err(failure) = connection.execute_prepared(sql, &[&ids]).await {
-                tracing::debug!(
-                    reason = failure.reason(),
-                    "the rows of writers stay until they are a day old"
-                );
-            }
-        }
+        self.pools.close().await;
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) enum Failure {
     Refused(StoreError),
     /// Others have changed what was looked at.
     Overtaken,
+    /// All connections were in use for too long.
+    Crowded,
 }
 
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
@@ -55,7 +57,9 @@ impl Failure {
     pub fn remedy(&self) -> Remedy {
         match self {
             Failure::Disconnected(_) => Remedy::Reconnect,
-            Failure::Damaged(_) | Failure::Refused(_) => Remedy::None,
+            Failure::Damaged(_) | Failure::Refused(_) | Failure::Crowded => Remedy::None,
+            // Its transaction has waited for as long as it may.
+            Failure::Postgres(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => Remedy::None,
             Failure::Overtaken => Remedy::Again,
             Failure::Postgres(error) => failure::remedy(error),
         }
@@ -66,6 +70,15 @@ impl Failure {
         matches!(self, Failure::Postgres(error) if error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION))
     }
 
+    /// Whether others held a lock, or all connections, for too long.
+    pub fn is_locked(&self) -> bool {
+        match self {
+            Failure::Crowded => true,
+            Failure::Postgres(error) => error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE),
+            _ => false,
+        }
+    }
+
     /// What was wrong, in words.
     pub fn reason(&self) -> String {
         match self {
@@ -73,6 +86,7 @@ impl Failure {
             Failure::Disconnected(reason) | Failure::Damaged(reason) => reason.clone(),
             Failure::Refused(error) => error.to_string(),
             Failure::Overtaken => "others changed the same jobs again and again meanwhile".to_owned(),
+            Failure::Crowded => "all connections were in use by operations that wait for others".to_owned(),
         }
     }
 
@@ -117,7 +131,7 @@ impl Failure {
                     "{database} holds what this program did not write: {reason}"
                 ));
             }
-            Failure::Disconnected(_) | Failure::Overtaken => None,
+            Failure::Disconnected(_) | Failure::Overtaken | Failure::Crowded => None,
             Failure::Postgres(error) => error.code(),
         };
         match state {

@@ -21,6 +21,7 @@ mod worker;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::FutureExt;
@@ -43,10 +44,10 @@ use gristmill_store::rules::controls::check_controls;
 use gristmill_store::rules::pauses::check_pause;
 use gristmill_store::{
     BatchOutcomes, BatchPositions, BatchRow, Changed, Children, ControlFilter, EventCursor, EventPage,
-    Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, NewRun,
-    NewSchedule, NewWorker, OutcomeWatch, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState,
-    Schedule, ScheduleChange, Selection, Store, StoreError, StoreMetrics, StoreStats, SubmittedJobs,
-    TagValue, Want, WorkSeen, WorkerRow,
+    Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow,
+    LockWaits, NewRun, NewSchedule, NewWorker, OutcomeWatch, Page, PruneOptions, Pruned, Rescued, Run,
+    RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreMetrics, StoreStats,
+    SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
 };
 use tokio::task::JoinHandle;
 
@@ -55,6 +56,7 @@ use crate::commit::exchange_group::{Exchanger, SmallExchange};
 use crate::database::Database;
 use crate::database::clock::DatabaseClock;
 use crate::database::handle_cache::HandleCache;
+use crate::database::pools::Purpose;
 use crate::database::transaction::Durability;
 pub use crate::options::PostgresOptions;
 use crate::submit::{Submit, SubmitReply, Submitted};
@@ -103,7 +105,9 @@ impl PostgresStore {
             }
         };
         drop(client);
-        let database = Arc::new(Database::new(address, clock, HandleCache::new(options.rng))?);
+        let lock_wait = Duration::from_millis(options.busy_timeout_ms.into());
+        let cache = HandleCache::new(options.rng);
+        let database = Arc::new(Database::new(address, clock, cache, lock_wait)?);
         let (submitter, committer) = group_commit(GroupLimits {
             operations_max: TRANSACTION_OPERATIONS_MAX,
             weight_max: TRANSACTION_BYTES_MAX,
@@ -119,6 +123,14 @@ impl PostgresStore {
             exchanger,
             committing: Mutex::new(vec![submitting, exchanging]),
         })
+    }
+
+    /// Sets the clock by the database's, where the store goes by that.
+    async fn compare_clocks(&self) -> Result<(), StoreError> {
+        match &self.clock {
+            Some(clock) => self.database.compare_clocks(clock).await,
+            None => Ok(()),
+        }
     }
 
     async fn hand_over(&self, submit: Submit, bytes: usize) -> SubmitReply {
@@ -148,9 +160,9 @@ impl Drop for PostgresStore {
 
 /// An operation on a transaction, which may be carried out several times.
 macro_rules! operate {
-    ($store:expr, $durability:ident, |$transaction:ident $(, $name:ident)*| $work:expr) => {{
+    ($store:expr, $purpose:ident, $durability:ident, |$transaction:ident $(, $name:ident)*| $work:expr) => {{
         $(let $name = Arc::new($name);)*
-        $store.database.write(Durability::$durability, move |$transaction| {
+        $store.database.write(Purpose::$purpose, Durability::$durability, move |$transaction| {
             $(let $name = $name.clone();)*
             async move { $work.await }.boxed()
         })
@@ -165,6 +177,9 @@ impl Store for PostgresStore {
         advance: Option<RunAdvance>,
     ) -> Result<Vec<BatchId>, StoreError> {
         check_batches(&batches)?;
+        for batch in &batches {
+            self.database.prepare_lanes(batch).await?;
+        }
         let bytes = batches.iter().map(|batch| batch.payloads.as_str().len()).sum();
         match self.hand_over(Submit::Batches(batches, advance), bytes).await? {
             Submitted::Batches(batches) => Ok(batches),
@@ -174,6 +189,7 @@ impl Store for PostgresStore {
 
     async fn submit_one(&self, job: NewBatch) -> Result<JobId, StoreError> {
         check_single(&job)?;
+        self.database.prepare_lanes(&job).await?;
         let bytes = job.payloads.as_str().len();
         match self.hand_over(Submit::Single(Box::new(job)), bytes).await? {
             Submitted::Single(job) => Ok(job),
@@ -188,7 +204,7 @@ impl Store for PostgresStore {
 
     async fn register_worker(&self, worker: NewWorker) -> Result<WorkerId, StoreError> {
         check_name("worker", &worker.name)?;
-        operate!(self, Promised, |transaction, worker| transaction
+        operate!(self, Signal, Promised, |transaction, worker| transaction
             .register_worker(&worker))
         .await
     }
@@ -214,40 +230,38 @@ impl Store for PostgresStore {
     }
 
     async fn heartbeat(&self, worker: WorkerId, hops: BatchStats) -> Result<Heartbeat, StoreError> {
-        let heartbeat = operate!(self, Needless, |transaction, hops| transaction
+        let heartbeat = operate!(self, Signal, Needless, |transaction, hops| transaction
             .heartbeat(worker, &hops))
         .await?;
         self.database.flush_or_warn().await;
-        if let Some(clock) = &self.clock {
-            self.database.compare_clocks(clock).await?;
-        }
+        self.compare_clocks().await?;
         Ok(heartbeat)
     }
 
     async fn put_progress(&self, worker: WorkerId, jobs: Vec<JobProgress>) -> Result<(), StoreError> {
         let packed = gristmill_store::rules::progress::pack(jobs)?;
-        operate!(self, Needless, |transaction, packed| transaction
+        operate!(self, Signal, Needless, |transaction, packed| transaction
             .put_progress(worker, &packed))
         .await
     }
 
     async fn follow(&self, follower: &str, followed: Vec<Followed>) -> Result<(), StoreError> {
         let (follower, packed) = (follower.to_owned(), pack_followed(&followed)?);
-        operate!(self, Needless, |transaction, follower, packed| transaction
+        operate!(self, Work, Needless, |transaction, follower, packed| transaction
             .follow(&follower, &packed))
         .await
     }
 
     async fn unfollow(&self, follower: &str) -> Result<(), StoreError> {
         let follower = follower.to_owned();
-        operate!(self, Needless, |transaction, follower| transaction
+        operate!(self, Work, Needless, |transaction, follower| transaction
             .unfollow(&follower))
         .await
     }
 
     async fn put_output(&self, worker: WorkerId, printed: Vec<Printed>) -> Result<Vec<JobId>, StoreError> {
         let printed = check_printed(printed)?;
-        operate!(self, Needless, |transaction, printed| transaction
+        operate!(self, Work, Needless, |transaction, printed| transaction
             .put_output(worker, &printed))
         .await
     }
@@ -262,16 +276,17 @@ impl Store for PostgresStore {
     }
 
     async fn leave(&self, worker: WorkerId, hops: BatchStats) -> Result<(), StoreError> {
-        operate!(self, Promised, |transaction, hops| transaction
+        operate!(self, Work, Promised, |transaction, hops| transaction
             .leave(worker, &hops))
         .await
     }
 
     async fn record(&self, hops: BatchStats) -> Result<(), StoreError> {
+        self.compare_clocks().await?;
         self.database.flush_or_warn().await;
         let mut all = std::mem::take(&mut *self.database.cache.hops());
         all.merge(&hops);
-        operate!(self, Promised, |transaction, all| async {
+        operate!(self, Work, Promised, |transaction, all| async {
             transaction.add_hops(&all);
             Ok(())
         })
@@ -285,7 +300,7 @@ impl Store for PostgresStore {
     }
 
     async fn rescue(&self, silent_before: Timestamp, dead: Vec<WorkerId>) -> Result<Rescued, StoreError> {
-        operate!(self, Promised, |transaction, dead| transaction
+        operate!(self, Work, Promised, |transaction, dead| transaction
             .rescue(silent_before, &dead))
         .await
     }
@@ -293,7 +308,7 @@ impl Store for PostgresStore {
     async fn expire(&self) -> Result<u64, StoreError> {
         let mut total = 0;
         loop {
-            let (expired, more) = operate!(self, Promised, |transaction| transaction.expire()).await?;
+            let (expired, more) = operate!(self, Work, Promised, |transaction| transaction.expire()).await?;
             total += expired;
             if !more {
                 return Ok(total);
@@ -323,7 +338,9 @@ impl Store for PostgresStore {
                     jobs: batches.iter().map(|(_, jobs)| jobs).sum(),
                 }
             } else {
-                operate!(self, Promised, |transaction, batches| transaction.prune(&batches)).await?
+                operate!(self, Work, Promised, |transaction, batches| transaction
+                    .prune(&batches))
+                .await?
             };
             total.batches += pruned.batches;
             total.jobs += pruned.jobs;
@@ -343,7 +360,7 @@ impl Store for PostgresStore {
                 return Ok(total);
             };
             after = *last;
-            total += operate!(self, Promised, |transaction, batches| transaction
+            total += operate!(self, Work, Promised, |transaction, batches| transaction
                 .compact(&batches, reports_max))
             .await?;
         }
@@ -351,28 +368,28 @@ impl Store for PostgresStore {
 
     async fn cancel(&self, selection: Selection) -> Result<Changed, StoreError> {
         check_selection(&selection)?;
-        operate!(self, Promised, |transaction, selection| transaction
+        operate!(self, Change, Promised, |transaction, selection| transaction
             .cancel(&selection))
         .await
     }
 
     async fn retry(&self, selection: Selection) -> Result<Changed, StoreError> {
         check_selection(&selection)?;
-        operate!(self, Promised, |transaction, selection| transaction
+        operate!(self, Change, Promised, |transaction, selection| transaction
             .retry(&selection))
         .await
     }
 
     async fn discard(&self, selection: Selection) -> Result<Changed, StoreError> {
         check_selection(&selection)?;
-        operate!(self, Promised, |transaction, selection| transaction
+        operate!(self, Change, Promised, |transaction, selection| transaction
             .discard(&selection))
         .await
     }
 
     async fn prioritise(&self, selection: Selection, priority: i16) -> Result<Changed, StoreError> {
         check_selection(&selection)?;
-        operate!(self, Promised, |transaction, selection| transaction
+        operate!(self, Change, Promised, |transaction, selection| transaction
             .prioritise(&selection, priority))
         .await
     }
@@ -386,16 +403,18 @@ impl Store for PostgresStore {
         check_selection(&selection)?;
         check_pause(reason, until)?;
         let reason = reason.to_owned();
-        operate!(self, Promised, |transaction, selection, reason| transaction
-            .pause_jobs(&selection, &reason, until))
+        operate!(self, Change, Promised, |transaction, selection, reason| {
+            transaction.pause_jobs(&selection, &reason, until)
+        })
         .await
     }
 
     async fn resume_jobs(&self, selection: Selection, reason: Option<&str>) -> Result<Changed, StoreError> {
         check_selection(&selection)?;
         let reason = reason.map(str::to_owned);
-        operate!(self, Promised, |transaction, selection, reason| transaction
-            .resume_jobs(&selection, (*reason).as_deref()))
+        operate!(self, Change, Promised, |transaction, selection, reason| {
+            transaction.resume_jobs(&selection, (*reason).as_deref())
+        })
         .await
     }
 
@@ -512,12 +531,14 @@ impl Store for PostgresStore {
 
     async fn create_run(&self, run: NewRun) -> Result<Run, StoreError> {
         check_name("run", &run.name)?;
-        operate!(self, Promised, |transaction, run| transaction.create_run(&run)).await
+        operate!(self, Work, Promised, |transaction, run| transaction
+            .create_run(&run))
+        .await
     }
 
     async fn update_run(&self, run: RunId, new: NewRun, state: RunState) -> Result<(), StoreError> {
         check_name("run", &new.name)?;
-        operate!(self, Promised, |transaction, new| transaction
+        operate!(self, Work, Promised, |transaction, new| transaction
             .update_run(run, &new, state))
         .await
     }
@@ -528,13 +549,13 @@ impl Store for PostgresStore {
         let lane_id = self.database.prepare_batch(&hook).await?;
         let hook = submit::Packed { batch: hook, lane_id };
         let work = (new, hook);
-        operate!(self, Promised, |transaction, work| transaction
+        operate!(self, Work, Promised, |transaction, work| transaction
             .finish_run(run, &work.0, &work.1))
         .await
     }
 
     async fn delete_run(&self, run: RunId) -> Result<(), StoreError> {
-        operate!(self, Promised, |transaction| transaction.delete_run(run)).await
+        operate!(self, Change, Promised, |transaction| transaction.delete_run(run)).await
     }
 
     async fn put_schedules(&self, schedules: Vec<NewSchedule>) -> Result<(), StoreError> {
@@ -542,7 +563,7 @@ impl Store for PostgresStore {
         for schedule in &schedules {
             schedule.check(now)?;
         }
-        operate!(self, Promised, |transaction, schedules| transaction
+        operate!(self, Work, Promised, |transaction, schedules| transaction
             .put_schedules(&schedules))
         .await
     }
@@ -559,7 +580,9 @@ impl Store for PostgresStore {
             });
         }
         let limit = limit.min(SCHEDULES_FIRED_MAX);
-        operate!(self, Promised, |transaction| transaction.fire_schedules(limit)).await
+        operate!(self, Work, Promised, |transaction| transaction
+            .fire_schedules(limit))
+        .await
     }
 
     async fn change_schedules(
@@ -567,20 +590,20 @@ impl Store for PostgresStore {
         names: BTreeSet<String>,
         change: ScheduleChange,
     ) -> Result<u64, StoreError> {
-        operate!(self, Promised, |transaction, names| transaction
+        operate!(self, Work, Promised, |transaction, names| transaction
             .change_schedules(&names, change))
         .await
     }
 
     async fn put_controls(&self, controls: Vec<Control>) -> Result<(), StoreError> {
         check_controls(&controls)?;
-        operate!(self, Promised, |transaction, controls| transaction
+        operate!(self, Work, Promised, |transaction, controls| transaction
             .put_controls(&controls))
         .await
     }
 
     async fn delete_controls(&self, filter: ControlFilter) -> Result<u64, StoreError> {
-        operate!(self, Promised, |transaction, filter| transaction
+        operate!(self, Work, Promised, |transaction, filter| transaction
             .delete_controls(&filter))
         .await
     }
@@ -589,6 +612,12 @@ impl Store for PostgresStore {
         let now = self.database.now();
         self.database
             .read(|snapshot| async move { claim::control::controls(&snapshot, now).await })
+            .await
+    }
+
+    async fn lock_waits(&self) -> Result<LockWaits, StoreError> {
+        self.database
+            .read(|snapshot| async move { query::lock_waits(&snapshot).await })
             .await
     }
 
@@ -607,7 +636,7 @@ impl Store for PostgresStore {
 
     async fn listen(&self) -> Result<EventCursor, StoreError> {
         self.database
-            .write(Durability::Promised, |transaction| {
+            .write(Purpose::Work, Durability::Promised, |transaction| {
                 async move { transaction.listen().await }.boxed()
             })
             .await

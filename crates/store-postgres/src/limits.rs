@@ -5,6 +5,28 @@ use std::time::Duration;
 /// Connections of one handle that write, at most; further operations wait for one. More would not commit faster.
 pub(crate) const WRITERS_MAX: usize = 12;
 
+/// Connections of one handle for submits of jobs with keys, for changes of jobs and for new lanes, at most; further ones
+/// wait for one. A transaction of a SQL client may keep all of them waiting, and nothing else.
+pub(crate) const CHANGERS_MAX: usize = 4;
+
+/// Connections of one handle for heartbeats and the like, at most. Each takes a moment, and waits for nobody.
+pub(crate) const SIGNALLERS_MAX: usize = 2;
+
+/// How long an operation waits for a connection while others use all of them, before it fails with
+/// [`Locked`](gristmill_store::StoreError::Locked). Longer than several of those before it wait for locks.
+pub(crate) const CONNECTION_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// How long an operation waits for a lock of another transaction by default, before it fails with
+/// [`Locked`](gristmill_store::StoreError::Locked). Longer than the longest operation is expected to take. Milliseconds.
+pub(crate) const BUSY_TIMEOUT_MS: u32 = 10_000;
+
+/// How long the connection that listens for work waits for the lock that says so. While a stranger holds that, work is
+/// announced without it, and waiters look for work as often.
+pub(crate) const WAKE_LOCK_WAIT_MS: u32 = 1_000;
+
+/// Transactions that are named of those that others wait for.
+pub(crate) const LOCK_HOLDERS_MAX: i64 = 10;
+
 /// Connections of one handle for queries, at most; further queries wait for one.
 pub(crate) const READERS_MAX: usize = 4;
 

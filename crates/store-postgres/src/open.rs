@@ -11,7 +11,6 @@ use crate::failure::{Failure, Remedy, Result, WRITER_LAYOUT};
 /// The schema `gristmill`.
 pub(crate) const LAYOUT: SchemaLayout = SchemaLayout {
     schema: "gristmill",
-    lock: (1_196_576_076, 1),
     layout: Layout {
         tables: &[include_str!("schema/tables.sql")],
         code: &[

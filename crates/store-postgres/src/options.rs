@@ -5,6 +5,8 @@ use std::sync::Arc;
 use gristmill_model::{Clock, SplitMix64, SystemClock};
 use gristmill_store::options::DebugRng;
 
+use crate::limits::BUSY_TIMEOUT_MS;
+
 /// How a PostgreSQL store is opened.
 #[derive(Debug)]
 pub struct PostgresOptions {
@@ -13,6 +15,10 @@ pub struct PostgresOptions {
     pub clock: Option<Arc<dyn Clock>>,
     /// Where the jitter of retries comes from.
     pub rng: Box<dyn DebugRng>,
+    /// How long to wait for a lock of another transaction, before an operation fails with
+    /// [`Locked`](gristmill_store::StoreError::Locked). A shorter `lock_timeout` of the server or the database stays.
+    /// Milliseconds.
+    pub busy_timeout_ms: u32,
 }
 
 impl PostgresOptions {
@@ -21,6 +27,7 @@ impl PostgresOptions {
         PostgresOptions {
             clock: Some(clock),
             rng: Box::new(SplitMix64::new(seed)),
+            busy_timeout_ms: BUSY_TIMEOUT_MS,
         }
     }
 }
@@ -32,6 +39,7 @@ impl Default for PostgresOptions {
         PostgresOptions {
             clock: None,
             rng: Box::new(SplitMix64::new(seed)),
+            busy_timeout_ms: BUSY_TIMEOUT_MS,
         }
     }
 }

@@ -34,12 +34,13 @@ use tokio::sync::{Mutex, Semaphore};
 
 use crate::database::Database;
 use crate::database::handle_cache::BatchHead;
+use crate::database::pools::Purpose;
 use crate::database::rows::NewSlice;
 use crate::database::transaction::{Durability, Transaction};
 use crate::database::writes::{NewBatchRow, Writes};
 use crate::failure::{Failure, Result};
 use crate::graph::dependency::{Ended, WHOLE, check_prerequisites};
-use crate::limits::{SUBMITS_UNDER_WAY_MAX, TEXT_BYTES_MAX};
+use crate::limits::{CONNECTION_WAIT_MAX, SUBMITS_UNDER_WAY_MAX, TEXT_BYTES_MAX};
 
 /// What callers hand over.
 #[derive(Debug)]
@@ -240,6 +241,30 @@ async fn prepare(database: &Database, unit: &mut Unit) -> std::result::Result<()
 }
 
 impl Database {
+    /// Makes the lanes of a batch that are new, before it waits in line with others: a new lane may have to wait for the
+    /// transaction of a SQL client. One at a time, so that others of the same lane find it made.
+    pub async fn prepare_lanes(&self, batch: &NewBatch) -> std::result::Result<(), StoreError> {
+        if self.knows_lanes(batch) {
+            return Ok(());
+        }
+        let Ok(_turn) = tokio::time::timeout(CONNECTION_WAIT_MAX, self.new_lanes.lock()).await else {
+            return Err(StoreError::Locked {
+                path: self.address.as_str().into(),
+                waited_ms: CONNECTION_WAIT_MAX.as_secs() * 1_000,
+            });
+        };
+        if !self.knows_lanes(batch) {
+            self.prepare_batch(batch).await?;
+        }
+        Ok(())
+    }
+
+    fn knows_lanes(&self, batch: &NewBatch) -> bool {
+        let lanes = self.cache.lanes();
+        let mut names = lanes_of_hooks(batch).chain([LaneName::of(batch)]);
+        names.all(|name| lanes.find(name).is_some())
+    }
+
     /// Checks what PostgreSQL asks of a batch's texts. Gives back its lane.
     pub async fn prepare_batch(&self, batch: &NewBatch) -> std::result::Result<i64, StoreError> {
         check_texts(batch)?;
@@ -260,7 +285,7 @@ async fn store(
         None => {
             let work = units.clone();
             database
-                .write(Durability::Promised, move |transaction| {
+                .write(Purpose::Work, Durability::Promised, move |transaction| {
                     let units = work.clone();
                     async move { transaction.submit(&units).await }.boxed()
                 })

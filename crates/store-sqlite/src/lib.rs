@@ -36,10 +36,9 @@ use gristmill_model::limits::{
     WRITER_BYTES_MAX, WRITER_OPERATIONS_MAX,
 };
 use gristmill_model::{
-    BatchId, Clock, Control, JobId, JobProgress, KeyedBatch, NewBatch, Positions, Report, RunId, Timestamp,
-    WorkerId,
+    BatchId, Control, Followed, JobId, JobProgress, KeyedBatch, NewBatch, Positions, Printed, Report, RunId,
+    Timestamp, WorkerId,
 };
-use gristmill_model::{Followed, Printed};
 use gristmill_store::live_output::{OutputPage, check_printed, pack_followed};
 use gristmill_store::metrics::{GatheredEnds, ReportedEnds};
 use gristmill_store::rules::check::{
@@ -59,11 +58,13 @@ use gristmill_store::{
 
 use crate::change::prune::Pruning;
 use crate::failure::Failure;
-pub use crate::open::APPLICATION_ID;
+pub use crate::open::{APPLICATION_ID, create_private};
 pub use crate::options::{SqliteOptions, Synchronous};
 use crate::query::ended::EndedLookout;
 use crate::readers::Readers;
 use crate::transaction::{Memory, Transaction};
+use crate::worker::steady_clock::Clocks;
+pub use crate::worker::steady_clock::SteadyClock;
 use crate::writer::Writer;
 use crate::writer::hand_over::HandOver;
 use crate::writer::operation::{Durability, Operation, Reply, Work, WriterReply, weight_of};
@@ -74,7 +75,7 @@ const OPERATION_BYTES: usize = 200;
 /// A store in one SQLite file. Dropping it writes out its queue, like [`close`](Store::close).
 pub struct SqliteStore {
     path: PathBuf,
-    clock: Arc<dyn Clock>,
+    clock: Clocks,
     /// `None` only while the store is dropped.
     hand_over: Option<HandOver>,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -101,11 +102,11 @@ impl SqliteStore {
     /// # Errors
     ///
     /// [`StoreError::NotAStore`] for another program's database, [`StoreError::Open`] for a file that is no database
-    /// or cannot be opened, [`StoreError::NewerSchema`],
-    /// [`StoreError::Development`], [`StoreError::ReadOnly`], [`StoreError::Locked`],
-    /// [`StoreError::DiskFull`].
+    /// or cannot be opened, [`StoreError::NewerSchema`], [`StoreError::Development`], [`StoreError::ReadOnly`],
+    /// [`StoreError::Locked`], [`StoreError::DiskFull`].
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<SqliteStore, StoreError> {
         let path = path.as_ref().to_path_buf();
+        let clock = Clocks::new(options.clock.clone(), options.steady_clock.clone());
         let busy_timeout_ms = options.busy_timeout_ms;
         let connection =
             open::open_writer(&path, &options).map_err(|failure| failure.at(&path, busy_timeout_ms))?;
@@ -121,7 +122,7 @@ impl SqliteStore {
             connection,
             committer,
             memory: Memory::new(options.rng),
-            clock: options.clock.clone(),
+            clock: options.clock,
             path: path.clone(),
             busy_timeout_ms,
             synchronous: options.synchronous,
@@ -144,7 +145,7 @@ impl SqliteStore {
         Ok(SqliteStore {
             readers: Readers::new(path.clone(), busy_timeout_ms),
             path,
-            clock: options.clock,
+            clock,
             hand_over: Some(HandOver::new(submitter)),
             writer: Mutex::new(Some(thread)),
             work,
@@ -264,7 +265,8 @@ impl Store for SqliteStore {
 
     async fn register_worker(&self, worker: NewWorker) -> Result<WorkerId, StoreError> {
         check_name("worker", &worker.name)?;
-        self.write(0, move |transaction| transaction.register_worker(&worker))
+        let beat = self.clock.beat();
+        self.write(0, move |transaction| transaction.register_worker(&worker, &beat))
             .await
     }
 
@@ -278,10 +280,9 @@ impl Store for SqliteStore {
             check_report(report)?;
         }
         let bytes = reports.iter().map(Report::weight_bytes).sum();
-        let durability = if reports.is_empty() {
-            Durability::Needless
-        } else {
-            Durability::Promised
+        let durability = match reports.is_empty() {
+            true => Durability::Needless,
+            false => Durability::Promised,
         };
         let ends = ReportedEnds::of(&reports);
         let exchanged = self
@@ -294,11 +295,9 @@ impl Store for SqliteStore {
     }
 
     async fn heartbeat(&self, worker: WorkerId, hops: BatchStats) -> Result<Heartbeat, StoreError> {
-        let heartbeat = self
-            .write_with(Durability::Needless, 0, move |transaction| {
-                transaction.heartbeat(worker, &hops)
-            })
-            .await?;
+        let beat = self.clock.beat();
+        let work = move |transaction: &mut Transaction<'_>| transaction.heartbeat(worker, &hops, &beat);
+        let heartbeat = self.write_with(Durability::Needless, 0, work).await?;
         self.flush_or_warn().await;
         Ok(heartbeat)
     }
@@ -321,10 +320,8 @@ impl Store for SqliteStore {
 
     async fn unfollow(&self, follower: &str) -> Result<(), StoreError> {
         let follower = follower.to_owned();
-        self.write_with(Durability::Needless, 0, move |transaction| {
-            transaction.unfollow(&follower)
-        })
-        .await
+        let work = move |transaction: &mut Transaction<'_>| transaction.unfollow(&follower);
+        self.write_with(Durability::Needless, 0, work).await
     }
 
     async fn put_output(&self, worker: WorkerId, printed: Vec<Printed>) -> Result<Vec<JobId>, StoreError> {
@@ -353,12 +350,15 @@ impl Store for SqliteStore {
     }
 
     async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError> {
-        self.read(query::workers).await
+        let times = self.clock.wall_times();
+        self.read(move |connection| query::workers(connection, &times))
+            .await
     }
 
     async fn rescue(&self, silent_before: Timestamp, dead: Vec<WorkerId>) -> Result<Rescued, StoreError> {
-        self.write(0, move |transaction| transaction.rescue(silent_before, &dead))
-            .await
+        let times = self.clock.wall_times();
+        let work = move |transaction: &mut Transaction<'_>| transaction.rescue(silent_before, &times, &dead);
+        self.write(0, work).await
     }
 
     async fn expire(&self) -> Result<u64, StoreError> {
@@ -661,7 +661,7 @@ impl Store for SqliteStore {
     }
 
     fn now(&self) -> Timestamp {
-        self.clock.now()
+        self.clock.compare()
     }
 
     async fn wait_for_work(&self, seen: &WorkSeen) {

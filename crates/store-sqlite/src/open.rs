@@ -1,6 +1,7 @@
 //! Opening the file: whose it is, which schema it has, how it is synced.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -35,6 +36,7 @@ pub(crate) fn open_writer(path: &Path, options: &SqliteOptions) -> Result<Connec
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     if options.create {
         flags |= OpenFlags::SQLITE_OPEN_CREATE;
+        create_private(path);
     }
     let mut connection = Connection::open_with_flags(path, flags)?;
     prepare(&connection, options.busy_timeout_ms)?;
@@ -63,6 +65,17 @@ pub(crate) fn open_writer(path: &Path, options: &SqliteOptions) -> Result<Connec
         connection.trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, Some(count))?;
     }
     Ok(connection)
+}
+
+/// Makes an empty file that only its owner reads and writes, where there is none. SQLite takes it as a new database, and gives
+/// the log and its index beside it the same rights. Where it cannot be made, SQLite says why.
+pub fn create_private(path: &Path) {
+    let made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    drop(made);
 }
 
 /// Keeps others from making or migrating a store in the same folder, until it is dropped: the switch to WAL and

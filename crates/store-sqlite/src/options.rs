@@ -5,6 +5,8 @@ use std::sync::Arc;
 use gristmill_model::{Clock, SplitMix64, SystemClock};
 use gristmill_store::options::DebugRng;
 
+use crate::worker::steady_clock::SteadyClock;
+
 /// What an acknowledged operation survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Synchronous {
@@ -35,6 +37,9 @@ pub struct SqliteOptions {
     pub synchronous: Synchronous,
     /// Where the time comes from.
     pub clock: Arc<dyn Clock>,
+    /// By which the silence of workers is measured. Where `None`: by the machine's, where `clock` is the machine's, else by
+    /// `clock`.
+    pub steady_clock: Option<Arc<dyn SteadyClock>>,
     /// Where the jitter of retries comes from.
     pub rng: Box<dyn DebugRng>,
     /// How long to wait for another process that writes to the file, before an operation fails with
@@ -61,6 +66,7 @@ impl SqliteOptions {
         SqliteOptions {
             synchronous: Synchronous::Full,
             clock,
+            steady_clock: None,
             rng: Box::new(SplitMix64::new(seed)),
             busy_timeout_ms: BUSY_TIMEOUT_MS,
             create: true,

@@ -3,6 +3,7 @@
 pub(crate) mod ended_jobs;
 pub(crate) mod hops;
 pub(crate) mod live_output;
+pub(crate) mod steady_clock;
 
 use std::sync::Arc;
 
@@ -18,19 +19,22 @@ use rusqlite::params;
 use crate::failure::Result;
 use crate::graph::dependency::Ended;
 use crate::transaction::Transaction;
+use crate::worker::steady_clock::{Beat, WallTimes};
 
 impl Transaction<'_> {
     /// Makes a worker known.
-    pub fn register_worker(&mut self, worker: &NewWorker) -> Result<WorkerId> {
+    pub fn register_worker(&mut self, worker: &NewWorker, beat: &Beat) -> Result<WorkerId> {
         self.execute(
-            "INSERT INTO worker (name, host, process_id, process_started, started_at, heartbeat_at) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?5)",
+            "INSERT INTO worker (name, host, process_id, process_started, started_at, heartbeat_at, boot, beat_ms) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7)",
             params![
                 worker.name,
                 worker.host,
                 worker.process_id,
                 worker.process_started,
-                self.now.0
+                self.now.0,
+                beat.boot,
+                beat.at_ms,
             ],
         )?;
         Ok(WorkerId(self.connection.last_insert_rowid()))
@@ -66,11 +70,11 @@ impl Transaction<'_> {
     }
 
     /// Notes that a worker lives; tells what it lost.
-    pub fn heartbeat(&mut self, worker: WorkerId, hops: &BatchStats) -> Result<Heartbeat> {
+    pub fn heartbeat(&mut self, worker: WorkerId, hops: &BatchStats, beat: &Beat) -> Result<Heartbeat> {
         self.add_hops(hops)?;
         let known = self.execute(
-            "UPDATE worker SET heartbeat_at = max(heartbeat_at, ?2) WHERE id = ?1",
-            params![worker.0, self.now.0],
+            "UPDATE worker SET heartbeat_at = ?2, boot = ?3, beat_ms = ?4 WHERE id = ?1",
+            params![worker.0, self.now.0, beat.boot, beat.at_ms],
         )? > 0;
         Ok(Heartbeat {
             known,
@@ -100,15 +104,24 @@ impl Transaction<'_> {
     }
 
     /// Takes the leases of silent or dead workers, and forgets them.
-    pub fn rescue(&mut self, silent_before: Timestamp, dead: &[WorkerId]) -> Result<Rescued> {
+    pub fn rescue(
+        &mut self,
+        silent_before: Timestamp,
+        times: &WallTimes,
+        dead: &[WorkerId],
+    ) -> Result<Rescued> {
         let (mut rescued, mut ended) = (Rescued::default(), Vec::new());
-        let workers: Vec<(i64, i64)> =
-            self.rows("SELECT id, heartbeat_at FROM worker ORDER BY id", [], |row| {
-                Ok((row.get(0)?, row.get(1)?))
-            })?;
+        let workers: Vec<(i64, Timestamp)> = self.rows(
+            "SELECT id, heartbeat_at, boot, beat_ms FROM worker ORDER BY id",
+            [],
+            |row| {
+                let boot: String = row.get(2)?;
+                Ok((row.get(0)?, times.of(&boot, row.get(3)?, Timestamp(row.get(1)?))))
+            },
+        )?;
         for (id, heartbeat_at) in workers {
             let worker = WorkerId(id);
-            if heartbeat_at >= silent_before.0 && !dead.contains(&worker) {
+            if heartbeat_at >= silent_before && !dead.contains(&worker) {
                 continue;
             }
             for held in self.held_by(worker)? {

@@ -94,10 +94,10 @@ pub enum StoreError {
         /// The file or database.
         path: PathBuf,
     },
-    /// Another process holds the store's write lock for too long.
+    /// Another process holds the store's write lock, or another transaction rows of it, for too long.
     #[error("{} is locked by another process for over {waited_ms} ms; retry when it has finished", path.display())]
     Locked {
-        /// The file.
+        /// The file or database.
         path: PathBuf,
         /// The wait.
         waited_ms: u64,

@@ -43,7 +43,7 @@ pub use options::DebugRng;
 pub use outcome::{BatchOutcomes, StoredFailure, StoredReport};
 pub use query::{
     BatchPositions, BatchRow, Changed, JobCounts, JobDetails, JobFilter, JobPause, JobRow, KindCounts,
-    OpenPrerequisite, Page, PruneOptions, Pruned, Selection, StoreStats, TableSize, TagValue,
+    LockWaits, OpenPrerequisite, Page, PruneOptions, Pruned, Selection, StoreStats, TableSize, TagValue,
 };
 pub use rules::controls::ControlFilter;
 pub use rules::keys::SubmittedJobs;
@@ -250,6 +250,12 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// Totals by kind and queue, workers, batch statistics by hop, sizes.
     async fn stats(&self) -> Result<StoreStats, StoreError>;
+
+    /// Operations on this store, of all processes, that wait for locks of other transactions. None, where a store has no such
+    /// locks.
+    async fn lock_waits(&self) -> Result<LockWaits, StoreError> {
+        Ok(LockWaits::default())
+    }
 
     // --- runs ---
 

@@ -349,3 +349,14 @@ pub struct TableSize {
     /// Rows that were deleted or replaced and still take room, about.
     pub rows_dead: u64,
 }
+
+/// Operations that wait for locks which other transactions hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LockWaits {
+    /// How many wait.
+    pub writers: u64,
+    /// How long the first of them has waited. Milliseconds.
+    pub longest_ms: u64,
+    /// Some of the transactions that they wait for: their processes and roles, for people.
+    pub holders: Vec<String>,
+}

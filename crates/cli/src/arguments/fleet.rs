@@ -13,7 +13,9 @@ use gristmill_server::Role;
 use crate::arguments::hook::WebhookArguments;
 use crate::arguments::model::ExtractorArguments;
 use crate::arguments::pressure::PressureArguments;
-use crate::arguments::shared::{ConcurrencyArguments, LeaseArguments, StoreArguments, Synchronous};
+use crate::arguments::shared::{
+    ConcurrencyArguments, EnvironmentArguments, LeaseArguments, StoreArguments, Synchronous,
+};
 use crate::exit::EXIT_STATUS_HELP;
 use crate::span::parse_span;
 use crate::store::location::StoreLocation;
@@ -73,6 +75,9 @@ pub struct ServeArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub concurrency: ConcurrencyArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub environment: EnvironmentArguments,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub webhooks: WebhookArguments,
@@ -175,6 +180,9 @@ pub struct AgentArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub concurrency: ConcurrencyArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub environment: EnvironmentArguments,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub extractor: ExtractorArguments,

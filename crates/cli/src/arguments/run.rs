@@ -7,7 +7,9 @@ use gristmill_model::limits::BATCH_JOBS_MAX;
 
 use crate::arguments::hook::HookArguments;
 use crate::arguments::rate::{Rate, parse_rate};
-use crate::arguments::shared::{ConcurrencyArguments, LeaseArguments, RetryArguments, StoreArguments};
+use crate::arguments::shared::{
+    ConcurrencyArguments, EnvironmentArguments, LeaseArguments, RetryArguments, StoreArguments,
+};
 use crate::exit::EXIT_STATUS_HELP;
 use crate::input::Format;
 
@@ -65,6 +67,9 @@ pub struct RunArguments {
     #[command(flatten, next_help_heading = "Speed")]
     #[allow(missing_docs)]
     pub concurrency: ConcurrencyArguments,
+    #[command(flatten, next_help_heading = "Speed")]
+    #[allow(missing_docs)]
+    pub environment: EnvironmentArguments,
     /// Begin at most so many attempts in a time, as in 10/s, 100/m or 1000/h
     #[arg(long, value_name = "N/UNIT", value_parser = parse_rate)]
     pub rate: Option<Rate>,

@@ -178,3 +178,24 @@ pub struct ScriptConcurrency {
     /// Whether `concurrency` was asked for.
     pub is_concurrency_given: bool,
 }
+
+/// The environment of scripts and programs.
+#[derive(Debug, Clone, Args)]
+pub struct EnvironmentArguments {
+    /// Pass a secret of the environment on to scripts, such as OPENAI_API_KEY: they get neither tokens nor passwords nor keys
+    /// otherwise; repeatable
+    #[arg(long = "env", value_name = "NAME", value_parser = parse_variable)]
+    pub passed: Vec<String>,
+}
+
+fn parse_variable(name: &str) -> Result<String, String> {
+    if name.is_empty() || name.contains('=') {
+        return Err("give the name of a variable alone: its value comes from the environment".to_owned());
+    }
+    match std::env::var_os(name) {
+        Some(_) => Ok(name.to_owned()),
+        None => Err(format!(
+            "the environment has no variable `{name}`: set it, or omit --env"
+        )),
+    }
+}

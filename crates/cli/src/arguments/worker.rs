@@ -7,7 +7,7 @@ use clap::Args;
 use crate::arguments::hook::WebhookArguments;
 use crate::arguments::model::ExtractorArguments;
 use crate::arguments::pressure::PressureArguments;
-use crate::arguments::shared::{ConcurrencyArguments, LeaseArguments, StoreArguments};
+use crate::arguments::shared::{ConcurrencyArguments, EnvironmentArguments, LeaseArguments, StoreArguments};
 use crate::exit::EXIT_STATUS_HELP;
 
 const WORKER_HELP: &str = "\
@@ -35,6 +35,9 @@ pub struct WorkerArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub concurrency: ConcurrencyArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub environment: EnvironmentArguments,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub extractor: ExtractorArguments,

@@ -63,7 +63,8 @@ async fn handlers(
 ) -> anyhow::Result<Handlers> {
     let extracting = arguments.extractor.extracting(concurrency).await?;
     let (scripts, kinds, queues) = (&arguments.scripts, &arguments.kinds, &arguments.queues);
-    let handlers = Handlers::of_scripts(scripts, kinds, queues, concurrency.of_scripts()).await?;
+    let passed = &arguments.environment.passed;
+    let handlers = Handlers::of_scripts(scripts, kinds, queues, concurrency.of_scripts(), passed).await?;
     handlers.with_extractions(extracting)
 }
 

@@ -50,7 +50,8 @@ pub async fn serve(arguments: ServeArguments) -> anyhow::Result<Exit> {
         (Mode::Standalone, true) => {
             let (scripts, queues) = (&arguments.scripts, &arguments.queues);
             let concurrency = arguments.concurrency.of_scripts();
-            let handlers = Handlers::of_scripts(scripts, &arguments.kinds, queues, concurrency).await?;
+            let (kinds, passed) = (&arguments.kinds, &arguments.environment.passed);
+            let handlers = Handlers::of_scripts(scripts, kinds, queues, concurrency, passed).await?;
             Some(handlers.with_webhooks(webhooks, queues)?)
         }
     };

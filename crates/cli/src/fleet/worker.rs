@@ -17,7 +17,8 @@ pub async fn worker(arguments: WorkerArguments) -> anyhow::Result<Exit> {
     let concurrency = &arguments.concurrency;
     let extracting = arguments.extractor.extracting(concurrency).await?;
     let (scripts, kinds, queues) = (&arguments.scripts, &arguments.kinds, &arguments.queues);
-    let handlers = Handlers::of_scripts(scripts, kinds, queues, concurrency.of_scripts()).await?;
+    let passed = &arguments.environment.passed;
+    let handlers = Handlers::of_scripts(scripts, kinds, queues, concurrency.of_scripts(), passed).await?;
     let handlers = handlers.with_extractions(extracting)?;
     let handlers = handlers.with_webhooks(arguments.webhooks.handler()?, queues)?;
     let settings = WorkerSettings {

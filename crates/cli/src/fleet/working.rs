@@ -82,12 +82,14 @@ pub struct Handlers {
 }
 
 impl Handlers {
-    /// Starts scripts, with `kinds` for them in their order, or with their own. Their jobs are in `queues`.
+    /// Starts scripts, with `kinds` for them in their order, or with their own. Their jobs are in `queues`. They get the
+    /// `passed` secrets of the environment.
     pub async fn of_scripts(
         scripts: &[PathBuf],
         kinds: &[String],
         queues: &[String],
         concurrency: ScriptConcurrency,
+        passed: &[String],
     ) -> anyhow::Result<Handlers> {
         let mut handlers = Handlers {
             by_kind: Vec::new(),
@@ -102,6 +104,7 @@ impl Handlers {
             check_concurrency(scripts_of.iter().map(|(_, script)| script), &concurrency)?;
         }
         for (kind, script) in scripts_of {
+            let script = script.passing(passed);
             handlers.by_kind.push((kind, start(script, concurrency).await?));
         }
         if !scripts.is_empty() {

@@ -1,7 +1,7 @@
 //! From the command line to the sources that are ingested.
 
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{File, FileType};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -146,7 +146,10 @@ fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
             continue;
         }
         let before = files.len();
-        add_folder(path, 0, &mut files)?;
+        let root = path
+            .canonicalize()
+            .with_context(|| format!("{} cannot be read", path.display()))?;
+        add_folder(&root, path, 0, &mut files)?;
         if files.len() == before {
             bail!(
                 "{} has no file with the extension of a source: {}",
@@ -164,8 +167,9 @@ fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Adds the sources of a folder and those below, by name. Hidden ones are passed over.
-fn add_folder(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+/// Adds the sources of a folder and those below, by name. Hidden ones are passed over, and links that lead out of `root`, the
+/// named folder's own path.
+fn add_folder(root: &Path, folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     let cannot = || format!("{} cannot be read", folder.display());
     if depth > FOLDER_DEPTH_MAX {
         bail!(
@@ -188,12 +192,22 @@ fn add_folder(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> anyhow::
             .to_string_lossy()
             .to_lowercase();
         if kind.is_dir() {
-            add_folder(&path, depth + 1, files)?;
-        } else if ENDINGS.contains(&ending.as_str()) {
+            add_folder(root, &path, depth + 1, files)?;
+        } else if ENDINGS.contains(&ending.as_str()) && is_file_within(root, &path, kind) {
             files.push(path);
         }
     }
     Ok(())
+}
+
+/// Whether an entry is a file of the folder, or a link to one. Opening a pipe would wait for a writer.
+fn is_file_within(root: &Path, path: &Path, kind: FileType) -> bool {
+    match kind.is_symlink() {
+        true => path
+            .canonicalize()
+            .is_ok_and(|target| target.starts_with(root) && target.is_file()),
+        false => kind.is_file(),
+    }
 }
 
 fn read_pipe(pipe: impl Read) -> anyhow::Result<Vec<u8>> {
@@ -227,5 +241,36 @@ mod tests {
             error.contains("no file with the extension of a source"),
             "{error}"
         );
+    }
+    #[test]
+    fn links_and_pipes_do_not_lead_out_of_a_folder() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        std::fs::create_dir_all(path("named/below")).expect("folders");
+        std::fs::create_dir(path("outside")).expect("a folder");
+        for name in ["named/own.md", "outside/secret.md"] {
+            std::fs::write(path(name), "Bees.").expect("writes");
+        }
+        for (target, link) in [
+            ("outside/secret.md", "named/secret.md"),
+            ("outside", "named/folder.md"),
+            ("named/nowhere", "named/dangling.md"),
+            ("named/own.md", "named/below/own.md"),
+        ] {
+            std::os::unix::fs::symlink(path(target), path(link)).expect("a link");
+        }
+        let made = std::process::Command::new("mkfifo")
+            .arg(path("named/pipe.md"))
+            .status()
+            .expect("mkfifo runs");
+        assert!(made.success());
+        // The named folder may be a link itself.
+        std::os::unix::fs::symlink(path("named"), path("link")).expect("a link");
+        for named in ["named", "link"] {
+            let found = find(&[path(named)], None, None).expect("sources");
+            let found: Vec<String> = found.iter().filter_map(Source::name).collect();
+            let expected = ["below/own.md", "own.md"].map(|name| path(named).join(name));
+            assert_eq!(found, expected.map(|path| path.display().to_string()));
+        }
     }
 }

@@ -66,6 +66,7 @@ fn copy(store: &Path, file: &Path) -> anyhow::Result<u64> {
         .to_str()
         .context("the path of the copy is not UTF-8")?;
     let cannot_write = || format!("{} cannot be written", file.display());
+    gristmill_store_sqlite::create_private(&unfinished.0);
     connection
         .execute("VACUUM INTO ?1", [path])
         .with_context(cannot_write)?;

@@ -19,6 +19,12 @@ pub(crate) fn fill(command: Command, payload: &str) -> Command {
         Some(text) => Cow::Owned(fill_text(text, &payload).into()),
         None => Cow::Borrowed(argument),
     }));
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => filled.env(name, value),
+            None => filled.env_remove(name),
+        };
+    }
     filled
 }
 

@@ -17,9 +17,15 @@ pub struct Probed {
     /// Always `ok`.
     #[schema(example = "ok")]
     status: &'static str,
+    /// How many operations of the store wait for locks of other transactions; absent where none does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    writers_waiting: Option<u64>,
 }
 
-const OK: Probed = Probed { status: "ok" };
+const OK: Probed = Probed {
+    status: "ok",
+    writers_waiting: None,
+};
 
 /// Check that the server runs, without a token
 ///
@@ -41,7 +47,8 @@ pub async fn healthz(Query(NoQuery {}): Query<NoQuery>) -> Json<Probed> {
 
 /// Check that the server is ready, without a token
 ///
-/// Asks the store at most once a second. Status 503 if the store does not answer, and while the server stops.
+/// Asks the store at most once a second. Status 503 if the store does not answer, and while the server stops. Where
+/// operations of the store wait for locks that other transactions hold, the answer says how many.
 #[utoipa::path(
     get,
     path = "/readyz",
@@ -62,14 +69,17 @@ pub async fn readyz(
         return Err(ApiError::Stopping);
     }
     let answers = tokio::time::timeout(PROBE_WITHIN, store_answers(&app)).await;
-    match answers.unwrap_or(false) {
-        true => Ok(Json(OK)),
-        false => Err(ApiError::NotReady),
+    match answers.ok().flatten() {
+        Some(waiting) => Ok(Json(Probed {
+            writers_waiting: Some(waiting).filter(|waiting| *waiting > 0),
+            ..OK
+        })),
+        None => Err(ApiError::NotReady),
     }
 }
 
-/// Whether the store answers, or did so a moment ago. Probes ask one after another.
-async fn store_answers(app: &App) -> bool {
+/// If the store answers, or did so a moment ago: how many of its operations wait for locks. Probes ask one after another.
+async fn store_answers(app: &App) -> Option<u64> {
     let mut probed = app.probed.lock().await;
     let now = app.clock().now();
     if let Some((at, answered)) = *probed
@@ -77,8 +87,18 @@ async fn store_answers(app: &App) -> bool {
     {
         return answered;
     }
-    let answered = app.store().workers().await.is_ok();
-    app.note_ready(answered);
+    let answered = match app.store().workers().await {
+        Ok(_) => app.store().lock_waits().await.ok(),
+        Err(_) => None,
+    };
+    app.note_ready(answered.is_some());
+    if let Some(waits) = &answered
+        && waits.writers > 0
+    {
+        let (writers, longest_ms) = (waits.writers, waits.longest_ms);
+        tracing::warn!(writers, longest_ms, holders = ?waits.holders, "operations wait for locks of other transactions");
+    }
+    let answered = answered.map(|waits| waits.writers);
     *probed = Some((now, answered));
     answered
 }

@@ -1,9 +1,11 @@
-//! Values that are kept for jobs with the same payload.
+//! Values that are kept for jobs of the same queue, kind and group with the same payload.
+
+use std::sync::Arc;
 
 use gristmill_model::{
     After, BatchId, JobState, KeyedBatch, NewBatch, PackedArray, Prerequisite, Rejected, Unique,
 };
-use gristmill_store::{HistoryFilter, Store};
+use gristmill_store::{HistoryFilter, Store, Want};
 
 use crate::Database;
 use crate::fixture::*;
@@ -70,6 +72,51 @@ pub async fn known_payloads_do_not_run(database: &dyn Database) {
     let single = store.submit_one(cached(KIND, "[4]", 1_000)).await.unwrap();
     assert_eq!(value(&*store, single.batch, single.position).await, "4");
     assert_eq!(claim(&*store, worker, 9).await, None);
+}
+
+/// A value serves only jobs of its own queue and group: tenants neither read nor forge the values of others.
+pub async fn values_stay_in_their_queue_and_group(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let elsewhere = |queue: &str, group: Option<&str>| {
+        let mut new = cached(KIND, "[1]", 1_000);
+        new.queue = queue.to_owned();
+        new.options.group = group.map(str::to_owned);
+        new
+    };
+    // Lanes that would look alike if their names were only joined, too.
+    let lanes = [
+        ("default", None),
+        ("default", Some("a")),
+        ("default", Some("b")),
+        ("other", None),
+        ("other", Some("a")),
+        ("defaulta", None),
+    ];
+    let all_queues = Want {
+        queues: lanes.iter().map(|(queue, _)| Arc::from(*queue)).collect(),
+        ..want(1)
+    };
+    for (number, (queue, group)) in lanes.iter().enumerate() {
+        let first = submit(&*store, elsewhere(queue, *group)).await;
+        assert_eq!(
+            states(&*store, first).await,
+            [JobState::Waiting],
+            "{queue} {group:?}: the value of another lane"
+        );
+        let lease = exchange(&*store, worker, Vec::new(), Some(all_queues.clone()))
+            .await
+            .lease;
+        let mut report = completed(&lease.unwrap().slices[0]);
+        let own = format!("[{number}]");
+        report.completed.as_mut().unwrap().values = PackedArray::parse(&own).unwrap();
+        exchange(&*store, worker, vec![report], None).await;
+    }
+    for (number, (queue, group)) in lanes.iter().enumerate() {
+        let again = submit(&*store, elsewhere(queue, *group)).await;
+        assert_eq!(states(&*store, again).await, [JobState::Completed]);
+        assert_eq!(value(&*store, again, 0).await, number.to_string());
+    }
 }
 
 /// A value is used for as long as the new job says, and kept for as long as the old one did.

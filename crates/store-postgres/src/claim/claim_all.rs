@@ -13,6 +13,7 @@ use tokio_postgres::Row;
 use crate::claim::{heads, lane_ids};
 use crate::commit::exchange::{Claimable, Outline};
 use crate::database::connection::{Param, Pooled};
+use crate::database::pools::Purpose;
 use crate::database::rows::{Slice, Taken};
 use crate::database::transaction::read_head;
 use crate::database::{Attempt, Database, Known, to_the_end};
@@ -74,7 +75,7 @@ impl Database {
         match self.cache.take_spare_lease() {
             Some(lease) => Ok(lease),
             None => {
-                self.alone(async |connection: Pooled| {
+                self.alone(Purpose::Work, async |connection: Pooled| {
                     let rows = connection
                         .rows("SELECT nextval('gristmill.lease_id')", &[])
                         .await?;
@@ -107,7 +108,7 @@ impl ClaimAll {
     async fn run_once(&self) -> Attempt<Option<Outline>, ()> {
         let now = self.database.now();
         let sent = async {
-            let mut connection = self.database.writer().await?;
+            let mut connection = self.database.writer(Purpose::Work).await?;
             let writer = connection.writer()?;
             writer.operation += 1;
             let mark = writer.mark();

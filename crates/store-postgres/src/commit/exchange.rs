@@ -21,6 +21,7 @@ use crate::claim::{Claimed, next_run_at};
 use crate::database::Database;
 use crate::database::connection::{Param, Pending, drained};
 use crate::database::handle_cache::{BatchHead, HandleCache};
+use crate::database::pools::Purpose;
 use crate::database::rows::Taken;
 use crate::database::transaction::{Durability, Transaction, read_head};
 use crate::failure::{Failure, Result};
@@ -126,7 +127,7 @@ impl Database {
         self.prepare_children(&reports, &origins).await?;
         let origins = Arc::new(origins);
         let (reports, want) = (Arc::new(reports), Arc::new(want));
-        self.write(durability, move |transaction| {
+        self.write(Purpose::Work, durability, move |transaction| {
             let (reports, want) = (reports.clone(), want.clone());
             let origins = origins.clone();
             async move {

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use crate::commit::exchange::Outline;
 use crate::database::Database;
+use crate::database::pools::Purpose;
 use crate::database::transaction::{Durability, Transaction};
 use crate::failure::Result;
 use crate::graph::family::Origins;
@@ -214,6 +215,11 @@ async fn carry_out(database: &Arc<Database>, mut exchanges: Vec<SmallExchange>) 
         Err(error @ (StoreError::Unknown { .. } | StoreError::Unreachable { .. } | StoreError::Closed)) => {
             exchanges.iter().map(|_| Err(error.clone())).collect()
         }
+        // One of them waits for a transaction that may go on: the others do not wait behind it in turn.
+        Err(StoreError::Locked { .. }) => {
+            let alone = exchanges.iter().cloned().map(|exchange| exchange.alone(database));
+            futures::future::join_all(alone).await
+        }
         Err(error) => {
             tracing::debug!(%error, exchanges = exchanges.len(), "exchanges are carried out one by one");
             // In turn: claims side by side would pass over what the others are taking.
@@ -235,7 +241,7 @@ async fn together(
         false => Durability::Promised,
     };
     database
-        .write(durability, move |transaction| {
+        .write(Purpose::Work, durability, move |transaction| {
             let exchanges = exchanges.clone();
             async move { transaction.exchange_all(&exchanges).await }.boxed()
         })

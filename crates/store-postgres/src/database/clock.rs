@@ -1,38 +1,75 @@
 //! The database's clock.
 
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Instant;
 
 use deadpool_postgres::ClientWrapper;
 use gristmill_model::{Clock, SystemClock, Timestamp};
 
 use crate::failure::Result;
 
-/// The database's clock: this machine's, set right by how far it was off when it was compared last.
-#[derive(Debug, Default)]
+/// The database's clock: what it showed when it was asked last, and what has passed since by a clock of this machine that
+/// nobody sets. A wall clock that is set forward would make all workers look silent. The clock that nobody sets stands while
+/// the machine is suspended, so the database is asked again and again.
+#[derive(Debug)]
 pub(crate) struct DatabaseClock {
-    ahead_ms: AtomicI64,
+    since: Instant,
+    /// What the database's clock showed then.
+    began_ms: AtomicI64,
+}
+
+impl Default for DatabaseClock {
+    /// Goes by this machine until it is compared.
+    fn default() -> Self {
+        DatabaseClock {
+            since: Instant::now(),
+            began_ms: AtomicI64::new(SystemClock.now().0),
+        }
+    }
 }
 
 impl DatabaseClock {
     /// Compares the clocks: the server looked at its own in the middle of the trip, within half of what that took.
     pub async fn compare(&self, client: &ClientWrapper) -> Result<()> {
-        let before = SystemClock.now();
+        let before_ms = self.passed_ms();
         let row = client
             .query_one(
                 "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint",
                 &[],
             )
             .await?;
-        let after = SystemClock.now();
-        let theirs = Timestamp(row.try_get(0)?);
-        let ours = before.plus_ms(after.since_ms(before) / 2);
-        self.ahead_ms.store(theirs.since_ms(ours), Ordering::Relaxed);
+        let middle_ms = before_ms.midpoint(self.passed_ms());
+        let theirs_ms: i64 = row.try_get(0)?;
+        self.began_ms
+            .store(theirs_ms.saturating_sub(middle_ms), Ordering::Relaxed);
         Ok(())
+    }
+
+    fn passed_ms(&self) -> i64 {
+        i64::try_from(self.since.elapsed().as_millis()).unwrap_or(i64::MAX)
     }
 }
 
 impl Clock for DatabaseClock {
     fn now(&self) -> Timestamp {
-        SystemClock.now().plus_ms(self.ahead_ms.load(Ordering::Relaxed))
+        Timestamp(self.began_ms.load(Ordering::Relaxed)).plus_ms(self.passed_ms())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever the wall clock of this machine shows.
+    #[test]
+    fn time_passes_from_what_the_database_showed() {
+        const DAY_MS: i64 = 86_400_000;
+        let clock = DatabaseClock {
+            since: Instant::now(),
+            began_ms: AtomicI64::new(5),
+        };
+        let first = clock.now();
+        assert!((5..DAY_MS).contains(&first.0), "{first}");
+        assert!(clock.now() >= first);
     }
 }

@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use deadpool::managed::{self, Metrics, RecycleError, RecycleResult};
 use deadpool_postgres::ClientWrapper;
@@ -103,6 +104,8 @@ impl Writer {
 pub(crate) struct Manager {
     pub address: Arc<Address>,
     pub role: Role,
+    /// How long a statement waits for a lock.
+    pub lock_wait: Duration,
 }
 
 pub(crate) type Pool = managed::Pool<Manager>;
@@ -120,9 +123,10 @@ impl managed::Manager for Manager {
             is_amid: false,
         };
         match self.role {
-            Role::Write => connection.become_writer().await?,
+            Role::Write => connection.become_writer(self.lock_wait).await?,
             Role::Read => {
-                let settings = format!("SET jit = off; SET application_name = 'gristmill'; {}", bounds());
+                let bounds = bounds(self.lock_wait);
+                let settings = format!("SET jit = off; SET application_name = 'gristmill'; {bounds}");
                 connection.client.batch_execute(&settings).await?;
             }
         }
@@ -148,14 +152,14 @@ impl Deref for Connection {
 }
 
 impl Connection {
-    async fn become_writer(&mut self) -> Result<()> {
+    async fn become_writer(&mut self, lock_wait: Duration) -> Result<()> {
         self.client
             .batch_execute(&format!(
                 "SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; \
                  SET plan_cache_mode = force_generic_plan; SET default_transaction_isolation = 'read committed'; \
                  SET gristmill.layout = '{}'; {}",
                 LAYOUT.layout.id(),
-                bounds(),
+                bounds(lock_wait),
             ))
             .await?;
         let row = self
@@ -216,14 +220,18 @@ impl Connection {
     }
 }
 
-/// Bounds how long the server waits for this process within a transaction. A shorter one that the server or the database
-/// is set to stays.
-fn bounds() -> String {
-    let limit_ms = limits::IDLE_IN_TRANSACTION.as_millis();
+/// Bounds how long the server waits for this process within a transaction, and for locks of others. A shorter bound that
+/// the server or the database is set to stays.
+fn bounds(lock_wait: Duration) -> String {
+    let (idle_ms, lock_ms) = (
+        limits::IDLE_IN_TRANSACTION.as_millis(),
+        lock_wait.as_millis().max(1),
+    );
     format!(
-        "SELECT set_config(name, '{limit_ms}', false) FROM pg_settings \
-         WHERE name IN ('idle_in_transaction_session_timeout', 'tcp_user_timeout') \
-         AND setting::bigint NOT BETWEEN 1 AND {limit_ms}"
+        "SELECT set_config(b.name, b.limit_ms::text, false) FROM (VALUES \
+         ('idle_in_transaction_session_timeout', {idle_ms}), ('tcp_user_timeout', {idle_ms}), ('lock_timeout', {lock_ms})) \
+         AS b (name, limit_ms) WHERE (SELECT s.setting FROM pg_settings s WHERE s.name = b.name)::bigint \
+         NOT BETWEEN 1 AND b.limit_ms"
     )
 }
 

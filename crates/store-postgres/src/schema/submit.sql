@@ -164,7 +164,7 @@ BEGIN
     SELECT CASE scope_name WHEN 'kind' THEN min(l.id) FILTER (WHERE l.kind = submit_keyed.kind) * 2
         ELSE min(l.id) FILTER (WHERE l.queue = submit_keyed.queue) * 2 + 1 END
     INTO scope_id FROM gristmill.lane l;
-    PERFORM pg_advisory_xact_lock(1196576077, scope_id);
+    PERFORM FROM gristmill.lane l WHERE l.id = scope_id / 2 FOR UPDATE;
 
     SELECT array_agg(j.last ORDER BY j.number), array_agg(k.batch_id ORDER BY j.number),
         array_agg(k.position ORDER BY j.number), array_agg(k.open ORDER BY j.number)

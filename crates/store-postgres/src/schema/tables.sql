@@ -3,7 +3,7 @@
 -- Times are milliseconds since 1970, by the clock that all users of the store go by. Positions are multiranges:
 -- `{[0,500),[731,732)}`. Fixed-width columns come first and long ones last.
 --
--- The order in which rows are locked, so that no two transactions wait for each other: run, worker, batch, slice, held, edge,
+-- The order in which rows are locked, so that no two transactions wait for each other: lane, run, worker, batch, slice, held, edge,
 -- blocked, and then the rest; the keys of jobs come last of all. Moving positions forward (slice to held, held to report) needs no
 -- lock of the batch. Moving them back (held or report to slice) locks the batch FOR SHARE first. Operations that need all positions
 -- of a batch to stand still (cancel, retry, prune, delete) lock it FOR NO KEY UPDATE.
@@ -147,9 +147,9 @@ CREATE TABLE gristmill.failure (
     PRIMARY KEY (batch_id, position, lease_id, attempt)
 );
 
--- Values of completed jobs, for later jobs with the same payload.
+-- Values of completed jobs, for later jobs of the same queue, kind and group with the same payload.
 CREATE TABLE gristmill.cached (
-    digest    text COLLATE "C" PRIMARY KEY, -- of the kind and the payload, in hexadecimal
+    digest    text COLLATE "C" PRIMARY KEY, -- of the queue, the kind, the group and the payload, in hexadecimal
     stored_at bigint NOT NULL,
     until     bigint NOT NULL,              -- when it is forgotten
     value     text NOT NULL                 -- JSON
@@ -159,8 +159,8 @@ CREATE INDEX cached_until ON gristmill.cached (until);
 -- --- keys and tags ---
 
 -- The job that has a deduplication key: an open one, one whose period is not over, or one that another job waits behind. Rows are
--- locked after all others but those of the same table, and there by scope and key. A transaction that submits jobs with keys holds an
--- advisory lock of their scope (class 1196576077) from before its look, so that no two submit at the same time.
+-- locked after all others but those of the same table, and there by scope and key. A transaction that submits jobs with keys locks the
+-- row of their scope's lane before its look, so that no two submit at the same time.
 CREATE TABLE gristmill.job_key (
     scope    integer NOT NULL, -- twice the first lane of a kind, or once more than twice that of a queue
     key      text COLLATE "C" NOT NULL,

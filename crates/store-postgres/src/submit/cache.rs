@@ -1,4 +1,4 @@
-//! Values that are kept for jobs with the same payload.
+//! Values that are kept for jobs of the same lane with the same payload.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl Transaction {
                 continue;
             };
             let until = kept_until(self.now, head.options.cached_ms.unwrap_or(0));
-            for (digest, value) in kept(&lane.kind, payloads, positions, values) {
+            for (digest, value) in kept(lane.name(), payloads, positions, values) {
                 untils.insert(digest.clone(), until.0);
                 all.insert(digest, value);
             }

@@ -1,6 +1,7 @@
 //! Deduplication keys.
 //!
-//! An advisory lock serialises submits of jobs with keys of one kind or queue. So between the look for the owners of the
+//! A lock of a lane's row serialises submits of jobs with keys of one kind or queue: of the first lane of either, as its
+//! scope says. Only roles that may write lanes can take it. So between the look for the owners of the
 //! keys and the submit, only a retry of jobs can take a key. The submit then begins again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -19,6 +20,7 @@ use gristmill_store::{StoreError, SubmittedJobs};
 
 use crate::database::Database;
 use crate::database::handle_cache::BatchHead;
+use crate::database::pools::Purpose;
 use crate::database::transaction::{Durability, Transaction};
 use crate::failure::{Failure, Result};
 use crate::graph::dependency::{Ended, check_prerequisites};
@@ -61,7 +63,7 @@ impl Database {
         }
         let prepared = Arc::new(prepared);
         let submitted = self
-            .write(Durability::Promised, move |transaction| {
+            .write(Purpose::Change, Durability::Promised, move |transaction| {
                 let prepared = prepared.clone();
                 async move { transaction.submit_keyed(&prepared).await }.boxed()
             })
@@ -80,11 +82,12 @@ impl Database {
 
 impl Transaction {
     async fn submit_keyed(&mut self, batches: &[Prepared]) -> Result<Vec<(SubmittedJobs, Option<Stored>)>> {
-        let scopes: BTreeSet<i32> = batches.iter().map(|batch| batch.scope).collect();
-        let scopes: Vec<i32> = scopes.into_iter().collect();
+        // The scope of a kind and that of a queue may have the same first lane, and then wait for each other.
+        let lanes: BTreeSet<i32> = batches.iter().map(|batch| batch.scope / 2).collect();
+        let lanes: Vec<i32> = lanes.into_iter().collect();
         self.query(
-            "SELECT pg_advisory_xact_lock(1196576077, scope) FROM unnest($1::integer[]) scope",
-            &[&scopes],
+            "SELECT id FROM gristmill.lane WHERE id = ANY ($1) ORDER BY id FOR UPDATE",
+            &[&lanes],
         )
         .await?;
         let mut fresh = BTreeSet::new();

@@ -8,6 +8,7 @@ use tokio_postgres::error::SqlState;
 use crate::database::Database;
 use crate::database::connection::Connection;
 use crate::database::handle_cache::HandleCache;
+use crate::database::pools::Purpose;
 use crate::failure::{Failure, Result};
 
 /// The lanes that were added since the last look, and the version of the controls, if it is another.
@@ -55,8 +56,10 @@ impl Database {
         if let Some(id) = self.cache.lanes().find(name) {
             return Ok(id);
         }
-        self.alone(|connection| async move { self.intern_lane_by(&connection, name).await })
-            .await
+        self.alone(Purpose::Change, |connection| async move {
+            self.intern_lane_by(&connection, name).await
+        })
+        .await
     }
 
     async fn intern_lane_by(&self, connection: &Connection, name: LaneName<'_>) -> Result<i64> {

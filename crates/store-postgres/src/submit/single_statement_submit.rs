@@ -10,6 +10,7 @@ use tokio_postgres::Row;
 
 use crate::database::connection::Param;
 use crate::database::handle_cache::BatchHead;
+use crate::database::pools::Purpose;
 use crate::database::writes::{PackedText, lane};
 use crate::database::{Attempt, Database, Known};
 use crate::failure::{Failure, Remedy, Result};
@@ -56,7 +57,7 @@ impl Database {
         read: impl Fn(&Row) -> Result<StoredLone<T>>,
     ) -> Attempt<T, ()> {
         let sent = async {
-            let mut connection = self.writer().await?;
+            let mut connection = self.writer(Purpose::Work).await?;
             let mark = connection.writer()?.lone_mark();
             let stored = connection.send(sql, params(&mark.writer)).await?;
             connection.is_amid = true;

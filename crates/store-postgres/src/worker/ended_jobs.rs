@@ -8,6 +8,7 @@ use gristmill_store::StoreError;
 use gristmill_store::metrics::ReportedEnds;
 
 use crate::database::Database;
+use crate::database::pools::Purpose;
 use crate::database::transaction::Durability;
 
 impl Database {
@@ -38,7 +39,7 @@ impl Database {
         let ended = Arc::new(ended);
         let work = ended.clone();
         let added = self
-            .write(Durability::Needless, move |transaction| {
+            .write(Purpose::Signal, Durability::Needless, move |transaction| {
                 let ended = work.clone();
                 async move { transaction.add_ended(&ended).await }.boxed()
             })

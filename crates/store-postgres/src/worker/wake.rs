@@ -13,10 +13,11 @@ use gristmill_postgres_link::SharedAddress;
 use gristmill_store::WorkSeen;
 use gristmill_store::wakeups::WorkCounter;
 use tokio::sync::{Notify, oneshot};
+use tokio_postgres::error::SqlState;
 
 use crate::database::listener::{Listener, lost};
 use crate::failure::Result;
-use crate::limits::LISTEN_AFTER_LAST_WAIT;
+use crate::limits::{LISTEN_AFTER_LAST_WAIT, WAKE_LOCK_WAIT_MS};
 
 /// Locks that stand for this store: the header of its SQLite files, as a number ("GRML").
 const LOCK: &str = "SELECT pg_advisory_lock_shared(1196576076, 2)";
@@ -87,14 +88,23 @@ impl Wake {
         let work = self.work.clone();
         let (client, mut ended) = self.listener.connect(move |_| work.add()).await?;
         client
-            .batch_execute("SET application_name = 'gristmill'; LISTEN gristmill_work")
+            .batch_execute(&format!(
+                "SET application_name = 'gristmill'; SET lock_timeout = {WAKE_LOCK_WAIT_MS}; LISTEN gristmill_work"
+            ))
             .await?;
         loop {
             tokio::select! {
                 _ = &mut ended => return Err(lost()),
                 () = self.waited.notified() => {}
             }
-            client.batch_execute(LOCK).await?;
+            if let Err(error) = client.batch_execute(LOCK).await {
+                // A stranger may hold the number: anybody can. `gristmill.wake()` then notifies whether somebody waits or not.
+                if error.code() != Some(&SqlState::LOCK_NOT_AVAILABLE) {
+                    return Err(error.into());
+                }
+                self.work_came();
+                continue;
+            }
             // Waiters look for work once more: see above.
             self.work_came();
             if !self.wait_for_idleness(&mut ended).await {

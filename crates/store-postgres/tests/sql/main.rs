@@ -6,6 +6,7 @@ mod caller_transaction;
 mod case;
 mod change;
 mod keys;
+mod locks;
 mod open;
 mod rights;
 mod submit;

@@ -1,5 +1,7 @@
 //! Who may do what.
 
+use gristmill_store::Store;
+use gristmill_store_postgres::{PostgresOptions, PostgresStore};
 use tokio_postgres::Client;
 
 use crate::case::{Case, refusal, row, texts};
@@ -60,6 +62,129 @@ async fn nothing_is_allowed_that_is_not_granted() {
     }
 }
 
+/// The grants of docs/sql.md.
+async fn grant_functions(owner: &Client, role: &str) {
+    owner
+        .batch_execute(&format!(
+            "GRANT USAGE ON SCHEMA gristmill TO {role};
+             DO $$
+             DECLARE
+                 granted regprocedure;
+             BEGIN
+                 FOR granted IN SELECT oid::regprocedure FROM pg_proc
+                     WHERE pronamespace = 'gristmill'::regnamespace
+                         AND proname IN ('submit', 'cancel', 'retry', 'discard', 'prioritise', 'pause', 'resume')
+                 LOOP
+                     EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {role}', granted);
+                 END LOOP;
+             END
+             $$;"
+        ))
+        .await
+        .unwrap();
+}
+
+/// A role that attaches the store's triggers to tables of its own writes no events: not with the documented grants, and not
+/// with a grant on all functions.
+#[tokio::test]
+async fn trigger_functions_forge_no_events() {
+    let case = Case::new().await;
+    let (role, client) = connect_as_new_role(&case).await;
+    let owner = case.client().await;
+    // Without a listener there would be no events to forge.
+    case.store.listen().await.unwrap();
+    grant_functions(&owner, &role).await;
+    owner
+        .batch_execute(&format!("CREATE SCHEMA own_{role} AUTHORIZATION {role}"))
+        .await
+        .unwrap();
+    client
+        .batch_execute(&format!(
+            "SET search_path = own_{role};
+             CREATE TABLE batch (id bigint, submitted_at bigint, count integer);
+             CREATE TABLE report (batch_id bigint, finished_at bigint, state text, attempt integer, positions int4multirange);
+             CREATE TABLE failure (failed_at bigint, batch_id bigint, attempt integer, retried_at bigint, position integer);
+             CREATE TABLE progress (worker_id bigint, at bigint, jobs text);"
+        ))
+        .await
+        .unwrap();
+    let triggers = [
+        (
+            "batch FOR EACH ROW EXECUTE FUNCTION gristmill.note_batch()",
+            "INSERT INTO batch VALUES (7, 0, 1)",
+        ),
+        (
+            "report FOR EACH ROW EXECUTE FUNCTION gristmill.note_report()",
+            "INSERT INTO report VALUES (7, 0, 'completed', 1, '{[0,1)}')",
+        ),
+        (
+            "failure REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION gristmill.note_failures()",
+            "INSERT INTO failure VALUES (0, 7, 1, 0, 0)",
+        ),
+        (
+            "progress FOR EACH ROW EXECUTE FUNCTION gristmill.note_progress()",
+            "INSERT INTO progress VALUES (7, 0, '[]')",
+        ),
+    ];
+    for (trigger, _) in triggers {
+        let error = refusal(&client, &format!("CREATE TRIGGER note AFTER INSERT ON {trigger}")).await;
+        assert_eq!(error.code().code(), "42501", "{trigger}: {error}");
+    }
+    // What earlier documentation named.
+    owner
+        .batch_execute(&format!(
+            "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA gristmill TO {role}"
+        ))
+        .await
+        .unwrap();
+    for (trigger, insert) in triggers {
+        client
+            .batch_execute(&format!("CREATE TRIGGER note AFTER INSERT ON {trigger}"))
+            .await
+            .unwrap();
+        let error = refusal(&client, insert).await;
+        assert_eq!(error.code().code(), "42501", "{insert}: {error}");
+    }
+    let events: i64 = row(&owner, "SELECT count(*) FROM gristmill.event", &[])
+        .await
+        .get(0);
+    assert_eq!(events, 0);
+}
+
+/// Replacing the code takes a grant on a trigger function back.
+#[tokio::test]
+async fn grants_on_trigger_functions_are_taken_back() {
+    let case = Case::new().await;
+    let (role, _client) = connect_as_new_role(&case).await;
+    let owner = case.client().await;
+    owner
+        .batch_execute(&format!(
+            "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA gristmill TO {role};
+             UPDATE gristmill.layout SET code = 'of another program'"
+        ))
+        .await
+        .unwrap();
+    case.store.close().await.unwrap();
+    let options = PostgresOptions::new(case.clock.clone(), 8);
+    PostgresStore::open(&case.url, options).await.unwrap();
+    let granted = texts(
+        &owner,
+        "SELECT p.proname::text FROM pg_proc p WHERE p.pronamespace = 'gristmill'::regnamespace \
+         AND p.prorettype = 'trigger'::regtype AND has_function_privilege($1::text::name, p.oid, 'EXECUTE')",
+        &[&role],
+    )
+    .await;
+    assert_eq!(granted, [""; 0]);
+    let kept: bool = row(
+        &owner,
+        "SELECT has_function_privilege($1::text::name, 'gristmill.cancel(text[])', 'EXECUTE')",
+        &[&role],
+    )
+    .await
+    .get(0);
+    assert!(kept, "other grants stay");
+}
+
 /// The grants of the documentation: a role that submits, cancels and retries, and looks at jobs, and cannot touch the
 /// tables.
 #[tokio::test]
@@ -67,12 +192,9 @@ async fn the_documented_grants_suffice() {
     let case = Case::new().await;
     let (role, client) = connect_as_new_role(&case).await;
     let owner = case.client().await;
+    grant_functions(&owner, &role).await;
     owner
-        .batch_execute(&format!(
-            "GRANT USAGE ON SCHEMA gristmill TO {role};
-             GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA gristmill TO {role};
-             GRANT SELECT ON gristmill.job TO {role};"
-        ))
+        .batch_execute(&format!("GRANT SELECT ON gristmill.job TO {role}"))
         .await
         .unwrap();
     let ids = texts(

@@ -9,14 +9,17 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::columns::{read_positions, read_state, report_id};
 use crate::failure::Result;
+use crate::worker::steady_clock::WallTimes;
 
 /// The registered workers, by id.
-pub(crate) fn workers(connection: &Connection) -> Result<Vec<WorkerRow>> {
+pub(crate) fn workers(connection: &Connection, times: &WallTimes) -> Result<Vec<WorkerRow>> {
     let mut statement = connection.prepare_cached(
         "SELECT id, name, host, process_id, process_started, started_at, heartbeat_at, \
-         (SELECT coalesce(sum(count), 0) FROM held WHERE worker_id = worker.id) FROM worker ORDER BY id",
+         (SELECT coalesce(sum(count), 0) FROM held WHERE worker_id = worker.id), boot, beat_ms \
+         FROM worker ORDER BY id",
     )?;
     let rows = statement.query_map([], |row| {
+        let boot: String = row.get(8)?;
         Ok(WorkerRow {
             id: WorkerId(row.get(0)?),
             worker: NewWorker {
@@ -26,7 +29,7 @@ pub(crate) fn workers(connection: &Connection) -> Result<Vec<WorkerRow>> {
                 process_started: row.get(4)?,
             },
             started_at: Timestamp(row.get(5)?),
-            heartbeat_at: Timestamp(row.get(6)?),
+            heartbeat_at: times.of(&boot, row.get(9)?, Timestamp(row.get(6)?)),
             jobs_held: row.get::<_, i64>(7)?.unsigned_abs(),
         })
     })?;

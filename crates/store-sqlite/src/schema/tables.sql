@@ -149,9 +149,9 @@ CREATE TABLE failure (
     PRIMARY KEY (batch_id, position, lease_id, attempt)
 ) STRICT, WITHOUT ROWID;
 
--- Values of completed jobs, for later jobs with the same payload.
+-- Values of completed jobs, for later jobs of the same queue, kind and group with the same payload.
 CREATE TABLE cached (
-    digest    TEXT NOT NULL UNIQUE, -- of the kind and the payload, in hexadecimal
+    digest    TEXT NOT NULL UNIQUE, -- of the queue, the kind, the group and the payload, in hexadecimal
     stored_at INTEGER NOT NULL,
     until     INTEGER NOT NULL,     -- when it is forgotten
     value     TEXT NOT NULL         -- JSON
@@ -296,7 +296,9 @@ CREATE TABLE worker (
     process_id      INTEGER NOT NULL,
     process_started TEXT NOT NULL,
     started_at      INTEGER NOT NULL,
-    heartbeat_at    INTEGER NOT NULL
+    heartbeat_at    INTEGER NOT NULL, -- by the wall clock, as it was then
+    boot            TEXT NOT NULL,    -- the boot of the machine in which that was
+    beat_ms         INTEGER NOT NULL  -- and when, since then, by a clock that nobody sets
 ) STRICT;
 
 -- Positions that a worker held and lost, until it learns so.

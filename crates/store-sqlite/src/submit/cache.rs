@@ -1,4 +1,4 @@
-//! Values that are kept for jobs with the same payload.
+//! Values that are kept for jobs of the same lane with the same payload.
 
 use gristmill_model::{BatchId, JobState, NewBatch, PackedArray, Positions};
 use gristmill_store::rules::cache::{Hits, Lookup, kept, kept_until};
@@ -48,7 +48,7 @@ impl Transaction<'_> {
         let Some(cached_ms) = head.options.cached_ms else {
             return Ok(());
         };
-        let Some(kind) = self.memory.lanes.get(head.lane_id).map(|lane| lane.kind.clone()) else {
+        let Some(lane) = self.memory.lanes.get(head.lane_id).cloned() else {
             return Ok(());
         };
         let Some(payloads) = self.with_payloads(batch)?.payloads else {
@@ -61,7 +61,7 @@ impl Transaction<'_> {
             params![
                 self.now.0,
                 kept_until(self.now, cached_ms).0,
-                serde_json::to_string(&kept(&kind, &payloads, positions, values))?,
+                serde_json::to_string(&kept(lane.name(), &payloads, positions, values))?,
             ],
         )?;
         Ok(())

@@ -1,4 +1,6 @@
-//! Cached values: a job reuses the value of a job with the same kind and payload.
+//! Cached values: a job reuses the value of a job with the same payload in its own lane.
+//!
+//! A lane is a queue, a kind and a group, so a value never crosses from one tenant, or from one set of workers, to another.
 //!
 //! A submit looks up the digests of a batch's payloads with one statement. Jobs with a known value complete by a report
 //! of the submit itself, on attempt 0.
@@ -11,16 +13,19 @@ use sha2::{Digest, Sha256};
 
 use crate::StoreError;
 use crate::rules::ending::Ending;
+use crate::rules::lanes::LaneName;
 
 /// Bytes of a digest: by chance, no two payloads have the same.
 const DIGEST_BYTES: usize = 16;
 
-/// By what a payload of a kind is found, in hexadecimal.
-fn digest(kind: &str, payload: &str) -> String {
+/// By what a payload of a lane is found, in hexadecimal.
+fn digest(lane: LaneName<'_>, payload: &str) -> String {
     let mut hash = Sha256::new();
-    hash.update(kind.as_bytes());
-    // A line feed stands in no name.
-    hash.update(b"\n");
+    for name in [lane.queue, lane.kind, lane.group] {
+        hash.update(name.as_bytes());
+        // A line feed stands in no name.
+        hash.update(b"\n");
+    }
     hash.update(payload.as_bytes());
     let bytes = hash.finalize();
     bytes[..DIGEST_BYTES]
@@ -42,11 +47,9 @@ impl Lookup {
     /// The lookup of a batch with the option `cached_ms`.
     pub fn of(batch: &NewBatch, payloads: &PackedArray, now: Timestamp) -> Option<Lookup> {
         let cached_ms = batch.options.cached_ms?;
+        let lane = LaneName::of(batch);
         Some(Lookup {
-            digests: payloads
-                .items()
-                .map(|payload| digest(&batch.kind, payload))
-                .collect(),
+            digests: payloads.items().map(|payload| digest(lane, payload)).collect(),
             stored_after: now.plus_ms(-i64::try_from(cached_ms).unwrap_or(i64::MAX)),
         })
     }
@@ -87,13 +90,13 @@ impl Hits {
 /// A value to be kept, by the digest of its payload.
 pub type Kept = BTreeMap<String, String>;
 
-/// The values to keep of completed jobs of a kind. `payloads` are those of all jobs of their batch.
-pub fn kept(kind: &str, payloads: &PackedArray, positions: &Positions, values: &PackedArray) -> Kept {
+/// The values to keep of completed jobs of a lane. `payloads` are those of all jobs of their batch.
+pub fn kept(lane: LaneName<'_>, payloads: &PackedArray, positions: &Positions, values: &PackedArray) -> Kept {
     let payloads = payloads.select(positions);
     let pairs = payloads.items().zip(values.items());
     let small = pairs.filter(|(_, value)| value.len() <= CACHED_VALUE_BYTES_MAX);
     small
-        .map(|(payload, value)| (digest(kind, payload), value.to_owned()))
+        .map(|(payload, value)| (digest(lane, payload), value.to_owned()))
         .collect()
 }
 
@@ -106,13 +109,26 @@ pub fn kept_until(now: Timestamp, cached_ms: u64) -> Timestamp {
 mod tests {
     use super::*;
 
+    fn lane<'a>(queue: &'a str, kind: &'a str, group: &'a str) -> LaneName<'a> {
+        LaneName { queue, kind, group }
+    }
+
     #[test]
-    fn digests_tell_kinds_and_payloads_apart() {
-        let all = [("a", "1"), ("a", "2"), ("b", "1"), ("a", "\"1\"")];
+    fn digests_tell_lanes_and_payloads_apart() {
+        let all = [
+            (lane("q", "a", ""), "1"),
+            (lane("q", "a", ""), "2"),
+            (lane("q", "a", ""), "\"1\""),
+            (lane("q", "b", ""), "1"),
+            (lane("r", "a", ""), "1"),
+            (lane("q", "a", "b"), "1"),
+            (lane("a", "q", ""), "1"),
+            (lane("q", "", "a"), "1"),
+        ];
         let digests: std::collections::BTreeSet<String> =
-            all.iter().map(|(kind, payload)| digest(kind, payload)).collect();
+            all.iter().map(|(lane, payload)| digest(*lane, payload)).collect();
         assert_eq!(digests.len(), all.len());
         assert!(digests.iter().all(|digest| digest.len() == 2 * DIGEST_BYTES));
-        assert_eq!(digest("a", "1"), digest("a", "1"));
+        assert_eq!(digest(all[0].0, "1"), digest(lane("q", "a", ""), "1"));
     }
 }

@@ -25,6 +25,17 @@ pub struct Lane {
     pub group: Arc<str>,
 }
 
+impl Lane {
+    /// What it is called.
+    pub fn name(&self) -> LaneName<'_> {
+        LaneName {
+            queue: &self.queue,
+            kind: &self.kind,
+            group: &self.group,
+        }
+    }
+}
+
 /// What a lane is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneName<'a> {

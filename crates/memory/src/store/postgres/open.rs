@@ -6,10 +6,9 @@ use gristmill_store::layout::Layout;
 use super::connection::{Database, Failure, Result};
 use crate::error::MemoryError;
 
-/// The schema `gristmill_memory`. The class of its lock says whose it is: `GRMK`.
+/// The schema `gristmill_memory`.
 const LAYOUT: SchemaLayout = SchemaLayout {
     schema: "gristmill_memory",
-    lock: (1_196_575_051, 1),
     layout: Layout {
         tables: &[include_str!("schema/tables.sql")],
         code: &[include_str!("schema/views.sql")],

@@ -31,6 +31,7 @@ pub(super) fn open_writer(path: &Path, create: bool, sync: bool) -> Result<Conne
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     if create {
         flags |= OpenFlags::SQLITE_OPEN_CREATE;
+        gristmill_store_sqlite::create_private(path);
     }
     let failed = |error| database_error(path, &error);
     let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;

@@ -1,0 +1,78 @@
+//! The environment of scripts and programs: that of this process, without the secrets of Gristmill.
+//!
+//! It keeps secrets out of values, logs and crash reports. A script runs as the same user: it is no barrier against one that
+//! looks for secrets elsewhere, such as in files of that user.
+
+use std::ffi::{OsStr, OsString};
+use std::process::Command;
+
+use gristmill_model::WEBHOOK_SECRET_VARIABLE;
+
+/// Variables that hold a secret of Gristmill, or name the file of one: tokens, passwords of databases, keys of models.
+pub const SECRET_VARIABLES: [&str; 7] = [
+    WEBHOOK_SECRET_VARIABLE,
+    "AGENT_TOKEN",
+    "GRISTMILL_TOKEN",
+    "PGPASSWORD",
+    "PGPASSFILE",
+    "OPENAI_API_KEY",
+    "OPENAI_API_KEY_FILE",
+];
+
+/// Variables that name a store: a file, or the address of a database, which may have a password.
+pub const STORE_VARIABLES: [&str; 2] = ["GRISTMILL_STORE", "GRISTMILL_MEMORY"];
+
+/// Keeps a command from getting the secrets of this process's environment, but for those that are passed on.
+pub(crate) fn withhold_secrets(command: &mut Command, passed: &[OsString]) {
+    let stores = STORE_VARIABLES
+        .into_iter()
+        .filter(|name| std::env::var_os(name).is_some_and(|store| is_address(&store)));
+    for name in SECRET_VARIABLES.into_iter().chain(stores) {
+        if !passed.iter().any(|passed| passed == name) {
+            command.env_remove(name);
+        }
+    }
+}
+
+/// Whether a store is a database's: as a URL, or by settings as libpq takes them.
+fn is_address(store: &OsStr) -> bool {
+    let store = store.to_string_lossy();
+    ["://", "host=", "password="]
+        .iter()
+        .any(|sign| store.contains(sign))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_secrets_are_withheld_but_those_that_are_passed() {
+        let mut command = Command::new("true");
+        withhold_secrets(&mut command, &["PGPASSWORD".into(), "PATH".into()]);
+        let withheld: Vec<&OsStr> = command
+            .get_envs()
+            .filter_map(|(name, value)| value.is_none().then_some(name))
+            .collect();
+        for name in SECRET_VARIABLES {
+            assert_eq!(
+                withheld.contains(&OsStr::new(name)),
+                name != "PGPASSWORD",
+                "{name}"
+            );
+        }
+        assert!(!withheld.contains(&OsStr::new("PATH")));
+    }
+
+    #[test]
+    fn addresses_of_databases_are_told_from_files() {
+        for (store, expected) in [
+            ("postgresql://me:secret@db/jobs", true),
+            ("host=db password=secret", true),
+            ("gristmill.db", false),
+            ("/var/lib/gristmill/jobs.db", false),
+        ] {
+            assert_eq!(is_address(OsStr::new(store)), expected, "{store}");
+        }
+    }
+}
