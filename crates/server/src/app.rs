@@ -10,7 +10,11 @@ use gristmill_model::{Clock, Report, Timestamp};
 use gristmill_store::Store;
 use tokio::sync::{Semaphore, watch};
 
-use crate::limits::{BODIES_KIBIBYTES_MAX, EVENT_STREAMS_MAX, LOG_STREAMS_MAX, LONG_POLLS_MAX};
+use crate::caller::Caller;
+use crate::error::ApiError;
+use crate::limits::{
+    BODIES_KIBIBYTES_MAX, EVENT_STREAMS_MAX, LOG_STREAMS_MAX, LONG_POLLS_MAX, TOKEN_CHECKED_EVERY,
+};
 use crate::metrics::Metrics;
 use crate::rate::RateLimiter;
 use crate::sessions::Sessions;
@@ -107,6 +111,16 @@ impl App {
         let mut stopping = self.stopping.subscribe();
         // An error says that the sender is gone, which is as good as stopped.
         let _ = stopping.wait_for(|stopping| *stopping).await;
+    }
+
+    /// Resolves when the caller's token has ended: it has expired, was revoked, or is not on the list any more.
+    pub async fn token_ended(&self, caller: &Caller) -> ApiError {
+        loop {
+            tokio::time::sleep(TOKEN_CHECKED_EVERY).await;
+            if let Err(error) = self.trust.check_again(caller) {
+                return error;
+            }
+        }
     }
 
     /// Notifies listeners of a committed report, and waiting claims if it made jobs claimable again.

@@ -22,6 +22,9 @@ pub const BODIES_KIBIBYTES_MAX: u32 = 512 << 10;
 /// Binary logarithm of the largest zstd window that is accepted: bounds a decoder's memory to 8 MiB.
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
+/// How often the token of a stream or of a waiting request is checked again.
+pub const TOKEN_CHECKED_EVERY: Duration = Duration::from_secs(1);
+
 /// How long the body of a request may take to arrive.
 pub const BODY_ARRIVES_WITHIN: Duration = Duration::from_secs(60);
 

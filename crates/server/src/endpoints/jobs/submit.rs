@@ -486,7 +486,7 @@ pub async fn submit(
     }
     let submitted = cutter.submit(&app).await?;
     let answer = match wait {
-        Some(wait) => Awaited::new(&app, submitted, wait).await?,
+        Some(wait) => Awaited::new(&app, &caller, submitted, wait).await?,
         None => Awaited::without_results(submitted),
     };
     Ok((StatusCode::CREATED, Json(answer)))

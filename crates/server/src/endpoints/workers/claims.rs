@@ -161,7 +161,7 @@ pub async fn claim(
     let worker = worker_of(&app, &caller, &request).await?;
     // The claim runs to its end without the client, so that no claim is left with a client that is gone.
     let (answer, answered) = oneshot::channel();
-    tokio::spawn(carry_out(app, worker, want, request.wait_ms, answer));
+    tokio::spawn(carry_out(app, caller, worker, want, request.wait_ms, answer));
     let (claimed, held) = answered.await.unwrap_or(Err(ApiError::Stopping))?;
     held.keep();
     Ok(Json(claimed))
@@ -212,8 +212,8 @@ async fn worker_of(app: &App, caller: &Caller, request: &ClaimRequest) -> Result
 }
 
 /// Claims, and waits for jobs where that is asked for.
-async fn carry_out(app: App, worker: WorkerId, want: Want, wait_ms: u64, mut answer: Answer) {
-    let claimed = claim_or_wait(&app, worker, &want, wait_ms, &mut answer).await;
+async fn carry_out(app: App, caller: Caller, worker: WorkerId, want: Want, wait_ms: u64, mut answer: Answer) {
+    let claimed = claim_or_wait(&app, &caller, worker, &want, wait_ms, &mut answer).await;
     if matches!(claimed, Err(ApiError::Store(StoreError::WorkerUnknown(_)))) {
         app.sessions.end(worker);
     }
@@ -237,6 +237,7 @@ async fn carry_out(app: App, worker: WorkerId, want: Want, wait_ms: u64, mut ans
 /// Claims; waits for a job if there is none. Sends the worker's heartbeats meanwhile.
 async fn claim_or_wait(
     app: &App,
+    caller: &Caller,
     worker: WorkerId,
     want: &Want,
     wait_ms: u64,
@@ -255,6 +256,7 @@ async fn claim_or_wait(
             () = tokio::time::sleep(Duration::from_millis(wait_ms)) => {}
             () = answer.closed() => {}
             () = app.stopped() => {}
+            _ = app.token_ended(caller) => {}
         }
     };
     let every_ms = heartbeat_every_ms(app.engine.lease_lost_after_ms()).max(1);

@@ -146,7 +146,7 @@ pub async fn report(
     }
     let mut exchanged = exchanged?;
     note(&app, &reports, &exchanged);
-    recall(&app, worker, &reports, &mut exchanged.receipts).await?;
+    recall(&app, &caller, worker, &reports, &mut exchanged.receipts).await?;
     // The outcomes are on disk: a failed heartbeat does not undo that.
     let cancelled = beat(&app, worker).await.unwrap_or_default();
     let all = |positions: fn(&Receipt) -> &Positions| -> Vec<JobId> {
