@@ -12,11 +12,10 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::caller::Caller;
 use crate::error::ApiError;
-use crate::limits::{
-    BODIES_KIBIBYTES_MAX, EVENT_STREAMS_MAX, LOG_STREAMS_MAX, LONG_POLLS_MAX, TOKEN_CHECKED_EVERY,
-};
+use crate::limits::{EVENT_STREAMS_MAX, LOG_STREAMS_MAX, LONG_POLLS_MAX, TOKEN_CHECKED_EVERY};
 use crate::metrics::Metrics;
 use crate::rate::RateLimiter;
+use crate::room::Rooms;
 use crate::sessions::Sessions;
 use crate::trust::Trust;
 use crate::wake::Wake;
@@ -46,8 +45,8 @@ pub struct Shared {
     pub openapi: Bytes,
     /// Whether the server is being stopped.
     pub stopping: watch::Sender<bool>,
-    /// Room for bodies, in kibibytes.
-    pub bodies: Arc<Semaphore>,
+    /// Room for bodies.
+    pub rooms: Rooms,
     /// Room for waiting claims.
     pub long_polls: Arc<Semaphore>,
     /// Room for listeners to events.
@@ -85,7 +84,7 @@ impl App {
             instance,
             openapi,
             stopping: watch::Sender::new(false),
-            bodies: Arc::new(Semaphore::new(BODIES_KIBIBYTES_MAX as usize)),
+            rooms: Rooms::default(),
             long_polls: Arc::new(Semaphore::new(LONG_POLLS_MAX)),
             event_streams: Arc::new(Semaphore::new(EVENT_STREAMS_MAX)),
             log_streams: Arc::new(Semaphore::new(LOG_STREAMS_MAX)),

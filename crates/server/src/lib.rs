@@ -20,6 +20,7 @@ pub mod metrics;
 pub mod openapi;
 pub mod protocol;
 pub mod rate;
+pub mod room;
 pub mod rules;
 pub mod serve;
 pub mod sessions;

@@ -13,7 +13,7 @@ use axum::{Extension, Json};
 use gristmill_batching::BatchStats;
 use gristmill_model::batch::{DEFAULT_QUEUE, check_name};
 use gristmill_model::limits::heartbeat_every_ms;
-use gristmill_model::{JobId, Lease, LeasedSlice, Report, WorkerId};
+use gristmill_model::{JobId, Lease, LeasedSlice, Report, WorkerId, bounded};
 use gristmill_store::{Exchanged, Revoked, StoreError, Want};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -25,7 +25,7 @@ use crate::app::App;
 use crate::body::{JsonBody, NoQuery, Query};
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
-use crate::limits::{AGENT_NAME_BYTES_MAX, WAIT_MS_MAX};
+use crate::limits::{AGENT_NAME_BYTES_MAX, KINDS_READ_MAX, WAIT_MS_MAX};
 use crate::sessions::new_worker;
 
 /// What a worker asks for.
@@ -42,11 +42,11 @@ pub struct ClaimRequest {
     #[schema(min_length = 1, max_length = 100, example = "mailer-1")]
     name: Option<String>,
     /// Claim jobs of these kinds; of all kinds by default.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded::list::<_, _, KINDS_READ_MAX>")]
     #[schema(max_items = 1000, example = json!(["mail"]))]
     kinds: Vec<String>,
     /// Claim jobs of these queues; of `default` by default.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded::optional_list::<_, _, KINDS_READ_MAX>")]
     #[schema(min_items = 1, max_items = 100)]
     queues: Option<Vec<String>>,
     /// Claim at most so many jobs; 1 by default.
@@ -137,9 +137,9 @@ pub async fn claim(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Query(NoQuery {}): Query<NoQuery>,
-    body: JsonBody,
+    mut body: JsonBody,
 ) -> Result<Json<Claimed>, ApiError> {
-    let request: ClaimRequest = body.read()?;
+    let request: ClaimRequest = body.read().await?;
     drop(body);
     if request.wait_ms > WAIT_MS_MAX {
         return Err(ApiError::invalid(

@@ -68,16 +68,24 @@ pub async fn exchange(
     let worker = worker_id(&worker)?;
     check_type(request.headers(), EXCHANGE_TYPE)?;
     let session = app.sessions.of_caller(&**app.store(), &caller, worker).await?;
-    let body = Body::from_request(request, &app).await?;
-    let exchange = ExchangeRequest::decode(&body.bytes).map_err(|error| {
-        ApiError::invalid(error.to_string(), "see this operation in /api/v1/openapi.json")
-    })?;
-    drop(body);
+    let mut body = Body::from_request(request, &app).await?;
+    let exchange = body.read(|message| {
+        ExchangeRequest::decode(message).map_err(|error| {
+            ApiError::invalid(error.to_string(), "see this operation in /api/v1/openapi.json")
+        })
+    });
+    let exchange = exchange.await?;
     check(&exchange, &caller)?;
     let (number, acknowledged) = (exchange.number, exchange.acknowledged);
     let (answer, _waiter) = session.answer(number, acknowledged, |waiters| {
         let (app, caller, session) = (app.clone(), caller.clone(), session.clone());
-        async move { carry_out(app, caller, session, exchange, waiters).await }
+        // Reports are as large as their body; a request without any waits for work, and takes no room meanwhile.
+        let body = (!exchange.reports.is_empty()).then_some(body);
+        async move {
+            let answer = carry_out(app, caller, session, exchange, waiters).await;
+            drop(body);
+            answer
+        }
     })?;
     let answer = match answer.await {
         // A claim may have been made that nobody knows of: the agent begins as another worker, and this one leaves,
