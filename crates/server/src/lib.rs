@@ -12,6 +12,7 @@
 pub mod app;
 pub mod body;
 pub mod caller;
+pub mod connections;
 pub mod dashboard;
 pub mod endpoints;
 pub mod error;
@@ -28,6 +29,7 @@ pub mod trust;
 pub mod wake;
 
 pub use caller::Role;
+pub use connections::ConnectionLimits;
 pub use error::{ApiError, Refusal};
 pub use serve::{BoundServer, ServeError, ServeOptions, TlsFiles, bind, serve};
 pub use trust::{NewToken, TokenRecord, TrustError, TrustFolder};

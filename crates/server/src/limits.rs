@@ -65,6 +65,31 @@ pub const BODY_BYTES_PER_SECOND_MIN: u64 = 16 << 10;
 /// How long a body may take to get up to speed.
 pub const BODY_GRACE: Duration = Duration::from_secs(10);
 
+/// Connections at once, and at most three quarters of the files that the process may open. Above, the connection that has
+/// waited longest for a request is closed for a new one; with a request under way on each, the new one is closed.
+pub const CONNECTIONS_MAX: usize = 8_192;
+
+/// Connections of one address (of one /64 network for IPv6): this part of all.
+pub const SHARE_OF_CONNECTIONS: usize = 2;
+
+/// How long a new connection may take to send the head of its first request, TLS included.
+pub const HEAD_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a connection may wait for its next request, the head of that included: longer than clients usually keep it.
+pub const CONNECTION_IDLE_MAX: Duration = Duration::from_secs(120);
+
+/// How long an answer may stall because the client does not read it.
+pub const ANSWER_STALLS_MAX: Duration = Duration::from_secs(60);
+
+/// Requests at once on one connection of HTTP/2.
+pub const STREAMS_PER_CONNECTION_MAX: u32 = 128;
+
+/// Bytes of a request's head at most with HTTP/1; also the size of a connection's buffers.
+pub const HEAD_BYTES_MAX: usize = 128 << 10;
+
+/// Bytes of a request's head at most with HTTP/2.
+pub const HEAD_BYTES_MAX_HTTP2: u32 = 16 << 10;
+
 /// How often the token of a stream or of a waiting request is checked again.
 pub const TOKEN_CHECKED_EVERY: Duration = Duration::from_secs(1);
 

@@ -1,6 +1,7 @@
 //! Attacks by clients, with what they cost the server: its memory, and the wait of a bystander.
 
 mod bodies;
+mod connections;
 #[path = "../support/mod.rs"]
 mod support;
 mod tokens;
