@@ -5,6 +5,7 @@
 //! ([`Clock`], [`Rng`]).
 
 pub mod batch;
+pub mod bounded;
 pub mod clock;
 pub mod control;
 pub mod duration_histogram;

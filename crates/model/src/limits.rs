@@ -13,7 +13,14 @@ pub const BATCH_BYTES_TARGET: usize = 1 << 20;
 /// hold references to them.
 pub const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 
-/// Bytes of one returned value at most, for the same reason.
+/// Levels of lists and objects in one payload or value at most. Readers are recursive: serde_json ends at about as many,
+/// Python and PostgreSQL at some thousand.
+pub const JSON_DEPTH_MAX: usize = 128;
+
+/// Levels that Gristmill itself puts around a payload or value: of merged payloads, and of outcomes of children.
+pub const WRAPPED_DEPTH_MAX: usize = 4;
+
+/// Bytes of one returned value at most, for the same reason as of a payload.
 pub const VALUE_BYTES_MAX: usize = 16 << 20;
 
 /// Statements that one job writes with its report.

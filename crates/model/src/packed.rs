@@ -11,7 +11,7 @@ use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::limits::{BATCH_JOBS_MAX, PAYLOAD_BYTES_MAX};
+use crate::limits::{BATCH_JOBS_MAX, JSON_DEPTH_MAX, PAYLOAD_BYTES_MAX, WRAPPED_DEPTH_MAX};
 use crate::positions::Positions;
 
 /// Why text was refused as an item or as a packed array.
@@ -37,6 +37,12 @@ pub enum PackedError {
         bytes: usize,
         /// The limit in bytes.
         bytes_max: usize,
+    },
+    /// An item has more levels of lists and objects than the limit.
+    #[error("item {index} nests deeper than {JSON_DEPTH_MAX} levels")]
+    TooDeep {
+        /// Which item, from 0.
+        index: u32,
     },
     /// There are more items than a batch holds.
     #[error("more than {BATCH_JOBS_MAX} items in one batch")]
@@ -252,6 +258,7 @@ pub struct PackedBuilder {
     text: String,
     count: u32,
     item_bytes_max: usize,
+    depth_max: usize,
 }
 
 impl Default for PackedBuilder {
@@ -272,7 +279,14 @@ impl PackedBuilder {
             text: String::from("["),
             count: 0,
             item_bytes_max,
+            depth_max: JSON_DEPTH_MAX,
         }
+    }
+
+    /// The same array for items that Gristmill makes of others: it puts some more levels around these.
+    pub fn of_wrapped(mut self) -> Self {
+        self.depth_max = JSON_DEPTH_MAX + WRAPPED_DEPTH_MAX;
+        self
     }
 
     /// How many items there are so far.
@@ -288,7 +302,7 @@ impl PackedBuilder {
     /// Checks one JSON text and adds it. On an error nothing is added.
     pub fn push(&mut self, item: &str) -> Result<(), PackedError> {
         let item = item.trim_matches([' ', '\t', '\n', '\r']);
-        self.check_room(item.len())?;
+        self.check_room(item)?;
         check_json(item).map_err(|reason| PackedError::NotJson {
             index: self.count,
             reason,
@@ -309,7 +323,7 @@ impl PackedBuilder {
             reason: error.to_string(),
         };
         let item = serde_json::to_string(value).map_err(not_json)?;
-        self.check_room(item.len())?;
+        self.check_room(&item)?;
         self.push_valid(&item);
         Ok(())
     }
@@ -332,7 +346,8 @@ impl PackedBuilder {
         }
     }
 
-    fn check_room(&self, bytes: usize) -> Result<(), PackedError> {
+    fn check_room(&self, item: &str) -> Result<(), PackedError> {
+        let bytes = item.len();
         if bytes > self.item_bytes_max {
             return Err(PackedError::ItemTooLarge {
                 index: self.count,
@@ -342,6 +357,9 @@ impl PackedBuilder {
         }
         if self.count >= BATCH_JOBS_MAX {
             return Err(PackedError::TooManyItems);
+        }
+        if is_deeper(item.as_bytes(), self.depth_max) {
+            return Err(PackedError::TooDeep { index: self.count });
         }
         Ok(())
     }
@@ -359,58 +377,74 @@ impl PackedBuilder {
     }
 }
 
+/// Whether JSON text has more than `depth_max` levels of lists and objects. The parser that checks texts has no such limit: it
+/// keeps no value.
+fn is_deeper(item: &[u8], depth_max: usize) -> bool {
+    // A level has a bracket at both ends. Most texts are too short, or have too few brackets, to be looked at byte by byte.
+    let mut openings = memchr::memchr2_iter(b'[', b'{', item);
+    if item.len() <= 2 * depth_max || openings.nth(depth_max).is_none() {
+        return false;
+    }
+    let (mut depth, mut at) = (0usize, 0);
+    while let Some(byte) = item.get(at) {
+        match byte {
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            b'"' => at = end_of_string(item, at + 1),
+            _ => {}
+        }
+        if depth > depth_max {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
+/// Where the string ends whose first byte is at `at`.
+fn end_of_string(item: &[u8], mut at: usize) -> usize {
+    while let Some(rest) = item.get(at..)
+        && let Some(offset) = memchr::memchr2(b'"', b'\\', rest)
+    {
+        if rest[offset] == b'"' {
+            return at + offset;
+        }
+        // The backslash, and the byte that it escapes.
+        at += offset + 2;
+    }
+    item.len()
+}
+
 /// Says whether `item` is JSON whose strings are Unicode. The grammar alone allows a lone surrogate
 /// (`"\ud800"`), which no store and few readers can hold.
 fn check_json(item: &str) -> Result<(), String> {
-    let checked = if memchr::memmem::find(item.as_bytes(), b"\\u").is_some() {
-        serde_json::from_str::<StrictText>(item).map(|_| ())
-    } else {
-        serde_json::from_str::<serde::de::IgnoredAny>(item).map(|_| ())
+    serde_json::from_str::<serde::de::IgnoredAny>(item).map_err(|error| error.to_string())?;
+    match memchr::memmem::find(item.as_bytes(), b"\\u").and_then(|_| lone_surrogate(item.as_bytes())) {
+        Some(at) => Err(format!("lone surrogate in a hex escape at column {}", at + 1)),
+        None => Ok(()),
+    }
+}
+
+/// Where JSON text has an escaped half of a character without the other half.
+fn lone_surrogate(item: &[u8]) -> Option<usize> {
+    let escaped = |at: usize| -> Option<u16> {
+        let digits = item.get(at..at + 6)?.strip_prefix(b"\\u")?;
+        u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
     };
-    checked.map_err(|error| error.to_string())
-}
-
-/// Reads a JSON value, decodes every string, and keeps nothing.
-struct StrictText;
-
-impl<'de> Deserialize<'de> for StrictText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(StrictText)
+    let mut at = 0;
+    while let Some(offset) = memchr::memchr(b'\\', item.get(at..)?) {
+        at += offset;
+        at += match escaped(at) {
+            Some(0xD800..=0xDBFF) => match escaped(at + 6) {
+                Some(0xDC00..=0xDFFF) => 12,
+                _ => return Some(at),
+            },
+            Some(0xDC00..=0xDFFF) => return Some(at),
+            // Another escape: the backslash, and the byte that it escapes.
+            _ => 2,
+        };
     }
-}
-
-impl<'de> Visitor<'de> for StrictText {
-    type Value = StrictText;
-
-    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("any JSON value")
-    }
-    fn visit_bool<E>(self, _: bool) -> Result<StrictText, E> {
-        Ok(StrictText)
-    }
-    fn visit_i64<E>(self, _: i64) -> Result<StrictText, E> {
-        Ok(StrictText)
-    }
-    fn visit_u64<E>(self, _: u64) -> Result<StrictText, E> {
-        Ok(StrictText)
-    }
-    fn visit_f64<E>(self, _: f64) -> Result<StrictText, E> {
-        Ok(StrictText)
-    }
-    fn visit_str<E>(self, _: &str) -> Result<StrictText, E> {
-        Ok(StrictText)
-    }
-    fn visit_unit<E>(self) -> Result<StrictText, E> {
-        Ok(StrictText)
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<StrictText, A::Error> {
-        while items.next_element::<StrictText>()?.is_some() {}
-        Ok(StrictText)
-    }
-    fn visit_map<A: serde::de::MapAccess<'de>>(self, mut entries: A) -> Result<StrictText, A::Error> {
-        while entries.next_entry::<StrictText, StrictText>()?.is_some() {}
-        Ok(StrictText)
-    }
+    None
 }
 
 struct PackingVisitor;
@@ -498,6 +532,8 @@ mod tests {
             "1 2",
             "\"\\ud800\"",
             "[\"a\\udc00b\"]",
+            "\"\\ud800\\ud800\\udc00\"",
+            "\"\\\\\\ud800x\"",
             "\"a\nb\"",
             "Infinity",
             "'x'",
@@ -510,10 +546,40 @@ mod tests {
         builder
             .push(" {\"smile\": \"\\ud83d\\ude00\",\n \"b\": 2} ")
             .unwrap();
+        PackedBuilder::new().push("\"\\\\ud800 \\u0041\"").unwrap();
         assert_eq!(
             builder.finish().as_str(),
             "[1\n,{\"smile\": \"\\ud83d\\ude00\",  \"b\": 2}]"
         );
+    }
+
+    #[test]
+    fn what_nests_too_deep_is_refused() {
+        let nested = |levels: usize, inner: &str| {
+            let (open, close) = (r#"{"a":["#.repeat(levels / 2), "]}".repeat(levels / 2));
+            format!("{open}{inner}{close}")
+        };
+        // Brackets inside of strings are no levels.
+        let brackets = format!("[{}]", vec![r#""\\\"[[[[{\u005b""#; 200].join(","));
+        for inner in ["1", r#""\u005b""#] {
+            let mut builder = PackedBuilder::new();
+            builder.push(&nested(JSON_DEPTH_MAX, inner)).unwrap();
+            builder.push(&brackets).unwrap();
+            let too_deep = Err(PackedError::TooDeep { index: 2 });
+            assert_eq!(builder.push(&nested(JSON_DEPTH_MAX + 2, inner)), too_deep);
+            assert_eq!(builder.push(&nested(20_000, inner)), too_deep);
+            let mut builder = builder.of_wrapped();
+            builder.push(&nested(JSON_DEPTH_MAX + 2, inner)).unwrap();
+            assert_eq!(builder.finish().count(), 3);
+        }
+        let mut value = Value::from(1);
+        for _ in 0..=JSON_DEPTH_MAX {
+            value = Value::from(vec![value]);
+        }
+        let too_deep = PackedError::TooDeep { index: 0 };
+        assert_eq!(PackedBuilder::new().push_value(&value), Err(too_deep.clone()));
+        let list = format!("[{}]", nested(20_000, "1"));
+        assert_eq!(PackedArray::parse(&list), Err(too_deep));
     }
 
     #[test]

@@ -85,6 +85,7 @@ impl Progress {
 
 /// The progress of one job, as its worker reports it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "FlatJobProgress")]
 pub struct JobProgress {
     /// Which job.
     pub job: JobId,
@@ -96,6 +97,39 @@ pub struct JobProgress {
     /// How much is done a second, in the unit of `done`, or of the fraction where that alone is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
+}
+
+/// The same without a part of its own for the handler's report: a reader of parts would keep all names that it does not know.
+#[derive(Deserialize)]
+struct FlatJobProgress {
+    job: JobId,
+    attempt: u32,
+    #[serde(default)]
+    fraction: Option<f64>,
+    #[serde(default)]
+    done: Option<u64>,
+    #[serde(default)]
+    total: Option<u64>,
+    #[serde(default)]
+    message: Option<String>,
+    #[serde(default)]
+    rate_per_s: Option<f64>,
+}
+
+impl From<FlatJobProgress> for JobProgress {
+    fn from(flat: FlatJobProgress) -> Self {
+        JobProgress {
+            job: flat.job,
+            attempt: flat.attempt,
+            progress: Progress {
+                fraction: flat.fraction,
+                done: flat.done,
+                total: flat.total,
+                message: flat.message,
+            },
+            rate_per_s: flat.rate_per_s,
+        }
+    }
 }
 
 /// How far a job is, as it is shown.

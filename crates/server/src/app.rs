@@ -10,9 +10,12 @@ use gristmill_model::{Clock, Report, Timestamp};
 use gristmill_store::Store;
 use tokio::sync::{Semaphore, watch};
 
-use crate::limits::{BODIES_KIBIBYTES_MAX, EVENT_STREAMS_MAX, LOG_STREAMS_MAX, LONG_POLLS_MAX};
+use crate::caller::Caller;
+use crate::error::ApiError;
+use crate::limits::{EVENT_STREAMS_MAX, LOG_STREAMS_MAX, LONG_POLLS_MAX, TOKEN_CHECKED_EVERY};
 use crate::metrics::Metrics;
 use crate::rate::RateLimiter;
+use crate::room::Rooms;
 use crate::sessions::Sessions;
 use crate::trust::Trust;
 use crate::wake::Wake;
@@ -42,8 +45,8 @@ pub struct Shared {
     pub openapi: Bytes,
     /// Whether the server is being stopped.
     pub stopping: watch::Sender<bool>,
-    /// Room for bodies, in kibibytes.
-    pub bodies: Arc<Semaphore>,
+    /// Room for bodies.
+    pub rooms: Rooms,
     /// Room for waiting claims.
     pub long_polls: Arc<Semaphore>,
     /// Room for listeners to events.
@@ -81,7 +84,7 @@ impl App {
             instance,
             openapi,
             stopping: watch::Sender::new(false),
-            bodies: Arc::new(Semaphore::new(BODIES_KIBIBYTES_MAX as usize)),
+            rooms: Rooms::default(),
             long_polls: Arc::new(Semaphore::new(LONG_POLLS_MAX)),
             event_streams: Arc::new(Semaphore::new(EVENT_STREAMS_MAX)),
             log_streams: Arc::new(Semaphore::new(LOG_STREAMS_MAX)),
@@ -107,6 +110,16 @@ impl App {
         let mut stopping = self.stopping.subscribe();
         // An error says that the sender is gone, which is as good as stopped.
         let _ = stopping.wait_for(|stopping| *stopping).await;
+    }
+
+    /// Resolves when the caller's token has ended: it has expired, was revoked, or is not on the list any more.
+    pub async fn token_ended(&self, caller: &Caller) -> ApiError {
+        loop {
+            tokio::time::sleep(TOKEN_CHECKED_EVERY).await;
+            if let Err(error) = self.trust.check_again(caller) {
+                return error;
+            }
+        }
     }
 
     /// Notifies listeners of a committed report, and waiting claims if it made jobs claimable again.

@@ -1,31 +1,34 @@
 //! Reading requests: bodies within their limits, JSON and queries with errors that name the place.
 
-use std::io::Read;
+mod decoding;
+
+use std::sync::Arc;
 
 use axum::body::Body as AxumBody;
-use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
-use bytes::Bytes;
-use http_body_util::{BodyExt, Limited};
+use bytes::{Bytes, BytesMut};
+use gristmill_model::bounded;
+use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, timeout_at};
 
 use crate::app::App;
+use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::limits::{
-    BODIES_KIBIBYTES_MAX, BODY_ARRIVES_WITHIN, REQUEST_BYTES_MAX, REQUEST_DECODED_BYTES_MAX,
-    ZSTD_WINDOW_LOG_MAX,
+    BODY_ARRIVES_WITHIN, BODY_BYTES_PER_SECOND_MIN, BODY_GRACE, ENTRIES_PER_BODY_MAX, READ_ASIDE_FROM_BYTES,
 };
+use crate::room::Place;
 
-/// A whole body, decompressed. It keeps its room among the bodies in memory until it is dropped.
+/// A whole body, decompressed. It keeps its place in its room until it is dropped.
 #[derive(Debug)]
 pub struct Body {
-    /// The bytes.
-    pub bytes: Bytes,
-    _room: OwnedSemaphorePermit,
+    bytes: Bytes,
+    place: Arc<Place>,
 }
 
 /// How a body is encoded.
@@ -51,17 +54,10 @@ impl Encoding {
     }
 }
 
-fn too_large() -> ApiError {
+fn too_large(what: &str, bytes_max: usize) -> ApiError {
     ApiError::TooLarge {
-        what: "the request's body".to_owned(),
-        limit: format!("{REQUEST_BYTES_MAX} bytes"),
-    }
-}
-
-fn too_large_decoded() -> ApiError {
-    ApiError::TooLarge {
-        what: "the request's body, decompressed,".to_owned(),
-        limit: format!("{REQUEST_DECODED_BYTES_MAX} bytes"),
+        what: what.to_owned(),
+        limit: format!("{bytes_max} bytes"),
     }
 }
 
@@ -71,78 +67,91 @@ impl FromRequest<App> for Body {
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
         let encoding = Encoding::of(&parts.headers)?;
+        let path = parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str);
+        let room = app.rooms.of(path.unwrap_or_default());
         let announced: Option<usize> = parts
             .headers
             .get(header::CONTENT_LENGTH)
             .and_then(|length| length.to_str().ok())
             .and_then(|length| length.parse().ok());
-        if announced.is_some_and(|bytes| bytes > REQUEST_BYTES_MAX) {
-            return Err(too_large());
+        if announced.is_some_and(|bytes| bytes > room.wire_bytes_max) {
+            return Err(too_large("the request's body", room.wire_bytes_max));
         }
-        let wire_bytes = announced.unwrap_or(REQUEST_BYTES_MAX);
-        let needed = match encoding {
-            Encoding::Plain => wire_bytes,
-            Encoding::Zstd => wire_bytes.saturating_mul(8).min(REQUEST_DECODED_BYTES_MAX),
-        };
-        let kibibytes = (needed / 1_024 + 1).min(BODIES_KIBIBYTES_MAX as usize) as u32;
-        let room = app
-            .bodies
-            .clone()
-            .acquire_many_owned(kibibytes)
-            .await
-            .map_err(|_| ApiError::Stopping)?;
-        let arrived = tokio::time::timeout(BODY_ARRIVES_WITHIN, arrive(body)).await;
-        let bytes = arrived.map_err(|_| ApiError::Slow(BODY_ARRIVES_WITHIN.as_secs()))??;
+        // The guard has put the caller there.
+        let caller = parts.extensions.get::<Caller>();
+        let mut place = room.enter(caller.map_or_else(Arc::default, |caller| caller.token.clone()));
+        let bytes = arrive(body, &mut place).await?;
         let bytes = match encoding {
             Encoding::Plain => bytes,
-            Encoding::Zstd => decompress(bytes).await?,
+            Encoding::Zstd => decoding::decode(bytes, &mut place).await?,
         };
-        Ok(Body { bytes, _room: room })
+        Ok(Body {
+            bytes,
+            place: Arc::new(place),
+        })
     }
 }
 
-async fn arrive(body: AxumBody) -> Result<Bytes, ApiError> {
-    match Limited::new(body, REQUEST_BYTES_MAX).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
-        Err(error) => Err(ApiError::invalid(
-            format!("the body is incomplete: {error}"),
-            "send all bytes that Content-Length announces",
-        )),
+/// Reads a body while it arrives fast enough, and takes room for each piece of it.
+async fn arrive(mut body: AxumBody, place: &mut Place) -> Result<Bytes, ApiError> {
+    let bytes_max = place.room().wire_bytes_max;
+    let mut begun = Instant::now();
+    let (mut first, mut all) = (Bytes::new(), BytesMut::new());
+    loop {
+        let received = (first.len() + all.len()) as u64;
+        let until = begun + arrives_within(received);
+        let frame = timeout_at(until, body.frame())
+            .await
+            .map_err(|_| ApiError::Slow)?;
+        let Some(frame) = frame else { break };
+        let frame = frame.map_err(|error| {
+            ApiError::invalid(
+                format!("the body is incomplete: {error}"),
+                "send all bytes that Content-Length announces",
+            )
+        })?;
+        // What is no data is a trailer.
+        let Ok(data) = frame.into_data() else { continue };
+        if received as usize + data.len() > bytes_max {
+            return Err(too_large("the request's body", bytes_max));
+        }
+        let waits_from = Instant::now();
+        place.grow(data.len()).await?;
+        begun += waits_from.elapsed();
+        if received == 0 {
+            first = data;
+        } else {
+            all.extend_from_slice(&std::mem::take(&mut first));
+            all.extend_from_slice(&data);
+        }
     }
+    Ok(if all.is_empty() { first } else { all.freeze() })
 }
 
-/// Compressed bodies above this size are decompressed on their own thread, so that they do not block other requests.
-const DECOMPRESSED_ASIDE_BYTES: usize = 128 << 10;
-
-async fn decompress(bytes: Bytes) -> Result<Bytes, ApiError> {
-    if bytes.len() < DECOMPRESSED_ASIDE_BYTES {
-        return decode(&bytes);
-    }
-    tokio::task::spawn_blocking(move || decode(&bytes))
-        .await
-        .unwrap_or(Err(ApiError::Stopping))
+/// How long a body may take until its next piece, after so many bytes.
+fn arrives_within(received: u64) -> std::time::Duration {
+    let seconds = std::time::Duration::from_secs(received / BODY_BYTES_PER_SECOND_MIN);
+    (BODY_GRACE + seconds).min(BODY_ARRIVES_WITHIN)
 }
 
-/// Decompresses as far as the limit and no further: a zip bomb costs no more than an honest body.
-fn decode(bytes: &[u8]) -> Result<Bytes, ApiError> {
-    let wrong = |error: std::io::Error| {
-        ApiError::invalid(
-            format!("the body is not zstd: {error}"),
-            "send a whole zstd frame",
-        )
-    };
-    let mut decoder = zstd::stream::read::Decoder::with_buffer(bytes).map_err(wrong)?;
-    decoder.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(wrong)?;
-    let mut decoded = Vec::new();
-    decoder
-        .take(REQUEST_DECODED_BYTES_MAX as u64 + 1)
-        .read_to_end(&mut decoded)
-        .map_err(wrong)?;
-    if decoded.len() > REQUEST_DECODED_BYTES_MAX {
-        return Err(too_large_decoded());
+impl Body {
+    /// Reads the body with `read`, a large one beside the event loop. The bytes are read once; the place stays taken until
+    /// this is dropped, since what is read of them is as large.
+    pub async fn read<R: Send + 'static>(
+        &mut self,
+        read: impl FnOnce(&[u8]) -> Result<R, ApiError> + Send + 'static,
+    ) -> Result<R, ApiError> {
+        let bytes = std::mem::take(&mut self.bytes);
+        if bytes.len() < READ_ASIDE_FROM_BYTES {
+            return read(&bytes);
+        }
+        let (turn, place) = (self.place.turn().await?, self.place.clone());
+        let work = tokio::task::spawn_blocking(move || {
+            let _held = (turn, place);
+            read(&bytes)
+        });
+        work.await.unwrap_or(Err(ApiError::Stopping))
     }
-    Ok(decoded.into())
 }
 
 /// Refuses a body of another type than `expected`.
@@ -161,7 +170,7 @@ pub fn check_type(headers: &HeaderMap, expected: &'static str) -> Result<(), Api
     })
 }
 
-/// A JSON body, as text: its reader can borrow from it.
+/// A JSON body, as text.
 #[derive(Debug)]
 pub struct JsonBody(Body);
 
@@ -176,14 +185,28 @@ impl FromRequest<App> for JsonBody {
 
 impl JsonBody {
     /// Reads the body as `T`.
-    pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ApiError> {
-        serde_json::from_slice(&self.0.bytes).map_err(|error| {
-            ApiError::invalid(
-                format!("the body cannot be read: {error}"),
-                "see this operation in /api/v1/openapi.json",
-            )
-        })
+    pub async fn read<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<T, ApiError> {
+        self.0.read(|bytes| json(bytes)).await
     }
+
+    /// Reads the body with `read`, beside the event loop where it is large: [`Body::read`].
+    pub async fn read_with<R: Send + 'static>(
+        &mut self,
+        read: impl FnOnce(&[u8]) -> Result<R, ApiError> + Send + 'static,
+    ) -> Result<R, ApiError> {
+        self.0.read(read).await
+    }
+}
+
+/// Reads JSON as `T`, which can borrow from it.
+pub fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ApiError> {
+    let read = bounded::within(ENTRIES_PER_BODY_MAX, || serde_json::from_slice(bytes));
+    read.map_err(|error| {
+        ApiError::invalid(
+            format!("the body cannot be read: {error}"),
+            "see this operation in /api/v1/openapi.json",
+        )
+    })
 }
 
 /// A value that is there, also where it is `null`.
@@ -237,34 +260,43 @@ pub struct NoQuery {}
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
 
-    #[test]
-    fn zip_bombs_stop_at_the_limit() {
-        let zeros = vec![0; 1 << 20];
-        let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
-        for _ in 0..70 {
-            std::io::Write::write_all(&mut encoder, &zeros).unwrap();
-        }
-        let bomb = encoder.finish().unwrap();
-        assert!(bomb.len() < 100_000);
-        assert!(matches!(decode(&bomb), Err(ApiError::TooLarge { .. })));
+    use futures::stream;
+
+    use super::*;
+    use crate::room::Rooms;
+
+    /// A body of so many pieces of so many bytes, one each second.
+    fn trickling(pieces: u32, bytes: usize) -> AxumBody {
+        AxumBody::from_stream(stream::unfold(0, move |sent| async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            (sent < pieces).then(|| (Ok::<_, std::io::Error>(vec![b' '; bytes]), sent + 1))
+        }))
     }
 
-    #[test]
-    fn what_is_not_zstd_or_cut_or_needs_too_much_memory_is_refused() {
-        let whole = zstd::encode_all(&b"hello"[..], 3).unwrap();
-        assert_eq!(decode(&whole).unwrap(), "hello");
-        for wrong in [&b"hello"[..], &whole[..whole.len() - 1], &whole[1..]] {
-            assert!(matches!(decode(wrong), Err(ApiError::Invalid { .. })));
+    async fn arrived(body: AxumBody) -> (Result<Bytes, ApiError>, u64) {
+        let (rooms, begun) = (Rooms::default(), Instant::now());
+        let mut place = rooms.of("/jobs").enter("one".into());
+        (arrive(body, &mut place).await, begun.elapsed().as_secs())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_trickles_ends() {
+        let (whole, _) = arrived(trickling(40, 20 << 10)).await;
+        assert_eq!(whole.unwrap().len(), 40 * (20 << 10));
+        let silent = AxumBody::from_stream(stream::pending::<Result<Bytes, std::io::Error>>());
+        for (body, after_s) in [
+            (silent, 10),
+            (trickling(100, 1), 10),
+            (trickling(100, 8 << 10), 19),
+        ] {
+            let (refused, took_s) = arrived(body).await;
+            assert!(matches!(refused, Err(ApiError::Slow)));
+            assert!((after_s..=after_s + 1).contains(&took_s), "after {took_s} s");
         }
-        let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
-        encoder.long_distance_matching(true).unwrap();
-        encoder.window_log(27).unwrap();
-        std::io::Write::write_all(&mut encoder, &[1; 1 << 20]).unwrap();
-        assert!(matches!(
-            decode(&encoder.finish().unwrap()),
-            Err(ApiError::Invalid { .. })
-        ));
+        let (refused, took_s) = arrived(trickling(100, 20 << 10)).await;
+        assert!(matches!(refused, Err(ApiError::Slow)), "at the end of its time");
+        assert_eq!(took_s, BODY_ARRIVES_WITHIN.as_secs());
     }
 }

@@ -126,7 +126,7 @@ impl Caller {
         }
     }
 
-    /// Refuses a queue that is not the caller's.
+    /// Refuses a queue that the caller names and that is not its own.
     pub fn check_queue(&self, queue: &str) -> Result<(), ApiError> {
         if self.queues.contains(queue) {
             return Ok(());
@@ -135,6 +135,20 @@ impl Caller {
         Err(ApiError::forbidden(
             format!(
                 "the token of `{}` does not give access to the queue `{queue}`",
+                self.subject
+            ),
+            format!("its queues are: {}", self.queues),
+        ))
+    }
+
+    /// Refuses an object of a queue that is not the caller's. The refusal does not name the queue: the caller has not done so.
+    pub fn check_queue_of(&self, what: &str, id: impl fmt::Display, queue: &str) -> Result<(), ApiError> {
+        if self.queues.contains(queue) {
+            return Ok(());
+        }
+        Err(ApiError::forbidden(
+            format!(
+                "the token of `{}` does not give access to {what} {id}",
                 self.subject
             ),
             format!("its queues are: {}", self.queues),

@@ -45,7 +45,7 @@ async fn check_batch(app: &App, caller: &Caller, batch: BatchId) -> Result<bool,
         .await?
         .first()
     {
-        Some(row) => caller.check_queue(&row.queue).map(|()| true),
+        Some(row) => caller.check_queue_of("batch", batch, &row.queue).map(|()| true),
         None => Ok(false),
     }
 }
@@ -54,5 +54,5 @@ async fn check_batch(app: &App, caller: &Caller, batch: BatchId) -> Result<bool,
 fn check_batches(caller: &Caller, batches: &[BatchRow]) -> Result<(), ApiError> {
     batches
         .iter()
-        .try_for_each(|batch| caller.check_queue(&batch.queue))
+        .try_for_each(|row| caller.check_queue_of("batch", row.batch, &row.queue))
 }

@@ -8,6 +8,8 @@ use gristmill_store::StoreError;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::limits::{BODY_ARRIVES_WITHIN, BODY_BYTES_PER_SECOND_MIN, BODY_GRACE};
+
 /// The body of every refusal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Refusal {
@@ -87,8 +89,13 @@ pub enum ApiError {
         retry_after_s: u64,
     },
     /// The body did not arrive in time.
-    #[error("the body did not arrive within {0} s")]
-    Slow(u64),
+    #[error(
+        "the body arrives too slowly; the limits are {BODY_BYTES_PER_SECOND_MIN} bytes a second after the first {} s, and {} s \
+         in all",
+        BODY_GRACE.as_secs(),
+        BODY_ARRIVES_WITHIN.as_secs()
+    )]
+    Slow,
     /// The worker is not, or no longer, registered.
     #[error("worker {0} is not, or no longer, registered")]
     WorkerUnknown(i64),
@@ -150,7 +157,7 @@ impl ApiError {
             ApiError::MediaType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             ApiError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             ApiError::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
-            ApiError::Slow(_) => StatusCode::REQUEST_TIMEOUT,
+            ApiError::Slow => StatusCode::REQUEST_TIMEOUT,
             ApiError::WorkerUnknown(_) | ApiError::Stale { .. } | ApiError::NotHeld { .. } => {
                 StatusCode::CONFLICT
             }
@@ -187,7 +194,7 @@ impl ApiError {
             ApiError::MediaType { .. } => "media_type",
             ApiError::TooLarge { .. } => "too_large",
             ApiError::TooMany { .. } => "too_many",
-            ApiError::Slow(_) => "slow",
+            ApiError::Slow => "slow",
             ApiError::WorkerUnknown(_) | ApiError::Store(StoreError::WorkerUnknown(_)) => "worker_unknown",
             ApiError::Stale { .. } => "stale",
             ApiError::NotHeld { .. } => "not_held",
@@ -216,7 +223,7 @@ impl ApiError {
             ApiError::MediaType { expected, .. } => format!("send `Content-Type: {expected}`"),
             ApiError::TooLarge { .. } => "send it in several requests, or send a reference to it".to_owned(),
             ApiError::TooMany { retry_after_s, .. } => format!("retry after {retry_after_s} s"),
-            ApiError::Slow(_) => "send smaller requests, or compress them with zstd".to_owned(),
+            ApiError::Slow => "send smaller requests, or compress them with zstd".to_owned(),
             ApiError::WorkerUnknown(_) | ApiError::Store(StoreError::WorkerUnknown(_)) => {
                 "register again; other workers claim its jobs".to_owned()
             }

@@ -12,6 +12,7 @@
 pub mod app;
 pub mod body;
 pub mod caller;
+pub mod connections;
 pub mod dashboard;
 pub mod endpoints;
 pub mod error;
@@ -20,6 +21,7 @@ pub mod metrics;
 pub mod openapi;
 pub mod protocol;
 pub mod rate;
+pub mod room;
 pub mod rules;
 pub mod serve;
 pub mod sessions;
@@ -27,6 +29,7 @@ pub mod trust;
 pub mod wake;
 
 pub use caller::Role;
+pub use connections::ConnectionLimits;
 pub use error::{ApiError, Refusal};
 pub use serve::{BoundServer, ServeError, ServeOptions, TlsFiles, bind, serve};
 pub use trust::{NewToken, TokenRecord, TrustError, TrustFolder};

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use gristmill_model::limits::{CONTROLS_MAX, PROGRESS_JOBS_MAX, TAGS_PER_JOB_MAX};
+
 /// Jobs in one request at most: more are sent as several requests.
 pub const JOBS_PER_REQUEST_MAX: usize = 100_000;
 
@@ -15,15 +17,81 @@ pub const REQUEST_BYTES_MAX: usize = 32 << 20;
 /// Bytes of one request's body after decompression at most: bounds the expansion of a small compressed body.
 pub const REQUEST_DECODED_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes of bodies that are held at once, over all requests; more requests wait for room, so that many large
-/// ones do not fill the memory. Reserved in kibibytes, by what a request may need.
-pub const BODIES_KIBIBYTES_MAX: u32 = 512 << 10;
+/// Bytes of one body of a worker's heartbeat, claim or live output, on the wire or decompressed, at most.
+pub const SIGNAL_BYTES_MAX: usize = 4 << 20;
 
-/// Binary logarithm of the largest zstd window that is accepted: bounds a decoder's memory to 8 MiB.
+/// Bytes of clients' bodies that are in memory at once, over all requests; further ones wait for room.
+pub const CLIENT_ROOM_BYTES: usize = 384 << 20;
+
+/// Bytes of bodies of exchanges and reports that are in memory at once: room of their own, so that submits do not delay
+/// outcomes.
+pub const EXCHANGE_ROOM_BYTES: usize = 256 << 20;
+
+/// Bytes of heartbeats and other short bodies of workers that are in memory at once: room of their own, so that no other body
+/// makes a worker seem lost.
+pub const SIGNAL_ROOM_BYTES: usize = 32 << 20;
+
+/// The bodies of one token take at most this part of a room, beside the first of them: it can always arrive as a whole.
+pub const SHARE_OF_ROOM: usize = 3;
+
+/// How long a body waits for room.
+pub const ROOM_WITHIN: Duration = Duration::from_secs(30);
+
+/// Bodies above this size are read beside the event loop, so that they do not block other requests. Bytes.
+pub const READ_ASIDE_FROM_BYTES: usize = 128 << 10;
+
+/// Large bodies of one room that are decompressed or read at once.
+pub const READ_ASIDE_MAX: usize = 4;
+
+/// Bytes that are decompressed at once: room is taken for each step before it.
+pub const DECODED_STEP_BYTES: usize = 4 << 20;
+
+/// Entries of all lists and objects of one body, payloads and values aside, at most: bounds the memory that a short body
+/// becomes.
+pub const ENTRIES_PER_BODY_MAX: usize = 1_000_000;
+
+/// The same for an exchange, whose entries are larger.
+pub const ENTRIES_PER_EXCHANGE_MAX: usize = 300_000;
+
+/// Binary logarithm of the largest zstd window that is accepted: bounds a decoder's memory to 8 MiB, which takes room, too.
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
-/// How long the body of a request may take to arrive.
+/// How long the body of a request may take to arrive, without the time in which it waits for room.
 pub const BODY_ARRIVES_WITHIN: Duration = Duration::from_secs(60);
+
+/// How fast a body arrives on average at least, after [`BODY_GRACE`]. Bytes a second.
+pub const BODY_BYTES_PER_SECOND_MIN: u64 = 16 << 10;
+
+/// How long a body may take to get up to speed.
+pub const BODY_GRACE: Duration = Duration::from_secs(10);
+
+/// Connections at once, and at most three quarters of the files that the process may open. Above, the connection that has
+/// waited longest for a request is closed for a new one; with a request under way on each, the new one is closed.
+pub const CONNECTIONS_MAX: usize = 8_192;
+
+/// Connections of one address (of one /64 network for IPv6): this part of all.
+pub const SHARE_OF_CONNECTIONS: usize = 2;
+
+/// How long a new connection may take to send the head of its first request, TLS included.
+pub const HEAD_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a connection may wait for its next request, the head of that included: longer than clients usually keep it.
+pub const CONNECTION_IDLE_MAX: Duration = Duration::from_secs(120);
+
+/// How long an answer may stall because the client does not read it.
+pub const ANSWER_STALLS_MAX: Duration = Duration::from_secs(60);
+
+/// Requests at once on one connection of HTTP/2.
+pub const STREAMS_PER_CONNECTION_MAX: u32 = 128;
+
+/// Bytes of a request's head at most with HTTP/1; also the size of a connection's buffers.
+pub const HEAD_BYTES_MAX: usize = 128 << 10;
+
+/// Bytes of a request's head at most with HTTP/2.
+pub const HEAD_BYTES_MAX_HTTP2: u32 = 16 << 10;
+
+/// How often the token of a stream or of a waiting request is checked again.
+pub const TOKEN_CHECKED_EVERY: Duration = Duration::from_secs(1);
 
 /// Job ids in one cancel or retry.
 pub const SELECTED_JOBS_MAX: usize = 10_000;
@@ -129,3 +197,28 @@ pub const SESSION_COOKIE_BYTES_MAX: usize = 4_000;
 
 /// Kinds and queues that have metrics of their own, about 25 lines each; the metrics of all further ones are added up.
 pub const METRIC_LANES_MAX: usize = 200;
+
+/// Entries that are read of a list or an object with a limit of its own: one more than that, so that the later check names it.
+pub const JOBS_READ_MAX: usize = JOBS_PER_REQUEST_MAX + 1;
+/// See [`JOBS_READ_MAX`].
+pub const SELECTED_JOBS_READ_MAX: usize = SELECTED_JOBS_MAX + 1;
+/// See [`JOBS_READ_MAX`].
+pub const OUTCOMES_READ_MAX: usize = OUTCOMES_PER_REQUEST_MAX + 1;
+/// See [`JOBS_READ_MAX`].
+pub const REPORTS_READ_MAX: usize = REPORTS_PER_EXCHANGE_MAX + 1;
+/// See [`JOBS_READ_MAX`].
+pub const AFTER_READ_MAX: usize = AFTER_PER_REQUEST_MAX + 1;
+/// See [`JOBS_READ_MAX`].
+pub const KINDS_READ_MAX: usize = KINDS_MAX + 1;
+/// See [`JOBS_READ_MAX`].
+pub const TAGS_READ_MAX: usize = TAGS_PER_JOB_MAX as usize + 1;
+/// See [`JOBS_READ_MAX`].
+pub const PROGRESS_JOBS_READ_MAX: usize = PROGRESS_JOBS_MAX + 1;
+/// See [`JOBS_READ_MAX`].
+pub const CONTROLS_READ_MAX: usize = CONTROLS_MAX + 1;
+
+/// Names in one condition of a filter: states, effects, tags.
+pub const NAMES_READ_MAX: usize = 100;
+
+/// Failed jobs, earlier failures, logs and spawning jobs that are read of one report each.
+pub const REPORTED_READ_MAX: usize = 200_000;

@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::middleware;
-use axum_server::Handle;
-use axum_server::accept::NoDelayAcceptor;
+use axum::http::uri::Authority;
+use axum::http::{HeaderValue, header};
+use axum::middleware::{self, Next};
+use axum::response::Response;
 use axum_server::tls_rustls::RustlsConfig;
+use axum_server::{Handle, Server};
 use bytes::Bytes;
 use gristmill_engine::Engine;
 use gristmill_store::WorkSeen;
@@ -20,9 +22,13 @@ use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 
 use crate::app::App;
+use crate::connections::{ConnectionLimits, Connections, Doorkeeper};
 use crate::dashboard;
 use crate::error::ApiError;
-use crate::limits::{POLL_EVERY, REQUESTS_BURST_MAX, REQUESTS_PER_SECOND_MAX, SHUTDOWN_GRACE};
+use crate::limits::{
+    HEAD_BYTES_MAX, HEAD_BYTES_MAX_HTTP2, POLL_EVERY, REQUESTS_BURST_MAX, REQUESTS_PER_SECOND_MAX,
+    SHUTDOWN_GRACE, STREAMS_PER_CONNECTION_MAX,
+};
 use crate::openapi;
 use crate::rate::RateLimiter;
 use crate::rules;
@@ -54,6 +60,8 @@ pub struct ServeOptions {
     pub tls: Option<TlsFiles>,
     /// Requests a second for each token.
     pub requests_per_second: u32,
+    /// The limits of connections.
+    pub connections: ConnectionLimits,
 }
 
 impl Default for ServeOptions {
@@ -64,6 +72,7 @@ impl Default for ServeOptions {
             trust: None,
             tls: None,
             requests_per_second: REQUESTS_PER_SECOND_MAX,
+            connections: ConnectionLimits::default(),
         }
     }
 }
@@ -115,6 +124,7 @@ pub struct BoundServer {
     listener: TcpListener,
     address: SocketAddr,
     tls: Option<RustlsConfig>,
+    connections: ConnectionLimits,
 }
 
 /// Serves until `shutdown` resolves; then ends all waits, finishes requests, and returns. The engine is
@@ -134,24 +144,13 @@ pub async fn bind(engine: Engine, options: ServeOptions) -> Result<BoundServer, 
         None if options.listen.ip().is_loopback() => Trust::Loopback,
         None => return Err(ServeError::Open(options.listen)),
     };
-    bind_with(
-        engine,
-        trust,
-        options.listen,
-        options.tls,
-        options.requests_per_second,
-    )
-    .await
-}
-
-async fn bind_with(
-    engine: Engine,
-    trust: Trust,
-    listen: SocketAddr,
-    tls: Option<TlsFiles>,
-    requests_per_second: u32,
-) -> Result<BoundServer, ServeError> {
-    let tls = match tls {
+    let ServeOptions {
+        listen,
+        requests_per_second,
+        connections,
+        ..
+    } = options;
+    let tls = match options.tls {
         Some(files) => Some(read_tls(files).await?),
         None => None,
     };
@@ -171,6 +170,7 @@ async fn bind_with(
         listener,
         address,
         tls,
+        connections,
     })
 }
 
@@ -194,8 +194,20 @@ pub fn routes(engine: Engine, trust: Trust, rate: RateLimiter) -> Result<(App, R
     let router = guarded
         .merge(probes)
         .merge(dashboard::routes(&app))
+        .layer(middleware::from_fn(name_host))
         .with_state(app.clone());
     Ok((app, router))
+}
+
+/// Gives a request that names its host in the URI, as all do over HTTP/2, the header that others have. The URI counts where both
+/// name one.
+async fn name_host(mut request: Request, next: Next) -> Response {
+    let authority = request.uri().authority().map(Authority::as_str);
+    let host = authority.map(|text| text.rsplit_once('@').map_or(text, |(_, host)| host));
+    if let Some(host) = host.and_then(|host| HeaderValue::from_str(host).ok()) {
+        request.headers_mut().insert(header::HOST, host);
+    }
+    next.run(request).await
 }
 
 /// Unreachable: the guard answers before. It exists so that the guard sees such requests.
@@ -249,28 +261,29 @@ impl BoundServer {
             router,
             listener,
             tls,
+            connections,
             ..
         } = self;
         let handle = Handle::new();
         let service = router.into_make_service();
-        // Without delay: the end of a streamed answer would wait for the client's acknowledgement, 40 ms as a rule.
+        let doorkeeper = Doorkeeper(Connections::new(connections));
         let serving = {
             let handle = handle.clone();
             async move {
                 match tls {
                     Some(tls) => {
-                        axum_server::from_tcp_rustls(listener, tls)?
-                            .map(|acceptor| acceptor.acceptor(NoDelayAcceptor))
-                            .handle(handle)
-                            .serve(service)
-                            .await
+                        let mut server = axum_server::from_tcp_rustls(listener, tls)?
+                            .map(|acceptor| acceptor.acceptor(doorkeeper))
+                            .handle(handle);
+                        bound_requests(&mut server);
+                        server.serve(service).await
                     }
                     None => {
-                        axum_server::from_tcp(listener)?
-                            .acceptor(NoDelayAcceptor)
-                            .handle(handle)
-                            .serve(service)
-                            .await
+                        let mut server = axum_server::from_tcp(listener)?
+                            .acceptor(doorkeeper)
+                            .handle(handle);
+                        bound_requests(&mut server);
+                        server.serve(service).await
                     }
                 }
             }
@@ -293,6 +306,16 @@ impl BoundServer {
             () = stopping => Ok(()),
         }
     }
+}
+
+/// Bounds what one connection may send before its requests are looked at.
+fn bound_requests<A>(server: &mut Server<SocketAddr, A>) {
+    let builder = server.http_builder();
+    builder.http1().max_buf_size(HEAD_BYTES_MAX);
+    builder
+        .http2()
+        .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
+        .max_header_list_size(HEAD_BYTES_MAX_HTTP2);
 }
 
 async fn keep_metrics(app: &App) {

@@ -94,6 +94,14 @@ impl Trust {
         }
     }
 
+    /// Refuses a caller whose token has ended since [`Trust::authenticate`] let it in: for streams and for requests that wait.
+    pub fn check_again(&self, caller: &Caller) -> Result<(), ApiError> {
+        match self {
+            Trust::Loopback => Ok(()),
+            Trust::Tokens(tokens) => tokens.check_again(caller),
+        }
+    }
+
     /// Refuses requests of foreign pages to a server without tokens. With tokens, only a token or a cookie gives
     /// rights, and [`Trust::authenticate`] checks them.
     pub fn check_origin(&self, headers: &HeaderMap) -> Result<(), ApiError> {
@@ -120,6 +128,15 @@ impl TokenTrust {
             }
         }
         loaded.contents.clone().map_err(ApiError::Trust)
+    }
+
+    fn check_again(&self, caller: &Caller) -> Result<(), ApiError> {
+        let contents = self.contents()?;
+        let record = listed(&contents, &caller.token)?;
+        if record.expires_at <= self.clock.now() {
+            return Err(ApiError::Unauthorized("the token has expired".to_owned()));
+        }
+        Ok(())
     }
 
     fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, ApiError> {
@@ -150,12 +167,7 @@ impl TokenTrust {
                 "the token begins in the future: the clocks of its maker and of this server differ",
             ));
         }
-        let record = contents
-            .token(&claims.jti)
-            .ok_or_else(|| refuse("the token is not on the server's list"))?;
-        if record.revoked_at.is_some() {
-            return Err(refuse("the token was revoked"));
-        }
+        let record = listed(&contents, &claims.jti)?;
         // The list and the signed text must agree. A difference means that the list was changed.
         if record.subject != claims.sub || record.role != claims.role || record.queues != claims.queues {
             return Err(refuse("the token and the server's list of tokens differ"));
@@ -166,6 +178,18 @@ impl TokenTrust {
             role: Some(claims.role),
             queues: QueueScope::new(claims.queues.iter().map(String::as_str)),
         })
+    }
+}
+
+/// The record of a token that is on the list and not revoked.
+fn listed<'c>(contents: &'c Contents, jti: &str) -> Result<&'c TokenRecord, ApiError> {
+    let refuse = |reason: &str| ApiError::Unauthorized(reason.to_owned());
+    let record = contents
+        .token(jti)
+        .ok_or_else(|| refuse("the token is not on the server's list"))?;
+    match record.revoked_at {
+        None => Ok(record),
+        Some(_) => Err(refuse("the token was revoked")),
     }
 }
 

@@ -226,6 +226,18 @@ async fn a_token_does_what_its_role_allows_and_nothing_else() {
     }
 }
 
+/// Operations whose right requests name the queue themselves, so that a refusal may, too.
+const NAMING_QUEUES: &[&str] = &[
+    "submit",
+    "submit_stream",
+    "jobs",
+    "batches",
+    "job_ids",
+    "count_jobs",
+    "history",
+    "claim",
+];
+
 #[tokio::test]
 async fn a_token_does_not_reach_other_queues() {
     let world = World::new().await;
@@ -237,7 +249,12 @@ async fn a_token_does_not_reach_other_queues() {
                 "named" | "all" | "worker" => {
                     let answer = answer.await;
                     assert_eq!(answer.status, StatusCode::FORBIDDEN, "{role}: {}", operation.id);
-                    answer.refusal();
+                    let refusal = answer.refusal();
+                    let names_queue = refusal.contains("default");
+                    assert!(
+                        !names_queue || NAMING_QUEUES.contains(&&*operation.id),
+                        "{refusal}"
+                    );
                 }
                 "shown" => {
                     let answer = answer.await;
@@ -297,6 +314,45 @@ async fn a_report_under_another_agents_lease_is_refused_item_by_item() {
     exchange.number = 2;
     let own = read(&api.exchange(&world.agent, world.worker, exchange).await);
     assert_eq!(own.exchanged.receipts[0].accepted.to_string(), "0-1");
+}
+
+#[tokio::test]
+async fn a_repeated_report_tells_nothing_of_foreign_batches() {
+    let world = World::new().await;
+    let api = &world.api;
+    let lease = read(&api.exchange(&world.agent, world.worker, api.wanting(1, 1)).await)
+        .exchanged
+        .lease
+        .unwrap();
+    let mut done = Report::new(lease.id, lease.slices[0].batch, 1);
+    done.completed = Some(Completed {
+        positions: "0".parse().unwrap(),
+        values: PackedArray::parse("[1]").unwrap(),
+        durations_us: vec![1],
+    });
+    let mut exchange = api.wanting(2, 0);
+    exchange.reports = vec![done.clone()];
+    read(&api.exchange(&world.agent, world.worker, exchange).await);
+    // One job of the batch has ended and the other has not; a stranger says of both that it gave them back.
+    let stranger = api.token("stranger", Role::Agent, &["other"]);
+    let worker = api.register(&stranger).await;
+    let mut asked = Report::new(lease.id, lease.slices[0].batch, 1);
+    asked.released = "0-1".parse().unwrap();
+    let mut exchange = api.wanting(1, 0);
+    exchange.attempt = 2;
+    exchange.reports = vec![asked];
+    let told = read(&api.exchange(&stranger, worker, exchange).await);
+    let receipt = &told.exchanged.receipts[0];
+    assert_eq!(
+        (receipt.accepted.len(), receipt.refused.to_string().as_str()),
+        (0, "0-1")
+    );
+    // The worker that reported it still gets its receipt again.
+    let mut again = api.wanting(3, 0);
+    again.attempt = 2;
+    again.reports = vec![done];
+    let told = read(&api.exchange(&world.agent, world.worker, again).await);
+    assert_eq!(told.exchanged.receipts[0].accepted.to_string(), "0");
 }
 
 #[tokio::test]

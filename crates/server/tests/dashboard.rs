@@ -69,6 +69,20 @@ async fn the_page_is_served_to_this_machine_with_its_headers() {
             assert_eq!(status, StatusCode::FORBIDDEN, "{path} {foreign:?}");
         }
     }
+    // Requests over HTTP/2 name their host in the URI alone.
+    for (host, expected) in [
+        ("127.0.0.1:8378", StatusCode::OK),
+        ("rebound.example", StatusCode::FORBIDDEN),
+        ("127.0.0.1@rebound.example", StatusCode::FORBIDDEN),
+    ] {
+        for path in ["/", "/dashboard/session", "/api/v1/health"] {
+            let (status, _) = send(&router, "GET", &format!("http://{host}{path}"), &[]).await;
+            assert_eq!(status, expected, "{host}{path}");
+        }
+        let host_is_own = [("host", "127.0.0.1:8378")];
+        let (status, _) = send(&router, "GET", &format!("http://{host}/"), &host_is_own).await;
+        assert_eq!(status, expected, "{host} beside another Host");
+    }
     let (status, _) = send(&router, "GET", "/assets/../Cargo.toml", &[]).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
     let (status, _) = send(&router, "GET", "/dashboard/session", &[("host", "localhost")]).await;

@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bounded;
 use crate::packed::PackedArray;
 use crate::positions::Positions;
-use crate::spawn::{ChildBatch, InvalidSpawn, OnChildFailure, Suspended};
+use crate::spawn::{CHILD_BATCHES_READ_MAX, ChildBatch, InvalidSpawn, OnChildFailure, Suspended};
 
 /// Jobs that spawned further children of their own parents, which wait for these too. Positions are ascending, and so are
 /// the shares of the children. In a report they are those of jobs that completed; where they are stored, the parents'.
@@ -13,6 +14,7 @@ pub struct Siblings {
     /// Which.
     pub positions: Positions,
     /// Their siblings, with one share for each position.
+    #[serde(deserialize_with = "bounded::list::<_, _, CHILD_BATCHES_READ_MAX>")]
     pub children: Vec<ChildBatch>,
 }
 

@@ -9,11 +9,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::check_after;
 use crate::batch::{BatchOptions, InvalidBatch, NewBatch};
+use crate::bounded;
 use crate::dependency::{After, OnFailure};
-use crate::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX, CHILD_BATCHES_MAX, MEMO_BYTES_MAX};
+use crate::limits::{
+    BATCH_BYTES_TARGET, BATCH_JOBS_MAX, CHILD_BATCHES_MAX, MEMO_BYTES_MAX, TAGS_PER_JOB_MAX,
+};
 use crate::packed::{PackedArray, PackedBuilder, PackedError};
 use crate::positions::Positions;
 use crate::tag::Tag;
+
+/// Batches of children that are read of a foreign text: one more than a job may spawn, so that the check names that limit.
+pub(crate) const CHILD_BATCHES_READ_MAX: usize = CHILD_BATCHES_MAX + 1;
+
+/// Tags that are read of a foreign text, for the same reason.
+const TAGS_READ_MAX: usize = TAGS_PER_JOB_MAX as usize + 1;
 
 /// The action on a parent when its child ends without completing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -82,7 +91,11 @@ pub struct ChildBatch {
     #[serde(default)]
     pub options: BatchOptions,
     /// Tags of all of them.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "bounded::texts::<_, TAGS_READ_MAX>"
+    )]
     pub tags: BTreeMap<String, String>,
     /// Their prerequisites. Only if all are children of one parent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -285,7 +298,7 @@ pub struct Suspended {
     #[serde(default)]
     pub on_failure: OnChildFailure,
     /// Their children.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded::list::<_, _, CHILD_BATCHES_READ_MAX>")]
     pub children: Vec<ChildBatch>,
 }
 

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use gristmill_model::{Control, Effect, Scope, Timestamp};
+use gristmill_model::{Control, Effect, Scope, Timestamp, bounded};
 use gristmill_store::ControlFilter;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::body::{JsonBody, NoQuery, Query};
 use crate::error::{ApiError, Refusal};
+use crate::limits::{CONTROLS_READ_MAX, NAMES_READ_MAX};
 
 /// The scope of a control: jobs that match all named conditions; all jobs without conditions.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
@@ -96,6 +97,7 @@ pub struct ControlView {
 #[serde(deny_unknown_fields)]
 pub struct Controls {
     /// By age, without ended pauses.
+    #[serde(deserialize_with = "bounded::list::<_, _, CONTROLS_READ_MAX>")]
     controls: Vec<ControlView>,
 }
 
@@ -104,7 +106,7 @@ pub struct Controls {
 #[serde(deny_unknown_fields)]
 pub struct LiftRequest {
     /// Only those with one of these effects: pause, concurrency, rate, share, aging.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded::list::<_, _, NAMES_READ_MAX>")]
     #[schema(example = json!(["pause"]))]
     effects: Vec<String>,
     /// Only those of exactly this scope.
@@ -241,9 +243,9 @@ pub async fn controls(
 pub async fn put_controls(
     State(app): State<App>,
     Query(NoQuery {}): Query<NoQuery>,
-    body: JsonBody,
+    mut body: JsonBody,
 ) -> Result<Json<Controls>, ApiError> {
-    let request: Controls = body.read()?;
+    let request: Controls = body.read().await?;
     let controls: Vec<Control> = request.controls.into_iter().map(Control::from).collect();
     for control in &controls {
         control
@@ -271,9 +273,9 @@ pub async fn put_controls(
 pub async fn lift_controls(
     State(app): State<App>,
     Query(NoQuery {}): Query<NoQuery>,
-    body: JsonBody,
+    mut body: JsonBody,
 ) -> Result<Json<Lifted>, ApiError> {
-    let request: LiftRequest = body.read()?;
+    let request: LiftRequest = body.read().await?;
     if request.effects.is_empty() && request.scope.is_none() && request.reason.is_none() {
         return Err(ApiError::invalid(
             "a request without conditions would lift all controls",

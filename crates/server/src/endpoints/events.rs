@@ -2,10 +2,12 @@
 
 use std::convert::Infallible;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
-use futures::{Stream, stream};
+use futures::future::BoxFuture;
+use futures::{FutureExt, Stream, stream};
 use gristmill_engine::{EventCursor, Events, RecordedEvent};
 use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
@@ -13,6 +15,7 @@ use utoipa::IntoParams;
 
 use crate::app::App;
 use crate::body::Query;
+use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 use crate::limits::EVENT_STREAMS_MAX;
 
@@ -31,16 +34,18 @@ pub struct EventsQuery {
 struct Listener {
     app: App,
     events: Events,
+    token_ended: BoxFuture<'static, ApiError>,
     _room: OwnedSemaphorePermit,
 }
 
 impl Listener {
-    /// The next event; `None` once the server stops, or where the store fails: the client connects again, and goes on
-    /// where it was.
+    /// The next event; `None` once the server stops or the token ends, or where the store fails: the client connects again,
+    /// and goes on where it was.
     async fn next(&mut self) -> Option<SseEvent> {
         let event = tokio::select! {
             biased;
             () = self.app.stopped() => return None,
+            _ = &mut self.token_ended => return None,
             event = self.events.next() => event,
         };
         let written = match event {
@@ -61,7 +66,7 @@ impl Listener {
 /// `kind` and `queue`), `progress` (`worker`, and the progress of its `running` jobs), and `missed` if earlier events
 /// are gone. The data is JSON with `cursor`, `at` and `type` beside these. The `id` is a cursor: any server of the same
 /// store resumes after it. The store keeps events for an hour after the last listener. The stream ends when the server
-/// stops.
+/// stops, and when the token expires or is revoked.
 #[utoipa::path(
     get,
     path = "/events",
@@ -75,6 +80,7 @@ impl Listener {
 )]
 pub async fn events(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     Query(query): Query<EventsQuery>,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, ApiError> {
@@ -92,9 +98,14 @@ pub async fn events(
             retry_after_s: 10,
         })?;
     let events = app.engine.events(after).await.map_err(store_error)?;
+    let token_ended = {
+        let app = app.clone();
+        async move { app.token_ended(&caller).await }.boxed()
+    };
     let listener = Listener {
         app,
         events,
+        token_ended,
         _room: room,
     };
     let events = stream::unfold(listener, |mut listener| async move {

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
-use futures::{Stream, stream};
+use futures::future::BoxFuture;
+use futures::{FutureExt, Stream, stream};
 pub use gristmill_engine::live_logs::LogEvent;
 use gristmill_engine::live_logs::{FollowedJobs, LiveLogs};
 use gristmill_model::{BatchId, TagCondition};
@@ -75,7 +76,7 @@ impl LogsQuery {
                 what: "job",
                 id: job.to_string(),
             })?;
-            caller.check_queue(&details.row.queue)?;
+            caller.check_queue_of("job", job, &details.row.queue)?;
             return Ok(FollowedJobs::Job(job));
         }
         Ok(FollowedJobs::Matching(Box::new(JobFilter {
@@ -101,16 +102,19 @@ impl LogsQuery {
 struct Follower {
     app: App,
     logs: Option<LiveLogs>,
+    token_ended: BoxFuture<'static, ApiError>,
     _room: OwnedSemaphorePermit,
 }
 
 impl Follower {
-    /// The next event; `None` once the job has ended, the server stops, or where the store fails: the client connects again.
+    /// The next event; `None` once the job has ended, the server stops or the token ends, or where the store fails: the client
+    /// connects again.
     async fn next(&mut self) -> Option<SseEvent> {
         let logs = self.logs.as_mut()?;
         let event = tokio::select! {
             biased;
             () = self.app.stopped() => return None,
+            _ = &mut self.token_ended => return None,
             event = logs.next() => event,
         };
         match event {
@@ -143,7 +147,7 @@ impl Drop for Follower {
 /// the `id` and `at` of this piece), `attempt_ended` (`job`, `attempt`, and the whole `log`), `ended` (`job`, `state`), and
 /// `left_out` (`jobs`: how many more run and match than the 100 that are followed). Of one job, its earlier attempts come
 /// first, and the stream ends with the job. Of jobs that match, those that run are followed and those that begin later join; the
-/// stream ends when the client or the server does. Of much output at once, the oldest is left out: then `offset` is more
+/// stream ends when the client, the server or the token does. Of much output at once, the oldest is left out: then `offset` is more
 /// than has come.
 #[utoipa::path(
     get,
@@ -174,9 +178,14 @@ pub async fn logs(
     let number = app.log_followers.fetch_add(1, Ordering::Relaxed);
     let name = format!("{}-{number}", app.instance);
     let logs = LiveLogs::new(app.store().clone(), name, followed, app.interest.clone());
+    let token_ended = {
+        let app = app.clone();
+        async move { app.token_ended(&caller).await }.boxed()
+    };
     let follower = Follower {
         app,
         logs: Some(logs),
+        token_ended,
         _room: room,
     };
     let events = stream::unfold(follower, |mut follower| async move {

@@ -1,6 +1,5 @@
 //! An exchange: reports and a wish to the server, receipts and a lease back.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,12 +7,16 @@ use gristmill_model::limits::{ATTEMPTS_MAX, BATCH_JOBS_MAX, LOG_BYTES_MAX};
 use gristmill_model::{
     BatchId, Completed, EarlierFailure, FailedJob, Followed, JobError, JobLabels, JobLog, Lease, LeaseId,
     LeasedSlice, PackedArray, Positions, Receipt, Report, RetryPolicy, Siblings, Suspended, Timestamp,
+    bounded,
 };
 use gristmill_store::{Exchanged, Want};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::frame::{self, FrameError, Segment};
-use crate::limits::{ITEM_BYTES_MAX, LOG_BYTES_PER_EXCHANGE_MAX, REPORTS_PER_EXCHANGE_MAX};
+use crate::limits::{
+    ENTRIES_PER_EXCHANGE_MAX, ITEM_BYTES_MAX, KINDS_READ_MAX, LOG_BYTES_PER_EXCHANGE_MAX, REPORTED_READ_MAX,
+    REPORTS_PER_EXCHANGE_MAX, REPORTS_READ_MAX,
+};
 
 /// The request of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,9 +68,13 @@ struct RequestHead {
     attempt: u32,
     acknowledged: u64,
     instance: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded::list::<_, _, REPORTS_READ_MAX>")]
     reports: Vec<ReportHead>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "read_want"
+    )]
     want: Option<Want>,
     #[serde(default)]
     wait_ms: u64,
@@ -80,20 +87,70 @@ struct ReportHead {
     attempt: u32,
     #[serde(default, skip_serializing_if = "is_zero")]
     repeats: u32,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "read_reported"
+    )]
     earlier: Vec<EarlierFailure>,
     #[serde(default, skip_serializing_if = "Positions::is_empty")]
     completed: Positions,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "read_reported"
+    )]
     failed: Vec<FailedJob>,
     #[serde(default, skip_serializing_if = "Positions::is_empty")]
     released: Positions,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "read_reported"
+    )]
     suspended: Vec<Suspended>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "read_reported"
+    )]
     siblings: Vec<Siblings>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "read_reported"
+    )]
     logs: Vec<JobLog>,
+}
+
+/// Reads one list of a report.
+fn read_reported<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    bounded::list::<_, _, REPORTED_READ_MAX>(deserializer)
+}
+
+/// Reads a wish, whose lists are bounded.
+fn read_want<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Want>, D::Error> {
+    #[derive(Deserialize)]
+    struct WantHead {
+        jobs_max: u32,
+        #[serde(deserialize_with = "bounded::list::<_, _, KINDS_READ_MAX>")]
+        queues: Vec<Arc<str>>,
+        #[serde(deserialize_with = "bounded::list::<_, _, KINDS_READ_MAX>")]
+        kinds: Vec<Arc<str>>,
+        #[serde(default)]
+        priority_min: Option<i16>,
+    }
+    let want = Option::<WantHead>::deserialize(deserializer)?;
+    Ok(want.map(|want| Want {
+        jobs_max: want.jobs_max,
+        queues: want.queues,
+        kinds: want.kinds,
+        priority_min: want.priority_min,
+    }))
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -218,7 +275,8 @@ impl ExchangeRequest {
     /// Reads a request that came from a foreign machine. Each list of values is one JSON array with a value for
     /// each position; texts are cut at their limits; no position is spoken of twice.
     pub fn decode(message: &[u8]) -> Result<ExchangeRequest, FrameError> {
-        let (head, segments) = frame::decode::<RequestHead>(message)?;
+        let read = || frame::decode::<RequestHead>(message);
+        let (head, segments) = bounded::within(ENTRIES_PER_EXCHANGE_MAX, read)?;
         if head.reports.len() > REPORTS_PER_EXCHANGE_MAX {
             return Err(FrameError::Head(format!(
                 "it has over {REPORTS_PER_EXCHANGE_MAX} reports"
@@ -319,20 +377,21 @@ fn checked(
     if last_attempt > ATTEMPTS_MAX {
         return Err(wrong(format!("speaks of attempt {last_attempt}")));
     }
-    let mut spoken_of: BTreeSet<u32> = report.completed.iter().chain(report.released.iter()).collect();
-    let mut listed = report.completed.len() as usize + report.released.len() as usize + report.failed.len();
-    for failed in &report.failed {
-        if failed.position >= BATCH_JOBS_MAX {
-            return Err(wrong(format!("speaks of position {}", failed.position)));
-        }
-        spoken_of.insert(failed.position);
+    let failed = positions_of(&report.failed);
+    if let Some(position) = failed.last().filter(|position| **position >= BATCH_JOBS_MAX) {
+        return Err(wrong(format!("speaks of position {position}")));
     }
+    let mut listed = report.completed.len() as usize + report.released.len() as usize + failed.len();
+    let mut spoken_of = report.completed.union(&report.released);
+    failed.into_iter().for_each(|position| spoken_of.insert(position));
     for suspended in &report.suspended {
         if let Err(error) = suspended.check() {
             return Err(wrong(format!("suspends jobs that cannot be: {error}")));
         }
         listed += suspended.positions.len() as usize;
-        spoken_of.extend(suspended.positions.iter());
+        for range in suspended.positions.ranges() {
+            spoken_of.insert_range(range.clone());
+        }
     }
     for siblings in &report.siblings {
         if !report.completed.contains_all(&siblings.positions) {
@@ -344,13 +403,13 @@ fn checked(
             return Err(wrong(format!("spawns siblings that cannot be: {error}")));
         }
     }
-    listed -= spoken_of.len();
+    listed -= spoken_of.len() as usize;
     if listed > 0 {
         return Err(wrong("speaks of a position twice".to_owned()));
     }
     let mut logs: Vec<JobLog> = Vec::with_capacity(report.logs.len());
     for mut log in report.logs {
-        if !spoken_of.contains(&log.position) || logs.last().is_some_and(|last| last.position >= log.position)
+        if !spoken_of.contains(log.position) || logs.last().is_some_and(|last| last.position >= log.position)
         {
             return Err(FrameError::Head(format!(
                 "the report of batch {} under lease {} has logs that are not of its jobs, by position ascending",
@@ -392,6 +451,13 @@ fn checked(
         logs,
         writes: Vec::new(),
     })
+}
+
+/// The positions of failed jobs, ascending.
+fn positions_of(failed: &[FailedJob]) -> Vec<u32> {
+    let mut positions: Vec<u32> = failed.iter().map(|failed| failed.position).collect();
+    positions.sort_unstable();
+    positions
 }
 
 /// The same failure with its texts cut.

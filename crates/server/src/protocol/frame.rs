@@ -6,11 +6,16 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::limits::REPORTS_PER_EXCHANGE_MAX;
+
 /// The first bytes of every message.
 const MAGIC: &[u8; 4] = b"GMX1";
 
 /// Bytes of a head at most. Failures and logs stand in it, so it is not small for certain.
 const HEAD_BYTES_MAX: usize = 48 << 20;
+
+/// Segments of a message at most: two a report.
+const SEGMENTS_MAX: usize = 2 * REPORTS_PER_EXCHANGE_MAX;
 
 /// Why bytes are not a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +45,9 @@ pub enum FrameError {
         /// As they are.
         found: usize,
     },
+    /// The message has more segments than a head can name.
+    #[error("the message has more than {SEGMENTS_MAX} segments")]
+    TooManySegments,
     /// A segment is wrong.
     #[error("{0}")]
     Segment(String),
@@ -91,6 +99,9 @@ pub(super) fn decode<H: DeserializeOwned>(message: &[u8]) -> Result<(H, Vec<&[u8
     let head = serde_json::from_slice(head).map_err(|error| FrameError::Head(error.to_string()))?;
     let mut segments = Vec::new();
     while !rest.is_empty() {
+        if segments.len() >= SEGMENTS_MAX {
+            return Err(FrameError::TooManySegments);
+        }
         let bytes = take_length(&mut rest).ok_or(short("a segment's length"))?;
         segments.push(take(&mut rest, bytes).ok_or(short("a segment"))?);
     }

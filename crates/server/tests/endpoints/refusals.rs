@@ -77,6 +77,84 @@ async fn wrong_bodies_are_refused_by_what_is_wrong_and_nothing_is_stored() {
 }
 
 #[tokio::test]
+async fn what_nests_too_deep_is_refused_everywhere() {
+    let api = Api::new().await;
+    let deep = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
+    let submit = |levels: usize| format!(r#"{{"kind":"a","payload":{}}}"#, deep(levels));
+    assert_eq!(
+        api.post_text("/jobs", &submit(128)).await.status,
+        StatusCode::CREATED
+    );
+    let stream = |levels: usize| {
+        let body = Bytes::from(format!("1\n{}\n", deep(levels)));
+        let content_type = Some("application/x-ndjson");
+        request(
+            "POST",
+            "/jobs/stream?kind=a",
+            Some(&api.admin),
+            content_type,
+            body,
+        )
+    };
+    let schedule = |levels: usize| {
+        let rule = r#"{"every":{"interval_ms":60000}}"#;
+        let body = format!(r#"{{"kind":"a","rule":{rule},"payload":{}}}"#, deep(levels));
+        let content_type = Some("application/json");
+        request(
+            "PUT",
+            "/schedules/deep",
+            Some(&api.admin),
+            content_type,
+            body.into(),
+        )
+    };
+    for levels in [129, 20_000] {
+        let answers = [
+            api.post_text("/jobs", &submit(levels)).await,
+            api.send(stream(levels)).await,
+            api.send(schedule(levels)).await,
+        ];
+        for answer in answers {
+            assert_eq!(answer.status, StatusCode::BAD_REQUEST);
+            assert!(
+                answer.refusal().contains("nests deeper than 128 levels"),
+                "{}",
+                answer.refusal()
+            );
+        }
+    }
+    assert_eq!(jobs_stored(&api).await, 1);
+
+    let agent = api.token("group", Role::Agent, &["default"]);
+    // The reader of this test goes less deep than a payload in an answer.
+    api.submit("b", json!([1])).await;
+    let claim = json!({"kinds": ["b"]}).to_string().into();
+    let json_type = Some("application/json");
+    let claimed = api
+        .send(request("POST", "/claims", Some(&agent), json_type, claim))
+        .await
+        .json();
+    let job = &claimed["jobs"][0];
+    let report = |levels: usize| {
+        let outcome = format!(
+            r#"{{"job":{},"lease":{},"attempt":1,"value":{}}}"#,
+            job["job"],
+            job["lease"],
+            deep(levels)
+        );
+        let body = format!(r#"{{"worker":{},"outcomes":[{outcome}]}}"#, claimed["worker"]);
+        request("POST", "/reports", Some(&agent), json_type, body.into())
+    };
+    let refused = api.send(report(20_000)).await;
+    assert!(
+        refused.refusal().contains("nests deeper than 128 levels"),
+        "{}",
+        refused.refusal()
+    );
+    assert_eq!(api.send(report(128)).await.json()["accepted"], 1);
+}
+
+#[tokio::test]
 async fn wrong_types_and_encodings_are_refused() {
     let api = Api::new().await;
     let body = r#"{"kind":"a","payload":1}"#;

@@ -168,7 +168,7 @@ impl MicroBatch {
         item_bytes_max: usize,
     ) -> Option<Result<PackedArray, (u32, PackedError)>> {
         let memos = self.memos.as_ref()?;
-        let mut builder = PackedBuilder::with_item_bytes_max(item_bytes_max);
+        let mut builder = PackedBuilder::with_item_bytes_max(item_bytes_max).of_wrapped();
         let (payloads, memos) = (self.payloads.select(places), memos.select(places));
         for ((place, payload), memo) in places.iter().zip(payloads.items()).zip(memos.items()) {
             let outcomes = serde_json::to_string(self.children_of(place)).unwrap_or_default();

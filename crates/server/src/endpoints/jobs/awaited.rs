@@ -12,6 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::results::{lines, room_to_wait, wait_at_most, wait_until};
 use super::submit::Submitted;
 use crate::app::App;
+use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::limits::{AWAITED_JOBS_MAX, AWAITED_RESULT_BYTES_MAX, WAIT_MS_MAX};
 
@@ -98,7 +99,12 @@ impl Awaited {
     }
 
     /// Waits for the jobs, and reads the outcomes of those that have ended.
-    pub async fn new(app: &App, submitted: Submitted, wait: Wait) -> Result<Awaited, ApiError> {
+    pub async fn new(
+        app: &App,
+        caller: &Caller,
+        submitted: Submitted,
+        wait: Wait,
+    ) -> Result<Awaited, ApiError> {
         let jobs = jobs_of(&submitted);
         let ended = async {
             for (batch, positions) in &jobs {
@@ -106,7 +112,7 @@ impl Awaited {
             }
             Ok(())
         };
-        wait_at_most(app, wait.wait_ms, ended).await?;
+        wait_at_most(app, caller, wait.wait_ms, ended).await?;
         let (mut results, mut bytes, mut done) = (Vec::new(), 0, true);
         for (batch, positions) in &jobs {
             let outcomes = app.store().outcomes(*batch).await?;

@@ -167,7 +167,7 @@ pub async fn job(
         what: "job",
         id: id.to_string(),
     })?;
-    caller.check_queue(&details.row.queue)?;
+    caller.check_queue_of("job", id, &details.row.queue)?;
     Ok(Json(details.into()))
 }
 

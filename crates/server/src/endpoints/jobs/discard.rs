@@ -27,8 +27,12 @@ pub async fn discard(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Query(NoQuery {}): Query<NoQuery>,
-    body: JsonBody,
+    mut body: JsonBody,
 ) -> Result<Json<ChangedView>, ApiError> {
-    let selection = body.read::<SelectionRequest>()?.check(&app, &caller).await?;
+    let selection = body
+        .read::<SelectionRequest>()
+        .await?
+        .check(&app, &caller)
+        .await?;
     Ok(Json(app.engine.discard(selection).await?.into()))
 }

@@ -2,8 +2,8 @@
 
 use axum::extract::State;
 use axum::{Extension, Json};
-use gristmill_model::Timestamp;
 use gristmill_model::batch::check_name;
+use gristmill_model::{Timestamp, bounded};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -12,14 +12,17 @@ use crate::app::App;
 use crate::body::{JsonBody, NoQuery, Query};
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
-use crate::limits::TIMESTAMP_MS_MAX;
+use crate::limits::{SELECTED_JOBS_READ_MAX, TIMESTAMP_MS_MAX};
 
 /// Either jobs by id, or all matching jobs, and the reason of the pause.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PauseJobsRequest {
     /// These jobs.
-    #[serde(default)]
+    #[serde(
+        default,
+        deserialize_with = "bounded::optional_list::<_, _, SELECTED_JOBS_READ_MAX>"
+    )]
     #[schema(max_items = 10_000, example = json!(["42:7", "42:8"]))]
     jobs: Option<Vec<String>>,
     /// All matching jobs.
@@ -39,7 +42,10 @@ pub struct PauseJobsRequest {
 #[serde(deny_unknown_fields)]
 pub struct ResumeJobsRequest {
     /// These jobs.
-    #[serde(default)]
+    #[serde(
+        default,
+        deserialize_with = "bounded::optional_list::<_, _, SELECTED_JOBS_READ_MAX>"
+    )]
     #[schema(max_items = 10_000, example = json!(["42:7", "42:8"]))]
     jobs: Option<Vec<String>>,
     /// All matching jobs.
@@ -69,9 +75,9 @@ pub async fn pause_jobs(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Query(NoQuery {}): Query<NoQuery>,
-    body: JsonBody,
+    mut body: JsonBody,
 ) -> Result<Json<ChangedView>, ApiError> {
-    let request: PauseJobsRequest = body.read()?;
+    let request: PauseJobsRequest = body.read().await?;
     check_name("reason", &request.reason)
         .map_err(|error| ApiError::invalid(error.to_string(), "choose another reason"))?;
     if let Some(until) = request
@@ -108,9 +114,9 @@ pub async fn resume_jobs(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Query(NoQuery {}): Query<NoQuery>,
-    body: JsonBody,
+    mut body: JsonBody,
 ) -> Result<Json<ChangedView>, ApiError> {
-    let request: ResumeJobsRequest = body.read()?;
+    let request: ResumeJobsRequest = body.read().await?;
     let selection = SelectionRequest::new(request.jobs, request.filter);
     let selection = selection.check(&app, &caller).await?;
     let resumed = app

@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use axum::{Extension, Json};
+use gristmill_model::bounded;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -11,13 +12,17 @@ use crate::app::App;
 use crate::body::{JsonBody, NoQuery, Query};
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
+use crate::limits::SELECTED_JOBS_READ_MAX;
 
 /// Either jobs by id, or all matching jobs, and their new priority.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PrioritiseRequest {
     /// These jobs.
-    #[serde(default)]
+    #[serde(
+        default,
+        deserialize_with = "bounded::optional_list::<_, _, SELECTED_JOBS_READ_MAX>"
+    )]
     #[schema(max_items = 10_000, example = json!(["42:7", "42:8"]))]
     jobs: Option<Vec<String>>,
     /// All matching jobs.
@@ -46,9 +51,9 @@ pub async fn prioritise(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Query(NoQuery {}): Query<NoQuery>,
-    body: JsonBody,
+    mut body: JsonBody,
 ) -> Result<Json<ChangedView>, ApiError> {
-    let request: PrioritiseRequest = body.read()?;
+    let request: PrioritiseRequest = body.read().await?;
     let priority = request.priority.check()?;
     let selection = SelectionRequest::new(request.jobs, request.filter);
     let selection = selection.check(&app, &caller).await?;

@@ -87,14 +87,14 @@ pub async fn results(
     let batches = match (query.batches, query.run) {
         (Some(batches), None) => {
             let listed = listed(&app, &caller, &batches).await?;
-            wait(&app, &listed, query.wait_ms.unwrap_or_default()).await?;
+            wait(&app, &caller, &listed, query.wait_ms.unwrap_or_default()).await?;
             Batches::Listed(listed.into_iter())
         }
         (None, Some(run)) if query.wait_ms.is_none() => {
             let run = run_id(&app, &run).await?;
             let mut batches = Batches::OfRun {
                 run,
-                caller,
+                caller: caller.clone(),
                 after: None,
                 page: Vec::new().into_iter(),
                 done: false,
@@ -110,11 +110,14 @@ pub async fn results(
             ));
         }
     };
-    let lines = stream::unfold((app, batches), |(app, mut batches)| async move {
-        let next = batches.next(&app).await.transpose()?;
+    let lines = stream::unfold((app, caller, batches), |(app, caller, mut batches)| async move {
+        let next = match app.trust.check_again(&caller) {
+            Ok(()) => batches.next(&app).await.transpose()?,
+            Err(ended) => Err(ended),
+        };
         // Once the answer has begun, an error can only cut it short, which every client notices.
         let lines = next.map_err(|error| std::io::Error::other(error.to_string()));
-        Some((lines, (app, batches)))
+        Some((lines, (app, caller, batches)))
     });
     Ok(([(header::CONTENT_TYPE, NDJSON_TYPE)], Body::from_stream(lines)).into_response())
 }
@@ -151,7 +154,7 @@ async fn listed(app: &App, caller: &Caller, text: &str) -> Result<Vec<BatchId>, 
 }
 
 /// Waits until all jobs of the batches have ended, or the time is up.
-async fn wait(app: &App, batches: &[BatchId], wait_ms: u64) -> Result<(), ApiError> {
+async fn wait(app: &App, caller: &Caller, batches: &[BatchId], wait_ms: u64) -> Result<(), ApiError> {
     if wait_ms > WAIT_MS_MAX {
         return Err(ApiError::invalid(
             format!("`wait_ms` is {wait_ms}"),
@@ -168,7 +171,7 @@ async fn wait(app: &App, batches: &[BatchId], wait_ms: u64) -> Result<(), ApiErr
         }
         Ok(())
     };
-    wait_at_most(app, wait_ms, finished).await
+    wait_at_most(app, caller, wait_ms, finished).await
 }
 
 /// The room of one request among all that wait.
@@ -183,9 +186,10 @@ pub(super) fn room_to_wait(app: &App) -> Result<OwnedSemaphorePermit, ApiError> 
         })
 }
 
-/// Waits for `finished`, until the time is up or the server stops.
+/// Waits for `finished`, until the time is up or the server stops. Fails when the caller's token ends.
 pub(super) async fn wait_at_most(
     app: &App,
+    caller: &Caller,
     wait_ms: u64,
     finished: impl Future<Output = Result<(), StoreError>>,
 ) -> Result<(), ApiError> {
@@ -193,6 +197,7 @@ pub(super) async fn wait_at_most(
         finished = finished => Ok(finished?),
         () = tokio::time::sleep(Duration::from_millis(wait_ms)) => Ok(()),
         () = app.stopped() => Ok(()),
+        ended = app.token_ended(caller) => Err(ended),
     }
 }
 

@@ -27,9 +27,13 @@ pub async fn retry(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Query(NoQuery {}): Query<NoQuery>,
-    body: JsonBody,
+    mut body: JsonBody,
 ) -> Result<Json<ChangedView>, ApiError> {
-    let selection = body.read::<SelectionRequest>()?.check(&app, &caller).await?;
+    let selection = body
+        .read::<SelectionRequest>()
+        .await?
+        .check(&app, &caller)
+        .await?;
     let changed = app.engine.retry(selection).await?;
     app.wake.ring();
     Ok(Json(changed.into()))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use gristmill_model::{BatchId, JobId, JobState, RunId, TagCondition, Timestamp};
+use gristmill_model::{BatchId, JobId, JobState, RunId, TagCondition, Timestamp, bounded};
 use gristmill_store::{Changed, JobFilter, Selection};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -12,14 +12,17 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::endpoints::check_batch;
 use crate::error::ApiError;
-use crate::limits::SELECTED_JOBS_MAX;
+use crate::limits::{NAMES_READ_MAX, SELECTED_JOBS_MAX, SELECTED_JOBS_READ_MAX};
 
 /// Either jobs by id, or all matching jobs.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SelectionRequest {
     /// These jobs.
-    #[serde(default)]
+    #[serde(
+        default,
+        deserialize_with = "bounded::optional_list::<_, _, SELECTED_JOBS_READ_MAX>"
+    )]
     #[schema(max_items = 10_000, example = json!(["42:7", "42:8"]))]
     jobs: Option<Vec<String>>,
     /// All matching jobs.
@@ -32,7 +35,7 @@ pub struct SelectionRequest {
 #[serde(deny_unknown_fields)]
 pub struct FilterRequest {
     /// Only in one of these states.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded::list::<_, _, NAMES_READ_MAX>")]
     #[schema(example = json!(["dead"]))]
     states: Vec<String>,
     /// Only of this kind.
@@ -57,7 +60,7 @@ pub struct FilterRequest {
     #[serde(default)]
     until: Option<i64>,
     /// Only with all of these tags: `name=value`, `name` (any value), or `name*` (a prefix of the name).
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded::list::<_, _, NAMES_READ_MAX>")]
     #[schema(max_items = 32, example = json!(["customer=7"]))]
     tags: Vec<String>,
     /// Only with this deduplication key.

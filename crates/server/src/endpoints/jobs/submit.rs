@@ -1,17 +1,21 @@
 //! `POST /jobs`: one job or many.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use gristmill_model::batch::DEFAULT_QUEUE;
-use gristmill_model::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX};
+use gristmill_model::bounded::{self, List, Texts};
+use gristmill_model::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX, JSON_DEPTH_MAX};
 use gristmill_model::{
-    After, BatchOptions, KeyedBatch, NewBatch, PackedBuilder, PackedError, Prerequisite, Tag, Unique,
-    pack_tags,
+    After, BatchOptions, KeyedBatch, NewBatch, PackedBuilder, PackedError, Prerequisite, Tag, Timestamp,
+    Unique, pack_tags,
 };
-use serde::{Deserialize, Serialize};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
@@ -20,11 +24,11 @@ use super::priority_name::PriorityName;
 use super::submit_options::{AfterFailureName, RetryOptions, SubmitOptions, check_after, check_names};
 use super::unique::UniqueOptions;
 use crate::app::App;
-use crate::body::{JsonBody, Query, even_null};
+use crate::body::{JsonBody, Query, even_null, json};
 use crate::caller::Caller;
 use crate::endpoints::check_batch;
 use crate::error::{ApiError, Refusal};
-use crate::limits::{ITEM_BYTES_MAX, JOBS_PER_REQUEST_MAX};
+use crate::limits::{AFTER_READ_MAX, ITEM_BYTES_MAX, JOBS_PER_REQUEST_MAX, JOBS_READ_MAX, TAGS_READ_MAX};
 
 /// Jobs of one batch of a submit.
 pub const BATCH_JOBS: u32 = 1_000;
@@ -45,7 +49,11 @@ pub struct SubmitRequest<'a> {
     #[schema(value_type = Option<serde_json::Value>)]
     payload: Option<&'a RawValue>,
     /// The payloads of many jobs.
-    #[serde(default, borrow)]
+    #[serde(
+        default,
+        borrow,
+        deserialize_with = "bounded::optional_list::<_, _, JOBS_READ_MAX>"
+    )]
     #[schema(value_type = Option<Vec<serde_json::Value>>, min_items = 1, max_items = 100_000)]
     payloads: Option<Vec<&'a RawValue>>,
     /// Higher is claimed first; 0 by default.
@@ -89,7 +97,7 @@ pub struct SubmitRequest<'a> {
     #[schema(min_length = 1, max_length = 200)]
     key: Option<String>,
     /// With `payloads`: a deduplication key (or null) for each job.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded::optional_list::<_, _, JOBS_READ_MAX>")]
     #[schema(min_items = 1, max_items = 100_000)]
     keys: Option<Vec<Option<String>>>,
     /// The rules of deduplication.
@@ -110,7 +118,7 @@ pub struct SubmitRequest<'a> {
     on_failure: Option<String>,
     /// Prerequisites, which must end before the jobs can be claimed: batches (`42`), jobs (`42:7`) or parts of a batch
     /// (`42:0-499,731`), of any kind and queue.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded::optional_list::<_, _, AFTER_READ_MAX>")]
     #[schema(max_items = 1000, example = json!(["42:7"]))]
     after: Option<Vec<String>>,
     /// The action if a prerequisite ends without completing: `cancel` by default.
@@ -119,16 +127,47 @@ pub struct SubmitRequest<'a> {
 }
 
 /// The tags of the jobs.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(
-    untagged,
-    expecting = "tags are an object of names and texts, or a list of such objects, one a payload"
-)]
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
 pub enum SubmitTags {
     /// Of all jobs.
     All(BTreeMap<String, String>),
     /// Tags of each job, in the order of the payloads.
     Each(Vec<Option<BTreeMap<String, String>>>),
+}
+
+impl<'de> Deserialize<'de> for SubmitTags {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TagsVisitor)
+    }
+}
+
+/// Names the place of an error.
+fn in_tags<E: serde::de::Error>(error: E) -> E {
+    E::custom(format!("`tags`: {error}"))
+}
+
+/// Reads tags as they come, each within its limit.
+struct TagsVisitor;
+
+impl<'de> Visitor<'de> for TagsVisitor {
+    type Value = SubmitTags;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("tags: an object of names and texts, or a list of such objects, one a payload")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, tags: A) -> Result<SubmitTags, A::Error> {
+        let tags = Texts::<TAGS_READ_MAX>::deserialize(MapAccessDeserializer::new(tags));
+        Ok(SubmitTags::All(tags.map_err(in_tags)?.0))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, tags: A) -> Result<SubmitTags, A::Error> {
+        type Each = List<Option<Texts<TAGS_READ_MAX>>, JOBS_READ_MAX>;
+        let tags = Each::deserialize(SeqAccessDeserializer::new(tags)).map_err(in_tags)?;
+        let each = tags.0.into_iter().map(|tags| tags.map(|tags| tags.0));
+        Ok(SubmitTags::Each(each.collect()))
+    }
 }
 
 /// One batch of a submit. Its jobs are `batch:0` to `batch:(count - 1)`, in the order of the payloads.
@@ -201,12 +240,31 @@ impl BatchCutter {
         }
     }
 
-    /// Gives all jobs these tags.
-    pub fn set_tags(&mut self, tags: BTreeMap<String, String>) {
-        self.tags = tags
-            .into_iter()
-            .map(|(name, value)| Tag::all(name, value))
-            .collect();
+    /// Gives all jobs the tags that are for all of them; returns those of each job.
+    fn tags_of_each(
+        &mut self,
+        tags: Option<SubmitTags>,
+        many: Option<usize>,
+    ) -> Result<Vec<Option<BTreeMap<String, String>>>, ApiError> {
+        match tags {
+            None => Ok(Vec::new()),
+            Some(SubmitTags::All(tags)) => {
+                self.tags = tags
+                    .into_iter()
+                    .map(|(name, value)| Tag::all(name, value))
+                    .collect();
+                Ok(Vec::new())
+            }
+            Some(SubmitTags::Each(tags)) if many == Some(tags.len()) => Ok(tags),
+            Some(SubmitTags::Each(tags)) => Err(ApiError::invalid(
+                format!(
+                    "the request has {} `tags` for {} `payloads`",
+                    tags.len(),
+                    many.unwrap_or(0)
+                ),
+                "give one object (or null) a payload, or one object for all",
+            )),
+        }
     }
 
     /// Adds one payload with tags of its own.
@@ -265,6 +323,10 @@ impl BatchCutter {
             PackedError::NotJson { reason, .. } => ApiError::invalid(
                 format!("{} is not JSON: {reason}", place(self.jobs)),
                 "correct it; the request submitted nothing",
+            ),
+            PackedError::TooDeep { .. } => ApiError::invalid(
+                format!("{} nests deeper than {JSON_DEPTH_MAX} levels", place(self.jobs)),
+                "flatten it, or send it as text",
             ),
             other => ApiError::invalid(other.to_string(), "correct the request"),
         })?;
@@ -409,87 +471,78 @@ pub async fn submit(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Query(query): Query<SubmitQuery>,
-    body: JsonBody,
+    mut body: JsonBody,
 ) -> Result<(StatusCode, Json<Awaited>), ApiError> {
-    let request: SubmitRequest<'_> = body.read()?;
-    let wait = query.wait(&app, request.payloads.as_ref().map_or(1, Vec::len))?;
-    let queue = request.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned());
-    check_names(&request.kind, &queue)?;
-    caller.check_queue(&queue)?;
-    let options = SubmitOptions {
-        priority: request.priority,
-        run_at: request.run_at,
-        delay_ms: request.delay_ms,
-        expires_at: request.expires_at,
-        timeout_ms: request.timeout_ms,
-        complete_within_ms: request.complete_within_ms,
-        cached_ms: request.cached_ms,
-        retry: request.retry,
-        group: request.group,
-        on_success: request.on_success,
-        on_failure: request.on_failure,
-    };
-    let mut cutter = BatchCutter::new(request.kind, queue, options.check(app.clock().now())?);
-    let each = match request.tags {
-        None => None,
-        Some(SubmitTags::All(tags)) => {
-            cutter.set_tags(tags);
-            None
-        }
-        Some(SubmitTags::Each(tags)) => Some(tags),
-    };
-    let many = request.payloads.as_ref().map(Vec::len);
-    if let Some(keys) = keys_of(request.key, request.keys, many)? {
-        cutter.set_keys(keys, request.unique.unwrap_or_default().check(&caller)?);
-    } else if request.unique.is_some() {
-        return Err(ApiError::invalid(
-            "the request has `unique` without keys",
-            "give `key` with `payload`, or `keys` with `payloads`",
-        ));
-    }
-    let after = check_after(
-        request.after.as_deref().unwrap_or_default(),
-        request.after_failure.unwrap_or_default(),
-    )?;
+    let (by, now) = (caller.clone(), app.clock().now());
+    let read = body.read_with(move |bytes| json::<SubmitRequest<'_>>(bytes)?.cut(&by, now));
+    let (mut cutter, after) = read.await?;
+    let wait = query.wait(&app, cutter.jobs)?;
     check_prerequisites(&app, &caller, &after).await?;
     cutter.wait(after);
-    if let Some(each) = &each
-        && many != Some(each.len())
-    {
-        return Err(ApiError::invalid(
-            format!(
-                "the request has {} `tags` for {} `payloads`",
-                each.len(),
-                many.unwrap_or(0)
-            ),
-            "give one object (or null) a payload, or one object for all",
-        ));
-    }
-    let mut each = each.into_iter().flatten();
-    match (request.payload, request.payloads) {
-        (Some(payload), None) => cutter.push(payload.get(), |_| "`payload`".to_owned())?,
-        (None, Some(payloads)) => {
-            for payload in payloads {
-                let place = |index| format!("`payloads[{index}]`");
-                match each.next().flatten() {
-                    None => cutter.push(payload.get(), place)?,
-                    Some(tags) => cutter.push_tagged(payload.get(), tags, place)?,
-                }
-            }
-        }
-        _ => {
-            return Err(ApiError::invalid(
-                "a submit needs either `payload` or `payloads`",
-                "give `payload` for one job, or `payloads` (a list) for many",
-            ));
-        }
-    }
     let submitted = cutter.submit(&app).await?;
+    // The jobs are on disk: a wait for their outcomes takes no room for bodies.
+    drop(body);
     let answer = match wait {
-        Some(wait) => Awaited::new(&app, submitted, wait).await?,
+        Some(wait) => Awaited::new(&app, &caller, submitted, wait).await?,
         None => Awaited::without_results(submitted),
     };
     Ok((StatusCode::CREATED, Json(answer)))
+}
+
+impl SubmitRequest<'_> {
+    /// Checks the request and packs its jobs. Their prerequisites are for the caller of this to check and to set.
+    fn cut(self, caller: &Caller, now: Timestamp) -> Result<(BatchCutter, Vec<After>), ApiError> {
+        let queue = self.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned());
+        check_names(&self.kind, &queue)?;
+        caller.check_queue(&queue)?;
+        let options = SubmitOptions {
+            priority: self.priority,
+            run_at: self.run_at,
+            delay_ms: self.delay_ms,
+            expires_at: self.expires_at,
+            timeout_ms: self.timeout_ms,
+            complete_within_ms: self.complete_within_ms,
+            cached_ms: self.cached_ms,
+            retry: self.retry,
+            group: self.group,
+            on_success: self.on_success,
+            on_failure: self.on_failure,
+        };
+        let mut cutter = BatchCutter::new(self.kind, queue, options.check(now)?);
+        let many = self.payloads.as_ref().map(Vec::len);
+        if let Some(keys) = keys_of(self.key, self.keys, many)? {
+            cutter.set_keys(keys, self.unique.unwrap_or_default().check(caller)?);
+        } else if self.unique.is_some() {
+            return Err(ApiError::invalid(
+                "the request has `unique` without keys",
+                "give `key` with `payload`, or `keys` with `payloads`",
+            ));
+        }
+        let after = check_after(
+            self.after.as_deref().unwrap_or_default(),
+            self.after_failure.unwrap_or_default(),
+        )?;
+        let mut each = cutter.tags_of_each(self.tags, many)?.into_iter();
+        match (self.payload, self.payloads) {
+            (Some(payload), None) => cutter.push(payload.get(), |_| "`payload`".to_owned())?,
+            (None, Some(payloads)) => {
+                for payload in payloads {
+                    let place = |index| format!("`payloads[{index}]`");
+                    match each.next().flatten() {
+                        None => cutter.push(payload.get(), place)?,
+                        Some(tags) => cutter.push_tagged(payload.get(), tags, place)?,
+                    }
+                }
+            }
+            _ => {
+                return Err(ApiError::invalid(
+                    "a submit needs either `payload` or `payloads`",
+                    "give `payload` for one job, or `payloads` (a list) for many",
+                ));
+            }
+        }
+        Ok((cutter, after))
+    }
 }
 
 /// The keys of a request's jobs, of which there are `many`, where they are many.

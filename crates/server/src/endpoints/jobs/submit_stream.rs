@@ -7,6 +7,7 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use gristmill_model::batch::DEFAULT_QUEUE;
+use gristmill_model::bounded;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::IntoParams;
@@ -18,6 +19,7 @@ use crate::app::App;
 use crate::body::{Body, Query, check_type};
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
+use crate::limits::TAGS_READ_MAX;
 
 /// The content type of one JSON a line.
 pub const NDJSON_TYPE: &str = "application/x-ndjson";
@@ -74,7 +76,7 @@ pub struct StreamQuery {
 struct WrappedJob<'a> {
     #[serde(borrow)]
     payload: &'a RawValue,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded::texts::<_, TAGS_READ_MAX>")]
     tags: BTreeMap<String, String>,
 }
 
@@ -121,15 +123,21 @@ pub async fn submit_stream(
         on_failure: query.on_failure,
         ..SubmitOptions::default()
     };
-    let mut cutter = BatchCutter::new(query.kind, queue, options.check(app.clock().now())?);
-    let body = Body::from_request(request, &app).await?;
-    for (line, number) in body.bytes.split(|byte| *byte == b'\n').zip(1..) {
+    let cutter = BatchCutter::new(query.kind, queue, options.check(app.clock().now())?);
+    let mut body = Body::from_request(request, &app).await?;
+    let cut = body.read(move |lines| cut(lines, query.wrapped, cutter));
+    Ok((StatusCode::CREATED, Json(cut.await?.submit(&app).await?)))
+}
+
+/// Packs one job a line.
+fn cut(lines: &[u8], wrapped: bool, mut cutter: BatchCutter) -> Result<BatchCutter, ApiError> {
+    for (line, number) in lines.split(|byte| *byte == b'\n').zip(1..) {
         let text = std::str::from_utf8(line).map_err(|error| {
             ApiError::invalid(format!("line {number} is not UTF-8: {error}"), "send UTF-8")
         })?;
         if !text.trim_ascii().is_empty() {
             let place = |_| format!("line {number}");
-            match query.wrapped {
+            match wrapped {
                 false => cutter.push(text, place)?,
                 true => {
                     let job: WrappedJob<'_> = serde_json::from_str(text).map_err(|error| {
@@ -143,5 +151,5 @@ pub async fn submit_stream(
             }
         }
     }
-    Ok((StatusCode::CREATED, Json(cutter.submit(&app).await?)))
+    Ok(cutter)
 }

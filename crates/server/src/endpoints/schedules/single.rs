@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use gristmill_model::batch::DEFAULT_QUEUE;
-use gristmill_model::{PackedBuilder, PackedError, RecurrenceRule, Timestamp};
+use gristmill_model::{PackedBuilder, PackedError, RecurrenceRule, Timestamp, bounded};
 use gristmill_store::{CatchUp, NewSchedule, Overlap, ScheduleChange};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -14,11 +14,11 @@ use utoipa::ToSchema;
 
 use super::list::ScheduleView;
 use crate::app::App;
-use crate::body::{JsonBody, NoQuery, PathText, Query};
+use crate::body::{JsonBody, NoQuery, PathText, Query, json};
 use crate::endpoints::jobs::priority_name::PriorityName;
 use crate::endpoints::jobs::submit_options::{RetryOptions, SubmitOptions};
 use crate::error::{ApiError, Refusal};
-use crate::limits::TIMESTAMP_MS_MAX;
+use crate::limits::{TAGS_READ_MAX, TIMESTAMP_MS_MAX};
 
 /// The recurrence of a schedule: a cron expression or an interval.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -154,7 +154,7 @@ pub struct ScheduleRequest<'a> {
     #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
     expires_after_ms: Option<u64>,
     /// The tags of its jobs: values by name.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded::texts::<_, TAGS_READ_MAX>")]
     #[schema(example = json!({"region": "eu"}))]
     tags: BTreeMap<String, String>,
     /// The retry policy.
@@ -277,10 +277,13 @@ pub async fn put_schedule(
     State(app): State<App>,
     PathText(name): PathText,
     Query(NoQuery {}): Query<NoQuery>,
-    body: JsonBody,
+    mut body: JsonBody,
 ) -> Result<Json<ScheduleView>, ApiError> {
     let now = app.engine.clock().now();
-    let schedule = body.read::<ScheduleRequest<'_>>()?.check(name.clone(), now)?;
+    let named = name.clone();
+    let schedule = body
+        .read_with(move |bytes| json::<ScheduleRequest<'_>>(bytes)?.check(named, now))
+        .await?;
     app.store().put_schedules(vec![schedule]).await?;
     shown(&app, &name).await
 }
@@ -325,9 +328,9 @@ pub async fn pause_schedule(
     State(app): State<App>,
     PathText(name): PathText,
     Query(NoQuery {}): Query<NoQuery>,
-    body: JsonBody,
+    mut body: JsonBody,
 ) -> Result<Json<ScheduleView>, ApiError> {
-    let until = body.read::<PauseRequest>()?.until;
+    let until = body.read::<PauseRequest>().await?.until;
     if until.is_some_and(|until| !(0..=TIMESTAMP_MS_MAX).contains(&until)) {
         return Err(ApiError::invalid(
             format!("`until` is {}", until.unwrap_or_default()),

@@ -56,10 +56,10 @@ pub async fn children(
     Extension(caller): Extension<Caller>,
     PathText(worker): PathText,
     Query(NoQuery {}): Query<NoQuery>,
-    body: JsonBody,
+    mut body: JsonBody,
 ) -> Result<Json<ChildrenAnswer>, ApiError> {
     let worker = worker_id(&worker)?;
-    let request: ChildrenRequest = body.read()?;
+    let request: ChildrenRequest = body.read().await?;
     app.sessions.of_caller(&**app.store(), &caller, worker).await?;
     let last = request.positions.last();
     if last.is_none_or(|last| last >= BATCH_JOBS_MAX) || request.positions.len() > FINALIZED_JOBS_MAX {

@@ -13,7 +13,7 @@ use axum::{Extension, Json};
 use gristmill_batching::BatchStats;
 use gristmill_model::batch::{DEFAULT_QUEUE, check_name};
 use gristmill_model::limits::heartbeat_every_ms;
-use gristmill_model::{JobId, Lease, LeasedSlice, Report, WorkerId};
+use gristmill_model::{JobId, Lease, LeasedSlice, Report, WorkerId, bounded};
 use gristmill_store::{Exchanged, Revoked, StoreError, Want};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -25,7 +25,7 @@ use crate::app::App;
 use crate::body::{JsonBody, NoQuery, Query};
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
-use crate::limits::{AGENT_NAME_BYTES_MAX, WAIT_MS_MAX};
+use crate::limits::{AGENT_NAME_BYTES_MAX, KINDS_READ_MAX, WAIT_MS_MAX};
 use crate::sessions::new_worker;
 
 /// What a worker asks for.
@@ -42,11 +42,11 @@ pub struct ClaimRequest {
     #[schema(min_length = 1, max_length = 100, example = "mailer-1")]
     name: Option<String>,
     /// Claim jobs of these kinds; of all kinds by default.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded::list::<_, _, KINDS_READ_MAX>")]
     #[schema(max_items = 1000, example = json!(["mail"]))]
     kinds: Vec<String>,
     /// Claim jobs of these queues; of `default` by default.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded::optional_list::<_, _, KINDS_READ_MAX>")]
     #[schema(min_items = 1, max_items = 100)]
     queues: Option<Vec<String>>,
     /// Claim at most so many jobs; 1 by default.
@@ -137,9 +137,9 @@ pub async fn claim(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Query(NoQuery {}): Query<NoQuery>,
-    body: JsonBody,
+    mut body: JsonBody,
 ) -> Result<Json<Claimed>, ApiError> {
-    let request: ClaimRequest = body.read()?;
+    let request: ClaimRequest = body.read().await?;
     drop(body);
     if request.wait_ms > WAIT_MS_MAX {
         return Err(ApiError::invalid(
@@ -161,7 +161,7 @@ pub async fn claim(
     let worker = worker_of(&app, &caller, &request).await?;
     // The claim runs to its end without the client, so that no claim is left with a client that is gone.
     let (answer, answered) = oneshot::channel();
-    tokio::spawn(carry_out(app, worker, want, request.wait_ms, answer));
+    tokio::spawn(carry_out(app, caller, worker, want, request.wait_ms, answer));
     let (claimed, held) = answered.await.unwrap_or(Err(ApiError::Stopping))?;
     held.keep();
     Ok(Json(claimed))
@@ -212,8 +212,8 @@ async fn worker_of(app: &App, caller: &Caller, request: &ClaimRequest) -> Result
 }
 
 /// Claims, and waits for jobs where that is asked for.
-async fn carry_out(app: App, worker: WorkerId, want: Want, wait_ms: u64, mut answer: Answer) {
-    let claimed = claim_or_wait(&app, worker, &want, wait_ms, &mut answer).await;
+async fn carry_out(app: App, caller: Caller, worker: WorkerId, want: Want, wait_ms: u64, mut answer: Answer) {
+    let claimed = claim_or_wait(&app, &caller, worker, &want, wait_ms, &mut answer).await;
     if matches!(claimed, Err(ApiError::Store(StoreError::WorkerUnknown(_)))) {
         app.sessions.end(worker);
     }
@@ -237,6 +237,7 @@ async fn carry_out(app: App, worker: WorkerId, want: Want, wait_ms: u64, mut ans
 /// Claims; waits for a job if there is none. Sends the worker's heartbeats meanwhile.
 async fn claim_or_wait(
     app: &App,
+    caller: &Caller,
     worker: WorkerId,
     want: &Want,
     wait_ms: u64,
@@ -255,6 +256,7 @@ async fn claim_or_wait(
             () = tokio::time::sleep(Duration::from_millis(wait_ms)) => {}
             () = answer.closed() => {}
             () = app.stopped() => {}
+            _ = app.token_ended(caller) => {}
         }
     };
     let every_ms = heartbeat_every_ms(app.engine.lease_lost_after_ms()).max(1);

@@ -19,6 +19,7 @@ use super::worker_id;
 use crate::app::App;
 use crate::body::{Body, NoQuery, PathText, Query, check_type};
 use crate::caller::Caller;
+use crate::endpoints::check_batch;
 use crate::error::{ApiError, Refusal};
 use crate::limits::{KINDS_MAX, LONG_POLLS_MAX, QUEUES_MAX, WAIT_MS_MAX};
 use crate::protocol::{EXCHANGE_TYPE, ExchangeRequest, ExchangeResponse};
@@ -67,16 +68,24 @@ pub async fn exchange(
     let worker = worker_id(&worker)?;
     check_type(request.headers(), EXCHANGE_TYPE)?;
     let session = app.sessions.of_caller(&**app.store(), &caller, worker).await?;
-    let body = Body::from_request(request, &app).await?;
-    let exchange = ExchangeRequest::decode(&body.bytes).map_err(|error| {
-        ApiError::invalid(error.to_string(), "see this operation in /api/v1/openapi.json")
-    })?;
-    drop(body);
+    let mut body = Body::from_request(request, &app).await?;
+    let exchange = body.read(|message| {
+        ExchangeRequest::decode(message).map_err(|error| {
+            ApiError::invalid(error.to_string(), "see this operation in /api/v1/openapi.json")
+        })
+    });
+    let exchange = exchange.await?;
     check(&exchange, &caller)?;
     let (number, acknowledged) = (exchange.number, exchange.acknowledged);
     let (answer, _waiter) = session.answer(number, acknowledged, |waiters| {
-        let (app, session) = (app.clone(), session.clone());
-        async move { carry_out(app, session, exchange, waiters).await }
+        let (app, caller, session) = (app.clone(), caller.clone(), session.clone());
+        // Reports are as large as their body; a request without any waits for work, and takes no room meanwhile.
+        let body = (!exchange.reports.is_empty()).then_some(body);
+        async move {
+            let answer = carry_out(app, caller, session, exchange, waiters).await;
+            drop(body);
+            answer
+        }
     })?;
     let answer = match answer.await {
         // A claim may have been made that nobody knows of: the agent begins as another worker, and this one leaves,
@@ -157,6 +166,7 @@ pub(super) fn check_want(want: &Want, caller: &Caller) -> Result<(), ApiError> {
 /// Commits and claims, and waits for something to claim where that is asked for.
 async fn carry_out(
     app: App,
+    caller: Caller,
     session: Arc<Session>,
     exchange: ExchangeRequest,
     waiters: watch::Receiver<usize>,
@@ -180,11 +190,11 @@ async fn carry_out(
         .await?;
     note(&app, &reports, &exchanged);
     if attempt > 1 {
-        recall(&app, worker, &reports, &mut exchanged.receipts).await?;
+        recall(&app, &caller, worker, &reports, &mut exchanged.receipts).await?;
     }
     match want {
         Some(want) if waits && jobs(&exchanged) == 0 => {
-            let ended = ended(&app, &session, number, wait_ms, waiters);
+            let ended = ended(&app, &caller, &session, number, wait_ms, waiters);
             exchanged = wait_for_work(&app, worker, &want, exchanged, ended).await?;
         }
         Some(_) if is_nothing(&exchanged) => session.found_nothing(number),
@@ -204,9 +214,11 @@ async fn carry_out(
 
 /// Makes the receipts of a request that was sent again those of the first time, where that time another server, or
 /// this one before it was started again, carried it out and the answer was lost. The worker is registered still, so
-/// nobody has taken its leases: what they do not hold any more it has reported itself, unless it was cancelled.
+/// nobody has taken its leases: what they do not hold any more it has reported itself, unless it was cancelled. Reports of
+/// batches outside of the caller's queues stay refused: it has never held their jobs.
 pub(super) async fn recall(
     app: &App,
+    caller: &Caller,
     worker: WorkerId,
     reports: &[Report],
     receipts: &mut [Receipt],
@@ -221,6 +233,11 @@ pub(super) async fn recall(
     for (report, receipt) in reports.iter().zip(receipts) {
         if receipt.refused.is_empty() {
             continue;
+        }
+        match check_batch(app, caller, report.batch).await {
+            Ok(true) => {}
+            Ok(false) | Err(ApiError::Forbidden { .. }) => continue,
+            Err(error) => return Err(error),
         }
         let Some(outcomes) = app.store().outcomes(report.batch).await? else {
             continue;
@@ -302,10 +319,18 @@ pub(super) async fn wait_for_work(
     Ok(waited.await?)
 }
 
-/// Resolves when there is no use in waiting any longer: the time is up, the server stops, the worker has found elsewhere
-/// that nothing is left, or nobody waits for the answer (an agent that died must not get jobs).
-async fn ended(app: &App, session: &Session, number: u64, wait_ms: u64, mut waiters: watch::Receiver<usize>) {
+/// Resolves when there is no use in waiting any longer: the time is up, the server stops, the token ends, the worker has found
+/// elsewhere that nothing is left, or nobody waits for the answer (an agent that died must not get jobs).
+async fn ended(
+    app: &App,
+    caller: &Caller,
+    session: &Session,
+    number: u64,
+    wait_ms: u64,
+    mut waiters: watch::Receiver<usize>,
+) {
     tokio::select! {
+        _ = app.token_ended(caller) => {}
         () = session.later_found_nothing(number) => {}
         () = tokio::time::sleep(Duration::from_millis(wait_ms)) => {}
         _ = waiters.wait_for(|waiters| *waiters == 0) => {}

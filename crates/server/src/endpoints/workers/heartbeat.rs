@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_batching::BatchStats;
 use gristmill_model::limits::PROGRESS_JOBS_MAX;
-use gristmill_model::{Followed, JobProgress};
+use gristmill_model::{Followed, JobProgress, bounded};
 use gristmill_store::Revoked;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -14,6 +14,7 @@ use crate::app::App;
 use crate::body::{JsonBody, NoQuery, PathText, Query};
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
+use crate::limits::PROGRESS_JOBS_READ_MAX;
 
 /// A heartbeat.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -32,7 +33,11 @@ pub struct HeartbeatRequest {
     /// The progress of the worker's running jobs; replaces the last report, and is absent without news. Each has `job`,
     /// `attempt`, and optionally `fraction` (from 0 to 1), `done` and `total` (in one unit, such as bytes), `message`,
     /// `rate_per_s`. At most 1,000 jobs.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded::list::<_, _, PROGRESS_JOBS_READ_MAX>"
+    )]
     #[schema(value_type = Vec<Object>)]
     pub progress: Vec<JobProgress>,
 }
@@ -72,10 +77,10 @@ pub async fn heartbeat(
     Extension(caller): Extension<Caller>,
     PathText(worker): PathText,
     Query(NoQuery {}): Query<NoQuery>,
-    body: JsonBody,
+    mut body: JsonBody,
 ) -> Result<Json<HeartbeatAnswer>, ApiError> {
     let worker = worker_id(&worker)?;
-    let request: HeartbeatRequest = body.read()?;
+    let request: HeartbeatRequest = body.read().await?;
     check_hops(&request.hops)?;
     if request.number == 0 && !request.hops.hops.is_empty() {
         return Err(ApiError::invalid(

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_model::limits::{LIVE_OUTPUT_BYTES_PER_WRITE_MAX, PROGRESS_JOBS_MAX};
-use gristmill_model::{JobId, Printed};
+use gristmill_model::{JobId, Printed, bounded};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -12,6 +12,7 @@ use crate::app::App;
 use crate::body::{JsonBody, NoQuery, PathText, Query};
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
+use crate::limits::PROGRESS_JOBS_READ_MAX;
 
 /// The output of running jobs since the last request.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -20,6 +21,7 @@ pub struct OutputRequest {
     /// Pieces, each of one attempt of a job: `job`, `kind`, `attempt`, `offset` (the bytes of text that the attempt
     /// printed before) and `text`. At most 1,000 pieces with 262,144 bytes of text together.
     #[schema(value_type = Vec<Object>)]
+    #[serde(deserialize_with = "bounded::list::<_, _, PROGRESS_JOBS_READ_MAX>")]
     pub printed: Vec<Printed>,
 }
 
@@ -53,10 +55,10 @@ pub async fn put_output(
     Extension(caller): Extension<Caller>,
     PathText(worker): PathText,
     Query(NoQuery {}): Query<NoQuery>,
-    body: JsonBody,
+    mut body: JsonBody,
 ) -> Result<Json<OutputAnswer>, ApiError> {
     let worker = worker_id(&worker)?;
-    let request: OutputRequest = body.read()?;
+    let request: OutputRequest = body.read().await?;
     let pieces = request.printed.len();
     let bytes: usize = request.printed.iter().map(|piece| piece.text.len()).sum();
     if pieces > PROGRESS_JOBS_MAX || bytes > LIVE_OUTPUT_BYTES_PER_WRITE_MAX {

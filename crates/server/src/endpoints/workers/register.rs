@@ -58,9 +58,9 @@ pub async fn register(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Query(NoQuery {}): Query<NoQuery>,
-    body: JsonBody,
+    mut body: JsonBody,
 ) -> Result<(StatusCode, Json<Registered>), ApiError> {
-    let request: RegisterRequest = body.read()?;
+    let request: RegisterRequest = body.read().await?;
     for (what, text) in [("name", &request.name), ("host", &request.host)] {
         let short = text.len() <= AGENT_NAME_BYTES_MAX;
         if !short || check_name("worker", text).is_err() {

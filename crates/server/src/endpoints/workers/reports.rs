@@ -1,26 +1,31 @@
 //! `POST /reports`: outcomes of claimed jobs, as JSON.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_model::limits::{ATTEMPTS_MAX, BATCH_JOBS_MAX, LOG_BYTES_MAX};
 use gristmill_model::{
     BatchId, Completed, FailedJob, JobError, JobId, JobLog, LeaseId, PackedBuilder, Positions, Receipt,
-    Report, WorkerId,
+    Report, WorkerId, bounded,
 };
 use gristmill_store::StoreError;
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::claims::beat;
 use super::exchange::{note, recall};
 use crate::app::App;
-use crate::body::{JsonBody, NoQuery, Query, even_null};
+use crate::body::{JsonBody, NoQuery, Query, even_null, json};
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
-use crate::limits::{ITEM_BYTES_MAX, LOG_BYTES_PER_EXCHANGE_MAX, OUTCOMES_PER_REQUEST_MAX};
+use crate::limits::{
+    ITEM_BYTES_MAX, LOG_BYTES_PER_EXCHANGE_MAX, OUTCOMES_PER_REQUEST_MAX, OUTCOMES_READ_MAX,
+};
 use crate::protocol::exchange::{clean, cut_error};
 
 /// Outcomes of jobs that a worker claimed.
@@ -31,7 +36,7 @@ pub struct ReportRequest<'a> {
     #[schema(minimum = 1, example = 7)]
     worker: i64,
     /// The outcomes, each of one job.
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "bounded::list::<_, _, OUTCOMES_READ_MAX>")]
     #[schema(min_items = 1, max_items = 10_000)]
     outcomes: Vec<Outcome<'a>>,
 }
@@ -69,8 +74,8 @@ pub struct Outcome<'a> {
 }
 
 /// Why an attempt failed.
-#[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "an error is a text, or an object with `message`")]
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[serde(untagged)]
 pub enum OutcomeError {
     /// The message alone.
     Message(String),
@@ -78,8 +83,33 @@ pub enum OutcomeError {
     Described(DescribedError),
 }
 
+impl<'de> Deserialize<'de> for OutcomeError {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ErrorVisitor)
+    }
+}
+
+/// Reads a text or an object, and refuses all else before it is in memory.
+struct ErrorVisitor;
+
+impl<'de> Visitor<'de> for ErrorVisitor {
+    type Value = OutcomeError;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a text, or an object with `message`")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, message: &str) -> Result<OutcomeError, E> {
+        Ok(OutcomeError::Message(message.to_owned()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, error: A) -> Result<OutcomeError, A::Error> {
+        DescribedError::deserialize(MapAccessDeserializer::new(error)).map(OutcomeError::Described)
+    }
+}
+
 /// An error with its circumstances.
-#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DescribedError {
     /// The kind of error, for grouping; `error` by default.
@@ -134,19 +164,21 @@ pub async fn report(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Query(NoQuery {}): Query<NoQuery>,
-    body: JsonBody,
+    mut body: JsonBody,
 ) -> Result<Json<Reported>, ApiError> {
-    let request: ReportRequest<'_> = body.read()?;
-    let worker = WorkerId(request.worker);
+    let read = body.read_with(|bytes| {
+        let request: ReportRequest<'_> = json(bytes)?;
+        Ok((WorkerId(request.worker), reports(request.outcomes)?))
+    });
+    let (worker, reports) = read.await?;
     app.sessions.of_caller(&**app.store(), &caller, worker).await?;
-    let reports = reports(request.outcomes)?;
     let exchanged = app.store().exchange(worker, reports.clone(), None).await;
     if matches!(exchanged, Err(StoreError::WorkerUnknown(_))) {
         app.sessions.end(worker);
     }
     let mut exchanged = exchanged?;
     note(&app, &reports, &exchanged);
-    recall(&app, worker, &reports, &mut exchanged.receipts).await?;
+    recall(&app, &caller, worker, &reports, &mut exchanged.receipts).await?;
     // The outcomes are on disk: a failed heartbeat does not undo that.
     let cancelled = beat(&app, worker).await.unwrap_or_default();
     let all = |positions: fn(&Receipt) -> &Positions| -> Vec<JobId> {

@@ -92,7 +92,7 @@ impl Collapsed {
             return Ok(());
         }
         let rejected = &self.batch.batch.rejected;
-        let mut payloads = PackedBuilder::new();
+        let mut payloads = PackedBuilder::new().of_wrapped();
         for (text, place) in self.added.iter().zip(0..) {
             match rejected.iter().any(|rejected| rejected.position == place) {
                 true => payloads.push(text)?,
@@ -190,7 +190,7 @@ impl Collapsed {
                 }
                 waiting.count += known.count;
                 let merged = earlier.payload.items().next().unwrap_or("[]");
-                let mut payload = PackedBuilder::new();
+                let mut payload = PackedBuilder::new().of_wrapped();
                 payload.push(&joined(merged, std::slice::from_ref(added), debounce))?;
                 rerun.payload = payload.finish();
             }
@@ -244,7 +244,7 @@ pub fn with_added(
     added: &Added,
     debounce: Debounce,
 ) -> Result<PackedArray, StoreError> {
-    let mut all = PackedBuilder::new();
+    let mut all = PackedBuilder::new().of_wrapped();
     for (payload, position) in payloads.items().zip(positions.iter()) {
         match added.get(&position) {
             None => all.push(payload)?,
