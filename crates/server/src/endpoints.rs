@@ -1,6 +1,7 @@
 //! The operations, one in each file: types, description, handler. Its roles are in
 //! [`rules`](crate::rules).
 
+pub mod backlog;
 pub mod batches;
 pub mod controls;
 pub mod events;

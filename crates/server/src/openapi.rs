@@ -75,6 +75,7 @@ pub fn router() -> (Routes, utoipa::openapi::OpenApi) {
         .routes(routes!(endpoints::jobs::results::results))
         .routes(routes!(endpoints::batches::batches))
         .routes(routes!(endpoints::queues::queues))
+        .routes(routes!(endpoints::backlog::backlog))
         .routes(routes!(
             endpoints::workers::register::register,
             endpoints::workers::list::workers

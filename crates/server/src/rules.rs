@@ -64,6 +64,7 @@ const OPERATORS: &[Role] = &[Role::Admin, Role::Operator];
 const SUBMITTERS: &[Role] = &[Role::Admin, Role::Submit];
 const CLIENTS: &[Role] = &[Role::Admin, Role::Operator, Role::Submit];
 const MONITORS: &[Role] = &[Role::Admin, Role::Operator, Role::Monitor];
+const SCALERS: &[Role] = &[Role::Admin, Role::Operator, Role::Submit, Role::Monitor];
 const AGENT: &[Role] = &[Role::Agent];
 
 /// All rules.
@@ -84,6 +85,7 @@ pub const RULES: &[Rule] = &[
     rule("POST", "/jobs/resume", CLIENTS, QueueRule::Named),
     rule("GET", "/results", CLIENTS, QueueRule::Named),
     rule("GET", "/queues", CLIENTS, QueueRule::Shown),
+    rule("GET", "/backlog", SCALERS, QueueRule::Named),
     rule("GET", "/workers", OPERATORS, QueueRule::All),
     rule("GET", "/stats", MONITORS, QueueRule::All),
     rule("GET", "/history", CLIENTS, QueueRule::Named),

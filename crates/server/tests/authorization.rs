@@ -92,7 +92,9 @@ impl World {
                 String::new(),
                 json_body(&json!({"jobs": [job], "priority": "high"})),
             ),
-            "jobs" | "batches" | "job_ids" | "count_jobs" | "history" => ("?queue=default".to_owned(), None),
+            "jobs" | "batches" | "job_ids" | "count_jobs" | "history" | "backlog" => {
+                ("?queue=default".to_owned(), None)
+            }
             "results" => (format!("?batches={}", self.batch), None),
             "register" => (
                 String::new(),
