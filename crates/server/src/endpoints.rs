@@ -14,6 +14,7 @@ pub mod openapi;
 pub mod probes;
 pub mod queues;
 pub mod ready;
+pub mod runs;
 pub mod schedules;
 pub mod stats;
 pub mod workers;

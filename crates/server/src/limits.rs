@@ -118,6 +118,9 @@ pub const AFTER_PER_REQUEST_MAX: usize = 1_000;
 /// Batches on one page of a listing.
 pub const BATCH_ROWS_MAX: u32 = 200;
 
+/// Runs in one listing, which counts the jobs of each.
+pub const RUN_ROWS_MAX: u32 = 100;
+
 /// Ids of batches that one listing looks at, matching or not.
 pub const BATCH_IDS_LOOKED_AT_MAX: i64 = 20_000;
 

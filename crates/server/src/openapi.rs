@@ -94,6 +94,7 @@ pub fn router() -> (Routes, utoipa::openapi::OpenApi) {
             endpoints::controls::put_controls
         ))
         .routes(routes!(endpoints::controls::lift_controls))
+        .routes(routes!(endpoints::runs::runs))
         .routes(routes!(endpoints::stats::stats))
         .routes(routes!(endpoints::history::history))
         .routes(routes!(endpoints::events::events))

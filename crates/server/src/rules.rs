@@ -88,6 +88,7 @@ pub const RULES: &[Rule] = &[
     rule("GET", "/backlog", SCALERS, QueueRule::Named),
     rule("GET", "/workers", OPERATORS, QueueRule::All),
     rule("GET", "/stats", MONITORS, QueueRule::All),
+    rule("GET", "/runs", CLIENTS, QueueRule::All),
     rule("GET", "/history", CLIENTS, QueueRule::Named),
     rule("GET", "/schedules", OPERATORS, QueueRule::All),
     rule("GET", "/schedules/{schedule}", OPERATORS, QueueRule::All),

@@ -129,8 +129,8 @@ impl World {
             "schedule" | "schedules" | "delete_schedule" | "resume_schedule" | "trigger_schedule" => {
                 (String::new(), None)
             }
-            "controls" | "job" | "tag_values" | "queues" | "workers" | "stats" | "events" | "metrics"
-            | "health" | "ready" | "openapi" | "leave" => (String::new(), None),
+            "controls" | "job" | "tag_values" | "queues" | "runs" | "workers" | "stats" | "events"
+            | "metrics" | "health" | "ready" | "openapi" | "leave" => (String::new(), None),
             new => panic!("the operation `{new}` is new: say what a right request of it is"),
         };
         let path = operation
