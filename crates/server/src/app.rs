@@ -10,7 +10,7 @@ use gristmill_model::{Clock, Report, Timestamp};
 use gristmill_store::Store;
 use tokio::sync::{Semaphore, watch};
 
-use crate::limits::{BODIES_KIBIBYTES_MAX, EVENT_STREAMS_MAX, LOG_STREAMS_MAX, LONG_POLLS_MAX};
+use crate::limits::{BODIES_KIBIBYTES_MAX, EVENT_STREAMS_MAX, LOG_STREAMS_MAX, LONG_POLLS_MAX, SEARCHES_MAX};
 use crate::metrics::Metrics;
 use crate::rate::RateLimiter;
 use crate::sessions::Sessions;
@@ -50,7 +50,9 @@ pub struct Shared {
     pub event_streams: Arc<Semaphore>,
     /// Room for followers of logs.
     pub log_streams: Arc<Semaphore>,
-    /// How many there were: their names are told apart by it.
+    /// Room for searches of texts.
+    pub searches: Semaphore,
+    /// How many followers of logs there were: their names are told apart by it.
     pub log_followers: AtomicU64,
     /// Which jobs are followed, for the next answers to agents.
     pub interest: Interest,
@@ -85,6 +87,7 @@ impl App {
             long_polls: Arc::new(Semaphore::new(LONG_POLLS_MAX)),
             event_streams: Arc::new(Semaphore::new(EVENT_STREAMS_MAX)),
             log_streams: Arc::new(Semaphore::new(LOG_STREAMS_MAX)),
+            searches: Semaphore::new(SEARCHES_MAX),
             log_followers: AtomicU64::new(0),
             interest: Interest::default(),
             probed: tokio::sync::Mutex::default(),

@@ -10,6 +10,7 @@ pub mod history;
 pub mod jobs;
 pub mod logs;
 pub mod metrics;
+mod newest_batches;
 pub mod openapi;
 pub mod probes;
 pub mod queues;

@@ -36,8 +36,8 @@ use gristmill_model::limits::{
     WRITER_BYTES_MAX, WRITER_OPERATIONS_MAX,
 };
 use gristmill_model::{
-    BatchId, Clock, Control, JobId, JobProgress, KeyedBatch, NewBatch, Positions, Report, RunId, Timestamp,
-    WorkerId,
+    BatchId, Clock, Control, JobId, JobProgress, KeyedBatch, NewBatch, PackedArray, Positions, Report, RunId,
+    Timestamp, WorkerId,
 };
 use gristmill_model::{Followed, Printed};
 use gristmill_store::live_output::{OutputPage, check_printed, pack_followed};
@@ -96,14 +96,8 @@ impl std::fmt::Debug for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the store in the file at `path`, and makes it where there is none.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::NotAStore`] for another program's database, [`StoreError::Open`] for a file that is no database
-    /// or cannot be opened, [`StoreError::NewerSchema`],
-    /// [`StoreError::Development`], [`StoreError::ReadOnly`], [`StoreError::Locked`],
-    /// [`StoreError::DiskFull`].
+    /// Opens the store in the file at `path`, and makes it where there is none. Fails with [`StoreError::NotAStore`] for
+    /// another program's database, and with [`StoreError::Open`] for a file that is no database or cannot be opened.
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<SqliteStore, StoreError> {
         let path = path.as_ref().to_path_buf();
         let busy_timeout_ms = options.busy_timeout_ms;
@@ -511,6 +505,11 @@ impl Store for SqliteStore {
     ) -> Result<Vec<BatchRow>, StoreError> {
         let limit = limit.min(PAGE_ROWS_MAX);
         self.read(move |connection| query::run_batches(connection, run, after, limit))
+            .await
+    }
+
+    async fn payloads(&self, batch: BatchId) -> Result<Option<PackedArray>, StoreError> {
+        self.read(move |connection| query::payloads(connection, batch))
             .await
     }
 
