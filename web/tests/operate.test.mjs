@@ -78,7 +78,9 @@ describe("runs", () => {
     await row("crunch")
       .getByText(/^[34] of 5$/)
       .waitFor();
-    await row("crunch").locator(".state", { hasText: /^submitt(ing|ed)$/ }).waitFor();
+    await row("crunch")
+      .locator(".state", { hasText: /^submitt(ing|ed)$/ })
+      .waitFor();
     // A count after the first one gives a rate.
     await until(async () => /^\d/.test(await row("crunch").locator("td").nth(5).innerText()), "the rate");
     await row("crunch").getByRole("link", { name: "crunch" }).click();

@@ -1,4 +1,4 @@
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import { type HistoryRow, query } from "../api/client.ts";
 import { Empty, Heading, Loading, Panel, Problem } from "../components/basics.tsx";
 import { compact, plural, span, whole } from "../format.ts";
@@ -162,13 +162,16 @@ const two = (value: number) => String(value).padStart(2, "0");
 function HeatMap(props: { lines: Line[]; since: number; period: Period; measure: Measure }) {
   const { step_ms, steps } = PERIODS[props.period];
   const { color, text } = MEASURES[props.measure];
+  const place = useRef<HTMLDivElement>(null);
   const most = Math.max(...props.lines.flatMap(({ values }) => values));
   const heat = (value: number) => (value === 0 ? 0 : Math.log1p(value) / Math.log1p(most));
+  // The latest hours come into view first where the screen is narrow.
+  useEffect(() => place.current?.scrollTo({ left: place.current.scrollWidth }), [props.period]);
   const starts = Array.from({ length: steps }, (_, step) => new Date(props.since + step * step_ms));
   const title = (start: Date) =>
     props.period === "day" ? two(start.getHours()) : `${two(start.getUTCMonth() + 1)}-${two(start.getUTCDate())}`;
   return (
-    <div class="table" tabIndex={0} role="region" aria-label="Heat map">
+    <div class="table heat-place" tabIndex={0} role="region" aria-label="Heat map" ref={place}>
       <table class="heat" style={{ "--heat-color": `var(${color})` }}>
         <thead>
           <tr>
