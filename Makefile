@@ -107,6 +107,7 @@ include crates/cli/targets.mk
 include crates/server/targets.mk
 include crates/memory/targets.mk
 include web/targets.mk
+include packaging/targets.mk
 include python/targets.mk
 
 .PHONY: clean

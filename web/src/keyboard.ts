@@ -9,8 +9,10 @@ export const PAGES: [key: string, path: string, title: string][] = [
   ["f", "failures", "Failures"],
   ["q", "queues", "Queues"],
   ["s", "schedules", "Schedules"],
+  ["r", "runs", "Runs"],
   ["w", "workers", "Workers"],
   ["e", "events", "Events"],
+  ["h", "history", "History"],
   ["n", "submit", "Submit"],
 ];
 

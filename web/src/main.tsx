@@ -11,15 +11,18 @@ import { live, useLive } from "./live.ts";
 import { Batches, BatchPage } from "./pages/batches.tsx";
 import { Events } from "./pages/events.tsx";
 import { Failures } from "./pages/failures.tsx";
+import { History } from "./pages/history.tsx";
 import { Job } from "./pages/job.tsx";
 import { Jobs } from "./pages/jobs.tsx";
 import { Overview } from "./pages/overview.tsx";
 import { Queues } from "./pages/queues.tsx";
+import { Runs } from "./pages/runs.tsx";
 import { Schedules } from "./pages/schedules.tsx";
 import { SignIn } from "./pages/sign_in.tsx";
 import { Submit } from "./pages/submit.tsx";
 import { Workers } from "./pages/workers.tsx";
 import { href, type Route, useRoute } from "./router.ts";
+import { maySubmit, setRole } from "./rights.ts";
 import { readTheme, type Theme, THEMES, useTheme } from "./theme.ts";
 
 function App() {
@@ -42,6 +45,7 @@ function App() {
     );
   }
   if (!known) return <main class="content">{error ? <Problem error={error} /> : <Loading />}</main>;
+  setRole(known.role);
   return <Shell session={known} />;
 }
 
@@ -80,7 +84,7 @@ function Shell(props: { session: Session }) {
           Gristmill
         </a>
         <ul>
-          {PAGES.map(([key, path, title]) => (
+          {PAGES.filter(([, path]) => path !== "submit" || maySubmit()).map(([key, path, title]) => (
             <li key={path}>
               <a href={href(path)} aria-current={path === page ? "page" : undefined} aria-keyshortcuts={`g ${key}`}>
                 {title}
@@ -143,10 +147,14 @@ function Page(props: { route: Route }) {
       return <Queues />;
     case "schedules":
       return <Schedules />;
+    case "runs":
+      return <Runs />;
     case "workers":
       return <Workers />;
     case "events":
       return <Events />;
+    case "history":
+      return <History route={route} />;
     case "submit":
       return <Submit />;
     default:

@@ -130,6 +130,40 @@ test("a token without the right sees the refusal, not a broken page", async () =
   await close();
 });
 
+test("an operator pauses and sees nothing that it may not do", async () => {
+  const server = new Server();
+  servers.push(server);
+  const token = (/** @type {string} */ role) =>
+    server.command("token", "create", "--trust", "trust", "--role", role, "--group", "desk", "--queue", "*").trim();
+  const [admin, operator] = [token("admin"), token("operator")];
+  await server.start("--trust", "trust");
+  const authorized = { authorization: `Bearer ${admin}` };
+  await server.api("POST", "/jobs", { kind: "report", payloads: [1, 2] }, authorized);
+  const every = { every: { interval_ms: 3_600_000 } };
+  await server.api("PUT", "/schedules/nightly", { kind: "report", payload: 1, rule: every }, authorized);
+  const { page, faults, to, close } = await open(chromium, server);
+  await to("queues");
+  await page.getByLabel("Token").fill(operator);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByText("desk, operator").waitFor();
+  await page.getByRole("button", { name: "Pause kind report" }).click();
+  await page.getByRole("button", { name: "Resume kind report" }).waitFor();
+  assert.equal(await page.getByRole("link", { name: "Submit", exact: true }).count(), 0);
+  await to("jobs?kind=report");
+  await page.getByRole("button", { name: "Cancel 2" }).waitFor();
+  await to("schedules");
+  await page.getByRole("button", { name: "Pause nightly" }).waitFor();
+  assert.equal(await page.getByRole("button", { name: "Delete nightly" }).count(), 0);
+  const refused = await fetch(`${server.url}/api/v1/jobs`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${operator}`, "content-type": "application/json" },
+    body: '{"kind":"k","payload":1}',
+  });
+  assert.equal(refused.status, 403);
+  assert.deepEqual(faults, []);
+  await close();
+});
+
 test("a page of another origin can neither read nor change", async () => {
   const server = await started();
   const other = await started();

@@ -88,6 +88,13 @@ export class Server {
     return child;
   }
 
+  /** A run over lines of JSON, in a process of its own; without a worker it would wait. @param {string} name @param {unknown[]} items */
+  map(name, items) {
+    const input = join(this.folder, `${name}.jsonl`);
+    writeFileSync(input, items.map((item) => `${JSON.stringify(item)}\n`).join(""));
+    return this.run("run", "work.py", "--name", name, "--input", input, "--output", `${input}.results`, "--quiet");
+  }
+
   /** A command that ends. @param {string[]} words */
   command(...words) {
     const ended = spawnSync(GRISTMILL, words, {
@@ -271,4 +278,16 @@ async function serveFrom(page, folder) {
   );
 }
 
-export const PAGES = ["", "batches", "jobs", "failures", "queues", "schedules", "workers", "events", "submit"];
+export const PAGES = [
+  "",
+  "batches",
+  "jobs",
+  "failures",
+  "queues",
+  "schedules",
+  "runs",
+  "workers",
+  "events",
+  "history",
+  "submit",
+];

@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::caller::Caller;
 use crate::error::ApiError;
-use crate::limits::{EVENT_STREAMS_MAX, LOG_STREAMS_MAX, LONG_POLLS_MAX, TOKEN_CHECKED_EVERY};
+use crate::limits::{EVENT_STREAMS_MAX, LOG_STREAMS_MAX, LONG_POLLS_MAX, SEARCHES_MAX, TOKEN_CHECKED_EVERY};
 use crate::metrics::Metrics;
 use crate::rate::RateLimiter;
 use crate::room::Rooms;
@@ -53,7 +53,9 @@ pub struct Shared {
     pub event_streams: Arc<Semaphore>,
     /// Room for followers of logs.
     pub log_streams: Arc<Semaphore>,
-    /// How many there were: their names are told apart by it.
+    /// Room for searches of texts.
+    pub searches: Semaphore,
+    /// How many followers of logs there were: their names are told apart by it.
     pub log_followers: AtomicU64,
     /// Which jobs are followed, for the next answers to agents.
     pub interest: Interest,
@@ -88,6 +90,7 @@ impl App {
             long_polls: Arc::new(Semaphore::new(LONG_POLLS_MAX)),
             event_streams: Arc::new(Semaphore::new(EVENT_STREAMS_MAX)),
             log_streams: Arc::new(Semaphore::new(LOG_STREAMS_MAX)),
+            searches: Semaphore::new(SEARCHES_MAX),
             log_followers: AtomicU64::new(0),
             interest: Interest::default(),
             probed: tokio::sync::Mutex::default(),

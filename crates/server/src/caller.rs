@@ -14,8 +14,10 @@ use crate::error::ApiError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Submits, queries and changes jobs; sees workers, statistics and metrics.
+    /// Everything that clients may: submits, queries and changes jobs, schedules and limits; sees workers and metrics.
     Admin,
+    /// Queries and changes jobs and limits, pauses and triggers schedules; submits nothing and makes no schedule.
+    Operator,
     /// Submits, queries and changes jobs of its queues.
     Submit,
     /// Claims and reports jobs of its queues.
@@ -26,12 +28,19 @@ pub enum Role {
 
 impl Role {
     /// All roles.
-    pub const ALL: [Role; 4] = [Role::Admin, Role::Submit, Role::Agent, Role::Monitor];
+    pub const ALL: [Role; 5] = [
+        Role::Admin,
+        Role::Operator,
+        Role::Submit,
+        Role::Agent,
+        Role::Monitor,
+    ];
 
     /// The role's name, as in `--role agent`.
     pub const fn name(self) -> &'static str {
         match self {
             Role::Admin => "admin",
+            Role::Operator => "operator",
             Role::Submit => "submit",
             Role::Agent => "agent",
             Role::Monitor => "monitor",
@@ -47,7 +56,7 @@ impl fmt::Display for Role {
 
 /// The text is not a role.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a role: give admin, submit, agent or monitor")]
+#[error("`{0}` is not a role: give admin, operator, submit, agent or monitor")]
 pub struct ParseRoleError(String);
 
 impl FromStr for Role {

@@ -1,6 +1,7 @@
 //! The operations, one in each file: types, description, handler. Its roles are in
 //! [`rules`](crate::rules).
 
+pub mod backlog;
 pub mod batches;
 pub mod controls;
 pub mod events;
@@ -9,10 +10,12 @@ pub mod history;
 pub mod jobs;
 pub mod logs;
 pub mod metrics;
+mod newest_batches;
 pub mod openapi;
 pub mod probes;
 pub mod queues;
 pub mod ready;
+pub mod runs;
 pub mod schedules;
 pub mod stats;
 pub mod workers;

@@ -186,6 +186,27 @@ pub const AFTER_PER_REQUEST_MAX: usize = 1_000;
 /// Batches on one page of a listing.
 pub const BATCH_ROWS_MAX: u32 = 200;
 
+/// Bytes of a text to search for.
+pub const SEARCH_TEXT_BYTES_MAX: usize = 200;
+
+/// The newest jobs that one search looks at, up to a whole batch more.
+pub const SEARCH_JOBS_MAX: u64 = 100_000;
+
+/// Batches that one search looks at; each costs two queries.
+pub const SEARCH_BATCHES_MAX: usize = 1_000;
+
+/// Bytes of payloads and values that one search looks at, up to a batch more.
+pub const SEARCH_BYTES_MAX: usize = 256 << 20;
+
+/// Jobs that one search finds.
+pub const SEARCH_ROWS_MAX: u32 = 100;
+
+/// Searches at once, which bounds their share of the processor.
+pub const SEARCHES_MAX: usize = 4;
+
+/// Runs in one listing, which counts the jobs of each.
+pub const RUN_ROWS_MAX: u32 = 100;
+
 /// Ids of batches that one listing looks at, matching or not.
 pub const BATCH_IDS_LOOKED_AT_MAX: i64 = 20_000;
 

@@ -75,6 +75,7 @@ pub fn router() -> (Routes, utoipa::openapi::OpenApi) {
         .routes(routes!(endpoints::jobs::results::results))
         .routes(routes!(endpoints::batches::batches))
         .routes(routes!(endpoints::queues::queues))
+        .routes(routes!(endpoints::backlog::backlog))
         .routes(routes!(
             endpoints::workers::register::register,
             endpoints::workers::list::workers
@@ -93,6 +94,7 @@ pub fn router() -> (Routes, utoipa::openapi::OpenApi) {
             endpoints::controls::put_controls
         ))
         .routes(routes!(endpoints::controls::lift_controls))
+        .routes(routes!(endpoints::runs::runs))
         .routes(routes!(endpoints::stats::stats))
         .routes(routes!(endpoints::history::history))
         .routes(routes!(endpoints::events::events))

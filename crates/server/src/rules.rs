@@ -59,15 +59,18 @@ pub struct Rule {
 pub const BASE: &str = "/api/v1";
 
 const ALL: &[Role] = &Role::ALL;
-const CLIENTS: &[Role] = &[Role::Admin, Role::Submit];
 const ADMIN: &[Role] = &[Role::Admin];
-const MONITORS: &[Role] = &[Role::Admin, Role::Monitor];
+const OPERATORS: &[Role] = &[Role::Admin, Role::Operator];
+const SUBMITTERS: &[Role] = &[Role::Admin, Role::Submit];
+const CLIENTS: &[Role] = &[Role::Admin, Role::Operator, Role::Submit];
+const MONITORS: &[Role] = &[Role::Admin, Role::Operator, Role::Monitor];
+const SCALERS: &[Role] = &[Role::Admin, Role::Operator, Role::Submit, Role::Monitor];
 const AGENT: &[Role] = &[Role::Agent];
 
 /// All rules.
 pub const RULES: &[Rule] = &[
-    rule("POST", "/jobs", CLIENTS, QueueRule::Named),
-    rule("POST", "/jobs/stream", CLIENTS, QueueRule::Named),
+    rule("POST", "/jobs", SUBMITTERS, QueueRule::Named),
+    rule("POST", "/jobs/stream", SUBMITTERS, QueueRule::Named),
     rule("GET", "/jobs", CLIENTS, QueueRule::Named),
     rule("GET", "/jobs/count", CLIENTS, QueueRule::Named),
     rule("GET", "/jobs/ids", CLIENTS, QueueRule::Named),
@@ -82,19 +85,21 @@ pub const RULES: &[Rule] = &[
     rule("POST", "/jobs/resume", CLIENTS, QueueRule::Named),
     rule("GET", "/results", CLIENTS, QueueRule::Named),
     rule("GET", "/queues", CLIENTS, QueueRule::Shown),
-    rule("GET", "/workers", ADMIN, QueueRule::All),
+    rule("GET", "/backlog", SCALERS, QueueRule::Named),
+    rule("GET", "/workers", OPERATORS, QueueRule::All),
     rule("GET", "/stats", MONITORS, QueueRule::All),
+    rule("GET", "/runs", CLIENTS, QueueRule::All),
     rule("GET", "/history", CLIENTS, QueueRule::Named),
-    rule("GET", "/schedules", ADMIN, QueueRule::All),
-    rule("GET", "/schedules/{schedule}", ADMIN, QueueRule::All),
+    rule("GET", "/schedules", OPERATORS, QueueRule::All),
+    rule("GET", "/schedules/{schedule}", OPERATORS, QueueRule::All),
     rule("PUT", "/schedules/{schedule}", ADMIN, QueueRule::All),
     rule("DELETE", "/schedules/{schedule}", ADMIN, QueueRule::All),
-    rule("POST", "/schedules/{schedule}/pause", ADMIN, QueueRule::All),
-    rule("POST", "/schedules/{schedule}/resume", ADMIN, QueueRule::All),
-    rule("POST", "/schedules/{schedule}/trigger", ADMIN, QueueRule::All),
-    rule("GET", "/controls", ADMIN, QueueRule::All),
-    rule("PUT", "/controls", ADMIN, QueueRule::All),
-    rule("POST", "/controls/lift", ADMIN, QueueRule::All),
+    rule("POST", "/schedules/{schedule}/pause", OPERATORS, QueueRule::All),
+    rule("POST", "/schedules/{schedule}/resume", OPERATORS, QueueRule::All),
+    rule("POST", "/schedules/{schedule}/trigger", OPERATORS, QueueRule::All),
+    rule("GET", "/controls", OPERATORS, QueueRule::All),
+    rule("PUT", "/controls", OPERATORS, QueueRule::All),
+    rule("POST", "/controls/lift", OPERATORS, QueueRule::All),
     rule("GET", "/events", CLIENTS, QueueRule::All),
     rule("GET", "/logs", CLIENTS, QueueRule::Named),
     rule("GET", "/metrics", MONITORS, QueueRule::All),

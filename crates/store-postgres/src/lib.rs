@@ -32,7 +32,8 @@ use gristmill_model::limits::{
     WRITER_BYTES_MAX, WRITER_OPERATIONS_MAX,
 };
 use gristmill_model::{
-    BatchId, Control, JobId, JobProgress, KeyedBatch, NewBatch, Positions, Report, RunId, Timestamp, WorkerId,
+    BatchId, Control, JobId, JobProgress, KeyedBatch, NewBatch, PackedArray, Positions, Report, RunId,
+    Timestamp, WorkerId,
 };
 use gristmill_model::{Followed, Printed};
 use gristmill_store::live_output::{OutputPage, check_printed, pack_followed};
@@ -475,6 +476,12 @@ impl Store for PostgresStore {
         let limit = limit.min(PAGE_ROWS_MAX);
         self.database
             .read(|snapshot| async move { query::run_batches(&snapshot, run, after, limit).await })
+            .await
+    }
+
+    async fn payloads(&self, batch: BatchId) -> Result<Option<PackedArray>, StoreError> {
+        self.database
+            .read(|snapshot| async move { query::payloads(&snapshot, batch).await })
             .await
     }
 

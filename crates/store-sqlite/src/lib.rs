@@ -36,8 +36,8 @@ use gristmill_model::limits::{
     WRITER_BYTES_MAX, WRITER_OPERATIONS_MAX,
 };
 use gristmill_model::{
-    BatchId, Control, Followed, JobId, JobProgress, KeyedBatch, NewBatch, Positions, Printed, Report, RunId,
-    Timestamp, WorkerId,
+    BatchId, Control, Followed, JobId, JobProgress, KeyedBatch, NewBatch, PackedArray, Positions, Printed, Report,
+    RunId, Timestamp, WorkerId,
 };
 use gristmill_store::live_output::{OutputPage, check_printed, pack_followed};
 use gristmill_store::metrics::{GatheredEnds, ReportedEnds};
@@ -511,6 +511,11 @@ impl Store for SqliteStore {
     ) -> Result<Vec<BatchRow>, StoreError> {
         let limit = limit.min(PAGE_ROWS_MAX);
         self.read(move |connection| query::run_batches(connection, run, after, limit))
+            .await
+    }
+
+    async fn payloads(&self, batch: BatchId) -> Result<Option<PackedArray>, StoreError> {
+        self.read(move |connection| query::payloads(connection, batch))
             .await
     }
 

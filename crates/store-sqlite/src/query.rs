@@ -12,7 +12,7 @@ mod piece;
 mod prerequisite;
 pub(crate) mod tag;
 
-pub(crate) use batches::{is_finished, outcomes, report_ids, run_batches, workers};
+pub(crate) use batches::{is_finished, outcomes, payloads, report_ids, run_batches, workers};
 pub(crate) use counts::{counts, stats};
 pub(crate) use history::history;
 pub(crate) use job::{job, job_ids, jobs};

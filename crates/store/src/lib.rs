@@ -28,7 +28,8 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 use gristmill_batching::BatchStats;
 use gristmill_model::{
-    BatchId, Control, JobId, JobProgress, KeyedBatch, NewBatch, Positions, Report, RunId, Timestamp, WorkerId,
+    BatchId, Control, JobId, JobProgress, KeyedBatch, NewBatch, PackedArray, Positions, Report, RunId,
+    Timestamp, WorkerId,
 };
 use gristmill_model::{Followed, Printed};
 
@@ -227,6 +228,10 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
         after: Option<BatchId>,
         limit: u32,
     ) -> Result<Vec<BatchRow>, StoreError>;
+
+    /// The payloads of a batch, packed as they were submitted: without those that were added to debounced jobs later.
+    /// `None` if the batch does not exist.
+    async fn payloads(&self, batch: BatchId) -> Result<Option<PackedArray>, StoreError>;
 
     /// The ended jobs of one batch, packed as they are stored. `None` if the batch does not exist.
     async fn outcomes(&self, batch: BatchId) -> Result<Option<BatchOutcomes>, StoreError>;

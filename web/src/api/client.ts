@@ -27,8 +27,10 @@ export type Scope = Partial<Schemas["ControlScope"]>;
 export type Schedule = Schemas["ScheduleView"];
 export type Worker = Schemas["WorkerView"];
 export type HistoryRow = Schemas["HistoryView"];
+export type Searched = Schemas["Searched"];
 export type Filter = Schemas["FilterRequest"];
 export type Batch = Omit<Schemas["BatchView"], "states"> & { states: States };
+export type Run = Omit<Schemas["RunView"], "states"> & { states: States };
 export type Counted = { jobs: number; states: States };
 
 /** The states of all jobs of these kinds. */
@@ -127,7 +129,7 @@ export function query(fields: Record<string, string | number | undefined | null>
 
 export interface Session {
   subject: string;
-  role: "admin" | "submit" | "agent" | "monitor" | null;
+  role: "admin" | "operator" | "submit" | "agent" | "monitor" | null;
   queues: string;
   tokens: boolean;
   version: string;

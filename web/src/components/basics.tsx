@@ -140,6 +140,27 @@ export function StateLegend(props: { states: States; href?: (state: State) => st
   );
 }
 
+/** What an action has done, and how to take it back. */
+export interface Done {
+  said: string;
+  undo: () => Promise<unknown>;
+}
+
+/** Does something and says so, with its undo where it has one, or says what went wrong. */
+export async function act(run: () => Promise<unknown>, done?: () => void): Promise<void> {
+  try {
+    const said = await run();
+    if (typeof said === "string") notify(said);
+    else if (isDone(said)) notify(said.said, false, () => act(() => said.undo().then(() => "Undone"), done));
+    done?.();
+  } catch (error) {
+    const remedy = error instanceof Refused && error.remedy ? `: ${error.remedy}` : "";
+    notify(`${error instanceof Error ? error.message : String(error)}${remedy}`, true);
+  }
+}
+
+const isDone = (said: unknown): said is Done => typeof said === "object" && said !== null && "undo" in said;
+
 /** A button that says while it works, and what went wrong. */
 export function Act(props: {
   label: string;
@@ -152,16 +173,8 @@ export function Act(props: {
   const [busy, setBusy] = useState(false);
   const run = async () => {
     setBusy(true);
-    try {
-      const said = await props.run();
-      if (typeof said === "string") notify(said);
-      props.done?.();
-    } catch (error) {
-      const remedy = error instanceof Refused && error.remedy ? `: ${error.remedy}` : "";
-      notify(`${error instanceof Error ? error.message : String(error)}${remedy}`, true);
-    } finally {
-      setBusy(false);
-    }
+    await act(props.run, props.done);
+    setBusy(false);
   };
   return (
     <button
@@ -209,10 +222,15 @@ export function Confirm(props: {
 interface Notice {
   text: string;
   bad: boolean;
+  undo?: (() => Promise<void>) | undefined;
 }
 
+/** A notice stays for this long a time; one that can be undone stays longer. Milliseconds. */
+const SHOWN_MS = 6_000;
+const UNDO_WITHIN_MS = 20_000;
+
 let show: (notice: Notice) => void = () => {};
-export const notify = (text: string, bad = false) => show({ text, bad });
+export const notify = (text: string, bad = false, undo?: () => Promise<void>) => show({ text, bad, undo });
 
 /** One line at the bottom that says what was done. */
 export function Notices() {
@@ -222,7 +240,7 @@ export function Notices() {
   }, []);
   useEffect(() => {
     if (!notice || notice.bad) return;
-    const timer = setTimeout(() => setNotice(undefined), 6_000);
+    const timer = setTimeout(() => setNotice(undefined), notice.undo ? UNDO_WITHIN_MS : SHOWN_MS);
     return () => clearTimeout(timer);
   }, [notice]);
   return (
@@ -230,6 +248,18 @@ export function Notices() {
       {notice && (
         <div class={`notice ${notice.bad ? "bad" : ""}`}>
           <span>{notice.text}</span>
+          {notice.undo && (
+            <button
+              type="button"
+              class="small"
+              onClick={() => {
+                setNotice(undefined);
+                void notice.undo?.();
+              }}
+            >
+              Undo
+            </button>
+          )}
           <button type="button" class="quiet small" onClick={() => setNotice(undefined)}>
             Close
           </button>

@@ -64,7 +64,7 @@ export function Controls(props: { loaded: Loaded<{ controls: Control[] }> }) {
                   run={async () => {
                     const reason = "pause" in effect ? { reason: effect.pause.reason } : {};
                     await post("/controls/lift", { scope, effects: [nameOf(effect)], ...reason });
-                    return "Lifted";
+                    return { said: "Lifted", undo: () => put("/controls", { controls: [{ scope, effect }] }) };
                   }}
                   done={loaded.reload}
                 />

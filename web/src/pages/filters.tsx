@@ -11,6 +11,8 @@ const TEXTS = [
   ["tags", "Tags", "customer=7"],
   ["key", "Key", "any"],
   ["batch", "Batch", "any"],
+  ["run", "Run", "any"],
+  ["text", "Text", "in payload, value, error"],
 ] as const;
 export type FilterName = (typeof TEXTS)[number][0];
 

@@ -2,6 +2,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { api, type Failure, type JobView, post, query } from "../api/client.ts";
 import {
   Act,
+  act,
   changed,
   Confirm,
   Copy,
@@ -23,6 +24,9 @@ import { scopeText } from "./controls.tsx";
 const LIVE_LOG_CHARACTERS_MAX = 200_000;
 /** Characters of a payload or a value that are shown at first. */
 const JSON_CHARACTERS = 20_000;
+
+/** The reason of pauses that are set here. */
+const REASON = "dashboard";
 
 const ENDED = ["completed", "dead", "cancelled", "expired"];
 
@@ -66,16 +70,18 @@ export function Job(props: { id: string }) {
             done={done}
           />
         )}
+        {!ended && <Priority job={job} done={done} />}
         {!ended && job.state !== "running" && !paused && (
           <Act
             label="Pause"
-            run={async () => changed("paused")(await post("/jobs/pause", { ...selection, reason: "dashboard" }))}
+            run={async () => ({
+              said: changed("paused")(await post("/jobs/pause", { ...selection, reason: REASON })),
+              undo: () => post("/jobs/resume", { ...selection, reason: REASON }),
+            })}
             done={done}
           />
         )}
-        {paused && (
-          <Act label="Resume" run={async () => changed("resumed")(await post("/jobs/resume", selection))} done={done} />
-        )}
+        {paused && <Act label="Resume" run={() => resumed(job)} done={done} />}
         {!ended && (
           <button type="button" onClick={() => setAsked(true)}>
             Cancel
@@ -125,6 +131,54 @@ export function Job(props: { id: string }) {
         </Panel>
       )}
     </>
+  );
+}
+
+/** Ends the pauses of the job itself; an undo sets them again. */
+async function resumed(job: JobView) {
+  const selection = { jobs: [job.job] };
+  const own = (job.pauses ?? []).filter(({ scope }) => !scope);
+  const said = changed("resumed")(await post("/jobs/resume", selection));
+  const undo = async () => {
+    for (const { reason, until } of own) {
+      await post("/jobs/pause", { ...selection, reason, ...(until ? { until } : {}) });
+    }
+  };
+  return { said, undo };
+}
+
+const PRIORITIES: [name: string, priority: number][] = [
+  ["urgent", 100],
+  ["high", 10],
+  ["normal", 0],
+  ["low", -10],
+  ["background", -100],
+];
+
+/** The priority of a job that has not ended, by name where it has one. */
+function Priority(props: { job: JobView; done: () => void }) {
+  const { job } = props;
+  const named = PRIORITIES.some(([, priority]) => priority === job.priority);
+  const set = (priority: number) => post<{ changed: number }>("/jobs/prioritise", { jobs: [job.job], priority });
+  const choose = (priority: number) =>
+    act(async () => {
+      await set(priority);
+      return { said: `Priority changed to ${priority}`, undo: () => set(job.priority) };
+    }, props.done);
+  return (
+    <select
+      class="inline"
+      aria-label="Priority"
+      value={String(job.priority)}
+      onChange={(event) => void choose(Number(event.currentTarget.value))}
+    >
+      {!named && <option value={String(job.priority)}>priority {job.priority}</option>}
+      {PRIORITIES.map(([name, priority]) => (
+        <option key={name} value={String(priority)}>
+          {name}
+        </option>
+      ))}
+    </select>
   );
 }
 

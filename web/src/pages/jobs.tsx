@@ -5,6 +5,7 @@ import {
   type JobSummary,
   post,
   query,
+  type Searched,
   STATES,
   type State,
   type States,
@@ -23,19 +24,19 @@ import {
 } from "../components/basics.tsx";
 import { NoJobs } from "../components/no_jobs.tsx";
 import { Table } from "../components/table.tsx";
-import { plural, shorten, span, whole } from "../format.ts";
+import { moment, plural, shorten, span, whole } from "../format.ts";
 import { useLive, useLoaded } from "../live.ts";
 import { href, type Route, setSearch } from "../router.ts";
 import { filterOf, Filters, statesOf } from "./filters.tsx";
 
-const NAMES = ["kind", "queue", "group", "tags", "key", "batch"] as const;
+const NAMES = ["kind", "queue", "group", "tags", "key", "batch", "run", "text"] as const;
 const ENDED: State[] = ["completed", "dead", "cancelled", "expired"];
 const OPEN = STATES.filter((state) => !ENDED.includes(state));
 
 export function Jobs(props: { route: Route }) {
   const filter = filterOf(props.route, NAMES);
-  const { states: _, ...any_state } = filter;
-  const counted = useCounts(any_state);
+  const { states: _, text, ...countable } = filter;
+  const counted = useCounts(countable);
   const chosen = statesOf(props.route);
   const matching = STATES.filter((state) => chosen.length === 0 || chosen.includes(state)).reduce(
     (sum, state) => sum + (counted.data?.states[state] ?? 0),
@@ -46,12 +47,14 @@ export function Jobs(props: { route: Route }) {
       <Heading
         title="Jobs"
         note={
-          counted.data
-            ? `${plural(matching, "job")} ${Object.keys(filter).length === 0 ? "in all" : matching === 1 ? "matches" : "match"}`
-            : "…"
+          text
+            ? "the newest with this text"
+            : counted.data
+              ? `${plural(matching, "job")} ${Object.keys(filter).length === 0 ? "in all" : matching === 1 ? "matches" : "match"}`
+              : "…"
         }
       >
-        {counted.data && <Actions filter={requestOf(filter)} states={counted.data.states} />}
+        {counted.data && !text && <Actions filter={requestOf(filter)} states={counted.data.states} />}
       </Heading>
       <Filters route={props.route} names={[...NAMES]} counts={counted.data?.states} />
       <Problem error={counted.error} />
@@ -86,6 +89,8 @@ function requestOf(filter: Record<string, string | undefined>): Filter {
 
 const VERBS = {
   retry: { label: "Retry", past: "retried", states: ["dead", "cancelled", "expired"], danger: false },
+  pause: { label: "Pause", past: "paused", states: ["waiting", "scheduled", "blocked"], danger: false },
+  resume: { label: "Resume", past: "resumed", states: ["paused"], danger: false },
   cancel: { label: "Cancel", past: "cancelled", states: OPEN, danger: true },
   discard: { label: "Discard", past: "discarded", states: ["dead"], danger: true },
 } satisfies Record<string, { label: string; past: string; states: State[]; danger: boolean }>;
@@ -121,17 +126,26 @@ function Change(props: { verb: Verb; filter: Filter; close: () => void }) {
     `/jobs/count${query({ ...filter, states: affected.join(","), tags: filter.tags?.join(",") })}`,
     2_000,
   );
+  const run = async () => {
+    if (props.verb !== "pause") return changed(past)(await post(`/jobs/${props.verb}`, { filter }));
+    // A reason of its own: the undo ends no other pause.
+    const reason = `dashboard ${moment(Date.now())}`;
+    const said = changed(past)(await post("/jobs/pause", { filter, reason }));
+    return { said, undo: () => post("/jobs/resume", { filter: { ...filter, states: ["paused"] }, reason }) };
+  };
   return (
     <Confirm
       title={`${label} ${preview.data ? plural(preview.data.jobs, "job") : "jobs"}?`}
       label={`${label} ${preview.data ? plural(preview.data.jobs, "job") : ""}`}
       danger={danger}
       close={props.close}
-      run={async () => changed(past)(await post(`/jobs/${props.verb}`, { filter }))}
+      run={run}
     >
       <p>
         {props.verb === "retry" &&
           "These jobs become claimable again, with all their attempts. They keep their errors."}
+        {props.verb === "pause" && "Workers claim none of these jobs until they are resumed."}
+        {props.verb === "resume" && "These jobs take their old place in line again."}
         {props.verb === "cancel" && "These jobs end as cancelled. A running one is stopped at its next heartbeat."}
         {props.verb === "discard" &&
           "These jobs no longer count as dead. They keep their errors, and can be retried later."}
@@ -144,15 +158,24 @@ function Change(props: { verb: Verb; filter: Filter; close: () => void }) {
 
 export function JobTable(props: { route: Route; filter: Record<string, string | undefined>; title?: string }) {
   const after = props.route.search.get("after") ?? undefined;
-  const loaded = useLoaded<{ jobs: JobSummary[]; next?: string | null }>(
+  const loaded = useLoaded<{ jobs: JobSummary[]; next?: string | null; searched?: Searched | null }>(
     `/jobs${query({ ...props.filter, after, limit: 50 })}`,
   );
   if (!loaded.data) return loaded.error ? <Problem error={loaded.error} /> : <Loading />;
   const rows = loaded.data.jobs;
-  if (rows.length === 0 && !after) return <NoJobs filtered={Object.keys(props.filter).length > 0} what="job" />;
+  const { searched } = loaded.data;
+  if (rows.length === 0 && !after) {
+    return (
+      <>
+        {searched && <SearchBound searched={searched} />}
+        <NoJobs filtered={Object.keys(props.filter).length > 0} what="job" />
+      </>
+    );
+  }
   return (
     <>
       <Problem error={loaded.error} />
+      {searched && <SearchBound searched={searched} />}
       <Panel flush {...(props.title ? { title: props.title } : {})}>
         <Table
           label="Jobs"
@@ -191,6 +214,18 @@ export function JobTable(props: { route: Route; filter: Record<string, string | 
         )}
       </nav>
     </>
+  );
+}
+
+/** How far a search for a text has looked. */
+function SearchBound(props: { searched: Searched }) {
+  const { jobs, all } = props.searched;
+  return (
+    <p class="note search-bound" role="status">
+      {all
+        ? `Searched all ${plural(jobs, "job")} that match the other filters.`
+        : `Searched the newest ${plural(jobs, "job")} that match the other filters; older ones may have the text, too.`}
+    </p>
   );
 }
 

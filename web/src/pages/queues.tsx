@@ -1,5 +1,15 @@
 import { type Control, post, put, type QueueCounts, total } from "../api/client.ts";
-import { Act, Empty, Heading, Loading, Panel, Problem, StateBar, StateLegend } from "../components/basics.tsx";
+import {
+  Act,
+  type Done,
+  Empty,
+  Heading,
+  Loading,
+  Panel,
+  Problem,
+  StateBar,
+  StateLegend,
+} from "../components/basics.tsx";
 import { Table } from "../components/table.tsx";
 import { plural, whole } from "../format.ts";
 import { useLive, useLoaded } from "../live.ts";
@@ -30,10 +40,17 @@ export function Queues() {
         label={`${paused ? "Resume" : "Pause"}${label}`}
         class={label === "" ? "small" : ""}
         describe={`${paused ? "Resume" : "Pause"} ${name}`}
-        run={async () => {
-          if (paused) await post("/controls/lift", { scope, effects: ["pause"] });
-          else await put("/controls", { controls: [{ scope, effect: { pause: { reason: REASON } } }] });
-          return `${name} ${paused ? "resumed" : "paused"}`;
+        run={async (): Promise<Done> => {
+          const held = pauses(scope);
+          if (paused) {
+            await post("/controls/lift", { scope, effects: ["pause"] });
+            return { said: `${name} resumed`, undo: () => put("/controls", { controls: held }) };
+          }
+          await put("/controls", { controls: [{ scope, effect: { pause: { reason: REASON } } }] });
+          return {
+            said: `${name} paused`,
+            undo: () => post("/controls/lift", { scope, effects: ["pause"], reason: REASON }),
+          };
         }}
         done={controls.reload}
       />

@@ -4,6 +4,7 @@ import { Act, Confirm, Empty, Heading, Loading, Panel, Problem, When } from "../
 import { Table } from "../components/table.tsx";
 import { plural, span, whole } from "../format.ts";
 import { useLoaded } from "../live.ts";
+import { mayMakeSchedules } from "../rights.ts";
 import { href } from "../router.ts";
 
 /** Schedules on one page. */
@@ -93,17 +94,25 @@ export function Schedules() {
                       label={paused ? "Resume" : "Pause"}
                       class="small"
                       describe={`${paused ? "Resume" : "Pause"} ${schedule}`}
-                      run={() => post(path(schedule, paused ? "resume" : "pause"), paused ? undefined : {})}
+                      run={async () => {
+                        const set = (to: "pause" | "resume") =>
+                          post(path(schedule, to), to === "pause" ? {} : undefined);
+                        await set(paused ? "resume" : "pause");
+                        if (paused) return `${schedule} resumed`;
+                        return { said: `${schedule} paused`, undo: () => set("resume") };
+                      }}
                       done={loaded.reload}
                     />
-                    <button
-                      type="button"
-                      class="small"
-                      aria-label={`Delete ${schedule}`}
-                      onClick={() => setDeleted(schedule)}
-                    >
-                      Delete
-                    </button>
+                    {mayMakeSchedules() && (
+                      <button
+                        type="button"
+                        class="small"
+                        aria-label={`Delete ${schedule}`}
+                        onClick={() => setDeleted(schedule)}
+                      >
+                        Delete
+                      </button>
+                    )}
                   </span>
                 ),
               },

@@ -249,7 +249,7 @@ pub struct TrustArguments {
 /// `gristmill token create`.
 #[derive(Debug, Args)]
 pub struct TokenCreateArguments {
-    /// The token's role: admin, submit, agent or monitor
+    /// The token's role: admin, operator, submit, agent or monitor
     #[arg(long)]
     pub role: Role,
     /// The worker group, or the submitting program

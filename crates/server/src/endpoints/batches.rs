@@ -8,20 +8,15 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::jobs::list::parse_states;
+use super::newest_batches::{descending, newest};
 use crate::app::App;
 use crate::body::Query;
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
-use crate::limits::{BATCH_IDS_LOOKED_AT_MAX, BATCH_ROWS_MAX};
+use crate::limits::BATCH_ROWS_MAX;
 
 /// Batches on a page by default.
 const PAGE_ROWS: u32 = 50;
-
-/// Ids in one query of the store.
-const WINDOW_IDS: i64 = 500;
-
-/// Batches in one step towards the newest batch.
-const STEP_BATCHES: u32 = 16;
 
 /// The listed batches. Conditions that are left out match all.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -133,69 +128,13 @@ pub async fn batches(
         Some(before) => before - 1,
         None => newest(&app, &filter).await?,
     };
-    let (ids, next) = descending(&app, &filter, newest, rows_max).await?;
-    let mut batches = Vec::with_capacity(ids.len());
-    for id in ids {
+    let (matching, next) = descending(&app, &filter, newest, rows_max).await?;
+    let mut batches = Vec::with_capacity(matching.len());
+    for jobs in matching {
         // A prune may delete the batch meanwhile.
-        batches.extend(view(&app, id).await?);
+        batches.extend(view(&app, jobs.batch.0).await?);
     }
     Ok(Json(BatchesPage { batches, next }))
-}
-
-/// The newest batch that matches; 0 if none does. The store lists ids upwards: a search in growing and then in
-/// shrinking steps finds the last one in a few dozen short queries.
-async fn newest(app: &App, filter: &JobFilter) -> Result<i64, StoreError> {
-    let after = async |id: i64| -> Result<Option<i64>, StoreError> {
-        let found = app
-            .store()
-            .job_ids(filter, Some(BatchId(id)), STEP_BATCHES)
-            .await?;
-        Ok(found.last().map(|jobs| jobs.batch.0))
-    };
-    let Some(mut known) = after(0).await? else {
-        return Ok(0);
-    };
-    let mut step = i64::from(STEP_BATCHES);
-    let mut empty_after = loop {
-        match after(known.saturating_add(step)).await? {
-            Some(found) => known = found,
-            None => break known.saturating_add(step),
-        }
-        step = step.saturating_mul(2);
-    };
-    while known < empty_after {
-        let middle = known + (empty_after - known) / 2;
-        match after(middle).await? {
-            Some(found) => known = found,
-            None => empty_after = middle,
-        }
-    }
-    Ok(known)
-}
-
-/// Matching batches from `newest` downwards, and the `before` of the next page.
-async fn descending(
-    app: &App,
-    filter: &JobFilter,
-    newest: i64,
-    rows_max: usize,
-) -> Result<(Vec<i64>, Option<i64>), StoreError> {
-    let mut ids = Vec::new();
-    let (mut high, lowest) = (newest, newest.saturating_sub(BATCH_IDS_LOOKED_AT_MAX).max(0));
-    while high > lowest {
-        let low = (high - WINDOW_IDS).max(lowest);
-        let window = u32::try_from(high - low).unwrap_or(u32::MAX);
-        let found = app.store().job_ids(filter, Some(BatchId(low)), window).await?;
-        for jobs in found.iter().rev().filter(|jobs| jobs.batch.0 <= high) {
-            ids.push(jobs.batch.0);
-            if ids.len() == rows_max {
-                let last = jobs.batch.0;
-                return Ok((ids, (last > 1).then_some(last)));
-            }
-        }
-        high = low;
-    }
-    Ok((ids, (high > 0).then_some(high + 1)))
 }
 
 async fn view(app: &App, batch: i64) -> Result<Option<BatchView>, StoreError> {

@@ -12,6 +12,7 @@ pub mod prioritise;
 pub mod priority_name;
 pub mod results;
 pub mod retry;
+pub mod search;
 pub mod selection;
 pub mod submit;
 pub mod submit_options;

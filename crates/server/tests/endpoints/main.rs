@@ -9,8 +9,12 @@ mod support;
 use axum::http::StatusCode;
 use bytes::Bytes;
 use futures::StreamExt;
-use gristmill_model::{Completed, FailedJob, JobError, PackedBuilder, Positions, Report};
+use gristmill_model::{
+    Completed, FailedJob, JobError, NewBatch, PackedArray, PackedBuilder, Positions, Report,
+};
 use gristmill_server::Role;
+use gristmill_store::run::RunProgress;
+use gristmill_store::{NewRun, RunAdvance, RunState};
 use serde_json::{Value, json};
 use support::{Api, read, request};
 use tower::ServiceExt;
@@ -413,6 +417,54 @@ async fn a_server_that_is_not_named_commits_and_claims_nothing() {
     assert_eq!(answer.instance, api.app.instance);
     (elsewhere.number, elsewhere.attempt) = (3, 2);
     assert!(read(&api.exchange(&token, worker, elsewhere).await).claim_unknown);
+}
+
+#[tokio::test]
+async fn runs_are_listed_with_their_progress() {
+    let api = Api::new().await;
+    assert_eq!(api.get("/runs").await.json(), json!({"runs": [], "total": 0}));
+    let store = api.engine.store();
+    for name in ["first", "second"] {
+        let run = NewRun {
+            name: name.to_owned(),
+            description: "{}".to_owned(),
+        };
+        let run = store.create_run(run).await.unwrap();
+        let advance = RunAdvance {
+            run: run.id,
+            progress: RunProgress {
+                jobs: 3,
+                bytes: 6,
+                lines: 3,
+                crc32: 0,
+            },
+            state: RunState::Submitting,
+        };
+        let batch = NewBatch::new("double", PackedArray::parse("[1,2,3]").unwrap());
+        store.submit(vec![batch], Some(advance)).await.unwrap();
+    }
+    work_off(&api).await;
+    let listed = api.get("/runs?limit=1").await.json();
+    assert_eq!(listed["total"], 2);
+    let [run] = listed["runs"].as_array().unwrap().as_slice() else {
+        panic!("{listed}")
+    };
+    assert_eq!(
+        (
+            &run["run"],
+            &run["state"],
+            &run["jobs_submitted"],
+            &run["lines_read"]
+        ),
+        (&json!("second"), &json!("submitting"), &json!(3), &json!(3))
+    );
+    assert_eq!(
+        (&run["states"]["completed"], &run["states"]["dead"]),
+        (&json!(2), &json!(1))
+    );
+    let refused = api.get("/runs?limit=101").await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+    assert!(refused.refusal().contains("give 1 to 100"));
 }
 
 #[tokio::test]

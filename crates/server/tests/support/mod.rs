@@ -17,7 +17,8 @@ use gristmill_server::rate::RateLimiter;
 use gristmill_server::serve::routes;
 use gristmill_server::trust::Trust;
 use gristmill_server::{NewToken, Role, TokenRecord, TrustFolder};
-use gristmill_store::Want;
+use gristmill_store::{Store, Want};
+use gristmill_store_postgres::{PostgresOptions, PostgresStore};
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -68,17 +69,33 @@ impl Answer {
 
 pub async fn engine_on(folder: &tempfile::TempDir) -> Engine {
     let store = SqliteStore::open(folder.path().join("gristmill.db"), SqliteOptions::default()).unwrap();
+    engine_over(Arc::new(store)).await
+}
+
+async fn engine_over(store: Arc<dyn Store>) -> Engine {
     let settings = EngineSettings {
         housekeeping: false,
         ..EngineSettings::default()
     };
-    Engine::new(Arc::new(store), settings).await.unwrap()
+    Engine::new(store, settings).await.unwrap()
 }
 
 impl Api {
     pub async fn new() -> Api {
         let folder = tempfile::tempdir().unwrap();
         let engine = engine_on(&folder).await;
+        Api::on(folder, engine)
+    }
+
+    /// The API over a new PostgreSQL store.
+    pub async fn on_postgres() -> Api {
+        let url = gristmill_private_postgres::shared().create_database().unwrap();
+        let store = PostgresStore::open(&url, PostgresOptions::default());
+        let engine = engine_over(Arc::new(store.await.unwrap())).await;
+        Api::on(tempfile::tempdir().unwrap(), engine)
+    }
+
+    fn on(folder: tempfile::TempDir, engine: Engine) -> Api {
         let admin = create(&folder, "admin", Role::Admin, &["*"], &SystemClock).0;
         let trust =
             Trust::reloading(folder.path().join("trust"), Arc::new(SystemClock), Duration::ZERO).unwrap();

@@ -46,6 +46,17 @@ pub(crate) async fn workers(snapshot: &Snapshot) -> Result<Vec<WorkerRow>> {
         .collect()
 }
 
+/// The payloads of a batch as they were submitted.
+pub(crate) async fn payloads(snapshot: &Snapshot, batch: BatchId) -> Result<Option<PackedArray>> {
+    let rows = snapshot
+        .query("SELECT payloads FROM gristmill.batch WHERE id = $1", &[&batch.0])
+        .await?;
+    let Some(row) = rows.first() else {
+        return Ok(None);
+    };
+    Ok(Some(PackedArray::from_stored(row.try_get::<_, &str>(0)?)))
+}
+
 /// The batches of a run.
 pub(crate) async fn run_batches(
     snapshot: &Snapshot,

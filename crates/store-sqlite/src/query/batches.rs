@@ -36,6 +36,17 @@ pub(crate) fn workers(connection: &Connection, times: &WallTimes) -> Result<Vec<
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
+/// The payloads of a batch as they were submitted.
+pub(crate) fn payloads(connection: &Connection, batch: BatchId) -> Result<Option<PackedArray>> {
+    let mut statement = connection.prepare_cached("SELECT payloads FROM batch WHERE id = ?1")?;
+    let mut rows = statement.query([batch.0])?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    let text = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
+    Ok(Some(PackedArray::from_stored(text)))
+}
+
 /// The batches of a run.
 pub(crate) fn run_batches(
     connection: &Connection,

@@ -41,6 +41,7 @@ pub async fn count_jobs(
     Extension(caller): Extension<Caller>,
     Query(query): Query<JobsQuery>,
 ) -> Result<Json<Counted>, ApiError> {
+    query.check_no_text()?;
     if query.is_paged() {
         return Err(ApiError::invalid(
             "a count has no pages",

@@ -51,6 +51,7 @@ pub async fn job_ids(
     Extension(caller): Extension<Caller>,
     Query(query): Query<JobsQuery>,
 ) -> Result<Json<JobIdsPage>, ApiError> {
+    query.check_no_text()?;
     let limit = query.rows()?;
     let after = match &query.after {
         None => None,

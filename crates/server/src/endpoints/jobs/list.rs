@@ -9,11 +9,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::details::parse_job;
+use super::search::search;
 use super::selection::run_id;
 use crate::app::App;
 use crate::body::Query;
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
+use crate::limits::SEARCH_ROWS_MAX;
 
 /// Jobs on a page where nothing is said.
 const PAGE_ROWS: u32 = 100;
@@ -75,6 +77,11 @@ pub struct JobsQuery {
     /// With `true`, the newest jobs first, by their ids, without further pages.
     #[serde(default)]
     newest: Option<bool>,
+    /// Only with this text in the payload, the value or the error of an ended job; letters of ASCII in both cases. The
+    /// newest first, at most 100, among the newest 100,000 jobs in at most 1,000 batches.
+    #[serde(default)]
+    #[param(min_length = 1, max_length = 200)]
+    text: Option<String>,
 }
 
 /// The progress of a running job.
@@ -123,6 +130,17 @@ impl JobsQuery {
     /// Whether the request asks for a page.
     pub fn is_paged(&self) -> bool {
         self.after.is_some() || self.limit.is_some() || self.newest.is_some()
+    }
+
+    /// Refuses a text where jobs are counted or changed as a whole: a search looks at the newest jobs alone.
+    pub fn check_no_text(&self) -> Result<(), ApiError> {
+        match self.text {
+            None => Ok(()),
+            Some(_) => Err(ApiError::invalid(
+                "`text` searches the newest jobs alone, so this operation does not have it",
+                "use it with `GET /jobs`",
+            )),
+        }
     }
 
     /// Which jobs are meant, within the caller's queues.
@@ -207,11 +225,23 @@ pub struct JobSummary {
     error: Option<String>,
 }
 
+/// What a search for a text looked at.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Searched {
+    /// How many jobs that match the other conditions were searched, from the newest on.
+    jobs: u64,
+    /// Whether these are all of them, so that no older job has the text.
+    all: bool,
+}
+
 /// A page of jobs.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct JobsPage {
-    /// By id ascending; with `newest`, descending.
+    /// By id ascending; with `newest` and with `text`, descending.
     jobs: Vec<JobSummary>,
+    /// Of a search for a text, what it looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    searched: Option<Searched>,
     /// The `after` of the next page, if there may be more.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
@@ -272,6 +302,9 @@ pub async fn jobs(
     let limit = query.rows()?;
     let after = query.after.as_deref().map(parse_job).transpose()?;
     let newest = query.newest.unwrap_or(false);
+    if query.text.is_some() {
+        return found(&app, &caller, query).await;
+    }
     if newest && after.is_some() {
         return Err(ApiError::invalid(
             "`newest` and `after` exclude each other",
@@ -289,6 +322,31 @@ pub async fn jobs(
         .map(|row| row.job.to_string());
     Ok(Json(JobsPage {
         jobs: rows.into_iter().map(Into::into).collect(),
+        searched: None,
         next,
+    }))
+}
+
+/// The newest jobs with the text of the request.
+async fn found(app: &App, caller: &Caller, mut query: JobsQuery) -> Result<Json<JobsPage>, ApiError> {
+    let limit = query.limit.unwrap_or(SEARCH_ROWS_MAX);
+    if query.after.is_some() || limit == 0 || limit > SEARCH_ROWS_MAX {
+        return Err(ApiError::invalid(
+            "a search for `text` has no further pages and at most 100 jobs",
+            format!(
+                "omit `after`, give a `limit` of 1 to {SEARCH_ROWS_MAX}, or search with `until` for older jobs"
+            ),
+        ));
+    }
+    let text = query.text.take().unwrap_or_default();
+    let filter = query.filter(app, caller).await?;
+    let found = search(app, &filter, &text, limit as usize).await?;
+    Ok(Json(JobsPage {
+        jobs: found.rows.into_iter().map(Into::into).collect(),
+        searched: Some(Searched {
+            jobs: found.searched,
+            all: found.is_all,
+        }),
+        next: None,
     }))
 }

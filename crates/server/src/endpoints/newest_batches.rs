@@ -1,0 +1,69 @@
+//! Batches with matching jobs, the newest first. The store lists them upwards.
+
+use gristmill_model::BatchId;
+use gristmill_store::{BatchPositions, JobFilter, StoreError};
+
+use crate::app::App;
+use crate::limits::BATCH_IDS_LOOKED_AT_MAX;
+
+/// Ids in one query of the store.
+const WINDOW_IDS: i64 = 500;
+
+/// Batches in one step towards the newest batch.
+const STEP_BATCHES: u32 = 16;
+
+/// The newest batch that matches; 0 if none does. The store lists ids upwards: a search in growing and then in
+/// shrinking steps finds the last one in a few dozen short queries.
+pub async fn newest(app: &App, filter: &JobFilter) -> Result<i64, StoreError> {
+    let after = async |id: i64| -> Result<Option<i64>, StoreError> {
+        let found = app
+            .store()
+            .job_ids(filter, Some(BatchId(id)), STEP_BATCHES)
+            .await?;
+        Ok(found.last().map(|jobs| jobs.batch.0))
+    };
+    let Some(mut known) = after(0).await? else {
+        return Ok(0);
+    };
+    let mut step = i64::from(STEP_BATCHES);
+    let mut empty_after = loop {
+        match after(known.saturating_add(step)).await? {
+            Some(found) => known = found,
+            None => break known.saturating_add(step),
+        }
+        step = step.saturating_mul(2);
+    };
+    while known < empty_after {
+        let middle = known + (empty_after - known) / 2;
+        match after(middle).await? {
+            Some(found) => known = found,
+            None => empty_after = middle,
+        }
+    }
+    Ok(known)
+}
+
+/// The matching jobs of batches from `newest` downwards, and the batch before which more may follow.
+pub async fn descending(
+    app: &App,
+    filter: &JobFilter,
+    newest: i64,
+    rows_max: usize,
+) -> Result<(Vec<BatchPositions>, Option<i64>), StoreError> {
+    let mut batches = Vec::new();
+    let (mut high, lowest) = (newest, newest.saturating_sub(BATCH_IDS_LOOKED_AT_MAX).max(0));
+    while high > lowest {
+        let low = (high - WINDOW_IDS).max(lowest);
+        let window = u32::try_from(high - low).unwrap_or(u32::MAX);
+        let found = app.store().job_ids(filter, Some(BatchId(low)), window).await?;
+        for jobs in found.into_iter().rev().filter(|jobs| jobs.batch.0 <= high) {
+            let last = jobs.batch.0;
+            batches.push(jobs);
+            if batches.len() == rows_max {
+                return Ok((batches, (last > 1).then_some(last)));
+            }
+        }
+        high = low;
+    }
+    Ok((batches, (high > 0).then_some(high + 1)))
+}

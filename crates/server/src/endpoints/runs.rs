@@ -1,0 +1,97 @@
+//! `GET /runs`: resumable runs, the newest first.
+
+use axum::Json;
+use axum::extract::State;
+use gristmill_store::{JobCounts, JobFilter};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::app::App;
+use crate::body::Query;
+use crate::error::{ApiError, Refusal};
+use crate::limits::RUN_ROWS_MAX;
+
+/// Runs in an answer by default.
+const ROWS: u32 = 20;
+
+/// How many runs are listed.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct RunsQuery {
+    /// The maximum number of runs; 20 by default.
+    #[serde(default)]
+    #[param(minimum = 1, maximum = 100)]
+    limit: Option<u32>,
+}
+
+/// One run.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct RunView {
+    /// Its name.
+    run: String,
+    /// `submitting` until its input is at its end, `submitted` until its output is written, then `finished`.
+    #[schema(example = "submitting")]
+    state: String,
+    /// The time when it began. Milliseconds since 1970.
+    created_at: i64,
+    /// The jobs that were submitted.
+    jobs_submitted: u64,
+    /// The lines of its input that they came from.
+    lines_read: u64,
+    /// The bytes of its input, decompressed, that they came from.
+    bytes_read: u64,
+    /// The stored jobs by state. Jobs that a prune deleted do not count.
+    #[schema(value_type = Object)]
+    states: JobCounts,
+}
+
+/// Runs.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Runs {
+    /// The newest first.
+    runs: Vec<RunView>,
+    /// The number of all runs.
+    total: u64,
+}
+
+/// List runs
+#[utoipa::path(
+    get,
+    path = "/runs",
+    tag = "watching",
+    operation_id = "runs",
+    params(RunsQuery),
+    responses(
+        (status = 200, description = "Runs with their progress", body = Runs),
+        (status = "4XX", description = "Refused", body = Refusal),
+    )
+)]
+pub async fn runs(State(app): State<App>, Query(query): Query<RunsQuery>) -> Result<Json<Runs>, ApiError> {
+    let limit = query.limit.unwrap_or(ROWS);
+    if limit == 0 || limit > RUN_ROWS_MAX {
+        return Err(ApiError::invalid(
+            format!("`limit` is {limit}"),
+            format!("give 1 to {RUN_ROWS_MAX}"),
+        ));
+    }
+    let stored = app.store().runs().await?;
+    let total = stored.len() as u64;
+    let mut runs = Vec::new();
+    for run in stored.into_iter().take(limit as usize) {
+        let filter = JobFilter {
+            run: Some(run.id),
+            ..JobFilter::default()
+        };
+        runs.push(RunView {
+            run: run.name,
+            state: run.state.name().to_owned(),
+            created_at: run.created_at.0,
+            jobs_submitted: run.progress.jobs,
+            lines_read: run.progress.lines,
+            bytes_read: run.progress.bytes,
+            states: app.store().counts(&filter).await?,
+        });
+    }
+    Ok(Json(Runs { runs, total }))
+}

@@ -1,0 +1,17 @@
+/** What the caller's role lets it do. Pages leave out what the server would refuse; the server decides. */
+
+import type { Session } from "./api/client.ts";
+
+type Role = Session["role"];
+
+/** `null` on a server without tokens, where every caller may do everything. */
+let role: Role = null;
+
+export function setRole(now: Role): void {
+  role = now;
+}
+
+const isAnyOf = (...roles: Role[]) => role === null || roles.includes(role);
+
+export const maySubmit = () => isAnyOf("admin", "submit");
+export const mayMakeSchedules = () => isAnyOf("admin");

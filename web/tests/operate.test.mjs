@@ -1,0 +1,197 @@
+// @ts-check
+/** The history, the runs, and what can be undone. */
+
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import { browser, open, Server, until } from "./fixture.mjs";
+
+/** @type {Server} */ let server;
+/** @type {import("playwright-core").Browser} */ let chromium;
+/** @type {Awaited<ReturnType<typeof open>>} */ let tab;
+
+before(async () => {
+  server = await new Server().start();
+  chromium = await browser();
+  await server.fill();
+  tab = await open(chromium, server);
+});
+after(async () => {
+  assert.deepEqual(tab?.faults, []);
+  await chromium?.close();
+  await server?.stop();
+});
+
+const row = (/** @type {string} */ name) =>
+  tab.page.locator("tbody tr[data-row]").filter({ has: tab.page.getByRole("link", { name, exact: true }) });
+
+describe("history", () => {
+  /** The numbers of a kind in the map, added up. An hour may end while the test runs. */
+  const total = async (/** @type {string} */ kind) => {
+    const cells = await row(kind).locator("td").allInnerTexts();
+    return cells.filter((text) => text !== "·").reduce((sum, text) => sum + Number(text), 0);
+  };
+
+  test("counts the ended jobs of each kind by hour", async () => {
+    await tab.to("history");
+    await row("resize").waitFor();
+    assert.equal(await row("resize").locator("td").count(), 24);
+    assert.equal(await total("resize"), 401);
+    assert.equal(await total("mail"), 15);
+    assert.deepEqual(
+      await tab.page.locator(".heat tbody th a").allInnerTexts(),
+      ["resize", "mail"],
+      "the busiest first",
+    );
+  });
+
+  test("shows failures and durations, and the address keeps the choice", async () => {
+    await tab.to("history");
+    await tab.page.getByLabel("Shows").selectOption("failed jobs");
+    await until(async () => (await total("mail")) === 3, "the failed jobs");
+    assert.equal(await total("resize"), 1);
+    await tab.page.getByLabel("Period").selectOption("14 days, by day");
+    await until(async () => (await row("mail").locator("td").count()) === 14, "14 days");
+    assert.equal(await total("mail"), 3);
+    assert.match(tab.page.url(), /#\/history\?measure=failed&period=fortnight$/);
+    await tab.page.reload();
+    await row("mail").waitFor();
+    assert.equal(await tab.page.getByLabel("Shows").inputValue(), "failed");
+    await tab.page.getByLabel("Shows").selectOption("duration, 95th percentile");
+    await row("resize")
+      .getByText(/^[\d.]+ (µs|ms|s)$/)
+      .waitFor();
+  });
+
+  test("is filtered by kind, and says so where nothing matches", async () => {
+    await tab.to("history?kind=mail");
+    await row("mail").waitFor();
+    assert.equal(await row("resize").count(), 0);
+    await tab.to("history?kind=nothing");
+    await tab.page.getByText("No job that matches ended in this time.").waitFor();
+  });
+});
+
+describe("runs", () => {
+  test("show their progress, and lead to their jobs", async () => {
+    const run = server.map("crunch", [1, 2, 3, { fail: "odd" }, { hold: true }]);
+    await tab.to("runs");
+    await row("crunch")
+      .getByText(/^[34] of 5$/)
+      .waitFor();
+    await row("crunch")
+      .locator(".state", { hasText: /^submitt(ing|ed)$/ })
+      .waitFor();
+    // A count after the first one gives a rate.
+    await until(async () => /^\d/.test(await row("crunch").locator("td").nth(5).innerText()), "the rate");
+    await row("crunch").getByRole("link", { name: "crunch" }).click();
+    await tab.page.getByText("5 jobs match").waitFor();
+    assert.match(tab.page.url(), /#\/jobs\?run=crunch$/);
+    run.kill("SIGKILL");
+  });
+
+  test("that are finished say so, without a rate", async () => {
+    server.map("small", [1, 2]);
+    await tab.to("runs");
+    await row("small").locator(".state", { hasText: "finished" }).waitFor();
+    const cells = await row("small").locator("td").allInnerTexts();
+    assert.deepEqual(cells.slice(3, 7), ["2 of 2", "0", "–", "–"]);
+  });
+});
+
+describe("search", () => {
+  test("finds a text in payloads, values and errors, and says how far it looked", async () => {
+    await server.submit("letter", [{ to: "Grandmother" }, { to: "wolf" }]);
+    await tab.to("jobs");
+    await tab.page.getByLabel("Text").fill("grandmother");
+    await tab.page.getByLabel("Text").press("Enter");
+    await tab.page.getByText(/^Searched all \d+ jobs that match/).waitFor();
+    assert.deepEqual(await tab.page.locator("td.id a").count(), 1);
+    assert.match(tab.page.url(), /#\/jobs\?text=grandmother$/);
+    assert.equal(
+      await tab.page.getByRole("button", { name: /^Cancel/ }).count(),
+      0,
+      "nothing acts on more than is shown",
+    );
+    await tab.to("jobs?text=mailbox&states=dead");
+    await until(async () => (await tab.page.locator("td.id a").count()) === 2, "two errors");
+    await tab.to("jobs?kind=resize&text=%22got%22");
+    await tab.page.getByText("Searched the newest 401 jobs that match the other filters").waitFor();
+    assert.equal(await tab.page.locator("td.id a").count(), 50);
+  });
+
+  test("says that nothing has the text", async () => {
+    await tab.to("jobs?text=nowhere-to-be-found");
+    await tab.page.getByText("No job matches these filters.").waitFor();
+    await tab.page.getByText(/^Searched all/).waitFor();
+  });
+});
+
+describe("undo", () => {
+  const pauses = async () =>
+    (await server.api("GET", "/controls")).controls
+      .filter((/** @type {any} */ { effect }) => effect.pause)
+      .map((/** @type {any} */ { scope, effect }) => [scope.kind, effect.pause.reason]);
+  const undo = () => tab.page.getByRole("button", { name: "Undo" });
+
+  test("a pause of a kind is taken back", async () => {
+    await tab.to("queues");
+    await tab.page.getByRole("button", { name: "Pause kind report" }).click();
+    await tab.page.getByRole("button", { name: "Resume kind report" }).waitFor();
+    await undo().click();
+    await tab.page.getByRole("button", { name: "Pause kind report" }).waitFor();
+    assert.deepEqual(await pauses(), [["crawl", "robots.txt changed"]]);
+  });
+
+  test("a resumed kind is paused again, for its old reason", async () => {
+    await tab.to("queues");
+    await tab.page.getByRole("button", { name: "Resume kind crawl" }).click();
+    await tab.page.getByRole("button", { name: "Pause kind crawl" }).waitFor();
+    assert.deepEqual(await pauses(), []);
+    await undo().click();
+    await tab.page.getByRole("button", { name: "Resume kind crawl" }).waitFor();
+    assert.deepEqual(await pauses(), [["crawl", "robots.txt changed"]]);
+  });
+
+  test("a lifted limit is set again", async () => {
+    const limit = /at most 5 running jobs/;
+    await tab.to("queues");
+    await tab.page.getByRole("button", { name: "Lift: kind mail, at most 5" }).click();
+    await tab.page.getByText(limit).waitFor({ state: "detached" });
+    await undo().click();
+    await tab.page.getByText(limit).waitFor();
+  });
+
+  test("a job gets its old priority back", async () => {
+    const { first } = await server.submit("idle", [1], { priority: 3 });
+    const priority = async () => (await server.api("GET", `/jobs/${first}`)).priority;
+    await tab.to(`jobs/${first}`);
+    const choice = tab.page.getByLabel("Priority", { exact: true });
+    assert.equal(await choice.inputValue(), "3");
+    await choice.selectOption("urgent");
+    await tab.page.getByText("Priority changed to 100").waitFor();
+    assert.equal(await priority(), 100);
+    await undo().click();
+    await tab.page.getByText("Undone").waitFor();
+    assert.equal(await priority(), 3);
+    await until(async () => (await choice.inputValue()) === "3", "the old priority");
+  });
+
+  test("all jobs that were paused together are resumed, and no others", async () => {
+    const { first } = await server.submit("many", [0, 1, 2, 3, 4, 5]);
+    await server.api("POST", "/jobs/pause", { jobs: [first], reason: "by hand" });
+    const states = async () => (await server.api("GET", "/jobs/count?kind=many")).states;
+    await tab.to("jobs?kind=many");
+    await tab.page.getByRole("button", { name: "Pause 5" }).click();
+    await tab.page.getByRole("dialog").getByRole("button", { name: "Pause 5 jobs" }).click();
+    await tab.page.getByText("5 jobs paused").waitFor();
+    assert.equal((await states()).paused, 6);
+    await undo().click();
+    await tab.page.getByText("Undone").waitFor();
+    const { paused, waiting } = await states();
+    assert.deepEqual({ paused, waiting }, { paused: 1, waiting: 5 });
+    await tab.page.getByRole("button", { name: "Resume 1" }).click();
+    await tab.page.getByRole("dialog").getByRole("button", { name: "Resume 1 job" }).click();
+    await tab.page.getByText("1 job resumed").waitFor();
+    assert.equal((await states()).waiting, 6);
+  });
+});
