@@ -23,14 +23,16 @@ impl Transaction<'_> {
     /// Makes a worker known.
     pub fn register_worker(&mut self, worker: &NewWorker) -> Result<WorkerId> {
         self.execute(
-            "INSERT INTO worker (name, host, process_id, process_started, started_at, heartbeat_at) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?5)",
+            "INSERT INTO worker (name, host, process_id, process_started, started_at, heartbeat_at, queues, kinds) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7)",
             params![
                 worker.name,
                 worker.host,
                 worker.process_id,
                 worker.process_started,
-                self.now.0
+                self.now.0,
+                serde_json::to_string(&worker.queues)?,
+                serde_json::to_string(&worker.kinds)?
             ],
         )?;
         Ok(WorkerId(self.connection.last_insert_rowid()))

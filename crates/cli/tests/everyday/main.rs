@@ -485,6 +485,24 @@ fn queues_and_workers_are_listed() {
         (rows.len(), rows[0]["process_id"].as_u64()),
         (1, Some(worker.id().into()))
     );
+    assert_eq!(
+        (&rows[0]["queues"], &rows[0]["kinds"]),
+        (&json!(["default"]), &json!(["page"]))
+    );
+    let listed = workspace.run("workers").expect(0);
+    assert!(
+        listed.contains("queues   kinds") && listed.contains("default  page"),
+        "{listed}"
+    );
+    // The worker that runs serves other jobs than this one.
+    let shown = workspace.run("show 2:0").expect(0);
+    let unserved = "waits on   a worker: none of the 1 registered serves the kind mail on the queue slow";
+    assert!(shown.contains(unserved), "{shown}");
+    workspace.write("other.py", PAGE);
+    let other = workspace.run("worker other.py --drain");
+    let warning = "1 job waits that no worker serves: kind mail, queue slow";
+    assert!(other.stderr.contains(warning), "{}", other.stderr);
+    assert!(!other.stderr.contains("kind page"), "{}", other.stderr);
     std::fs::write(workspace.path("go"), "x").unwrap();
     assert!(worker.wait_with_output().unwrap().status.success());
 }

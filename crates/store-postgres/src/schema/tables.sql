@@ -297,7 +297,9 @@ CREATE TABLE gristmill.worker (
     process_id      bigint NOT NULL,
     process_started text NOT NULL,
     started_at      bigint NOT NULL,
-    heartbeat_at    bigint NOT NULL
+    heartbeat_at    bigint NOT NULL,
+    queues          text[] NOT NULL, -- those that it claims from; empty where it does not say
+    kinds           text[] NOT NULL  -- those that it runs; empty for all, or where it does not say
 ) WITH (fillfactor = 50);
 
 -- Positions that a worker held and lost, until it learns so.

@@ -14,23 +14,27 @@ use crate::failure::Result;
 pub(crate) fn workers(connection: &Connection) -> Result<Vec<WorkerRow>> {
     let mut statement = connection.prepare_cached(
         "SELECT id, name, host, process_id, process_started, started_at, heartbeat_at, \
-         (SELECT coalesce(sum(count), 0) FROM held WHERE worker_id = worker.id) FROM worker ORDER BY id",
+         (SELECT coalesce(sum(count), 0) FROM held WHERE worker_id = worker.id), queues, kinds FROM worker ORDER BY id",
     )?;
-    let rows = statement.query_map([], |row| {
-        Ok(WorkerRow {
+    let mut rows = statement.query([])?;
+    let mut workers = Vec::new();
+    while let Some(row) = rows.next()? {
+        workers.push(WorkerRow {
             id: WorkerId(row.get(0)?),
             worker: NewWorker {
                 name: row.get(1)?,
                 host: row.get(2)?,
                 process_id: row.get(3)?,
                 process_started: row.get(4)?,
+                queues: serde_json::from_str(&row.get::<_, String>(8)?)?,
+                kinds: serde_json::from_str(&row.get::<_, String>(9)?)?,
             },
             started_at: Timestamp(row.get(5)?),
             heartbeat_at: Timestamp(row.get(6)?),
             jobs_held: row.get::<_, i64>(7)?.unsigned_abs(),
-        })
-    })?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
+        });
+    }
+    Ok(workers)
 }
 
 /// The batches of a run.

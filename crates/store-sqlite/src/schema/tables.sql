@@ -296,7 +296,9 @@ CREATE TABLE worker (
     process_id      INTEGER NOT NULL,
     process_started TEXT NOT NULL,
     started_at      INTEGER NOT NULL,
-    heartbeat_at    INTEGER NOT NULL
+    heartbeat_at    INTEGER NOT NULL,
+    queues          TEXT NOT NULL, -- a JSON array: the queues that it claims from; empty where it does not say
+    kinds           TEXT NOT NULL  -- a JSON array: the kinds that it runs; empty for all, or where it does not say
 ) STRICT;
 
 -- Positions that a worker held and lost, until it learns so.
