@@ -132,6 +132,7 @@ macro_rules! store_conformance {
                 a_stale_report_fires_nothing,
                 single_jobs_can_be_waited_for,
                 failures_mean_what_was_said,
+                a_cancelled_job_tells_its_cause,
                 chains_end_together,
                 many_are_waited_for,
                 the_past_counts,

@@ -151,6 +151,13 @@ fn describe(details: &JobDetails) -> String {
         );
         add("waits on", Some(shown));
     }
+    let cause = details.cause.as_ref().map(|cause| {
+        format!(
+            "job {}, which it waited for, ended as {}; `gristmill show {}` shows it",
+            cause.job, cause.state, cause.job
+        )
+    });
+    add("cause", cause);
     add("parent", details.parent.map(|parent| parent.to_string()));
     add("children", details.children.map(counted));
     add("priority", (row.priority != 0).then(|| row.priority.to_string()));

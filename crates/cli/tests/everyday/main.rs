@@ -302,6 +302,32 @@ fn ended_runs_leave_no_queues_behind() {
 }
 
 #[test]
+fn show_names_the_cause_of_a_cancel() {
+    let workspace = Workspace::new();
+    workspace.write("page.py", PAGE);
+    workspace.run("submit page 1 3 --retries 0").expect(0);
+    workspace.run("submit page 1 --after 1").expect(0);
+    workspace.run("submit page 1 --after 2:0").expect(0);
+    workspace.run("worker page.py --drain --quiet").expect(1);
+    for (job, cause, state) in [("2:0", "1:1", "dead"), ("3:0", "2:0", "cancelled")] {
+        let shown = workspace.run(&format!("show {job}")).expect(0);
+        let line = format!(
+            "\ncause      job {cause}, which it waited for, ended as {state}; `gristmill show {cause}` shows it\n"
+        );
+        assert!(shown.contains(&line), "{shown}");
+        let shown = json_of(&workspace, &format!("show {job} --json")).remove(0);
+        assert_eq!(shown["cause"], json!({"job": cause, "state": state}));
+    }
+    workspace.run("submit page 1").expect(0);
+    workspace.run("cancel 4:0").expect(0);
+    let shown = workspace.run("show 4:0").expect(0);
+    assert!(
+        shown.contains("cancelled") && !shown.contains("cause "),
+        "{shown}"
+    );
+}
+
+#[test]
 fn show_prints_an_error_once() {
     let workspace = Workspace::new();
     workspace

@@ -117,6 +117,7 @@ CREATE TABLE gristmill.report (
     count            integer NOT NULL,
     state            text NOT NULL, -- completed, dead, cancelled or expired
     worker           text,
+    cause            text, -- JSON: the job that did not complete, so that these, which waited for it, were cancelled
     positions        int4multirange NOT NULL,
     duration_buckets text, -- how many jobs took how long, for histories: bucket:count, with spaces between
     durations        text, -- a JSON array of microseconds, one a position

@@ -115,6 +115,7 @@ CREATE TABLE report (
     count       INTEGER NOT NULL,
     finished_at INTEGER NOT NULL,
     worker      TEXT,
+    cause       TEXT, -- JSON: the job that did not complete, so that these, which waited for it, were cancelled
     positions   TEXT NOT NULL,
     durations   TEXT, -- a JSON array of microseconds, one a position
     logs        TEXT, -- a JSON object, text by position
