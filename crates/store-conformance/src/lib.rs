@@ -299,6 +299,9 @@ macro_rules! store_conformance {
                 schedules_are_changed,
                 wrong_schedules_are_refused,
                 schedules_are_listed_in_pages,
+                jobs_of_schedules_have_keys,
+                keys_of_schedules_are_checked,
+                jobs_of_schedules_have_cached_values,
             ]
         }
     };

@@ -79,14 +79,26 @@ impl Database {
 }
 
 impl Transaction {
-    async fn submit_keyed(&mut self, batches: &[Prepared]) -> Result<Vec<(SubmittedJobs, Option<Stored>)>> {
+    /// Holds the scopes of these batches' keys until the transaction ends.
+    pub async fn lock_scopes(&self, batches: &[Prepared]) -> Result<()> {
         let scopes: BTreeSet<i32> = batches.iter().map(|batch| batch.scope).collect();
         let scopes: Vec<i32> = scopes.into_iter().collect();
-        self.query(
-            "SELECT pg_advisory_xact_lock(1196576077, scope) FROM unnest($1::integer[]) scope",
-            &[&scopes],
-        )
-        .await?;
+        if !scopes.is_empty() {
+            self.query(
+                "SELECT pg_advisory_xact_lock(1196576077, scope) FROM unnest($1::integer[]) scope",
+                &[&scopes],
+            )
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Stores batches whose jobs have keys.
+    pub async fn submit_keyed(
+        &mut self,
+        batches: &[Prepared],
+    ) -> Result<Vec<(SubmittedJobs, Option<Stored>)>> {
+        self.lock_scopes(batches).await?;
         let mut fresh = BTreeSet::new();
         let mut submitted: Vec<(SubmittedJobs, Option<Stored>)> = Vec::with_capacity(batches.len());
         for batch in batches {
@@ -405,8 +417,8 @@ impl Transaction {
         Ok(!again.is_empty())
     }
 
-    async fn lane_and_scope(&self, batch: &KeyedBatch) -> Result<(i64, i32)> {
-        // The lane was made when this was submitted, perhaps by another process.
+    pub async fn lane_and_scope(&self, batch: &KeyedBatch) -> Result<(i64, i32)> {
+        // The lane was made when this was submitted, or the schedule put, perhaps by another process.
         let version = self.cache.controls().version();
         let rows = self.query(NEWS, &[&self.cache.lane_id_max(), &version]).await?;
         self.cache.add_news(&rows)?;
@@ -415,7 +427,7 @@ impl Transaction {
         let scope = scope_id(&lanes, batch.unique().scope, &batch.batch);
         let scope = scope.and_then(|scope| i32::try_from(scope).ok());
         lane.zip(scope)
-            .ok_or_else(|| Failure::Damaged("what is to run again has no lane".to_owned()))
+            .ok_or_else(|| Failure::Damaged("jobs that were to be submitted later have no lane".to_owned()))
     }
 
     /// Forgets some keys of jobs that are over, and whose periods are. Submits what waited behind them.
