@@ -7,5 +7,6 @@ mod ingest_progress;
 pub mod manage;
 pub mod mcp;
 pub mod models;
+mod pipe;
 pub mod recall;
 mod sources;

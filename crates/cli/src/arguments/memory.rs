@@ -87,6 +87,7 @@ Examples:
   gristmill ingest mails/ --into kb.db --model gpt-4o-mini --concurrency 64 --tokens-per-minute 400000
   gristmill ingest talk.txt --into kb.db --base-url http://127.0.0.1:8080/v1 --embedder model2vec:models/potion
   curl -s https://notes.example/all.md | gristmill ingest - --name all.md --into kb.db
+  tail -n +1 -f chat.jsonl | gristmill ingest - --name chat --into kb.db
   gristmill ingest --retry-failed --into kb.db
   gristmill ingest --embedder model2vec:models/potion --into kb.db
   gristmill ingest talk.vtt --into kb.db --on-batch-committed - | jq .messages
@@ -101,7 +102,7 @@ texts: no network, and weaker answers. An embedder adds vectors to the whole kno
 #[derive(Debug, Args)]
 #[command(after_help = format!("{INGEST_HELP}\n\n{MODEL_HELP}\n\n{MEMORY_EXIT_STATUS_HELP}"))]
 pub struct IngestArguments {
-    /// Files and folders; - is standard input, which needs --name
+    /// Files and folders; - is standard input, which needs --name unless it is a pipe of JSON lines that stays open
     #[arg(value_name = "SOURCE", required_unless_present_any = ["retry_failed", "embedder"])]
     pub sources: Vec<PathBuf>,
     /// The knowledge base: a file, or postgresql://user@host/database; created if needed
@@ -174,7 +175,7 @@ pub struct IngestArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub lease: LeaseArguments,
-    /// Write a JSON line after each commit; - is standard output
+    /// Write a JSON line after each commit, with what it added; - is standard output
     #[arg(long, value_name = "FILE")]
     pub on_batch_committed: Option<PathBuf>,
     /// The price of a million input tokens, to report the cost

@@ -35,10 +35,13 @@ const FAILURES_SHOWN: usize = 5;
 
 /// Runs the command.
 pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
-    let interrupt = Interrupt::listen()?;
+    let mut interrupt = Interrupt::listen()?;
     let options = options(&arguments)?;
     // Whatever is wrong is told before anything is made.
-    let mut inputs = sources::find(&arguments.sources, arguments.format, arguments.name.as_deref())?;
+    let mut inputs = tokio::select! {
+        found = sources::find(&arguments.sources, arguments.format, arguments.name.as_deref()) => found?,
+        exit = interrupt.wait() => return Ok(exit),
+    };
     let embedder = arguments.embedder.open(&arguments.service)?;
     let extracting = arguments.extracting().await?;
     let events = arguments
