@@ -2,6 +2,7 @@
 
 pub mod ask;
 mod events;
+mod extraction_jobs;
 pub mod ingest;
 mod ingest_progress;
 pub mod manage;

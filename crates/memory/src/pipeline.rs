@@ -14,6 +14,7 @@
 
 pub mod assembly;
 pub mod embedding;
+pub mod erasure;
 pub mod input;
 pub mod job;
 pub mod outcomes;

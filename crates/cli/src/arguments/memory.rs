@@ -390,6 +390,16 @@ pub struct MemoryDeleteArguments {
     /// The sources' names: see `gristmill memory sources`
     #[arg(required = true, value_name = "SOURCE")]
     pub sources: Vec<String>,
+    /// The store of the extraction jobs, if `ingest` was told one: their texts are erased there
+    /// [default: KB.jobs.db beside the knowledge base, or the knowledge base's database]
+    #[arg(
+        long,
+        value_name = "FILE|URL",
+        env = "GRISTMILL_STORE",
+        hide_env_values = true,
+        value_parser = OsStringValueParser::new().try_map(|text| StoreLocation::parse(&text))
+    )]
+    pub store: Option<StoreLocation>,
 }
 
 /// `gristmill memory export`.

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use gristmill_memory::pipeline::outcomes::RUN;
 use gristmill_memory::pipeline::{
     IngestError, IngestEvent, IngestOptions, IngestStopper, Ingested, Ingestion, OnFailure, Progress as Done,
 };
@@ -16,6 +15,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::events::{Events, progress_json};
+use super::extraction_jobs::ExtractionJobs;
 use super::ingest_progress::{IngestSnapshot, Prices, costs};
 use super::recall::plain;
 use super::sources::{self, Source};
@@ -25,7 +25,6 @@ use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 use crate::output::progress::{Progress, show_rate};
 use crate::output::{OutputError, print_line};
-use crate::run::RunLock;
 use crate::span::{milliseconds, show_count};
 use crate::store::location::StoreLocation;
 use crate::store::open::{engine_over, open_location, refuse_shown_password};
@@ -53,8 +52,8 @@ pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
     let memory = Memory::open_place(&arguments.into.place(), true)
         .await?
         .with_embedder(embedder);
-    let jobs = Jobs::of(&arguments)?;
-    let Some(lock) = RunLock::try_take(&jobs.location, jobs.name.as_deref().unwrap_or(RUN)).await? else {
+    let jobs = ExtractionJobs::of(&arguments.into, arguments.store.as_ref())?;
+    let Some(lock) = jobs.try_lock().await? else {
         bail!(
             "another process is already ingesting into {}; wait for it",
             arguments.into
@@ -108,30 +107,6 @@ pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
     }
     tell(&arguments, &memory, &ended, begun_at.elapsed().as_secs_f64()).await?;
     ended.exit()
-}
-
-/// Where the jobs are that the extractions are.
-struct Jobs {
-    location: StoreLocation,
-    /// Where other knowledge bases may keep theirs there too: which one this is.
-    name: Option<String>,
-}
-
-impl Jobs {
-    fn of(arguments: &IngestArguments) -> anyhow::Result<Jobs> {
-        let own = StoreLocation::from(arguments.into.place().jobs());
-        let location = arguments.store.clone().unwrap_or_else(|| own.clone());
-        let name = match &arguments.into {
-            _ if location == own => None,
-            StoreLocation::File(path) => {
-                let path = std::path::absolute(path)
-                    .with_context(|| format!("{} cannot be read", path.display()))?;
-                Some(path.display().to_string())
-            }
-            database @ StoreLocation::Postgres(_) => Some(database.place().to_string()),
-        };
-        Ok(Jobs { location, name })
-    }
 }
 
 fn tell_who_extracts(arguments: &IngestArguments, jobs: &StoreLocation) {

@@ -1,15 +1,21 @@
 //! `gristmill memory`: looking into knowledge bases, deleting from them, export and import.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+use anyhow::{Context, bail};
+use gristmill_engine::{Engine, EngineSettings};
 use gristmill_memory::export::{ExportError, export_index};
 use gristmill_memory::import::{ImportOptions, import_index};
+use gristmill_memory::pipeline::erasure::forget_extractions;
 use gristmill_memory::{Change, KnowledgeStore, Memory, MemoryError};
 use gristmill_model::{Clock, SystemClock};
+use gristmill_store_sqlite::SqliteOptions;
 use serde_json::json;
 
+use super::extraction_jobs::ExtractionJobs;
 use super::recall::plain;
 use crate::arguments::memory::{
     MemoryArguments, MemoryCommand, MemoryDeleteArguments, MemoryExportArguments, MemoryImportArguments,
@@ -19,7 +25,9 @@ use crate::exit::Exit;
 use crate::output::table::{Align, Table};
 use crate::output::{OutputError, print_line};
 use crate::span::{show_bytes, show_count};
-use crate::store::open::refuse_shown_password;
+use crate::store::checkpoint::overwrite_deleted;
+use crate::store::location::StoreLocation;
+use crate::store::open::{open_location, refuse_shown_password};
 
 /// Runs the command.
 pub async fn manage(arguments: MemoryArguments) -> anyhow::Result<Exit> {
@@ -142,7 +150,41 @@ async fn delete_sources(arguments: &MemoryDeleteArguments) -> anyhow::Result<Exi
         }
     }
     let count = changes.len() as u64;
+    let knowledge = &arguments.knowledge.knowledge;
+    let jobs = ExtractionJobs::of(knowledge, arguments.store.as_ref())?;
+    // A file of jobs that was removed has nothing to be erased.
+    let has_jobs = match &jobs.location {
+        StoreLocation::File(path) => path.is_file(),
+        StoreLocation::Postgres(_) => true,
+    };
+    if has_jobs {
+        let Some(_lock) = jobs.try_lock().await? else {
+            bail!("another process is ingesting into {knowledge}; wait for it");
+        };
+        let store = open_location(&jobs.location, SqliteOptions::default()).await?;
+        let engine = Engine::new(store, EngineSettings::default()).await?;
+        let sources: BTreeSet<String> = arguments.sources.iter().cloned().collect();
+        let store = &**memory.knowledge();
+        let forgotten = forget_extractions(store, &engine, jobs.name.as_deref(), &sources).await;
+        engine.close().await?;
+        forgotten?;
+    }
     let applied = memory.knowledge().apply(changes).await?;
+    drop(memory);
+    for location in [Some(knowledge), has_jobs.then_some(&jobs.location)]
+        .into_iter()
+        .flatten()
+    {
+        if let StoreLocation::File(path) = location
+            && !overwrite_deleted(path).with_context(|| format!("{} cannot be compacted", path.display()))?
+        {
+            eprintln!(
+                "gristmill: warning: other programs have {} open, so deleted texts are still in its free pages or its log; \
+                 `gristmill backup` makes a copy without them",
+                path.display()
+            );
+        }
+    }
     print_line(&format!(
         "{} sources deleted, and {} pieces of knowledge with them",
         show_count(count),

@@ -265,6 +265,12 @@ fn settings(options: &IngestOptions, extractor: &dyn Extractor) -> String {
     format!("{} {}", options.read.describe(), extractor.identity())
 }
 
+/// The [identity](Extractor::identity) of the extractor in a source's settings.
+pub(crate) fn identity_of(settings: &str) -> Option<&str> {
+    let (_, from_duration) = settings.split_once(" duration=")?;
+    Some(from_duration.split_once(' ')?.1)
+}
+
 fn open(input: &NewInput, options: &ReadOptions) -> Result<Messages, MemoryError> {
     source::messages(&input.name, input.format, &input.content, options)
 }
@@ -391,4 +397,26 @@ pub async fn retry_failed(
             })
         });
     Ok(learnings.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::extract::LocalExtractor;
+
+    #[test]
+    fn settings_tell_the_extractor() {
+        for duration_ms in [None, Some(60_000)] {
+            let options = IngestOptions {
+                read: ReadOptions {
+                    duration_ms,
+                    ..ReadOptions::default()
+                },
+                ..IngestOptions::default()
+            };
+            let settings = settings(&options, &LocalExtractor);
+            assert_eq!(identity_of(&settings), Some(LocalExtractor.identity().as_str()));
+        }
+        assert_eq!(identity_of("imported"), None);
+    }
 }
