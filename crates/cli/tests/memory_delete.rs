@@ -79,11 +79,13 @@ fn a_deleted_source_is_erased_from_the_jobs(workspace: fn() -> Workspace) {
     // A second deletion keeps them as well, and a third leaves none.
     workspace.write("more.txt", "BOB RAY: Wombats dig in Hobart.\n");
     ingest(&["more.txt"]);
-    run(&workspace, &["memory", "delete", kb, "more.txt"]).expect(0);
+    let told = run(&workspace, &["memory", "delete", kb, "more.txt"]).expect(0);
+    assert!(told.starts_with("1 source and "), "{told}");
     let calls = service.calls_total();
     ingest(&["notes.md", "--replace"]);
     assert_eq!(service.calls_total(), calls);
-    run(&workspace, &["memory", "delete", kb, "notes.md"]).expect(0);
+    let told = run_json(&workspace, &["memory", "delete", kb, "notes.md", "--json"]);
+    assert_eq!(told["sources"], 1, "{told}");
     assert!(payloads().is_empty());
 }
 

@@ -137,7 +137,7 @@ async fn failures_are_kept_listed_and_tried_again() {
         &workspace,
         &[&["ingest", "show.txt", "--into", "kb.db"], &base_url[..]].concat(),
     );
-    assert!(ended.stderr.contains("1 chunks failed"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("1 chunk failed"), "{}", ended.stderr);
     assert!(
         ended.stderr.contains("show.txt, message 2: the model's answer"),
         "{}",

@@ -400,6 +400,9 @@ pub struct MemoryDeleteArguments {
         value_parser = OsStringValueParser::new().try_map(|text| StoreLocation::parse(&text))
     )]
     pub store: Option<StoreLocation>,
+    /// Print the numbers of what was deleted as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `gristmill memory export`.

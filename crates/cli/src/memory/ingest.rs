@@ -25,7 +25,7 @@ use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 use crate::output::progress::{Progress, show_rate};
 use crate::output::{OutputError, print_line};
-use crate::span::{milliseconds, show_count};
+use crate::span::{milliseconds, show_count, show_number_of};
 use crate::store::location::StoreLocation;
 use crate::store::open::{engine_over, open_location, refuse_shown_password};
 
@@ -100,8 +100,8 @@ pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
         let pruned = sources::prune_missing(&memory, &arguments.sources).await?;
         if pruned > 0 && !arguments.quiet {
             eprintln!(
-                "gristmill: {} sources deleted, whose files are gone",
-                show_count(pruned)
+                "gristmill: {} deleted, because the files are gone",
+                show_number_of(pruned, "source")
             );
         }
     }
@@ -317,16 +317,16 @@ async fn tell(
 fn summary(arguments: &IngestArguments, ended: &Ended, seconds: f64) -> String {
     let done = &ended.done;
     let mut parts = vec![format!(
-        "{} messages and {} pieces of knowledge added to {}",
-        show_count(done.messages),
-        show_count(done.refs),
+        "{} and {} of knowledge added to {}",
+        show_number_of(done.messages, "message"),
+        show_number_of(done.refs, "piece"),
         arguments.into
     )];
     if let Ok(ingested) = &ended.result {
         if done.messages == 0 && done.chunks == 0 && ingested.sources_skipped > 0 {
             parts = vec![format!(
-                "nothing is new: {} sources in {} are unchanged",
-                show_count(ingested.sources_skipped),
+                "nothing is new: {} unchanged in {}",
+                show_number_of(ingested.sources_skipped, "source"),
                 arguments.into
             )];
         } else if done.messages == 0 && done.chunks == 0 && ended.bad_sources.is_empty() {
@@ -336,25 +336,25 @@ fn summary(arguments: &IngestArguments, ended: &Ended, seconds: f64) -> String {
             )];
         } else if ingested.sources_skipped > 0 {
             parts.push(format!(
-                "{} sources were unchanged",
-                show_count(ingested.sources_skipped)
+                "{} unchanged",
+                show_number_of(ingested.sources_skipped, "source")
             ));
         }
         if ingested.sources_replaced > 0 {
             parts.push(format!("{} replaced", show_count(ingested.sources_replaced)));
         }
         if ingested.vectors > 0 {
-            parts.push(format!("{} vectors made", show_count(ingested.vectors)));
+            parts.push(format!("{} made", show_number_of(ingested.vectors, "vector")));
         }
     }
     if !ended.bad_sources.is_empty() {
         parts.push(format!(
-            "{} sources cannot be read",
-            show_count(ended.bad_sources.len() as u64)
+            "unreadable: {}",
+            show_number_of(ended.bad_sources.len() as u64, "source")
         ));
     }
     if done.failures > 0 {
-        parts.push(format!("{} chunks failed", show_count(done.failures)));
+        parts.push(format!("{} failed", show_number_of(done.failures, "chunk")));
     }
     if done.chunks > 0 && seconds > 0.0 {
         parts.push(format!("{} chunks/s", show_rate(done.chunks as f64 / seconds)));

@@ -24,7 +24,7 @@ use crate::arguments::memory::{
 use crate::exit::Exit;
 use crate::output::table::{Align, Table};
 use crate::output::{OutputError, print_line};
-use crate::span::{show_bytes, show_count};
+use crate::span::{show_bytes, show_count, show_number_of};
 use crate::store::checkpoint::overwrite_deleted;
 use crate::store::location::StoreLocation;
 use crate::store::open::{open_location, refuse_shown_password};
@@ -185,11 +185,14 @@ async fn delete_sources(arguments: &MemoryDeleteArguments) -> anyhow::Result<Exi
             );
         }
     }
-    print_line(&format!(
-        "{} sources deleted, and {} pieces of knowledge with them",
-        show_count(count),
-        show_count(u64::from(applied.refs_deleted))
-    ))?;
+    print_line(&match arguments.json {
+        true => json!({"sources": count, "refs": applied.refs_deleted}).to_string(),
+        false => format!(
+            "{} and {} of knowledge deleted",
+            show_number_of(count, "source"),
+            show_number_of(u64::from(applied.refs_deleted), "piece")
+        ),
+    })?;
     Ok(Exit::Done)
 }
 
@@ -227,10 +230,10 @@ async fn write_export(arguments: &MemoryExportArguments) -> anyhow::Result<Exit>
         }
     };
     eprintln!(
-        "gristmill: {} messages of {} sources and {} pieces of knowledge are in {output}",
-        show_count(exported.messages),
-        show_count(exported.sources),
-        show_count(exported.refs)
+        "gristmill: {} of {} and {} of knowledge written to {output}",
+        show_number_of(exported.messages, "message"),
+        show_number_of(exported.sources, "source"),
+        show_number_of(exported.refs, "piece")
     );
     Ok(Exit::Done)
 }
@@ -274,10 +277,10 @@ async fn read_import(arguments: &MemoryImportArguments) -> anyhow::Result<Exit> 
         return Ok(Exit::Done);
     }
     print_line(&format!(
-        "{} messages of {} sources and {} pieces of knowledge imported into {}",
-        show_count(u64::from(imported.applied.messages)),
-        show_count(imported.sources as u64),
-        show_count(u64::from(imported.applied.refs)),
+        "{} of {} and {} of knowledge imported into {}",
+        show_number_of(u64::from(imported.applied.messages), "message"),
+        show_number_of(imported.sources as u64, "source"),
+        show_number_of(u64::from(imported.applied.refs), "piece"),
         arguments.into
     ))?;
     Ok(Exit::Done)
