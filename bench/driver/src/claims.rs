@@ -91,6 +91,8 @@ async fn register(store: &Arc<dyn Store>) -> Result<WorkerId> {
         host: "bench".to_owned(),
         process_id: std::process::id(),
         process_started: String::new(),
+        queues: Vec::new(),
+        kinds: Vec::new(),
     };
     Ok(store.register_worker(worker).await?)
 }

@@ -75,6 +75,7 @@ fn schedule(job: &Payload) -> Result<NewSchedule> {
         queue: "default".to_owned(),
         payload: pack(std::slice::from_ref(job))?,
         options: BatchOptions::default(),
+        key: None,
         expires_after_ms: None,
         tags: BTreeMap::new(),
         catch_up: CatchUp::One,

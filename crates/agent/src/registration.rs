@@ -31,6 +31,9 @@ pub(crate) struct Shared {
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) registration: Option<Registration>,
+    /// The queues and kinds that the worker says that it serves.
+    pub(crate) queues: Vec<Arc<str>>,
+    pub(crate) kinds: Vec<Arc<str>>,
     /// Requests that are under way, by number.
     pub(crate) under_way: BTreeSet<u64>,
     pub(crate) numbered: u64,

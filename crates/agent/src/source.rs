@@ -156,6 +156,11 @@ impl HttpSource {
 
 #[async_trait]
 impl Source for HttpSource {
+    fn will_serve(&self, queues: Vec<Arc<str>>, kinds: Vec<Arc<str>>) {
+        let mut state = self.shared.lock();
+        (state.queues, state.kinds) = (queues, kinds);
+    }
+
     async fn register(&self) -> Result<(), SourceError> {
         let shared = &self.shared;
         shared.stop_waiting();
@@ -180,10 +185,16 @@ impl Source for HttpSource {
             "" => "unknown",
             host => &host[..host.floor_char_boundary(100)],
         };
+        let (queues, kinds) = {
+            let state = shared.lock();
+            (state.queues.clone(), state.kinds.clone())
+        };
         let body = RegisterRequest {
             name: shared.options.name.clone(),
             host: host.to_owned(),
             process_id: std::process::id(),
+            queues,
+            kinds,
         };
         let registered: Registered = shared.send_json(&request, &body).await?;
         let mut state = shared.lock();

@@ -131,6 +131,7 @@ suite!(
     jobs_under_a_limit_are_announced_while_waiting,
     a_drain_runs_what_waits_under_a_limit,
     the_end_of_a_drain_is_known_without_a_pause,
+    a_worker_registers_with_what_it_serves,
     parents_and_children_go_through,
     siblings_go_through,
     siblings_keep_their_options,
@@ -404,6 +405,31 @@ async fn a_worker_drains_everything_once(fixture: Fixture) {
         );
     }
     assert!(fixture.store().workers().await.unwrap().is_empty());
+}
+
+async fn a_worker_registers_with_what_it_serves(fixture: Fixture) {
+    let id = submit(&fixture.engine, batch("look", 1)).await;
+    let settings = WorkerSettings {
+        until_empty: true,
+        ..WorkerSettings::default()
+    };
+    let mut worker = doubling(fixture.source(), settings);
+    let store = fixture.engine.store().clone();
+    let look = move |_: Job<u32>| {
+        let store = store.clone();
+        async move {
+            let rows = store.workers().await.expect("the store lists them");
+            let served = rows.into_iter().map(|row| (row.worker.queues, row.worker.kinds));
+            Ok::<_, JobError>(served.collect::<Vec<_>>())
+        }
+    };
+    worker.handle("look", job_handler(look));
+    tokio::time::timeout(PATIENCE, worker.run())
+        .await
+        .unwrap()
+        .unwrap();
+    let expected = r#"[[["default"],["double","look"]]]"#;
+    assert_eq!(values(fixture.store(), id).await, [(0, expected.to_owned())]);
 }
 
 async fn parents_and_children_go_through(fixture: Fixture) {

@@ -96,7 +96,7 @@ pub enum Command {
     Wait(WaitArguments),
     /// List queues, with the jobs of each kind by state
     Queues(QueuesArguments),
-    /// List registered workers, and the number of jobs that each holds
+    /// List registered workers: the queues and kinds that each serves, and the number of jobs that it holds
     Workers(WorkersArguments),
     /// List the values of a tag, and the number of jobs with each
     Tags(TagsArguments),

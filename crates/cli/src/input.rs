@@ -11,6 +11,7 @@ mod csv_rows;
 mod error;
 mod format;
 mod lines;
+mod parquet;
 mod places;
 mod resume;
 mod source;

@@ -1,8 +1,8 @@
 //! `gristmill schedule`: jobs that are submitted again and again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use gristmill_model::limits::PAGE_ROWS_MAX;
 use gristmill_model::{Clock, PackedBuilder, SystemClock};
 use gristmill_store::{NewSchedule, Schedule, ScheduleChange, Store};
@@ -13,6 +13,7 @@ use crate::arguments::schedule::{
 };
 use crate::arguments::shared::StoreArguments;
 use crate::exit::{Exit, NotFound};
+use crate::jobs::submit::key_in;
 use crate::output::json::print_json;
 use crate::output::print_line;
 use crate::output::table::{Align, Table};
@@ -35,7 +36,37 @@ pub async fn schedule(arguments: ScheduleArguments) -> anyhow::Result<Exit> {
     }
 }
 
+/// The value of a field of the payload, for a key or a tag.
+fn field_of(arguments: &SchedulePutArguments, option: &str, field: &str) -> anyhow::Result<String> {
+    key_in(&arguments.payload, field).with_context(|| {
+        format!(
+            "{option} {field}: the payload has no text, number or boolean in this field; nothing is changed"
+        )
+    })
+}
+
+/// The deduplication key of its jobs.
+fn key_of(arguments: &SchedulePutArguments) -> anyhow::Result<Option<String>> {
+    match (&arguments.key.key_field, arguments.key.keys.as_slice()) {
+        (Some(field), _) => field_of(arguments, "--key-field", field).map(Some),
+        (None, []) => Ok(None),
+        (None, [key]) => Ok(Some(key.clone())),
+        (None, keys) => bail!("{} keys for one payload: give --key once", keys.len()),
+    }
+}
+
+/// The tags of its jobs.
+fn tags_of(arguments: &SchedulePutArguments) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut tags: BTreeMap<String, String> = arguments.tags.iter().cloned().collect();
+    for field in &arguments.tag_fields {
+        tags.insert(field.clone(), field_of(arguments, "--tag-field", field)?);
+    }
+    Ok(tags)
+}
+
 async fn put(arguments: &SchedulePutArguments) -> anyhow::Result<Exit> {
+    arguments.refused.check()?;
+    arguments.key.check(&arguments.hooks)?;
     let mut payload = PackedBuilder::new();
     payload.push(&arguments.payload).with_context(|| {
         format!(
@@ -51,7 +82,8 @@ async fn put(arguments: &SchedulePutArguments) -> anyhow::Result<Exit> {
         payload: payload.finish(),
         options: arguments.options(),
         expires_after_ms: arguments.expires.map(milliseconds),
-        tags: arguments.tags.iter().cloned().collect(),
+        key: key_of(arguments)?,
+        tags: tags_of(arguments)?,
         catch_up: arguments.catch_up.into(),
         overlap: arguments.overlap.into(),
     };

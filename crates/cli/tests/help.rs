@@ -4,6 +4,7 @@
 mod workspace;
 
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use workspace::Workspace;
 
@@ -100,4 +101,22 @@ fn help_is_coloured_only_where_it_may_be() {
     assert!(!is_coloured(workspace.run("run --help").expect(0)));
     assert!(is_coloured(workspace.run("run --help --color always").expect(0)));
     assert!(!is_coloured(workspace.run("--color=never run --help").expect(0)));
+}
+
+#[test]
+fn a_terminal_gets_colours_unless_its_environment_wants_none() {
+    let in_terminal = |no_color: &str| {
+        let run = "import pty, sys\npty.spawn(sys.argv[1:])";
+        let output = Command::new("python3")
+            .args(["-c", run, env!("CARGO_BIN_EXE_gristmill"), "run", "--help"])
+            .env("TERM", "xterm-256color")
+            .env("NO_COLOR", no_color)
+            .stdin(Stdio::null())
+            .output()
+            .expect("python3 runs");
+        String::from_utf8(output.stdout).expect("the help is UTF-8")
+    };
+    let (coloured, plain) = (in_terminal(""), in_terminal("1"));
+    assert!(coloured.contains('\u{1b}'), "{coloured}");
+    assert!(plain.contains("Usage:") && !plain.contains('\u{1b}'), "{plain}");
 }

@@ -31,6 +31,8 @@ impl Playing {
             host: "here".to_owned(),
             process_id: 1,
             process_started: String::new(),
+            queues: Vec::new(),
+            kinds: Vec::new(),
         };
         let worker = store.register_worker(worker).await.unwrap();
         Playing {

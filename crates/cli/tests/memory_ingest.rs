@@ -6,7 +6,7 @@ mod stand_in;
 mod workspace;
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use knowledge::{SHOW, answer, command, run, run_json};
 use serde_json::Value;
@@ -137,7 +137,7 @@ async fn failures_are_kept_listed_and_tried_again() {
         &workspace,
         &[&["ingest", "show.txt", "--into", "kb.db"], &base_url[..]].concat(),
     );
-    assert!(ended.stderr.contains("1 chunks failed"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("1 chunk failed"), "{}", ended.stderr);
     assert!(
         ended.stderr.contains("show.txt, message 2: the model's answer"),
         "{}",
@@ -208,8 +208,10 @@ fn every_commit_is_told_as_an_event() {
             event["messages"].as_u64().expect("a number")
         })
         .collect();
+    // Each tells what it has added: no commit holds so many messages.
+    assert_eq!(committed.iter().sum::<u64>(), 3_000, "{committed:?}");
     assert!(
-        committed.is_sorted() && committed.last() == Some(&3_000),
+        committed.iter().all(|messages| *messages < 3_000),
         "{committed:?}"
     );
     let to_file = [&ingest[..], &["--on-batch-committed", "events.jsonl"]].concat();
@@ -285,6 +287,86 @@ fn a_pipe_is_a_source() {
         .expect("a line");
     assert_eq!(json_lines(&first)[0]["source"], "piped");
     child.wait().expect("ends");
+}
+
+/// Waits for a commit with messages.
+fn committed(events: &mut impl Iterator<Item = std::io::Result<String>>) -> Value {
+    loop {
+        let line = events.next().expect("a commit").expect("an event");
+        let event = json_lines(&line).remove(0);
+        if event["event"] == "committed" && event["messages"] != 0 {
+            return event;
+        }
+    }
+}
+
+#[test]
+fn lines_are_searchable_while_their_pipe_is_open() {
+    let workspace = Workspace::new();
+    workspace.write("chat.jsonl", "{\"text\": \"Bees hum in May.\"}\n");
+    let append = |text: &str| {
+        let file = std::fs::OpenOptions::new()
+            .append(true)
+            .open(workspace.path("chat.jsonl"));
+        writeln!(file.expect("opens"), "{{\"text\": \"{text}\"}}").expect("writes");
+    };
+    let found =
+        |word: &str| run_json(&workspace, &["recall", "kb.db", word, "--json"])["messages"][0].clone();
+    let mut tail = Command::new("tail")
+        .args(["-n", "+1", "-f", "chat.jsonl"])
+        .current_dir(workspace.path(""))
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("tail starts");
+    let mut ingest = command(
+        &workspace,
+        &["ingest", "-", "--quiet", "--on-batch-committed", "-"],
+    )
+    .env("GRISTMILL_MEMORY", "kb.db")
+    .stdin(tail.stdout.take().expect("a pipe"))
+    .stdout(Stdio::piped())
+    .spawn()
+    .expect("starts");
+    let mut events = BufReader::new(ingest.stdout.take().expect("a pipe")).lines();
+    assert_eq!(committed(&mut events)["messages"], 1);
+    assert_eq!(found("bees")["textChunks"][0], "Bees hum in May.");
+    for (text, word) in [("Drums hum in June.", "drums"), ("Queens hum in July.", "queens")] {
+        append(text);
+        assert_eq!(committed(&mut events)["messages"], 1, "not those before");
+        let message = found(word);
+        assert_eq!(
+            (&message["textChunks"][0], &message["source"]),
+            (&Value::from(text), &Value::from("stdin"))
+        );
+    }
+    assert!(ingest.try_wait().expect("a process").is_none(), "it goes on");
+    tail.kill().expect("ends");
+    tail.wait().expect("ends");
+    assert_eq!(ingest.wait().expect("ends").code(), Some(0));
+
+    // The next program begins with what is known: only the rest is added.
+    append("Wasps hum in August.");
+    let again = [
+        "ingest",
+        "-",
+        "--name",
+        "stdin",
+        "--into",
+        "kb.db",
+        "--extractor",
+        "local",
+        "--quiet",
+    ];
+    let file = std::fs::File::open(workspace.path("chat.jsonl")).expect("opens");
+    let ended = command(&workspace, &again).stdin(file).status().expect("runs");
+    assert_eq!(ended.code(), Some(0));
+    let sources = run(&workspace, &["memory", "sources", "kb.db", "--json"]).expect(0);
+    let sources = json_lines(&sources);
+    assert_eq!(
+        (sources.len(), &sources[0]["messages"]),
+        (1, &Value::from(4)),
+        "{sources:?}"
+    );
 }
 
 #[test]

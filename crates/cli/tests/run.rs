@@ -65,6 +65,57 @@ fn javascript_bash_and_a_program_run_too() {
 }
 
 #[test]
+fn parquet_is_read_by_pyarrow_where_the_python_has_it() {
+    let workspace = Workspace::new();
+    for folder in ["with", "without"] {
+        std::fs::create_dir_all(workspace.path(folder).join("pyarrow")).unwrap();
+    }
+    // Stands for the package, which reads a list of rows behind the mark of a Parquet file.
+    let parquet = "import datetime, json\n\
+        class Batch:\n\
+        \x20   def __init__(self, rows): self.rows = rows\n\
+        \x20   def to_pylist(self): return self.rows\n\
+        class ParquetFile:\n\
+        \x20   def __init__(self, path): self.rows = json.loads(open(path).read()[4:])\n\
+        \x20   def iter_batches(self, batch_size):\n\
+        \x20       yield Batch(self.rows)\n\
+        \x20       yield Batch([{'at': datetime.date(2023, 5, 1), 'raw': b'ab', 'bad': [float('nan')]}])\n";
+    workspace
+        .write("echo.py", "def main(payload):\n    return payload\n")
+        .write("with/pyarrow/__init__.py", "")
+        .write("with/pyarrow/parquet.py", parquet)
+        .write("without/pyarrow/__init__.py", "raise ImportError('not here')\n")
+        .write("items.parquet", "PAR1[{\"a\": \"\u{e9}\"}, {\"a\": 2}]")
+        .write("broken.parquet", "PAR1nonsense");
+    let run = |arguments: &str, packages: &str| -> workspace::Ended {
+        let mut command = workspace.command(arguments);
+        command.env("PYTHONPATH", workspace.path(packages));
+        command.output().expect("the program starts").into()
+    };
+    let error = run("run echo.py items.parquet --quiet", "without").error();
+    for part in [
+        "items.parquet cannot be opened: it is Parquet",
+        "-m pip install pyarrow",
+        "--python",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+    let error = run("run echo.py broken.parquet --quiet", "with").error();
+    assert!(error.contains("JSONDecodeError"), "{error}");
+    let values = run("run echo.py items.parquet --values --quiet", "with").expect(0);
+    assert_eq!(
+        json_lines(&values),
+        [
+            json!({"a": "\u{e9}"}),
+            json!({"a": 2}),
+            json!({"at": "2023-05-01", "raw": "YWI=", "bad": [null]})
+        ]
+    );
+    let submitted = run("submit echo --input items.parquet", "with");
+    assert_eq!(submitted.code, Some(0), "{}", submitted.stderr);
+}
+
+#[test]
 fn csv_lines_gzip_zstd_and_standard_input_are_read() {
     let workspace = Workspace::new();
     workspace.write("same.py", "def main(payload):\n    return payload\n");

@@ -4,7 +4,7 @@ use std::fs;
 
 use gristmill_store::{NewWorker, WorkerRow};
 
-/// The identity of this process, as a worker of this name.
+/// The identity of this process, as a worker of this name that does not say what it serves.
 pub fn this_worker(name: impl Into<String>) -> NewWorker {
     let process_id = std::process::id();
     NewWorker {
@@ -12,6 +12,8 @@ pub fn this_worker(name: impl Into<String>) -> NewWorker {
         host: host(),
         process_id,
         process_started: started(process_id).unwrap_or_default(),
+        queues: Vec::new(),
+        kinds: Vec::new(),
     }
 }
 

@@ -16,6 +16,8 @@ use crate::kind::{Kind, push};
 pub struct ScheduleOptions {
     /// The options of its jobs.
     pub batch: BatchOptions,
+    /// The deduplication key of its jobs, by the rules of `batch.unique`, or the default ones.
+    pub key: Option<String>,
     /// A job that no worker has started this long after it was due expires.
     pub expires_after: Option<Duration>,
     /// The tags of its jobs.
@@ -31,6 +33,7 @@ impl ScheduleOptions {
     pub fn of<K: Kind>() -> ScheduleOptions {
         ScheduleOptions {
             batch: K::options(),
+            key: None,
             expires_after: None,
             tags: BTreeMap::new(),
             catch_up: CatchUp::default(),
@@ -62,6 +65,7 @@ impl Engine {
             queue: K::QUEUE.to_owned(),
             payload: builder.finish(),
             options: options.batch,
+            key: options.key,
             expires_after_ms,
             tags: options.tags,
             catch_up: options.catch_up,

@@ -447,6 +447,8 @@ async fn a_silent_workers_jobs_are_rescued_and_its_late_report_refused() {
         host: "elsewhere".to_owned(),
         process_id: 1,
         process_started: String::new(),
+        queues: Vec::new(),
+        kinds: Vec::new(),
     };
     let silent = store.register_worker(silent).await.unwrap();
     let want = Want {
@@ -505,6 +507,8 @@ async fn a_job_that_kills_every_worker_ends_as_dead() {
             host: "elsewhere".to_owned(),
             process_id: 1,
             process_started: String::new(),
+            queues: Vec::new(),
+            kinds: Vec::new(),
         };
         let doomed = engine.store().register_worker(doomed).await.unwrap();
         let want = Want {

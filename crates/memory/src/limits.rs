@@ -113,6 +113,9 @@ pub const NEAREST_MESSAGES_MAX: usize = 200;
 /// Characters of a stem that are stored where an index has a limit; longer words differ before that.
 pub const STEM_CHARACTERS_MAX: usize = 255;
 
+/// Messages of a followed pipe that are read and not taken yet at most: the reader waits then.
+pub const FOLLOWED_MESSAGES_MAX: usize = 256;
+
 /// Chunks that are submitted and not committed yet at most: how far the model is ahead of the commits.
 pub const AHEAD_CHUNKS_MAX: usize = 8_000;
 

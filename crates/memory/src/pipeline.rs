@@ -14,10 +14,13 @@
 
 pub mod assembly;
 pub mod embedding;
+pub mod erasure;
 pub mod input;
 pub mod job;
 pub mod outcomes;
 pub mod plan;
+mod reading;
+mod stream;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -36,10 +39,10 @@ use crate::limits::{
 };
 use crate::service::Usage;
 use crate::source::ReadOptions;
-use crate::store::{Change, KnowledgeStore};
+use crate::store::KnowledgeStore;
 use assembly::{Assembly, Ready};
 use embedding::Embedding;
-pub use input::{IntoInput, NewInput};
+pub use input::{Followed, Input, IntoInput, NewInput};
 use job::Outcome;
 use outcomes::Extractions;
 use plan::{Plan, Planned};
@@ -102,7 +105,7 @@ pub enum IngestEvent {
         /// The error.
         error: String,
     },
-    /// A commit of one or more messages.
+    /// A commit of one or more messages, and how far the ingestion is with it.
     Committed(Progress),
 }
 
@@ -121,6 +124,20 @@ pub struct Progress {
     pub chunks_total: u64,
     /// The cost of this run's model calls.
     pub usage: Usage,
+}
+
+impl Progress {
+    /// What has come since an earlier moment of the same ingestion.
+    pub fn since(&self, earlier: &Progress) -> Progress {
+        Progress {
+            messages: self.messages - earlier.messages,
+            chunks: self.chunks - earlier.chunks,
+            refs: self.refs - earlier.refs,
+            failures: self.failures - earlier.failures,
+            chunks_total: self.chunks_total - earlier.chunks_total,
+            usage: self.usage.since(&earlier.usage),
+        }
+    }
 }
 
 /// The result of an ingestion.
@@ -387,12 +404,8 @@ impl Run<'_> {
                     }
                     continue;
                 }
-                if let Some(plan) = &mut current
-                    && let Some(planned) = plan.take_next()?
-                {
-                    self.add(planned).await?;
-                } else if let Some(plan) = current.take() {
-                    self.assembly.end_source(plan.source(), plan.aliases);
+                if !self.read_on(&mut current, on_event).await? {
+                    break;
                 }
             }
             self.submit().await?;
@@ -401,6 +414,8 @@ impl Run<'_> {
                 return Ok(());
             }
             let until_poll = self.until_poll();
+            let has_room = self.has_room(current.as_ref());
+            let ingestion = self.ingestion;
             tokio::select! {
                 biased;
                 committed = committed(&mut self.committing), if self.committing.is_some() => {
@@ -422,6 +437,7 @@ impl Run<'_> {
                         self.take(outcome);
                     }
                 }
+                arrived = arrived(&mut current, &*ingestion.knowledge), if has_room => arrived?,
             }
         }
     }
@@ -444,74 +460,6 @@ impl Run<'_> {
             }
             None => poll,
         }
-    }
-
-    /// Plans a source. Where it cannot be read, that is recorded.
-    async fn take_source(
-        &mut self,
-        name: Option<String>,
-        input: Result<NewInput, MemoryError>,
-        on_event: &mut (impl FnMut(&IngestEvent) + Send),
-    ) -> Result<Option<Plan>, IngestError> {
-        let planned = match input {
-            Ok(input) => self.plan(input, on_event).await,
-            Err(error) => Err(error.into()),
-        };
-        let Some(name) = name.filter(|_| self.ingestion.options.on_failure == OnFailure::Skip) else {
-            return planned;
-        };
-        let error = match &planned {
-            Err(IngestError::Memory(error @ (MemoryError::Invalid { .. } | MemoryError::File { .. }))) => {
-                Some(error.to_string())
-            }
-            Err(_) => return planned,
-            Ok(_) => None,
-        };
-        if error.is_some() || self.failed_before.remove(&name) {
-            let failure = Change::SourceFailure {
-                source: name.clone(),
-                error: error.clone(),
-                at: self.ingestion.engine.clock().now(),
-            };
-            self.ingestion.knowledge.apply(vec![failure]).await?;
-        }
-        let Some(error) = error else { return planned };
-        self.ingested.sources_failed += 1;
-        on_event(&IngestEvent::Failed { source: name, error });
-        Ok(None)
-    }
-
-    async fn plan(
-        &mut self,
-        input: NewInput,
-        on_event: &mut (impl FnMut(&IngestEvent) + Send),
-    ) -> Result<Option<Plan>, IngestError> {
-        let ingestion = self.ingestion;
-        let name = input.name.clone();
-        let plan = Plan::new(
-            &*ingestion.knowledge,
-            input,
-            &ingestion.options,
-            ingestion.extractor.clone(),
-            ingestion.engine.clock().now(),
-            |key| self.extractions.contains(key),
-        )
-        .await?;
-        let Some(plan) = plan else {
-            self.ingested.sources_skipped += 1;
-            on_event(&IngestEvent::Skipped { source: name });
-            return Ok(None);
-        };
-        self.ingested.sources_replaced += u64::from(plan.is_replacement());
-        let (chunks, known) = plan.chunks;
-        self.ingested.progress.chunks_total += chunks as u64;
-        on_event(&IngestEvent::Planned {
-            source: name,
-            chunks,
-            known,
-        });
-        self.assembly.begin_source(plan.beginning());
-        Ok(Some(plan))
     }
 
     async fn add(&mut self, planned: Planned) -> Result<(), IngestError> {
@@ -618,6 +566,14 @@ impl Run<'_> {
         on_event(&IngestEvent::Committed(*progress));
         self.embedding.iter().for_each(Embedding::committed);
         Ok(())
+    }
+}
+
+/// Waits for the next message of a source that is still written; for ever, where there is none.
+async fn arrived(current: &mut Option<Plan>, knowledge: &dyn KnowledgeStore) -> Result<(), MemoryError> {
+    match current {
+        Some(plan) => plan.arrived(knowledge).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -202,6 +202,16 @@ pub fn messages(
     }
 }
 
+/// The messages of JSON lines that come one after the other, in UTF-8. `name` is for errors. After an error, there are no
+/// more.
+pub(crate) fn json_lines(
+    name: &str,
+    reader: impl BufRead + Send + 'static,
+    options: &ReadOptions,
+) -> impl Iterator<Item = Result<Message, MemoryError>> + Send + 'static {
+    checked(name.to_owned(), JsonLines::new(name, reader, options))
+}
+
 /// Whether bytes are no text: they have a NUL, or are mostly no UTF-8. Mails may be in other encodings.
 fn is_binary(beginning: &[u8], is_mail: bool) -> bool {
     let beginning = &beginning[..beginning.len().min(BINARY_BYTES_MAX)];

@@ -1,12 +1,14 @@
 //! Sources that are bad, or that have grown.
 
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use gristmill_memory::extract::LocalExtractor;
 use gristmill_memory::pipeline::{
-    IngestError, IngestEvent, IngestOptions, Ingested, IntoInput, NewInput, OnFailure,
+    Followed, IngestError, IngestEvent, IngestOptions, Ingested, Input, IntoInput, NewInput, OnFailure,
 };
+use gristmill_memory::source::Format;
 use gristmill_memory::store::{Change, SourceFailure};
 use gristmill_memory::{Memory, MemoryError, MessageOrdinal};
 
@@ -18,8 +20,8 @@ impl IntoInput for File {
         Some(self.0.display().to_string())
     }
 
-    fn into_input(self) -> Result<NewInput, MemoryError> {
-        NewInput::from_file(self.0)
+    fn into_input(self) -> Result<Input, MemoryError> {
+        NewInput::from_file(self.0).map(Input::from)
     }
 }
 
@@ -142,4 +144,90 @@ async fn of_a_source_that_grew_only_the_rest_is_read() {
         }])
         .await
         .expect("deletes");
+}
+
+fn followed(lines: &[&str]) -> Followed {
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    Followed {
+        name: "chat".to_owned(),
+        reader: Box::new(Cursor::new(text)),
+    }
+}
+
+/// Follows lines to their end. Returns the texts that the source has then.
+async fn follow(
+    memory: &Memory,
+    lines: &[&str],
+    options: IngestOptions,
+) -> (Result<Ingested, IngestError>, Vec<String>) {
+    let inputs = [Lines(followed(lines))];
+    let ended = memory
+        .ingest(inputs, Arc::new(LocalExtractor), 4, options, |_| {})
+        .await;
+    let stored = memory.knowledge().source_messages("chat", 0, 100).await;
+    let texts = stored.expect("messages").into_iter();
+    (
+        ended,
+        texts.map(|stored| stored.message.text_chunks.concat()).collect(),
+    )
+}
+
+struct Lines(Followed);
+
+impl IntoInput for Lines {
+    fn name(&self) -> Option<String> {
+        Some(self.0.name.clone())
+    }
+
+    fn into_input(self) -> Result<Input, MemoryError> {
+        Ok(Input::Followed(self.0))
+    }
+}
+
+#[tokio::test]
+async fn a_followed_source_only_grows() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let memory = memory(folder.path()).await;
+    let [a, b, c] = ["a", "b", "c"].map(|text| format!("{{\"text\": \"{text}\"}}"));
+    let (a, b, c) = (a.as_str(), b.as_str(), c.as_str());
+    let options = IngestOptions::default;
+    let (ended, texts) = follow(&memory, &[a, b], options()).await;
+    assert_eq!(ended.expect("ingests").progress.chunks_total, 2);
+    assert_eq!(texts, ["a", "b"]);
+    let (_, texts) = follow(&memory, &[a, b], options()).await;
+    assert_eq!(texts, ["a", "b"], "what it has is passed over");
+    let (_, texts) = follow(&memory, &[a, b, c], options()).await;
+    assert_eq!(texts, ["a", "b", "c"]);
+    let (_, texts) = follow(&memory, &[a, c], options()).await;
+    assert_eq!(texts, ["a", "b", "c", "c"], "what follows on a difference is new");
+
+    // A line that is no message ends it; what came before is kept, and it is listed until it goes on.
+    let (ended, texts) = follow(&memory, &[b, "no JSON", c], options()).await;
+    assert_eq!(ended.expect("goes on").sources_failed, 1);
+    assert_eq!(texts, ["a", "b", "c", "c", "b"]);
+    let failed = failures(&memory).await;
+    assert!(failed[0].error.contains("chat, line 2"), "{failed:?}");
+    let (_, texts) = follow(&memory, &[c], options()).await;
+    assert_eq!((texts.len(), failures(&memory).await.len()), (6, 0));
+    let stop = IngestOptions {
+        on_failure: OnFailure::Stop,
+        ..options()
+    };
+    let (ended, _) = follow(&memory, &["no JSON"], stop).await;
+    assert!(ended.expect_err("ends").to_string().contains("chat, line 1"));
+
+    // The same lines as a whole are no replacement, unless they are told to be; lines to come cannot be one.
+    let replace = IngestOptions {
+        replace: true,
+        ..options()
+    };
+    let (ended, texts) = follow(&memory, &[a], replace).await;
+    assert_eq!((ended.expect("goes on").sources_failed, texts.len()), (1, 6));
+    let whole = NewInput::from_bytes("chat", format!("{a}\n{a}\n").into_bytes());
+    let whole = NewInput {
+        format: Format::JsonLines,
+        ..whole
+    };
+    let ended = memory.ingest([whole], Arc::new(LocalExtractor), 4, options(), |_| {});
+    assert_eq!(ended.await.expect("ingests").progress.messages, 1);
 }

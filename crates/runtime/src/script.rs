@@ -148,7 +148,7 @@ impl Script {
     }
 
     /// The name of the started interpreter or program.
-    pub(crate) fn program_name(&self) -> String {
+    pub fn program_name(&self) -> String {
         self.command
             .first()
             .map_or_else(String::new, |program| program.to_string_lossy().into_owned())

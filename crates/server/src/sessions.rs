@@ -90,6 +90,8 @@ pub fn new_worker(caller: &Caller, name: &str, host: &str, process_id: u32) -> N
         host: format!("{host}, over HTTP"),
         process_id,
         process_started: format!("{TOKEN_PREFIX}{}", caller.token),
+        queues: Vec::new(),
+        kinds: Vec::new(),
     }
 }
 

@@ -53,6 +53,8 @@ pub async fn worker(store: &dyn Store) -> WorkerId {
         host: "here".to_owned(),
         process_id: 1,
         process_started: "boot:1".to_owned(),
+        queues: vec!["default".into()],
+        kinds: vec!["add".into(), "mail, \"all\"".into()],
     };
     store.register_worker(worker).await.unwrap()
 }

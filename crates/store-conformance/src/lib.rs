@@ -132,6 +132,7 @@ macro_rules! store_conformance {
                 a_stale_report_fires_nothing,
                 single_jobs_can_be_waited_for,
                 failures_mean_what_was_said,
+                a_cancelled_job_tells_its_cause,
                 chains_end_together,
                 many_are_waited_for,
                 the_past_counts,
@@ -299,6 +300,9 @@ macro_rules! store_conformance {
                 schedules_are_changed,
                 wrong_schedules_are_refused,
                 schedules_are_listed_in_pages,
+                jobs_of_schedules_have_keys,
+                keys_of_schedules_are_checked,
+                jobs_of_schedules_have_cached_values,
             ]
         }
     };

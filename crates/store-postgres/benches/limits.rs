@@ -161,6 +161,8 @@ async fn measure(store: &dyn Store, work: &Work, controls: &[Control]) -> f64 {
         host: "here".to_owned(),
         process_id: 1,
         process_started: String::new(),
+        queues: Vec::new(),
+        kinds: Vec::new(),
     };
     let worker = store.register_worker(worker).await.expect("it registers");
     let want = Want {

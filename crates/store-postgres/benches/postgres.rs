@@ -88,6 +88,8 @@ async fn register(store: &dyn Store) -> WorkerId {
         host: "here".to_owned(),
         process_id: 1,
         process_started: "boot:1".to_owned(),
+        queues: Vec::new(),
+        kinds: Vec::new(),
     };
     store.register_worker(worker).await.expect("a worker")
 }

@@ -245,6 +245,8 @@ async fn register(store: &PostgresStore) -> WorkerId {
         host: "here".to_owned(),
         process_id: std::process::id(),
         process_started: String::new(),
+        queues: Vec::new(),
+        kinds: Vec::new(),
     };
     store.register_worker(worker).await.expect("it is registered")
 }

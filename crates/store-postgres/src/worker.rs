@@ -25,16 +25,21 @@ use crate::limits::{EXPIRED_SLICES_PER_TRANSACTION, IDLE_IN_TRANSACTION};
 impl Transaction {
     /// Makes a worker known.
     pub async fn register_worker(&mut self, worker: &NewWorker) -> Result<WorkerId> {
+        let [queues, kinds] = [&worker.queues, &worker.kinds]
+            .map(|names| names.iter().map(|name| &**name).collect::<Vec<&str>>());
         let row = self
             .query_opt(
-                "INSERT INTO gristmill.worker (name, host, process_id, process_started, started_at, heartbeat_at) \
-                 VALUES ($1, $2, $3, $4, $5, $5) RETURNING id",
+                "INSERT INTO gristmill.worker \
+                 (name, host, process_id, process_started, started_at, heartbeat_at, queues, kinds) \
+                 VALUES ($1, $2, $3, $4, $5, $5, $6, $7) RETURNING id",
                 &[
                     &worker.name,
                     &worker.host,
                     &i64::from(worker.process_id),
                     &worker.process_started,
                     &self.now.0,
+                    &queues,
+                    &kinds,
                 ],
             )
             .await?;

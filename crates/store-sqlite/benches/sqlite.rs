@@ -296,6 +296,8 @@ async fn register(store: &SqliteStore) -> gristmill_model::WorkerId {
         host: "here".to_owned(),
         process_id: 1,
         process_started: String::new(),
+        queues: Vec::new(),
+        kinds: Vec::new(),
     };
     store.register_worker(worker).await.expect("the worker registers")
 }

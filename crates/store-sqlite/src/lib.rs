@@ -36,8 +36,8 @@ use gristmill_model::limits::{
     WRITER_BYTES_MAX, WRITER_OPERATIONS_MAX,
 };
 use gristmill_model::{
-    BatchId, Control, Followed, JobId, JobProgress, KeyedBatch, NewBatch, PackedArray, Positions, Printed, Report,
-    RunId, Timestamp, WorkerId,
+    BatchId, Control, Followed, JobId, JobProgress, KeyedBatch, NewBatch, PackedArray, Positions, Printed,
+    Report, RunId, Timestamp, WorkerId,
 };
 use gristmill_store::live_output::{OutputPage, check_printed, pack_followed};
 use gristmill_store::metrics::{GatheredEnds, ReportedEnds};

@@ -25,8 +25,9 @@ impl Transaction<'_> {
     /// Makes a worker known.
     pub fn register_worker(&mut self, worker: &NewWorker, beat: &Beat) -> Result<WorkerId> {
         self.execute(
-            "INSERT INTO worker (name, host, process_id, process_started, started_at, heartbeat_at, boot, beat_ms) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7)",
+            "INSERT INTO worker \
+             (name, host, process_id, process_started, started_at, heartbeat_at, boot, beat_ms, queues, kinds) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9)",
             params![
                 worker.name,
                 worker.host,
@@ -35,6 +36,8 @@ impl Transaction<'_> {
                 self.now.0,
                 beat.boot,
                 beat.at_ms,
+                serde_json::to_string(&worker.queues)?,
+                serde_json::to_string(&worker.kinds)?
             ],
         )?;
         Ok(WorkerId(self.connection.last_insert_rowid()))

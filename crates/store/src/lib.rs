@@ -43,8 +43,9 @@ pub use metrics::{LaneMetrics, StoreMetrics};
 pub use options::DebugRng;
 pub use outcome::{BatchOutcomes, StoredFailure, StoredReport};
 pub use query::{
-    BatchPositions, BatchRow, Changed, JobCounts, JobDetails, JobFilter, JobPause, JobRow, KindCounts,
-    LockWaits, OpenPrerequisite, Page, PruneOptions, Pruned, Selection, StoreStats, TableSize, TagValue,
+    BatchPositions, BatchRow, Changed, FailedPrerequisite, JobCounts, JobDetails, JobFilter, JobPause,
+    JobRow, KindCounts, LockWaits, OpenPrerequisite, Page, PruneOptions, Pruned, Selection, StoreStats,
+    TableSize, TagValue,
 };
 pub use rules::controls::ControlFilter;
 pub use rules::keys::SubmittedJobs;

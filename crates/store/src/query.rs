@@ -169,6 +169,9 @@ pub struct JobDetails {
     /// [`SHOWN_PREREQUISITES_MAX`](gristmill_model::limits::SHOWN_PREREQUISITES_MAX).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub prerequisites: Vec<OpenPrerequisite>,
+    /// The prerequisite that did not complete, so that this job was cancelled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<FailedPrerequisite>,
     /// The job that spawned it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<JobId>,
@@ -197,6 +200,15 @@ pub struct OpenPrerequisite {
     pub on_failure: String,
     /// Their states.
     pub counts: JobCounts,
+}
+
+/// A job that did not complete, so that jobs that waited for it were cancelled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedPrerequisite {
+    /// The first such job of the prerequisite.
+    pub job: JobId,
+    /// The state in which it ended.
+    pub state: JobState,
 }
 
 /// A pause that keeps a job back.

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use gristmill_model::batch::check_name;
 use gristmill_model::{
-    BatchId, BatchOptions, Hooks, JobId, NewBatch, PackedArray, Recurrence, RecurrenceRule, Tag, Timestamp,
+    BatchId, BatchOptions, Hooks, JobId, KeyedBatch, NewBatch, OnDuplicate, PackedArray, PackedBuilder,
+    Recurrence, RecurrenceRule, Tag, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +56,9 @@ pub struct NewSchedule {
     pub payload: PackedArray,
     /// What holds for them; moments in it are not used.
     pub options: BatchOptions,
+    /// The deduplication key of its jobs, by the rules of `options.unique`, or the default ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
     /// A job that nobody has started so long after it was due ends as expired. Milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_after_ms: Option<u64>,
@@ -81,9 +85,9 @@ pub struct Schedule {
     pub next_at: Option<Timestamp>,
     /// The moment for which it submitted last.
     pub last_at: Option<Timestamp>,
-    /// The job that it submitted last.
+    /// The job that it submitted last, or that stands for it by its key.
     pub last_job: Option<JobId>,
-    /// How many jobs it has submitted.
+    /// How many jobs it has submitted; one that another job with its key stands for does not count.
     pub fired: u64,
     /// Until when it is paused; the end of time where nobody said.
     pub paused_until: Option<Timestamp>,
@@ -125,22 +129,45 @@ impl NewSchedule {
     /// Checks all that can be checked without a store.
     pub fn check(&self, now: Timestamp) -> Result<(), StoreError> {
         check_name("schedule", &self.name)?;
-        self.batch(self.payload.clone(), now).check()?;
         if self.payload.count() != 1 {
-            return Err(StoreError::InvalidInput(format!(
-                "schedule `{}` needs one payload; this one has {}",
-                self.name,
-                self.payload.count()
-            )));
+            return Err(self.refused(format!("it needs one payload, and has {}", self.payload.count())));
+        }
+        let batch = self.batch(self.payload.clone(), now);
+        match &self.key {
+            Some(key) => self.check_key(key, batch)?,
+            None if self.options.unique.is_some() => {
+                return Err(self.refused("its options say how keys are meant, and it has no key".to_owned()));
+            }
+            None => batch.check()?,
         }
         self.recurrence(now)?;
         Ok(())
     }
 
+    fn check_key(&self, key: &str, batch: NewBatch) -> Result<(), StoreError> {
+        let unique = batch.options.unique.unwrap_or_default();
+        if unique.on_duplicate == OnDuplicate::Reject {
+            let problem = "`reject` refuses a submit, and a schedule has nobody to tell: choose `skip`, `replace` or `rerun`";
+            return Err(self.refused(problem.to_owned()));
+        }
+        if self.overlap != Overlap::Allow {
+            let problem = "its key and `overlap` both decide what happens while the last job is open: leave out one of them";
+            return Err(self.refused(problem.to_owned()));
+        }
+        let mut keys = PackedBuilder::new();
+        keys.push_value(key)?;
+        KeyedBatch::new(batch, keys.finish(), unique).check()?;
+        Ok(())
+    }
+
+    fn refused(&self, problem: String) -> StoreError {
+        StoreError::InvalidInput(format!("schedule `{}`: {problem}", self.name))
+    }
+
     /// When it is due, counted from `since`.
     pub fn recurrence(&self, since: Timestamp) -> Result<Recurrence, StoreError> {
         let recurrence = self.rule.recurrence(since);
-        recurrence.map_err(|error| StoreError::InvalidInput(format!("schedule `{}`: {error}", self.name)))
+        recurrence.map_err(|error| self.refused(error.to_string()))
     }
 
     /// Its jobs as a batch, due at `moment`.
@@ -156,6 +183,7 @@ impl NewSchedule {
                 run_at: None,
                 expires_at: expires_after_ms.map(|after_ms| moment.plus_ms(after_ms)),
                 hooks: self.hooks(),
+                unique: self.key.as_ref().map(|_| self.options.unique.unwrap_or_default()),
                 ..self.options.clone()
             },
             rejected: Vec::new(),

@@ -18,6 +18,21 @@ pub struct NewWorker {
     /// What tells its process from another that got the same id later (on Linux: the boot id and the
     /// process's start time in ticks).
     pub process_started: String,
+    /// The queues that it claims from; empty where it does not say.
+    #[serde(default)]
+    pub queues: Vec<Arc<str>>,
+    /// The kinds that it runs; empty where it runs all, or does not say.
+    #[serde(default)]
+    pub kinds: Vec<Arc<str>>,
+}
+
+impl NewWorker {
+    /// Whether it runs jobs of this queue and kind, as far as it says.
+    pub fn may_serve(&self, queue: &str, kind: &str) -> bool {
+        let named =
+            |names: &[Arc<str>], name: &str| names.is_empty() || names.iter().any(|known| **known == *name);
+        named(&self.queues, queue) && named(&self.kinds, kind)
+    }
 }
 
 /// A registered worker.

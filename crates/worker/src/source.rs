@@ -1,6 +1,6 @@
 //! Sources of leases.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -53,6 +53,11 @@ impl From<StoreError> for SourceError {
 /// A source of leases: a store, or a server over HTTP.
 #[async_trait]
 pub trait Source: Send + Sync + 'static {
+    /// Receives the queues and kinds that the worker serves, before the worker registers: its registration names them.
+    fn will_serve(&self, queues: Vec<Arc<str>>, kinds: Vec<Arc<str>>) {
+        let _ = (queues, kinds);
+    }
+
     /// Makes the worker known. Called at the start, and again where the source has forgotten it.
     async fn register(&self) -> Result<(), SourceError>;
 
@@ -125,7 +130,7 @@ pub trait Source: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct StoreSource {
     store: Arc<dyn Store>,
-    worker: NewWorker,
+    worker: Mutex<NewWorker>,
     lease_lost_after_ms: i64,
     id: RwLock<Option<WorkerId>>,
     work_seen: WorkSeen,
@@ -137,11 +142,15 @@ impl StoreSource {
     pub fn new(store: Arc<dyn Store>, worker: NewWorker, lease_lost_after_ms: i64) -> Self {
         StoreSource {
             store,
-            worker,
+            worker: Mutex::new(worker),
             lease_lost_after_ms,
             id: RwLock::new(None),
             work_seen: WorkSeen::default(),
         }
+    }
+
+    fn worker(&self) -> MutexGuard<'_, NewWorker> {
+        self.worker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn id(&self) -> Result<WorkerId, SourceError> {
@@ -155,8 +164,14 @@ impl StoreSource {
 
 #[async_trait]
 impl Source for StoreSource {
+    fn will_serve(&self, queues: Vec<Arc<str>>, kinds: Vec<Arc<str>>) {
+        let mut worker = self.worker();
+        (worker.queues, worker.kinds) = (queues, kinds);
+    }
+
     async fn register(&self) -> Result<(), SourceError> {
-        let id = self.store.register_worker(self.worker.clone()).await?;
+        let worker = self.worker().clone();
+        let id = self.store.register_worker(worker).await?;
         *self.id.write().await = Some(id);
         Ok(())
     }

@@ -85,6 +85,9 @@ impl Worker {
             // `stop` is held until the end.
             let _ = stopped.wait_for(|stop| *stop).await;
         });
+        let mut kinds: Vec<Arc<str>> = handlers.keys().cloned().collect();
+        kinds.sort();
+        source.will_serve(settings.queues.clone(), kinds);
         let mut registering = source.register();
         tokio::select! {
             biased;

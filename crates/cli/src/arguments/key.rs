@@ -1,10 +1,12 @@
-//! The deduplication keys of `gristmill submit`.
+//! The deduplication keys of `gristmill submit` and `gristmill schedule put`.
 
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::{Args, ValueEnum};
 use gristmill_model::{Debounce, DebouncedPayloads, KeyScope, OnDuplicate, Unique};
 
+use crate::arguments::hook::HookArguments;
 use crate::span::{milliseconds, parse_span};
 
 /// Deduplication keys.
@@ -59,6 +61,19 @@ pub enum KeyScopeArgument {
 }
 
 impl KeyArguments {
+    /// Refuses options that do not go together.
+    pub fn check(&self, hooks: &HookArguments) -> anyhow::Result<()> {
+        if self.debounce.is_some() && self.unique().is_none() {
+            bail!("--debounce merges jobs with the same key: give --key or --key-field");
+        }
+        if hooks.hooks().is_some() && self.unique().is_some() {
+            bail!(
+                "jobs with keys cannot have hooks: omit --key and --key-field, or --on-success and --on-failure"
+            );
+        }
+        Ok(())
+    }
+
     /// The deduplication of the jobs; `None` without keys.
     pub fn unique(&self) -> Option<Unique> {
         if self.keys.is_empty() && self.key_field.is_none() {

@@ -87,6 +87,7 @@ Examples:
   gristmill ingest mails/ --into kb.db --model gpt-4o-mini --concurrency 64 --tokens-per-minute 400000
   gristmill ingest talk.txt --into kb.db --base-url http://127.0.0.1:8080/v1 --embedder model2vec:models/potion
   curl -s https://notes.example/all.md | gristmill ingest - --name all.md --into kb.db
+  tail -n +1 -f chat.jsonl | gristmill ingest - --name chat --into kb.db
   gristmill ingest --retry-failed --into kb.db
   gristmill ingest --embedder model2vec:models/potion --into kb.db
   gristmill ingest talk.vtt --into kb.db --on-batch-committed - | jq .messages
@@ -101,7 +102,7 @@ texts: no network, and weaker answers. An embedder adds vectors to the whole kno
 #[derive(Debug, Args)]
 #[command(after_help = format!("{INGEST_HELP}\n\n{MODEL_HELP}\n\n{MEMORY_EXIT_STATUS_HELP}"))]
 pub struct IngestArguments {
-    /// Files and folders; - is standard input, which needs --name
+    /// Files and folders; - is standard input, which needs --name unless it is a pipe of JSON lines that stays open
     #[arg(value_name = "SOURCE", required_unless_present_any = ["retry_failed", "embedder"])]
     pub sources: Vec<PathBuf>,
     /// The knowledge base: a file, or postgresql://user@host/database; created if needed
@@ -174,7 +175,7 @@ pub struct IngestArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub lease: LeaseArguments,
-    /// Write a JSON line after each commit; - is standard output
+    /// Write a JSON line after each commit, with what it added; - is standard output
     #[arg(long, value_name = "FILE")]
     pub on_batch_committed: Option<PathBuf>,
     /// The price of a million input tokens, to report the cost
@@ -389,6 +390,19 @@ pub struct MemoryDeleteArguments {
     /// The sources' names: see `gristmill memory sources`
     #[arg(required = true, value_name = "SOURCE")]
     pub sources: Vec<String>,
+    /// The store of the extraction jobs, if `ingest` was told one: their texts are erased there
+    /// [default: KB.jobs.db beside the knowledge base, or the knowledge base's database]
+    #[arg(
+        long,
+        value_name = "FILE|URL",
+        env = "GRISTMILL_STORE",
+        hide_env_values = true,
+        value_parser = OsStringValueParser::new().try_map(|text| StoreLocation::parse(&text))
+    )]
+    pub store: Option<StoreLocation>,
+    /// Print the numbers of what was deleted as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `gristmill memory export`.

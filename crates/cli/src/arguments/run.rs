@@ -61,7 +61,7 @@ pub struct RunArguments {
     /// Run only the first N items; a later run without --limit runs the others
     #[arg(long, value_name = "N")]
     pub limit: Option<u64>,
-    /// The Python interpreter of a Python script, as in .venv/bin/python
+    /// The Python interpreter of a Python script, as in .venv/bin/python; it also reads Parquet inputs
     #[arg(long, value_name = "PATH", conflicts_with = "program")]
     pub python: Option<PathBuf>,
     #[command(flatten, next_help_heading = "Speed")]

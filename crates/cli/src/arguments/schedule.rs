@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
 use gristmill_model::{BatchOptions, RecurrenceRule, parse_priority};
 use gristmill_store::{CatchUp, Overlap};
 
 use crate::arguments::hook::HookArguments;
+use crate::arguments::key::KeyArguments;
 use crate::arguments::shared::{RetryArguments, StoreArguments};
 use crate::arguments::submit::parse_pair;
 use crate::exit::EXIT_STATUS_HELP;
@@ -19,6 +21,7 @@ Examples:
   gristmill schedule put nightly report '{\"region\":\"eu\"}' --cron '30 4 * * *'
   gristmill schedule put opening greet --cron '0 9 * * 1-5' --time-zone Asia/Tokyo
   gristmill schedule put heartbeat ping null --every 90s --overlap skip
+  gristmill schedule put sync import '{\"shop\":7}' --every 10m --key-field shop --on-duplicate replace
   gristmill schedule list
   gristmill schedule pause nightly --for 2d
   gristmill schedule trigger nightly";
@@ -93,18 +96,84 @@ pub struct SchedulePutArguments {
     /// A tag of its jobs; repeatable
     #[arg(long = "tag", value_name = "NAME=VALUE", value_parser = parse_pair)]
     pub tags: Vec<(String, String)>,
-    #[command(flatten)]
+    /// Tag its jobs with the value of this field of the payload; repeatable
+    #[arg(long = "tag-field", value_name = "FIELD")]
+    pub tag_fields: Vec<String>,
+    #[command(flatten, next_help_heading = "Failures")]
     #[allow(missing_docs)]
     pub retry: RetryArguments,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Duplicates")]
+    #[allow(missing_docs)]
+    pub key: KeyArguments,
+    /// Reuse the value of a job of the same kind and payload that completed within this time, if it also had --cached
+    #[arg(
+        long,
+        value_name = "SPAN",
+        conflicts_with_all = ["keys", "key_field"],
+        help_heading = "Duplicates",
+        value_parser = parse_span
+    )]
+    pub cached: Option<Duration>,
+    #[command(flatten, next_help_heading = "Hooks")]
     #[allow(missing_docs)]
     pub hooks: HookArguments,
     #[command(flatten)]
+    #[allow(missing_docs)]
+    pub refused: RefusedArguments,
+    #[command(flatten, next_help_heading = "Store and output")]
     #[allow(missing_docs)]
     pub store: StoreArguments,
     /// Print the schedule as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// The options of `submit` that a schedule has no use for. They are known, so that the refusal gives the reason.
+#[derive(Debug, Args)]
+pub struct RefusedArguments {
+    /// A file of payloads
+    #[arg(short, long, value_name = "FILE", hide = true)]
+    pub input: Option<String>,
+    /// The format of the file
+    #[arg(long, value_name = "FORMAT", hide = true)]
+    pub format: Option<String>,
+    /// Jobs in a batch
+    #[arg(long, value_name = "N", hide = true)]
+    pub batch: Option<String>,
+    /// Earliest start, from now
+    #[arg(long, value_name = "SPAN", hide = true)]
+    pub delay: Option<String>,
+    /// Prerequisites
+    #[arg(long, value_name = "JOBS", hide = true)]
+    pub after: Vec<String>,
+    /// Action if a prerequisite does not complete
+    #[arg(long, value_name = "POLICY", hide = true)]
+    pub after_failure: Option<String>,
+}
+
+impl RefusedArguments {
+    /// Refuses them.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let one_payload = "a schedule submits one job at a time, with one payload: write it after the kind";
+        let no_prerequisites = "the jobs of a schedule wait for no others: a prerequisite ends only once. Start what comes \
+                                next with --on-success, or from the script";
+        let given = [
+            ("--input", self.input.is_some(), one_payload),
+            ("--format", self.format.is_some(), one_payload),
+            ("--batch", self.batch.is_some(), one_payload),
+            (
+                "--delay",
+                self.delay.is_some(),
+                "the jobs of a schedule start when they are due: choose other moments by --cron or --every",
+            ),
+            ("--after", !self.after.is_empty(), no_prerequisites),
+            ("--after-failure", self.after_failure.is_some(), no_prerequisites),
+        ];
+        match given.iter().find(|(_, is_given, _)| *is_given) {
+            Some((option, _, reason)) => bail!("schedule put does not take {option}: {reason}"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl SchedulePutArguments {
@@ -127,7 +196,9 @@ impl SchedulePutArguments {
             priority: self.priority,
             timeout_ms: self.retry.timeout_ms(),
             complete_within_ms: self.complete_within.map(milliseconds),
+            cached_ms: self.cached.map(milliseconds),
             retry: self.retry.policy(),
+            unique: self.key.unique(),
             group: self.group.clone(),
             hooks: self.hooks.hooks(),
             ..BatchOptions::default()

@@ -38,11 +38,8 @@ pub async fn worker(arguments: WorkerArguments) -> anyhow::Result<Exit> {
                 eprintln!("gristmill: {line}");
             }
         }
-        // Another worker may serve the others: a store does not know which kinds a worker serves.
-        if stats.workers == 0 {
-            for line in handlers.unserved(&stats) {
-                eprintln!("gristmill: warning: {line}");
-            }
+        for line in handlers.unserved(&stats, &store.workers().await?) {
+            eprintln!("gristmill: warning: {line}");
         }
     }
     let lanes = handlers.lanes();

@@ -12,7 +12,7 @@ use gristmill_engine::{Handler, Kind, Observer, SourceError, Stopper, WorkerSett
 use gristmill_memory::pipeline::job::{Extract, ExtractHandler, worker_settings};
 use gristmill_model::batch::check_name;
 use gristmill_model::{Receipt, Report, WEBHOOK_KIND};
-use gristmill_store::{Store, StoreStats};
+use gristmill_store::{Store, StoreStats, WorkerRow};
 use serde_json::json;
 
 use crate::arguments::shared::ScriptConcurrency;
@@ -186,11 +186,17 @@ impl Handlers {
             && self.queues.iter().any(|served| &**served == queue)
     }
 
-    /// Jobs that can be claimed and that no handler here runs, in words: a line for each kind and queue, at most
-    /// [`UNSERVED_LINES_MAX`]. The jobs of runs have queues of their own, which only `run` serves.
-    pub fn unserved(&self, stats: &StoreStats) -> Vec<String> {
+    /// Jobs that can be claimed and that neither a handler here nor one of `workers` runs, in words: a line for each
+    /// kind and queue, at most [`UNSERVED_LINES_MAX`]. The jobs of runs have queues of their own, which only `run`
+    /// serves.
+    pub fn unserved(&self, stats: &StoreStats, workers: &[WorkerRow]) -> Vec<String> {
         let waiting = stats.kinds.iter().filter(|lane| {
-            lane.counts.waiting > 0 && !is_of_run(&lane.queue) && !self.serve(&lane.kind, &lane.queue)
+            lane.counts.waiting > 0
+                && !is_of_run(&lane.queue)
+                && !self.serve(&lane.kind, &lane.queue)
+                && !workers
+                    .iter()
+                    .any(|row| row.worker.may_serve(&lane.queue, &lane.kind))
         });
         let lines = waiting.map(|lane| {
             let noun = if lane.counts.waiting == 1 {

@@ -1,6 +1,7 @@
 //! Several files of one format as one input.
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::PathBuf;
 
@@ -20,6 +21,7 @@ pub(super) struct Chain {
     left: VecDeque<PathBuf>,
     format: Format,
     given: Option<Format>,
+    python: OsString,
     places: Places,
     current: Option<BufReader<Box<dyn Read + Send>>>,
     /// Counted bytes that the reader gets before the rest of the current file.
@@ -30,11 +32,18 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    pub fn new(files: &[PathBuf], format: Format, given: Option<Format>, places: Places) -> Chain {
+    pub fn new(
+        files: &[PathBuf],
+        format: Format,
+        given: Option<Format>,
+        python: OsString,
+        places: Places,
+    ) -> Chain {
         Chain {
             left: files.iter().cloned().collect(),
             format,
             given,
+            python,
             places,
             current: None,
             ready: Vec::new(),
@@ -51,7 +60,7 @@ impl Chain {
         };
         let name = path.display().to_string();
         let fail = |error: io::Error| io::Error::new(error.kind(), format!("{name} cannot be read: {error}"));
-        let opened = open_file(&path, self.given).map_err(fail)?;
+        let opened = open_file(&path, self.given, &self.python).map_err(fail)?;
         let mut reader = BufReader::with_capacity(BUFFER_BYTES, opened.reader);
         if reader.fill_buf().map_err(fail)?.starts_with(b"\xef\xbb\xbf") {
             reader.consume(3);

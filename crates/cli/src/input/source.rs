@@ -1,6 +1,6 @@
 //! Where an input comes from.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,6 +13,7 @@ use super::array::ArrayLines;
 use super::chain::Chain;
 use super::error::InputError;
 use super::format::Format;
+use super::parquet::{PARQUET_MAGIC, ParquetRows};
 use super::places::Places;
 
 /// Files of one input at most: bounds the stored description of a run.
@@ -43,7 +44,12 @@ pub struct Input {
     pub(super) format: Format,
     /// The format that was given, if one was.
     given: Option<Format>,
+    /// The Python that reads Parquet files.
+    python: OsString,
 }
+
+/// The Python that reads Parquet files where no other is named.
+const PYTHON: &str = "python3";
 
 /// Where the bytes are.
 #[derive(Debug, Clone)]
@@ -92,6 +98,7 @@ impl Input {
                 source: Source::Stdin,
                 format: lines_of(format.unwrap_or(Format::Jsonl)),
                 given: format,
+                python: PYTHON.into(),
             });
         }
         if arguments.iter().any(|argument| argument == Path::new("-")) {
@@ -114,7 +121,16 @@ impl Input {
             format: formats[0],
             given: format,
             source: Source::Files(files),
+            python: PYTHON.into(),
         })
+    }
+
+    /// The same, with another Python for Parquet files.
+    pub fn with_python(self, python: impl Into<OsString>) -> Input {
+        Input {
+            python: python.into(),
+            ..self
+        }
     }
 
     /// As it was named, for messages.
@@ -192,7 +208,7 @@ impl Input {
         let size_of = |path: &PathBuf| {
             let compressed = matches!(
                 path.extension().and_then(|extension| extension.to_str()),
-                Some("gz" | "zst")
+                Some("gz" | "zst" | "parquet")
             );
             let metadata = std::fs::metadata(path).ok()?;
             (metadata.is_file() && !compressed).then_some(metadata.len())
@@ -215,9 +231,15 @@ impl Input {
         let opened = match &self.source {
             Source::Stdin => open_stdin(self.given == Some(Format::Json)),
             Source::Files(files) => match files.as_slice() {
-                [file] => open_file(file, self.given),
+                [file] => open_file(file, self.given, &self.python),
                 files => Ok(Opened {
-                    reader: Box::new(Chain::new(files, self.format, self.given, places.clone())),
+                    reader: Box::new(Chain::new(
+                        files,
+                        self.format,
+                        self.given,
+                        self.python.clone(),
+                        places.clone(),
+                    )),
                     is_plain_file: false,
                     is_array: false,
                     pipe: None,
@@ -249,14 +271,26 @@ fn modified_ns(metadata: &Metadata) -> Option<u64> {
     u64::try_from(since_epoch.as_nanos()).ok()
 }
 
-/// Opens one file, with the format that was given for it. One that is JSON, by that or by its name, may be an array.
-pub(super) fn open_file(path: &Path, given: Option<Format>) -> io::Result<Opened> {
+/// Opens one file, with the format that was given for it. One that is JSON, by that or by its name, may be an array; one that is
+/// Parquet is read by this Python.
+pub(super) fn open_file(path: &Path, given: Option<Format>, python: &OsStr) -> io::Result<Opened> {
     let may_be_array = match given {
         Some(format) => format == Format::Json,
         None => Format::promises_document(path),
     };
     let is_regular = path.is_file();
-    let file = File::open(path)?;
+    let mut file = File::open(path)?;
+    if is_regular && is_parquet(&mut file)? {
+        let mut reader: Box<dyn Read + Send> = Box::new(ParquetRows::open(path, python)?);
+        // A reader that cannot begin is told of at once.
+        let first = up_to_first_mark(&mut *reader)?;
+        return Ok(Opened {
+            reader: Box::new(Cursor::new(first).chain(reader)),
+            is_plain_file: false,
+            is_array: false,
+            pipe: None,
+        });
+    }
     let pipe = match is_regular {
         true => None,
         false => Some(file.try_clone()?.into()),
@@ -267,6 +301,16 @@ pub(super) fn open_file(path: &Path, given: Option<Format>) -> io::Result<Opened
         pipe: pipe.filter(|_| opened.is_plain_file),
         ..opened
     })
+}
+
+/// Whether a file begins as Parquet files do. It is at its beginning then and afterwards.
+fn is_parquet(file: &mut File) -> io::Result<bool> {
+    let mut first = Vec::with_capacity(PARQUET_MAGIC.len());
+    file.by_ref()
+        .take(PARQUET_MAGIC.len() as u64)
+        .read_to_end(&mut first)?;
+    file.rewind()?;
+    Ok(first == PARQUET_MAGIC)
 }
 
 /// Standard input, without the buffer of [`io::stdin`], whose bytes a poll of the pipe does not see.
@@ -398,6 +442,10 @@ fn format_of(path: &Path, format: Option<Format>) -> Result<Format, InputError> 
     })?;
     if metadata.is_dir() {
         return Err(InputError::Folder(name));
+    }
+    if path.extension().is_some_and(|extension| extension == "parquet") {
+        // Its rows come as lines.
+        return Ok(Format::Jsonl);
     }
     match format.or_else(|| Format::of_path(path)) {
         Some(format) => Ok(format),

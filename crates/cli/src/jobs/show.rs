@@ -34,14 +34,17 @@ pub async fn show(arguments: ShowArguments) -> anyhow::Result<Exit> {
 }
 
 /// Why a job that can be claimed does not run, as far as the store knows: the limits that cover it, and the absence of
-/// any worker.
+/// a worker that serves it.
 async fn waits_on(store: &dyn Store, details: &JobDetails) -> anyhow::Result<Vec<String>> {
     let row = &details.row;
     if row.state != JobState::Waiting {
         return Ok(Vec::new());
     }
     let group = row.group.as_deref().unwrap_or_default();
-    let has_workers = !store.workers().await?.is_empty();
+    let workers = store.workers().await?;
+    let is_served = workers
+        .iter()
+        .any(|known| known.worker.may_serve(&row.queue, &row.kind));
     let mut reasons = Vec::new();
     for control in store.controls().await? {
         let perhaps = match control.effect {
@@ -53,7 +56,7 @@ async fn waits_on(store: &dyn Store, details: &JobDetails) -> anyhow::Result<Vec
                 ""
             }
             // Only the claim knows the tokens that are left; without a worker, nothing takes any.
-            Effect::Rate { .. } if has_workers => "perhaps ",
+            Effect::Rate { .. } if is_served => "perhaps ",
             _ => continue,
         };
         reasons.push(format!(
@@ -62,8 +65,13 @@ async fn waits_on(store: &dyn Store, details: &JobDetails) -> anyhow::Result<Vec
             show_effect(&control.effect)
         ));
     }
-    if !has_workers {
-        reasons.push("a worker: none is registered".to_owned());
+    match workers.len() {
+        _ if is_served => {}
+        0 => reasons.push("a worker: none is registered".to_owned()),
+        count => reasons.push(format!(
+            "a worker: none of the {count} registered serves the kind {} on the queue {}",
+            row.kind, row.queue
+        )),
     }
     Ok(reasons)
 }
@@ -143,6 +151,13 @@ fn describe(details: &JobDetails) -> String {
         );
         add("waits on", Some(shown));
     }
+    let cause = details.cause.as_ref().map(|cause| {
+        format!(
+            "job {}, which it waited for, ended as {}; `gristmill show {}` shows it",
+            cause.job, cause.state, cause.job
+        )
+    });
+    add("cause", cause);
     add("parent", details.parent.map(|parent| parent.to_string()));
     add("children", details.children.map(counted));
     add("priority", (row.priority != 0).then(|| row.priority.to_string()));

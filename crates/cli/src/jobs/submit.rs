@@ -82,7 +82,7 @@ impl Submitted {
 }
 
 /// A payload's key or tag: a text, a number or a boolean in this field.
-fn key_in(payload: &str, field: &str) -> Option<String> {
+pub fn key_in(payload: &str, field: &str) -> Option<String> {
     let payload: serde_json::Value = serde_json::from_str(payload).ok()?;
     match payload.get(field)? {
         serde_json::Value::String(text) => Some(text.clone()),
@@ -126,14 +126,7 @@ pub async fn submit(arguments: SubmitArguments) -> anyhow::Result<Exit> {
     if let Some(group) = &arguments.group {
         check_name("group", group)?;
     }
-    if arguments.key.debounce.is_some() && arguments.key.unique().is_none() {
-        bail!("--debounce merges jobs with the same key: give --key or --key-field");
-    }
-    if arguments.hooks.hooks().is_some() && arguments.key.unique().is_some() {
-        bail!(
-            "jobs with keys cannot have hooks: omit --key and --key-field, or --on-success and --on-failure"
-        );
-    }
+    arguments.key.check(&arguments.hooks)?;
     let options = options(&arguments);
     let submitted = match &arguments.input {
         Some(path) => submit_file(&arguments, path, options).await?,

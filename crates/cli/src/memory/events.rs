@@ -13,6 +13,8 @@ use crate::output::OutputError;
 pub struct Events {
     name: String,
     sink: Box<dyn Write + Send>,
+    /// What was told of commits so far.
+    told: Progress,
 }
 
 impl Events {
@@ -22,6 +24,7 @@ impl Events {
             return Ok(Events {
                 name: "stdout".to_owned(),
                 sink: Box::new(io::stdout()),
+                told: Progress::default(),
             });
         }
         let name = path.display().to_string();
@@ -29,6 +32,7 @@ impl Events {
             Ok(file) => Ok(Events {
                 name,
                 sink: Box::new(file),
+                told: Progress::default(),
             }),
             Err(reason) => Err(OutputError::Create { name, reason }),
         }
@@ -36,39 +40,46 @@ impl Events {
 
     /// Writes one event, so that a reader sees it at once.
     pub fn write(&mut self, event: &IngestEvent) -> Result<(), OutputError> {
-        let line = format!("{}\n", event_json(event));
+        let line = format!("{}\n", self.event_json(event));
         let written = self.sink.write_all(line.as_bytes());
         written
             .and_then(|()| self.sink.flush())
             .map_err(|reason| OutputError::of(self.name.clone(), reason))
     }
-}
 
-fn event_json(event: &IngestEvent) -> Value {
-    match event {
-        IngestEvent::Skipped { source } => json!({ "event": "skipped", "source": source }),
-        IngestEvent::Planned {
-            source,
-            chunks,
-            known,
-        } => json!({ "event": "planned", "source": source, "chunks": chunks, "chunks_known": known }),
-        IngestEvent::Failed { source, error } => {
-            json!({ "event": "failed", "source": source, "error": error })
-        }
-        IngestEvent::Committed(progress) => {
-            let mut event = progress_json(progress);
-            event["event"] = json!("committed");
-            event
+    fn event_json(&mut self, event: &IngestEvent) -> Value {
+        match event {
+            IngestEvent::Skipped { source } => json!({ "event": "skipped", "source": source }),
+            IngestEvent::Planned {
+                source,
+                chunks,
+                known,
+            } => json!({ "event": "planned", "source": source, "chunks": chunks, "chunks_known": known }),
+            IngestEvent::Failed { source, error } => {
+                json!({ "event": "failed", "source": source, "error": error })
+            }
+            IngestEvent::Committed(progress) => {
+                let before = std::mem::replace(&mut self.told, *progress);
+                let mut event = counts(&progress.since(&before));
+                event["event"] = json!("committed");
+                event
+            }
         }
     }
 }
 
 /// How far an ingestion is, for programs.
 pub fn progress_json(progress: &Progress) -> Value {
+    let mut shown = counts(progress);
+    shown["chunks_total"] = json!(progress.chunks_total);
+    shown
+}
+
+/// What was committed, and what it cost.
+fn counts(progress: &Progress) -> Value {
     json!({
         "messages": progress.messages,
         "chunks": progress.chunks,
-        "chunks_total": progress.chunks_total,
         "refs": progress.refs,
         "failures": progress.failures,
         "model_calls": progress.usage.calls,

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use gristmill_memory::pipeline::outcomes::RUN;
 use gristmill_memory::pipeline::{
     IngestError, IngestEvent, IngestOptions, IngestStopper, Ingested, Ingestion, OnFailure, Progress as Done,
 };
@@ -16,6 +15,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::events::{Events, progress_json};
+use super::extraction_jobs::ExtractionJobs;
 use super::ingest_progress::{IngestSnapshot, Prices, costs};
 use super::recall::plain;
 use super::sources::{self, Source};
@@ -25,8 +25,7 @@ use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 use crate::output::progress::{Progress, show_rate};
 use crate::output::{OutputError, print_line};
-use crate::run::RunLock;
-use crate::span::{milliseconds, show_count};
+use crate::span::{milliseconds, show_count, show_number_of};
 use crate::store::location::StoreLocation;
 use crate::store::open::{engine_over, open_location, refuse_shown_password};
 
@@ -35,10 +34,13 @@ const FAILURES_SHOWN: usize = 5;
 
 /// Runs the command.
 pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
-    let interrupt = Interrupt::listen()?;
+    let mut interrupt = Interrupt::listen()?;
     let options = options(&arguments)?;
     // Whatever is wrong is told before anything is made.
-    let mut inputs = sources::find(&arguments.sources, arguments.format, arguments.name.as_deref())?;
+    let mut inputs = tokio::select! {
+        found = sources::find(&arguments.sources, arguments.format, arguments.name.as_deref()) => found?,
+        exit = interrupt.wait() => return Ok(exit),
+    };
     let embedder = arguments.embedder.open(&arguments.service)?;
     let extracting = arguments.extracting().await?;
     let events = arguments
@@ -50,8 +52,8 @@ pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
     let memory = Memory::open_place(&arguments.into.place(), true)
         .await?
         .with_embedder(embedder);
-    let jobs = Jobs::of(&arguments)?;
-    let Some(lock) = RunLock::try_take(&jobs.location, jobs.name.as_deref().unwrap_or(RUN)).await? else {
+    let jobs = ExtractionJobs::of(&arguments.into, arguments.store.as_ref())?;
+    let Some(lock) = jobs.try_lock().await? else {
         bail!(
             "another process is already ingesting into {}; wait for it",
             arguments.into
@@ -98,37 +100,13 @@ pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
         let pruned = sources::prune_missing(&memory, &arguments.sources).await?;
         if pruned > 0 && !arguments.quiet {
             eprintln!(
-                "gristmill: {} sources deleted, whose files are gone",
-                show_count(pruned)
+                "gristmill: {} deleted, because the files are gone",
+                show_number_of(pruned, "source")
             );
         }
     }
     tell(&arguments, &memory, &ended, begun_at.elapsed().as_secs_f64()).await?;
     ended.exit()
-}
-
-/// Where the jobs are that the extractions are.
-struct Jobs {
-    location: StoreLocation,
-    /// Where other knowledge bases may keep theirs there too: which one this is.
-    name: Option<String>,
-}
-
-impl Jobs {
-    fn of(arguments: &IngestArguments) -> anyhow::Result<Jobs> {
-        let own = StoreLocation::from(arguments.into.place().jobs());
-        let location = arguments.store.clone().unwrap_or_else(|| own.clone());
-        let name = match &arguments.into {
-            _ if location == own => None,
-            StoreLocation::File(path) => {
-                let path = std::path::absolute(path)
-                    .with_context(|| format!("{} cannot be read", path.display()))?;
-                Some(path.display().to_string())
-            }
-            database @ StoreLocation::Postgres(_) => Some(database.place().to_string()),
-        };
-        Ok(Jobs { location, name })
-    }
 }
 
 fn tell_who_extracts(arguments: &IngestArguments, jobs: &StoreLocation) {
@@ -339,16 +317,16 @@ async fn tell(
 fn summary(arguments: &IngestArguments, ended: &Ended, seconds: f64) -> String {
     let done = &ended.done;
     let mut parts = vec![format!(
-        "{} messages and {} pieces of knowledge added to {}",
-        show_count(done.messages),
-        show_count(done.refs),
+        "{} and {} of knowledge added to {}",
+        show_number_of(done.messages, "message"),
+        show_number_of(done.refs, "piece"),
         arguments.into
     )];
     if let Ok(ingested) = &ended.result {
         if done.messages == 0 && done.chunks == 0 && ingested.sources_skipped > 0 {
             parts = vec![format!(
-                "nothing is new: {} sources in {} are unchanged",
-                show_count(ingested.sources_skipped),
+                "nothing is new: {} unchanged in {}",
+                show_number_of(ingested.sources_skipped, "source"),
                 arguments.into
             )];
         } else if done.messages == 0 && done.chunks == 0 && ended.bad_sources.is_empty() {
@@ -358,25 +336,25 @@ fn summary(arguments: &IngestArguments, ended: &Ended, seconds: f64) -> String {
             )];
         } else if ingested.sources_skipped > 0 {
             parts.push(format!(
-                "{} sources were unchanged",
-                show_count(ingested.sources_skipped)
+                "{} unchanged",
+                show_number_of(ingested.sources_skipped, "source")
             ));
         }
         if ingested.sources_replaced > 0 {
             parts.push(format!("{} replaced", show_count(ingested.sources_replaced)));
         }
         if ingested.vectors > 0 {
-            parts.push(format!("{} vectors made", show_count(ingested.vectors)));
+            parts.push(format!("{} made", show_number_of(ingested.vectors, "vector")));
         }
     }
     if !ended.bad_sources.is_empty() {
         parts.push(format!(
-            "{} sources cannot be read",
-            show_count(ended.bad_sources.len() as u64)
+            "unreadable: {}",
+            show_number_of(ended.bad_sources.len() as u64, "source")
         ));
     }
     if done.failures > 0 {
-        parts.push(format!("{} chunks failed", show_count(done.failures)));
+        parts.push(format!("{} failed", show_number_of(done.failures, "chunk")));
     }
     if done.chunks > 0 && seconds > 0.0 {
         parts.push(format!("{} chunks/s", show_rate(done.chunks as f64 / seconds)));

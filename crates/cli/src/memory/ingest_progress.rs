@@ -3,7 +3,7 @@
 use gristmill_memory::pipeline::Progress as IngestProgress;
 
 use crate::output::progress::{Shown, show_rate};
-use crate::span::{show_count, show_seconds};
+use crate::span::{show_count, show_number_of, show_seconds};
 
 /// The prices of a million tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -74,11 +74,8 @@ pub fn costs(progress: &IngestProgress, prices: Option<Prices>) -> Vec<String> {
     let usage = &progress.usage;
     let mut parts = Vec::new();
     if usage.calls > 0 || usage.retries > 0 {
-        parts.push(format!("{} model calls", show_count(u64::from(usage.calls))));
-        parts.push(format!(
-            "{} tokens",
-            show_count(usage.input_tokens + usage.output_tokens)
-        ));
+        parts.push(show_number_of(u64::from(usage.calls), "model call"));
+        parts.push(show_number_of(usage.input_tokens + usage.output_tokens, "token"));
     }
     if usage.retries > 0 {
         parts.push(format!("{} retries", show_count(u64::from(usage.retries))));

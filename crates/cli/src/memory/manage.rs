@@ -1,15 +1,21 @@
 //! `gristmill memory`: looking into knowledge bases, deleting from them, export and import.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+use anyhow::{Context, bail};
+use gristmill_engine::{Engine, EngineSettings};
 use gristmill_memory::export::{ExportError, export_index};
 use gristmill_memory::import::{ImportOptions, import_index};
+use gristmill_memory::pipeline::erasure::forget_extractions;
 use gristmill_memory::{Change, KnowledgeStore, Memory, MemoryError};
 use gristmill_model::{Clock, SystemClock};
+use gristmill_store_sqlite::SqliteOptions;
 use serde_json::json;
 
+use super::extraction_jobs::ExtractionJobs;
 use super::recall::plain;
 use crate::arguments::memory::{
     MemoryArguments, MemoryCommand, MemoryDeleteArguments, MemoryExportArguments, MemoryImportArguments,
@@ -18,8 +24,10 @@ use crate::arguments::memory::{
 use crate::exit::Exit;
 use crate::output::table::{Align, Table};
 use crate::output::{OutputError, print_line};
-use crate::span::{show_bytes, show_count};
-use crate::store::open::refuse_shown_password;
+use crate::span::{show_bytes, show_count, show_number_of};
+use crate::store::checkpoint::overwrite_deleted;
+use crate::store::location::StoreLocation;
+use crate::store::open::{open_location, refuse_shown_password};
 
 /// Runs the command.
 pub async fn manage(arguments: MemoryArguments) -> anyhow::Result<Exit> {
@@ -142,12 +150,49 @@ async fn delete_sources(arguments: &MemoryDeleteArguments) -> anyhow::Result<Exi
         }
     }
     let count = changes.len() as u64;
+    let knowledge = &arguments.knowledge.knowledge;
+    let jobs = ExtractionJobs::of(knowledge, arguments.store.as_ref())?;
+    // A file of jobs that was removed has nothing to be erased.
+    let has_jobs = match &jobs.location {
+        StoreLocation::File(path) => path.is_file(),
+        StoreLocation::Postgres(_) => true,
+    };
+    if has_jobs {
+        let Some(_lock) = jobs.try_lock().await? else {
+            bail!("another process is ingesting into {knowledge}; wait for it");
+        };
+        let store = open_location(&jobs.location, SqliteOptions::default()).await?;
+        let engine = Engine::new(store, EngineSettings::default()).await?;
+        let sources: BTreeSet<String> = arguments.sources.iter().cloned().collect();
+        let store = &**memory.knowledge();
+        let forgotten = forget_extractions(store, &engine, jobs.name.as_deref(), &sources).await;
+        engine.close().await?;
+        forgotten?;
+    }
     let applied = memory.knowledge().apply(changes).await?;
-    print_line(&format!(
-        "{} sources deleted, and {} pieces of knowledge with them",
-        show_count(count),
-        show_count(u64::from(applied.refs_deleted))
-    ))?;
+    drop(memory);
+    for location in [Some(knowledge), has_jobs.then_some(&jobs.location)]
+        .into_iter()
+        .flatten()
+    {
+        if let StoreLocation::File(path) = location
+            && !overwrite_deleted(path).with_context(|| format!("{} cannot be compacted", path.display()))?
+        {
+            eprintln!(
+                "gristmill: warning: other programs have {} open, so deleted texts are still in its free pages or its log; \
+                 `gristmill backup` makes a copy without them",
+                path.display()
+            );
+        }
+    }
+    print_line(&match arguments.json {
+        true => json!({"sources": count, "refs": applied.refs_deleted}).to_string(),
+        false => format!(
+            "{} and {} of knowledge deleted",
+            show_number_of(count, "source"),
+            show_number_of(u64::from(applied.refs_deleted), "piece")
+        ),
+    })?;
     Ok(Exit::Done)
 }
 
@@ -185,10 +230,10 @@ async fn write_export(arguments: &MemoryExportArguments) -> anyhow::Result<Exit>
         }
     };
     eprintln!(
-        "gristmill: {} messages of {} sources and {} pieces of knowledge are in {output}",
-        show_count(exported.messages),
-        show_count(exported.sources),
-        show_count(exported.refs)
+        "gristmill: {} of {} and {} of knowledge written to {output}",
+        show_number_of(exported.messages, "message"),
+        show_number_of(exported.sources, "source"),
+        show_number_of(exported.refs, "piece")
     );
     Ok(Exit::Done)
 }
@@ -232,10 +277,10 @@ async fn read_import(arguments: &MemoryImportArguments) -> anyhow::Result<Exit> 
         return Ok(Exit::Done);
     }
     print_line(&format!(
-        "{} messages of {} sources and {} pieces of knowledge imported into {}",
-        show_count(u64::from(imported.applied.messages)),
-        show_count(imported.sources as u64),
-        show_count(u64::from(imported.applied.refs)),
+        "{} of {} and {} of knowledge imported into {}",
+        show_number_of(u64::from(imported.applied.messages), "message"),
+        show_number_of(imported.sources as u64, "source"),
+        show_number_of(u64::from(imported.applied.refs), "piece"),
         arguments.into
     ))?;
     Ok(Exit::Done)

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use gristmill_memory::limits::SOURCE_BYTES_MAX;
-use gristmill_memory::pipeline::{IntoInput, NewInput};
+use gristmill_memory::pipeline::{Input, IntoInput, NewInput};
 use gristmill_memory::source::{Content, Format};
 use gristmill_memory::store::SourceFailure;
 use gristmill_memory::{Change, Memory, MemoryError};
+
+use super::pipe;
 
 /// Files of one ingestion at most.
 const FILES_MAX: usize = 100_000;
@@ -28,61 +30,64 @@ const ENDINGS: [&str; 9] = [
 pub enum Source {
     /// A file, which is read when its turn comes.
     File(PathBuf, Option<Format>),
-    /// Bytes from a pipe, which can be read once.
-    Piped(NewInput),
+    /// A pipe, which can be read once.
+    Piped(Input),
 }
 
 impl IntoInput for Source {
     fn name(&self) -> Option<String> {
         match self {
             Source::File(path, _) => Some(path.display().to_string()),
-            Source::Piped(input) => Some(input.name.clone()),
+            Source::Piped(Input::Whole(input)) => Some(input.name.clone()),
+            Source::Piped(Input::Followed(followed)) => Some(followed.name.clone()),
         }
     }
 
-    fn into_input(self) -> Result<NewInput, MemoryError> {
+    fn into_input(self) -> Result<Input, MemoryError> {
         match self {
-            Source::File(path, None) => NewInput::from_file(path),
-            Source::File(path, Some(format)) => Ok(NewInput {
+            Source::File(path, None) => NewInput::from_file(path).map(Input::from),
+            Source::File(path, Some(format)) => Ok(Input::Whole(NewInput {
                 name: path.display().to_string(),
                 format,
                 content: Content::File(path),
-            }),
+            })),
             Source::Piped(input) => Ok(input),
         }
     }
 }
 
 /// Finds all sources. Each file once, however often it is named.
-pub fn find(paths: &[PathBuf], format: Option<Format>, name: Option<&str>) -> anyhow::Result<Vec<Source>> {
+pub async fn find(
+    paths: &[PathBuf],
+    format: Option<Format>,
+    name: Option<&str>,
+) -> anyhow::Result<Vec<Source>> {
     let mut sources = Vec::new();
     let mut seen = BTreeSet::new();
+    let mut has_stdin = false;
     if name.is_some() && !paths.iter().any(|path| path == Path::new("-")) {
         bail!("--name is for standard input; a file's name is its path");
     }
     for path in files(paths)? {
-        let is_stdin = path == Path::new("-");
-        let known_as = match (is_stdin, name) {
-            (false, _) => path.display().to_string(),
-            (true, Some(name)) => name.to_owned(),
-            (true, None) => {
-                bail!("standard input needs --name: the source's name in the knowledge base")
+        if path == Path::new("-") {
+            if !std::mem::replace(&mut has_stdin, true) {
+                sources.push(Source::Piped(pipe::standard_input(name, format).await?));
             }
-        };
+            continue;
+        }
+        let known_as = path.display().to_string();
         if !seen.insert(known_as.clone()) {
             continue;
         }
-        sources.push(if is_stdin {
-            let bytes = read_pipe(std::io::stdin().lock()).context("standard input cannot be read")?;
-            Source::Piped(piped(known_as, bytes, format))
-        } else {
+        sources.push({
             let cannot = || format!("{} cannot be read", path.display());
             match std::fs::metadata(&path).with_context(cannot)?.is_file() {
                 // Whether it can be read is found when its turn comes: one bad file does not stop the others.
                 true => Source::File(path, format),
                 false => {
-                    let pipe = File::open(&path).with_context(cannot)?;
-                    Source::Piped(piped(known_as, read_pipe(pipe).with_context(cannot)?, format))
+                    let opened = File::open(&path).with_context(cannot)?;
+                    let bytes = read_pipe(opened).with_context(cannot)?;
+                    Source::Piped(pipe::whole(known_as, bytes, format).into())
                 }
             }
         });
@@ -120,14 +125,6 @@ pub async fn prune_missing(memory: &Memory, paths: &[PathBuf]) -> Result<u64, Me
         store.apply(gone).await?;
     }
     Ok(count)
-}
-
-fn piped(name: String, bytes: Vec<u8>, format: Option<Format>) -> NewInput {
-    let input = NewInput::from_bytes(name, bytes);
-    NewInput {
-        format: format.unwrap_or(input.format),
-        ..input
-    }
 }
 
 /// The files, with those of folders in the place of these.
@@ -213,9 +210,7 @@ fn is_file_within(root: &Path, path: &Path, kind: FileType) -> bool {
 fn read_pipe(pipe: impl Read) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     pipe.take(SOURCE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > SOURCE_BYTES_MAX {
-        bail!("the input exceeds the limit of {SOURCE_BYTES_MAX} bytes for a pipe; write it to a file");
-    }
+    pipe::check_size(&bytes)?;
     Ok(bytes)
 }
 
@@ -223,8 +218,8 @@ fn read_pipe(pipe: impl Read) -> anyhow::Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn folders_stand_for_their_sources() {
+    #[tokio::test]
+    async fn folders_stand_for_their_sources() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name);
         std::fs::create_dir_all(path("a/deep")).expect("folders");
@@ -233,7 +228,9 @@ mod tests {
         }
         let found = files(&[path("plain"), path("a")]).expect("files");
         assert_eq!(found, [path("plain"), path("a/deep/b.VTT"), path("a/z.md")]);
-        let found = find(&[path("plain"), path("plain")], None, None).expect("sources");
+        let found = find(&[path("plain"), path("plain")], None, None)
+            .await
+            .expect("sources");
         assert_eq!(found.len(), 1);
         std::fs::create_dir(path("empty")).expect("a folder");
         let error = files(&[path("empty")]).expect_err("no sources").to_string();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use gristmill_model::{BatchOptions, Clock, RunId, SystemClock};
-use gristmill_runtime::Script;
+use gristmill_runtime::{Runtime, Script};
 use gristmill_store::run::{NewRun, RunProgress};
 use gristmill_store::{JobCounts, JobFilter, Run, RunState, Store};
 
@@ -31,7 +31,10 @@ pub struct Request {
 impl Request {
     /// Finds the script and the input.
     pub fn new(arguments: &RunArguments, script: Script) -> anyhow::Result<Request> {
-        let input = Input::of(&input_arguments(arguments)?, arguments.format)?;
+        let mut input = Input::of(&input_arguments(arguments)?, arguments.format)?;
+        if script.runtime() == Runtime::Python {
+            input = input.with_python(script.program_name());
+        }
         check_output(arguments, &input)?;
         let program_arguments = arguments.program.iter().skip(1).cloned().collect();
         let identity = ScriptIdentity::read(script.path(), program_arguments)

@@ -1,5 +1,7 @@
 //! `gristmill queues` and `gristmill workers`: where jobs are, and the workers that run them.
 
+use std::sync::Arc;
+
 use gristmill_model::JobState;
 
 use crate::arguments::job::{QueuesArguments, WorkersArguments};
@@ -65,6 +67,14 @@ pub async fn queues(arguments: QueuesArguments) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// The queues or kinds that a worker serves; `any` where it names none.
+fn show_names(names: &[Arc<str>]) -> String {
+    match names {
+        [] => "any".to_owned(),
+        names => names.join(", "),
+    }
+}
+
 /// Runs `gristmill workers`.
 pub async fn workers(arguments: WorkersArguments) -> anyhow::Result<Exit> {
     let store = arguments.store.open_existing().await?;
@@ -82,6 +92,8 @@ pub async fn workers(arguments: WorkersArguments) -> anyhow::Result<Exit> {
         ("host", Align::Left),
         ("process", Align::Right),
         ("jobs", Align::Right),
+        ("queues", Align::Left),
+        ("kinds", Align::Left),
         ("started", Align::Left),
         ("last heartbeat", Align::Left),
     ]);
@@ -92,6 +104,8 @@ pub async fn workers(arguments: WorkersArguments) -> anyhow::Result<Exit> {
             row.worker.host,
             row.worker.process_id.to_string(),
             show_count(row.jobs_held),
+            show_names(&row.worker.queues),
+            show_names(&row.worker.kinds),
             row.started_at.to_string(),
             row.heartbeat_at.to_string(),
         ]);

@@ -302,6 +302,32 @@ fn ended_runs_leave_no_queues_behind() {
 }
 
 #[test]
+fn show_names_the_cause_of_a_cancel() {
+    let workspace = Workspace::new();
+    workspace.write("page.py", PAGE);
+    workspace.run("submit page 1 3 --retries 0").expect(0);
+    workspace.run("submit page 1 --after 1").expect(0);
+    workspace.run("submit page 1 --after 2:0").expect(0);
+    workspace.run("worker page.py --drain --quiet").expect(1);
+    for (job, cause, state) in [("2:0", "1:1", "dead"), ("3:0", "2:0", "cancelled")] {
+        let shown = workspace.run(&format!("show {job}")).expect(0);
+        let line = format!(
+            "\ncause      job {cause}, which it waited for, ended as {state}; `gristmill show {cause}` shows it\n"
+        );
+        assert!(shown.contains(&line), "{shown}");
+        let shown = json_of(&workspace, &format!("show {job} --json")).remove(0);
+        assert_eq!(shown["cause"], json!({"job": cause, "state": state}));
+    }
+    workspace.run("submit page 1").expect(0);
+    workspace.run("cancel 4:0").expect(0);
+    let shown = workspace.run("show 4:0").expect(0);
+    assert!(
+        shown.contains("cancelled") && !shown.contains("cause "),
+        "{shown}"
+    );
+}
+
+#[test]
 fn show_prints_an_error_once() {
     let workspace = Workspace::new();
     workspace
@@ -485,6 +511,24 @@ fn queues_and_workers_are_listed() {
         (rows.len(), rows[0]["process_id"].as_u64()),
         (1, Some(worker.id().into()))
     );
+    assert_eq!(
+        (&rows[0]["queues"], &rows[0]["kinds"]),
+        (&json!(["default"]), &json!(["page"]))
+    );
+    let listed = workspace.run("workers").expect(0);
+    assert!(
+        listed.contains("queues   kinds") && listed.contains("default  page"),
+        "{listed}"
+    );
+    // The worker that runs serves other jobs than this one.
+    let shown = workspace.run("show 2:0").expect(0);
+    let unserved = "waits on   a worker: none of the 1 registered serves the kind mail on the queue slow";
+    assert!(shown.contains(unserved), "{shown}");
+    workspace.write("other.py", PAGE);
+    let other = workspace.run("worker other.py --drain");
+    let warning = "1 job waits that no worker serves: kind mail, queue slow";
+    assert!(other.stderr.contains(warning), "{}", other.stderr);
+    assert!(!other.stderr.contains("kind page"), "{}", other.stderr);
     std::fs::write(workspace.path("go"), "x").unwrap();
     assert!(worker.wait_with_output().unwrap().status.success());
 }

@@ -1,5 +1,7 @@
 //! What is ingested.
 
+use std::fmt;
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
 use crate::error::MemoryError;
@@ -44,6 +46,39 @@ impl NewInput {
     }
 }
 
+/// JSON lines that come one after the other, from a pipe that stays open. Each is committed as it comes. A source that is
+/// followed only grows: lines that it begins with already are passed over, and all others are added to it.
+pub struct Followed {
+    /// The source's name in the knowledge base.
+    pub name: String,
+    /// Gives the lines, and waits for those that have not come.
+    pub reader: Box<dyn BufRead + Send>,
+}
+
+impl fmt::Debug for Followed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Followed")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A source, when its turn has come.
+#[derive(Debug)]
+pub enum Input {
+    /// One that is there.
+    Whole(NewInput),
+    /// One that is still written.
+    Followed(Followed),
+}
+
+impl From<NewInput> for Input {
+    fn from(input: NewInput) -> Self {
+        Input::Whole(input)
+    }
+}
+
 /// What an ingestion takes one after the other: sources that are there, or that are looked for when their turn comes,
 /// which may fail.
 pub trait IntoInput {
@@ -57,7 +92,7 @@ pub trait IntoInput {
     /// # Errors
     ///
     /// Why it cannot be read.
-    fn into_input(self) -> Result<NewInput, MemoryError>;
+    fn into_input(self) -> Result<Input, MemoryError>;
 }
 
 impl IntoInput for NewInput {
@@ -65,13 +100,13 @@ impl IntoInput for NewInput {
         Some(self.name.clone())
     }
 
-    fn into_input(self) -> Result<NewInput, MemoryError> {
-        Ok(self)
+    fn into_input(self) -> Result<Input, MemoryError> {
+        Ok(self.into())
     }
 }
 
 impl IntoInput for Result<NewInput, MemoryError> {
-    fn into_input(self) -> Result<NewInput, MemoryError> {
-        self
+    fn into_input(self) -> Result<Input, MemoryError> {
+        self.map(Input::from)
     }
 }

@@ -276,7 +276,7 @@ pub fn failed_outcome(error: &JobError) -> Option<Outcome> {
 }
 
 /// What the error of a failed extraction says: the key by which the outcome is known, what it cost, and the reason.
-fn failure_message(key: &str, usage: &Usage, reason: &impl std::fmt::Display) -> String {
+pub(crate) fn failure_message(key: &str, usage: &Usage, reason: &impl std::fmt::Display) -> String {
     format!(
         "{key} calls={} retries={} sent={} answered={}: {reason}",
         usage.calls, usage.retries, usage.input_tokens, usage.output_tokens

@@ -47,10 +47,7 @@ impl Extractions {
     /// are cancelled: whoever still wants them submits them again.
     pub async fn open(engine: Engine, name: Option<&str>) -> Result<Extractions, StoreError> {
         let store = engine.store().clone();
-        let name = match name {
-            Some(name) => format!("{RUN} for {name}"),
-            None => RUN.to_owned(),
-        };
+        let name = run_name(name);
         let run = match store.run(&name).await? {
             Some(run) => run,
             None => {
@@ -273,7 +270,16 @@ fn without(key: &str, reason: &str) -> Outcome {
 /// The results, or the error as text.
 pub type OutcomeResult = Result<Arc<crate::extract::Extracted>, Arc<str>>;
 
-fn batch(payloads: PackedBuilder) -> NewBatch {
+/// The name of the run of the ingestions of this name.
+pub(crate) fn run_name(name: Option<&str>) -> String {
+    match name {
+        Some(name) => format!("{RUN} for {name}"),
+        None => RUN.to_owned(),
+    }
+}
+
+/// Extractions as a batch.
+pub(crate) fn batch(payloads: PackedBuilder) -> NewBatch {
     NewBatch {
         queue: Extract::QUEUE.to_owned(),
         options: Extract::options(),

@@ -10,8 +10,10 @@ use crate::extract::{ChunkText, Extractor, known};
 use crate::knowledge::Knowledge;
 use crate::limits::SURVEY_MESSAGES_MAX;
 use crate::message::{Message, MessageOrdinal};
+use crate::pipeline::input::Followed;
+use crate::pipeline::stream::{FOLLOWED_DIGEST, Stream, Streamed};
 use crate::pipeline::{IngestOptions, NewInput};
-use crate::source::{self, Messages, ReadOptions};
+use crate::source::{self, Format, Messages, ReadOptions};
 use crate::store::{KnowledgeStore, NewSource, Source, blocking};
 
 /// How a source begins.
@@ -53,12 +55,30 @@ pub struct Planned {
 pub struct Plan {
     source: String,
     beginning: Beginning,
-    left: Messages,
+    left: Left,
     extractor: Arc<dyn Extractor>,
-    /// Chunks of those messages, and how many of them need no call.
+    /// Chunks of those messages, and how many of them need no call. Of a stream, nobody knows.
     pub chunks: (usize, usize),
     /// The names that people may be asked for by.
-    pub aliases: Vec<(String, String)>,
+    aliases: Vec<(String, String)>,
+}
+
+/// Where the messages come from.
+#[derive(Debug)]
+enum Left {
+    Read(Messages),
+    Followed(Stream),
+}
+
+/// What a plan gives.
+#[derive(Debug)]
+pub enum Next {
+    /// The next message.
+    Message(Planned),
+    /// Nothing before [`Plan::arrived`] has ended.
+    Later,
+    /// The source has no more.
+    End,
 }
 
 /// What is to be known of a source before its first message is ingested.
@@ -89,7 +109,7 @@ impl Plan {
             name: input.name.clone(),
             format: input.format.name().to_owned(),
             digest: blocking(move || content.digest()).await?,
-            settings: format!("{} {}", options.read.describe(), extractor.identity()),
+            settings: settings(options, &*extractor),
             zone_minutes: options.read.zone_minutes,
             ingested_at: now,
         };
@@ -126,11 +146,82 @@ impl Plan {
         Ok(Some(Plan {
             source: input.name,
             beginning,
-            left,
+            left: Left::Read(left),
             extractor,
             chunks: (survey.chunks, survey.known),
             aliases: known::aliases(survey.people.iter().map(String::as_str)),
         }))
+    }
+
+    /// The plan for lines that are still to come. They are added to the source, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError::Invalid`] where the source is to be replaced, and what the store says.
+    pub async fn follow(
+        store: &dyn KnowledgeStore,
+        followed: Followed,
+        options: &IngestOptions,
+        extractor: Arc<dyn Extractor>,
+        now: Timestamp,
+    ) -> Result<Plan, MemoryError> {
+        let source = followed.name.clone();
+        let new = NewSource {
+            name: source.clone(),
+            format: Format::JsonLines.name().to_owned(),
+            digest: FOLLOWED_DIGEST.to_owned(),
+            settings: settings(options, &*extractor),
+            zone_minutes: options.read.zone_minutes,
+            ingested_at: now,
+        };
+        let stored = store.source(&source).await?;
+        if stored.is_some() && options.replace {
+            return Err(MemoryError::invalid(
+                source,
+                "nobody knows its end yet, so it cannot be replaced; delete it first, or omit --replace",
+            ));
+        }
+        let position = stored.as_ref().map_or(0, |stored| stored.messages);
+        let beginning = match stored {
+            None => Beginning::New(new),
+            Some(stored) if stored.complete => Beginning::Grow {
+                source: new,
+                position,
+            },
+            Some(stored) => Beginning::Resume {
+                source: stored.name,
+                position,
+            },
+        };
+        Ok(Plan {
+            left: Left::Followed(Stream::start(followed, position, &options.read)?),
+            source,
+            beginning,
+            extractor,
+            chunks: (0, 0),
+            aliases: Vec::new(),
+        })
+    }
+
+    /// Whether the source is still written.
+    pub fn is_followed(&self) -> bool {
+        matches!(self.left, Left::Followed(_))
+    }
+
+    /// The names that people may be asked for by, once the source has ended.
+    pub fn aliases(&mut self) -> Vec<(String, String)> {
+        match &self.left {
+            Left::Read(_) => std::mem::take(&mut self.aliases),
+            Left::Followed(stream) => known::aliases(stream.people()),
+        }
+    }
+
+    /// Waits for the next message of a source that is still written. For ever, where the source is there.
+    pub async fn arrived(&mut self, store: &dyn KnowledgeStore) -> Result<(), MemoryError> {
+        match &mut self.left {
+            Left::Read(_) => std::future::pending().await,
+            Left::Followed(stream) => stream.arrived(store).await,
+        }
     }
 
     /// The source's name.
@@ -152,11 +243,32 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// That it cannot be read: the file has changed since it was looked through.
-    pub fn take_next(&mut self) -> Result<Option<Planned>, MemoryError> {
-        let message = self.left.next().transpose()?;
-        Ok(message.map(|message| planned(message, &*self.extractor)))
+    /// That it cannot be read: the file has changed since it was looked through, or a line of a stream is no message.
+    pub fn take_next(&mut self) -> Result<Next, MemoryError> {
+        let message = match &mut self.left {
+            Left::Read(messages) => messages.next().transpose()?,
+            Left::Followed(stream) => match stream.take_next()? {
+                Streamed::Message(message) => Some(message),
+                Streamed::Later => return Ok(Next::Later),
+                Streamed::End => None,
+            },
+        };
+        Ok(match message {
+            Some(message) => Next::Message(planned(message, &*self.extractor)),
+            None => Next::End,
+        })
     }
+}
+
+/// How a source is read and extracted: with other settings, it is another one.
+fn settings(options: &IngestOptions, extractor: &dyn Extractor) -> String {
+    format!("{} {}", options.read.describe(), extractor.identity())
+}
+
+/// The [identity](Extractor::identity) of the extractor in a source's settings.
+pub(crate) fn identity_of(settings: &str) -> Option<&str> {
+    let (_, from_duration) = settings.split_once(" duration=")?;
+    Some(from_duration.split_once(' ')?.1)
 }
 
 fn open(input: &NewInput, options: &ReadOptions) -> Result<Messages, MemoryError> {
@@ -285,4 +397,26 @@ pub async fn retry_failed(
             })
         });
     Ok(learnings.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::extract::LocalExtractor;
+
+    #[test]
+    fn settings_tell_the_extractor() {
+        for duration_ms in [None, Some(60_000)] {
+            let options = IngestOptions {
+                read: ReadOptions {
+                    duration_ms,
+                    ..ReadOptions::default()
+                },
+                ..IngestOptions::default()
+            };
+            let settings = settings(&options, &LocalExtractor);
+            assert_eq!(identity_of(&settings), Some(LocalExtractor.identity().as_str()));
+        }
+        assert_eq!(identity_of("imported"), None);
+    }
 }

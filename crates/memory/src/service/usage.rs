@@ -24,4 +24,14 @@ impl Usage {
         self.input_tokens += other.input_tokens;
         self.output_tokens += other.output_tokens;
     }
+
+    /// What was spent since an earlier cost of the same work.
+    pub fn since(&self, earlier: &Usage) -> Usage {
+        Usage {
+            calls: self.calls - earlier.calls,
+            retries: self.retries - earlier.retries,
+            input_tokens: self.input_tokens - earlier.input_tokens,
+            output_tokens: self.output_tokens - earlier.output_tokens,
+        }
+    }
 }

@@ -263,6 +263,64 @@ async fn cancel_and_retry_change_what_they_can() {
 }
 
 #[tokio::test]
+async fn workers_are_listed_with_what_they_serve() {
+    let api = Api::new().await;
+    let token = api.token("group", Role::Agent, &["default", "slow"]);
+    let post = async |path: &str, body: Value| {
+        let body = body.to_string().into();
+        api.send(request(
+            "POST",
+            path,
+            Some(&token),
+            Some("application/json"),
+            body,
+        ))
+        .await
+    };
+    let agent = json!({"name": "agent", "host": "machine", "process_id": 1});
+    let with = |queues: Value, kinds: Value| {
+        let mut agent = agent.clone();
+        (agent["queues"], agent["kinds"]) = (queues, kinds);
+        agent
+    };
+    let registered = post("/workers", with(json!(["default", "slow"]), json!(["mail"]))).await;
+    assert_eq!(registered.status, StatusCode::CREATED, "{}", registered.json());
+    assert_eq!(post("/workers", agent.clone()).await.status, StatusCode::CREATED);
+    let claimed = post("/claims", json!({"kinds": ["page"]})).await;
+    assert_eq!(claimed.status, StatusCode::OK, "{}", claimed.json());
+    let workers = api.get("/workers").await.json();
+    let served: Vec<_> = workers["workers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|worker| json!([worker["queues"], worker["kinds"]]))
+        .collect();
+    assert_eq!(
+        json!(served),
+        json!([[["default", "slow"], ["mail"]], [[], []], [["default"], ["page"]]])
+    );
+    for (queues, kinds, status, says) in [
+        (
+            json!(["other"]),
+            json!(["mail"]),
+            StatusCode::FORBIDDEN,
+            "`other`",
+        ),
+        (json!(["slow"]), json!(["a\nb"]), StatusCode::BAD_REQUEST, "kind"),
+        (
+            json!(["slow"]),
+            json!(vec!["k"; 1_001]),
+            StatusCode::BAD_REQUEST,
+            "1000 kinds",
+        ),
+    ] {
+        let refused = post("/workers", with(queues, kinds)).await;
+        assert_eq!(refused.status, status);
+        assert!(refused.refusal().contains(says), "{}", refused.refusal());
+    }
+}
+
+#[tokio::test]
 async fn the_server_tells_how_it_is() {
     let api = Api::new().await;
     api.submit("double", json!([1, 2])).await;

@@ -135,6 +135,50 @@ async fn schedules_are_put_shown_changed_and_deleted() {
     assert_eq!(api.get("/schedules/nightly").await.status, StatusCode::NOT_FOUND);
 }
 
+/// The jobs of a schedule have the key of the schedule.
+#[tokio::test]
+async fn schedules_have_keys() {
+    let api = Api::new().await;
+    let put = async |more: Value| {
+        let mut body = json!({"kind": "a", "payload": 1, "rule": {"every": {"interval_ms": 60_000}}});
+        body.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        api.call("PUT", "/schedules/keyed", &body).await
+    };
+    let answer = put(json!({"key": "one", "unique": {"scope": "queue"}, "complete_within_ms": 5_000})).await;
+    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+    assert_eq!(answer.json()["key"], "one");
+    let trigger = async || {
+        let answer = api.call("POST", "/schedules/keyed/trigger", &Value::Null).await;
+        answer.json()["last_job"].as_str().unwrap().to_owned()
+    };
+    let job = trigger().await;
+    assert_eq!(trigger().await, job, "it is open still");
+    let shown = api.get(&format!("/jobs/{job}")).await.json();
+    assert_eq!(shown["key"], "one", "{shown}");
+    for (more, says) in [
+        (json!({"unique": {}}), "no key"),
+        (json!({"key": "one", "overlap": "replace"}), "`overlap`"),
+        (
+            json!({"key": "one", "unique": {"on_duplicate": "reject"}}),
+            "`reject`",
+        ),
+        (json!({"key": "one", "cached_ms": 5}), "cache"),
+        (json!({"complete_within_ms": 0}), "complete_within_ms"),
+        (json!({"after": ["1"]}), "after"),
+        (json!({"delay_ms": 5}), "delay_ms"),
+    ] {
+        let refused = put(more).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{refused:?}");
+        assert!(
+            refused.refusal().contains(says),
+            "{} does not say {says}",
+            refused.refusal()
+        );
+    }
+}
+
 /// Jobs with keys are stored once; the answer tells which job stands for each.
 #[tokio::test]
 async fn jobs_with_keys_are_submitted_once() {

@@ -1,5 +1,7 @@
 //! Outcomes are committed exactly once, under the lease that holds the jobs.
 
+use std::sync::Arc;
+
 use gristmill_model::limits::RESCUES_MAX;
 use gristmill_model::{
     Backoff, BatchId, Clock, Completed, JobError, JobLog, JobState, NewBatch, PackedArray, Report,
@@ -525,6 +527,9 @@ pub async fn workers_are_listed(database: &dyn Database) {
         ),
         ("tester", "boot:1")
     );
+    let served = |names: &[Arc<str>]| names.iter().map(ToString::to_string).collect::<Vec<String>>();
+    assert_eq!(served(&rows[0].worker.queues), ["default"]);
+    assert_eq!(served(&rows[0].worker.kinds), ["add", "mail, \"all\""]);
     assert_eq!(
         (rows[0].started_at, rows[0].heartbeat_at),
         (registered_at, registered_at.plus_ms(5))

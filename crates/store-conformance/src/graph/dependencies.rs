@@ -3,7 +3,9 @@
 use gristmill_model::{
     After, BatchId, Clock, Hooks, JobId, JobState, NewBatch, OnFailure, Prerequisite, RetryPolicy, WorkerId,
 };
-use gristmill_store::{JobFilter, NewRun, PruneOptions, RunAdvance, RunState, Selection, Store, StoreError};
+use gristmill_store::{
+    FailedPrerequisite, JobFilter, NewRun, PruneOptions, RunAdvance, RunState, Selection, Store, StoreError,
+};
 
 use crate::Database;
 use crate::fixture::*;
@@ -230,6 +232,46 @@ pub async fn failures_mean_what_was_said(database: &dyn Database) {
     let mut ran = drain(&*store, worker).await;
     ran.sort_unstable();
     assert_eq!(ran, [cancelled, dead, ready, other]);
+}
+
+/// A job that was cancelled because of a prerequisite names the first job that did not complete, until it is retried.
+pub async fn a_cancelled_job_tells_its_cause(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let first = submit(&*store, once(3)).await;
+    let second = submit(&*store, waiting(2, [After::batch(first)])).await;
+    let third = submit(&*store, waiting(1, [After::job(job(second, 1))])).await;
+    let failing = waiting(1, [After::batch(first).on_failure(OnFailure::Fail)]);
+    let failing = submit(&*store, failing).await;
+    let lease = claim(&*store, worker, 3).await.unwrap();
+    let mut report = failed_at(&lease.slices[0], &positions("1-2"), &error());
+    report.completed = completed_at(&lease.slices[0], &positions("0")).completed;
+    exchange(&*store, worker, vec![report], None).await;
+    let cause = async |id| store.job(id).await.unwrap().unwrap().cause;
+    let of = |id, state| Some(FailedPrerequisite { job: id, state });
+    assert_eq!(cause(job(second, 0)).await, of(job(first, 1), JobState::Dead));
+    assert_eq!(cause(job(second, 1)).await, of(job(first, 1), JobState::Dead));
+    assert_eq!(
+        cause(job(third, 0)).await,
+        of(job(second, 1), JobState::Cancelled)
+    );
+    // It names its prerequisite as the error of its attempt.
+    assert_eq!(
+        (state(&*store, failing).await, cause(job(failing, 0)).await),
+        (JobState::Dead, None)
+    );
+    // What is submitted after the failure learns of it too.
+    let late = submit(&*store, waiting(1, [After::job(job(first, 2))])).await;
+    assert_eq!(cause(job(late, 0)).await, of(job(first, 2), JobState::Dead));
+
+    // The rest of the report keeps it; a cancel by request has none.
+    let retry = Selection::Jobs(vec![job(second, 0)]);
+    assert_eq!(store.retry(retry).await.unwrap().changed, 1);
+    assert_eq!(cause(job(second, 0)).await, None);
+    assert_eq!(cause(job(second, 1)).await, of(job(first, 1), JobState::Dead));
+    assert_eq!(cancel_all(&*store, second).await, 1);
+    assert_eq!(state(&*store, second).await, JobState::Cancelled);
+    assert_eq!(cause(job(second, 0)).await, None);
 }
 
 /// What waits for a job that waits in vain waits in vain too, however long the chain.

@@ -304,6 +304,7 @@ pub async fn hooks_of_schedules_name_them(database: &dyn Database) {
             hooks: hooks(),
             ..BatchOptions::default()
         },
+        key: None,
         expires_after_ms: None,
         tags: BTreeMap::new(),
         catch_up: CatchUp::One,

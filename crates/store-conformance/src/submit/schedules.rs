@@ -2,8 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gristmill_model::{BatchOptions, Clock, JobState, PackedArray, RecurrenceRule};
-use gristmill_store::{CatchUp, NewSchedule, Overlap, ScheduleChange, Store, StoreError};
+use gristmill_model::{
+    BatchOptions, Clock, Hooks, JobId, JobState, KeyedBatch, OnDuplicate, PackedArray, PackedBuilder,
+    RecurrenceRule, Unique,
+};
+use gristmill_store::{
+    CatchUp, JobFilter, NewSchedule, Overlap, Schedule, ScheduleChange, Store, StoreError,
+};
 
 use crate::Database;
 use crate::fixture::*;
@@ -22,6 +27,7 @@ fn schedule(name: &str) -> NewSchedule {
         queue: "default".to_owned(),
         payload: PackedArray::parse(&format!("[\"{name}\"]")).unwrap(),
         options: BatchOptions::default(),
+        key: None,
         expires_after_ms: None,
         tags: BTreeMap::new(),
         catch_up: CatchUp::One,
@@ -372,4 +378,138 @@ pub async fn schedules_are_listed_in_pages(database: &dyn Database) {
     assert_eq!(listed(store.schedules(None, 2).await.unwrap()), ["a", "b"]);
     assert_eq!(listed(store.schedules(Some("b"), 2).await.unwrap()), ["c"]);
     assert!(store.schedule("d").await.unwrap().is_none());
+}
+
+/// A schedule whose jobs have the key `k`.
+fn keyed(name: &str, on_duplicate: OnDuplicate) -> NewSchedule {
+    NewSchedule {
+        key: Some("k".to_owned()),
+        options: BatchOptions {
+            unique: Some(Unique {
+                on_duplicate,
+                ..Unique::default()
+            }),
+            ..BatchOptions::default()
+        },
+        ..schedule(name)
+    }
+}
+
+async fn row(store: &dyn Store, name: &str) -> Schedule {
+    store.schedule(name).await.unwrap().unwrap()
+}
+
+async fn trigger(store: &dyn Store, name: &str) -> JobId {
+    let changed = store.change_schedules(names(&[name]), ScheduleChange::Trigger);
+    assert_eq!(changed.await.unwrap(), 1);
+    row(store, name).await.last_job.unwrap()
+}
+
+/// The jobs of a schedule have its key among all jobs of the kind, whoever submits them.
+pub async fn jobs_of_schedules_have_keys(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let mut keys = PackedBuilder::new();
+    keys.push_value("k").unwrap();
+    let own = KeyedBatch::new(batch(1), keys.finish(), Unique::default());
+    let first = store.submit_keyed(vec![own]).await.unwrap()[0].jobs[0];
+    put(&*store, keyed("skip", OnDuplicate::Skip)).await;
+    put(&*store, schedule("plain")).await;
+    database.clock().advance_ms(INTERVAL_MS);
+    assert_eq!(fire(&*store).await, 1, "only the one without a key");
+    let skip = row(&*store, "skip").await;
+    assert_eq!((skip.fired, skip.last_job), (0, Some(first)));
+    assert_eq!(skip.last_at, Some(database.clock().now()));
+
+    let lease = claim(&*store, worker, 10).await.unwrap();
+    let reports = lease.slices.iter().map(completed).collect();
+    exchange(&*store, worker, reports, None).await;
+    database.clock().advance_ms(INTERVAL_MS);
+    assert_eq!(fire(&*store).await, 2);
+    let skip = row(&*store, "skip").await;
+    let second = skip.last_job.unwrap();
+    assert_eq!((skip.fired, second == first), (1, false));
+    let details = store.job(second).await.unwrap().unwrap();
+    assert_eq!(
+        (details.row.state, details.key.as_deref()),
+        (JobState::Waiting, Some("k"))
+    );
+
+    put(&*store, keyed("replace", OnDuplicate::Replace)).await;
+    let third = trigger(&*store, "replace").await;
+    assert_eq!(states(&*store, second.batch).await, [JobState::Cancelled]);
+    assert_eq!(states(&*store, third.batch).await, [JobState::Waiting]);
+    assert_eq!(trigger(&*store, "skip").await, third);
+
+    // Of two in one batch, the later one stays.
+    put(&*store, keyed("also", OnDuplicate::Replace)).await;
+    let both = store.change_schedules(names(&["also", "replace"]), ScheduleChange::Trigger);
+    assert_eq!(both.await.unwrap(), 2);
+    let also = row(&*store, "also").await.last_job.unwrap();
+    assert_eq!(row(&*store, "replace").await.last_job, Some(also));
+    assert_eq!(states(&*store, also.batch).await, [JobState::Waiting]);
+    assert_eq!(states(&*store, third.batch).await, [JobState::Cancelled]);
+}
+
+/// Keys that a schedule cannot have are refused when it is put, not when it is due.
+pub async fn keys_of_schedules_are_checked(database: &dyn Database) {
+    let store = database.open().await;
+    let mut without = keyed("without", OnDuplicate::Skip);
+    without.key = None;
+    let mut hooked = keyed("hooked", OnDuplicate::Skip);
+    hooked.options.hooks = Hooks::of(Some("done".parse().unwrap()), None);
+    let mut empty = keyed("empty", OnDuplicate::Skip);
+    empty.key = Some(String::new());
+    let overlapping = NewSchedule {
+        overlap: Overlap::Skip,
+        ..keyed("overlapping", OnDuplicate::Skip)
+    };
+    for (wrong, says) in [
+        (keyed("reject", OnDuplicate::Reject), "`reject`"),
+        (without, "no key"),
+        (hooked, "hook"),
+        (empty, "key"),
+        (overlapping, "`overlap`"),
+    ] {
+        let refused = store.put_schedules(vec![wrong]).await.unwrap_err().to_string();
+        assert!(refused.contains(says), "{refused} does not say {says}");
+    }
+    assert!(store.schedules(None, 10).await.unwrap().is_empty());
+    // Without rules of its own, a key has the default ones.
+    let mut plain = keyed("plain", OnDuplicate::Skip);
+    plain.options.unique = None;
+    put(&*store, plain).await;
+    let first = trigger(&*store, "plain").await;
+    assert_eq!(trigger(&*store, "plain").await, first);
+}
+
+/// The jobs of a schedule take the values that are kept for their payload, and their hooks learn of it.
+pub async fn jobs_of_schedules_have_cached_values(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let cached = NewSchedule {
+        options: BatchOptions {
+            cached_ms: Some(3_600_000),
+            hooks: Hooks::of(Some("done".parse().unwrap()), None),
+            ..BatchOptions::default()
+        },
+        ..schedule("cached")
+    };
+    put(&*store, cached).await;
+    let first = trigger(&*store, "cached").await;
+    let lease = claim(&*store, worker, 10).await.unwrap();
+    exchange(&*store, worker, vec![completed(&lease.slices[0])], None).await;
+    let second = trigger(&*store, "cached").await;
+    assert!(second != first);
+    let [first, second] = [store.job(first).await, store.job(second).await].map(|job| job.unwrap().unwrap());
+    assert_eq!(second.row.state, JobState::Completed);
+    assert_eq!(
+        second.value.map(|value| value.get().to_owned()),
+        first.value.map(|value| value.get().to_owned())
+    );
+    let hooks = JobFilter {
+        kind: Some("done".to_owned()),
+        ..JobFilter::default()
+    };
+    assert_eq!(store.counts(&hooks).await.unwrap().total(), 2);
 }

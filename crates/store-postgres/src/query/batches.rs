@@ -17,12 +17,17 @@ fn read_name(row: &Row, column: usize) -> Result<Option<Arc<str>>> {
     Ok(row.try_get::<_, Option<&str>>(column)?.map(Arc::from))
 }
 
+fn read_names(row: &Row, column: usize) -> Result<Vec<Arc<str>>> {
+    let names: Vec<&str> = row.try_get(column)?;
+    Ok(names.into_iter().map(Arc::from).collect())
+}
+
 /// The registered workers, by id.
 pub(crate) async fn workers(snapshot: &Snapshot) -> Result<Vec<WorkerRow>> {
     let rows = snapshot
         .query(
             "SELECT w.id, w.name, w.host, w.process_id, w.process_started, w.started_at, w.heartbeat_at, \
-             coalesce(h.jobs, 0) FROM gristmill.worker w \
+             coalesce(h.jobs, 0), w.queues, w.kinds FROM gristmill.worker w \
              LEFT JOIN (SELECT worker_id, sum(count) AS jobs FROM gristmill.held GROUP BY worker_id) h \
              ON h.worker_id = w.id ORDER BY w.id",
             &[],
@@ -37,6 +42,8 @@ pub(crate) async fn workers(snapshot: &Snapshot) -> Result<Vec<WorkerRow>> {
                     host: row.try_get(2)?,
                     process_id: u32::try_from(row.try_get::<_, i64>(3)?).unwrap_or(u32::MAX),
                     process_started: row.try_get(4)?,
+                    queues: read_names(row, 8)?,
+                    kinds: read_names(row, 9)?,
                 },
                 started_at: Timestamp(row.try_get(5)?),
                 heartbeat_at: Timestamp(row.try_get(6)?),

@@ -24,7 +24,7 @@ use crate::graph::family::{children, parent_of};
 use crate::query::batches::failures;
 use crate::query::filter::{Candidates, LOOK_BATCHES_FIRST, LOOK_BATCHES_MAX};
 use crate::query::piece::pieces;
-use crate::query::prerequisite::prerequisites_of;
+use crate::query::prerequisite::{cause_of, prerequisites_of};
 use crate::query::tag::{narrowed, tags_of};
 use crate::submit::debounce::{ADDED, read_added};
 
@@ -103,6 +103,10 @@ pub(crate) async fn job(snapshot: &Snapshot, now: Timestamp, id: JobId) -> Resul
         prerequisites: match piece.state {
             JobState::Blocked => prerequisites_of(snapshot, now, id).await?,
             _ => Vec::new(),
+        },
+        cause: match (piece.state, piece.report) {
+            (JobState::Cancelled, Some(report)) => cause_of(snapshot, id.batch, report).await?,
+            _ => None,
         },
         parent: parent_of(snapshot, id).await?,
         children: children_of(snapshot, now, id).await?,

@@ -1,9 +1,9 @@
-//! The jobs that a blocked job waits for.
+//! The jobs that a blocked job waits for, and the one that a cancelled job waited for in vain.
 
 use gristmill_model::limits::{BATCH_JOBS_MAX, SHOWN_PREREQUISITES_MAX};
 use gristmill_model::{BatchId, JobId, Positions, Timestamp};
 use gristmill_store::rules::piece::count;
-use gristmill_store::{JobCounts, OpenPrerequisite};
+use gristmill_store::{FailedPrerequisite, JobCounts, OpenPrerequisite};
 
 use crate::database::snapshot::Snapshot;
 use crate::failure::Result;
@@ -48,4 +48,25 @@ pub(super) async fn prerequisites_of(
         }
     });
     Ok(described.collect())
+}
+
+/// The prerequisite that did not complete, so that the jobs of this report were cancelled.
+pub(super) async fn cause_of(
+    snapshot: &Snapshot,
+    batch: BatchId,
+    report: i64,
+) -> Result<Option<FailedPrerequisite>> {
+    // What no report begins with is no report.
+    let first_position = i32::try_from(report).unwrap_or(i32::MAX);
+    let row = snapshot
+        .query_opt(
+            "SELECT cause FROM gristmill.report WHERE batch_id = $1 AND first_position = $2",
+            &[&batch.0, &first_position],
+        )
+        .await?;
+    let cause: Option<String> = match row {
+        Some(row) => row.try_get(0)?,
+        None => None,
+    };
+    Ok(cause.map(|cause| serde_json::from_str(&cause)).transpose()?)
 }

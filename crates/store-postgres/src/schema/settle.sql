@@ -118,19 +118,26 @@ BEGIN
                 )
                 SELECT array_agg(batch_id), array_agg(positions), array_agg(on_failure), array_agg(cause), array_agg(of_cause)
                     INTO gone, gone_positions, gone_policies, gone_causes, gone_cause_positions FROM ended;
-                INSERT INTO gristmill.failure (batch_id, lease_id, duration_us, failed_at, position, attempt, error)
-                SELECT k.batch_id, 0, 0, now_ms, u.position, 0, json_build_object('type', 'prerequisite', 'message',
-                    format('job %s:%s, which it waited for, ended as %s', k.cause, c.position, c.state), 'permanent', true)
-                FROM unnest(gone, gone_positions, gone_policies, gone_causes, gone_cause_positions)
-                    AS k (batch_id, positions, on_failure, cause, cause_positions)
-                CROSS JOIN LATERAL (
-                    SELECT r.state, lower(r.positions * coalesce(k.cause_positions::int4multirange, '{(,)}')) AS position
-                    FROM gristmill.report r WHERE r.batch_id = k.cause AND r.state <> 'completed'
-                        AND r.positions && coalesce(k.cause_positions::int4multirange, '{(,)}') ORDER BY 2 LIMIT 1
-                ) c
-                CROSS JOIN LATERAL gristmill.unpacked(k.positions) AS u (position)
-                WHERE k.on_failure = 'fail'
-                ON CONFLICT DO NOTHING;
+                -- A dead job has a failure that names the prerequisite; of cancelled jobs, the report names it.
+                WITH blamed AS MATERIALIZED (
+                    SELECT k.batch_id, k.positions, k.on_failure, format('%s:%s', k.cause, c.position) AS job, c.state
+                    FROM unnest(gone, gone_positions, gone_policies, gone_causes, gone_cause_positions)
+                        AS k (batch_id, positions, on_failure, cause, cause_positions)
+                    CROSS JOIN LATERAL (
+                        SELECT r.state, lower(r.positions * coalesce(k.cause_positions::int4multirange, '{(,)}')) AS position
+                        FROM gristmill.report r WHERE r.batch_id = k.cause AND r.state <> 'completed'
+                            AND r.positions && coalesce(k.cause_positions::int4multirange, '{(,)}') ORDER BY 2 LIMIT 1
+                    ) c
+                ), failed AS (
+                    INSERT INTO gristmill.failure (batch_id, lease_id, duration_us, failed_at, position, attempt, error)
+                    SELECT b.batch_id, 0, 0, now_ms, u.position, 0, json_build_object('type', 'prerequisite', 'message',
+                        format('job %s, which it waited for, ended as %s', b.job, b.state), 'permanent', true)
+                    FROM blamed b CROSS JOIN LATERAL gristmill.unpacked(b.positions) AS u (position)
+                    WHERE b.on_failure = 'fail'
+                    ON CONFLICT DO NOTHING
+                )
+                UPDATE gristmill.report r SET cause = json_build_object('job', b.job, 'state', b.state)
+                FROM blamed b WHERE r.batch_id = b.batch_id AND r.first_position = lower(b.positions) AND b.on_failure <> 'fail';
                 PERFORM FROM gristmill.keyed k WHERE k.batch_id = ANY (gone);
                 IF FOUND THEN
                     PERFORM gristmill.release_keys(array_agg(k.batch_id), array_agg(k.positions),

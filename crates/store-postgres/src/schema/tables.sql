@@ -117,6 +117,7 @@ CREATE TABLE gristmill.report (
     count            integer NOT NULL,
     state            text NOT NULL, -- completed, dead, cancelled or expired
     worker           text,
+    cause            text, -- JSON: the job that did not complete, so that these, which waited for it, were cancelled
     positions        int4multirange NOT NULL,
     duration_buckets text, -- how many jobs took how long, for histories: bucket:count, with spaces between
     durations        text, -- a JSON array of microseconds, one a position
@@ -297,7 +298,9 @@ CREATE TABLE gristmill.worker (
     process_id      bigint NOT NULL,
     process_started text NOT NULL,
     started_at      bigint NOT NULL,
-    heartbeat_at    bigint NOT NULL
+    heartbeat_at    bigint NOT NULL,
+    queues          text[] NOT NULL, -- those that it claims from; empty where it does not say
+    kinds           text[] NOT NULL  -- those that it runs; empty for all, or where it does not say
 ) WITH (fillfactor = 50);
 
 -- Positions that a worker held and lost, until it learns so.

@@ -81,15 +81,27 @@ impl Database {
 }
 
 impl Transaction {
-    async fn submit_keyed(&mut self, batches: &[Prepared]) -> Result<Vec<(SubmittedJobs, Option<Stored>)>> {
-        // The scope of a kind and that of a queue may have the same first lane, and then wait for each other.
+    /// Holds the scopes of these batches' keys until the transaction ends. The scope of a kind and that of a queue may have the
+    /// same first lane, and then wait for each other.
+    pub async fn lock_scopes(&self, batches: &[Prepared]) -> Result<()> {
         let lanes: BTreeSet<i32> = batches.iter().map(|batch| batch.scope / 2).collect();
         let lanes: Vec<i32> = lanes.into_iter().collect();
-        self.query(
-            "SELECT id FROM gristmill.lane WHERE id = ANY ($1) ORDER BY id FOR UPDATE",
-            &[&lanes],
-        )
-        .await?;
+        if !lanes.is_empty() {
+            self.query(
+                "SELECT id FROM gristmill.lane WHERE id = ANY ($1) ORDER BY id FOR UPDATE",
+                &[&lanes],
+            )
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Stores batches whose jobs have keys.
+    pub async fn submit_keyed(
+        &mut self,
+        batches: &[Prepared],
+    ) -> Result<Vec<(SubmittedJobs, Option<Stored>)>> {
+        self.lock_scopes(batches).await?;
         let mut fresh = BTreeSet::new();
         let mut submitted: Vec<(SubmittedJobs, Option<Stored>)> = Vec::with_capacity(batches.len());
         for batch in batches {
@@ -408,8 +420,8 @@ impl Transaction {
         Ok(!again.is_empty())
     }
 
-    async fn lane_and_scope(&self, batch: &KeyedBatch) -> Result<(i64, i32)> {
-        // The lane was made when this was submitted, perhaps by another process.
+    pub async fn lane_and_scope(&self, batch: &KeyedBatch) -> Result<(i64, i32)> {
+        // The lane was made when this was submitted, or the schedule put, perhaps by another process.
         let version = self.cache.controls().version();
         let rows = self.query(NEWS, &[&self.cache.lane_id_max(), &version]).await?;
         self.cache.add_news(&rows)?;
@@ -418,7 +430,7 @@ impl Transaction {
         let scope = scope_id(&lanes, batch.unique().scope, &batch.batch);
         let scope = scope.and_then(|scope| i32::try_from(scope).ok());
         lane.zip(scope)
-            .ok_or_else(|| Failure::Damaged("what is to run again has no lane".to_owned()))
+            .ok_or_else(|| Failure::Damaged("jobs that were to be submitted later have no lane".to_owned()))
     }
 
     /// Forgets some keys of jobs that are over, and whose periods are. Submits what waited behind them.

@@ -2,19 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use gristmill_model::{BatchId, JobId, Positions, Timestamp};
+use gristmill_model::{BatchId, JobId, NewBatch, Positions, Timestamp};
 use gristmill_store::hook::lanes_of_hooks;
 use gristmill_store::rules::lanes::{LANES_MAX, LaneName};
-use gristmill_store::rules::schedule::Plan;
+use gristmill_store::rules::schedule::{Plan, PlannedBatch};
 use gristmill_store::schedule::{NEVER, Overlap};
-use gristmill_store::{Fired, NewSchedule, Schedule, ScheduleChange, Selection};
+use gristmill_store::{Fired, NewSchedule, Schedule, ScheduleChange, Selection, StoreError, SubmittedJobs};
 use tokio_postgres::Row;
 
 use crate::database::snapshot::Snapshot;
 use crate::database::transaction::Transaction;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
+use crate::graph::dependency::Ended;
 use crate::multirange::Multirange;
-use crate::submit::Packed;
+use crate::submit::keys::Prepared;
+use crate::submit::{Circumstances, Packed};
 
 const COLUMNS: &str =
     "definition, since, next_at, last_at, last_batch_id, last_position, fired, paused_until";
@@ -109,6 +111,11 @@ impl Transaction {
             .collect();
         let (mut definitions, mut since, mut next_at) = (Vec::new(), Vec::new(), Vec::new());
         for (name, new) in &new {
+            if new.key.is_some() {
+                // The scope of a key is the number of a lane, which is known when the schedule is due.
+                self.lane(LaneName::of(&new.batch(new.payload.clone(), self.now)))
+                    .await?;
+            }
             let (counted_since, next) = Schedule::put(known.get(name).copied(), new, self.now)?;
             definitions.push(serde_json::to_string(new)?);
             since.push(counted_since.0);
@@ -168,39 +175,91 @@ impl Transaction {
     }
 
     async fn carry_out(&mut self, rows: &[Schedule], mut plan: Plan) -> Result<Fired> {
+        // The locks of keys come before those of jobs.
+        let keyed = self.keyed_batches(&plan).await?;
+        self.lock_scopes(&keyed).await?;
         if !plan.cancelled.is_empty() {
             self.cancel(&Selection::Jobs(std::mem::take(&mut plan.cancelled)))
                 .await?;
         }
-        let ids = self.next_batch_ids(plan.batches.len()).await?;
-        let (fired, last_jobs) = plan.fired(&ids);
-        for (batch, planned) in ids.into_iter().zip(plan.batches) {
-            for name in lanes_of_hooks(&planned.batch) {
-                self.lane(name).await?;
-            }
-            let lane_id = self.lane(LaneName::of(&planned.batch)).await?;
-            let packed = Packed {
-                batch: planned.batch,
-                lane_id,
+        let mut of_keys = self.submit_keyed(&keyed).await?.into_iter();
+        let mut ids = self
+            .next_batch_ids(plan.batches.len() - keyed.len())
+            .await?
+            .into_iter();
+        let mut submitted = Vec::with_capacity(plan.batches.len());
+        let mut ended = Ended::default();
+        for planned in &plan.batches {
+            let jobs = match planned.keys {
+                Some(_) => of_keys.next().map(|(jobs, _)| jobs),
+                None => match ids.next() {
+                    Some(id) => Some(self.submit_planned(id, &planned.batch, &mut ended).await?),
+                    None => None,
+                },
             };
-            self.insert_batch(batch, &packed)?;
+            submitted
+                .push(jobs.ok_or_else(|| Failure::Damaged("a batch of schedules got no id".to_owned()))?);
         }
+        self.settle(ended).await?;
+        let (fired, schedules) = plan.fired(&submitted);
         let mut changes = Changes::default();
-        for ((row, planned), last_job) in rows.iter().zip(plan.schedules).zip(last_jobs) {
+        for ((row, planned), done) in rows.iter().zip(plan.schedules).zip(schedules) {
             changes.names.push(row.schedule.name.clone());
             changes.next_at.push(planned.next_at.map(|moment| moment.0));
             changes.last_at.push(planned.last_at.map(|moment| moment.0));
-            changes.last_batch.push(last_job.map(|job| job.batch.0));
-            changes
-                .last_position
-                .push(last_job.map(|job| i32::try_from(job.position).unwrap_or(i32::MAX)));
-            changes.jobs.push(i64::try_from(planned.jobs).unwrap_or(i64::MAX));
+            changes.last_batch.push(done.last_job.map(|job| job.batch.0));
+            changes.last_position.push(
+                done.last_job
+                    .map(|job| i32::try_from(job.position).unwrap_or(i32::MAX)),
+            );
+            changes.jobs.push(i64::try_from(done.jobs).unwrap_or(i64::MAX));
             changes
                 .paused_until
                 .push(planned.paused_until.map(|moment| moment.0));
         }
         self.update_schedules(&changes).await?;
         Ok(fired)
+    }
+
+    /// The planned batches whose jobs have keys, ready to be stored.
+    async fn keyed_batches(&self, plan: &Plan) -> Result<Vec<Prepared>> {
+        let mut prepared = Vec::new();
+        for batch in plan.batches.iter().filter_map(PlannedBatch::keyed) {
+            let (lane_id, scope) = self.lane_and_scope(&batch).await?;
+            prepared.push(Prepared {
+                keys: batch.check().map_err(StoreError::from)?,
+                lane_id,
+                scope,
+                batch,
+            });
+        }
+        Ok(prepared)
+    }
+
+    /// Stores a planned batch without keys.
+    async fn submit_planned(
+        &mut self,
+        id: BatchId,
+        batch: &NewBatch,
+        ended: &mut Ended,
+    ) -> Result<SubmittedJobs> {
+        for name in lanes_of_hooks(batch) {
+            self.lane(name).await?;
+        }
+        let packed = Packed {
+            lane_id: self.lane(LaneName::of(batch)).await?,
+            batch: batch.clone(),
+        };
+        let circumstances = Circumstances {
+            hits: self.hits(batch).await?,
+            ..Circumstances::default()
+        };
+        self.writes.submit(self.now, id, &packed, circumstances)?;
+        // Jobs that have their values from the cache are over.
+        if batch.options.hooks.is_some() && batch.options.cached_ms.is_some() {
+            ended.add_all(id);
+        }
+        Ok(SubmittedJobs::whole(id, batch.payloads.count()))
     }
 
     async fn lane(&self, name: LaneName<'_>) -> Result<i64> {

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use gristmill_model::{BatchId, JobId, JobState, NewBatch, OnFailure, Positions, Timestamp};
+use gristmill_store::FailedPrerequisite;
 use gristmill_store::hook::{EndedBatch, HOOK, HOOK_PART};
 use gristmill_store::rules::dependency::{
     Edge, WaitingJobs, check_stored, prerequisite_failed, stored_prerequisites,
@@ -483,6 +484,16 @@ impl Transaction<'_> {
             }
         }
         self.end_jobs(blocked.batch, &blocked.positions, &ending)?;
+        if ending.state == JobState::Cancelled
+            && let Some(first) = blocked.positions.first()
+        {
+            // A cancelled job has no failure that names the prerequisite.
+            let cause = serde_json::to_string(&FailedPrerequisite { job, state })?;
+            self.execute(
+                "UPDATE report SET cause = ?2 WHERE id = ?1",
+                params![report_id(blocked.batch, first), cause],
+            )?;
+        }
         Ok(Some(Ended {
             batch: blocked.batch,
             endings: vec![(ending.state, blocked.positions)],

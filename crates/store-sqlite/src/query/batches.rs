@@ -15,25 +15,29 @@ use crate::worker::steady_clock::WallTimes;
 pub(crate) fn workers(connection: &Connection, times: &WallTimes) -> Result<Vec<WorkerRow>> {
     let mut statement = connection.prepare_cached(
         "SELECT id, name, host, process_id, process_started, started_at, heartbeat_at, \
-         (SELECT coalesce(sum(count), 0) FROM held WHERE worker_id = worker.id), boot, beat_ms \
+         (SELECT coalesce(sum(count), 0) FROM held WHERE worker_id = worker.id), queues, kinds, boot, beat_ms \
          FROM worker ORDER BY id",
     )?;
-    let rows = statement.query_map([], |row| {
-        let boot: String = row.get(8)?;
-        Ok(WorkerRow {
+    let mut rows = statement.query([])?;
+    let mut workers = Vec::new();
+    while let Some(row) = rows.next()? {
+        let boot: String = row.get(10)?;
+        workers.push(WorkerRow {
             id: WorkerId(row.get(0)?),
             worker: NewWorker {
                 name: row.get(1)?,
                 host: row.get(2)?,
                 process_id: row.get(3)?,
                 process_started: row.get(4)?,
+                queues: serde_json::from_str(&row.get::<_, String>(8)?)?,
+                kinds: serde_json::from_str(&row.get::<_, String>(9)?)?,
             },
             started_at: Timestamp(row.get(5)?),
-            heartbeat_at: times.of(&boot, row.get(9)?, Timestamp(row.get(6)?)),
+            heartbeat_at: times.of(&boot, row.get(11)?, Timestamp(row.get(6)?)),
             jobs_held: row.get::<_, i64>(7)?.unsigned_abs(),
-        })
-    })?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
+        });
+    }
+    Ok(workers)
 }
 
 /// The payloads of a batch as they were submitted.

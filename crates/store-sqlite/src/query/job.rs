@@ -22,7 +22,7 @@ use crate::labels::keys_of;
 use crate::query::batches::{failures, read_durations, report_ids};
 use crate::query::filter::BatchConditions;
 use crate::query::piece::pieces;
-use crate::query::prerequisite::prerequisites_of;
+use crate::query::prerequisite::{cause_of, prerequisites_of};
 use crate::query::tag::{narrowed, tags_of};
 use crate::submit::debounce::debounced_payloads;
 use crate::transaction::read_options;
@@ -99,6 +99,10 @@ pub(crate) fn job(connection: &Connection, now: Timestamp, id: JobId) -> Result<
         prerequisites: match piece.state {
             JobState::Blocked => prerequisites_of(connection, now, id)?,
             _ => Vec::new(),
+        },
+        cause: match (piece.state, piece.report) {
+            (JobState::Cancelled, Some(report)) => cause_of(connection, report)?,
+            _ => None,
         },
         parent: parent_of(connection, id)?,
         children: children_of(connection, now, id)?,

@@ -1,10 +1,10 @@
-//! The jobs that a blocked job waits for.
+//! The jobs that a blocked job waits for, and the one that a cancelled job waited for in vain.
 
 use gristmill_model::limits::{BATCH_JOBS_MAX, SHOWN_PREREQUISITES_MAX};
 use gristmill_model::{BatchId, JobId, Positions, Timestamp};
 use gristmill_store::rules::piece::count;
-use gristmill_store::{JobCounts, OpenPrerequisite};
-use rusqlite::Connection;
+use gristmill_store::{FailedPrerequisite, JobCounts, OpenPrerequisite};
+use rusqlite::{Connection, OptionalExtension};
 
 use crate::columns::read_positions;
 use crate::failure::Result;
@@ -44,4 +44,14 @@ pub(super) fn prerequisites_of(
         });
     }
     Ok(found)
+}
+
+/// The prerequisite that did not complete, so that the jobs of this report were cancelled.
+pub(super) fn cause_of(connection: &Connection, report: i64) -> Result<Option<FailedPrerequisite>> {
+    let mut statement = connection.prepare_cached("SELECT cause FROM report WHERE id = ?1")?;
+    let cause: Option<Option<String>> = statement.query_row([report], |row| row.get(0)).optional()?;
+    Ok(cause
+        .flatten()
+        .map(|cause| serde_json::from_str(&cause))
+        .transpose()?)
 }

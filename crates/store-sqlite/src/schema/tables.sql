@@ -115,6 +115,7 @@ CREATE TABLE report (
     count       INTEGER NOT NULL,
     finished_at INTEGER NOT NULL,
     worker      TEXT,
+    cause       TEXT, -- JSON: the job that did not complete, so that these, which waited for it, were cancelled
     positions   TEXT NOT NULL,
     durations   TEXT, -- a JSON array of microseconds, one a position
     logs        TEXT, -- a JSON object, text by position
@@ -298,7 +299,9 @@ CREATE TABLE worker (
     started_at      INTEGER NOT NULL,
     heartbeat_at    INTEGER NOT NULL, -- by the wall clock, as it was then
     boot            TEXT NOT NULL,    -- the boot of the machine in which that was
-    beat_ms         INTEGER NOT NULL  -- and when, since then, by a clock that nobody sets
+    beat_ms         INTEGER NOT NULL, -- and when, since then, by a clock that nobody sets
+    queues          TEXT NOT NULL,    -- a JSON array: the queues that it claims from; empty where it does not say
+    kinds           TEXT NOT NULL     -- a JSON array: the kinds that it runs; empty for all, or where it does not say
 ) STRICT;
 
 -- Positions that a worker held and lost, until it learns so.

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use gristmill_model::{BatchId, JobId, Timestamp};
 use gristmill_store::rules::schedule::Plan;
 use gristmill_store::schedule::{NEVER, Overlap};
-use gristmill_store::{Fired, NewSchedule, Schedule, ScheduleChange, Selection};
+use gristmill_store::{Fired, NewSchedule, Schedule, ScheduleChange, Selection, StoreError, SubmittedJobs};
 use rusqlite::{Connection, params};
 
 use crate::failure::Result;
@@ -119,12 +119,22 @@ impl Transaction<'_> {
         if !plan.cancelled.is_empty() {
             self.cancel(&Selection::Jobs(std::mem::take(&mut plan.cancelled)))?;
         }
-        let mut ids = Vec::with_capacity(plan.batches.len());
+        let mut submitted = Vec::with_capacity(plan.batches.len());
         for planned in &plan.batches {
-            ids.extend(self.submit(std::slice::from_ref(&planned.batch), None)?);
+            match planned.keyed() {
+                Some(batch) => {
+                    let keys = batch.check().map_err(StoreError::from)?;
+                    submitted.extend(self.submit_keyed(&[batch], &[keys])?);
+                }
+                None => {
+                    let ids = self.submit(std::slice::from_ref(&planned.batch), None)?;
+                    let count = planned.batch.payloads.count();
+                    submitted.extend(ids.into_iter().map(|id| SubmittedJobs::whole(id, count)));
+                }
+            }
         }
-        let (fired, last_jobs) = plan.fired(&ids);
-        for ((row, planned), last_job) in due.iter().zip(plan.schedules).zip(last_jobs) {
+        let (fired, schedules) = plan.fired(&submitted);
+        for ((row, planned), done) in due.iter().zip(plan.schedules).zip(schedules) {
             self.execute(
                 "UPDATE schedule SET next_at = ?2, last_at = coalesce(?3, last_at), last_batch_id = coalesce(?4, last_batch_id), \
                  last_position = coalesce(?5, last_position), fired = fired + ?6, paused_until = ?7 WHERE name = ?1",
@@ -132,9 +142,9 @@ impl Transaction<'_> {
                     row.schedule.name,
                     planned.next_at.map(|moment| moment.0),
                     planned.last_at.map(|moment| moment.0),
-                    last_job.map(|job: JobId| job.batch.0),
-                    last_job.map(|job: JobId| job.position),
-                    i64::try_from(planned.jobs).unwrap_or(i64::MAX),
+                    done.last_job.map(|job| job.batch.0),
+                    done.last_job.map(|job| job.position),
+                    i64::try_from(done.jobs).unwrap_or(i64::MAX),
                     planned.paused_until.map(|moment| moment.0),
                 ],
             )?;

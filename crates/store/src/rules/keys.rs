@@ -32,6 +32,17 @@ pub struct SubmittedJobs {
     pub jobs: Vec<JobId>,
 }
 
+impl SubmittedJobs {
+    /// A batch that was stored as a whole.
+    pub fn whole(batch: BatchId, count: u32) -> Self {
+        SubmittedJobs {
+            batch: Some(batch),
+            count,
+            jobs: (0..count).map(|position| JobId { batch, position }).collect(),
+        }
+    }
+}
+
 /// What becomes of one submitted job.
 #[derive(Debug, Clone, Copy)]
 enum Target {

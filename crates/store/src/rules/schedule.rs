@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, HashSet};
 use gristmill_model::limits::{
     BATCH_BYTES_TARGET, BATCH_JOBS_MAX, CATCH_UP_MOMENTS_MAX, SCHEDULE_LATE_MS_MAX,
 };
-use gristmill_model::{BatchId, JobId, NewBatch, PackedBuilder, Recurrence, Timestamp};
+use gristmill_model::{JobId, KeyedBatch, NewBatch, PackedArray, PackedBuilder, Recurrence, Timestamp};
 
 use crate::StoreError;
+use crate::rules::keys::SubmittedJobs;
 use crate::schedule::{CatchUp, Fired, NewSchedule, Overlap, Schedule};
 
 /// What a schedule does at one look.
@@ -66,6 +67,8 @@ pub struct Plan {
 pub struct PlannedBatch {
     /// The batch.
     pub batch: NewBatch,
+    /// The keys of its jobs, where they have some.
+    pub keys: Option<PackedArray>,
     /// The schedules, as indexes into the due schedules.
     pub schedules: Vec<usize>,
 }
@@ -79,8 +82,24 @@ pub struct PlannedSchedule {
     pub paused_until: Option<Timestamp>,
     /// The moment for which it submits last, if it submits.
     pub last_at: Option<Timestamp>,
-    /// The number of jobs that it submits.
+}
+
+/// What a schedule has submitted.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FiredSchedule {
+    /// Its last job, or the one that stands for it.
+    pub last_job: Option<JobId>,
+    /// How many jobs were stored.
     pub jobs: u64,
+}
+
+impl PlannedBatch {
+    /// The batch with the keys of its jobs; `None` where they have none.
+    pub fn keyed(&self) -> Option<KeyedBatch> {
+        let keys = self.keys.clone()?;
+        let unique = self.batch.options.unique.unwrap_or_default();
+        Some(KeyedBatch::new(self.batch.clone(), keys, unique))
+    }
 }
 
 impl Plan {
@@ -106,22 +125,24 @@ impl Plan {
         Plan::of_turns(rows, open, turn)
     }
 
-    /// What was done, once the batches have these ids: in all, and the job that each schedule submitted last.
-    pub fn fired(&self, ids: &[BatchId]) -> (Fired, Vec<Option<JobId>>) {
+    /// What was done, once this has become of the batches: in all, and by each schedule.
+    pub fn fired(&self, submitted: &[SubmittedJobs]) -> (Fired, Vec<FiredSchedule>) {
         let mut fired = Fired {
             schedules: self.schedules.len() as u64,
             ..Fired::default()
         };
-        let mut last_jobs = vec![None; self.schedules.len()];
-        for (&batch, planned) in ids.iter().zip(&self.batches) {
-            for (position, &index) in (0..).zip(&planned.schedules) {
-                last_jobs[index] = Some(JobId { batch, position });
+        let mut schedules = vec![FiredSchedule::default(); self.schedules.len()];
+        for (submitted, planned) in submitted.iter().zip(&self.batches) {
+            for (job, &index) in submitted.jobs.iter().zip(&planned.schedules) {
+                schedules[index].last_job = Some(*job);
+                schedules[index].jobs += u64::from(submitted.batch == Some(job.batch));
             }
-            let jobs = planned.batch.payloads.count();
-            fired.batches.push((batch, jobs));
-            fired.jobs += u64::from(jobs);
+            fired
+                .batches
+                .extend(submitted.batch.map(|batch| (batch, submitted.count)));
+            fired.jobs += u64::from(submitted.count);
         }
-        (fired, last_jobs)
+        (fired, schedules)
     }
 
     /// The jobs of all schedules with one kind, queue, options and tags are packed together.
@@ -153,7 +174,6 @@ impl Plan {
                 next_at: turn.next_at,
                 paused_until,
                 last_at: turn.moments.last().copied(),
-                jobs: turn.moments.len() as u64,
             });
         }
         plan.batches = packing.finish();
@@ -174,6 +194,8 @@ struct Packing {
 struct OpenBatch {
     batch: NewBatch,
     payloads: PackedBuilder,
+    /// Of all jobs, where the options say how keys are meant.
+    keys: PackedBuilder,
     schedules: Vec<usize>,
 }
 
@@ -191,9 +213,13 @@ impl Packing {
         let open = self.open.entry(key.clone()).or_insert_with(|| OpenBatch {
             batch,
             payloads: PackedBuilder::new(),
+            keys: PackedBuilder::new(),
             schedules: Vec::new(),
         });
         open.payloads.extend(&schedule.payload);
+        if let Some(key) = &schedule.key {
+            open.keys.push_value(key)?;
+        }
         open.schedules.push(index);
         let is_full = open.payloads.count() >= BATCH_JOBS_MAX || open.payloads.bytes() >= BATCH_BYTES_TARGET;
         if is_full && let Some(open) = self.open.remove(&key) {
@@ -211,6 +237,7 @@ impl Packing {
 impl OpenBatch {
     fn close(self) -> PlannedBatch {
         PlannedBatch {
+            keys: self.batch.options.unique.map(|_| self.keys.finish()),
             batch: NewBatch {
                 payloads: self.payloads.finish(),
                 ..self.batch

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use axum::{Extension, Json};
-use gristmill_model::JobId;
-use gristmill_store::{JobCounts, JobDetails, JobPause, StoredFailure};
+use gristmill_model::{JobId, JobState};
+use gristmill_store::{FailedPrerequisite, JobCounts, JobDetails, JobPause, StoredFailure};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -65,6 +65,26 @@ impl From<JobPause> for PauseView {
     }
 }
 
+/// A job that did not complete, so that jobs that waited for it were cancelled.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct CauseView {
+    /// The first such job of the prerequisite.
+    #[schema(value_type = String, example = "42:7")]
+    job: JobId,
+    /// The state in which it ended: dead, cancelled or expired.
+    #[schema(value_type = String, example = "dead")]
+    state: JobState,
+}
+
+impl From<FailedPrerequisite> for CauseView {
+    fn from(cause: FailedPrerequisite) -> Self {
+        CauseView {
+            job: cause.job,
+            state: cause.state,
+        }
+    }
+}
+
 /// All data of one job.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct JobView {
@@ -86,6 +106,9 @@ pub struct JobView {
     /// Its tags.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     tags: BTreeMap<String, String>,
+    /// The prerequisite that did not complete, so that this job was cancelled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<CauseView>,
     /// The job that spawned it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -131,6 +154,7 @@ impl From<JobDetails> for JobView {
             key: details.key,
             pauses: details.pauses.into_iter().map(Into::into).collect(),
             tags: details.tags,
+            cause: details.cause.map(Into::into),
             parent: details.parent,
             children: details.children,
             duration_us: details.duration_us,

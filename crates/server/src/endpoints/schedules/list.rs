@@ -40,6 +40,9 @@ pub struct ScheduleView {
     /// Their payload: any JSON.
     #[schema(value_type = serde_json::Value)]
     payload: Box<serde_json::value::RawValue>,
+    /// The deduplication key of its jobs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
     /// The action for moments that passed while no process ran.
     catch_up: CatchUpName,
     /// The action while the last job has not ended.
@@ -73,6 +76,7 @@ impl TryFrom<Schedule> for ScheduleView {
             rule: row.schedule.rule.into(),
             kind: row.schedule.kind,
             queue: row.schedule.queue,
+            key: row.schedule.key,
             catch_up: row.schedule.catch_up.into(),
             overlap: row.schedule.overlap.into(),
             next_at: row.next_at.map(|moment| moment.0),

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use gristmill_model::batch::DEFAULT_QUEUE;
-use gristmill_model::{PackedBuilder, PackedError, RecurrenceRule, Timestamp, bounded};
+use gristmill_model::{BatchOptions, PackedBuilder, PackedError, RecurrenceRule, Timestamp, bounded};
 use gristmill_store::{CatchUp, NewSchedule, Overlap, ScheduleChange};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -15,8 +15,10 @@ use utoipa::ToSchema;
 use super::list::ScheduleView;
 use crate::app::App;
 use crate::body::{JsonBody, NoQuery, PathText, Query, json};
+use crate::caller::Caller;
 use crate::endpoints::jobs::priority_name::PriorityName;
 use crate::endpoints::jobs::submit_options::{RetryOptions, SubmitOptions};
+use crate::endpoints::jobs::unique::UniqueOptions;
 use crate::error::{ApiError, Refusal};
 use crate::limits::{TAGS_READ_MAX, TIMESTAMP_MS_MAX};
 
@@ -153,6 +155,23 @@ pub struct ScheduleRequest<'a> {
     #[serde(default)]
     #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
     expires_after_ms: Option<u64>,
+    /// A job that has not completed this long after its first attempt began is not retried, and ends as dead.
+    /// Milliseconds.
+    #[serde(default)]
+    #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
+    complete_within_ms: Option<u64>,
+    /// Reuses the value of a job of the same kind and payload that completed within this time, if it also had this
+    /// option. Milliseconds. Not with a key.
+    #[serde(default)]
+    #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
+    cached_ms: Option<u64>,
+    /// The deduplication key of its jobs. Not with hooks, and with no `overlap` but `allow`.
+    #[serde(default)]
+    #[schema(min_length = 1, max_length = 200)]
+    key: Option<String>,
+    /// The rules of deduplication, for a schedule with a key; not `reject`.
+    #[serde(default)]
+    unique: Option<UniqueOptions>,
     /// The tags of its jobs: values by name.
     #[serde(default, deserialize_with = "bounded::texts::<_, TAGS_READ_MAX>")]
     #[schema(example = json!({"region": "eu"}))]
@@ -178,15 +197,22 @@ pub struct ScheduleRequest<'a> {
 }
 
 impl ScheduleRequest<'_> {
-    fn check(self, name: String, now: Timestamp) -> Result<NewSchedule, ApiError> {
+    fn check(self, name: String, caller: &Caller, now: Timestamp) -> Result<NewSchedule, ApiError> {
         let options = SubmitOptions {
             priority: self.priority,
             timeout_ms: self.timeout_ms,
+            complete_within_ms: self.complete_within_ms,
+            cached_ms: self.cached_ms,
             retry: self.retry,
             group: self.group,
             on_success: self.on_success,
             on_failure: self.on_failure,
             ..SubmitOptions::default()
+        };
+        // The rules without a key are refused by the store.
+        let unique = match (self.unique, &self.key) {
+            (None, None) => None,
+            (unique, _) => Some(unique.unwrap_or_default().check(caller)?),
         };
         let mut payload = PackedBuilder::new();
         let text = self.payload.map_or("null", RawValue::get);
@@ -199,7 +225,11 @@ impl ScheduleRequest<'_> {
             kind: self.kind,
             queue: self.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned()),
             payload: payload.finish(),
-            options: options.check(now)?,
+            options: BatchOptions {
+                unique,
+                ..options.check(now)?
+            },
+            key: self.key,
             expires_after_ms: self.expires_after_ms,
             tags: self.tags,
             catch_up: self.catch_up.into(),
@@ -275,6 +305,7 @@ pub async fn schedule(
 )]
 pub async fn put_schedule(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     PathText(name): PathText,
     Query(NoQuery {}): Query<NoQuery>,
     mut body: JsonBody,
@@ -282,7 +313,7 @@ pub async fn put_schedule(
     let now = app.engine.clock().now();
     let named = name.clone();
     let schedule = body
-        .read_with(move |bytes| json::<ScheduleRequest<'_>>(bytes)?.check(named, now))
+        .read_with(move |bytes| json::<ScheduleRequest<'_>>(bytes)?.check(named, &caller, now))
         .await?;
     app.store().put_schedules(vec![schedule]).await?;
     shown(&app, &name).await

@@ -14,7 +14,7 @@ use gristmill_batching::BatchStats;
 use gristmill_model::batch::{DEFAULT_QUEUE, check_name};
 use gristmill_model::limits::heartbeat_every_ms;
 use gristmill_model::{JobId, Lease, LeasedSlice, Report, WorkerId, bounded};
-use gristmill_store::{Exchanged, Revoked, StoreError, Want};
+use gristmill_store::{Exchanged, NewWorker, Revoked, StoreError, Want};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
@@ -158,7 +158,7 @@ pub async fn claim(
         priority_min: None,
     };
     check_want(&want, &caller)?;
-    let worker = worker_of(&app, &caller, &request).await?;
+    let worker = worker_of(&app, &caller, &request, &want).await?;
     // The claim runs to its end without the client, so that no claim is left with a client that is gone.
     let (answer, answered) = oneshot::channel();
     tokio::spawn(carry_out(app, caller, worker, want, request.wait_ms, answer));
@@ -189,8 +189,13 @@ impl Drop for Held {
 /// The way of an answer to its request.
 type Answer = oneshot::Sender<Result<(Claimed, Held), ApiError>>;
 
-/// The worker that claims: the named one, or a new one.
-async fn worker_of(app: &App, caller: &Caller, request: &ClaimRequest) -> Result<WorkerId, ApiError> {
+/// The worker that claims: the named one, or a new one, which is listed with the queues and kinds of its first claim.
+async fn worker_of(
+    app: &App,
+    caller: &Caller,
+    request: &ClaimRequest,
+    want: &Want,
+) -> Result<WorkerId, ApiError> {
     if let Some(worker) = request.worker {
         let worker = WorkerId(worker);
         app.sessions.of_caller(&**app.store(), caller, worker).await?;
@@ -203,10 +208,12 @@ async fn worker_of(app: &App, caller: &Caller, request: &ClaimRequest) -> Result
             "choose another",
         ));
     }
-    let worker = app
-        .store()
-        .register_worker(new_worker(caller, name, "client", 0))
-        .await?;
+    let new = NewWorker {
+        queues: want.queues.clone(),
+        kinds: want.kinds.clone(),
+        ..new_worker(caller, name, "client", 0)
+    };
+    let worker = app.store().register_worker(new).await?;
     app.sessions.begin(caller, worker);
     Ok(worker)
 }

@@ -139,28 +139,35 @@ pub(super) fn check_want(want: &Want, caller: &Caller) -> Result<(), ApiError> {
             "give 1 to 10000, or no `want`",
         );
     }
-    if want.queues.len() > QUEUES_MAX || want.kinds.len() > KINDS_MAX {
-        return invalid(
-            "`want` names too many queues or kinds".to_owned(),
-            "name at most 100 queues and 1000 kinds",
-        );
-    }
-    for (what, name) in want
-        .queues
-        .iter()
-        .map(|queue| ("queue", queue))
-        .chain(want.kinds.iter().map(|kind| ("kind", kind)))
-    {
-        if let Err(error) = check_name(what, name) {
-            return invalid(error.to_string(), "name queues and kinds as they were submitted");
-        }
-    }
     if want.queues.is_empty() {
         return invalid("`want` names no queue".to_owned(), "name at least one");
     }
     // Reports need no look at their queue: the store lets a report pass only for what this worker holds, and it
     // holds only what was claimed here, with the same token.
-    want.queues.iter().try_for_each(|queue| caller.check_queue(queue))
+    check_lanes("`want`", &want.queues, &want.kinds, caller)
+}
+
+/// Refuses queues and kinds that a worker cannot serve. `of` names their place.
+pub(super) fn check_lanes(
+    of: &str,
+    queues: &[Arc<str>],
+    kinds: &[Arc<str>],
+    caller: &Caller,
+) -> Result<(), ApiError> {
+    if queues.len() > QUEUES_MAX || kinds.len() > KINDS_MAX {
+        return Err(ApiError::invalid(
+            format!("{of} names too many queues or kinds"),
+            format!("name at most {QUEUES_MAX} queues and {KINDS_MAX} kinds"),
+        ));
+    }
+    let named = queues.iter().map(|queue| ("queue", queue));
+    for (what, name) in named.chain(kinds.iter().map(|kind| ("kind", kind))) {
+        if let Err(error) = check_name(what, name) {
+            let remedy = "name queues and kinds as they were submitted";
+            return Err(ApiError::invalid(error.to_string(), remedy));
+        }
+    }
+    queues.iter().try_for_each(|queue| caller.check_queue(queue))
 }
 
 /// Commits and claims, and waits for something to claim where that is asked for.

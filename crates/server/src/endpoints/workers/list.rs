@@ -1,5 +1,7 @@
 //! `GET /workers`: lists workers.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use gristmill_store::WorkerRow;
@@ -27,6 +29,12 @@ pub struct WorkerView {
     heartbeat_at: i64,
     /// The number of jobs that it holds.
     jobs_held: u64,
+    /// The queues that it claims from, as it said when it registered; empty if it did not say.
+    #[schema(value_type = Vec<String>)]
+    queues: Vec<Arc<str>>,
+    /// The kinds that it runs, as it said when it registered; empty for all, or if it did not say.
+    #[schema(value_type = Vec<String>)]
+    kinds: Vec<Arc<str>>,
 }
 
 /// All registered workers.
@@ -47,6 +55,8 @@ impl From<WorkerRow> for WorkerView {
             started_at: row.started_at.0,
             heartbeat_at: row.heartbeat_at.0,
             jobs_held: row.jobs_held,
+            queues: row.worker.queues,
+            kinds: row.worker.kinds,
         }
     }
 }

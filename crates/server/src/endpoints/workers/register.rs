@@ -1,13 +1,17 @@
 //! `POST /workers`: an agent makes its worker known.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use gristmill_model::batch::check_name;
 use gristmill_model::limits::heartbeat_every_ms;
+use gristmill_store::NewWorker;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::exchange::check_lanes;
 use crate::app::App;
 use crate::body::{JsonBody, NoQuery, Query};
 use crate::caller::Caller;
@@ -27,6 +31,14 @@ pub struct RegisterRequest {
     pub host: String,
     /// Its process there.
     pub process_id: u32,
+    /// The queues that it claims from.
+    #[serde(default)]
+    #[schema(value_type = Vec<String>, max_items = 100, example = json!(["default"]))]
+    pub queues: Vec<Arc<str>>,
+    /// The kinds that it runs.
+    #[serde(default)]
+    #[schema(value_type = Vec<String>, max_items = 1000, example = json!(["mail"]))]
+    pub kinds: Vec<Arc<str>>,
 }
 
 /// The worker, as the server knows it.
@@ -70,7 +82,12 @@ pub async fn register(
             ));
         }
     }
-    let new = new_worker(&caller, &request.name, &request.host, request.process_id);
+    check_lanes("the request", &request.queues, &request.kinds, &caller)?;
+    let new = NewWorker {
+        queues: request.queues,
+        kinds: request.kinds,
+        ..new_worker(&caller, &request.name, &request.host, request.process_id)
+    };
     let worker = app.store().register_worker(new).await?;
     app.sessions.begin(&caller, worker);
     let lost_after_ms = app.engine.lease_lost_after_ms();

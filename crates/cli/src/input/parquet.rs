@@ -1,0 +1,132 @@
+//! Parquet files: their rows as JSON lines, read by the Python package pyarrow in a process of its own.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// How a Parquet file begins.
+pub(super) const PARQUET_MAGIC: [u8; 4] = *b"PAR1";
+
+/// The exit status of the reader where pyarrow cannot be imported.
+const NO_PACKAGE: i32 = 78;
+
+/// The end of the reader's messages that an error repeats. Bytes.
+const MESSAGE_BYTES_MAX: usize = 4 << 10;
+
+/// Writes a row a line. What JSON has no form for becomes text; bytes are text, too, in base64.
+const READER: &str = r#"
+import base64, json, math, sys
+try:
+    import pyarrow.parquet as parquet
+except ImportError as error:
+    sys.exit(78)
+def text(value):
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return base64.b64encode(bytes(value)).decode()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+def plain(value):
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value
+try:
+    for batch in parquet.ParquetFile(sys.argv[1]).iter_batches(batch_size=1000):
+        for row in batch.to_pylist():
+            sys.stdout.write(json.dumps(plain(row), default=text, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+except BrokenPipeError:
+    sys.stderr.close()
+except Exception as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+"#;
+
+/// The rows of a Parquet file as JSON lines.
+pub(super) struct ParquetRows {
+    python: OsString,
+    child: Child,
+    lines: ChildStdout,
+    has_ended: bool,
+}
+
+impl ParquetRows {
+    /// Starts to read a file.
+    pub fn open(path: &Path, python: &OsStr) -> io::Result<ParquetRows> {
+        let mut command = Command::new(python);
+        command.args(["-X", "utf8", "-c", READER]).arg(path);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let started = command.spawn();
+        let mut child = started.map_err(|error| {
+            let reason = format!(
+                "{error} ({}); name a Python with --python",
+                python.to_string_lossy()
+            );
+            refused(python, &reason)
+        })?;
+        let lines = child
+            .stdout
+            .take()
+            .ok_or_else(|| refused(python, "its output is closed"))?;
+        Ok(ParquetRows {
+            python: python.to_owned(),
+            child,
+            lines,
+            has_ended: false,
+        })
+    }
+
+    /// Why the reader has ended before the end of the file, if it has.
+    fn end(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.has_ended, true) {
+            return Ok(());
+        }
+        let mut message = Vec::new();
+        if let Some(stderr) = self.child.stderr.take() {
+            stderr.take(MESSAGE_BYTES_MAX as u64).read_to_end(&mut message)?;
+        }
+        let status = self.child.wait()?;
+        match status.code() {
+            Some(0) => Ok(()),
+            Some(NO_PACKAGE) => Err(refused(
+                &self.python,
+                &format!(
+                    "that Python does not have it: run `{} -m pip install pyarrow`, or name another Python with --python",
+                    self.python.to_string_lossy()
+                ),
+            )),
+            _ => Err(refused(&self.python, String::from_utf8_lossy(&message).trim())),
+        }
+    }
+}
+
+fn refused(python: &OsStr, reason: &str) -> io::Error {
+    let python = python.to_string_lossy();
+    let reason = format!("it is Parquet, which the Python package pyarrow reads by {python}: {reason}");
+    io::Error::new(io::ErrorKind::InvalidData, reason)
+}
+
+impl Read for ParquetRows {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.lines.read(buffer)?;
+        if read == 0 && !buffer.is_empty() {
+            self.end()?;
+        }
+        Ok(read)
+    }
+}
+
+impl Drop for ParquetRows {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            // It may have ended by itself.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}

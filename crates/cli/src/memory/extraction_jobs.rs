@@ -1,0 +1,38 @@
+//! The jobs of a knowledge base's ingestions: where they are, and who may change them.
+
+use anyhow::Context;
+use gristmill_memory::pipeline::outcomes::RUN;
+
+use crate::run::RunLock;
+use crate::store::location::StoreLocation;
+
+/// Where the jobs are that the extractions are.
+pub struct ExtractionJobs {
+    /// Their store.
+    pub location: StoreLocation,
+    /// Where other knowledge bases may keep theirs there too: which one this is.
+    pub name: Option<String>,
+}
+
+impl ExtractionJobs {
+    /// The jobs of a knowledge base, in its own store of jobs or in another one.
+    pub fn of(knowledge: &StoreLocation, store: Option<&StoreLocation>) -> anyhow::Result<ExtractionJobs> {
+        let own = StoreLocation::from(knowledge.place().jobs());
+        let location = store.unwrap_or(&own).clone();
+        let name = match knowledge {
+            _ if location == own => None,
+            StoreLocation::File(path) => {
+                let path = std::path::absolute(path)
+                    .with_context(|| format!("{} cannot be read", path.display()))?;
+                Some(path.display().to_string())
+            }
+            database @ StoreLocation::Postgres(_) => Some(database.place().to_string()),
+        };
+        Ok(ExtractionJobs { location, name })
+    }
+
+    /// Keeps other processes from them; `None` where another one works on them.
+    pub async fn try_lock(&self) -> anyhow::Result<Option<RunLock>> {
+        RunLock::try_take(&self.location, self.name.as_deref().unwrap_or(RUN)).await
+    }
+}

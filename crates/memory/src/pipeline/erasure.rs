@@ -1,0 +1,187 @@
+//! Erasing what the jobs of ingestions hold of sources: texts are the payloads of jobs, and what was extracted from them
+//! their values.
+//!
+//! Batches never change. So the extractions of the sources that stay are stored once more, as jobs of a new run whose
+//! outcomes are known, and the runs that held them together with the others are deleted. Nothing of that calls a model,
+//! and what comes to an end halfway is done again by the same call.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use gristmill_engine::{Engine, Job, JobError};
+use gristmill_model::PackedBuilder;
+use gristmill_store::{NewRun, Run, RunAdvance, RunState, StoreError};
+
+use crate::extract::ChunkText;
+use crate::limits::{BATCH_CHUNKS_MAX, SURVEY_MESSAGES_MAX};
+use crate::message::Message;
+use crate::pipeline::IngestError;
+use crate::pipeline::job::{Extract, Outcome, failure_message};
+use crate::pipeline::outcomes::{Extractions, batch, run_name};
+use crate::pipeline::plan::identity_of;
+use crate::store::KnowledgeStore;
+
+/// What the names of runs with kept extractions end with, before their number.
+const KEPT: &str = ": kept ";
+
+/// The queue of kept extractions, which no other worker serves.
+const KEPT_QUEUE: &str = "extract: kept";
+
+/// Deletes the extractions of these sources from the store of jobs, where those of the other sources stay. `name` is that of
+/// the [ingestions](crate::pipeline::Ingestion::with_name), none of which may run. The sources have to be in the knowledge
+/// base still, or never to have been.
+///
+/// # Errors
+///
+/// Errors of the stores and of the worker that stores kept extractions.
+pub async fn forget_extractions(
+    knowledge: &dyn KnowledgeStore,
+    engine: &Engine,
+    name: Option<&str>,
+    sources: &BTreeSet<String>,
+) -> Result<(), IngestError> {
+    let own = run_name(name);
+    if own_runs(engine, &own).await?.is_empty() {
+        return Ok(());
+    }
+    let extractions = Extractions::open(engine.clone(), name).await?;
+    let old = own_runs(engine, &own).await?;
+    let number = old.iter().filter_map(|run| kept_number(&own, &run.name)).max();
+    let new = NewRun {
+        name: format!("{own}{KEPT}{}", number.map_or(1, |number| number + 1)),
+        description: "{}".to_owned(),
+    };
+    let mut keeping = Keeping {
+        engine,
+        run: engine.store().create_run(new).await?,
+        extractions,
+        seen: HashSet::new(),
+        kept: Vec::new(),
+    };
+    for source in knowledge.sources().await? {
+        // Other extractions, such as those of an import, are not known by the texts.
+        let Some(identity) = identity_of(&source.settings).filter(|_| !sources.contains(&source.name)) else {
+            continue;
+        };
+        let mut position = 0;
+        loop {
+            let page = knowledge
+                .source_messages(&source.name, position, SURVEY_MESSAGES_MAX as u32)
+                .await?;
+            let Some(last) = page.last() else { break };
+            position = last.position + 1;
+            for stored in &page {
+                keeping.keep(&stored.message, identity).await?;
+            }
+        }
+    }
+    keeping.store().await?;
+    for run in old {
+        engine.store().delete_run(run.id).await?;
+    }
+    Ok(())
+}
+
+/// The runs of ingestions of one name.
+async fn own_runs(engine: &Engine, own: &str) -> Result<Vec<Run>, StoreError> {
+    let mut runs = engine.store().runs().await?;
+    runs.retain(|run| run.name == own || kept_number(own, &run.name).is_some());
+    Ok(runs)
+}
+
+fn kept_number(own: &str, name: &str) -> Option<u64> {
+    name.strip_prefix(own)?.strip_prefix(KEPT)?.parse().ok()
+}
+
+/// The extractions that stay, on their way into their new run.
+struct Keeping<'a> {
+    engine: &'a Engine,
+    run: Run,
+    extractions: Extractions,
+    /// The keys that were looked for.
+    seen: HashSet<String>,
+    /// Those that are not stored yet.
+    kept: Vec<(ChunkText, Outcome)>,
+}
+
+impl Keeping<'_> {
+    /// Keeps what was extracted from a message, by an extractor of this identity.
+    async fn keep(&mut self, message: &Message, identity: &str) -> Result<(), IngestError> {
+        for text in &message.text_chunks {
+            // Some extractors read the speaker.
+            for speaker in [None, message.speaker.as_deref()] {
+                let chunk = ChunkText::new(text, speaker, identity);
+                if self.seen.insert(chunk.key.clone())
+                    && let Some(outcome) = self.extractions.get(&chunk.key).await?
+                {
+                    self.kept.push((chunk, outcome));
+                }
+            }
+            if self.kept.len() >= BATCH_CHUNKS_MAX {
+                self.store().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores what is kept, as jobs that end as they did before.
+    async fn store(&mut self) -> Result<(), IngestError> {
+        if self.kept.is_empty() {
+            return Ok(());
+        }
+        let (mut payloads, mut outcomes) = (PackedBuilder::new(), HashMap::new());
+        for (chunk, outcome) in self.kept.drain(..) {
+            payloads.push_value(&chunk).map_err(StoreError::from)?;
+            outcomes.insert(chunk.key, outcome);
+        }
+        self.run.progress.jobs += u64::from(payloads.count());
+        let advance = RunAdvance {
+            run: self.run.id,
+            progress: self.run.progress,
+            state: RunState::Submitting,
+        };
+        let mut jobs = batch(payloads);
+        jobs.queue = KEPT_QUEUE.to_owned();
+        self.engine.store().submit(vec![jobs], Some(advance)).await?;
+        let outcomes = Arc::new(outcomes);
+        let answer = move |job: Job<ChunkText>| {
+            let outcome = outcomes.get(&job.payload.key).cloned();
+            async move {
+                let Some(outcome) = outcome else {
+                    return Err(JobError::new("unknown", "another ingestion has submitted it").permanent());
+                };
+                match outcome.result {
+                    Ok(extracted) => Ok((*extracted).clone()),
+                    Err(reason) => {
+                        let message = failure_message(&outcome.key, &outcome.usage, &reason);
+                        Err(JobError::new("extraction", message).permanent())
+                    }
+                }
+            }
+        };
+        let mut worker = self.engine.worker();
+        worker
+            .name("keep extractions")
+            .queues([KEPT_QUEUE])
+            .handle::<Extract, _, _>(answer)
+            .until_empty();
+        let ended = worker.run().await;
+        ended.map_err(|error| IngestError::Worker(error.to_string()))?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_with_kept_extractions_are_told_from_those_of_others() {
+        let own = run_name(None);
+        assert_eq!(kept_number(&own, &format!("{own}{KEPT}7")), Some(7));
+        let named = run_name(Some("a"));
+        assert_eq!(kept_number(&own, &format!("{named}{KEPT}7")), None);
+        assert_eq!(kept_number(&named, &format!("{named}{KEPT}12")), Some(12));
+        assert_eq!(kept_number(&own, &own), None);
+    }
+}

@@ -1,0 +1,160 @@
+//! Taking the sources of an ingestion one after the other, and their messages.
+
+use crate::error::MemoryError;
+use crate::pipeline::input::{Followed, Input, NewInput};
+use crate::pipeline::plan::{Next, Plan};
+use crate::pipeline::stream::FOLLOWED_DIGEST;
+use crate::pipeline::{IngestError, IngestEvent, OnFailure, Run};
+use crate::source::Format;
+use crate::store::Change;
+
+impl Run<'_> {
+    /// Reads the next message of the current source. Returns whether there may be more to read at once.
+    pub(super) async fn read_on(
+        &mut self,
+        current: &mut Option<Plan>,
+        on_event: &mut (impl FnMut(&IngestEvent) + Send),
+    ) -> Result<bool, IngestError> {
+        let Some(plan) = current else { return Ok(true) };
+        match plan.take_next() {
+            Ok(Next::Message(planned)) => {
+                if plan.is_followed() {
+                    self.ingested.progress.chunks_total += planned.chunks.len() as u64;
+                }
+                self.add(planned).await?;
+            }
+            Ok(Next::Later) => return Ok(false),
+            Ok(Next::End) => {
+                self.assembly.end_source(plan.source(), plan.aliases());
+                *current = None;
+            }
+            // What came before is kept, and the next call goes on after it.
+            Err(error) if plan.is_followed() && self.ingestion.options.on_failure == OnFailure::Skip => {
+                let source = plan.source();
+                *current = None;
+                self.record_failure(&source, Some(error.to_string())).await?;
+                self.tell_failed(source, error.to_string(), on_event);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(true)
+    }
+
+    /// Plans a source. Where it cannot be read, that is recorded.
+    pub(super) async fn take_source(
+        &mut self,
+        name: Option<String>,
+        input: Result<Input, MemoryError>,
+        on_event: &mut (impl FnMut(&IngestEvent) + Send),
+    ) -> Result<Option<Plan>, IngestError> {
+        let planned = match input {
+            Ok(input) => self.plan(input, on_event).await,
+            Err(error) => Err(error.into()),
+        };
+        let Some(name) = name.filter(|_| self.ingestion.options.on_failure == OnFailure::Skip) else {
+            return planned;
+        };
+        let error = match &planned {
+            Err(IngestError::Memory(error @ (MemoryError::Invalid { .. } | MemoryError::File { .. }))) => {
+                Some(error.to_string())
+            }
+            Err(_) => return planned,
+            Ok(_) => None,
+        };
+        if error.is_some() || self.failed_before.remove(&name) {
+            self.record_failure(&name, error.clone()).await?;
+        }
+        let Some(error) = error else { return planned };
+        self.tell_failed(name, error, on_event);
+        Ok(None)
+    }
+
+    /// Records that a source cannot be read, or takes that back.
+    async fn record_failure(&mut self, source: &str, error: Option<String>) -> Result<(), MemoryError> {
+        let failure = Change::SourceFailure {
+            source: source.to_owned(),
+            error,
+            at: self.ingestion.engine.clock().now(),
+        };
+        self.ingestion.knowledge.apply(vec![failure]).await?;
+        Ok(())
+    }
+
+    fn tell_failed(
+        &mut self,
+        source: String,
+        error: String,
+        on_event: &mut (impl FnMut(&IngestEvent) + Send),
+    ) {
+        self.ingested.sources_failed += 1;
+        on_event(&IngestEvent::Failed { source, error });
+    }
+
+    /// Lines are added to a source that was followed once, whether they are all there or not.
+    async fn as_followed(&mut self, input: Input) -> Result<Input, MemoryError> {
+        let whole = match input {
+            Input::Whole(whole) if !self.ingestion.options.replace && whole.format == Format::JsonLines => {
+                whole
+            }
+            other => return Ok(other),
+        };
+        let stored = self.ingestion.knowledge.source(&whole.name).await?;
+        match stored.is_some_and(|stored| stored.digest == FOLLOWED_DIGEST) {
+            true => Ok(Input::Followed(Followed {
+                reader: whole.content.open()?,
+                name: whole.name,
+            })),
+            false => Ok(Input::Whole(whole)),
+        }
+    }
+
+    async fn plan(
+        &mut self,
+        input: Input,
+        on_event: &mut (impl FnMut(&IngestEvent) + Send),
+    ) -> Result<Option<Plan>, IngestError> {
+        let plan = match self.as_followed(input).await? {
+            Input::Followed(followed) => {
+                let ingestion = self.ingestion;
+                let (extractor, now) = (ingestion.extractor.clone(), ingestion.engine.clock().now());
+                let options = &ingestion.options;
+                Some(Plan::follow(&*ingestion.knowledge, followed, options, extractor, now).await?)
+            }
+            Input::Whole(whole) => self.plan_whole(whole, on_event).await?,
+        };
+        let Some(plan) = plan else { return Ok(None) };
+        self.ingested.sources_replaced += u64::from(plan.is_replacement());
+        let (chunks, known) = plan.chunks;
+        self.ingested.progress.chunks_total += chunks as u64;
+        on_event(&IngestEvent::Planned {
+            source: plan.source(),
+            chunks,
+            known,
+        });
+        self.assembly.begin_source(plan.beginning());
+        Ok(Some(plan))
+    }
+
+    async fn plan_whole(
+        &mut self,
+        input: NewInput,
+        on_event: &mut (impl FnMut(&IngestEvent) + Send),
+    ) -> Result<Option<Plan>, IngestError> {
+        let ingestion = self.ingestion;
+        let name = input.name.clone();
+        let plan = Plan::new(
+            &*ingestion.knowledge,
+            input,
+            &ingestion.options,
+            ingestion.extractor.clone(),
+            ingestion.engine.clock().now(),
+            |key| self.extractions.contains(key),
+        )
+        .await?;
+        if plan.is_none() {
+            self.ingested.sources_skipped += 1;
+            on_event(&IngestEvent::Skipped { source: name });
+        }
+        Ok(plan)
+    }
+}

@@ -1,0 +1,150 @@
+//! JSON lines as they come, from a pipe that stays open: each line is a message at once.
+//!
+//! A source that was followed once only grows. Its new lines may begin with those that it has: the program that writes
+//! them may have been started again from the beginning of its file.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::thread;
+
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TryRecvError;
+
+use crate::error::MemoryError;
+use crate::limits::{FOLLOWED_MESSAGES_MAX, SURVEY_MESSAGES_MAX};
+use crate::message::Message;
+use crate::pipeline::input::Followed;
+use crate::source::{self, ReadOptions};
+use crate::store::KnowledgeStore;
+
+/// The digest of a source that was followed: nobody has seen its end.
+pub(crate) const FOLLOWED_DIGEST: &str = "followed";
+
+/// The messages of a stream that the source does not have yet.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    source: String,
+    /// From the thread that reads the lines.
+    messages: mpsc::Receiver<Result<Message, MemoryError>>,
+    /// What was received and not taken: a message, or `Some(None)` for the end.
+    ahead: Option<Option<Result<Message, MemoryError>>>,
+    /// So many messages of the source are compared with the first ones of the stream.
+    stored: u32,
+    /// So many were the same.
+    compared: u32,
+    /// The next messages of the source.
+    known: VecDeque<Message>,
+    people: BTreeSet<String>,
+}
+
+/// What a stream gives.
+#[derive(Debug)]
+pub(crate) enum Streamed {
+    /// The next message.
+    Message(Message),
+    /// Nothing yet: [`Stream::arrived`] tells when there is something.
+    Later,
+    /// The stream has ended.
+    End,
+}
+
+impl Stream {
+    /// Reads the lines on a thread of its own, which waits for each line and for room. The source has `stored` messages.
+    pub fn start(followed: Followed, stored: u32, options: &ReadOptions) -> Result<Stream, MemoryError> {
+        let (sender, messages) = mpsc::channel(FOLLOWED_MESSAGES_MAX);
+        let Followed { name, reader } = followed;
+        let lines = source::json_lines(&name, reader, options);
+        let read = move || {
+            for message in lines {
+                let is_last = message.is_err();
+                if sender.blocking_send(message).is_err() || is_last {
+                    return;
+                }
+            }
+        };
+        let started = thread::Builder::new()
+            .name("gristmill-lines".to_owned())
+            .spawn(read);
+        started.map_err(|error| MemoryError::File {
+            path: name.clone().into(),
+            reason: error.to_string(),
+        })?;
+        Ok(Stream {
+            source: name,
+            messages,
+            ahead: None,
+            stored,
+            compared: 0,
+            known: VecDeque::new(),
+            people: BTreeSet::new(),
+        })
+    }
+
+    /// The people of all messages that were taken.
+    pub fn people(&self) -> impl Iterator<Item = &str> {
+        self.people.iter().map(String::as_str)
+    }
+
+    /// Takes the next message.
+    ///
+    /// # Errors
+    ///
+    /// That a line is no message. The stream has ended then.
+    pub fn take_next(&mut self) -> Result<Streamed, MemoryError> {
+        if self.is_comparing() {
+            return Ok(Streamed::Later);
+        }
+        let next = match self.ahead.take() {
+            Some(next) => next,
+            None => match self.messages.try_recv() {
+                Ok(message) => Some(message),
+                Err(TryRecvError::Empty) => return Ok(Streamed::Later),
+                Err(TryRecvError::Disconnected) => None,
+            },
+        };
+        let Some(message) = next.transpose()? else {
+            return Ok(Streamed::End);
+        };
+        for person in message.speaker.iter().chain(&message.recipients) {
+            if !self.people.contains(person) {
+                self.people.insert(person.clone());
+            }
+        }
+        Ok(Streamed::Message(message))
+    }
+
+    /// Waits until there is a message that the source does not have, or the end. Nothing is lost where the caller stops
+    /// waiting.
+    pub async fn arrived(&mut self, store: &dyn KnowledgeStore) -> Result<(), MemoryError> {
+        loop {
+            if self.ahead.is_none() {
+                self.ahead = Some(self.messages.recv().await);
+            }
+            if !self.is_comparing() {
+                return Ok(());
+            }
+            let Some(Some(Ok(message))) = &self.ahead else {
+                self.end_comparison();
+                return Ok(());
+            };
+            if self.known.is_empty() {
+                let page = store.source_messages(&self.source, self.compared, SURVEY_MESSAGES_MAX as u32);
+                self.known = page.await?.into_iter().map(|stored| stored.message).collect();
+            }
+            if self.known.pop_front().as_ref() != Some(message) {
+                self.end_comparison();
+                return Ok(());
+            }
+            self.compared += 1;
+            self.ahead = None;
+        }
+    }
+
+    fn is_comparing(&self) -> bool {
+        self.compared < self.stored
+    }
+
+    fn end_comparison(&mut self) {
+        self.known.clear();
+        self.stored = self.compared;
+    }
+}
