@@ -7,6 +7,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from ._job import RETRIES_DEFAULT, Job, Span, options_json
+from ._operations.operations import Operations, as_query, conditions_of
+from ._operations.requests import ask
 from ._process import stop_import
 from ._spans import seconds
 
@@ -19,7 +21,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class App:
+class App(Operations):
     """An application: a store, and jobs as functions.
 
     `store` is the path of a SQLite file, which is made where there is none, or a PostgreSQL URL (`postgresql://…`). It is
@@ -197,10 +199,10 @@ class App:
         name: str | None = None,
     ) -> LocalWorker:
         """Starts a worker in the background: `with app.worker(): …`. Options are those of `work`."""
-        from ._work import LocalWorker
-
         stop_import("app.worker(…)")
         kinds = list(self.jobs.values()) if jobs is None else [self.jobs[kind] for kind in jobs]
+        from ._work import LocalWorker
+
         return LocalWorker.start(self, kinds, concurrency, queues, until, name)
 
     def work(
@@ -244,9 +246,13 @@ class App:
 
     # --- asking ---
 
-    def counts(self, queue: str | None = None) -> dict[str, int]:
-        """The numbers of jobs by state, of one queue or of all."""
-        return self.engine().counts(queue)
+    def counts(self, queue: str | None = None, **conditions: Any) -> dict[str, int]:
+        """The numbers of jobs by state, of one queue or of all. Conditions are those of `find`."""
+        if not conditions:
+            return self.engine().counts(queue)
+        query = as_query(conditions_of(queue=queue, **conditions))
+        counts: dict[str, int] = ask(self.engine(), "GET", "/jobs/count", query)["states"]
+        return counts
 
     def forget(self, name: str) -> bool:
         """Deletes the map of this name with its results; whether there was one. Then the name can begin anew. A map that runs

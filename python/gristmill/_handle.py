@@ -11,6 +11,7 @@ from ._errors import JobFailed, ResultTimeout, StoreError
 if TYPE_CHECKING:
     from ._app import App
     from ._job import Job
+    from ._operations.records import JobDetails
 
 R = TypeVar("R")
 
@@ -94,6 +95,10 @@ class Handle(Generic[R]):
     def log(self) -> str | None:
         """What the job printed in its last attempt; None while it runs or where it printed nothing."""
         return self.app.engine().job_log(self.batch, self.position)
+
+    def details(self) -> JobDetails | None:
+        """Everything that is known of the job; None where it was pruned."""
+        return self.app.details(self)
 
     def cancel(self) -> bool:
         """Cancels the job; whether it had not ended."""
