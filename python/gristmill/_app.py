@@ -184,7 +184,7 @@ class App(Operations):
         """As `Job.map`, for a function that is no job of the application; also a lambda or a function of a notebook."""
         if isinstance(function, Job):
             return function.map(items, **options)
-        own = ("ordered", "return_exceptions", "name", "processes")
+        own = ("ordered", "return_exceptions", "name", "processes", "progress")
         mapped = {name: options.pop(name) for name in own if name in options}
         job: Job[..., Any] = Job(self, function, _kind_of(function), "default", options_json(**options))
         return job.map(items, **mapped)

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from ._handle import Handle, Submitted
+from ._items.tables import count, rows
 from ._process import stop_import
 from ._spans import milliseconds
 from ._values import Converter, converter, hints_of, to_plain
@@ -242,8 +243,7 @@ class Job(Generic[P, R]):
 
         `delay`: not before so long. `after`: handles of jobs that have to complete first. `tags`: names with values, to find
         the job by. `key`: while a job with this key has not ended, another submit gets that job (`on_duplicate`: "skip",
-        "replace", "rerun" or "reject"), and for `unique_for` after its submit. Other options are those of `App.job`, for this
-        job alone, such as `priority` and `timeout`.
+        "replace", "rerun" or "reject"), and for `unique_for` after its submit. Other options are those of `App.job`, for this job alone, such as `priority` and `timeout`.
         """
         stop_import(f"{self.name}.submit(…)")
         common = self.common(delay=delay, tags=tags, after=after, queue=queue, **options)
@@ -274,10 +274,12 @@ class Job(Generic[P, R]):
         queue: str | None = None,
         **options: Any,
     ) -> Submitted[R]:
-        """Submits a job for each item of any iterable, packed; all are on disk when this returns. Options are those of
-        `submit`. Where it fails, the items of earlier portions of 4 MiB may be submitted."""
+        """Submits a job for each item of any iterable, packed; all are on disk when this returns. A table of pandas, polars or
+        pyarrow has its rows as items, dicts of columns. Options are those of `submit`. Where it fails,
+        the items of earlier portions of 4 MiB may be submitted."""
         stop_import(f"{self.name}.submit_many(…)")
         common = self.common(delay=delay, tags=tags, after=after, queue=queue, **options)
+        items = rows(items)
         payloads = items if self.shape.is_single else map(self.shape.payload_of_item, items)
         return Submitted(self.app, self.app.engine().submit_many(common, payloads, to_plain), self)
 
@@ -290,6 +292,7 @@ class Job(Generic[P, R]):
         return_exceptions: bool = ...,
         name: str | None = ...,
         processes: int | None = ...,
+        progress: Any = ...,
     ) -> Iterator[R]: ...
 
     @overload
@@ -303,20 +306,30 @@ class Job(Generic[P, R]):
         return_exceptions: bool = False,
         name: str | None = None,
         processes: int | None = None,
+        progress: Any = False,
         **options: Any,
     ) -> Iterator[R]:
         """Runs the function over the items of any iterable in processes of this machine, and yields the results as they come.
+        A table of pandas, polars or pyarrow has its rows as items, dicts of columns.
 
         `ordered`: in the items' order. `return_exceptions`: yields a `JobFailed` in the place of a failed item rather than
         raise it. `name`: makes the map resumable: called again with the same name and items, it does not run again what has
-        completed. `processes`: how many; a process for each processor by default. The number of items in flight is bounded.
+        completed. `processes`: how many; a process for each processor by default. `progress`: True shows a bar (of tqdm, where it
+        is installed), or a bar of your own with `update(1)`. The number of items in flight is bounded.
         """
+        stop_import(f"{self.name}.map(…)")
+        total = count(items) if progress is True else None
+        items = rows(items)
         from ._map import run_map
 
-        stop_import(f"{self.name}.map(…)")
         if options:
             options = options_json(**{**_given(self.options), **options})
-        return run_map(self, items, ordered, return_exceptions, name, processes, options or dict(self.options))
+        values = run_map(self, items, ordered, return_exceptions, name, processes, options or dict(self.options))
+        if progress is not None and progress is not False:
+            from ._items.progress import shown
+
+            values = shown(values, progress, self.name, total)
+        return values
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
