@@ -7,7 +7,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from ._handle import Handle, Submitted
 from ._items.tables import count, rows
@@ -177,17 +177,20 @@ class Job(Generic[P, R]):
         self.shape = Shape(function)
         functools.update_wrapper(self, function)
 
-    @property
-    def is_batch(self) -> bool:
-        """Whether the function takes a list of payloads."""
-        return False
-
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         result: R = self.function(*args, **kwargs)
         return result
 
     def __repr__(self) -> str:
         return f"<gristmill job {self.name!r}>"
+
+    def is_asynchronous(self) -> bool:
+        """Whether many of its jobs run at once in one thread."""
+        return inspect.iscoroutinefunction(self.function)
+
+    def batch_options(self) -> dict[str, Any] | None:
+        """How its jobs gather, where the function takes a list."""
+        return None
 
     def entry(self) -> Callable[[Any], Any]:
         """What a worker's process calls with a payload."""
@@ -316,20 +319,46 @@ class Job(Generic[P, R]):
         raise it. `name`: makes the map resumable: called again with the same name and items, it does not run again what has
         completed. `processes`: how many; a process for each processor by default. `progress`: True shows a bar (of tqdm, where it
         is installed), or a bar of your own with `update(1)`. The number of items in flight is bounded.
+
+        On a server, the items are jobs of the function's queue, which the server's workers run.
         """
         stop_import(f"{self.name}.map(…)")
         total = count(items) if progress is True else None
         items = rows(items)
-        from ._map import run_map
+        if self.app.is_server:
+            values = self._map_remotely(items, ordered, return_exceptions, name, processes, options)
+        else:
+            from ._map import run_map
 
-        if options:
-            options = options_json(**{**_given(self.options), **options})
-        values = run_map(self, items, ordered, return_exceptions, name, processes, options or dict(self.options))
+            if options:
+                options = options_json(**{**_given(self.options), **options})
+            values = run_map(self, items, ordered, return_exceptions, name, processes, options or dict(self.options))
         if progress is not None and progress is not False:
             from ._items.progress import shown
 
             values = shown(values, progress, self.name, total)
         return values
+
+    def _map_remotely(
+        self,
+        items: Iterable[Any],
+        ordered: bool,
+        return_exceptions: bool,
+        name: str | None,
+        processes: int | None,
+        options: dict[str, Any],
+    ) -> Iterator[R]:
+        if name is not None:
+            raise ValueError("name= needs a store of its own: the HTTP API has no resumable maps")
+        if processes is not None:
+            raise ValueError("processes= is for maps on this machine: on a server, its workers run the items")
+        if self.app.jobs.get(self.name) is not self:
+            raise ValueError(
+                f"{self.name} is no job of {self.app!r}, so no worker of the server knows it: define it with @app.job in a module"
+            )
+        from ._remote.mapping import run_remote_map
+
+        return run_remote_map(self, cast(Any, self.app.engine()), items, ordered, return_exceptions, options)
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
