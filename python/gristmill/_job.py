@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
@@ -240,32 +241,53 @@ class Job(Generic[P, R]):
         after: Any = None,
         tags: Mapping[str, str] | None = None,
         queue: str | None = None,
+        connection: Any = None,
         **options: Any,
     ) -> Handle[R]:
         """Submits one job; it is on disk when this returns.
 
         `delay`: not before so long. `after`: handles of jobs that have to complete first. `tags`: names with values, to find
         the job by. `key`: while a job with this key has not ended, another submit gets that job (`on_duplicate`: "skip",
-        "replace", "rerun" or "reject"), and for `unique_for` after its submit. Other options are those of `App.job`, for this job alone, such as `priority` and `timeout`.
+        "replace", "rerun" or "reject"), and for `unique_for` after its submit. `connection`: submits in the open transaction of
+        a connection to the store's PostgreSQL database (psycopg, SQLAlchemy, Django), which commits or rolls back the job
+        with its own rows. Other options are those of `App.job`, for this job alone, such as `priority` and `timeout`.
         """
         stop_import(f"{self.name}.submit(…)")
         common = self.common(delay=delay, tags=tags, after=after, queue=queue, **options)
         payload = self.shape.payload(arguments)
-        engine = self.app.engine()
-        if key is None:
-            batch, position = engine.submit_one(common, payload, to_plain)
+        unique = None if key is None else _unique(on_duplicate, unique_for)
+        if connection is not None:
+            from . import _transaction
+
+            call = _transaction.one(common, payload, key, unique)
+            [(batch, position)] = _transaction.submit(self.app, connection, call)
+        elif key is None or unique is None:
+            batch, position = self.app.engine().submit_one(common, payload, to_plain)
         else:
-            unique: dict[str, Any] = {"on_duplicate": on_duplicate}
-            if unique_for is not None:
-                unique["period_ms"] = milliseconds(unique_for)
-            batch, position = engine.submit_keyed(common, payload, to_plain, key, json.dumps(unique))
+            batch, position = self.app.engine().submit_keyed(common, payload, to_plain, key, unique)
         return Handle(self.app, batch, position, self)
 
-    async def submit_async(self, *arguments: Any, **options: Any) -> Handle[R]:
-        """As `submit`, without blocking the event loop."""
-        import asyncio
+    async def submit_async(
+        self,
+        *arguments: Any,
+        connection: Any = None,
+        key: str | None = None,
+        on_duplicate: str = "skip",
+        unique_for: Span | None = None,
+        **options: Any,
+    ) -> Handle[R]:
+        """As `submit`, without blocking the event loop. `connection` is an asynchronous one (asyncpg, psycopg, SQLAlchemy)."""
+        if connection is None:
+            import asyncio
 
-        return await asyncio.to_thread(functools.partial(self.submit, *arguments, **options))
+            options.update(key=key, on_duplicate=on_duplicate, unique_for=unique_for)
+            return await asyncio.to_thread(functools.partial(self.submit, *arguments, **options))
+        from . import _transaction
+
+        unique = None if key is None else _unique(on_duplicate, unique_for)
+        call = _transaction.one(self.common(**options), self.shape.payload(arguments), key, unique)
+        [(batch, position)] = await _transaction.submit_async(self.app, connection, call)
+        return Handle(self.app, batch, position, self)
 
     def submit_many(
         self,
@@ -275,15 +297,25 @@ class Job(Generic[P, R]):
         after: Any = None,
         tags: Mapping[str, str] | None = None,
         queue: str | None = None,
+        connection: Any = None,
         **options: Any,
     ) -> Submitted[R]:
         """Submits a job for each item of any iterable, packed; all are on disk when this returns. A table of pandas, polars or
-        pyarrow has its rows as items, dicts of columns. Options are those of `submit`. Where it fails,
+        pyarrow has its rows as items, dicts of columns. Options are those of `submit`. Where it fails without `connection`,
         the items of earlier portions of 4 MiB may be submitted."""
         stop_import(f"{self.name}.submit_many(…)")
         common = self.common(delay=delay, tags=tags, after=after, queue=queue, **options)
         items = rows(items)
         payloads = items if self.shape.is_single else map(self.shape.payload_of_item, items)
+        if connection is not None:
+            from . import _transaction
+
+            batches: list[tuple[int, ...]] = []
+            for call in _transaction.calls(common, payloads):
+                for batch, run in itertools.groupby(_transaction.submit(self.app, connection, call), lambda id: id[0]):
+                    positions = [position for _, position in run]
+                    batches.append((batch, 1, positions[0]) if len(positions) == 1 else (batch, len(positions)))
+            return Submitted(self.app, batches, self)
         return Submitted(self.app, self.app.engine().submit_many(common, payloads, to_plain), self)
 
     @overload
@@ -359,6 +391,14 @@ class Job(Generic[P, R]):
         from ._remote.mapping import run_remote_map
 
         return run_remote_map(self, cast(Any, self.app.engine()), items, ordered, return_exceptions, options)
+
+
+def _unique(on_duplicate: str, unique_for: Span | None) -> str:
+    """The rules of deduplication, as the engine reads them."""
+    unique: dict[str, Any] = {"on_duplicate": on_duplicate}
+    if unique_for is not None:
+        unique["period_ms"] = milliseconds(unique_for)
+    return json.dumps(unique)
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
