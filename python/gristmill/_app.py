@@ -45,6 +45,9 @@ class App(Operations):
         self.jobs: dict[str, Job[..., Any]] = {}
         self._engine: Engine | None = None
         self._process_id = 0
+        # Whether jobs run when they are submitted, and how else the store is opened: for tests.
+        self.is_eager = False
+        self._opener: Callable[[str], Engine] | None = None
 
     def __repr__(self) -> str:
         # A URL may hold a password.
@@ -79,7 +82,11 @@ class App(Operations):
         if self.is_file:
             _forks.check(self.store)
             _forks.opened.add(self)
-        return Engine.open(self.store, self.durable)
+        return Engine.open(self.store, self.durable) if self._opener is None else self._opener(self.store)
+
+    def run_eagerly(self, engine: Any) -> None:
+        """Lets this engine run jobs when they are submitted, until the application is closed."""
+        self._engine, self._process_id, self.is_eager = engine, os.getpid(), True
 
     def close(self) -> None:
         """Stops the application's workers and closes the store. The next use opens it again."""
@@ -88,7 +95,7 @@ class App(Operations):
 
             for agent in agents(self):
                 agent.stop()
-        engine, self._engine = self._engine, None
+        engine, self._engine, self.is_eager = self._engine, None, False
         if engine is not None and self._process_id == os.getpid():
             from ._work import running
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
 
+from ._errors import JobFailed
 from ._handle import Handle, Submitted
 from ._items.tables import count, rows
 from ._process import stop_import
@@ -359,6 +360,8 @@ class Job(Generic[P, R]):
         items = rows(items)
         if self.app.is_server:
             values = self._map_remotely(items, ordered, return_exceptions, name, processes, options)
+        elif self.app.is_eager:
+            values = self._map_eagerly(items, return_exceptions, options)
         else:
             from ._map import run_map
 
@@ -370,6 +373,16 @@ class Job(Generic[P, R]):
 
             values = shown(values, progress, self.name, total)
         return values
+
+    def _map_eagerly(self, items: Iterable[Any], return_exceptions: bool, options: dict[str, Any]) -> Iterator[R]:
+        for item in items:
+            [handle] = self.submit_many([item], **options)
+            try:
+                yield handle.result()
+            except JobFailed as failed:
+                if not return_exceptions:
+                    raise
+                yield cast(R, failed)
 
     def _map_remotely(
         self,
