@@ -1,6 +1,8 @@
 """Applications on a server: the program of the wheel serves a store, and agents of it run the jobs."""
 
 import asyncio
+import contextlib
+import gc
 import http.server
 import os
 import re
@@ -16,24 +18,37 @@ from gristmill._process import program_path
 from gristmill._remote import connection
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    """The URL of a server on a store of its own."""
-    program = program_path()
-    if program is None:
-        pytest.skip("the package was not installed from a wheel")
-    folder = tmp_path_factory.mktemp("server")
-    command = [program, "serve", "--listen", "127.0.0.1:0", "--store", str(folder / "jobs.db"), "--mode", "server"]
-    serving = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    for line in serving.stderr:
+@contextlib.contextmanager
+def serving(folder, *arguments):
+    """The URL of a server on a store in that folder."""
+    command = [program(), "serve", "--listen", "127.0.0.1:0", "--store", str(folder / "jobs.db"), "--mode", "server", *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
         found = re.search(r"listening on (http://\S+)", line)
         if found:
             break
     # What it says later must not fill the pipe.
-    threading.Thread(target=serving.stderr.read, daemon=True).start()
-    yield found[1]
-    serving.send_signal(signal.SIGTERM)
-    serving.wait(30)
+    threading.Thread(target=process.stderr.read, daemon=True).start()
+    try:
+        yield found[1]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def program():
+    """The program of the wheel."""
+    found = program_path()
+    if found is None:
+        pytest.skip("the package was not installed from a wheel")
+    return found
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """The URL of a server on a store of its own."""
+    with serving(tmp_path_factory.mktemp("server")) as url:
+        yield url
 
 
 @pytest.fixture
@@ -237,6 +252,40 @@ def test_events_of_a_server_are_listened_to_and_resumed(app):
     with app.events(after=seen.cursor, timeout=30) as events:
         again = next(event for event in events if event.batch == handle.batch)
     assert again.type == "cancelled"
+
+
+def test_events_that_nobody_closed_end_with_their_last_name(app):
+    events = app.events()
+    stream = events._native
+    assert not stream._closed.is_set()
+    del events
+    gc.collect()
+    assert stream._closed.is_set()
+
+
+def test_tokens_have_roles(tmp_path, monkeypatch):
+    trust = str(tmp_path / "trust")
+
+    def token(role):
+        command = [program(), "token", "create", "--role", role, "--group", "tests", "--trust", trust]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    of_submit, of_agent = token("submit"), token("agent")
+    with serving(tmp_path, "--trust", trust) as url:
+        app = shop.define(gristmill.App(url))
+        with pytest.raises(gristmill.StoreError, match="token"):
+            app.jobs["double"].submit(1)
+        app.close()
+        monkeypatch.setenv("GRISTMILL_TOKEN", of_submit)
+        handle = app.jobs["double"].submit(4)
+        with pytest.raises(gristmill.StoreError, match="does not allow"):
+            app.controls()
+        with pytest.raises(gristmill.WorkerError, match="an agent ended: .*does not allow"):
+            app.work(1, jobs=["double"], until="empty")
+        monkeypatch.setenv("AGENT_TOKEN", of_agent)
+        assert app.work(1, jobs=["double"], until="empty") == 1
+        assert handle.result(timeout=60) == 8
+        app.close()
 
 
 def test_a_fork_has_connections_of_its_own(app):

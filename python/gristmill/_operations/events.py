@@ -44,6 +44,10 @@ class Events:
         if close is not None:
             close()
 
+    def __del__(self) -> None:
+        # A loop that was left by `break` has nobody who closes it.
+        self.close()
+
     def __enter__(self) -> Events:
         return self
 

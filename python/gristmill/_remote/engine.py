@@ -40,6 +40,8 @@ class RemoteEngine:
         self.connection.close()
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "connection":
+            raise AttributeError(name)
         raise StoreError(
             f"`{name}` needs a store of its own: the HTTP API of {self.connection.base_url} does not have it; open the server's"
             " file or PostgreSQL database for that"

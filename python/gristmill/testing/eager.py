@@ -39,6 +39,8 @@ class EagerEngine:
         """Nothing is open."""
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
         raise StoreError(f"`{name}` is not for an eager application, which stores nothing: use gristmill.testing.temporary_store")
 
     def submit_one(self, common: dict[str, Any], payload: Any, to_plain: Callable[[Any], Any]) -> tuple[int, int]:
