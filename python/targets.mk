@@ -5,6 +5,9 @@ PYTHON_TOOLS := $(BUILD)/python/tools
 # Both workspaces compile into one folder, so that they share what they have in common.
 PYTHON_BUILD := CARGO_TARGET_DIR=$(CURDIR)/target
 MATURIN := $(CURDIR)/$(PYTHON_TOOLS)/bin/maturin
+# What the package works together with.
+PYTHON_PEERS := 'pydantic>=2,<3' 'tqdm>=4,<5' 'pandas>=2,<4' 'polars>=1,<2' 'pyarrow>=18' 'joblib>=1.4,<2' 'fastapi<1' \
+  'httpx<1' 'django-tasks<1' 'psycopg[binary]>=3.1,<4' 'asyncpg<1' 'sqlalchemy[asyncio]>=2,<3'
 
 .PHONY: python
 python: build $(PYTHON_TOOLS)/installed ## Build the wheel, with the program in it: build/python/wheels/
@@ -18,7 +21,8 @@ test-python: $(PYTHON_TOOLS)/installed ## Build a wheel for tests, install it in
 	rm -rf $(BUILD)/python/test-wheels $(PYTHON_VENV)
 	cd python && $(PYTHON_BUILD) $(MATURIN) build --quiet --profile dev --locked --out ../$(BUILD)/python/test-wheels
 	python3 -m venv $(PYTHON_VENV)
-	$(PYTHON_VENV)/bin/python -m pip install --quiet $(BUILD)/python/test-wheels/*.whl 'pytest>=8,<10' 'pydantic>=2,<3' 'mypy>=2,<3'
+	$(PYTHON_VENV)/bin/python -m pip install --quiet $(BUILD)/python/test-wheels/*.whl 'pytest>=8,<10' 'mypy>=2,<3' \
+	  $(PYTHON_PEERS)
 	cd python && ../$(PYTHON_VENV)/bin/python -m mypy --strict --cache-dir ../$(BUILD)/python/mypy gristmill
 	$(PYTHON_VENV)/bin/python -m mypy.stubtest gristmill._native --ignore-disjoint-bases
 	cd python/tests && ../../$(PYTHON_VENV)/bin/python -m pytest --quiet -p no:cacheprovider .
@@ -33,19 +37,19 @@ lint-python: ## Check the format of the extension module, and run clippy on it, 
 lint: lint-python
 
 .PHONY: bench-python
-bench-python: python ## The package's figures beside multiprocessing's
-	$(MAKE) --no-print-directory bench-python-run
+bench-python: python ## The package's figures beside multiprocessing's, written to bench/RESULTS-python.md
+	$(MAKE) --no-print-directory bench-python-run FIGURES='--output bench/RESULTS-python.md'
 
 .PHONY: bench-python-quick
 bench-python-quick: python ## The same with few items and one run each, to see that it works
-	$(MAKE) --no-print-directory bench-python-run QUICK=--quick
+	$(MAKE) --no-print-directory bench-python-run FIGURES=--quick
 
 .PHONY: bench-python-run
 bench-python-run:
 	rm -rf $(BUILD)/python/bench-venv
 	python3 -m venv $(BUILD)/python/bench-venv
 	$(BUILD)/python/bench-venv/bin/python -m pip install --quiet $(BUILD)/python/wheels/*.whl
-	$(BUILD)/python/bench-venv/bin/python python/bench/figures.py $(QUICK) 2>$(BUILD)/python/figures.json
+	$(BUILD)/python/bench-venv/bin/python python/bench/figures.py $(FIGURES)
 
 $(PYTHON_TOOLS)/installed:
 	python3 -m venv $(PYTHON_TOOLS)

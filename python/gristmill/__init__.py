@@ -30,21 +30,35 @@ if TYPE_CHECKING:
     from ._handle import Handle as Handle
     from ._handle import Submitted as Submitted
     from ._job import Job as Job
+    from ._operations.events import Events as Events
+    from ._operations.records import Control as Control
+    from ._operations.records import Event as Event
+    from ._operations.records import HistoryRow as HistoryRow
+    from ._operations.records import JobDetails as JobDetails
+    from ._operations.records import JobRow as JobRow
+    from ._operations.records import Schedule as Schedule
     from ._work import LocalWorker as LocalWorker
     from .executor import JobExecutor as JobExecutor
 
 # Loaded at their first use: scripts in a worker's process often need none of them.
 _HOMES = {
     "App": "_app",
+    "Control": "_operations.records",
+    "Event": "_operations.records",
+    "Events": "_operations.events",
     "Fail": "_errors",
     "GristmillError": "_errors",
     "Handle": "_handle",
+    "HistoryRow": "_operations.records",
     "Job": "_job",
+    "JobDetails": "_operations.records",
     "JobExecutor": "executor",
     "JobFailed": "_errors",
+    "JobRow": "_operations.records",
     "LocalWorker": "_work",
     "ResultTimeout": "_errors",
     "Retry": "_errors",
+    "Schedule": "_operations.records",
     "StoreError": "_errors",
     "Submitted": "_handle",
     "WorkerError": "_errors",

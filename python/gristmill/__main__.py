@@ -30,9 +30,11 @@ def _is_application(word: str) -> bool:
 
 def run_program(arguments: list[str]) -> NoReturn:
     """Becomes the program that the wheel carries."""
-    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "gristmill")
-    if not os.access(program, os.X_OK):
-        sys.exit(f"error: this installation has no {program}: install the wheel, or build one with `make python`")
+    from ._process import program_path
+
+    program = program_path()
+    if program is None:
+        sys.exit("error: this installation has no program: install the wheel, or build one with `make python`")
     os.execv(program, ["gristmill", *arguments])
 
 

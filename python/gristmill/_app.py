@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
 from ._job import RETRIES_DEFAULT, Job, Span, options_json
+from ._operations.operations import Operations, as_query, conditions_of
+from ._operations.requests import ask
 from ._process import stop_import
 from ._spans import seconds
 
 if TYPE_CHECKING:
     from ._native import Engine
+    from ._remote.agents import RemoteWorker
     from ._work import LocalWorker
     from .executor import JobExecutor
 
@@ -19,11 +22,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class App:
+class App(Operations):
     """An application: a store, and jobs as functions.
 
-    `store` is the path of a SQLite file, which is made where there is none, or a PostgreSQL URL (`postgresql://…`). It is
-    opened at the first use. With `durable=False`, jobs in a file survive the end of the process, but not a loss of power.
+    `store` is the path of a SQLite file, which is made where there is none, a PostgreSQL URL (`postgresql://…`) or a server's
+    (`https://…`; its token is read from the environment's `GRISTMILL_TOKEN`). It is opened at the first use. With
+    `durable=False`, jobs in a file survive the end of the process, but not a loss of power.
 
     >>> import gristmill, tempfile
     >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
@@ -37,12 +41,13 @@ class App:
 
     def __init__(self, store: str | os.PathLike[str] = "gristmill.db", *, durable: bool = True) -> None:
         self.store = os.fspath(store)
-        if self.store.startswith(("http://", "https://")):
-            raise ValueError(f"{self.store}: an application works on a file or a PostgreSQL database; servers are not supported yet")
         self.durable = durable
         self.jobs: dict[str, Job[..., Any]] = {}
         self._engine: Engine | None = None
         self._process_id = 0
+        # Whether jobs run when they are submitted, and how else the store is opened: for tests.
+        self.is_eager = False
+        self._opener: Callable[[str], Engine] | None = None
 
     def __repr__(self) -> str:
         # A URL may hold a password.
@@ -51,24 +56,46 @@ class App:
     @property
     def is_file(self) -> bool:
         """Whether the store is a file."""
-        return not self.store.startswith(("postgresql://", "postgres://"))
+        return not self.is_server and not self.store.startswith(("postgresql://", "postgres://"))
+
+    @property
+    def is_server(self) -> bool:
+        """Whether the store is that of a server, which is asked over HTTP."""
+        return self.store.startswith(("http://", "https://"))
 
     def engine(self) -> Engine:
         """The engine of this process, which a fork does not share."""
         if self._engine is None or self._process_id != os.getpid():
-            from . import _forks
-            from ._native import Engine
-
-            if self.is_file:
-                _forks.check(self.store)
-                _forks.opened.add(self)
-            self._engine = Engine.open(self.store, self.durable)
+            self._engine = self._open()
             self._process_id = os.getpid()
         return self._engine
 
+    def _open(self) -> Engine:
+        if self.is_server:
+            from ._remote.engine import RemoteEngine
+
+            # Under the same names, it has what a server offers, and says so of the rest.
+            return cast("Engine", RemoteEngine(self.store))
+        from . import _forks
+        from ._native import Engine
+
+        if self.is_file:
+            _forks.check(self.store)
+            _forks.opened.add(self)
+        return Engine.open(self.store, self.durable) if self._opener is None else self._opener(self.store)
+
+    def run_eagerly(self, engine: Any) -> None:
+        """Lets this engine run jobs when they are submitted, until the application is closed."""
+        self._engine, self._process_id, self.is_eager = engine, os.getpid(), True
+
     def close(self) -> None:
         """Stops the application's workers and closes the store. The next use opens it again."""
-        engine, self._engine = self._engine, None
+        if self.is_server:
+            from ._remote.agents import running as agents
+
+            for agent in agents(self):
+                agent.stop()
+        engine, self._engine, self.is_eager = self._engine, None, False
         if engine is not None and self._process_id == os.getpid():
             from ._work import running
 
@@ -182,7 +209,7 @@ class App:
         """As `Job.map`, for a function that is no job of the application; also a lambda or a function of a notebook."""
         if isinstance(function, Job):
             return function.map(items, **options)
-        own = ("ordered", "return_exceptions", "name", "processes")
+        own = ("ordered", "return_exceptions", "name", "processes", "progress")
         mapped = {name: options.pop(name) for name in own if name in options}
         job: Job[..., Any] = Job(self, function, _kind_of(function), "default", options_json(**options))
         return job.map(items, **mapped)
@@ -195,12 +222,16 @@ class App:
         jobs: Iterable[str] | None = None,
         until: str = "stopped",
         name: str | None = None,
-    ) -> LocalWorker:
+    ) -> LocalWorker | RemoteWorker:
         """Starts a worker in the background: `with app.worker(): …`. Options are those of `work`."""
-        from ._work import LocalWorker
-
         stop_import("app.worker(…)")
         kinds = list(self.jobs.values()) if jobs is None else [self.jobs[kind] for kind in jobs]
+        if self.is_server:
+            from ._remote.agents import RemoteWorker
+
+            return RemoteWorker.start(self, kinds, concurrency, queues, until, name)
+        from ._work import LocalWorker
+
         return LocalWorker.start(self, kinds, concurrency, queues, until, name)
 
     def work(
@@ -212,7 +243,8 @@ class App:
         until: str = "stopped",
         name: str | None = None,
     ) -> int:
-        """Runs jobs in processes of this machine until Ctrl-C or SIGTERM, and returns how many completed.
+        """Runs jobs in processes of this machine until Ctrl-C or SIGTERM, and returns how many completed. For a server, these are
+        `gristmill agent`'s, whose token (`AGENT_TOKEN`) has the role `agent`.
 
         `concurrency`: processes at once, for each job; the number of processors by default. `queues`: those of the
         application's jobs by default. `jobs`: the names of the jobs that it runs; all by default. `until`: "idle" ends it
@@ -225,6 +257,8 @@ class App:
     def drain(self, concurrency: int = 1) -> int:
         """Runs the jobs that can run now, and those that they bring about; for tests. Returns how many completed. Delayed jobs
         and retries stay."""
+        if self.is_server:
+            raise ValueError("drain() is for stores of tests: run a server's jobs with app.work(until='empty')")
         completed = 0
         before: list[str] = []
         while True:
@@ -240,19 +274,27 @@ class App:
         """A `concurrent.futures.Executor` whose calls are jobs of this application."""
         from .executor import JobExecutor
 
+        if self.is_server:
+            raise ValueError("an executor needs a store of its own: its functions travel past the store to its own workers")
         return JobExecutor(self, processes)
 
     # --- asking ---
 
-    def counts(self, queue: str | None = None) -> dict[str, int]:
-        """The numbers of jobs by state, of one queue or of all."""
-        return self.engine().counts(queue)
+    def counts(self, queue: str | None = None, **conditions: Any) -> dict[str, int]:
+        """The numbers of jobs by state, of one queue or of all. Conditions are those of `find`."""
+        if not conditions:
+            return self.engine().counts(queue)
+        query = as_query(conditions_of(queue=queue, **conditions))
+        counts: dict[str, int] = ask(self.engine(), "GET", "/jobs/count", query)["states"]
+        return counts
 
     def forget(self, name: str) -> bool:
         """Deletes the map of this name with its results; whether there was one. Then the name can begin anew. A map that runs
         cannot be deleted."""
         from ._map import MapLock
 
+        if self.is_server:
+            raise ValueError("a server has no maps by name: the items of a map are jobs of the function's queue")
         lock = MapLock(self, name)
         try:
             return self.engine().delete_run(name)

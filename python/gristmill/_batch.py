@@ -79,9 +79,13 @@ class BatchJob(Job[..., Any]):
         """The shape of a handler that came without its job."""
         return BatchShape(function)
 
-    @property
-    def is_batch(self) -> bool:
+    def is_asynchronous(self) -> bool:
         return True
+
+    def batch_options(self) -> dict[str, Any] | None:
+        if self.key is not None and "<" in self.function.__qualname__:
+            raise TypeError(f"{self!r}: a batch handler with key= is defined at the top of a module")
+        return {"size": self.size, "wait_s": self.wait_s}
 
     def __call__(self, payloads: list[Any]) -> Any:
         """Runs the handler here, over a list."""

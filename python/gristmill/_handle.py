@@ -11,6 +11,7 @@ from ._errors import JobFailed, ResultTimeout, StoreError
 if TYPE_CHECKING:
     from ._app import App
     from ._job import Job
+    from ._operations.records import JobDetails
 
 R = TypeVar("R")
 
@@ -95,6 +96,10 @@ class Handle(Generic[R]):
         """What the job printed in its last attempt; None while it runs or where it printed nothing."""
         return self.app.engine().job_log(self.batch, self.position)
 
+    def details(self) -> JobDetails | None:
+        """Everything that is known of the job; None where it was pruned."""
+        return self.app.details(self)
+
     def cancel(self) -> bool:
         """Cancels the job; whether it had not ended."""
         return self.app.engine().cancel_jobs([(self.batch, self.position)]) > 0
@@ -103,12 +108,14 @@ class Handle(Generic[R]):
 class Submitted(Sequence[Handle[R]]):
     """The jobs of one `submit_many`, in the order of the items. Handles are made when they are asked for."""
 
-    def __init__(self, app: App, batches: list[tuple[int, int]], job: Job[..., R] | None = None) -> None:
+    def __init__(self, app: App, batches: Sequence[tuple[int, ...]], job: Job[..., R] | None = None) -> None:
         self.app = app
-        self.batches = batches
+        self.batches = [(part[0], part[1]) for part in batches]
+        # Of batches that are shared with other submits, the position of the one job here.
+        self._alone = {at: part[2] for at, part in enumerate(batches) if len(part) > 2}
         self._job = job
         self._starts = [0]
-        for _, count in batches:
+        for _, count in self.batches:
             self._starts.append(self._starts[-1] + count)
 
     def __len__(self) -> int:
@@ -132,11 +139,13 @@ class Submitted(Sequence[Handle[R]]):
         if not 0 <= place < len(self):
             raise IndexError(f"job {index} of {len(self)}")
         at = bisect.bisect_right(self._starts, place) - 1
-        return Handle(self.app, self.batches[at][0], place - self._starts[at], self._job)
+        position = self._alone.get(at, place - self._starts[at])
+        return Handle(self.app, self.batches[at][0], position, self._job)
 
     def __iter__(self) -> Iterator[Handle[R]]:
-        for batch, count in self.batches:
-            for position in range(count):
+        for at, (batch, count) in enumerate(self.batches):
+            first = self._alone.get(at, 0)
+            for position in range(first, first + count):
                 yield Handle(self.app, batch, position, self._job)
 
     def results(self, timeout: float | None = None) -> list[R]:
@@ -149,7 +158,11 @@ class Submitted(Sequence[Handle[R]]):
         convert = None if self._job is None else self._job.shape.result
         engine = self.app.engine()
         results: list[R] = []
-        for batch, count in self.batches:
+        for at, (batch, count) in enumerate(self.batches):
+            if at in self._alone:
+                left = None if until is None else max(0.0, until - time.monotonic())
+                results.append(Handle(self.app, batch, self._alone[at], self._job).result(left))
+                continue
             known = BatchResults(batch, count)
             while True:
                 for piece in engine.outcomes(batch):
@@ -164,4 +177,6 @@ class Submitted(Sequence[Handle[R]]):
 
     def prerequisites(self) -> list[str]:
         """The batches, as `after` names them."""
-        return [str(batch) for batch, _ in self.batches]
+        return [
+            f"{batch}:{self._alone[at]}" if at in self._alone else str(batch) for at, (batch, _) in enumerate(self.batches)
+        ]

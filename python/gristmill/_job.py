@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
 
+from ._errors import JobFailed
 from ._handle import Handle, Submitted
+from ._items.tables import count, rows
 from ._process import stop_import
 from ._spans import milliseconds
 from ._values import Converter, converter, hints_of, to_plain
@@ -176,17 +179,20 @@ class Job(Generic[P, R]):
         self.shape = Shape(function)
         functools.update_wrapper(self, function)
 
-    @property
-    def is_batch(self) -> bool:
-        """Whether the function takes a list of payloads."""
-        return False
-
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         result: R = self.function(*args, **kwargs)
         return result
 
     def __repr__(self) -> str:
         return f"<gristmill job {self.name!r}>"
+
+    def is_asynchronous(self) -> bool:
+        """Whether many of its jobs run at once in one thread."""
+        return inspect.iscoroutinefunction(self.function)
+
+    def batch_options(self) -> dict[str, Any] | None:
+        """How its jobs gather, where the function takes a list."""
+        return None
 
     def entry(self) -> Callable[[Any], Any]:
         """What a worker's process calls with a payload."""
@@ -236,33 +242,53 @@ class Job(Generic[P, R]):
         after: Any = None,
         tags: Mapping[str, str] | None = None,
         queue: str | None = None,
+        connection: Any = None,
         **options: Any,
     ) -> Handle[R]:
         """Submits one job; it is on disk when this returns.
 
         `delay`: not before so long. `after`: handles of jobs that have to complete first. `tags`: names with values, to find
         the job by. `key`: while a job with this key has not ended, another submit gets that job (`on_duplicate`: "skip",
-        "replace", "rerun" or "reject"), and for `unique_for` after its submit. Other options are those of `App.job`, for this
-        job alone, such as `priority` and `timeout`.
+        "replace", "rerun" or "reject"), and for `unique_for` after its submit. `connection`: submits in the open transaction of
+        a connection to the store's PostgreSQL database (psycopg, SQLAlchemy, Django), which commits or rolls back the job
+        with its own rows. Other options are those of `App.job`, for this job alone, such as `priority` and `timeout`.
         """
         stop_import(f"{self.name}.submit(…)")
         common = self.common(delay=delay, tags=tags, after=after, queue=queue, **options)
         payload = self.shape.payload(arguments)
-        engine = self.app.engine()
-        if key is None:
-            batch, position = engine.submit_one(common, payload, to_plain)
+        unique = None if key is None else _unique(on_duplicate, unique_for)
+        if connection is not None:
+            from . import _transaction
+
+            call = _transaction.one(common, payload, key, unique)
+            [(batch, position)] = _transaction.submit(self.app, connection, call)
+        elif key is None or unique is None:
+            batch, position = self.app.engine().submit_one(common, payload, to_plain)
         else:
-            unique: dict[str, Any] = {"on_duplicate": on_duplicate}
-            if unique_for is not None:
-                unique["period_ms"] = milliseconds(unique_for)
-            batch, position = engine.submit_keyed(common, payload, to_plain, key, json.dumps(unique))
+            batch, position = self.app.engine().submit_keyed(common, payload, to_plain, key, unique)
         return Handle(self.app, batch, position, self)
 
-    async def submit_async(self, *arguments: Any, **options: Any) -> Handle[R]:
-        """As `submit`, without blocking the event loop."""
-        import asyncio
+    async def submit_async(
+        self,
+        *arguments: Any,
+        connection: Any = None,
+        key: str | None = None,
+        on_duplicate: str = "skip",
+        unique_for: Span | None = None,
+        **options: Any,
+    ) -> Handle[R]:
+        """As `submit`, without blocking the event loop. `connection` is an asynchronous one (asyncpg, psycopg, SQLAlchemy)."""
+        if connection is None:
+            import asyncio
 
-        return await asyncio.to_thread(functools.partial(self.submit, *arguments, **options))
+            options.update(key=key, on_duplicate=on_duplicate, unique_for=unique_for)
+            return await asyncio.to_thread(functools.partial(self.submit, *arguments, **options))
+        from . import _transaction
+
+        unique = None if key is None else _unique(on_duplicate, unique_for)
+        call = _transaction.one(self.common(**options), self.shape.payload(arguments), key, unique)
+        [(batch, position)] = await _transaction.submit_async(self.app, connection, call)
+        return Handle(self.app, batch, position, self)
 
     def submit_many(
         self,
@@ -272,13 +298,25 @@ class Job(Generic[P, R]):
         after: Any = None,
         tags: Mapping[str, str] | None = None,
         queue: str | None = None,
+        connection: Any = None,
         **options: Any,
     ) -> Submitted[R]:
-        """Submits a job for each item of any iterable, packed; all are on disk when this returns. Options are those of
-        `submit`. Where it fails, the items of earlier portions of 4 MiB may be submitted."""
+        """Submits a job for each item of any iterable, packed; all are on disk when this returns. A table of pandas, polars or
+        pyarrow has its rows as items, dicts of columns. Options are those of `submit`. Where it fails without `connection`,
+        the items of earlier portions of 4 MiB may be submitted."""
         stop_import(f"{self.name}.submit_many(…)")
         common = self.common(delay=delay, tags=tags, after=after, queue=queue, **options)
+        items = rows(items)
         payloads = items if self.shape.is_single else map(self.shape.payload_of_item, items)
+        if connection is not None:
+            from . import _transaction
+
+            batches: list[tuple[int, ...]] = []
+            for call in _transaction.calls(common, payloads):
+                for batch, run in itertools.groupby(_transaction.submit(self.app, connection, call), lambda id: id[0]):
+                    positions = [position for _, position in run]
+                    batches.append((batch, 1, positions[0]) if len(positions) == 1 else (batch, len(positions)))
+            return Submitted(self.app, batches, self)
         return Submitted(self.app, self.app.engine().submit_many(common, payloads, to_plain), self)
 
     @overload
@@ -290,6 +328,7 @@ class Job(Generic[P, R]):
         return_exceptions: bool = ...,
         name: str | None = ...,
         processes: int | None = ...,
+        progress: Any = ...,
     ) -> Iterator[R]: ...
 
     @overload
@@ -303,20 +342,76 @@ class Job(Generic[P, R]):
         return_exceptions: bool = False,
         name: str | None = None,
         processes: int | None = None,
+        progress: Any = False,
         **options: Any,
     ) -> Iterator[R]:
         """Runs the function over the items of any iterable in processes of this machine, and yields the results as they come.
+        A table of pandas, polars or pyarrow has its rows as items, dicts of columns.
 
         `ordered`: in the items' order. `return_exceptions`: yields a `JobFailed` in the place of a failed item rather than
         raise it. `name`: makes the map resumable: called again with the same name and items, it does not run again what has
-        completed. `processes`: how many; a process for each processor by default. The number of items in flight is bounded.
-        """
-        from ._map import run_map
+        completed. `processes`: how many; a process for each processor by default. `progress`: True shows a bar (of tqdm, where it
+        is installed), or a bar of your own with `update(1)`. The number of items in flight is bounded.
 
+        On a server, the items are jobs of the function's queue, which the server's workers run.
+        """
         stop_import(f"{self.name}.map(…)")
-        if options:
-            options = options_json(**{**_given(self.options), **options})
-        return run_map(self, items, ordered, return_exceptions, name, processes, options or dict(self.options))
+        total = count(items) if progress is True else None
+        items = rows(items)
+        if self.app.is_server:
+            values = self._map_remotely(items, ordered, return_exceptions, name, processes, options)
+        elif self.app.is_eager:
+            values = self._map_eagerly(items, return_exceptions, options)
+        else:
+            from ._map import run_map
+
+            if options:
+                options = options_json(**{**_given(self.options), **options})
+            values = run_map(self, items, ordered, return_exceptions, name, processes, options or dict(self.options))
+        if progress is not None and progress is not False:
+            from ._items.progress import shown
+
+            values = shown(values, progress, self.name, total)
+        return values
+
+    def _map_eagerly(self, items: Iterable[Any], return_exceptions: bool, options: dict[str, Any]) -> Iterator[R]:
+        for item in items:
+            [handle] = self.submit_many([item], **options)
+            try:
+                yield handle.result()
+            except JobFailed as failed:
+                if not return_exceptions:
+                    raise
+                yield cast(R, failed)
+
+    def _map_remotely(
+        self,
+        items: Iterable[Any],
+        ordered: bool,
+        return_exceptions: bool,
+        name: str | None,
+        processes: int | None,
+        options: dict[str, Any],
+    ) -> Iterator[R]:
+        if name is not None:
+            raise ValueError("name= needs a store of its own: the HTTP API has no resumable maps")
+        if processes is not None:
+            raise ValueError("processes= is for maps on this machine: on a server, its workers run the items")
+        if self.app.jobs.get(self.name) is not self:
+            raise ValueError(
+                f"{self.name} is no job of {self.app!r}, so no worker of the server knows it: define it with @app.job in a module"
+            )
+        from ._remote.mapping import run_remote_map
+
+        return run_remote_map(self, cast(Any, self.app.engine()), items, ordered, return_exceptions, options)
+
+
+def _unique(on_duplicate: str, unique_for: Span | None) -> str:
+    """The rules of deduplication, as the engine reads them."""
+    unique: dict[str, Any] = {"on_duplicate": on_duplicate}
+    if unique_for is not None:
+        unique["period_ms"] = milliseconds(unique_for)
+    return json.dumps(unique)
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

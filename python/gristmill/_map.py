@@ -68,14 +68,23 @@ class BatchResults:
                 results[position] = value
                 self.missing -= 1
 
+    def put_failure(self, position: int, job: str, state: str, error: Any) -> None:
+        """Puts a failure of a job in its place."""
+        self.has_failed = True
+        self.put(position, [Failed(JobFailed(job, state, *(error or ())))])
+
+    def is_known(self, position: int) -> bool:
+        """Whether the result at the position is known."""
+        return self.results[position] is not _MISSING
+
     def take(self, piece: tuple[Any, ...], convert: Converter | None) -> int:
         """Takes outcomes; how many bytes their values have."""
         if piece[0] == "failed":
-            self.has_failed = True
             for position, state, error in piece[2]:
-                self.put(position, [_Failed(JobFailed(f"{self.id}:{position}", state, *(error or ())))])
+                self.put_failure(position, f"{self.id}:{position}", state, error)
             return 0
-        values = json.loads(piece[3])
+        # The native engine's are JSON, and a server's are read.
+        values = json.loads(piece[3]) if isinstance(piece[3], str) else piece[3]
         if convert is not None:
             values = [convert(value) for value in values]
         at = 0
@@ -92,7 +101,7 @@ class BatchResults:
         """The results; raises the first failure among them."""
         if self.has_failed:
             for value in self.results:
-                if type(value) is _Failed:
+                if type(value) is Failed:
                     raise value.error
         return self.results
 
@@ -297,7 +306,7 @@ class _Map:
                     yield from values
                     continue
                 for value in values:
-                    if type(value) is _Failed:
+                    if type(value) is Failed:
                         if not return_exceptions:
                             raise value.error
                         value = value.error
@@ -358,7 +367,7 @@ class _Map:
                 raise
 
 
-class _Failed:
+class Failed:
     """A failed item among the results."""
 
     __slots__ = ("error",)

@@ -1,7 +1,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, final
 
-__all__ = ["Engine", "Feeder", "NameLock", "Worker", "calls_open", "digest"]
+__all__ = ["Engine", "Events", "Feeder", "NameLock", "Worker", "calls_open", "digest"]
 
 _ToPlain = Callable[[Any], Any]
 _Ended = tuple[str | None, str | None, tuple[str, str, str | None] | None]
@@ -19,7 +19,12 @@ class NameLock:
 class Engine:
     @staticmethod
     def open(place: str, durable: bool) -> Engine: ...
+    @staticmethod
+    def open_for_tests(place: str, now_ms: int) -> Engine: ...
+    def advance(self, by_ms: int) -> None: ...
     def close(self) -> None: ...
+    def request(self, method: str, target: str, body: bytes | None = None) -> tuple[int, bytes]: ...
+    def events(self, after: str | None = None) -> Events: ...
     def submit_one(self, common: dict[str, Any], payload: Any, to_plain: _ToPlain) -> tuple[int, int]: ...
     def submit_keyed(
         self, common: dict[str, Any], payload: Any, to_plain: _ToPlain, key: str, unique: str
@@ -53,6 +58,10 @@ class Engine:
         until: str,
         is_followed: bool = False,
     ) -> Worker: ...
+
+@final
+class Events:
+    def take(self, patience: float) -> str | None: ...
 
 @final
 class Feeder:

@@ -19,6 +19,14 @@ class _ImportEnds(BaseException):
     """Ends the import of a main script at the line that gives work to workers: all that its functions need stands above."""
 
 
+def program_path() -> str | None:
+    """The program that the wheel carries; None where this installation has none."""
+    import os
+
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "gristmill")
+    return program if os.access(program, os.X_OK) else None
+
+
 def stop_import(call: str) -> None:
     """Called by whatever gives work to workers. A worker's process that imports a module must not do so."""
     if _importing is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import inspect
 import os
 import shutil
 import signal
@@ -125,16 +124,12 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def _kind(job: Job[..., Any], folder: str, processes: int) -> dict[str, Any]:
-    batch = {"size": job.size, "wait_s": job.wait_s} if job.is_batch else None  # type: ignore[attr-defined]
-    if batch is not None and getattr(job, "key", None) is not None and "<" in job.function.__qualname__:
-        raise TypeError(f"{job!r}: a batch handler with key= is defined at the top of a module")
-    is_async = job.is_batch or inspect.iscoroutinefunction(job.function)
     return {
         "kind": job.name,
-        "script": write_script(folder, describe(job.function, job.name, batch)),
+        "script": write_script(folder, describe(job.function, job.name, job.batch_options())),
         "python": sys.executable,
         "processes": job.processes or processes,
-        "concurrency": job.concurrency if is_async else 1,
+        "concurrency": job.concurrency if job.is_asynchronous() else 1,
         "threads": job.threads,
     }
 

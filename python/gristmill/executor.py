@@ -17,6 +17,7 @@ from ._functions import describe
 from ._handle import Handle
 from ._job import Job, Shape, options_json
 from ._process import load, stop_import
+from ._values import Converter
 
 if TYPE_CHECKING:
     from ._app import App
@@ -85,24 +86,27 @@ class JobExecutor(concurrent.futures.Executor):
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> concurrent.futures.Future[R]:
         """Submits a call; it is on disk when this returns."""
         stop_import("executor.submit(…)")
-        future: concurrent.futures.Future[R] = concurrent.futures.Future()
+        description, shape = self._describe(fn)
+        call = {
+            "function": description,
+            "signature": signature(self._secret, description),
+            "payload": shape.payload(args, kwargs),
+        }
+        return self._begin(call, shape.result)
+
+    def _begin(self, call: dict[str, Any], convert: Converter | None) -> concurrent.futures.Future[Any]:
+        """Submits a call."""
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         with self._lock:
             if self._is_shut_down:
                 raise RuntimeError("the executor was shut down: make another one")
-            description, shape = self._describe(fn)
             if self._worker is None:
                 from ._work import LocalWorker
 
                 self._worker = LocalWorker.start(
                     self.app, [self._job], self._processes, None, "stopped", self._job.queue
                 )
-            handle: Handle[Any] = self._job.submit(
-                {
-                    "function": description,
-                    "signature": signature(self._secret, description),
-                    "payload": shape.payload(args, kwargs),
-                }
-            )
+            handle: Handle[Any] = self._job.submit(call)
             self._open.add(future)
 
         def told(*ended: Any) -> None:
@@ -114,11 +118,11 @@ class JobExecutor(concurrent.futures.Executor):
                 return
             try:
                 result = handle.concluded(ended)
-                future.set_result(result if shape.result is None else shape.result(result))
+                future.set_result(result if convert is None else convert(result))
             except BaseException as error:
                 future.set_exception(error)
 
-        def cancel(future: concurrent.futures.Future[R]) -> None:
+        def cancel(future: concurrent.futures.Future[Any]) -> None:
             if future.cancelled():
                 handle.cancel()
 

@@ -1,18 +1,26 @@
 //! The engine: submitting, waiting for results, runs, workers.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use gristmill_engine::{Engine as Inner, EngineError, EngineSettings, Unique, is_postgres, open_store};
+use axum::Router;
+use gristmill_engine::{
+    Engine as Inner, EngineError, EngineSettings, EventCursor, Unique, is_postgres, open_store,
+};
 use gristmill_model::limits::PAGE_ROWS_MAX;
-use gristmill_model::{After, BatchId, BatchOptions, JobId, KeyedBatch, NewBatch, PackedBuilder, RunId, Tag};
+use gristmill_model::{
+    After, BatchId, BatchOptions, Clock, JobId, KeyedBatch, ManualClock, NewBatch, PackedBuilder, RunId, Tag,
+    Timestamp,
+};
 use gristmill_store::{JobDetails, JobFilter, NewRun, Page, RunState, Selection, Store, StoreError};
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyBytes, PyTuple};
 use tokio::task::JoinHandle;
 
+use crate::api;
+use crate::events::Events;
 use crate::feeder::{Feeder, advanced, first_step, is_full, pack};
 use crate::limits::{LOOK_EVERY, LOOK_FIRST_AFTER, SUBMIT_BYTES, SUBMITS_WAITING_MAX};
 use crate::outcomes::{Ended, ended, pieces};
@@ -78,9 +86,34 @@ fn read_options(options: &str) -> PyResult<BatchOptions> {
 #[pyclass(frozen, module = "gristmill._native")]
 pub struct Engine {
     inner: Owned<Inner>,
+    /// The operations of the API, once one is used.
+    operations: Owned<Mutex<Option<Router>>>,
+    /// The clock of a test.
+    clock: Option<Arc<ManualClock>>,
 }
 
 impl Engine {
+    fn new(inner: Inner, clock: Option<Arc<ManualClock>>) -> Engine {
+        Engine {
+            inner: Owned::new(inner),
+            operations: Owned::new(Mutex::new(None)),
+            clock,
+        }
+    }
+
+    fn operations(&self) -> PyResult<Router> {
+        let mut operations = self
+            .operations
+            .get()?
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(operations) = &*operations {
+            return Ok(operations.clone());
+        }
+        let made = api::operations(self.inner.get()?).map_err(store_error)?;
+        Ok(operations.insert(made).clone())
+    }
+
     fn store(&self) -> PyResult<Arc<dyn Store>> {
         Ok(self.inner.get()?.store().clone())
     }
@@ -105,9 +138,48 @@ impl Engine {
             };
             Inner::new(store, EngineSettings::default()).await
         })?;
-        Ok(Engine {
-            inner: Owned::new(opened.map_err(store_error)?),
-        })
+        Ok(Engine::new(opened.map_err(store_error)?, None))
+    }
+
+    /// Opens a store in a file for a test: its clock shows `now_ms` until `advance` moves it, and nothing is done in the
+    /// background.
+    #[staticmethod]
+    fn open_for_tests(py: Python<'_>, place: String, now_ms: i64) -> PyResult<Engine> {
+        let clock = Arc::new(ManualClock::new(Timestamp(now_ms)));
+        let of_store: Arc<dyn Clock> = clock.clone();
+        let opened = wait(py, async move {
+            let options = SqliteOptions {
+                clock: of_store.clone(),
+                synchronous: Synchronous::Normal,
+                ..SqliteOptions::default()
+            };
+            let settings = EngineSettings {
+                clock: of_store,
+                housekeeping: false,
+                ..EngineSettings::default()
+            };
+            let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&place, options)?);
+            Inner::new(store, settings).await
+        })?;
+        Ok(Engine::new(opened.map_err(store_error)?, Some(clock)))
+    }
+
+    /// Moves the clock of a test. Schedules that are due by then submit their jobs, and jobs that no worker started in time
+    /// expire.
+    fn advance(&self, py: Python<'_>, by_ms: i64) -> PyResult<()> {
+        let engine = self.inner.get()?.clone();
+        let Some(clock) = &self.clock else {
+            return Err(PyValueError::new_err(
+                "this store has the machine's clock: open it for tests",
+            ));
+        };
+        clock.advance_ms(by_ms);
+        wait(py, async move {
+            engine.fire_schedules().await?;
+            engine.store().expire().await?;
+            Ok::<_, EngineError>(())
+        })?
+        .map_err(store_error)
     }
 
     /// Closes the store. Workers must have been stopped.
@@ -173,6 +245,8 @@ impl Engine {
         to_plain: Bound<'_, PyAny>,
     ) -> PyResult<Vec<(i64, u32)>> {
         let engine = self.inner.get()?.clone();
+        // The iterable may fork: the store stays open for this process.
+        let _open = OpenCall::begin();
         let template = common.read(&**engine.store())?;
         let encoder = Encoder { to_plain: &to_plain };
         let mut waiting = VecDeque::new();
@@ -348,6 +422,33 @@ impl Engine {
         let outcomes = wait(py, async move { store.outcomes(BatchId(batch)).await })?.map_err(store_error)?;
         let pieces = outcomes.map(pieces).unwrap_or_default().into_iter();
         pieces.map(|piece| piece.into_python(py)).collect()
+    }
+
+    // --- the operations of the API, and events ---
+
+    /// Carries out an operation of the HTTP API: its status and body. `target` is a path below /api/v1, with its query.
+    #[pyo3(signature = (method, target, body=None))]
+    fn request<'py>(
+        &self,
+        py: Python<'py>,
+        method: String,
+        target: String,
+        body: Option<Vec<u8>>,
+    ) -> PyResult<(u16, Bound<'py, PyBytes>)> {
+        let answer = api::carry_out(self.operations()?, method, target, body);
+        let (status, answer) = wait(py, answer)?.map_err(store_error)?;
+        Ok((status, PyBytes::new(py, &answer)))
+    }
+
+    /// Listens to events: those after a cursor, or those from now on.
+    #[pyo3(signature = (after=None))]
+    fn events(&self, py: Python<'_>, after: Option<String>) -> PyResult<Events> {
+        let engine = self.inner.get()?.clone();
+        let after: Option<EventCursor> = after.map(|text| text.parse()).transpose().map_err(
+            |error: gristmill_store::event::ParseEventCursorError| PyValueError::new_err(error.to_string()),
+        )?;
+        let events = wait(py, async move { engine.events(after).await })?;
+        Ok(Events::new(events.map_err(store_error)?))
     }
 
     // --- runs ---

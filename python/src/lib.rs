@@ -1,7 +1,9 @@
 //! The extension module below the Python package: a thin layer over the engine. `gristmill/_native.pyi` is its interface in
 //! Python's terms.
 
+mod api;
 mod engine;
+mod events;
 mod feeder;
 mod limits;
 mod name_lock;
@@ -21,6 +23,8 @@ pyo3::import_exception!(gristmill._errors, WorkerError);
 mod _native {
     #[pymodule_export]
     use crate::engine::{Engine, digest};
+    #[pymodule_export]
+    use crate::events::Events;
     #[pymodule_export]
     use crate::feeder::Feeder;
     #[pymodule_export]

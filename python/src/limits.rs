@@ -28,3 +28,6 @@ pub const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// How deep a process may be a fork of forks that each used the package.
 pub const FORKS_DEEP_MAX: usize = 64;
+
+/// Bytes of the answer to one operation of the API.
+pub const ANSWER_BYTES_MAX: usize = 256 << 20;

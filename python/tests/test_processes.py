@@ -113,6 +113,21 @@ def test_a_fork_beside_a_worker_refuses_the_same_file(app):
         assert app.jobs["double"].submit(2).result(timeout=60) == 4
 
 
+def test_an_iterable_that_forks_leaves_the_store_open(app):
+    shop.define(app)
+
+    def items():
+        for number in range(3):
+            child = os.fork()
+            if child == 0:
+                os._exit(0)
+            os.waitpid(child, 0)
+            yield number
+
+    submitted = app.jobs["double"].submit_many(items())
+    assert len(submitted) == 3 and app.counts()["waiting"] == 3
+
+
 def test_a_native_object_of_another_process_says_so(app):
     engine = app.engine()
     child = os.fork()

@@ -1,0 +1,5 @@
+"""What the site's workers run: `DJANGO_SETTINGS_MODULE=settings gristmill worker worker:app -q default -q mail`."""
+
+from gristmill.integrations.django import application
+
+app = application()

@@ -1,0 +1,62 @@
+"""Tables of pandas, polars, pyarrow and others as rows: a dict of columns each. None of these libraries is imported for that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+# Rows that are converted at once.
+ROWS = 1_000
+
+
+def rows(items: Iterable[Any]) -> Iterable[Any]:
+    """The rows of a table; other iterables as they are."""
+    if callable(getattr(items, "iter_rows", None)):
+        # polars: converts a buffer of rows at a time.
+        return items.iter_rows(named=True, buffer_size=ROWS)  # type: ignore[attr-defined, no-any-return]
+    if callable(getattr(items, "to_pylist", None)) and callable(getattr(items, "slice", None)):
+        return _of_arrow(items)
+    if callable(getattr(items, "read_next_batch", None)):
+        # A reader of pyarrow's gives one record batch after the other.
+        return (row for batch in items for row in _of_arrow(batch))
+    if hasattr(items, "iloc") and callable(getattr(items, "itertuples", None)):
+        return _of_pandas(items)
+    if callable(getattr(items, "__dataframe__", None)):
+        return _of_interchange(items)
+    return items
+
+
+def count(items: Any) -> int | None:
+    """The number of items, where it is known before they are read."""
+    try:
+        return len(items)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def _of_arrow(table: Any) -> Iterator[Any]:
+    for first in range(0, len(table), ROWS):
+        yield from table.slice(first, ROWS).to_pylist()
+
+
+def _of_pandas(table: Any) -> Iterator[dict[str, Any]]:
+    names = [str(name) for name in table.columns]
+    for first in range(0, len(table), ROWS):
+        part = table.iloc[first : first + ROWS]
+        # What is missing (NaN, NaT, NA) is None; the others are Python's own numbers, texts and dates.
+        present = part.notna().to_numpy()
+        values = part.astype(object).to_numpy()
+        for at, row in enumerate(values):
+            yield {name: value if present[at][column] else None for column, (name, value) in enumerate(zip(names, row))}
+
+
+def _of_interchange(table: Any) -> Iterator[Any]:
+    try:
+        from pyarrow.interchange import from_dataframe  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        raise TypeError(
+            f"a {type(table).__qualname__} gives its rows by the dataframe interchange protocol, which pyarrow reads:"
+            " install pyarrow, or give an iterable of dicts"
+        ) from None
+    for chunk in table.__dataframe__().get_chunks():
+        yield from _of_arrow(from_dataframe(chunk))

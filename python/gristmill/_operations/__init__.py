@@ -1,0 +1,1 @@
+"""The rest of the engine: schedules, limits, pauses, listings, history, statistics, events."""

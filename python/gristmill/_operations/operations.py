@@ -1,0 +1,332 @@
+"""The operations of an application on its store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from .._process import stop_import
+from .requests import ask, moment_ms, pages, part, without_none
+
+if TYPE_CHECKING:
+    from .._handle import Handle
+    from .._job import Job, Span
+    from .._native import Engine
+    from .events import Events
+    from .records import Control, HistoryRow, JobDetails, JobRow, Schedule
+
+Moment = datetime | float
+Tags = Mapping[str, str | None]
+
+
+class Operations:
+    """What an application can do with its store beside submitting and running jobs. On a server, the token's role decides."""
+
+    def engine(self) -> Engine:
+        """The engine of this process."""
+        raise NotImplementedError
+
+    # --- jobs ---
+
+    def find(self, *, newest: bool = False, limit: int | None = None, **conditions: Any) -> Iterator[JobRow]:
+        """The jobs that match, by id, read a page at a time; with `newest`, the latest `limit` (100), the latest first.
+
+        Conditions: `states` (a state or several), `job` (a job or the name of its kind), `queue`, `group`, `batch`, `tags`
+        (a dict; None stands for any value), `since` and `until` (the submit; datetimes or seconds since 1970), `key`,
+        `key_prefix`, `parent`.
+        """
+        from .records import JobRow
+
+        query = as_query(conditions_of(**conditions))
+        if newest:
+            listed = ask(self.engine(), "GET", "/jobs", {**query, "newest": "true", "limit": limit})["jobs"]
+            return map(JobRow.of, listed)
+        return map(JobRow.of, pages(self.engine(), "/jobs", "jobs", query, limit))
+
+    def details(self, job: str | Handle[Any]) -> JobDetails | None:
+        """Everything that is known of one job; None where there is no such job."""
+        from .records import JobDetails
+
+        view = ask(self.engine(), "GET", f"/jobs/{part(str(job))}", is_optional=True)
+        return None if view is None else JobDetails.of(view)
+
+    def tag_values(self, tag: str) -> Iterator[tuple[str, int]]:
+        """The values of a tag of all stored jobs, each with its number of jobs."""
+        rows = pages(self.engine(), f"/tags/{part(tag)}", "values", {}, None)
+        return ((row["value"], row["jobs"]) for row in rows)
+
+    def cancel(self, *jobs: str | Handle[Any], **conditions: Any) -> int:
+        """Cancels jobs that have not ended: these, or those that match (as `find` has it). How many that were."""
+        return self._change("cancel", jobs, conditions)
+
+    def retry(self, *jobs: str | Handle[Any], **conditions: Any) -> int:
+        """Lets dead, cancelled or expired jobs run again, with all their attempts. How many that were."""
+        return self._change("retry", jobs, conditions)
+
+    def discard(self, *jobs: str | Handle[Any], **conditions: Any) -> int:
+        """Ends dead jobs as cancelled: they no longer count as dead. How many that were."""
+        return self._change("discard", jobs, conditions)
+
+    def prioritise(self, priority: int, *jobs: str | Handle[Any], **conditions: Any) -> int:
+        """Gives jobs that have not ended another priority. How many that were."""
+        return self._change("prioritise", jobs, conditions, priority=priority)
+
+    def pause_jobs(
+        self, reason: str, *jobs: str | Handle[Any], until_moment: Moment | None = None, **conditions: Any
+    ) -> int:
+        """Pauses jobs that have not ended, until they are resumed by the same reason. How many that were."""
+        return self._change("pause", jobs, conditions, reason=reason, until=moment_ms(until_moment))
+
+    def resume_jobs(self, reason: str | None, *jobs: str | Handle[Any], **conditions: Any) -> int:
+        """Ends the jobs' pauses of this reason, or all their own. How many jobs that were."""
+        return self._change("resume", jobs, conditions, reason=reason)
+
+    def _change(self, what: str, jobs: Iterable[Any], conditions: dict[str, Any], **members: Any) -> int:
+        stop_import(f"app.{what}(…)")
+        named = [str(job) for job in jobs]
+        if named and conditions:
+            raise ValueError("give either jobs or conditions")
+        body = without_none(members)
+        if named:
+            body["jobs"] = named
+        else:
+            body["filter"] = conditions_of(**conditions)
+        changed: int = ask(self.engine(), "POST", f"/jobs/{what}", body=body)["changed"]
+        return changed
+
+    # --- schedules ---
+
+    def schedule(
+        self,
+        name: str,
+        job: Job[..., Any],
+        *arguments: Any,
+        cron: str | None = None,
+        time_zone: str = "UTC",
+        every: Span | None = None,
+        catch_up: str = "one",
+        overlap: str = "allow",
+        tags: Mapping[str, str] | None = None,
+    ) -> Schedule:
+        """Submits the job by a cron expression ("30 4 * * mon-fri", "@daily") or at a fixed interval, from now on, while any
+        process has the store open (a worker, a server, or this one).
+
+        Put again under the same name, a schedule is changed; with the same rule it stays due as it was, so a program may put
+        its schedules at each start. `catch_up`: the action for moments that passed while no process ran: "one" job for all,
+        "all" or "skip". `overlap`: the action while the last job has not ended: "allow", "skip" or "replace" it.
+        """
+        import json
+
+        from .._spans import milliseconds
+        from .records import Schedule
+
+        stop_import(f"schedule({name!r}, …)")
+        if (cron is None) == (every is None):
+            raise ValueError(f"schedule {name!r}: give either cron= or every=")
+        rule: dict[str, Any] = {"cron": {"expression": cron, "time_zone": time_zone}}
+        if every is not None:
+            rule = {"every": {"interval_ms": milliseconds(every)}}
+        common = job.common(tags=tags)
+        options = json.loads(common["options"])
+        options.pop("cached_ms", None)
+        body = {
+            **options,
+            **without_none({"expires_after_ms": common["expires_ms"]}),
+            "rule": rule,
+            "kind": common["kind"],
+            "queue": common["queue"],
+            "payload": job.shape.payload(arguments),
+            "tags": dict(common["tags"]),
+            "catch_up": catch_up,
+            "overlap": overlap,
+        }
+        return Schedule.of(ask(self.engine(), "PUT", f"/schedules/{part(name)}", body=body))
+
+    def schedules(self) -> Iterator[Schedule]:
+        """All schedules, by name."""
+        from .records import Schedule
+        from .requests import PAGE_ROWS
+
+        after = None
+        while True:
+            page = ask(self.engine(), "GET", "/schedules", {"after": after, "limit": PAGE_ROWS})["schedules"]
+            yield from map(Schedule.of, page)
+            if len(page) < PAGE_ROWS:
+                return
+            after = page[-1]["schedule"]
+
+    def find_schedule(self, name: str) -> Schedule | None:
+        """The schedule of this name."""
+        from .records import Schedule
+
+        view = ask(self.engine(), "GET", f"/schedules/{part(name)}", is_optional=True)
+        return None if view is None else Schedule.of(view)
+
+    def pause_schedule(self, name: str, until: Moment | None = None) -> Schedule:
+        """Lets a schedule submit nothing, until it is resumed or that moment has come."""
+        return self._change_schedule(name, "pause", without_none({"until": moment_ms(until)}))
+
+    def resume_schedule(self, name: str) -> Schedule:
+        """Ends the pause of a schedule. Moments that passed meanwhile are skipped."""
+        return self._change_schedule(name, "resume")
+
+    def trigger_schedule(self, name: str) -> Schedule:
+        """Submits the job of a schedule now."""
+        return self._change_schedule(name, "trigger")
+
+    def delete_schedule(self, name: str) -> bool:
+        """Deletes a schedule; whether there was one. Its jobs stay."""
+        deleted: bool = ask(self.engine(), "DELETE", f"/schedules/{part(name)}", is_optional=True) is not None
+        return deleted
+
+    def _change_schedule(self, name: str, change: str, body: dict[str, Any] | None = None) -> Schedule:
+        from .records import Schedule
+
+        stop_import(f"app.{change}_schedule(…)")
+        return Schedule.of(ask(self.engine(), "POST", f"/schedules/{part(name)}/{change}", body=body))
+
+    # --- pauses, limits, shares ---
+
+    def pause(self, reason: str, until: Moment | None = None, **scope: Any) -> None:
+        """Lets workers claim no jobs of a scope: `queue`, `job` (or its kind's name) and `group`; all jobs without any.
+
+        Pauses of several reasons stack. Running jobs go on. The pause ends at the moment `until`, or by `resume`.
+        """
+        self._put_control({"pause": without_none({"reason": reason, "until": moment_ms(until)})}, scope)
+
+    def resume(self, reason: str, **scope: Any) -> bool:
+        """Ends the pause of this reason and exactly this scope; whether there was one."""
+        return self._lift({"effects": ["pause"], "reason": reason, "scope": scope_of(**scope)}) > 0
+
+    def limit(
+        self,
+        running: int | None = None,
+        *,
+        rate: int | None = None,
+        per: Span = 1.0,
+        burst: int | None = None,
+        **scope: Any,
+    ) -> None:
+        """Limits how many jobs of a scope run at once (`running`), or how many begin in a time (`rate` of them `per` second or
+        other span, `burst` at once). With `each_group=True`, each group has a limit of its own."""
+        from .._spans import milliseconds
+
+        if (running is None) == (rate is None):
+            raise ValueError("give either running= or rate=")
+        if running is not None:
+            effect: dict[str, Any] = {"concurrency": {"jobs_max": running}}
+        else:
+            effect = {"rate": {"jobs": rate, "period_ms": milliseconds(per), "burst": burst or rate}}
+        self._put_control(effect, scope)
+
+    def share(self, weight: int = 1, minimum: int = 0, **scope: Any) -> None:
+        """Gives a queue or a group a share of the claims in proportion to others; while fewer than `minimum` of its jobs run,
+        it comes first."""
+        self._put_control({"share": {"weight": weight, "jobs_min": minimum}}, scope)
+
+    def lift(self, *effects: str, reason: str | None = None, **scope: Any) -> int:
+        """Lifts limits, pauses and shares: those of these effects ("pause", "concurrency", "rate", "share", "aging"), of this
+        reason and, where one is given, of exactly this scope. How many that were."""
+        request = without_none({"effects": list(effects) or None, "reason": reason})
+        if scope:
+            request["scope"] = scope_of(**scope)
+        return self._lift(request)
+
+    def controls(self) -> list[Control]:
+        """All pauses, limits, shares and agings, by age."""
+        from .records import Control
+
+        return [Control.of(view) for view in ask(self.engine(), "GET", "/controls")["controls"]]
+
+    def _put_control(self, effect: dict[str, Any], scope: dict[str, Any]) -> None:
+        stop_import("a pause or a limit")
+        ask(self.engine(), "PUT", "/controls", body={"controls": [{"scope": scope_of(**scope), "effect": effect}]})
+
+    def _lift(self, request: dict[str, Any]) -> int:
+        lifted: int = ask(self.engine(), "POST", "/controls/lift", body=request)["lifted"]
+        return lifted
+
+    # --- watching ---
+
+    def events(self, after: str | None = None, timeout: float | None = None) -> Events:
+        """Events of all processes that use the store, in commit order: from now on, or after the `cursor` of an event. They are
+        kept for an hour after the last listener."""
+        from .events import Events
+
+        return Events(self.engine().events(after), timeout)
+
+    def history(
+        self,
+        *,
+        job: Job[..., Any] | str | None = None,
+        queue: str | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        by: str = "all",
+    ) -> list[HistoryRow]:
+        """How many jobs ended, how, and how long they took, by kind and queue: of all time, or of each "hour" or "day" (UTC), the
+        latest first."""
+        from .records import HistoryRow
+
+        query = {"kind": kind_of(job), "queue": queue, "since": moment_ms(since), "until": moment_ms(until), "by": by}
+        return [HistoryRow.of(row) for row in ask(self.engine(), "GET", "/history", query)["rows"]]
+
+    def stats(self) -> dict[str, Any]:
+        """Totals of the store: `queues` (jobs by queue, kind and state), `hops` (batches by hop), `workers`, `batches`,
+        `failures`, `size_bytes` and others, as `GET /stats` has them."""
+        stats: dict[str, Any] = ask(self.engine(), "GET", "/stats")
+        return stats
+
+
+def kind_of(job: Any) -> str | None:
+    """The kind of a job, or the name itself."""
+    return job if job is None or isinstance(job, str) else job.name
+
+
+def scope_of(queue: str | None = None, job: Any = None, group: str | None = None, each_group: bool = False) -> dict[str, Any]:
+    """The scope of a pause or a limit."""
+    scope = without_none({"queue": queue, "kind": kind_of(job), "group": group})
+    return {**scope, "each_group": True} if each_group else scope
+
+
+def conditions_of(
+    states: str | Iterable[str] | None = None,
+    job: Any = None,
+    queue: str | None = None,
+    group: str | None = None,
+    batch: int | None = None,
+    tags: Tags | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    key: str | None = None,
+    key_prefix: str | None = None,
+    parent: Any = None,
+) -> dict[str, Any]:
+    """Conditions on jobs, as the API's filters have them."""
+    return without_none(
+        {
+            "states": [states] if isinstance(states, str) else None if states is None else list(states),
+            "kind": kind_of(job),
+            "queue": queue,
+            "group": group,
+            "batch": batch,
+            "tags": None if tags is None else [name if value is None else f"{name}={value}" for name, value in tags.items()],
+            "since": moment_ms(since),
+            "until": moment_ms(until),
+            "key": key,
+            "key_prefix": key_prefix,
+            "parent": None if parent is None else str(parent),
+        }
+    )
+
+
+def as_query(conditions: dict[str, Any]) -> dict[str, Any]:
+    """The conditions as parameters, whose lists have commas."""
+    for name in ("states", "tags"):
+        listed = conditions.get(name)
+        if listed is not None:
+            if any("," in value for value in listed):
+                raise ValueError(f"{name} with a comma cannot be asked for: {listed}")
+            conditions[name] = ",".join(listed)
+    return conditions

@@ -1,0 +1,255 @@
+"""What the operations answer."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import datetime, timezone
+from typing import Any
+
+
+def moment(milliseconds: int | None) -> datetime | None:
+    """A time in UTC."""
+    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, timezone.utc)
+
+
+@dataclasses.dataclass(frozen=True)
+class JobRow:
+    """A job of a listing. `id` is as "42:7"; times are in UTC, and None where they do not apply."""
+
+    id: str
+    kind: str
+    queue: str
+    group: str | None
+    state: str
+    attempt: int
+    priority: int
+    submitted_at: datetime | None
+    run_at: datetime | None
+    finished_at: datetime | None
+    claimed_at: datetime | None
+    # The message of the last failure.
+    error: str | None
+    # While the job runs: `fraction`, `done`, `total`, `message`, `rate_per_s`, `left_ms`.
+    progress: dict[str, Any] | None
+
+    @staticmethod
+    def of(row: dict[str, Any]) -> JobRow:
+        """A row of the API."""
+        return JobRow(
+            row["job"],
+            row["kind"],
+            row["queue"],
+            row.get("group"),
+            row["state"],
+            row["attempt"],
+            row["priority"],
+            moment(row["submitted_at"]),
+            moment(row.get("run_at")),
+            moment(row.get("finished_at")),
+            moment(row.get("claimed_at")),
+            row.get("error"),
+            row.get("progress"),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """One failed attempt."""
+
+    attempt: int
+    type: str
+    message: str
+    traceback: str | None
+    log: str | None
+    failed_at: datetime | None
+
+
+@dataclasses.dataclass(frozen=True)
+class JobDetails:
+    """Everything that is known of one job. `value` is that of a completed job."""
+
+    row: JobRow
+    payload: Any
+    value: Any
+    key: str | None
+    tags: dict[str, str]
+    parent: str | None
+    worker: str | None
+    duration_s: float | None
+    log: str | None
+    failures: list[Failure]
+
+    @staticmethod
+    def of(view: dict[str, Any]) -> JobDetails:
+        """A job of the API."""
+        failures = [
+            Failure(
+                failure["attempt"],
+                failure["type"],
+                failure["message"],
+                failure.get("traceback"),
+                failure.get("log"),
+                moment(failure["failed_at"]),
+            )
+            for failure in view["failures"]
+        ]
+        duration_us = view.get("duration_us")
+        return JobDetails(
+            JobRow.of(view),
+            view["payload"],
+            view.get("value"),
+            view.get("key"),
+            view.get("tags", {}),
+            view.get("parent"),
+            view.get("worker"),
+            None if duration_us is None else duration_us / 1_000_000,
+            view.get("log"),
+            failures,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """A schedule. `rule` is as in {"cron": {"expression": "@daily", "time_zone": "UTC"}} or {"every": {"interval_ms": 60000}}."""
+
+    name: str
+    rule: dict[str, Any]
+    kind: str
+    queue: str
+    payload: Any
+    catch_up: str
+    overlap: str
+    next_at: datetime | None
+    last_at: datetime | None
+    last_job: str | None
+    # How many jobs it submitted.
+    fired: int
+    is_paused: bool
+
+    @staticmethod
+    def of(view: dict[str, Any]) -> Schedule:
+        """A schedule of the API."""
+        return Schedule(
+            view["schedule"],
+            view["rule"],
+            view["kind"],
+            view["queue"],
+            view["payload"],
+            view["catch_up"],
+            view["overlap"],
+            moment(view["next_at"]),
+            moment(view["last_at"]),
+            view["last_job"],
+            view["fired"],
+            view["paused"],
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Control:
+    """A pause, a limit, a share or an aging. `effect` is "pause", "concurrency", "rate", "share" or "aging", with its `values`;
+    of queue, kind and group, those are None that it does not name."""
+
+    effect: str
+    values: dict[str, Any]
+    queue: str | None
+    kind: str | None
+    group: str | None
+    each_group: bool
+
+    @staticmethod
+    def of(view: dict[str, Any]) -> Control:
+        """A control of the API."""
+        [(effect, values)] = view["effect"].items()
+        scope = view["scope"]
+        return Control(
+            effect, values, scope.get("queue"), scope.get("kind"), scope.get("group"), scope.get("each_group", False)
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class HistoryRow:
+    """Jobs of one kind on one queue that ended within one period, which began at `since` (None: all time). Durations are
+    those of completed jobs, in seconds; None where none completed."""
+
+    since: datetime | None
+    kind: str
+    queue: str
+    completed: int
+    dead: int
+    cancelled: int
+    expired: int
+    mean_s: float | None
+    p50_s: float | None
+    p95_s: float | None
+    p99_s: float | None
+
+    @staticmethod
+    def of(view: dict[str, Any]) -> HistoryRow:
+        """A row of the API."""
+        duration = view.get("duration")
+
+        def seconds(name: str) -> float | None:
+            return None if duration is None else duration[name] / 1_000_000
+
+        return HistoryRow(
+            moment(view.get("from")),
+            view["kind"],
+            view["queue"],
+            view["completed"],
+            view["dead"],
+            view["cancelled"],
+            view["expired"],
+            seconds("mean_us"),
+            seconds("p50_us"),
+            seconds("p95_us"),
+            seconds("p99_us"),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """Something that happened to jobs of a batch: "submitted", "completed", "retried", "dead", "cancelled" or "expired"; also
+    "progress" of a worker's jobs, and "missed" where earlier events are not kept. `cursor` resumes the events after it."""
+
+    type: str
+    cursor: str
+    at: datetime | None
+    batch: int | None
+    positions: range | list[int]
+    kind: str | None
+    queue: str | None
+    attempt: int | None
+    # All that the event tells, as the HTTP API has it.
+    data: dict[str, Any]
+
+    @staticmethod
+    def of(data: dict[str, Any]) -> Event:
+        """An event of the API."""
+        return Event(
+            data["type"],
+            data["cursor"],
+            moment(data["at"]),
+            data.get("batch"),
+            positions_of(data.get("positions", "")),
+            data.get("kind"),
+            data.get("queue"),
+            data.get("attempt"),
+            data,
+        )
+
+    @property
+    def jobs(self) -> list[str]:
+        """The ids of its jobs."""
+        return [f"{self.batch}:{position}" for position in self.positions]
+
+
+def positions_of(text: str) -> range | list[int]:
+    """Positions such as "0-499,731"."""
+    ranges = []
+    for piece in text.split(",") if text else ():
+        first, _, last = piece.partition("-")
+        ranges.append(range(int(first), int(last or first) + 1))
+    if len(ranges) == 1:
+        return ranges[0]
+    return [position for positions in ranges for position in positions]

@@ -1,0 +1,165 @@
+"""Submits within a transaction of the caller's, by the SQL function `gristmill.submit` of a store in PostgreSQL.
+
+The jobs are there once the caller commits, and if it rolls back they never were. Connections of psycopg (2 and 3), asyncpg,
+SQLAlchemy and Django serve; none of these libraries is imported unless its connection is given.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ._values import to_plain
+
+if TYPE_CHECKING:
+    from ._app import App
+
+# Jobs and bytes of payloads in one call of the function.
+CALL_JOBS, CALL_BYTES = 10_000, 4 << 20
+
+# Its arguments in this order, each once.
+ARGUMENTS = ("kind", "payloads", "queue", "priority", "delay_s", "expires_s", "options")
+# The payloads travel as one JSON list: drivers differ in how they send arrays.
+_STATEMENT = (
+    "SELECT * FROM gristmill.submit(CAST({kind} AS text),"
+    " ARRAY(SELECT p.value FROM json_array_elements(CAST({payloads} AS json)) WITH ORDINALITY AS p(value, n) ORDER BY p.n),"
+    " CAST({queue} AS text), CAST({priority} AS integer),"
+    " clock_timestamp() + make_interval(secs => CAST({delay_s} AS double precision)),"
+    " clock_timestamp() + make_interval(secs => CAST({expires_s} AS double precision)),"
+    " CAST({options} AS jsonb))"
+)
+
+Ids = list[tuple[int, int]]
+
+
+class Call:
+    """One call of the function."""
+
+    def __init__(self, common: dict[str, Any], payloads: list[str], key: str | None = None, unique: str | None = None) -> None:
+        options = json.loads(common["options"])
+        if "cached_ms" in options:
+            raise ValueError("cached= is not for submits within a transaction: omit it, or submit without connection=")
+        priority = options.pop("priority", 0)
+        if common["tags"]:
+            options["tags"] = dict(common["tags"])
+        if common["after"]:
+            options["after"] = common["after"]
+        if key is not None:
+            options.update(key=key, unique=json.loads(unique or "{}"))
+        self.values: dict[str, Any] = {
+            "kind": common["kind"],
+            "payloads": f"[{','.join(payloads)}]",
+            "queue": common["queue"],
+            "priority": priority,
+            "delay_s": _seconds(common["delay_ms"]),
+            "expires_s": _seconds(common["expires_ms"]),
+            "options": json.dumps(options),
+        }
+
+    def statement(self, place: Callable[[int, str], str]) -> str:
+        """The statement, with the driver's placeholders: `place` gives that of an argument's number (from 1) and name."""
+        return _STATEMENT.format(**{name: place(number, name) for number, name in enumerate(ARGUMENTS, 1)})
+
+    def in_order(self) -> list[Any]:
+        """The arguments' values."""
+        return [self.values[name] for name in ARGUMENTS]
+
+
+def calls(common: dict[str, Any], payloads: Iterable[Any]) -> Iterator[Call]:
+    """The calls that submit these payloads."""
+    portion: list[str] = []
+    size = 0
+    for payload in payloads:
+        portion.append(_encoded(payload))
+        size += len(portion[-1])
+        if len(portion) >= CALL_JOBS or size >= CALL_BYTES:
+            yield Call(common, portion)
+            portion, size = [], 0
+    if portion:
+        yield Call(common, portion)
+
+
+def one(common: dict[str, Any], payload: Any, key: str | None, unique: str | None) -> Call:
+    """The call that submits one job."""
+    return Call(common, [_encoded(payload)], key, unique)
+
+
+def submit(app: App, connection: Any, call: Call) -> Ids:
+    """Carries out a call on a connection, and returns the ids of the jobs."""
+    family = _family(app, connection)
+    if family == "sqlalchemy":
+        from sqlalchemy import text
+
+        rows = connection.execute(text(call.statement(lambda _, name: f":{name}")), call.values).all()
+    elif family in ("psycopg", "psycopg2", "django"):
+        with _cursor(family, connection) as cursor:
+            cursor.execute(call.statement(lambda *_: "%s"), call.in_order())
+            rows = cursor.fetchall()
+    else:
+        raise TypeError("asyncpg's connections are asynchronous: await submit_async(…, connection=…)")
+    return _ids(rows)
+
+
+async def submit_async(app: App, connection: Any, call: Call) -> Ids:
+    """The same on an asynchronous connection."""
+    family = _family(app, connection)
+    if family == "asyncpg":
+        return _ids(await connection.fetch(call.statement(lambda number, _: f"${number}"), *call.in_order()))
+    if family == "sqlalchemy":
+        from sqlalchemy import text
+
+        result = await connection.execute(text(call.statement(lambda _, name: f":{name}")), call.values)
+        return _ids(result.all())
+    if family == "psycopg":
+        async with _cursor(family, connection) as cursor:
+            await cursor.execute(call.statement(lambda *_: "%s"), call.in_order())
+            return _ids(await cursor.fetchall())
+    raise TypeError(f"a {type(connection).__qualname__} is not asynchronous: call submit(…, connection=…)")
+
+
+def _cursor(family: str, connection: Any) -> Any:
+    """A cursor whose rows are tuples, whatever the connection's own are."""
+    if family == "psycopg":
+        from psycopg.rows import tuple_row
+
+        return connection.cursor(row_factory=tuple_row)
+    if family == "psycopg2":
+        from psycopg2.extensions import cursor
+
+        return connection.cursor(cursor_factory=cursor)
+    return connection.cursor()
+
+
+def _family(app: App, connection: Any) -> str:
+    """The library of a connection."""
+    modules = [of.__module__.partition(".")[0] for of in type(connection).__mro__]
+    if "sqlite3" in modules:
+        raise TypeError(
+            "a store in a file has no SQL function to submit by: submit without connection= after COMMIT, with a key= that makes"
+            " a repeat harmless, or keep the store in PostgreSQL"
+        )
+    if app.is_file or app.is_server:
+        raise TypeError(f"connection= needs a store in PostgreSQL, and {app!r} is not one")
+    for family in ("sqlalchemy", "psycopg", "psycopg2", "asyncpg", "django"):
+        if family in modules:
+            return family
+    raise TypeError(
+        f"connection= is a {type(connection).__qualname__}: give a connection of psycopg, asyncpg, SQLAlchemy or Django"
+    )
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
+
+
+def _encoded(payload: Any) -> str:
+    return json.dumps(payload, default=to_plain, allow_nan=False, separators=(",", ":"))
+
+
+def _ids(rows: Iterable[Any]) -> Ids:
+    found: Ids = []
+    for row in rows:
+        batch, _, position = row[0].partition(":")
+        found.append((int(batch), int(position)))
+    return found

@@ -1,0 +1,1 @@
+"""Gristmill in other libraries: `gristmill.integrations.joblib`, `.fastapi` and `.django`. Each needs its library."""

@@ -1,0 +1,84 @@
+"""For tests of applications: an empty store, a clock that tests move, jobs that run at once, and what was submitted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+from .._app import App
+from .._job import Job
+from .._values import to_plain
+from .clock import Clock
+from .eager import EagerEngine
+
+__all__ = ["Clock", "assert_submitted", "eager", "submitted", "temporary_store"]
+
+# Files here are kept in memory, where the system has it.
+_MEMORY = "/dev/shm"
+
+
+@contextlib.contextmanager
+def temporary_store(app: App, clock: Clock | None = None) -> Iterator[App]:
+    """Gives an application a new, empty store for the time of a `with` block. With a clock, the store has its time.
+
+    >>> import gristmill
+    >>> app = gristmill.App("jobs.db")
+    >>> @app.job
+    ... def double(number: int) -> int:
+    ...     return 2 * number
+    >>> with temporary_store(app):
+    ...     handle = double.submit(21)
+    ...     app.drain(), handle.result()
+    (1, 42)
+    """
+    before = app.store, app.durable, app._opener
+    folder = tempfile.mkdtemp(prefix="gristmill-test-", dir=_MEMORY if os.path.isdir(_MEMORY) else None)
+    app.close()
+    app.store, app.durable = os.path.join(folder, "jobs.db"), False
+    app._opener = None if clock is None else clock.open
+    try:
+        yield app
+    finally:
+        app.close()
+        app.store, app.durable, app._opener = before
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def eager(app: App) -> Iterator[App]:
+    """Within the `with` block, a submit runs the job at once, in this thread, and nothing is stored. Delays, prerequisites and
+    keys are not heeded. A job that fails is retried without delay, and its handle raises `JobFailed` as always.
+
+    >>> import gristmill
+    >>> app = gristmill.App("jobs.db")
+    >>> @app.job
+    ... def double(number: int) -> int:
+    ...     return 2 * number
+    >>> with eager(app):
+    ...     double.submit(21).result()
+    42
+    """
+    app.close()
+    app.run_eagerly(EagerEngine(app))
+    try:
+        yield app
+    finally:
+        app.close()
+
+
+def submitted(job: Job[..., Any]) -> list[Any]:
+    """The payloads of the job that were submitted, in order, as JSON has them: at most 10,000."""
+    return [json.loads(payload) for payload in job.app.engine().payloads(job.name)]
+
+
+def assert_submitted(job: Job[..., Any], *payloads: Any) -> None:
+    """Fails unless exactly these payloads were submitted, in this order. A payload of several parameters is a dict of them."""
+    expected = json.loads(json.dumps(payloads, default=to_plain))
+    found = submitted(job)
+    if found != expected:
+        raise AssertionError(f"{job.name} was submitted with {found!r}, and not with {expected!r}")

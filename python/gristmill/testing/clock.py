@@ -1,0 +1,37 @@
+"""A clock that tests move."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+from .._spans import milliseconds
+
+if TYPE_CHECKING:
+    from .._native import Engine
+
+# Where a test's clock begins.
+BEGINNING = datetime(2001, 9, 9, 1, 46, 40, tzinfo=timezone.utc)
+
+
+class Clock:
+    """The time of a test's store. It stands still until `advance` moves it."""
+
+    def __init__(self, now: datetime = BEGINNING) -> None:
+        self.now = now
+        self._engine: Engine | None = None
+
+    def open(self, place: str) -> Engine:
+        """Opens a store that has this time."""
+        from .._native import Engine
+
+        self._engine = Engine.open_for_tests(place, round(self.now.timestamp() * 1000))
+        return self._engine
+
+    def advance(self, span: float | str | timedelta) -> None:
+        """Moves the clock forward. Schedules that are due by then submit their jobs, delayed jobs can run, and jobs that no
+        worker started in time expire."""
+        by_ms = milliseconds(span)
+        self.now += timedelta(milliseconds=by_ms)
+        if self._engine is not None:
+            self._engine.advance(by_ms)

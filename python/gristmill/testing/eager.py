@@ -1,0 +1,185 @@
+"""An engine that runs each job when it is submitted, and stores nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import json
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from .._batch import BatchJob
+from .._errors import StoreError
+
+if TYPE_CHECKING:
+    from .._app import App
+
+# Jobs that one engine remembers; a test that submits more should not be eager.
+JOBS_MAX = 100_000
+
+Ended = tuple[str, str | None, tuple[str, str, str | None] | None]
+# The name by which a running job finds what its process offers.
+_OFFERED = "_gristmill_process"
+
+
+class EagerEngine:
+    """The jobs that were run, by id, with the payloads that they had."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._batches: list[list[tuple[str, str, Ended]]] = []
+        self._count = 0
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise StoreError(f"`{name}` is not for an eager application, which stores nothing: use gristmill.testing.temporary_store")
+
+    def submit_one(self, common: dict[str, Any], payload: Any, to_plain: Callable[[Any], Any]) -> tuple[int, int]:
+        return self.submit_many(common, [payload], to_plain)[0][0], 0
+
+    def submit_keyed(
+        self, common: dict[str, Any], payload: Any, to_plain: Callable[[Any], Any], key: str, unique: str
+    ) -> tuple[int, int]:
+        return self.submit_one(common, payload, to_plain)
+
+    def submit_many(
+        self, common: dict[str, Any], payloads: Iterable[Any], to_plain: Callable[[Any], Any]
+    ) -> list[tuple[int, int]]:
+        batch: list[tuple[str, str, Ended]] = []
+        self._batches.append(batch)
+        number = len(self._batches)
+        for payload in payloads:
+            self._count += 1
+            if self._count > JOBS_MAX:
+                raise StoreError(f"over {JOBS_MAX} jobs in an eager application: use gristmill.testing.temporary_store")
+            text = json.dumps(payload, default=to_plain, allow_nan=False)
+            job = types.SimpleNamespace(
+                id=f"{number}:{len(batch)}",
+                attempt=1,
+                batch=number,
+                kind=common["kind"],
+                queue=common["queue"],
+                key=None,
+                group=json.loads(common["options"]).get("group"),
+                tags=dict(common["tags"]),
+                deadline=None,
+            )
+            batch.append((common["kind"], text, self._run(common, text, job, to_plain)))
+        return [(number, len(batch))]
+
+    def _run(self, common: dict[str, Any], text: str, job: Any, to_plain: Callable[[Any], Any]) -> Ended:
+        defined = self._app.jobs.get(common["kind"])
+        if defined is None:
+            raise StoreError(f"the application has no job {common['kind']!r}, and an eager one runs its jobs itself")
+        attempts_max = json.loads(common["options"])["retry"]["attempts_max"]
+        while True:
+            try:
+                with _offering(job):
+                    value = _call(defined, json.loads(text))
+                return "completed", json.dumps(value, default=to_plain, allow_nan=False), None
+            except Exception as error:
+                if job.attempt < attempts_max and not getattr(error, "permanent", False):
+                    job.attempt += 1
+                    continue
+                trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+                return "dead", None, (type(error).__name__, str(error), trace)
+
+    def _ended(self, batch: int, position: int) -> Ended:
+        if not (1 <= batch <= len(self._batches) and position < len(self._batches[batch - 1])):
+            raise StoreError(f"job {batch}:{position} does not exist")
+        return self._batches[batch - 1][position][2]
+
+    def wait_job(self, batch: int, position: int, timeout: float | None = None) -> Ended:
+        return self._ended(batch, position)
+
+    def watch_job(self, batch: int, position: int, told: Callable[..., object]) -> None:
+        told(*self._ended(batch, position))
+
+    def job_state(self, batch: int, position: int) -> str:
+        return self._ended(batch, position)[0]
+
+    def job_log(self, batch: int, position: int) -> None:
+        return None
+
+    def cancel_jobs(self, jobs: list[tuple[int, int]]) -> int:
+        return 0
+
+    def waiting_kinds(self) -> list[str]:
+        return []
+
+    def counts(self, queue: str | None = None) -> dict[str, int]:
+        counts = {"completed": 0, "dead": 0}
+        for batch in self._batches:
+            for _, _, (state, _, _) in batch:
+                counts[state] += 1
+        return counts
+
+    def payloads(self, kind: str) -> list[str]:
+        return [text for batch in self._batches for of_kind, text, _ in batch if of_kind == kind]
+
+    def outcomes(self, batch: int) -> list[tuple[Any, ...]]:
+        pieces: list[tuple[Any, ...]] = []
+        for position, (_, _, (state, value, error)) in enumerate(self._batches[batch - 1]):
+            if state == "completed":
+                pieces.append(("values", batch, [(position, position + 1)], f"[{value}]"))
+            else:
+                pieces.append(("failed", batch, [(position, state, error)]))
+        return pieces
+
+
+def _call(job: Any, payload: Any) -> Any:
+    if isinstance(job, BatchJob):
+        payloads = [payload] if job.shape.payloads is None else job.shape.payloads([payload])  # type: ignore[attr-defined]
+        results = _awaited(job(payloads))
+        if len(results) != 1:
+            raise TypeError(f"the batch handler returned {len(results)} results for 1 payload: return one for each")
+        if isinstance(results[0], BaseException):
+            raise results[0]
+        return results[0]
+    return _awaited(job.entry()(payload))
+
+
+def _awaited(value: Any) -> Any:
+    """A value, or what a coroutine returns, which a loop of its own runs: the caller may be in one."""
+    if not inspect.isawaitable(value):
+        return value
+    ended: list[Any] = []
+
+    async def run() -> None:
+        try:
+            ended.extend([True, await value])
+        except BaseException as error:
+            ended.extend([False, error])
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    thread.join()
+    if not ended[0]:
+        raise ended[1]
+    return ended[1]
+
+
+@contextlib.contextmanager
+def _offering(job: Any) -> Iterator[None]:
+    """Lets `gristmill.job()` answer as in a worker's process."""
+    before = sys.modules.get(_OFFERED)
+    offered = types.ModuleType(_OFFERED)
+    offered.job = lambda: job  # type: ignore[attr-defined]
+    offered.progress = lambda *told: None  # type: ignore[attr-defined]
+    sys.modules[_OFFERED] = offered
+    try:
+        yield
+    finally:
+        if before is None:
+            del sys.modules[_OFFERED]
+        else:
+            sys.modules[_OFFERED] = before
