@@ -48,9 +48,12 @@ impl KindSpec {
         };
         let script = Script::detect(Path::new(&self.script), &options).map_err(|error| error.to_string())?;
         // The functions of an application use its own database and its own models.
-        let script = script
-            .passing(&STORE_VARIABLES)
-            .passing(&["PGPASSWORD", "PGPASSFILE", "OPENAI_API_KEY", "OPENAI_API_KEY_FILE"]);
+        let script = script.passing(&STORE_VARIABLES).passing(&[
+            "PGPASSWORD",
+            "PGPASSFILE",
+            "OPENAI_API_KEY",
+            "OPENAI_API_KEY_FILE",
+        ]);
         let options = RuntimeOptions {
             processes: self.processes,
             concurrency: self.concurrency,
