@@ -20,34 +20,37 @@ use crate::{BYSTANDER_WITHIN, PATIENCE};
 /// Tests that measure the memory of this process run one after another.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
-/// The peak of this process's resident memory since it was made.
+/// By how much this process's resident memory has grown at its peak.
 struct Peak {
+    begun_kibibytes: u64,
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Peak {
     async fn begin() -> Peak {
-        let peak = Peak {
+        let mut peak = Peak {
+            begun_kibibytes: 0,
             _alone: ALONE.lock().await,
         };
         peak.forget();
         peak
     }
 
-    /// Begins anew: what was freed before does not count.
-    fn forget(&self) {
+    /// Begins anew. What the allocator has kept of what was freed before does not count.
+    fn forget(&mut self) {
         std::fs::write("/proc/self/clear_refs", "5").unwrap();
+        self.begun_kibibytes = resident_kibibytes("VmRSS:");
     }
 
     fn mebibytes(&self) -> u64 {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let peak = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmHWM:"))
-            .unwrap();
-        let kibibytes: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
-        kibibytes >> 10
+        resident_kibibytes("VmHWM:").saturating_sub(self.begun_kibibytes) >> 10
     }
+}
+
+fn resident_kibibytes(field: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let value = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    value.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 /// A request whose body is compressed.
@@ -125,7 +128,7 @@ async fn bodies_that_never_arrive_delay_no_heartbeat_and_no_submit() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn decompressed_bodies_take_no_more_memory_than_there_is_room_for() {
-    let peak = Peak::begin().await;
+    let mut peak = Peak::begin().await;
     let api = Api::new().await;
     // 180 kB on the wire become 40 MiB.
     let mut body = b"no JSON ".to_vec();
@@ -165,7 +168,7 @@ fn repeated(head: &str, entry: &str, tail: &str) -> Vec<u8> {
 async fn lists_in_short_bodies_take_no_more_memory_than_their_limits_allow() {
     let api = Api::new().await;
     let agent = api.token("group", Role::Agent, &["default"]);
-    let peak = Peak::begin().await;
+    let mut peak = Peak::begin().await;
     for (token, path, head, entry, tail) in [
         (
             &api.admin,
@@ -251,7 +254,7 @@ async fn lists_in_exchanges_take_no_more_memory_than_their_limits_allow() {
     let agent = api.token("group", Role::Agent, &["default"]);
     let worker = api.register(&agent).await;
     let path = format!("/workers/{worker}/exchange");
-    let peak = Peak::begin().await;
+    let mut peak = Peak::begin().await;
     let begin = r#"{"number":1,"attempt":1,"acknowledged":0,"instance":"","#;
     let report = r#"{"lease":1,"batch":1,"attempt":1,"#;
     for (head, entry, tail) in [

@@ -1,6 +1,7 @@
 //! Connections that send nothing, or half of a head, before any token is looked at.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -49,6 +50,7 @@ impl Server {
             let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
             std::fs::write(&certificate, made.cert.pem()).unwrap();
             std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+            std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
             let trusted = reqwest::Certificate::from_pem(made.cert.pem().as_bytes()).unwrap();
             builder = builder.tls_certs_only([trusted]);
             files = Some(TlsFiles { certificate, key });
