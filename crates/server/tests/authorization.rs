@@ -237,6 +237,7 @@ const NAMING_QUEUES: &[&str] = &[
     "job_ids",
     "count_jobs",
     "history",
+    "backlog",
     "claim",
 ];
 
@@ -287,7 +288,8 @@ async fn a_token_does_not_reach_other_queues() {
                     let names_queue = refusal.contains("default");
                     assert!(
                         !names_queue || NAMING_QUEUES.contains(&&*operation.id),
-                        "{refusal}"
+                        "{}: {refusal}",
+                        operation.id
                     );
                 }
                 "shown" => {

@@ -97,13 +97,8 @@ impl std::fmt::Debug for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the store in the file at `path`, and makes it where there is none.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::NotAStore`] for another program's database, [`StoreError::Open`] for a file that is no database
-    /// or cannot be opened, [`StoreError::NewerSchema`], [`StoreError::Development`], [`StoreError::ReadOnly`],
-    /// [`StoreError::Locked`], [`StoreError::DiskFull`].
+    /// Opens the store in the file at `path`, and makes it where there is none. Fails with [`StoreError::NotAStore`] for
+    /// another program's database, and with [`StoreError::Open`] for a file that is no database or cannot be opened.
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<SqliteStore, StoreError> {
         let path = path.as_ref().to_path_buf();
         let clock = Clocks::new(options.clock.clone(), options.steady_clock.clone());
