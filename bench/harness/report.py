@@ -115,9 +115,9 @@ def table_section(rows):
 
 def bounds_section(rows):
     """What bounds the figures that are not reached. Lines of Markdown."""
-    bounds = bounds()
+    notes = bounds()
     missed = [row for row in rows if not row.is_met()]
-    lines = [f"* **{row.figure.title}**: {bounds.get(row.figure.id, 'not profiled yet.')}" for row in missed]
+    lines = [f"* **{row.figure.title}**: {notes.get(row.figure.id, 'not profiled yet.')}" for row in missed]
     return ["## What bounds what is not reached", "", *(lines or ["Every target is reached."]), ""]
 
 
