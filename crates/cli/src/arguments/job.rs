@@ -170,6 +170,7 @@ const LOGS_HELP: &str = "\
 Examples:
   gristmill logs 42:7
   gristmill logs 42:7 --follow
+  gristmill logs 42:7 --json | jq -r .text
   gristmill logs --follow --kind resize
   gristmill logs --follow --tag customer=7 --run word_stats.py:items.jsonl
   gristmill logs 42:7 --follow --base-url https://jobs.example:8378 --token-file token
@@ -201,6 +202,9 @@ pub struct LogsArguments {
     /// Follow the running jobs of this run
     #[arg(long, value_name = "NAME", requires = "follow")]
     pub run: Option<String>,
+    /// Print JSON lines: job, attempt and text of each piece; with --follow, job and state of each job that has ended
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub store: StoreArguments,

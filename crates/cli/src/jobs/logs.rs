@@ -55,7 +55,7 @@ async fn of_store(arguments: &LogsArguments, interrupt: &mut Interrupt) -> anyho
             if !arguments.follow {
                 let logs = attempt_logs(&details).into_iter();
                 let has_several = details.failures.len() + usize::from(details.log.is_some()) > 1;
-                Printer::of_one().stored(logs, has_several)?;
+                Printer::new(Some(job), arguments.json).stored(job, logs, has_several)?;
                 return Ok(Exit::Done);
             }
             FollowedJobs::Job(job)
@@ -63,7 +63,7 @@ async fn of_store(arguments: &LogsArguments, interrupt: &mut Interrupt) -> anyho
     };
     let follower = format!("{}-{}", std::process::id(), store.now().0);
     let mut logs = LiveLogs::new(store, follower, wanted, Interest::default());
-    let mut printer = Printer::new(arguments.job);
+    let mut printer = Printer::new(arguments.job, arguments.json);
     let ended = tokio::select! {
         ended = follow_in_store(&mut logs, arguments.job, &mut printer) => ended,
         exit = interrupt.wait() => Ok(exit),
@@ -125,8 +125,8 @@ async fn of_servers(arguments: &LogsArguments) -> anyhow::Result<Exit> {
     let seed = u64::from(std::process::id());
     let client = LogClient::new(&options, Box::new(SplitMix64::new(seed)), wanted)?;
     let exit = match arguments.job {
-        Some(job) if !arguments.follow => print_attempts(&client, job).await,
-        _ => follow_at_server(client, arguments.job).await,
+        Some(job) if !arguments.follow => print_attempts(&client, job, arguments.json).await,
+        _ => follow_at_server(client, arguments).await,
     };
     match (exit, arguments.job) {
         (Err(error), Some(job)) if is_not_found(&error) => Ok(say_unknown(job)),
@@ -142,19 +142,20 @@ fn is_not_found(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(LogsError::NotFound(_)))
 }
 
-async fn print_attempts(client: &LogClient, job: JobId) -> anyhow::Result<Exit> {
+async fn print_attempts(client: &LogClient, job: JobId, is_json: bool) -> anyhow::Result<Exit> {
     let attempts = client.attempts(job).await?;
     let has_several = attempts.len() > 1;
     let logs = attempts.iter().filter_map(|attempt: &AttemptLog| {
         let log = attempt.log.as_deref().filter(|log| !log.is_empty())?;
         Some((attempt.attempt, log))
     });
-    Printer::of_one().stored(logs, has_several)?;
+    Printer::new(Some(job), is_json).stored(job, logs, has_several)?;
     Ok(Exit::Done)
 }
 
-async fn follow_at_server(mut client: LogClient, job: Option<JobId>) -> anyhow::Result<Exit> {
-    let mut printer = Printer::new(job);
+async fn follow_at_server(mut client: LogClient, arguments: &LogsArguments) -> anyhow::Result<Exit> {
+    let job = arguments.job;
+    let mut printer = Printer::new(job, arguments.json);
     loop {
         let event = client.next().await?;
         if let Some(exit) = take(&event, job, &mut printer)? {
@@ -172,7 +173,7 @@ fn take(event: &LogEvent, only: Option<JobId>, printer: &mut Printer) -> anyhow:
             "gristmill: the output of {jobs} more running jobs is left out; name fewer, with --tag, --queue or --run"
         ),
         LogEvent::Ended { job, state } => {
-            printer.ended(*job)?;
+            printer.ended(*job, *state)?;
             return Ok(only.map(|_| match state {
                 JobState::Completed => Exit::Done,
                 _ => Exit::SomeFailed,

@@ -114,3 +114,16 @@ fn changes_are_told_as_json() {
     );
     assert_eq!(told("schedule delete nightly --json"), json!({"changed": 1}));
 }
+
+#[test]
+fn logs_are_told_as_json() {
+    let workspace = Workspace::new();
+    let script = "def main(payload):\n    print('hello', payload)\n    print('bye')\n";
+    workspace.write("say.py", script);
+    workspace.run("submit say 1").expect(0);
+    workspace.run("worker say.py --drain --quiet").expect(0);
+    let printed = json!({"job": "1:0", "attempt": 1, "text": "hello 1\nbye\n"});
+    let ended = json!({"job": "1:0", "state": "completed"});
+    assert_eq!(json_of(&workspace, "logs 1:0 --json"), [printed.clone()]);
+    assert_eq!(json_of(&workspace, "logs 1:0 --follow --json"), [printed, ended]);
+}

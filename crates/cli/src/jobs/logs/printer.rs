@@ -1,11 +1,12 @@
-//! Output of jobs on standard output: each piece once, of many jobs line by line.
+//! Output of jobs on standard output: each piece once, of many jobs line by line, or as JSON.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write};
 
 use gristmill_model::limits::{LIVE_JOBS_MAX, LIVE_OUTPUT_ROWS_MAX};
-use gristmill_model::{JobId, KeptOutput, Printed};
+use gristmill_model::{JobId, JobState, KeptOutput, Printed};
+use serde_json::json;
 
 use crate::output::OutputError;
 
@@ -65,8 +66,9 @@ impl Shown {
     }
 }
 
-/// Prints output of one job as it is, or of many jobs line by line.
+/// Prints output of one job as it is, of many jobs line by line, or as JSON, an object a line.
 pub struct Printer {
+    is_json: bool,
     is_of_many: bool,
     is_terminal: bool,
     jobs: BTreeMap<JobId, Shown>,
@@ -75,8 +77,9 @@ pub struct Printer {
 
 impl Printer {
     /// Of this job, or of many where none is named.
-    pub fn new(only: Option<JobId>) -> Printer {
+    pub fn new(only: Option<JobId>, is_json: bool) -> Printer {
         Printer {
+            is_json,
             is_of_many: only.is_none(),
             is_terminal: std::io::stdout().is_terminal(),
             jobs: BTreeMap::new(),
@@ -84,21 +87,18 @@ impl Printer {
         }
     }
 
-    /// Of one job.
-    pub fn of_one() -> Printer {
-        Printer {
-            is_of_many: false,
-            ..Printer::new(None)
-        }
-    }
-
-    /// Prints the logs of attempts that are over.
+    /// Prints the logs of a job's attempts that are over.
     pub fn stored<'l>(
         &self,
+        job: JobId,
         logs: impl Iterator<Item = (u32, &'l str)>,
         has_several: bool,
     ) -> Result<(), OutputError> {
         for (attempt, log) in logs {
+            if self.is_json {
+                self.write_text(job, attempt, log)?;
+                continue;
+            }
             if has_several {
                 self.write(&format!("--- attempt {attempt} ---\n"))?;
             }
@@ -118,19 +118,28 @@ impl Printer {
         if self.read.len() > READ_MAX {
             self.read.pop_first();
         }
-        let text = self.shown(piece.printed.job)?.take(&piece.printed);
-        self.print(piece.printed.job, &text)
+        let (job, attempt) = (piece.printed.job, piece.printed.attempt);
+        let text = self.shown(job)?.take(&piece.printed);
+        self.print(job, attempt, &text)
     }
 
     /// Prints what of an attempt's log was not shown yet.
     pub fn attempt_ended(&mut self, job: JobId, attempt: u32, log: &str) -> Result<(), OutputError> {
         let text = self.shown(job)?.rest(attempt, log).to_owned();
-        self.print(job, &text)?;
+        self.print(job, attempt, &text)?;
         self.end_line(job)
     }
 
-    /// Forgets a job that has ended.
-    pub fn ended(&mut self, job: JobId) -> Result<(), OutputError> {
+    /// Says how a job has ended, where it says more than what jobs print, and forgets it.
+    pub fn ended(&mut self, job: JobId, state: JobState) -> Result<(), OutputError> {
+        self.forget(job)?;
+        match self.is_json {
+            true => self.write(&format!("{}\n", json!({"job": job, "state": state}))),
+            false => Ok(()),
+        }
+    }
+
+    fn forget(&mut self, job: JobId) -> Result<(), OutputError> {
         self.end_line(job)?;
         self.jobs.remove(&job);
         Ok(())
@@ -141,18 +150,26 @@ impl Printer {
             && !self.jobs.contains_key(&job)
             && let Some(oldest) = self.jobs.keys().next().copied()
         {
-            self.ended(oldest)?;
+            self.forget(oldest)?;
         }
         Ok(self.jobs.entry(job).or_default())
     }
 
     /// Ends a line that a job has begun and will not end.
     fn end_line(&mut self, job: JobId) -> Result<(), OutputError> {
-        let is_begun = self.jobs.get(&job).is_some_and(|shown| !shown.line.is_empty());
-        if is_begun { self.print(job, "\n") } else { Ok(()) }
+        match self.jobs.get_mut(&job) {
+            Some(shown) if !shown.line.is_empty() => {
+                let lines = whole_lines(job, &mut shown.line, "\n");
+                self.write(&lines)
+            }
+            _ => Ok(()),
+        }
     }
 
-    fn print(&mut self, job: JobId, text: &str) -> Result<(), OutputError> {
+    fn print(&mut self, job: JobId, attempt: u32, text: &str) -> Result<(), OutputError> {
+        if self.is_json {
+            return self.write_text(job, attempt, text);
+        }
         if !self.is_of_many {
             return self.write(text);
         }
@@ -161,6 +178,16 @@ impl Printer {
         };
         let lines = whole_lines(job, &mut shown.line, text);
         self.write(&lines)
+    }
+
+    fn write_text(&self, job: JobId, attempt: u32, text: &str) -> Result<(), OutputError> {
+        match text {
+            "" => Ok(()),
+            _ => self.write(&format!(
+                "{}\n",
+                json!({"job": job, "attempt": attempt, "text": text})
+            )),
+        }
     }
 
     fn write(&self, text: &str) -> Result<(), OutputError> {
