@@ -15,7 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from harness.contenders import Sample
 from harness import process
 from harness.measure import measure
-from harness.plan import Figure, Measurement
+from harness.plan import OURS, Figure, Measurement
+from harness.report import Row, bounds_section
 from real import ours, peers, plan, reader, report
 from real.work import TAIL_SECONDS_MAX, WORKS, greedy_bound, naps_file, once_busy
 
@@ -158,6 +159,13 @@ class Summary(unittest.TestCase):
         (line,) = report.bounds_lines([self.row(plan.SQLITE, 1.5, imap=1.0)])
         self.assertIn("(0.67)", line)
         self.assertEqual(report.bounds_lines([self.row(plan.SQLITE, 1.5)]), ["No other contender was measured."])
+
+    def test_a_missed_figure_has_the_note_of_its_bound(self):
+        figure = Figure("latency-p50", "submit to handler start", "p50_ms", "ms", 0.3, more_is_better=False)
+        missed = Row(figure, {OURS: [Sample({"p50_ms": 0.9}, 0.0)]}, "")
+        words = "\n".join(bounds_section([missed]))
+        self.assertIn("**submit to handler start**: The sync of the submit", words)
+        self.assertIn("Every target is reached.", bounds_section([]))
 
 
 class Runs(unittest.TestCase):
