@@ -124,6 +124,7 @@ fn logs_are_told_as_json() {
     workspace.run("worker say.py --drain --quiet").expect(0);
     let printed = json!({"job": "1:0", "attempt": 1, "text": "hello 1\nbye\n"});
     let ended = json!({"job": "1:0", "state": "completed"});
-    assert_eq!(json_of(&workspace, "logs 1:0 --json"), [printed.clone()]);
-    assert_eq!(json_of(&workspace, "logs 1:0 --follow --json"), [printed, ended]);
+    let followed = json_of(&workspace, "logs 1:0 --follow --json");
+    assert_eq!(followed, [printed, ended]);
+    assert_eq!(json_of(&workspace, "logs 1:0 --json"), followed[..1]);
 }
