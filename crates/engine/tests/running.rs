@@ -119,6 +119,43 @@ async fn under_pressure_only_what_is_urgent_is_claimed() {
     }
 }
 
+/// A pressure that admits urgent jobs alone until it was asked for some times.
+#[derive(Debug)]
+struct Falling(AtomicUsize);
+
+impl PressureSource for Falling {
+    fn name(&self) -> &str {
+        "falling"
+    }
+
+    fn pressure(&self) -> f64 {
+        match self.0.fetch_add(1, Ordering::SeqCst) {
+            0 | 1 => 0.7,
+            _ => 0.0,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_drain_under_pressure_waits_for_the_jobs_that_are_not_urgent() {
+    let engine = TestEngine::new().await;
+    engine.submit::<Copy>(&7).await.unwrap();
+    let mut worker = engine.worker();
+    worker.settings(WorkerSettings {
+        backpressure: Backpressure {
+            sources: vec![Arc::new(Falling(AtomicUsize::new(0)))],
+            thresholds: vec![Threshold {
+                pressure: 0.5,
+                admits: Admission::From(10),
+            }],
+        },
+        ..WorkerSettings::default()
+    });
+    worker.handle::<Copy, _, _>(|job: Job<u64>| async move { Ok::<_, JobError>(job.payload) });
+    worker.until_empty().run().await.unwrap();
+    assert_eq!(engine.values::<Copy>().await, [7]);
+}
+
 #[tokio::test]
 async fn no_more_runs_than_the_budget_of_bytes_allows() {
     for (budget, at_once) in [(100, 1), (130, 2), (1_000, 4)] {

@@ -23,6 +23,8 @@ pub(super) struct Trip {
     asked: u32,
     /// Whether it requests only urgent jobs, while all slots are busy.
     urgent: bool,
+    /// Whether it leaves jobs out for their priority.
+    narrowed: bool,
     took: Duration,
     answer: Result<Exchanged, SourceError>,
 }
@@ -30,6 +32,8 @@ pub(super) struct Trip {
 /// A wish that waits at the source for jobs.
 pub(super) struct Offer {
     asked: u32,
+    /// Whether it leaves jobs out for their priority.
+    narrowed: bool,
     answer: BoxFuture<'static, Option<Exchanged>>,
 }
 
@@ -44,9 +48,14 @@ impl Mill {
                 false => self.claims.would_want(self.holding()),
             };
             let want = (asked > 0).then(|| self.want(asked, false));
+            let narrowed = is_narrowed(want.as_ref());
             let source = self.source.clone();
             let answer = Box::pin(async move { source.wait_for_claim(want).await });
-            self.offer = Some(Offer { asked, answer });
+            self.offer = Some(Offer {
+                asked,
+                narrowed,
+                answer,
+            });
         }
     }
 
@@ -56,10 +65,9 @@ impl Mill {
     }
 
     pub(super) fn take_offered(&mut self, exchanged: Option<Exchanged>) {
-        let asked = self.offer.take().map_or(0, |offer| offer.asked);
-        match exchanged {
-            Some(exchanged) => self.take_claim(asked, exchanged),
-            None => self.claims.announce(),
+        match (self.offer.take(), exchanged) {
+            (Some(offer), Some(exchanged)) => self.take_claim(offer.asked, offer.narrowed, exchanged),
+            _ => self.claims.announce(),
         }
     }
 
@@ -120,6 +128,7 @@ impl Mill {
             // It is asked once, not twice.
             self.offer = None;
         }
+        let narrowed = is_narrowed(want.as_ref());
         let source = self.source.clone();
         self.trip = Some(Box::pin(async move {
             let answer = match source.exchange(reports.clone(), want.clone()).await {
@@ -133,6 +142,7 @@ impl Mill {
                 reports,
                 asked,
                 urgent,
+                narrowed,
                 took: now.elapsed(),
                 answer,
             }
@@ -164,7 +174,7 @@ impl Mill {
                     if exchanged.lease.is_some() {
                         self.claims.exchange_took(trip.took);
                     }
-                    self.take_claim(trip.asked, exchanged);
+                    self.take_claim(trip.asked, trip.narrowed, exchanged);
                 } else if self.claims.is_limited()
                     || trip.reports.iter().any(|report| self.may_bring_work(report))
                 {
@@ -206,7 +216,8 @@ impl Mill {
         }
     }
 
-    fn take_claim(&mut self, asked: u32, exchanged: Exchanged) {
+    /// Takes the answer to a claim. A narrowed claim says nothing of the jobs that it leaves out: they may wait.
+    fn take_claim(&mut self, asked: u32, narrowed: bool, exchanged: Exchanged) {
         let Exchanged {
             lease,
             next_run_at,
@@ -230,7 +241,7 @@ impl Mill {
             is_cut: got >= asked || is_lease_full || !self.source.gives_all(),
             is_lease_full,
             until_next: until_next.map(Duration::from_millis),
-            limited,
+            limited: limited || narrowed,
         };
         self.claims.claimed(claimed, Instant::now());
         let Some(lease) = lease.filter(|_| got > 0) else {
@@ -278,6 +289,11 @@ impl Mill {
         }
         self.outage = Some(outage);
     }
+}
+
+/// Whether a claim leaves jobs out for their priority.
+fn is_narrowed(want: Option<&Want>) -> bool {
+    want.is_some_and(|want| want.priority_min.is_some())
 }
 
 pub(super) async fn travel(trip: &mut Option<BoxFuture<'static, Trip>>) -> Trip {
