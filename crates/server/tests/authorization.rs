@@ -6,11 +6,11 @@ mod support;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use bytes::Bytes;
-use gristmill_model::{Completed, PackedArray, Report};
+use gristmill_model::Report;
 use gristmill_server::Role;
 use gristmill_server::protocol::EXCHANGE_TYPE;
 use serde_json::{Value, json};
-use support::{Api, read, request};
+use support::{Api, completing, read, request};
 use tower::ServiceExt;
 
 /// One operation of the description.
@@ -330,20 +330,11 @@ async fn an_agent_reaches_no_worker_of_another_token_even_of_its_own_group() {
 async fn a_report_under_another_agents_lease_is_refused_item_by_item() {
     let world = World::new().await;
     let api = &world.api;
-    let first = read(&api.exchange(&world.agent, world.worker, api.wanting(1, 2)).await)
-        .exchanged
-        .lease
-        .unwrap();
+    let lease = api.claim(&world.agent, world.worker, api.wanting(1, 2)).await;
     let thief = api.token("thief", Role::Agent, &["default"]);
     let thiefs_worker = api.register(&thief).await;
-    let mut report = Report::new(first.id, first.slices[0].batch, 1);
-    report.completed = Some(Completed {
-        positions: "0-1".parse().unwrap(),
-        values: PackedArray::parse("[1,1]").unwrap(),
-        durations_us: vec![1, 1],
-    });
     let mut exchange = api.wanting(1, 0);
-    exchange.reports = vec![report.clone()];
+    exchange.reports = vec![completing(&lease, "0-1", "[1,1]")];
     let stolen = read(&api.exchange(&thief, thiefs_worker, exchange.clone()).await);
     assert_eq!(stolen.exchanged.receipts[0].refused.to_string(), "0-1");
     assert!(stolen.exchanged.receipts[0].accepted.is_empty());
@@ -356,19 +347,9 @@ async fn a_report_under_another_agents_lease_is_refused_item_by_item() {
 async fn a_repeated_report_tells_nothing_of_foreign_batches() {
     let world = World::new().await;
     let api = &world.api;
-    let lease = read(&api.exchange(&world.agent, world.worker, api.wanting(1, 1)).await)
-        .exchanged
-        .lease
-        .unwrap();
-    let mut done = Report::new(lease.id, lease.slices[0].batch, 1);
-    done.completed = Some(Completed {
-        positions: "0".parse().unwrap(),
-        values: PackedArray::parse("[1]").unwrap(),
-        durations_us: vec![1],
-    });
-    let mut exchange = api.wanting(2, 0);
-    exchange.reports = vec![done.clone()];
-    read(&api.exchange(&world.agent, world.worker, exchange).await);
+    let lease = api.claim(&world.agent, world.worker, api.wanting(1, 1)).await;
+    let done = completing(&lease, "0", "[1]");
+    api.report(&world.agent, world.worker, 2, done.clone()).await;
     // One job of the batch has ended and the other has not; a stranger says of both that it gave them back.
     let stranger = api.token("stranger", Role::Agent, &["other"]);
     let worker = api.register(&stranger).await;

@@ -4,10 +4,9 @@ mod support;
 
 use axum::http::StatusCode;
 use bytes::Bytes;
-use gristmill_model::{Completed, PackedArray, Report};
 use gristmill_server::Role;
 use serde_json::{Value, json};
-use support::{Api, read, request};
+use support::{Api, completing, request};
 
 async fn counts(api: &Api, query: &str) -> [u64; 5] {
     let answer = api.get(&format!("/backlog{query}")).await;
@@ -23,21 +22,10 @@ async fn claim_two_complete_one(api: &Api, kind: &str) {
     let worker = api.register(&token).await;
     let mut exchange = api.wanting(1, 2);
     exchange.want.as_mut().unwrap().kinds = vec![kind.into()];
-    let lease = read(&api.exchange(&token, worker, exchange).await)
-        .exchanged
-        .lease
-        .unwrap();
+    let lease = api.claim(&token, worker, exchange).await;
     assert_eq!(counts(api, "?kind=mail").await, [3, 1, 2, 0, 2]);
-    let mut report = Report::new(lease.id, lease.slices[0].batch, 1);
-    report.completed = Some(Completed {
-        positions: "0".parse().unwrap(),
-        values: PackedArray::parse("[1]").unwrap(),
-        durations_us: vec![1],
-    });
-    let mut exchange = api.wanting(2, 0);
-    exchange.reports = vec![report];
-    let done = read(&api.exchange(&token, worker, exchange).await);
-    assert!(done.exchanged.receipts[0].refused.is_empty());
+    api.report(&token, worker, 2, completing(&lease, "0", "[1]"))
+        .await;
 }
 
 async fn backlog_of_kinds_and_queues(api: Api) {

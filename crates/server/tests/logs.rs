@@ -4,11 +4,11 @@ mod support;
 
 use axum::http::StatusCode;
 use bytes::Bytes;
-use gristmill_model::{Completed, Followed, JobLog, PackedArray, Report};
+use gristmill_model::{Followed, JobLog};
 use gristmill_server::Role;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use support::{Answer, Api, read, request};
+use support::{Answer, Api, completing, read, request};
 use tower::ServiceExt;
 
 /// A stream of server-sent events.
@@ -114,19 +114,12 @@ async fn a_worker_learns_what_is_followed_and_sends_it_until_the_job_has_ended()
     let told = read(&api.exchange(&agent, worker, api.wanting(3, 0)).await);
     assert_eq!(told.followed, None, "nothing has changed");
 
-    let mut report = Report::new(lease.id, lease.slices[0].batch, 1);
-    report.completed = Some(Completed {
-        positions: "0".parse().unwrap(),
-        values: PackedArray::parse("[1]").unwrap(),
-        durations_us: vec![1],
-    });
+    let mut report = completing(&lease, "0", "[1]");
     report.logs = vec![JobLog {
         position: 0,
         text: "heard\nand more\n".to_owned(),
     }];
-    let mut exchange = api.wanting(4, 0);
-    exchange.reports = vec![report];
-    read(&api.exchange(&agent, worker, exchange).await);
+    api.report(&agent, worker, 4, report).await;
     let ended = following.next().await.unwrap();
     assert_eq!(
         ended,

@@ -6,10 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use gristmill_batching::{BatchStats, EndReason};
-use gristmill_model::{Completed, PackedArray, Report};
 use gristmill_server::Role;
 use serde_json::{Value, json};
-use support::{Api, read};
+use support::{Api, completing};
 
 fn packaged(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -24,19 +23,9 @@ async fn exposed() -> BTreeMap<String, BTreeSet<String>> {
     api.submit("double", json!([1, 2])).await;
     let token = api.token("group", Role::Agent, &["default"]);
     let worker = api.register(&token).await;
-    let lease = read(&api.exchange(&token, worker, api.wanting(1, 1)).await)
-        .exchanged
-        .lease
-        .unwrap();
-    let mut report = Report::new(lease.id, lease.slices[0].batch, 1);
-    report.completed = Some(Completed {
-        positions: "0".parse().unwrap(),
-        values: PackedArray::parse("[2]").unwrap(),
-        durations_us: vec![1],
-    });
-    let mut exchange = api.wanting(2, 0);
-    exchange.reports = vec![report];
-    read(&api.exchange(&token, worker, exchange).await);
+    let lease = api.claim(&token, worker, api.wanting(1, 1)).await;
+    api.report(&token, worker, 2, completing(&lease, "0", "[2]"))
+        .await;
     let mut hops = BatchStats::default();
     hops.record("submit", 2, EndReason::Drained);
     api.engine.store().record(hops).await.unwrap();

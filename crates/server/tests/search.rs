@@ -3,10 +3,10 @@
 mod support;
 
 use axum::http::StatusCode;
-use gristmill_model::{Completed, FailedJob, JobError, PackedArray, Report};
+use gristmill_model::{FailedJob, JobError};
 use gristmill_server::Role;
 use serde_json::{Value, json};
-use support::{Api, read};
+use support::{Api, completing};
 
 /// The jobs that a search finds, how many it looked at, and whether those are all.
 async fn found(api: &Api, query: &str) -> (Vec<String>, u64, bool) {
@@ -26,25 +26,14 @@ async fn found(api: &Api, query: &str) -> (Vec<String>, u64, bool) {
 async fn work(api: &Api, value: &str, message: &str) {
     let token = api.token("group", Role::Agent, &["default"]);
     let worker = api.register(&token).await;
-    let lease = read(&api.exchange(&token, worker, api.wanting(1, 2)).await)
-        .exchanged
-        .lease
-        .unwrap();
-    let mut report = Report::new(lease.id, lease.slices[0].batch, 1);
-    report.completed = Some(Completed {
-        positions: "0".parse().unwrap(),
-        values: PackedArray::parse(value).unwrap(),
-        durations_us: vec![1],
-    });
+    let lease = api.claim(&token, worker, api.wanting(1, 2)).await;
+    let mut report = completing(&lease, "0", value);
     report.failed = vec![FailedJob {
         position: 1,
         error: JobError::new("E", message).permanent(),
         duration_us: 1,
     }];
-    let mut exchange = api.wanting(2, 0);
-    exchange.reports = vec![report];
-    let done = read(&api.exchange(&token, worker, exchange).await);
-    assert!(done.exchanged.receipts[0].refused.is_empty());
+    api.report(&token, worker, 2, report).await;
 }
 
 async fn texts_are_found(api: Api) {

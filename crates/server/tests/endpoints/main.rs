@@ -23,10 +23,7 @@ use tower::ServiceExt;
 async fn work_off(api: &Api) {
     let token = api.token("group", Role::Agent, &["*"]);
     let worker = api.register(&token).await;
-    let lease = read(&api.exchange(&token, worker, api.wanting(1, 10_000)).await)
-        .exchanged
-        .lease
-        .unwrap();
+    let lease = api.claim(&token, worker, api.wanting(1, 10_000)).await;
     let mut exchange = api.wanting(2, 0);
     for slice in &lease.slices {
         let mut positions = slice.positions.clone();

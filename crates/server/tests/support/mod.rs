@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use bytes::Bytes;
 use gristmill_engine::{Engine, EngineSettings};
-use gristmill_model::{Clock, ManualClock, SystemClock};
+use gristmill_model::{Clock, Completed, Lease, ManualClock, PackedArray, Positions, Report, SystemClock};
 use gristmill_server::app::App;
 use gristmill_server::protocol::{EXCHANGE_TYPE, ExchangeRequest, ExchangeResponse};
 use gristmill_server::rate::RateLimiter;
@@ -208,6 +208,20 @@ impl Api {
         .await
     }
 
+    /// Claims by an exchange that finds jobs.
+    pub async fn claim(&self, token: &str, worker: i64, exchange: ExchangeRequest) -> Lease {
+        let answer = read(&self.exchange(token, worker, exchange).await);
+        answer.exchanged.lease.unwrap()
+    }
+
+    /// Sends a report as exchange `number`. All of it is accepted.
+    pub async fn report(&self, token: &str, worker: i64, number: u64, report: Report) {
+        let mut exchange = self.wanting(number, 0);
+        exchange.reports = vec![report];
+        let answer = read(&self.exchange(token, worker, exchange).await);
+        assert!(answer.exchanged.receipts[0].refused.is_empty());
+    }
+
     /// An exchange that wants up to `jobs_max` jobs of the default queue, none for 0.
     pub fn wanting(&self, number: u64, jobs_max: u32) -> ExchangeRequest {
         ExchangeRequest {
@@ -225,6 +239,19 @@ impl Api {
             wait_ms: 0,
         }
     }
+}
+
+/// A report that completes positions of the first slice of a lease. `values` is a JSON array with a value for each.
+pub fn completing(lease: &Lease, positions: &str, values: &str) -> Report {
+    let slice = &lease.slices[0];
+    let positions: Positions = positions.parse().unwrap();
+    let mut report = Report::new(lease.id, slice.batch, slice.attempt);
+    report.completed = Some(Completed {
+        durations_us: vec![1; positions.len() as usize],
+        positions,
+        values: PackedArray::parse(values).unwrap(),
+    });
+    report
 }
 
 pub fn read(answer: &Answer) -> ExchangeResponse {
