@@ -107,7 +107,7 @@ impl<'de, const MAX: usize> Deserialize<'de> for Texts<MAX> {
 }
 
 /// Reads an object of texts.
-pub(crate) struct TextsVisitor<const MAX: usize>;
+struct TextsVisitor<const MAX: usize>;
 
 impl<'de, const MAX: usize> Visitor<'de> for TextsVisitor<MAX> {
     type Value = Texts<MAX>;

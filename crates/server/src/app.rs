@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use gristmill_engine::Engine;
 use gristmill_engine::live_logs::Interest;
 use gristmill_model::{Clock, Report, Timestamp};
@@ -123,6 +125,12 @@ impl App {
                 return error;
             }
         }
+    }
+
+    /// [`token_ended`](App::token_ended) as a future of its own, for an answer that outlives its handler.
+    pub fn end_of_token(&self, caller: Caller) -> BoxFuture<'static, ApiError> {
+        let app = self.clone();
+        async move { app.token_ended(&caller).await }.boxed()
     }
 
     /// Notifies listeners of a committed report, and waiting claims if it made jobs claimable again.

@@ -91,7 +91,7 @@ struct State {
     /// Numbers connections, and the times at which they begin to wait.
     last: u64,
     open: HashMap<u64, Open>,
-    /// Those that wait, the longest first.
+    /// The waiting connections, the longest wait first.
     waiting: BTreeMap<u64, u64>,
     origins: HashMap<Origin, OfOrigin>,
 }
@@ -110,7 +110,7 @@ struct Open {
     signal: Arc<Signal>,
 }
 
-/// What a connection's stream looks at.
+/// The state that a connection shares with its stream.
 #[derive(Debug, Default)]
 struct Signal {
     is_closed: AtomicBool,
@@ -282,13 +282,6 @@ impl Drop for Connection {
 /// One request, until its answer is written or dropped.
 struct UnderWay(Arc<Connection>);
 
-impl UnderWay {
-    /// Passes an error of the answer on; an answer that is written so keeps this.
-    fn pass<E>(&self, error: E) -> E {
-        error
-    }
-}
-
 impl Drop for UnderWay {
     fn drop(&mut self) {
         self.0.end_request();
@@ -459,7 +452,13 @@ where
         let answer = self.service.call(request);
         Box::pin(async move {
             let answer = answer.await?;
-            Ok(answer.map(|body| Body::new(body.map_err(move |error| under_way.pass(error)))))
+            Ok(answer.map(|body| {
+                // The body owns `under_way`: the request ends when the body is written or dropped.
+                Body::new(body.map_err(move |error| {
+                    let _request = &under_way;
+                    error
+                }))
+            }))
         })
     }
 }

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use futures::future::BoxFuture;
-use futures::{FutureExt, Stream, stream};
+use futures::{Stream, stream};
 use gristmill_engine::{EventCursor, Events, RecordedEvent};
 use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
@@ -98,14 +98,10 @@ pub async fn events(
             retry_after_s: 10,
         })?;
     let events = app.engine.events(after).await.map_err(store_error)?;
-    let token_ended = {
-        let app = app.clone();
-        async move { app.token_ended(&caller).await }.boxed()
-    };
     let listener = Listener {
+        token_ended: app.end_of_token(caller),
         app,
         events,
-        token_ended,
         _room: room,
     };
     let events = stream::unfold(listener, |mut listener| async move {

@@ -7,7 +7,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use futures::future::BoxFuture;
-use futures::{FutureExt, Stream, stream};
+use futures::{Stream, stream};
 pub use gristmill_engine::live_logs::LogEvent;
 use gristmill_engine::live_logs::{FollowedJobs, LiveLogs};
 use gristmill_model::{BatchId, TagCondition};
@@ -178,14 +178,10 @@ pub async fn logs(
     let number = app.log_followers.fetch_add(1, Ordering::Relaxed);
     let name = format!("{}-{number}", app.instance);
     let logs = LiveLogs::new(app.store().clone(), name, followed, app.interest.clone());
-    let token_ended = {
-        let app = app.clone();
-        async move { app.token_ended(&caller).await }.boxed()
-    };
     let follower = Follower {
+        token_ended: app.end_of_token(caller),
         app,
         logs: Some(logs),
-        token_ended,
         _room: room,
     };
     let events = stream::unfold(follower, |mut follower| async move {
