@@ -105,7 +105,8 @@ pub struct SchedulePutArguments {
     #[command(flatten, next_help_heading = "Duplicates")]
     #[allow(missing_docs)]
     pub key: KeyArguments,
-    /// Reuse the value of a job of the same kind and payload that completed within this time, if it also had --cached
+    /// Reuse the value of a job of the same queue, kind, group and payload that completed within this time, if it also
+    /// had --cached
     #[arg(
         long,
         value_name = "SPAN",

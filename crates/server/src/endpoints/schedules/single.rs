@@ -160,8 +160,8 @@ pub struct ScheduleRequest<'a> {
     #[serde(default)]
     #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
     complete_within_ms: Option<u64>,
-    /// Reuses the value of a job of the same kind and payload that completed within this time, if it also had this
-    /// option. Milliseconds. Not with a key.
+    /// Reuses the value of a job of the same queue, kind, group and payload that completed within this time, if it also
+    /// had this option. Milliseconds. Not with a key.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
     cached_ms: Option<u64>,
