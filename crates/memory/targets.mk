@@ -20,13 +20,13 @@ $(MODEL_PYTHON):
 	touch $@
 
 .PHONY: bench-memory
-bench-memory: ## Memory's figures, written to bench/MEMORY.md: make bench-memory REPLAY=DIR [PEER_PYTHON=VENV/bin/python]
-	@test -n "$(REPLAY)" || { echo "Say where the recordings are: make bench-memory REPLAY=DIR"; exit 2; }
-	PEER_PYTHON=$(PEER_PYTHON) bench/memory $(abspath $(REPLAY)) bench/MEMORY.md
+bench-memory: ## Memory's figures, written to bench/MEMORY.md: make bench-memory [REPLAY=DIR [PEER_PYTHON=VENV/bin/python]]
+	PEER_PYTHON=$(PEER_PYTHON) bench/memory bench/MEMORY.md $(if $(REPLAY),$(abspath $(REPLAY)))
 
 .PHONY: bench-memory-ingest
-bench-memory-ingest: ## Ingestion alone: make bench-memory-ingest REPLAY=DIR [PEER_PYTHON=…]
-	$(if $(PEER_PYTHON),PEER_PYTHON=$(abspath $(PEER_PYTHON))) $(CARGO) bench --locked --package gristmill-memory --bench ingest -- $(abspath $(REPLAY))
+bench-memory-ingest: ## Ingestion with a stand-in service: [FLAGS="--messages 5000 --overlap off"] [REPLAY=DIR [PEER_PYTHON=…]]
+	$(if $(PEER_PYTHON),PEER_PYTHON=$(abspath $(PEER_PYTHON))) $(CARGO) bench --locked --package gristmill-memory --bench ingest -- \
+	  $(if $(REPLAY),--replay $(abspath $(REPLAY))) $(FLAGS)
 
 .PHONY: bench-memory-writes
 bench-memory-writes: ## Writing 3,000 refs of 500 chunks to disk: make bench-memory-writes [PEER_PYTHON=…]

@@ -257,7 +257,7 @@ async fn rejected_calls_are_tried_again() {
         1 => Answer {
             status: 500,
             headers: vec![("retry-after-ms".to_owned(), "1".to_owned())],
-            content: String::new(),
+            ..Answer::content("")
         },
         _ => Answer::content(knowledge(text)),
     })
@@ -280,8 +280,7 @@ async fn a_refused_request_is_not_tried_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let service = StandIn::start(|_, _| Answer {
         status: 401,
-        headers: Vec::new(),
-        content: "wrong key".to_owned(),
+        ..Answer::content("wrong key")
     })
     .await;
     let place = Place::open(folder.path()).await;

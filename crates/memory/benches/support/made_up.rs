@@ -1,6 +1,8 @@
 //! Made-up messages and knowledge, by a seed. Words follow Zipf's law, as in real texts: few are everywhere, most
 //! are rare.
 
+#![allow(dead_code, reason = "each benchmark uses its share")]
+
 use gristmill_memory::{Action, Entity, Facet, FacetValue, Knowledge, Topic};
 use gristmill_model::{Rng, SplitMix64};
 

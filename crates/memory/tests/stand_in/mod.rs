@@ -4,13 +4,15 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// One answer: status, additional headers, body.
+/// One answer: its latency, status, additional headers, body.
 pub struct Answer {
+    pub latency: Duration,
     pub status: u16,
     pub headers: Vec<(String, String)>,
     pub content: String,
@@ -20,6 +22,7 @@ impl Answer {
     /// A chat completion with this content.
     pub fn content(content: impl Into<String>) -> Answer {
         Answer {
+            latency: Duration::ZERO,
             status: 200,
             headers: Vec::new(),
             content: content.into(),
@@ -29,6 +32,7 @@ impl Answer {
     /// A rejection.
     pub fn rejected(retry_after_ms: u64) -> Answer {
         Answer {
+            latency: Duration::ZERO,
             status: 429,
             headers: vec![("retry-after-ms".to_owned(), retry_after_ms.to_string())],
             content: "too many".to_owned(),
@@ -63,7 +67,16 @@ pub fn direction(text: &str) -> [f32; 3] {
 /// The service while it runs.
 pub struct StandIn {
     pub base_url: String,
-    calls: Arc<Mutex<HashMap<String, u32>>>,
+    calls: Arc<Mutex<Calls>>,
+}
+
+/// The calls of a service.
+#[derive(Default)]
+struct Calls {
+    /// How often each text was sent.
+    by_text: HashMap<String, u32>,
+    /// The latencies of the answers, in the order that the calls came in.
+    latencies: Vec<Duration>,
 }
 
 impl StandIn {
@@ -71,7 +84,7 @@ impl StandIn {
     pub async fn start(answer: impl Fn(&str, u32) -> Answer + Send + Sync + 'static) -> StandIn {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let base_url = format!("http://{}/v1", listener.local_addr().expect("an address"));
-        let calls: Arc<Mutex<HashMap<String, u32>>> = Arc::default();
+        let calls: Arc<Mutex<Calls>> = Arc::default();
         let (answer, counted) = (Arc::new(answer), calls.clone());
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -83,19 +96,25 @@ impl StandIn {
 
     /// How often a text was sent.
     pub fn calls(&self, text: &str) -> u32 {
-        self.calls.lock().expect("calls").get(text).copied().unwrap_or(0)
+        let calls = self.calls.lock().expect("calls");
+        calls.by_text.get(text).copied().unwrap_or(0)
     }
 
     /// How many calls there were.
     pub fn calls_total(&self) -> u32 {
-        self.calls.lock().expect("calls").values().sum()
+        self.calls.lock().expect("calls").by_text.values().sum()
+    }
+
+    /// The latencies of the answers, in the order that the calls came in.
+    pub fn latencies(&self) -> Vec<Duration> {
+        self.calls.lock().expect("calls").latencies.clone()
     }
 }
 
 async fn serve(
     stream: TcpStream,
     answer: Arc<impl Fn(&str, u32) -> Answer>,
-    calls: Arc<Mutex<HashMap<String, u32>>>,
+    calls: Arc<Mutex<Calls>>,
 ) -> Option<()> {
     let mut stream = BufReader::new(stream);
     loop {
@@ -129,6 +148,7 @@ async fn serve(
             *calls
                 .lock()
                 .expect("calls")
+                .by_text
                 .entry(EMBEDDINGS.to_owned())
                 .or_default() += 1;
             let data: Vec<Value> = (0..texts.len())
@@ -144,11 +164,13 @@ async fn serve(
         let text = request["messages"][1]["content"].as_str()?.to_owned();
         let before = {
             let mut calls = calls.lock().expect("calls");
-            let count = calls.entry(text.clone()).or_default();
+            let count = calls.by_text.entry(text.clone()).or_default();
             *count += 1;
             *count - 1
         };
         let answer = answer(&text, before);
+        calls.lock().expect("calls").latencies.push(answer.latency);
+        tokio::time::sleep(answer.latency).await;
         let body = match answer.status {
             200 => json!({
                 "choices": [{"message": {"role": "assistant", "content": answer.content}}],
