@@ -431,7 +431,8 @@ fn a_time_lists_its_messages() {
     let lines = line("2023-04-30", "Bees hum.")
         + &line("2023-05-02", "Drums hum.")
         + &line("2023-05-09", "Queens hum.");
-    workspace.write("chat.jsonl", &(lines + &line("2023-06-01", "Wasps hum.")));
+    let lines = lines + &line("2023-06-01", "Wasps hum.") + &line("2023-07-01", "Babbage compiled a table.");
+    workspace.write("chat.jsonl", &lines);
     run(
         &workspace,
         &[
@@ -457,7 +458,16 @@ fn a_time_lists_its_messages() {
     assert_eq!(texts(&["What happened in May 2023?"]), of_may);
     assert_eq!(texts(&["What happened last month?"]), of_may);
     assert_eq!(texts(&["--since", "2023-05-01", "--until", "2023-06-01"]), of_may);
-    assert_eq!(texts(&["--since", "2023-06-01"]), ["Wasps hum."]);
+    assert_eq!(
+        texts(&["--since", "2023-06-01", "--until", "2023-07-01"]),
+        ["Wasps hum."]
+    );
     assert_eq!(texts(&["Who humms?", "--until", "2023-05-01"]), ["Bees hum."]);
-    assert_eq!(texts(&["Queeens?"])[0], "Queens hum.", "a misspelt word");
+    for (misspelt, found) in [
+        ("Queeens?", "Queens hum."),
+        ("Babage?", "Babbage compiled a table."),
+        ("compilr?", "Babbage compiled a table."),
+    ] {
+        assert_eq!(texts(&[misspelt])[0], found, "{misspelt}");
+    }
 }

@@ -5,6 +5,7 @@ mod knowledge;
 mod stand_in;
 mod workspace;
 
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
@@ -70,6 +71,52 @@ async fn an_interrupted_ingestion_keeps_what_it_paid_for() {
         40
     );
     for n in 0..=30 {
+        assert_eq!(service.calls(&format!("Bee {n} hums.")), 1, "{n}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_second_ctrl_c_leaves_a_call_that_hangs() {
+    let workspace = Workspace::new();
+    let lines: String = (0..10)
+        .map(|n| format!("{{\"text\":\"Bee {n} hums.\"}}\n"))
+        .collect();
+    workspace.write("chat.jsonl", &lines);
+    let (go, gone) = channel::<()>();
+    let (reached, is_reached) = channel();
+    let gone = Mutex::new(gone);
+    let service = StandIn::start(move |text, before| {
+        if text == "Bee 5 hums." && before == 0 {
+            let _ = reached.send(());
+            // The call hangs until the program has ended.
+            let _ = tokio::task::block_in_place(|| gone.lock().expect("a lock").recv());
+        }
+        answer(text)
+    })
+    .await;
+    let base_url = ["--base-url", &service.base_url];
+    let ingest = ["ingest", "chat.jsonl", "--into", "kb.db", "--concurrency", "1"];
+    let ingest = [&ingest[..], &base_url].concat();
+    let mut child = command(&workspace, &ingest)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    is_reached.recv().expect("the call begins");
+    send_signal(&child, "-INT");
+    let messages = BufReader::new(child.stderr.take().expect("its messages"));
+    let mut messages = messages.lines().map_while(Result::ok);
+    assert!(messages.any(|line| line.contains("press Ctrl-C again")));
+    send_signal(&child, "-INT");
+    assert_eq!(child.wait().expect("ends").code(), Some(130));
+    go.send(()).expect("the service waits");
+    assert_eq!(
+        run_json(&workspace, &[&ingest[..], &["--json"]].concat())["complete"],
+        true
+    );
+    let stats = run_json(&workspace, &["memory", "stats", "kb.db", "--json"]);
+    assert_eq!(stats["messages"], 10);
+    for n in (0..5).chain(6..10) {
         assert_eq!(service.calls(&format!("Bee {n} hums.")), 1, "{n}");
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use gristmill_engine::testing::TestEngine;
 use gristmill_engine::{Job, JobError, Kind, RecurrenceRule, RetryPolicy, ScheduleOptions};
-use gristmill_model::{Backoff, BatchOptions};
+use gristmill_model::{Backoff, BatchOptions, Timestamp};
+use gristmill_store::PruneOptions;
 
 struct Fetch;
 
@@ -51,6 +52,31 @@ async fn a_retry_waits_until_the_clock_is_moved() {
     engine.advance(Duration::from_secs(30)).await;
     assert_eq!(drain().await.completed, 1);
     assert_eq!(engine.values::<Fetch>().await, [2]);
+}
+
+#[tokio::test]
+async fn ended_jobs_stay_until_they_are_pruned() {
+    let engine = TestEngine::new().await;
+    engine.submit::<Fetch>(&"here".to_owned()).await.unwrap();
+    let mut worker = engine.worker();
+    worker.handle::<Fetch, _, _>(async |_: Job<String>| Ok(7));
+    engine.drain(&mut worker).await;
+    engine.advance(Duration::from_secs(10 * 366 * 86_400)).await;
+    engine.rescue().await.unwrap();
+    engine.store().compact(1_000).await.unwrap();
+    assert_eq!(
+        engine.values::<Fetch>().await,
+        [7],
+        "nothing is deleted by age alone"
+    );
+    let options = PruneOptions {
+        finished_before: Timestamp(i64::MAX),
+        keep_batches: 0,
+        dead_too: false,
+        dry_run: false,
+    };
+    assert_eq!(engine.store().prune(options).await.unwrap().jobs, 1);
+    assert!(engine.values::<Fetch>().await.is_empty());
 }
 
 #[tokio::test]
