@@ -5,7 +5,7 @@ PYTHON_TOOLS := $(BUILD)/python/tools
 # Both workspaces compile into one folder, so that they share what they have in common.
 PYTHON_BUILD := CARGO_TARGET_DIR=$(CURDIR)/target
 MATURIN := $(CURDIR)/$(PYTHON_TOOLS)/bin/maturin
-# What the package works together with.
+# The libraries that the package works together with.
 PYTHON_PEERS := 'pydantic>=2,<3' 'tqdm>=4,<5' 'pandas>=2,<4' 'polars>=1,<2' 'pyarrow>=18' 'joblib>=1.4,<2' 'fastapi<1' \
   'httpx<1' 'django-tasks<1' 'psycopg[binary]>=3.1,<4' 'asyncpg<1' 'sqlalchemy[asyncio]>=2,<3'
 

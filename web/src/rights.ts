@@ -1,4 +1,4 @@
-/** What the caller's role lets it do. Pages leave out what the server would refuse; the server decides. */
+/** The rights of the caller's role. Pages leave out the actions that the server would refuse; the server decides. */
 
 import type { Session } from "./api/client.ts";
 

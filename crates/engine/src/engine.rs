@@ -329,8 +329,8 @@ impl Engine {
     }
 
     /// Events after a cursor, or from now on, of all processes that use the store, in commit order. Events are kept for
-    /// an hour after the last listener was heard of; who comes later with a place is told that it has
-    /// [missed](gristmill_store::Event::Missed) some.
+    /// an hour after the last listener was heard of. A listener whose cursor is older gets
+    /// [`Missed`](gristmill_store::Event::Missed) first.
     pub async fn events(&self, after: Option<EventCursor>) -> Result<Events, EngineError> {
         self.shared.events.listen(self.shared.store.clone(), after).await
     }

@@ -127,7 +127,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// What has come since an earlier moment of the same ingestion.
+    /// The progress since an earlier moment of the same ingestion.
     pub fn since(&self, earlier: &Progress) -> Progress {
         Progress {
             messages: self.messages - earlier.messages,

@@ -110,7 +110,7 @@ async fn arrive(mut body: AxumBody, place: &mut Place) -> Result<Bytes, ApiError
                 "send all bytes that Content-Length announces",
             )
         })?;
-        // What is no data is a trailer.
+        // A frame without data is a trailer.
         let Ok(data) = frame.into_data() else { continue };
         if received as usize + data.len() > bytes_max {
             return Err(too_large("the request's body", bytes_max));
@@ -135,8 +135,8 @@ fn arrives_within(received: u64) -> std::time::Duration {
 }
 
 impl Body {
-    /// Reads the body with `read`, a large one beside the event loop. The bytes are read once; the place stays taken until
-    /// this is dropped, since what is read of them is as large.
+    /// Reads the body with `read`; reads a large body on a thread of its own. `read` gets the bytes once. The body keeps its
+    /// place until it is dropped, because the parsed value is as large as the bytes.
     pub async fn read<R: Send + 'static>(
         &mut self,
         read: impl FnOnce(&[u8]) -> Result<R, ApiError> + Send + 'static,

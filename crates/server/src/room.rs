@@ -37,7 +37,7 @@ pub struct Room {
     aside: Arc<Semaphore>,
 }
 
-/// What is taken of a room.
+/// The bytes and bodies in a room.
 #[derive(Debug, Default)]
 struct Taken {
     bytes: usize,
@@ -46,7 +46,7 @@ struct Taken {
     shares: HashMap<Arc<str>, Share>,
 }
 
-/// What one token has taken.
+/// The bytes and bodies of one token.
 #[derive(Debug, Default)]
 struct Share {
     bytes: usize,
@@ -179,7 +179,7 @@ impl Place {
         let until = Instant::now() + ROOM_WITHIN;
         loop {
             let mut freed = std::pin::pin!(self.room.freed.notified());
-            // From here on, the future sees what is given back.
+            // From here on, the future sees each release.
             freed.as_mut().enable();
             if self.room.try_take(self, bytes) {
                 return Ok(());
@@ -198,7 +198,7 @@ impl Place {
         }
     }
 
-    /// Gives back what is taken above these bytes.
+    /// Keeps these bytes and gives back the rest.
     pub fn shrink_to(&mut self, bytes: usize) {
         let less = self.bytes.saturating_sub(bytes);
         self.bytes -= less;

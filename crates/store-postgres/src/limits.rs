@@ -9,7 +9,7 @@ pub(crate) const WRITERS_MAX: usize = 12;
 /// wait for one. A transaction of a SQL client may keep all of them waiting, and nothing else.
 pub(crate) const CHANGERS_MAX: usize = 4;
 
-/// Connections of one handle for heartbeats and the like, at most. Each takes a moment, and waits for nobody.
+/// Connections of one handle for heartbeats and the like, at most. Each takes a moment, and waits for no lock of a client.
 pub(crate) const SIGNALLERS_MAX: usize = 2;
 
 /// How long an operation waits for a connection while others use all of them, before it fails with

@@ -37,8 +37,8 @@ pub struct SqliteOptions {
     pub synchronous: Synchronous,
     /// Where the time comes from.
     pub clock: Arc<dyn Clock>,
-    /// By which the silence of workers is measured. Where `None`: by the machine's, where `clock` is the machine's, else by
-    /// `clock`.
+    /// The clock that measures the silence of workers. `None` stands for the machine's monotonic clock if `clock` is the
+    /// machine's, and for `clock` otherwise.
     pub steady_clock: Option<Arc<dyn SteadyClock>>,
     /// Where the jitter of retries comes from.
     pub rng: Box<dyn DebugRng>,

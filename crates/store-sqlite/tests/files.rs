@@ -1,4 +1,4 @@
-//! Who may read a store's files.
+//! The permissions of a store's files.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -1,4 +1,4 @@
-"""What the site's workers run: `DJANGO_SETTINGS_MODULE=settings gristmill worker worker:app -q default -q mail`."""
+"""The application of the site's workers: `DJANGO_SETTINGS_MODULE=settings gristmill worker worker:app -q default -q mail`."""
 
 from gristmill.integrations.django import application
 

@@ -12,7 +12,7 @@ TERMINAL_S, FILE_S = 0.2, 10.0
 
 
 class Bar(Protocol):
-    """What tqdm's bars have."""
+    """The interface of tqdm's bars."""
 
     def update(self, n: float = ...) -> object: ...
 

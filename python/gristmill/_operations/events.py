@@ -45,7 +45,7 @@ class Events:
             close()
 
     def __del__(self) -> None:
-        # A loop that was left by `break` has nobody who closes it.
+        # No one closes the events of a loop that ended by `break`.
         self.close()
 
     def __enter__(self) -> Events:

@@ -21,7 +21,7 @@ Tags = Mapping[str, str | None]
 
 
 class Operations:
-    """What an application can do with its store beside submitting and running jobs. On a server, the token's role decides."""
+    """The operations of an application on its store beside submitting and running jobs. On a server, the token's role decides."""
 
     def engine(self) -> Engine:
         """The engine of this process."""

@@ -1,4 +1,4 @@
-"""What the operations answer."""
+"""The answers of the operations."""
 
 from __future__ import annotations
 

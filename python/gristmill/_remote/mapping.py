@@ -111,7 +111,7 @@ class RemoteMap:
                 yield from ready
 
     def close(self) -> None:
-        """Cancels what was not yielded."""
+        """Cancels the jobs whose results were not yielded."""
         for part in self.order:
             part.cancel(self.engine)
         self.order.clear()

@@ -89,7 +89,7 @@ class GristmillBackend(BaseTaskBackend):  # type: ignore[misc, unused-ignore]
         options = dict(self.options)
         self.app = App(options.pop("store", "gristmill.db"), durable=options.pop("durable", True))
         self.kind = f"django.{alias}"
-        # Its own queue is only where a worker looks that is told no other.
+        # A worker without --queue serves the queue of this job.
         self.app.job(name=self.kind, **options)(run_task)
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:

@@ -140,7 +140,7 @@ export function StateLegend(props: { states: States; href?: (state: State) => st
   );
 }
 
-/** What an action has done, and how to take it back. */
+/** The result of an action, and its undo. */
 export interface Done {
   said: string;
   undo: () => Promise<unknown>;

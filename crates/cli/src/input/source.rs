@@ -282,7 +282,7 @@ pub(super) fn open_file(path: &Path, given: Option<Format>, python: &OsStr) -> i
     let mut file = File::open(path)?;
     if is_regular && is_parquet(&mut file)? {
         let mut reader: Box<dyn Read + Send> = Box::new(ParquetRows::open(path, python)?);
-        // A reader that cannot begin is told of at once.
+        // A reader that cannot begin fails here, not at the first item.
         let first = up_to_first_mark(&mut *reader)?;
         return Ok(Opened {
             reader: Box::new(Cursor::new(first).chain(reader)),

@@ -13,7 +13,7 @@ use crate::output::OutputError;
 pub struct Events {
     name: String,
     sink: Box<dyn Write + Send>,
-    /// What was told of commits so far.
+    /// The progress that earlier events have reported.
     told: Progress,
 }
 
@@ -75,7 +75,7 @@ pub fn progress_json(progress: &Progress) -> Value {
     shown
 }
 
-/// What was committed, and what it cost.
+/// The numbers of committed messages, chunks and refs, and the model calls and tokens that they took.
 fn counts(progress: &Progress) -> Value {
     json!({
         "messages": progress.messages,

@@ -1,4 +1,4 @@
-//! The jobs of a knowledge base's ingestions: where they are, and who may change them.
+//! The jobs of a knowledge base's ingestions: their store, and the lock that guards them.
 
 use anyhow::Context;
 use gristmill_memory::pipeline::outcomes::RUN;

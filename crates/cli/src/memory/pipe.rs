@@ -25,10 +25,10 @@ const PIECES_MAX: usize = 16;
 
 const CANNOT: &str = "standard input cannot be read";
 
-/// Standard input, read on a thread of its own: nobody waits for it who does not want to.
+/// Standard input, read on a thread of its own, so that a caller can stop waiting for it.
 struct Pipe {
     pieces: mpsc::Receiver<io::Result<Vec<u8>>>,
-    /// What of the last piece was not read yet.
+    /// The unread rest of the last piece.
     rest: Cursor<Vec<u8>>,
 }
 

@@ -1,5 +1,4 @@
-//! Erasing what the jobs of ingestions hold of sources: texts are the payloads of jobs, and what was extracted from them
-//! their values.
+//! Erasing sources from the jobs of ingestions: the payloads of these jobs are texts, and their values are extractions.
 //!
 //! Batches never change. So the extractions of the sources that stay are stored once more, as jobs of a new run whose
 //! outcomes are known, and the runs that held them together with the others are deleted. Nothing of that calls a model,
@@ -100,12 +99,12 @@ struct Keeping<'a> {
     extractions: Extractions,
     /// The keys that were looked for.
     seen: HashSet<String>,
-    /// Those that are not stored yet.
+    /// The kept extractions that are not stored yet.
     kept: Vec<(ChunkText, Outcome)>,
 }
 
 impl Keeping<'_> {
-    /// Keeps what was extracted from a message, by an extractor of this identity.
+    /// Keeps the extractions of a message by an extractor of this identity.
     async fn keep(&mut self, message: &Message, identity: &str) -> Result<(), IngestError> {
         for text in &message.text_chunks {
             // Some extractors read the speaker.
@@ -124,7 +123,7 @@ impl Keeping<'_> {
         Ok(())
     }
 
-    /// Stores what is kept, as jobs that end as they did before.
+    /// Stores the kept extractions as jobs that end as they did before.
     async fn store(&mut self) -> Result<(), IngestError> {
         if self.kept.is_empty() {
             return Ok(());

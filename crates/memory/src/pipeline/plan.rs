@@ -57,7 +57,7 @@ pub struct Plan {
     beginning: Beginning,
     left: Left,
     extractor: Arc<dyn Extractor>,
-    /// Chunks of those messages, and how many of them need no call. Of a stream, nobody knows.
+    /// Chunks of those messages, and how many of them need no call; zero for a stream, whose length is unknown.
     pub chunks: (usize, usize),
     /// The names that people may be asked for by.
     aliases: Vec<(String, String)>,
@@ -70,7 +70,7 @@ enum Left {
     Followed(Stream),
 }
 
-/// What a plan gives.
+/// The next item of a plan.
 #[derive(Debug)]
 pub enum Next {
     /// The next message.

@@ -16,7 +16,7 @@ use crate::pipeline::input::Followed;
 use crate::source::{self, ReadOptions};
 use crate::store::KnowledgeStore;
 
-/// The digest of a source that was followed: nobody has seen its end.
+/// The digest of a followed source, whose end is unknown.
 pub(crate) const FOLLOWED_DIGEST: &str = "followed";
 
 /// The messages of a stream that the source does not have yet.
@@ -25,18 +25,18 @@ pub(crate) struct Stream {
     source: String,
     /// From the thread that reads the lines.
     messages: mpsc::Receiver<Result<Message, MemoryError>>,
-    /// What was received and not taken: a message, or `Some(None)` for the end.
+    /// The message that [`arrived`](Stream::arrived) received and nobody has taken yet; `Some(None)` is the end.
     ahead: Option<Option<Result<Message, MemoryError>>>,
-    /// So many messages of the source are compared with the first ones of the stream.
+    /// The number of stored messages to compare with the first messages of the stream.
     stored: u32,
-    /// So many were the same.
+    /// The number of messages that were equal so far.
     compared: u32,
     /// The next messages of the source.
     known: VecDeque<Message>,
     people: BTreeSet<String>,
 }
 
-/// What a stream gives.
+/// The next item of a stream.
 #[derive(Debug)]
 pub(crate) enum Streamed {
     /// The next message.

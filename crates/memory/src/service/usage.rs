@@ -25,7 +25,7 @@ impl Usage {
         self.output_tokens += other.output_tokens;
     }
 
-    /// What was spent since an earlier cost of the same work.
+    /// The usage since an earlier moment of the same work.
     pub fn since(&self, earlier: &Usage) -> Usage {
         Usage {
             calls: self.calls - earlier.calls,

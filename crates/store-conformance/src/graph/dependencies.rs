@@ -260,7 +260,7 @@ pub async fn a_cancelled_job_tells_its_cause(database: &dyn Database) {
         (state(&*store, failing).await, cause(job(failing, 0)).await),
         (JobState::Dead, None)
     );
-    // What is submitted after the failure learns of it too.
+    // A job that is submitted after the failure has the same cause.
     let late = submit(&*store, waiting(1, [After::job(job(first, 2))])).await;
     assert_eq!(cause(job(late, 0)).await, of(job(first, 2), JobState::Dead));
 

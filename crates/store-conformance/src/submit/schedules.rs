@@ -405,7 +405,7 @@ async fn trigger(store: &dyn Store, name: &str) -> JobId {
     row(store, name).await.last_job.unwrap()
 }
 
-/// The jobs of a schedule have its key among all jobs of the kind, whoever submits them.
+/// The key of a schedule is unique among all jobs of its kind, scheduled or not.
 pub async fn jobs_of_schedules_have_keys(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;

@@ -8,13 +8,13 @@ use gristmill_model::{Clock, SystemClock, Timestamp};
 
 use crate::failure::Result;
 
-/// The database's clock: what it showed when it was asked last, and what has passed since by a clock of this machine that
-/// nobody sets. A wall clock that is set forward would make all workers look silent. The clock that nobody sets stands while
-/// the machine is suspended, so the database is asked again and again.
+/// The database's clock: its last known time plus the time that has passed since, by this machine's monotonic clock. A wall
+/// clock that is set forward would make all workers look silent. The monotonic clock stands still while the machine is
+/// suspended, so the store asks the database again and again.
 #[derive(Debug)]
 pub(crate) struct DatabaseClock {
     since: Instant,
-    /// What the database's clock showed then.
+    /// The time of the database's clock at that moment.
     began_ms: AtomicI64,
 }
 

@@ -12,14 +12,14 @@ use crate::database::connection::{Manager, Pool, Pooled, Role};
 use crate::failure::{Failure, Result};
 use crate::limits::{CHANGERS_MAX, CONNECTION_WAIT_MAX, READERS_MAX, SIGNALLERS_MAX, WRITERS_MAX};
 
-/// What an operation is for.
+/// The purpose of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Submits, claims, reports, housekeeping.
     Work,
     /// Submits of jobs with keys, changes of jobs, new lanes: they wait for transactions of SQL clients that did the same.
     Change,
-    /// Registrations, heartbeats, progress: they wait for nobody.
+    /// Registrations, heartbeats, progress: they wait for no lock of a client.
     Signal,
 }
 

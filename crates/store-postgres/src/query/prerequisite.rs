@@ -56,7 +56,7 @@ pub(super) async fn cause_of(
     batch: BatchId,
     report: i64,
 ) -> Result<Option<FailedPrerequisite>> {
-    // What no report begins with is no report.
+    // No report begins at a position beyond this range.
     let first_position = i32::try_from(report).unwrap_or(i32::MAX);
     let row = snapshot
         .query_opt(

@@ -1,4 +1,4 @@
-//! The clocks of a store: the wall clock, which people and time services set, and one that nobody sets.
+//! The clocks of a store: the wall clock, which people and time services set, and the monotonic clock.
 //!
 //! All processes that have a file open are of one machine. So the silence of a worker is measured by the steady clock of that
 //! machine, which all of them read alike: a wall clock that is set forward ends no lease, and one that is set back keeps none.
@@ -15,16 +15,16 @@ use rustix::time::{ClockId, clock_gettime};
 /// Tells this boot of the machine from others.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// A clock that nobody sets. It stands while the machine is suspended, and begins anew with each boot.
+/// A monotonic clock. It stands still while the machine is suspended, and begins anew with each boot.
 pub trait SteadyClock: Send + Sync + fmt::Debug {
     /// Milliseconds since the machine was booted, the same for all processes.
     fn now_ms(&self) -> i64;
 
-    /// What tells this boot from others.
+    /// The id of this boot of the machine.
     fn boot(&self) -> &str;
 }
 
-/// That of the machine.
+/// The machine's monotonic clock.
 #[derive(Debug)]
 struct MachineSteadyClock {
     boot: String,

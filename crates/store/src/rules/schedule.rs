@@ -84,7 +84,7 @@ pub struct PlannedSchedule {
     pub last_at: Option<Timestamp>,
 }
 
-/// What a schedule has submitted.
+/// The jobs that a schedule has submitted.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FiredSchedule {
     /// Its last job, or the one that stands for it.
@@ -125,7 +125,7 @@ impl Plan {
         Plan::of_turns(rows, open, turn)
     }
 
-    /// What was done, once this has become of the batches: in all, and by each schedule.
+    /// The result of the plan, given what became of its batches: in all, and for each schedule.
     pub fn fired(&self, submitted: &[SubmittedJobs]) -> (Fired, Vec<FiredSchedule>) {
         let mut fired = Fired {
             schedules: self.schedules.len() as u64,

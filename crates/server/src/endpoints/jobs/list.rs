@@ -225,7 +225,7 @@ pub struct JobSummary {
     error: Option<String>,
 }
 
-/// What a search for a text looked at.
+/// The extent of a search for a text.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Searched {
     /// How many jobs that match the other conditions were searched, from the newest on.

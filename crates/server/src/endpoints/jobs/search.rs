@@ -14,7 +14,7 @@ use crate::limits::{
     SEARCH_BATCHES_MAX, SEARCH_BYTES_MAX, SEARCH_JOBS_MAX, SEARCH_TEXT_BYTES_MAX, SEARCHES_MAX,
 };
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Debug)]
 pub struct Found {
     /// The newest jobs with the text.
@@ -73,7 +73,7 @@ impl Needle {
     }
 }
 
-/// Those of the wanted jobs of a batch whose payload, value or error has the text.
+/// The wanted jobs of a batch whose payload, value or error has the text.
 fn hits(
     needle: &Needle,
     wanted: &Positions,
