@@ -431,7 +431,7 @@ fn a_time_lists_its_messages() {
     let lines = line("2023-04-30", "Bees hum.")
         + &line("2023-05-02", "Drums hum.")
         + &line("2023-05-09", "Queens hum.");
-    let lines = lines + &line("2023-06-01", "Wasps hum.") + &line("2023-07-01", "Babbage compiled a table.");
+    let lines = lines + &line("2023-06-01", "Wasps hum.") + &line("2023-06-02", "Babbage compiled a table.");
     workspace.write("chat.jsonl", &lines);
     run(
         &workspace,
@@ -459,7 +459,7 @@ fn a_time_lists_its_messages() {
     assert_eq!(texts(&["What happened last month?"]), of_may);
     assert_eq!(texts(&["--since", "2023-05-01", "--until", "2023-06-01"]), of_may);
     assert_eq!(
-        texts(&["--since", "2023-06-01", "--until", "2023-07-01"]),
+        texts(&["--since", "2023-06-01", "--until", "2023-06-02"]),
         ["Wasps hum."]
     );
     assert_eq!(texts(&["Who humms?", "--until", "2023-05-01"]), ["Bees hum."]);
