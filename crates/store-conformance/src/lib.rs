@@ -260,6 +260,7 @@ macro_rules! store_conformance {
             ]
             submit::cache [
                 known_payloads_do_not_run,
+                a_handle_that_only_reports_keeps_values,
                 values_stay_in_their_queue_and_group,
                 values_have_their_time,
                 others_see_values_as_completions,

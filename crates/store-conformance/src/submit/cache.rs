@@ -21,6 +21,18 @@ async fn value(store: &dyn Store, batch: BatchId, position: u32) -> String {
     details.value.unwrap().get().to_owned()
 }
 
+/// A handle of the store that neither submitted nor claimed anything keeps the values that it is told of.
+pub async fn a_handle_that_only_reports_keeps_values(database: &dyn Database) {
+    let store = database.open().await;
+    submit(&*store, cached(KIND, "[1]", 1_000)).await;
+    let worker = worker(&*store).await;
+    let lease = claim(&*store, worker, 9).await.unwrap();
+    let reporting = database.open().await;
+    exchange(&*reporting, worker, vec![completed(&lease.slices[0])], None).await;
+    let again = submit(&*store, cached(KIND, "[1]", 1_000)).await;
+    assert_eq!(states(&*store, again).await, [JobState::Completed]);
+}
+
 /// A job whose payload another one completed with has its value at once; the others run.
 pub async fn known_payloads_do_not_run(database: &dyn Database) {
     let store = database.open().await;

@@ -57,6 +57,11 @@ impl Transaction {
         if completed.is_empty() {
             return Ok(());
         }
+        let is_known = |lane_id| self.cache.lanes().get(lane_id).is_some();
+        if !completed.iter().all(|(batch, ..)| is_known(heads[batch].lane_id)) {
+            // Another handle made the lane.
+            self.refresh_lanes().await?;
+        }
         let payloads = self
             .payloads_of(completed.iter().map(|(batch, ..)| *batch))
             .await?;

@@ -26,7 +26,6 @@ use crate::failure::{Failure, Result};
 use crate::graph::dependency::{Ended, check_prerequisites};
 use crate::limits::FORGOTTEN_KEYS_PER_TRANSACTION;
 use crate::multirange::Multirange;
-use crate::submit::lanes::NEWS;
 use crate::submit::{Circumstances, Packed};
 
 /// A batch whose jobs have keys, ready to be stored.
@@ -422,9 +421,7 @@ impl Transaction {
 
     pub async fn lane_and_scope(&self, batch: &KeyedBatch) -> Result<(i64, i32)> {
         // The lane was made when this was submitted, or the schedule put, perhaps by another process.
-        let version = self.cache.controls().version();
-        let rows = self.query(NEWS, &[&self.cache.lane_id_max(), &version]).await?;
-        self.cache.add_news(&rows)?;
+        self.refresh_lanes().await?;
         let lanes = self.cache.lanes();
         let lane = lanes.find(LaneName::of(&batch.batch));
         let scope = scope_id(&lanes, batch.unique().scope, &batch.batch);

@@ -9,6 +9,7 @@ use crate::database::Database;
 use crate::database::connection::Connection;
 use crate::database::handle_cache::HandleCache;
 use crate::database::pools::Purpose;
+use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Result};
 
 /// The lanes that were added since the last look, and the version of the controls, if it is another.
@@ -47,6 +48,16 @@ impl HandleCache {
             });
         }
         Ok(news)
+    }
+}
+
+impl Transaction {
+    /// Reads the lanes that were added since the last look.
+    pub async fn refresh_lanes(&self) -> Result<()> {
+        let version = self.cache.controls().version();
+        let rows = self.query(NEWS, &[&self.cache.lane_id_max(), &version]).await?;
+        self.cache.add_news(&rows)?;
+        Ok(())
     }
 }
 

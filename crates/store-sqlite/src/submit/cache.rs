@@ -48,9 +48,7 @@ impl Transaction<'_> {
         let Some(cached_ms) = head.options.cached_ms else {
             return Ok(());
         };
-        let Some(lane) = self.memory.lanes.get(head.lane_id).cloned() else {
-            return Ok(());
-        };
+        let lane = self.lane_of(batch, head.lane_id)?;
         let Some(payloads) = self.with_payloads(batch)?.payloads else {
             return Ok(());
         };
