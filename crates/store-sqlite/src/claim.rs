@@ -17,10 +17,10 @@ use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX, LEASE_SLICES_M
 use gristmill_model::{
     BatchId, JobLabels, Lease, LeaseId, LeasedSlice, PackedArray, Positions, Timestamp, WorkerId,
 };
-use gristmill_store::Want;
 use gristmill_store::rules::admission::{Admission, Line, Outlook, Place, Usage};
 use gristmill_store::rules::contents::Content;
 use gristmill_store::rules::lanes::{Lane, group};
+use gristmill_store::{StoreError, Want};
 use rusqlite::params;
 
 use crate::claim::lane_cursor::{LaneCursor, next_rank};
@@ -280,7 +280,8 @@ impl Line for ClaimLine<'_, '_> {
             return Ok(0);
         }
         let prepared = match self.claim.prepare(self.transaction, &slice, jobs_max) {
-            Err(failure) if failure.is_of_batch() => {
+            Err(Failure::Refused(error @ StoreError::Damaged { .. })) => {
+                tracing::error!(%error, "a claim passes over a damaged batch");
                 self.claim.damaged.insert(slice.batch);
                 self.transaction.quarantine(slice.batch, Some(&slice))?;
                 return Ok(0);

@@ -21,12 +21,8 @@ impl Database {
         let paused = self.alone(Purpose::Change, async |connection: Pooled| {
             connection.rows(PAUSE, &[&batch.0, &now, &DAMAGED]).await
         });
-        match paused.await {
-            Ok(_) => tracing::error!(
-                batch = batch.0,
-                "a batch is damaged, and its open jobs are paused"
-            ),
-            Err(error) => tracing::warn!(%error, batch = batch.0, "a damaged batch is not paused"),
+        if let Err(error) = paused.await {
+            tracing::warn!(%error, batch = batch.0, "a damaged batch is not paused");
         }
     }
 
@@ -38,6 +34,10 @@ impl Database {
         released: Vec<Report>,
     ) {
         for batch in damaged {
+            tracing::error!(
+                batch = batch.0,
+                "a claim passes over a damaged batch; `gristmill check` says what is wrong"
+            );
             self.quarantine(*batch).await;
         }
         if let Err(error) = self.exchange(worker, released, None).await {

@@ -1,13 +1,13 @@
 //! Rows whose sums are computed as they are written and compared as they are read.
 
-use gristmill_model::{BatchId, PackedArray, Positions, Timestamp};
+use gristmill_model::{BatchId, BatchOptions, PackedArray, Positions, Timestamp};
 use gristmill_store::StoreError;
 use gristmill_store::integrity::{BatchColumns, ReportColumns, keys_sum};
+use gristmill_store::options::is_tagged;
 use tokio_postgres::Row;
 
 use crate::database::columns::number;
 use crate::database::handle_cache::BatchHead;
-use crate::database::transaction::read_head;
 use crate::failure::{Failure, Result};
 use crate::multirange::Multirange;
 
@@ -56,6 +56,32 @@ fn sum_of(head: &BatchHead, options: Option<&str>, count: u32, payloads: &str) -
         payloads,
     };
     columns.sum()
+}
+
+/// Reads id, lane, priority, submission, moment, options, bytes and count, from this column on.
+pub(crate) fn read_head(row: &Row, first: usize) -> Result<(BatchId, BatchHead)> {
+    let lane: i32 = row.try_get(first + 1)?;
+    let priority: i16 = row.try_get(first + 2)?;
+    let (bytes, count): (i32, i32) = (row.try_get(first + 6)?, row.try_get(first + 7)?);
+    let options: Option<&str> = row.try_get(first + 5)?;
+    let head = BatchHead {
+        lane_id: i64::from(lane),
+        priority,
+        submitted_at: Timestamp(row.try_get(first + 3)?),
+        run_at: Timestamp(row.try_get(first + 4)?),
+        options: read_options(options)?,
+        tagged: is_tagged(options)?,
+        job_bytes: (bytes / count.max(1)).max(1).unsigned_abs(),
+    };
+    Ok((BatchId(row.try_get(first)?), head))
+}
+
+/// A batch's options: `NULL` where all are default.
+fn read_options(text: Option<&str>) -> Result<BatchOptions> {
+    match text {
+        None => Ok(BatchOptions::default()),
+        Some(text) => Ok(serde_json::from_str(text)?),
+    }
 }
 
 /// Reads what holds for a batch, and its payloads, from these columns on.

@@ -119,10 +119,6 @@ impl Transaction<'_> {
                 self.pause_held(&held, Some(&pauses))?;
             }
         }
-        tracing::error!(
-            batch = batch.0,
-            "a batch is damaged, and its open jobs are paused"
-        );
         Ok(())
     }
 
