@@ -126,6 +126,8 @@ pub enum Command {
     Prune(PruneArguments),
     /// Copy a store while programs use it
     Backup(BackupArguments),
+    /// Look for damage in a store while programs use it
+    Check(CheckArguments),
     /// Read transcripts, subtitles, mail, notes and chats into a knowledge base
     Ingest(IngestArguments),
     /// Find messages and knowledge in a knowledge base, without a model
@@ -173,6 +175,33 @@ pub struct BackupArguments {
     /// The file to write, which must not exist
     pub file: PathBuf,
     /// Print the file and its size as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+const CHECK_HELP: &str = "\
+Compares the checksums of all payloads, values, errors, keys and kept values, and the rows of each batch with each other:
+each job waits, runs or has ended, once; no row belongs to a batch, a worker, a kind or a run that does not exist. In a
+file, SQLite checks its own structure, too. For the pages of PostgreSQL, use its data checksums and pg_amcheck.
+
+The check reads in many short transactions and changes nothing, so programs may go on using the store. Workers do not
+claim damaged jobs: they pause the open jobs of the batch for the reason `damaged`, and go on with others.
+
+Exit status: 0 without damage, 1 with damage, which is listed, 2 where the store cannot be opened.
+
+Examples:
+  gristmill check gristmill.db
+  gristmill check postgresql://jobs@db.example/jobs --json | jq .batch
+  gristmill cancel --batch 12 && gristmill prune --older-than 0s";
+
+/// `gristmill check`.
+#[derive(Debug, Args)]
+#[command(after_help = CHECK_HELP)]
+pub struct CheckArguments {
+    /// The store: a file, or a database such as postgresql://user@host/database
+    #[arg(value_parser = OsStringValueParser::new().try_map(|text| StoreLocation::parse(&text)))]
+    pub store: StoreLocation,
+    /// Print one JSON line for each damage
     #[arg(long)]
     pub json: bool,
 }

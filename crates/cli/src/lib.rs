@@ -110,6 +110,7 @@ async fn command(command: Command) -> anyhow::Result<Exit> {
         Command::History(arguments) => store::history::history(arguments).await,
         Command::Prune(arguments) => store::prune::prune(arguments).await,
         Command::Backup(arguments) => store::backup::backup(arguments).await,
+        Command::Check(arguments) => store::check::check(arguments).await,
         Command::Ingest(arguments) => memory::ingest::ingest(arguments).await,
         Command::Recall(arguments) => memory::recall::recall(arguments).await,
         Command::Ask(arguments) => memory::ask::ask(arguments).await,

@@ -1,6 +1,7 @@
 //! The store of a command, and the commands on a whole store: its runs, statistics, history and pruning.
 
 pub mod backup;
+pub mod check;
 pub mod checkpoint;
 pub mod history;
 pub mod location;

@@ -22,7 +22,9 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("fleet/", &["worker", "serve", "dashboard", "agent", "token"]),
     (
         "store/",
-        &["runs", "queues", "workers", "stats", "history", "prune", "backup"],
+        &[
+            "runs", "queues", "workers", "stats", "history", "prune", "backup", "check",
+        ],
     ),
     ("memory/", &["ingest", "recall", "ask", "memory", "mcp"]),
 ];

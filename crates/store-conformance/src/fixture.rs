@@ -7,7 +7,7 @@ use gristmill_model::{
     PackedArray, PackedBuilder, Positions, Report, ReportWrite, RetryPolicy, Siblings, Spawn, Suspended,
     WorkerId,
 };
-use gristmill_store::{Exchanged, JobFilter, NewWorker, Page, Store, Want};
+use gristmill_store::{CheckPlace, Exchanged, Finding, JobFilter, NewWorker, Page, Store, Want};
 
 /// The kind that checks submit where the kind does not matter.
 pub const KIND: &str = "work";
@@ -92,6 +92,22 @@ pub fn held(lease: &Option<Lease>) -> Vec<String> {
     slices
         .map(|slice| format!("{}:{}", slice.batch, slice.positions))
         .collect()
+}
+
+/// What a check of the store finds.
+pub async fn findings(store: &dyn Store) -> Vec<Finding> {
+    let (mut place, mut all) = (Some(CheckPlace::default()), Vec::new());
+    while let Some(next) = place {
+        let page = store.check(next).await.unwrap();
+        all.extend(page.findings);
+        place = page.next;
+    }
+    all
+}
+
+/// A check that must find nothing.
+pub async fn no_damage(store: &dyn Store) {
+    assert_eq!(findings(store).await, []);
 }
 
 /// A report of nothing yet on a slice.

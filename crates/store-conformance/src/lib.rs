@@ -314,7 +314,10 @@ macro_rules! store_conformance {
             $(
                 #[tokio::test]
                 async fn $check() {
-                    $crate::$topic::$module::$check(&$database).await;
+                    let database = $database;
+                    $crate::$topic::$module::$check(&database).await;
+                    let store = $crate::Database::open(&database).await;
+                    $crate::fixture::no_damage(&*store).await;
                 }
             )*
         })*

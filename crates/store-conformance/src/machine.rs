@@ -227,6 +227,7 @@ impl<'a> Machine<'a> {
             Step::Reopen => {
                 self.store.close().await.unwrap();
                 self.store = self.database.open().await;
+                no_damage(&*self.store).await;
             }
         }
         self.compare().await;

@@ -9,6 +9,7 @@ pub(crate) mod admitted_claim;
 pub(crate) mod claim_all;
 pub(crate) mod control;
 pub(crate) mod held;
+pub(crate) mod quarantine;
 pub(crate) mod slice;
 
 use std::collections::{BTreeMap, HashMap};

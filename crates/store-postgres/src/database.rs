@@ -11,6 +11,7 @@ pub(crate) mod listener;
 pub(crate) mod pools;
 pub(crate) mod rows;
 pub(crate) mod snapshot;
+pub(crate) mod sums;
 pub(crate) mod transaction;
 pub(crate) mod writes;
 
@@ -158,6 +159,9 @@ impl Database {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
+            if let Failure::Refused(StoreError::Damaged { batch, .. }) = &failure {
+                self.quarantine(*batch).await;
+            }
             self.wait_after(failure, &mut patience).await?;
         }
     }

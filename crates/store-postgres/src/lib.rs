@@ -11,6 +11,7 @@ mod commit;
 mod database;
 mod failure;
 mod graph;
+mod integrity;
 mod limits;
 mod multirange;
 mod open;
@@ -32,10 +33,9 @@ use gristmill_model::limits::{
     WRITER_BYTES_MAX, WRITER_OPERATIONS_MAX,
 };
 use gristmill_model::{
-    BatchId, Control, JobId, JobProgress, KeyedBatch, NewBatch, PackedArray, Positions, Report, RunId,
-    Timestamp, WorkerId,
+    BatchId, Control, Followed, JobId, JobProgress, KeyedBatch, NewBatch, PackedArray, Positions, Printed,
+    Report, RunId, Timestamp, WorkerId,
 };
-use gristmill_model::{Followed, Printed};
 use gristmill_store::live_output::{OutputPage, check_printed, pack_followed};
 use gristmill_store::metrics::ReportedEnds;
 use gristmill_store::rules::check::{
@@ -44,11 +44,11 @@ use gristmill_store::rules::check::{
 use gristmill_store::rules::controls::check_controls;
 use gristmill_store::rules::pauses::check_pause;
 use gristmill_store::{
-    BatchOutcomes, BatchPositions, BatchRow, Changed, Children, ControlFilter, EventCursor, EventPage,
-    Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow,
-    LockWaits, NewRun, NewSchedule, NewWorker, OutcomeWatch, Page, PruneOptions, Pruned, Rescued, Run,
-    RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreMetrics, StoreStats,
-    SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
+    BatchOutcomes, BatchPositions, BatchRow, Changed, CheckPage, CheckPlace, Children, ControlFilter,
+    EventCursor, EventPage, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails,
+    JobFilter, JobRow, LockWaits, NewRun, NewSchedule, NewWorker, OutcomeWatch, Page, PruneOptions, Pruned,
+    Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreMetrics,
+    StoreStats, SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
 };
 use tokio::task::JoinHandle;
 
@@ -225,7 +225,7 @@ impl Store for PostgresStore {
             Ok(exchange) => self.exchanger.exchange(&self.database, exchange).await?,
             Err((reports, want)) => self.database.exchange(worker, reports, want).await?,
         };
-        let exchanged = self.database.fill_in(outline).await?;
+        let exchanged = self.database.fill_in(worker, outline).await?;
         self.database.gather(&ends, &exchanged.receipts).await;
         Ok(exchanged)
     }
@@ -349,6 +349,7 @@ impl Store for PostgresStore {
     }
 
     async fn compact(&self, reports_max: u32) -> Result<u64, StoreError> {
+        self.database.add_sums().await?;
         let (mut total, mut after) = (0, BatchId(0));
         loop {
             let batches = self
@@ -524,6 +525,10 @@ impl Store for PostgresStore {
             .await
     }
 
+    async fn check(&self, place: CheckPlace) -> Result<CheckPage, StoreError> {
+        self.database.check(place).await
+    }
+
     async fn run(&self, name: &str) -> Result<Option<Run>, StoreError> {
         self.database
             .read(|snapshot| async move { submit::run::run_named(&snapshot, name).await })
@@ -642,11 +647,7 @@ impl Store for PostgresStore {
     }
 
     async fn listen(&self) -> Result<EventCursor, StoreError> {
-        self.database
-            .write(Purpose::Work, Durability::Promised, |transaction| {
-                async move { transaction.listen().await }.boxed()
-            })
-            .await
+        operate!(self, Work, Promised, |transaction| transaction.listen()).await
     }
 
     async fn events(&self, after: Option<EventCursor>, limit: u32) -> Result<EventPage, StoreError> {

@@ -97,3 +97,6 @@ pub(crate) const FORGOTTEN_KEYS_PER_TRANSACTION: i64 = 10_000;
 
 /// Batches that one statement reads of those that are counted job by job, so that memory stays bounded.
 pub(crate) const COUNTED_BATCHES_PER_STATEMENT: usize = 1_000;
+
+/// Batches whose sums housekeeping adds at once. SQL functions store batches of a megabyte, or a larger payload alone.
+pub(crate) const SUMS_ADDED_AT_ONCE: i64 = 16;

@@ -19,3 +19,4 @@ pub(crate) use history::history;
 pub(crate) use job::{job, job_ids, jobs};
 pub(crate) use lock_waits::lock_waits;
 pub(crate) use metrics::metrics;
+pub(crate) use piece::pieces;

@@ -10,20 +10,25 @@ pub(crate) mod held;
 pub(crate) mod lane_cursor;
 pub(crate) mod slice;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX, LEASE_SLICES_MAX};
-use gristmill_model::{Lease, LeaseId, LeasedSlice, Timestamp, WorkerId};
-use gristmill_store::Want;
+use gristmill_model::{
+    BatchId, JobLabels, Lease, LeaseId, LeasedSlice, PackedArray, Positions, Timestamp, WorkerId,
+};
 use gristmill_store::rules::admission::{Admission, Line, Outlook, Place, Usage};
+use gristmill_store::rules::contents::Content;
 use gristmill_store::rules::lanes::{Lane, group};
+use gristmill_store::{StoreError, Want};
 use rusqlite::params;
 
 use crate::claim::lane_cursor::{LaneCursor, next_rank};
 use crate::claim::slice::Slice;
 use crate::failure::{Failure, Result};
 use crate::submit::debounce::debounced_payloads;
-use crate::transaction::Transaction;
+use crate::sums::{damaged, in_batch};
+use crate::transaction::{BatchHead, Transaction};
 
 /// Wanted lanes above which a claim first finds out which lanes have slices at all, by one seek each of those.
 const LANES_SOUGHT_MAX: usize = 16;
@@ -271,9 +276,21 @@ impl Line for ClaimLine<'_, '_> {
         let Some(slice) = cursor.take() else {
             return Ok(0);
         };
+        if self.claim.damaged.contains(&slice.batch) {
+            return Ok(0);
+        }
+        let prepared = match self.claim.prepare(self.transaction, &slice, jobs_max) {
+            Err(Failure::Refused(error @ StoreError::Damaged { .. })) => {
+                tracing::error!(%error, "a claim passes over a damaged batch");
+                self.claim.damaged.insert(slice.batch);
+                self.transaction.quarantine(slice.batch, Some(&slice))?;
+                return Ok(0);
+            }
+            prepared => prepared?,
+        };
         let (taken, rest) = self
             .claim
-            .take(self.transaction, cursor.lane(), slice, jobs_max)?;
+            .take(self.transaction, cursor.lane(), slice, prepared)?;
         if let Some(rest) = rest {
             cursor.give_back(rest);
         }
@@ -297,6 +314,18 @@ struct Claim {
     jobs_max: u32,
     bytes: usize,
     taken: Vec<Taken>,
+    /// Batches that were found to be damaged: slices of them may be at hand still.
+    damaged: BTreeSet<BatchId>,
+}
+
+/// What a claim takes of a slice.
+struct Prepared {
+    content: Content<BatchHead>,
+    labels: Option<Arc<JobLabels>>,
+    positions: Positions,
+    rest: Positions,
+    payloads: PackedArray,
+    memos: Option<PackedArray>,
 }
 
 #[derive(Debug)]
@@ -318,6 +347,7 @@ impl Claim {
             jobs_max,
             bytes: 0,
             taken: Vec::new(),
+            damaged: BTreeSet::new(),
         }
     }
 
@@ -331,17 +361,12 @@ impl Claim {
             && self.taken.len() < LEASE_SLICES_MAX as usize
     }
 
-    /// Takes at most so many jobs of a slice, or as many as there is room for. Returns their number, and the rest of the slice.
-    fn take(
-        &mut self,
-        transaction: &mut Transaction<'_>,
-        lane: &Lane,
-        mut slice: Slice,
-        jobs_max: u32,
-    ) -> Result<(u32, Option<Slice>)> {
+    /// Reads at most so many jobs of a slice, or as many as there is room for. Writes nothing: what it reads may be damaged.
+    fn prepare(&self, transaction: &mut Transaction<'_>, slice: &Slice, jobs_max: u32) -> Result<Prepared> {
         let content = transaction.with_payloads(slice.batch)?;
-        let missing = || Failure::Damaged(format!("batch {} has no payloads", slice.batch));
+        let missing = || damaged(slice.batch, "batch", "it has no payloads");
         let payloads = content.payloads.as_ref().ok_or_else(missing)?;
+        slice.check(&content.head, payloads.count())?;
         let labels = transaction.labels(slice.batch, &content)?;
         let label_bytes = labels.as_ref().map_or(0, |labels| labels.job_bytes());
         let bytes_per_job = (payloads.as_str().len() / payloads.count().max(1) as usize + label_bytes).max(1);
@@ -349,8 +374,47 @@ impl Claim {
         let jobs_by_bytes = u32::try_from(bytes_left.div_ceil(bytes_per_job)).unwrap_or(u32::MAX);
         let mut rest = slice.positions.clone();
         let positions = rest.take_first(self.jobs_left().min(jobs_by_bytes).min(jobs_max));
-        transaction.shorten(&slice, &rest)?;
+        let mut payloads = content.select(&positions).ok_or_else(missing)?;
+        let unique = content.head.options.unique;
+        if let Some(debounce) = unique.and_then(|unique| unique.debounce) {
+            let connection = transaction.connection;
+            let added = debounced_payloads(connection, slice.batch, &positions, payloads, debounce);
+            payloads = in_batch(slice.batch, "debounced", added)?;
+        }
+        let memos = match slice.family {
+            Some(family) => {
+                let memos = transaction.memos_of(slice.batch, family, &positions);
+                Some(in_batch(slice.batch, "suspension", memos)?)
+            }
+            None => None,
+        };
+        Ok(Prepared {
+            content,
+            labels,
+            positions,
+            rest,
+            payloads,
+            memos,
+        })
+    }
 
+    /// Takes what was prepared of a slice. Returns the number of jobs, and the rest of the slice.
+    fn take(
+        &mut self,
+        transaction: &mut Transaction<'_>,
+        lane: &Lane,
+        mut slice: Slice,
+        prepared: Prepared,
+    ) -> Result<(u32, Option<Slice>)> {
+        let Prepared {
+            content,
+            labels,
+            positions,
+            rest,
+            payloads,
+            memos,
+        } = prepared;
+        transaction.shorten(&slice, &rest)?;
         let standing = slice.standing();
         let lease = match self.lease {
             Some(lease) => lease,
@@ -358,16 +422,6 @@ impl Claim {
         };
         let jobs = positions.len();
         self.jobs += jobs;
-        let mut payloads = content.select(&positions).ok_or_else(missing)?;
-        let unique = content.head.options.unique;
-        if let Some(debounce) = unique.and_then(|unique| unique.debounce) {
-            let connection = transaction.connection;
-            payloads = debounced_payloads(connection, slice.batch, &positions, payloads, debounce)?;
-        }
-        let memos = match slice.family {
-            Some(family) => Some(transaction.memos_of(slice.batch, family, &positions)?),
-            None => None,
-        };
         let leased = LeasedSlice {
             lease,
             batch: slice.batch,

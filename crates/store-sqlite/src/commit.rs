@@ -5,6 +5,7 @@ pub(crate) mod compaction;
 use std::sync::Arc;
 
 use gristmill_model::{BatchId, JobState, PackedArray, Positions, Receipt, Report, Suspended, WorkerId};
+use gristmill_store::integrity::failure_sum;
 use gristmill_store::rules::deadline::began_at;
 use gristmill_store::rules::ending::{Ending, Failed, FailedAttempt, is_simple};
 use gristmill_store::rules::open::Held;
@@ -289,8 +290,8 @@ impl Transaction<'_> {
             )?;
         }
         self.execute(
-            "INSERT INTO report (id, state, attempt, count, finished_at, worker, positions, durations, logs, \"values\") \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            "INSERT INTO report (id, state, attempt, count, finished_at, worker, positions, durations, logs, \"values\", sum) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
             params![
                 id,
                 ending.state.name(),
@@ -302,6 +303,7 @@ impl Transaction<'_> {
                 ending.durations.as_ref().map(|durations| &durations.each),
                 ending.logs,
                 ending.values.as_ref().map(PackedArray::as_str),
+                ending.sum(batch, positions, self.now),
             ],
         )?;
         Ok(())
@@ -309,9 +311,11 @@ impl Transaction<'_> {
 
     /// Stores one failed attempt.
     pub fn insert_failure(&self, batch: BatchId, failed: &FailedAttempt<'_>) -> Result<()> {
+        let error = serde_json::to_string(failed.error)?;
+        let sum = failure_sum(batch, failed.position, failed.attempt, &error, failed.log);
         self.execute(
-            "INSERT INTO failure (batch_id, position, lease_id, attempt, duration_us, failed_at, worker, error, log, retried_at) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            "INSERT INTO failure (batch_id, position, lease_id, attempt, duration_us, failed_at, worker, error, log, retried_at, sum) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
             params![
                 batch.0,
                 failed.position,
@@ -320,9 +324,10 @@ impl Transaction<'_> {
                 failed.duration_us,
                 self.now.0,
                 failed.worker,
-                serde_json::to_string(failed.error)?,
+                error,
                 failed.log,
                 failed.retried_at.map(|moment| moment.0),
+                sum,
             ],
         )?;
         Ok(())

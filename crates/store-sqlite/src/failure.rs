@@ -43,13 +43,47 @@ impl From<serde_json::Error> for Failure {
     }
 }
 
+/// Whether a column does not hold what this program writes.
+fn is_of_row(error: &rusqlite::Error) -> bool {
+    use rusqlite::Error;
+    matches!(
+        error,
+        Error::FromSqlConversionFailure(..)
+            | Error::IntegralValueOutOfRange(..)
+            | Error::InvalidColumnType(..)
+            | Error::Utf8Error(..)
+    ) || matches!(error, Error::SqliteFailure(_, Some(message)) if message == "malformed JSON")
+}
+
 impl Failure {
+    /// What is wrong with a row that was read; the failure itself, where it is another.
+    pub(crate) fn of_row(self) -> std::result::Result<String, Failure> {
+        match self {
+            Failure::Damaged(reason) => Ok(reason),
+            Failure::Sqlite(error)
+                if is_of_row(&error) || error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) =>
+            {
+                Ok(error.to_string())
+            }
+            other => Err(other),
+        }
+    }
+
+    /// Whether the rows of one batch are damaged.
+    pub(crate) fn is_of_batch(&self) -> bool {
+        matches!(self, Failure::Refused(StoreError::Damaged { .. }))
+    }
+
     /// The error that callers see.
     pub(crate) fn at(self, path: &Path, busy_timeout_ms: u32) -> StoreError {
         let path = path.to_path_buf();
         let error = match self {
             Failure::Refused(error) => return error,
             Failure::Damaged(reason) => return StoreError::Corrupt { path, reason },
+            Failure::Sqlite(error) if is_of_row(&error) => {
+                let reason = format!("a row cannot be read: {error}");
+                return StoreError::Corrupt { path, reason };
+            }
             Failure::Sqlite(error) => error,
         };
         let reason = error.to_string();

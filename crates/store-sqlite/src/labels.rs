@@ -3,9 +3,11 @@
 use std::borrow::Cow;
 
 use gristmill_model::{BatchId, PackedArray, Tag};
+use gristmill_store::integrity::keys_sum;
 use rusqlite::{Connection, OptionalExtension};
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
+use crate::sums::{damaged, in_batch};
 
 /// Name, value, and positions as they are packed with those of the other tags of a batch.
 pub(crate) type StoredTag<'t> = (Cow<'t, str>, Cow<'t, str>, Option<Cow<'t, str>>);
@@ -37,12 +39,18 @@ pub(crate) struct BatchKeys {
 
 /// The keys of a batch, where it has some.
 pub(crate) fn keys_of(connection: &Connection, batch: BatchId) -> Result<Option<BatchKeys>> {
-    let mut statement = connection.prepare_cached("SELECT scope, keys FROM keyed WHERE batch_id = ?1")?;
+    let mut statement =
+        connection.prepare_cached("SELECT scope, sum, keys FROM keyed WHERE batch_id = ?1")?;
     let keys = statement.query_row([batch.0], |row| {
-        Ok(BatchKeys {
-            scope: row.get(0)?,
-            keys: PackedArray::from_stored(row.get_ref(1)?.as_str()?),
-        })
+        let (scope, sum, keys) = (row.get(0)?, row.get::<_, i64>(1)?, row.get_ref(2)?.as_str()?);
+        Ok((keys_sum(batch, scope, keys) == sum).then(|| BatchKeys {
+            scope,
+            keys: PackedArray::from_stored(keys),
+        }))
     });
-    Ok(keys.optional()?)
+    match in_batch(batch, "keyed", keys.optional().map_err(Failure::from))? {
+        None => Ok(None),
+        Some(Some(keys)) => Ok(Some(keys)),
+        Some(None) => Err(damaged(batch, "keyed", "its keys are not what was stored")),
+    }
 }

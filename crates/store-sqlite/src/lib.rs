@@ -19,6 +19,7 @@ mod options;
 mod query;
 mod readers;
 mod submit;
+mod sums;
 mod transaction;
 mod worker;
 mod writer;
@@ -49,14 +50,13 @@ use gristmill_store::rules::pauses::check_pause;
 use gristmill_store::rules::waiting::{Unclaimed, WaitingWorkers};
 use gristmill_store::wakeups::WorkCounter;
 use gristmill_store::{
-    BatchOutcomes, BatchPositions, BatchRow, Changed, Children, ControlFilter, EventCursor, EventPage,
-    Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, NewRun,
-    NewSchedule, NewWorker, OutcomeWatch, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState,
-    Schedule, ScheduleChange, Selection, Store, StoreError, StoreMetrics, StoreStats, SubmittedJobs,
-    TagValue, Want, WorkSeen, WorkerRow,
+    BatchOutcomes, BatchPositions, BatchRow, Changed, CheckPage, CheckPlace, Children, ControlFilter,
+    EventCursor, EventPage, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails,
+    JobFilter, JobRow, NewRun, NewSchedule, NewWorker, OutcomeWatch, Page, PruneOptions, Pruned, Rescued,
+    Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreMetrics,
+    StoreStats, SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
 };
 
-use crate::change::prune::Pruning;
 use crate::failure::Failure;
 pub use crate::open::{APPLICATION_ID, create_private};
 pub use crate::options::{SqliteOptions, Synchronous};
@@ -200,7 +200,19 @@ impl SqliteStore {
         &self,
         query: impl FnOnce(&rusqlite::Connection) -> failure::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.readers.read(query).await
+        let answer = self.readers.read(query).await;
+        if let Err(StoreError::Damaged { batch, .. }) = &answer {
+            self.quarantine(*batch).await;
+        }
+        answer
+    }
+
+    /// Pauses the open jobs of a batch that a query has found to be damaged.
+    async fn quarantine(&self, batch: BatchId) {
+        let work = move |transaction: &mut Transaction<'_>| transaction.quarantine(batch, None);
+        if let Err(error) = self.write(0, work).await {
+            tracing::warn!(%error, batch = batch.0, "a damaged batch is not paused; workers leave its damaged jobs alone");
+        }
     }
 
     fn take_writer(&self) -> Option<JoinHandle<()>> {
@@ -361,47 +373,11 @@ impl Store for SqliteStore {
     }
 
     async fn prune(&self, options: PruneOptions) -> Result<Pruned, StoreError> {
-        let pruning = self
-            .read(move |connection| Pruning::new(connection, options))
-            .await?;
-        let mut total = Pruned::default();
-        let mut after = BatchId(0);
-        loop {
-            let batches = self
-                .read(move |connection| pruning.next(connection, after))
-                .await?;
-            let Some((last, _)) = batches.last() else {
-                return Ok(total);
-            };
-            after = *last;
-            let pruned = if options.dry_run {
-                Pruned {
-                    batches: batches.len() as u64,
-                    jobs: batches.iter().map(|(_, jobs)| jobs).sum(),
-                }
-            } else {
-                self.write(0, move |transaction| transaction.prune(&batches))
-                    .await?
-            };
-            total.batches += pruned.batches;
-            total.jobs += pruned.jobs;
-        }
+        self.prune_in_portions(options).await
     }
 
     async fn compact(&self, reports_max: u32) -> Result<u64, StoreError> {
-        let (mut total, mut after) = (0, BatchId(0));
-        loop {
-            let batches = self
-                .read(move |connection| commit::compaction::candidates(connection, after, reports_max))
-                .await?;
-            let Some(last) = batches.last() else {
-                return Ok(total);
-            };
-            after = *last;
-            total += self
-                .write(0, move |transaction| transaction.compact(&batches, reports_max))
-                .await?;
-        }
+        self.compact_in_portions(reports_max).await
     }
 
     async fn cancel(&self, selection: Selection) -> Result<Changed, StoreError> {
@@ -545,6 +521,12 @@ impl Store for SqliteStore {
         self.flush_or_warn().await;
         let now = self.clock.now();
         self.read(move |connection| query::metrics(connection, now)).await
+    }
+
+    async fn check(&self, place: CheckPlace) -> Result<CheckPage, StoreError> {
+        let now = self.clock.now();
+        self.read(move |connection| query::integrity::check(connection, now, place))
+            .await
     }
 
     async fn run(&self, name: &str) -> Result<Option<Run>, StoreError> {

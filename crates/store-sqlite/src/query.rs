@@ -6,6 +6,7 @@ pub(crate) mod ended;
 pub(crate) mod event;
 pub(crate) mod filter;
 mod history;
+pub(crate) mod integrity;
 mod job;
 pub(crate) mod metrics;
 mod piece;

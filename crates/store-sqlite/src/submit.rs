@@ -13,6 +13,7 @@ use gristmill_batching::EndReason;
 use gristmill_model::{BatchId, JobId, JobState, NewBatch, PackedArray, Positions, RunId};
 use gristmill_store::RunAdvance;
 use gristmill_store::hook::lanes_of_hooks;
+use gristmill_store::integrity::BatchColumns;
 use gristmill_store::options::options_text;
 use gristmill_store::rules::dependency::{WaitingJobs, edges, merged, stored_prerequisites};
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
@@ -76,21 +77,17 @@ impl Transaction<'_> {
         let options_text = options_text(batch)?;
         let id = self.next_batch_id()?;
         let run_at = options.run_at.unwrap_or(self.now);
-        self.execute(
-            "INSERT INTO batch (id, lane_id, run_id, count, priority, submitted_at, run_at, options, payloads) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-            params![
-                id.0,
-                lane_id,
-                run.map(|run| run.0),
-                payloads.count(),
-                options.priority,
-                self.now.0,
-                run_at.0,
-                options_text,
-                payloads.as_str(),
-            ],
-        )?;
+        self.insert_row(&BatchColumns {
+            id: id.0,
+            run_id: run.map(|run| run.0),
+            lane_id,
+            count: payloads.count(),
+            priority: i64::from(options.priority),
+            submitted_at: self.now.0,
+            run_at: run_at.0,
+            options: options_text.as_deref(),
+            payloads: payloads.as_str(),
+        })?;
         let head = BatchHead {
             lane_id,
             priority: i64::from(options.priority),
@@ -148,6 +145,26 @@ impl Transaction<'_> {
         }
         self.keep(id, head, payloads);
         Ok(id)
+    }
+
+    fn insert_row(&self, row: &BatchColumns<'_>) -> Result<()> {
+        self.execute(
+            "INSERT INTO batch (id, lane_id, run_id, count, priority, submitted_at, run_at, options, payloads, sum) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            params![
+                row.id,
+                row.lane_id,
+                row.run_id,
+                row.count,
+                row.priority,
+                row.submitted_at,
+                row.run_at,
+                row.options,
+                row.payloads,
+                row.sum(),
+            ],
+        )?;
+        Ok(())
     }
 
     /// Settles edges that lead to what has ended already: stored batches, and jobs of the same submit that were

@@ -15,6 +15,7 @@ use rusqlite::{Connection, OptionalExtension};
 use crate::failure::{Failure, Result};
 use crate::labels::{BatchKeys, keys_of, tags_of_batch};
 use crate::limits::LEASE_IDS_PER_BLOCK;
+use crate::sums::{batch_columns, checked_payloads, damaged, in_batch};
 
 /// What holds for all jobs of a stored batch.
 #[derive(Debug)]
@@ -188,12 +189,12 @@ impl Transaction<'_> {
             (Some(_), None) => keys_of(self.connection, batch)?.map(|stored| stored.keys),
         };
         let tags = match head.tagged {
-            true => tags_of_batch(self.connection, batch)?,
+            true => in_batch(batch, "tagged", tags_of_batch(self.connection, batch))?,
             false => Vec::new(),
         };
         let positions = Positions::all(payloads.map_or(0, PackedArray::count));
         let labels = JobLabels::new(positions, keys, tags)
-            .map_err(|error| Failure::Damaged(format!("batch {batch}: {error}")))?;
+            .map_err(|error| damaged(batch, "keyed", error.to_string()))?;
         let labels = Arc::new(labels);
         self.memory
             .contents
@@ -208,28 +209,22 @@ impl Transaction<'_> {
             return Ok(content.clone());
         }
         let mut statement = self.connection.prepare_cached(if with_payloads {
-            "SELECT lane_id, priority, submitted_at, run_at, options, payloads FROM batch WHERE id = ?1"
+            concat!(
+                "SELECT b.lane_id, b.priority, b.submitted_at, b.run_at, b.options, ",
+                batch_columns!(),
+                " FROM batch b WHERE b.id = ?1"
+            )
         } else {
             "SELECT lane_id, priority, submitted_at, run_at, options FROM batch WHERE id = ?1"
         })?;
         let mut rows = statement.query([batch.0])?;
-        let row = rows.next()?.ok_or_else(|| missing(batch))?;
-        let head = BatchHead {
-            lane_id: row.get(0)?,
-            priority: row.get(1)?,
-            submitted_at: Timestamp(row.get(2)?),
-            run_at: Timestamp(row.get(3)?),
-            options: read_options(row, 4)?,
-            tagged: is_tagged(row.get_ref(4)?.as_str_or_null().map_err(rusqlite::Error::from)?)?,
-            keys: OnceLock::new(),
+        let found = in_batch(batch, "batch", rows.next().map_err(Failure::from))?;
+        let row = found.ok_or_else(|| missing(batch))?;
+        let payloads = match with_payloads {
+            true => Some(checked_payloads(batch, row, 5)?),
+            false => None,
         };
-        let payloads = if with_payloads {
-            Some(PackedArray::from_stored(
-                row.get_ref(5)?.as_str().map_err(rusqlite::Error::from)?,
-            ))
-        } else {
-            None
-        };
+        let head = in_batch(batch, "batch", read_head(row))?;
         let content = Content::new(Arc::new(head), payloads);
         self.memory.contents.put(batch, content.clone());
         Ok(content)
@@ -264,6 +259,19 @@ pub(crate) fn read_options(row: &rusqlite::Row<'_>, column: usize) -> Result<Bat
     }
 }
 
+/// Reads a row that begins with lane, priority, submission, moment and options.
+fn read_head(row: &rusqlite::Row<'_>) -> Result<BatchHead> {
+    Ok(BatchHead {
+        lane_id: row.get(0)?,
+        priority: row.get(1)?,
+        submitted_at: Timestamp(row.get(2)?),
+        run_at: Timestamp(row.get(3)?),
+        options: read_options(row, 4)?,
+        tagged: is_tagged(row.get_ref(4)?.as_str_or_null().map_err(rusqlite::Error::from)?)?,
+        keys: OnceLock::new(),
+    })
+}
+
 fn missing(batch: BatchId) -> Failure {
-    Failure::Damaged(format!("batch {batch} has slices, leases or reports, and no row"))
+    damaged(batch, "batch", "it has slices, leases or reports, and no row")
 }

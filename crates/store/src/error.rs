@@ -129,12 +129,26 @@ pub enum StoreError {
         reason: String,
     },
     /// The file is damaged.
-    #[error("{} is damaged: {reason}; restore it from a backup, or run `PRAGMA integrity_check`", path.display())]
+    #[error("{} is damaged: {reason}; restore it from a backup; `gristmill check` says what is left", path.display())]
     Corrupt {
         /// The file.
         path: PathBuf,
         /// What the database said.
         reason: String,
+    },
+    /// Rows of one batch are damaged. Other batches are not affected.
+    #[error(
+        "batch {batch} is damaged, in the table `{table}`: {what}; its open jobs are paused for the reason `damaged`; \
+         see all damage with `gristmill check`; restore the store from a backup, or cancel the batch with \
+         `gristmill cancel --batch {batch}` and submit its jobs again"
+    )]
+    Damaged {
+        /// The batch.
+        batch: BatchId,
+        /// Where.
+        table: &'static str,
+        /// What is wrong.
+        what: String,
     },
     /// The database cannot be reached.
     #[error("{database} could not be reached{}: {reason}; start it or check the network, and retry", match waited_ms {

@@ -10,6 +10,7 @@ pub mod event;
 pub mod family;
 pub mod history;
 pub mod hook;
+pub mod integrity;
 pub mod layout;
 pub mod live_output;
 pub mod metrics;
@@ -38,6 +39,7 @@ pub use error::StoreError;
 pub use event::{Event, EventCursor, EventJobs, EventPage, RecordedEvent};
 pub use family::{ChildOutcome, Children};
 pub use history::{HistoryFilter, HistoryPeriod, HistoryRow};
+pub use integrity::{CheckPage, CheckPlace, Finding};
 pub use live_output::OutputPage;
 pub use metrics::{LaneMetrics, StoreMetrics};
 pub use options::DebugRng;
@@ -262,6 +264,10 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     async fn lock_waits(&self) -> Result<LockWaits, StoreError> {
         Ok(LockWaits::default())
     }
+
+    /// Looks for damage, a part of the store at a time, each in a read transaction of its own: from the default place on,
+    /// until a page has no next one. What others commit between two parts is no damage.
+    async fn check(&self, place: CheckPlace) -> Result<CheckPage, StoreError>;
 
     // --- runs ---
 

@@ -1,8 +1,11 @@
 //! What a newcomer does with queues.
 
-mod json;
+#[macro_use]
 #[path = "../workspace/mod.rs"]
 mod workspace;
+
+mod check;
+mod json;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

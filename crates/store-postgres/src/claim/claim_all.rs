@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX};
-use gristmill_model::{LeaseId, PackedArray, Timestamp, WorkerId};
+use gristmill_model::{LeaseId, Timestamp, WorkerId};
 use gristmill_store::rules::contents::Content;
 use gristmill_store::rules::lanes::Lane;
 use gristmill_store::{StoreError, Want};
@@ -15,7 +15,7 @@ use crate::commit::exchange::{Claimable, Outline};
 use crate::database::connection::{Param, Pooled};
 use crate::database::pools::Purpose;
 use crate::database::rows::{Slice, Taken};
-use crate::database::transaction::read_head;
+use crate::database::sums::read_batch_of;
 use crate::database::{Attempt, Database, Known, to_the_end};
 use crate::failure::{Failure, Remedy, Result};
 
@@ -175,11 +175,17 @@ impl ClaimAll {
             if row.try_get::<_, Option<i64>>(3)?.is_none() {
                 continue;
             }
-            if let Some(payloads) = row.try_get::<_, Option<&str>>(23)? {
-                let (batch, head) = read_head(row, 15)?;
-                let content = Content::new(Arc::new(head), Some(PackedArray::from_stored(payloads)));
-                cache.keep(batch, content.clone());
-                outline.contents.insert(batch, Claimable { content, only: None });
+            if row.try_get::<_, Option<&str>>(23)?.is_some() {
+                match read_batch_of(row, 15, [23, 25]) {
+                    Ok((batch, head, payloads)) => {
+                        let content = Content::new(Arc::new(head), Some(payloads));
+                        cache.keep(batch, content.clone());
+                        outline.contents.insert(batch, Claimable { content, only: None });
+                    }
+                    // It is read again with those that are large, and quarantined.
+                    Err(Failure::Refused(StoreError::Damaged { .. })) => {}
+                    Err(failure) => return Err(failure),
+                }
             }
             let slice = Slice::read(row, 3)?;
             let positions = slice.positions.clone();

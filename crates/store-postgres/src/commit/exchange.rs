@@ -1,7 +1,7 @@
 //! Exchanges: reports are committed and jobs claimed, in one transaction of two trips.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -23,7 +23,8 @@ use crate::database::connection::{Param, Pending, drained};
 use crate::database::handle_cache::{BatchHead, HandleCache};
 use crate::database::pools::Purpose;
 use crate::database::rows::Taken;
-use crate::database::transaction::{Durability, Transaction, read_head};
+use crate::database::sums::read_batch_of;
+use crate::database::transaction::{Durability, Transaction};
 use crate::failure::{Failure, Result};
 use crate::graph::dependency::Ended;
 use crate::graph::family::Origins;
@@ -36,10 +37,11 @@ const WORKER: &str = "SELECT name, CASE WHEN $2 THEN nextval('gristmill.lease_id
      WHERE id = $1 FOR KEY SHARE";
 
 /// Batches with their payloads; or, of large ones that only few jobs are wanted of, with the payloads of these. Others are
-/// kept at hand for the next claims: to take a few items out of a batch costs the server more than to send all of it.
+/// kept at hand for the next claims: to take a few items out of a batch costs the server more than to send all of it. A few
+/// items of a batch cannot be compared with its sum.
 const BATCHES: &str = "SELECT b.id, b.lane_id, b.priority, b.submitted_at, b.run_at, b.options, \
      gristmill.batch_bytes(b.id, octet_length(b.payloads), b.options), b.count, w.few, \
-     CASE WHEN w.few THEN gristmill.selected(b.payloads, k.positions) ELSE b.payloads END \
+     CASE WHEN w.few THEN gristmill.selected(b.payloads, k.positions) ELSE b.payloads END, CASE WHEN NOT w.few THEN b.sum END \
      FROM unnest($1::bigint[], $2::int4multirange[], $3::integer[]) k (id, positions, count) \
      JOIN gristmill.batch b ON b.id = k.id CROSS JOIN LATERAL (SELECT k.count * 4 < b.count \
      AND octet_length(b.payloads) > 1048576) w (few)";
@@ -85,6 +87,19 @@ impl Outline {
             missing: BTreeMap::new(),
             payloads: None,
         }
+    }
+
+    /// Reports that release what was claimed of these batches.
+    fn released(&self, batches: &BTreeSet<BatchId>) -> Vec<Report> {
+        let parts = self
+            .taken
+            .iter()
+            .filter(|part| batches.contains(&part.slice.batch));
+        let reports = parts.map(|part| Report {
+            released: part.positions.clone(),
+            ..Report::new(self.lease, part.slice.batch, part.slice.attempt)
+        });
+        reports.collect()
     }
 
     /// Adds what was claimed of a slice.
@@ -141,7 +156,12 @@ impl Database {
     }
 
     /// Adds the payloads.
-    pub async fn fill_in(&self, mut outline: Outline) -> std::result::Result<Exchanged, StoreError> {
+    pub async fn fill_in(
+        self: &Arc<Self>,
+        worker: WorkerId,
+        mut outline: Outline,
+    ) -> std::result::Result<Exchanged, StoreError> {
+        let mut damaged = BTreeSet::new();
         if !outline.missing.is_empty() {
             let sent = match outline.payloads.take() {
                 Some(payloads) => payloads.await.ok(),
@@ -164,18 +184,24 @@ impl Database {
                 }
             };
             for row in &rows {
-                self.add_row(&mut outline, row)
-                    .map_err(|failure| failure.at(self.address.as_str()))?;
+                match self.add_row(&mut outline, row) {
+                    Err(Failure::Refused(StoreError::Damaged { batch, .. })) => drop(damaged.insert(batch)),
+                    added => added.map_err(|failure| failure.at(self.address.as_str()))?,
+                }
             }
         }
         let added = self.added(&outline.contents).await?;
-        self.add_labels(&mut outline.contents).await?;
+        self.add_labels(&mut outline.contents, &mut damaged).await?;
         let next_run_at = match outline.next_run_at.take() {
             // Where the connection was lost with it, the worker looks again when it likes.
             Some(pending) => pending.await.and_then(|rows| next_run_at(&rows)).ok().flatten(),
             None => outline.next_at,
         };
-        // A batch that is not there was deleted meanwhile, and the worker is told so by its next heartbeat.
+        if !damaged.is_empty() {
+            let released = outline.released(&damaged);
+            self.quarantine_claimed(worker, &damaged, released).await;
+        }
+        // A batch that is not there is damaged, or was deleted meanwhile, and the worker is told so by its next heartbeat.
         let slices: Vec<LeasedSlice> = outline
             .taken
             .iter()
@@ -197,15 +223,12 @@ impl Database {
     }
 
     fn add_row(&self, outline: &mut Outline, row: &Row) -> Result<()> {
-        let (batch, head) = read_head(row, 0)?;
+        let (batch, head, payloads) = read_batch_of(row, 0, [9, 10])?;
         let only = match row.try_get(8)? {
             true => outline.missing.get(&batch).cloned(),
             false => None,
         };
-        let content = Content::new(
-            Arc::new(head),
-            Some(PackedArray::from_stored(row.try_get::<_, &str>(9)?)),
-        );
+        let content = Content::new(Arc::new(head), Some(payloads));
         if only.is_none() {
             self.cache.keep(batch, content.clone());
         }
@@ -238,6 +261,7 @@ impl Database {
     async fn add_labels(
         &self,
         contents: &mut HashMap<BatchId, Claimable>,
+        damaged: &mut BTreeSet<BatchId>,
     ) -> std::result::Result<(), StoreError> {
         let missing = contents.iter().filter(|(_, claimable)| {
             claimable.content.head.is_labelled() && claimable.content.labels.is_none()
@@ -256,6 +280,11 @@ impl Database {
             })
             .await?;
         for (batch, labels) in labels {
+            let Some(labels) = labels else {
+                contents.remove(&batch);
+                damaged.insert(batch);
+                continue;
+            };
             if let Some(claimable) = contents.get_mut(&batch) {
                 claimable.content = claimable.content.clone().with_labels(Arc::new(labels));
                 if claimable.only.is_none() {

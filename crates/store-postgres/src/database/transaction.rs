@@ -6,9 +6,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gristmill_model::{BatchId, BatchOptions, Timestamp};
+use gristmill_model::{BatchId, Timestamp};
 use gristmill_store::StoreError;
-use gristmill_store::options::is_tagged;
 use gristmill_store::rules::contents::Content;
 use gristmill_store::rules::report_write::ONE_PARAMETER;
 use tokio_postgres::Row;
@@ -16,6 +15,7 @@ use tokio_postgres::types::ToSql;
 
 use crate::database::connection::{Mark, Param, Pending, Pooled, Writer, drained};
 use crate::database::handle_cache::{BatchHead, HandleCache};
+use crate::database::sums::read_head;
 use crate::database::writes::Writes;
 use crate::failure::{Failure, Remedy, Result};
 
@@ -291,30 +291,4 @@ fn first_cause(answers: Vec<Result<Vec<Row>>>) -> Result<()> {
         }
     }
     aftermath.map_or(Ok(()), Err)
-}
-
-/// Reads id, lane, priority, submission, moment, options, bytes and count, from this column on.
-pub(crate) fn read_head(row: &Row, first: usize) -> Result<(BatchId, BatchHead)> {
-    let lane: i32 = row.try_get(first + 1)?;
-    let priority: i16 = row.try_get(first + 2)?;
-    let (bytes, count): (i32, i32) = (row.try_get(first + 6)?, row.try_get(first + 7)?);
-    let options: Option<&str> = row.try_get(first + 5)?;
-    let head = BatchHead {
-        lane_id: i64::from(lane),
-        priority,
-        submitted_at: Timestamp(row.try_get(first + 3)?),
-        run_at: Timestamp(row.try_get(first + 4)?),
-        options: read_options(options)?,
-        tagged: is_tagged(options)?,
-        job_bytes: (bytes / count.max(1)).max(1).unsigned_abs(),
-    };
-    Ok((BatchId(row.try_get(first)?), head))
-}
-
-/// A batch's options: `NULL` where all are default.
-pub(crate) fn read_options(text: Option<&str>) -> Result<BatchOptions> {
-    match text {
-        None => Ok(BatchOptions::default()),
-        Some(text) => Ok(serde_json::from_str(text)?),
-    }
 }

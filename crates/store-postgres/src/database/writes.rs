@@ -14,6 +14,7 @@ use tokio_postgres::Row;
 use crate::database::connection::{Connection, Param, Pending};
 use crate::database::handle_cache::BatchHead;
 use crate::database::rows::{NewSlice, Slice};
+use crate::database::sums::batch_sum;
 use crate::failure::Result;
 use crate::multirange::Multirange;
 
@@ -74,11 +75,11 @@ macro_rules! columns {
 columns! {
     Batches {
         id: i64, submitted_at: i64, run_at: i64, run_id: Option<i64>, lane_id: i32, count: i32, priority: i16,
-        options: Option<String>, payloads: PackedText,
+        options: Option<String>, payloads: PackedText, sum: i64,
     }
-    "INSERT INTO gristmill.batch (id, submitted_at, run_at, run_id, lane_id, count, priority, options, payloads) \
+    "INSERT INTO gristmill.batch (id, submitted_at, run_at, run_id, lane_id, count, priority, options, payloads, sum) \
      SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::integer[]), \
-     unnest($6::integer[]), unnest($7::smallint[]), unnest($8::text[]), unnest($9::text[])"
+     unnest($6::integer[]), unnest($7::smallint[]), unnest($8::text[]), unnest($9::text[]), unnest($10::bigint[])"
 }
 
 columns! {
@@ -190,13 +191,13 @@ columns! {
     Reports {
         batch: i64, first_position: i32, attempt: i32, finished_at: i64, count: i32, state: &'static str,
         worker: Option<String>, positions: Multirange, durations: Option<String>, sum_us: Option<i64>,
-        buckets: Option<String>, logs: Option<String>, values: Option<PackedText>,
+        buckets: Option<String>, logs: Option<String>, values: Option<PackedText>, sum: Option<i64>,
     }
     "INSERT INTO gristmill.report (batch_id, first_position, attempt, finished_at, count, state, worker, positions, durations, \
-     durations_sum_us, duration_buckets, logs, \"values\") \
+     durations_sum_us, duration_buckets, logs, \"values\", sum) \
      SELECT unnest($1::bigint[]), unnest($2::integer[]), unnest($3::integer[]), unnest($4::bigint[]), unnest($5::integer[]), \
      unnest($6::text[]), unnest($7::text[]), unnest($8::int4multirange[]), unnest($9::text[]), unnest($10::bigint[]), \
-     unnest($11::text[]), unnest($12::text[]), unnest($13::text[])"
+     unnest($11::text[]), unnest($12::text[]), unnest($13::text[]), unnest($14::bigint[])"
 }
 
 columns! {
@@ -249,6 +250,7 @@ pub(crate) struct NewBatchRow<'a> {
 impl Writes {
     /// Stores a batch.
     pub fn insert_batch(&mut self, row: NewBatchRow<'_>) {
+        let sum = batch_sum(row.head, row.options.as_deref(), row.payloads);
         self.batches.push(
             row.id.0,
             row.head.submitted_at.0,
@@ -259,6 +261,7 @@ impl Writes {
             row.head.priority,
             row.options,
             PackedText(row.payloads.clone()),
+            sum,
         );
     }
 
@@ -484,6 +487,11 @@ impl Writes {
         let Some(first) = positions.first() else {
             return;
         };
+        let ending = Ending {
+            worker: ending.worker.as_deref().map(|worker| without_nul(worker).into()),
+            ..ending
+        };
+        let sum = ending.sum(batch, positions, now);
         let (each, sum_us, buckets) = match ending.durations {
             Some(durations) => (
                 Some(durations.each),
@@ -499,13 +507,14 @@ impl Writes {
             now.0,
             positions.len().cast_signed(),
             ending.state.name(),
-            ending.worker.as_deref().map(without_nul),
+            ending.worker.as_deref().map(str::to_owned),
             Multirange(positions.clone()),
             each,
             sum_us,
             buckets,
             ending.logs,
             ending.values.map(PackedText),
+            sum,
         );
     }
 

@@ -9,8 +9,8 @@ use tokio_postgres::Row;
 
 use crate::database::columns::{number, read_durations, read_state, sum};
 use crate::database::snapshot::Snapshot;
+use crate::database::sums::{CheckedReport, REPORT_COLUMNS, batch_columns, in_batch, read_batch};
 use crate::failure::Result;
-use crate::multirange::Multirange;
 use crate::query::filter::following;
 
 fn read_name(row: &Row, column: usize) -> Result<Option<Arc<str>>> {
@@ -56,12 +56,19 @@ pub(crate) async fn workers(snapshot: &Snapshot) -> Result<Vec<WorkerRow>> {
 /// The payloads of a batch as they were submitted.
 pub(crate) async fn payloads(snapshot: &Snapshot, batch: BatchId) -> Result<Option<PackedArray>> {
     let rows = snapshot
-        .query("SELECT payloads FROM gristmill.batch WHERE id = $1", &[&batch.0])
+        .query(
+            concat!(
+                "SELECT ",
+                batch_columns!(),
+                " FROM gristmill.batch b WHERE b.id = $1"
+            ),
+            &[&batch.0],
+        )
         .await?;
-    let Some(row) = rows.first() else {
-        return Ok(None);
-    };
-    Ok(Some(PackedArray::from_stored(row.try_get::<_, &str>(0)?)))
+    match rows.first() {
+        Some(row) => Ok(Some(read_batch(row, 0)?.2)),
+        None => Ok(None),
+    }
 }
 
 /// The batches of a run.
@@ -111,13 +118,12 @@ pub(crate) async fn is_finished(snapshot: &Snapshot, batch: BatchId) -> Result<b
 /// The ended jobs of a batch.
 pub(crate) async fn outcomes(snapshot: &Snapshot, batch: BatchId) -> Result<Option<BatchOutcomes>> {
     let id = [&batch.0 as &(dyn tokio_postgres::types::ToSql + Sync)];
+    let sql = format!(
+        "SELECT {REPORT_COLUMNS} FROM gristmill.reported WHERE batch_id = $1 ORDER BY first_position"
+    );
     let (counts, rows) = tokio::try_join!(
         snapshot.query("SELECT count FROM gristmill.batch WHERE id = $1", &id),
-        snapshot.query(
-            "SELECT state, positions, durations, attempt, worker, finished_at, \"values\" FROM gristmill.reported \
-             WHERE batch_id = $1 ORDER BY first_position",
-            &id,
-        ),
+        snapshot.query(&sql, &id),
     )?;
     let Some(count) = counts.first() else {
         return Ok(None);
@@ -125,14 +131,15 @@ pub(crate) async fn outcomes(snapshot: &Snapshot, batch: BatchId) -> Result<Opti
     let reports: Vec<StoredReport> = rows
         .iter()
         .map(|row| {
+            let stored = CheckedReport::read(row)?;
             Ok(StoredReport {
-                state: read_state(row, 0)?,
-                positions: row.try_get::<_, Multirange>(1)?.0,
-                durations_us: read_durations(row, 2)?,
-                attempt: number(row, 3)?,
-                worker: read_name(row, 4)?,
-                finished_at: Timestamp(row.try_get(5)?),
-                values: row.try_get::<_, Option<&str>>(6)?.map(PackedArray::from_stored),
+                state: in_batch(batch, "report", read_state(row, 1))?,
+                durations_us: in_batch(batch, "report", read_durations(row, 7))?,
+                attempt: stored.attempt,
+                worker: stored.worker.map(Arc::from),
+                finished_at: stored.finished_at,
+                values: stored.values.map(PackedArray::from_stored),
+                positions: stored.positions,
             })
         })
         .collect::<Result<_>>()?;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use gristmill_model::limits::ESTIMATE_BATCHES_MAX;
-use gristmill_model::{BatchId, JobId, JobState, Positions, ShownProgress, Timestamp};
+use gristmill_model::{BatchId, JobId, JobState, PackedArray, Positions, ShownProgress, Timestamp};
 use gristmill_store::query::Narrowed;
 use gristmill_store::rules::keys::debounce::joined;
 use gristmill_store::rules::lanes::group;
@@ -18,8 +18,8 @@ use tokio_postgres::types::ToSql;
 use crate::claim::control::controls;
 use crate::database::columns::number;
 use crate::database::snapshot::Snapshot;
-use crate::database::transaction::read_options;
-use crate::failure::{Failure, Result};
+use crate::database::sums::{CheckedReport, REPORT_COLUMNS, batch_columns, damaged, read_batch, read_keys};
+use crate::failure::Result;
 use crate::graph::family::{children, parent_of};
 use crate::query::batches::failures;
 use crate::query::filter::{Candidates, LOOK_BATCHES_FIRST, LOOK_BATCHES_MAX};
@@ -47,11 +47,10 @@ pub(crate) async fn job(snapshot: &Snapshot, now: Timestamp, id: JobId) -> Resul
     let Ok(position) = i32::try_from(id.position) else {
         return Ok(None);
     };
-    // One payload is cut out there, so that a megabyte need not travel for it.
     let sql = format!(
-        "SELECT {COMMON_COLUMNS}, b.options, \
-         split_part(substr(b.payloads, 2, length(b.payloads) - 2), E'\\n,', $2 + 1) \
-         FROM gristmill.batch b JOIN gristmill.lane l ON l.id = b.lane_id WHERE b.id = $1 AND b.count > $2"
+        "SELECT {COMMON_COLUMNS}, {} \
+         FROM gristmill.batch b JOIN gristmill.lane l ON l.id = b.lane_id WHERE b.id = $1 AND b.count > $2",
+        batch_columns!()
     );
     let (batch, job) = ([id.batch.0], [&id.batch.0 as &(dyn ToSql + Sync), &position]);
     let (common, mut pieces, failures) = tokio::try_join!(
@@ -67,19 +66,26 @@ pub(crate) async fn job(snapshot: &Snapshot, now: Timestamp, id: JobId) -> Resul
         .into_iter()
         .flatten()
         .find(|piece| piece.positions.contains(id.position))
-        .ok_or_else(|| Failure::Damaged(format!("job {id} is in no slice, lease or report")))?;
+        .ok_or_else(|| {
+            damaged(
+                id.batch,
+                "batch",
+                format!("job {id} is in no slice, lease or report"),
+            )
+        })?;
     let ended = ended(snapshot, id, &piece).await?;
     let last = failures.last();
     let batch = read_common(row)?;
-    let options = batch.options(read_options(row.try_get(6)?)?);
-    let mut payload: String = row.try_get(7)?;
+    let (_, head, payloads) = read_batch(row, 6)?;
+    let options = batch.options(head.options);
+    let mut payload = payloads.get(id.position).unwrap_or_default().to_owned();
     if let Some(debounce) = options.unique.and_then(|unique| unique.debounce) {
         let added = read_added(&snapshot.query(ADDED, &[&vec![id.batch.0]]).await?)?;
         let added = added.get(&id.batch).and_then(|added| added.get(&id.position));
         payload = joined(&payload, added.map_or(&[], Vec::as_slice), debounce);
     }
     let key = match options.unique {
-        Some(_) => key_of(snapshot, id.batch, position).await?,
+        Some(_) => key_of(snapshot, id.batch, id.position).await?,
         None => None,
     };
     let progress = match piece.claimed_at {
@@ -174,15 +180,19 @@ async fn children_of(snapshot: &Snapshot, now: Timestamp, id: JobId) -> Result<O
 }
 
 /// The deduplication key of a job.
-async fn key_of(snapshot: &Snapshot, batch: BatchId, position: i32) -> Result<Option<String>> {
+async fn key_of(snapshot: &Snapshot, batch: BatchId, position: u32) -> Result<Option<String>> {
     let row = snapshot
         .query_opt(
-            "SELECT split_part(substr(keys, 2, length(keys) - 2), E'\\n,', $2 + 1) FROM gristmill.keyed WHERE batch_id = $1",
-            &[&batch.0, &position],
+            "SELECT scope, sum, keys FROM gristmill.keyed WHERE batch_id = $1",
+            &[&batch.0],
         )
         .await?;
     match row {
-        Some(row) => Ok(serde_json::from_str(row.try_get(0)?)?),
+        Some(row) => {
+            let keys = read_keys(&row, batch, 0)?;
+            let key = keys.get(position).map(serde_json::from_str);
+            Ok(key.transpose()?.flatten())
+        }
         None => Ok(None),
     }
 }
@@ -201,27 +211,32 @@ async fn ended(snapshot: &Snapshot, id: JobId, piece: &Piece) -> Result<Ended> {
     };
     let index = indexes_of(&Positions::from(id.position..id.position + 1), &piece.positions)
         .first()
-        .and_then(|index| i32::try_from(index).ok())
         .unwrap_or(0);
-    // As JSON, since a text of PostgreSQL cannot hold the NUL character that a log may.
-    let row = snapshot
-        .query_opt(
-            "SELECT (durations::json -> $3::integer)::text, (logs::json -> $4)::text, \
-             split_part(substr(\"values\", 2, length(\"values\") - 2), E'\\n,', $3 + 1) \
-             FROM gristmill.reported WHERE batch_id = $1 AND first_position = $2",
-            &[&id.batch.0, &report, &index, &id.position.to_string()],
-        )
-        .await?;
-    let Some(row) = row else {
+    let sql = format!(
+        "SELECT {REPORT_COLUMNS} FROM gristmill.reported WHERE batch_id = $1 AND first_position = $2"
+    );
+    let Some(row) = snapshot.query_opt(&sql, &[&id.batch.0, &report]).await? else {
         return Ok(Ended::default());
     };
-    let duration_us: Option<&str> = row.try_get(0)?;
-    let log: Option<&str> = row.try_get(1)?;
-    let value: Option<String> = row.try_get(2)?;
+    let stored = CheckedReport::read(&row)?;
+    let values = stored.values.map(PackedArray::from_stored);
+    let value = values.as_ref().and_then(|values| values.get(index));
+    let durations: Vec<u32> = stored
+        .durations
+        .map(serde_json::from_str)
+        .transpose()?
+        .unwrap_or_default();
+    let mut logs: HashMap<u32, String> = stored
+        .logs
+        .map(serde_json::from_str)
+        .transpose()?
+        .unwrap_or_default();
     Ok(Ended {
-        value: value.map(RawValue::from_string).transpose()?,
-        duration_us: duration_us.map(serde_json::from_str).transpose()?,
-        log: log.map(serde_json::from_str).transpose()?,
+        value: value
+            .map(|value| RawValue::from_string(value.to_owned()))
+            .transpose()?,
+        duration_us: durations.get(index as usize).copied(),
+        log: logs.remove(&id.position),
     })
 }
 

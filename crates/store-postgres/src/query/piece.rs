@@ -12,7 +12,7 @@ use crate::failure::Result;
 use crate::multirange::Multirange;
 
 /// Where all jobs of these batches stand. The report of a piece is known by its first position.
-pub(super) async fn pieces(
+pub(crate) async fn pieces(
     snapshot: &Snapshot,
     now: Timestamp,
     batches: &[i64],

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use gristmill_model::{BatchId, JobLabels, PackedArray, Positions, Tag, TagCondition};
+use gristmill_model::{BatchId, JobLabels, Positions, Tag, TagCondition};
 use gristmill_store::query::Narrowed;
-use gristmill_store::{JobFilter, TagValue};
+use gristmill_store::{JobFilter, StoreError, TagValue};
 use tokio_postgres::Row;
 
 use crate::database::columns::sum;
 use crate::database::snapshot::Snapshot;
+use crate::database::sums::read_keys;
 use crate::failure::{Failure, Result};
 use crate::multirange::Multirange;
 use crate::query::filter::Conditions;
@@ -137,12 +138,12 @@ pub(crate) async fn tags_of(
         .collect()
 }
 
-/// The keys and tags of batches.
+/// The keys and tags of batches; `None` of those whose rows are damaged.
 pub(crate) async fn labels_of(
     snapshot: &Snapshot,
     batches: &[i64],
     any_tagged: bool,
-) -> Result<HashMap<BatchId, JobLabels>> {
+) -> Result<HashMap<BatchId, Option<JobLabels>>> {
     let mut tags: HashMap<BatchId, Vec<Tag>> = HashMap::new();
     if any_tagged {
         let sql = "SELECT batch_id, name, value, positions FROM gristmill.tag WHERE batch_id = ANY ($1) \
@@ -156,20 +157,29 @@ pub(crate) async fn labels_of(
             });
         }
     }
-    let sql = "SELECT b.id, b.count, k.keys FROM gristmill.batch b LEFT JOIN gristmill.keyed k ON k.batch_id = b.id \
+    let sql = "SELECT b.id, b.count, k.scope, k.sum, k.keys FROM gristmill.batch b LEFT JOIN gristmill.keyed k ON k.batch_id = b.id \
          WHERE b.id = ANY ($1)";
     let mut labels = HashMap::new();
     for row in &snapshot.query(sql, &[&batches]).await? {
         let batch = BatchId(row.try_get(0)?);
         let count: i32 = row.try_get(1)?;
-        let keys: Option<&str> = row.try_get(2)?;
+        let keys = match row.try_get::<_, Option<i32>>(2)? {
+            None => Ok(None),
+            Some(_) => read_keys(row, batch, 2).map(Some),
+        };
+        let keys = match keys {
+            Err(Failure::Refused(StoreError::Damaged { .. })) => {
+                labels.insert(batch, None);
+                continue;
+            }
+            keys => keys?,
+        };
         let of_batch = JobLabels::new(
             Positions::all(count.unsigned_abs()),
-            keys.map(PackedArray::from_stored),
+            keys,
             tags.remove(&batch).unwrap_or_default(),
         );
-        let of_batch = of_batch.map_err(|error| Failure::Damaged(format!("batch {batch}: {error}")))?;
-        labels.insert(batch, of_batch);
+        labels.insert(batch, of_batch.ok());
     }
     Ok(labels)
 }

@@ -1,7 +1,9 @@
 -- The tables of a PostgreSQL store: version 1 of its layout.
 --
 -- Times are milliseconds since 1970, by the clock that all users of the store go by. Positions are multiranges:
--- `{[0,500),[731,732)}`. Fixed-width columns come first and long ones last.
+-- `{[0,500),[731,732)}`. Fixed-width columns come first and long ones last. A sum is a checksum of a row, by which damage is found
+-- (`integrity.rs` in the crate `store`). Programs compute it. Rows that SQL functions write have none (NULL) until housekeeping adds it
+-- (`integrity.rs` in this crate); they are not checked before.
 --
 -- The order in which rows are locked, so that no two transactions wait for each other: lane, run, worker, batch, slice, held, edge,
 -- blocked, and then the rest; the keys of jobs come last of all. Moving positions forward (slice to held, held to report) needs no
@@ -30,6 +32,7 @@ CREATE TABLE gristmill.batch (
     submitted_at bigint NOT NULL,
     run_at       bigint NOT NULL, -- from when its first slice can be claimed
     run_id       bigint,
+    sum          bigint,          -- of lane, count, priority, times, options and payloads
     lane_id      integer NOT NULL,
     count        integer NOT NULL,
     priority     smallint NOT NULL,
@@ -37,6 +40,7 @@ CREATE TABLE gristmill.batch (
     payloads     text NOT NULL    -- a JSON array, one payload a position
 );
 CREATE INDEX batch_run ON gristmill.batch (run_id, id) WHERE run_id IS NOT NULL;
+CREATE INDEX batch_without_sum ON gristmill.batch (id) WHERE sum IS NULL;
 
 -- Claimable positions. A claim that takes a part of one changes no indexed column.
 CREATE TABLE gristmill.slice (
@@ -112,6 +116,7 @@ CREATE TABLE gristmill.report (
     batch_id         bigint NOT NULL,
     finished_at      bigint NOT NULL,
     durations_sum_us bigint, -- of all its jobs together, in microseconds; NULL where none completed
+    sum              bigint, -- of the other columns, where the jobs completed; a compacted report has those of its reports in parts
     first_position   integer NOT NULL,
     attempt          integer NOT NULL,
     count            integer NOT NULL,
@@ -153,6 +158,7 @@ CREATE TABLE gristmill.cached (
     digest    text COLLATE "C" PRIMARY KEY, -- of the queue, the kind, the group and the payload, in hexadecimal
     stored_at bigint NOT NULL,
     until     bigint NOT NULL,              -- when it is forgotten
+    sum       bigint NOT NULL,              -- of the digest and the value
     value     text NOT NULL                 -- JSON
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX cached_until ON gristmill.cached (until);
@@ -177,9 +183,11 @@ CREATE INDEX job_key_over ON gristmill.job_key (until) WHERE NOT open;
 -- The keys of the batches that have some.
 CREATE TABLE gristmill.keyed (
     batch_id bigint PRIMARY KEY,
+    sum      bigint,       -- of the other columns
     scope    integer NOT NULL,
     keys     text NOT NULL -- a JSON array, a string or null a position
 );
+CREATE INDEX keyed_without_sum ON gristmill.keyed (batch_id) WHERE sum IS NULL;
 
 -- Tags of jobs: a row for each pair of name and value and batch.
 CREATE TABLE gristmill.tag (

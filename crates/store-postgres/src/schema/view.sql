@@ -3,15 +3,15 @@
 -- Reports as workers sent them, compacted or not. `row_finished_at` is when the last report of the same row ended.
 CREATE OR REPLACE VIEW gristmill.reported AS
 SELECT batch_id, first_position, attempt, finished_at, count, state, worker, positions, durations, logs, "values",
-    durations_sum_us, duration_buckets, finished_at AS row_finished_at
+    durations_sum_us, duration_buckets, finished_at AS row_finished_at, sum
 FROM gristmill.report WHERE parts IS NULL
 UNION ALL
 SELECT r.batch_id, p.first_position, p.attempt, p.finished_at, p.count, r.state, p.worker, p.positions::int4multirange,
     (r.bodies::json -> p.number) ->> 'durations', (r.bodies::json -> p.number) ->> 'logs', (r.bodies::json -> p.number) ->> 'values',
-    p.sum_us, p.buckets, r.finished_at
+    p.sum_us, p.buckets, r.finished_at, p.sum
 FROM gristmill.report r CROSS JOIN LATERAL json_to_recordset(r.parts::json) AS p (
     number integer, first_position integer, attempt integer, finished_at bigint, count integer, worker text, positions text,
-    sum_us bigint, buckets text)
+    sum_us bigint, buckets text, sum bigint)
 WHERE r.parts IS NOT NULL;
 
 -- One row a job, for people. A condition on batch_id, or a join by it, is fast: it leads to the batch's rows of each table, and
@@ -86,7 +86,7 @@ BEGIN
             sum(s.count)::integer AS count, sum(s.durations_sum_us)::bigint AS sum_us,
             json_agg(json_build_object('number', s.number, 'first_position', s.first_position, 'attempt', s.attempt,
                 'finished_at', s.finished_at, 'count', s.count, 'worker', s.worker, 'positions', s.positions::text,
-                'sum_us', s.durations_sum_us, 'buckets', s.duration_buckets) ORDER BY s.number)::text AS parts,
+                'sum_us', s.durations_sum_us, 'buckets', s.duration_buckets, 'sum', s.sum) ORDER BY s.number)::text AS parts,
             json_agg(json_build_object('durations', s.durations, 'logs', s.logs, 'values', s."values")
                 ORDER BY s.number)::text AS bodies
         FROM small s GROUP BY s.batch_id HAVING count(*) > rows_min AND sum(s.bytes) <= bytes_max
@@ -98,7 +98,7 @@ BEGIN
         UPDATE gristmill.report r SET attempt = m.attempt, finished_at = m.finished_at, count = m.count, worker = NULL,
             positions = (SELECT range_agg(u.one) FROM small s CROSS JOIN LATERAL unnest(s.positions) AS u (one)
                 WHERE s.batch_id = m.batch_id),
-            durations = NULL, logs = NULL, "values" = NULL, durations_sum_us = m.sum_us, duration_buckets = NULL,
+            durations = NULL, logs = NULL, "values" = NULL, durations_sum_us = m.sum_us, duration_buckets = NULL, sum = NULL,
             parts = m.parts, bodies = m.bodies
         FROM merged m WHERE r.batch_id = m.batch_id AND r.first_position = m.first_position
     )

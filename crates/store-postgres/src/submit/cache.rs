@@ -4,19 +4,21 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use gristmill_model::{BatchId, NewBatch, PackedArray, Positions, Timestamp};
+use gristmill_store::integrity::cached_sum;
 use gristmill_store::rules::cache::{Hits, Kept, Lookup, kept, kept_until};
 use tokio_postgres::Row;
 
 use crate::database::columns::number;
 use crate::database::connection::Param;
 use crate::database::handle_cache::BatchHead;
+use crate::database::sums::{batch_columns, read_batch};
 use crate::database::transaction::Transaction;
 use crate::failure::Result;
 use crate::limits::FORGOTTEN_KEYS_PER_TRANSACTION;
 
 /// The values that were stored after `$2` by these digests, each with the place of its digest.
-pub(crate) const HITS: &str = "SELECT (k.number - 1)::integer, c.value FROM unnest($1::text[]) WITH ORDINALITY k (digest, number) \
-     JOIN gristmill.cached c ON c.digest = k.digest WHERE c.stored_at > $2";
+pub(crate) const HITS: &str = "SELECT (k.number - 1)::integer, c.value, c.digest, c.sum \
+     FROM unnest($1::text[]) WITH ORDINALITY k (digest, number) JOIN gristmill.cached c ON c.digest = k.digest WHERE c.stored_at > $2";
 
 /// The parameters of [`HITS`]; `None` for a batch whose jobs look for no values.
 pub(crate) fn hits_params(batch: &NewBatch, now: Timestamp) -> Option<Vec<Param>> {
@@ -28,7 +30,11 @@ pub(crate) fn hits_params(batch: &NewBatch, now: Timestamp) -> Option<Vec<Param>
 pub(crate) fn read_hits(rows: &[Row]) -> Result<Hits> {
     let mut hits = Hits::default();
     for row in rows {
-        hits.add(number(row, 0)?, row.try_get(1)?);
+        let (value, digest): (String, &str) = (row.try_get(1)?, row.try_get(2)?);
+        // The job of a damaged value runs, which stores its value anew.
+        if cached_sum(digest, &value) == row.try_get::<_, i64>(3)? {
+            hits.add(number(row, 0)?, value);
+        }
     }
     Ok(hits)
 }
@@ -80,13 +86,17 @@ impl Transaction {
         }
         // By digest, so that no two transactions wait for each other.
         let untils: Vec<i64> = all.keys().map(|digest| untils[digest]).collect();
+        let sums: Vec<i64> = all
+            .iter()
+            .map(|(digest, value)| cached_sum(digest, value))
+            .collect();
         let (digests, values): (Vec<String>, Vec<String>) = all.into_iter().unzip();
         self.execute(
-            "INSERT INTO gristmill.cached AS c (digest, stored_at, until, value) \
-             SELECT unnest($1::text[]), $2, unnest($3::bigint[]), unnest($4::text[]) \
+            "INSERT INTO gristmill.cached AS c (digest, stored_at, until, value, sum) \
+             SELECT unnest($1::text[]), $2, unnest($3::bigint[]), unnest($4::text[]), unnest($5::bigint[]) \
              ON CONFLICT (digest) DO UPDATE SET stored_at = excluded.stored_at, value = excluded.value, \
-             until = greatest(c.until, excluded.until)",
-            &[&digests, &self.now.0, &untils, &values],
+             sum = excluded.sum, until = greatest(c.until, excluded.until)",
+            &[&digests, &self.now.0, &untils, &values, &sums],
         )
         .await?;
         Ok(())
@@ -111,13 +121,17 @@ impl Transaction {
         }
         let rows = self
             .query(
-                "SELECT id, payloads FROM gristmill.batch WHERE id = ANY ($1)",
+                concat!(
+                    "SELECT ",
+                    batch_columns!(),
+                    " FROM gristmill.batch b WHERE b.id = ANY ($1)"
+                ),
                 &[&missing],
             )
             .await?;
         for row in &rows {
-            let payloads = PackedArray::from_stored(row.try_get::<_, &str>(1)?);
-            all.insert(BatchId(row.try_get(0)?), payloads);
+            let (batch, _, payloads) = read_batch(row, 0)?;
+            all.insert(batch, payloads);
         }
         Ok(all)
     }

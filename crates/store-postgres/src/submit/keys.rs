@@ -11,6 +11,7 @@ use futures::FutureExt;
 use gristmill_model::{
     After, BatchId, JobId, JobState, KeyedBatch, NewBatch, OnDuplicate, PackedArray, Positions,
 };
+use gristmill_store::integrity::keys_sum;
 use gristmill_store::rules::contents::Content;
 use gristmill_store::rules::dependency::{WaitingJobs, stored_prerequisites};
 use gristmill_store::rules::keys::rerun::{PlannedRerun, reruns};
@@ -335,8 +336,13 @@ impl Transaction {
             self.now.plus_ms(period_ms).0
         });
         self.execute(
-            "INSERT INTO gristmill.keyed (batch_id, scope, keys) VALUES ($1, $2, $3)",
-            &[&id.0, &scope, &batch.keys.as_str()],
+            "INSERT INTO gristmill.keyed (batch_id, scope, keys, sum) VALUES ($1, $2, $3, $4)",
+            &[
+                &id.0,
+                &scope,
+                &batch.keys.as_str(),
+                &keys_sum(id, i64::from(scope), batch.keys.as_str()),
+            ],
         )
         .await?;
         let all = Multirange(Positions::all(batch.keys.count()));

@@ -11,6 +11,7 @@ use tokio_postgres::Row;
 use crate::database::connection::Param;
 use crate::database::handle_cache::BatchHead;
 use crate::database::pools::Purpose;
+use crate::database::sums::batch_sum;
 use crate::database::writes::{PackedText, lane};
 use crate::database::{Attempt, Database, Known};
 use crate::failure::{Failure, Remedy, Result};
@@ -139,6 +140,7 @@ impl Lone<'_> {
             Box::new(head.job_bytes.cast_signed()),
             Box::new(head.rank()),
             Box::new(Multirange(Positions::all(count))),
+            Box::new(batch_sum(head, self.options, &batch.payloads)),
         ]
     }
 }

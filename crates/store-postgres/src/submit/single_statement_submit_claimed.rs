@@ -19,8 +19,8 @@ use crate::submit::single_statement_submit::{Lone, StoredLone};
 
 /// Stores a batch as the plain statement does, but under a lease of a worker that waits, where nothing else has a say.
 const LONE_CLAIMED: &str = heads!(
-    "$14",
     "$15",
+    "$16",
     include_str!("../statements/single_statement_submit_claimed.sql")
 );
 

@@ -5,6 +5,7 @@ mod beside;
 mod caller_transaction;
 mod case;
 mod change;
+mod corruption;
 mod keys;
 mod locks;
 mod open;

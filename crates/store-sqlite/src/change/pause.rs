@@ -3,14 +3,15 @@
 //! Paused jobs are rows of `blocked`, which claims do not read, like jobs that wait for others.
 
 use gristmill_model::{BatchId, JobState, Positions, Timestamp};
+use gristmill_store::integrity::DAMAGED;
 use gristmill_store::rules::open::{Blocked, Held};
 use gristmill_store::rules::pauses::Pauses;
 use gristmill_store::{Changed, Selection};
 use rusqlite::params;
 
 use crate::change::{Meant, OPEN, is_meant, meant_of};
-use crate::claim::slice::NewSlice;
-use crate::failure::Result;
+use crate::claim::slice::{NewSlice, Slice};
+use crate::failure::{Failure, Result};
 use crate::graph::dependency::select_blocked;
 use crate::transaction::{BatchHead, Transaction};
 
@@ -19,6 +20,16 @@ use crate::transaction::{BatchHead, Transaction};
 struct Pause<'a> {
     reason: &'a str,
     until: Option<Timestamp>,
+}
+
+/// `None` where rows are damaged, too.
+fn readable<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(Failure::Damaged(_)) => Ok(None),
+        Err(failure) if failure.is_of_batch() => Ok(None),
+        Err(failure) => Err(failure),
+    }
 }
 
 impl Transaction<'_> {
@@ -75,6 +86,40 @@ impl Transaction<'_> {
             }
         }
         Ok(paused)
+    }
+
+    /// Pauses the open jobs of a damaged batch, so that others go on. `found` is a slice of it: where the batch's own columns
+    /// are damaged, they do not lead to its slices.
+    pub fn quarantine(&mut self, batch: BatchId, found: Option<&Slice>) -> Result<()> {
+        if let Some(slice) = found {
+            self.shorten(slice, &Positions::new())?;
+            self.keep_back(
+                batch,
+                &slice.part(&slice.positions),
+                Pauses::with(None, DAMAGED, None)?,
+            )?;
+        }
+        let slices = readable(self.slices_of(batch))?;
+        for slice in slices.unwrap_or_default() {
+            self.shorten(&slice, &Positions::new())?;
+            self.keep_back(
+                batch,
+                &slice.part(&slice.positions),
+                Pauses::with(None, DAMAGED, None)?,
+            )?;
+        }
+        // Jobs that are paused for as many reasons as there may be stay as they are.
+        for blocked in readable(self.blocked_of(batch))?.unwrap_or_default() {
+            if let Ok(pauses) = Pauses::with(blocked.pauses.as_ref(), DAMAGED, None) {
+                self.pause_blocked(&blocked, Some(&pauses))?;
+            }
+        }
+        for held in readable(self.held_of(batch))?.unwrap_or_default() {
+            if let Ok(pauses) = Pauses::with(held.pauses.as_ref(), DAMAGED, None) {
+                self.pause_held(&held, Some(&pauses))?;
+            }
+        }
+        Ok(())
     }
 
     /// Ends pauses of jobs.

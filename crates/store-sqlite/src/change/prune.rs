@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use gristmill_model::BatchId;
-use gristmill_store::{PruneOptions, Pruned};
+use gristmill_store::{PruneOptions, Pruned, StoreError};
 use rusqlite::Connection;
 
+use crate::SqliteStore;
 use crate::columns::{POSITION_BITS, report_id};
 use crate::failure::Result;
 use crate::limits::PRUNED_BATCHES_PER_TRANSACTION;
@@ -112,5 +113,39 @@ impl Transaction<'_> {
             [batch.0],
         )?;
         Ok(())
+    }
+}
+
+impl SqliteStore {
+    /// Prunes a portion of batches after the other.
+    pub(crate) async fn prune_in_portions(
+        &self,
+        options: PruneOptions,
+    ) -> std::result::Result<Pruned, StoreError> {
+        let pruning = self
+            .read(move |connection| Pruning::new(connection, options))
+            .await?;
+        let mut total = Pruned::default();
+        let mut after = BatchId(0);
+        loop {
+            let batches = self
+                .read(move |connection| pruning.next(connection, after))
+                .await?;
+            let Some((last, _)) = batches.last() else {
+                return Ok(total);
+            };
+            after = *last;
+            let pruned = if options.dry_run {
+                Pruned {
+                    batches: batches.len() as u64,
+                    jobs: batches.iter().map(|(_, jobs)| jobs).sum(),
+                }
+            } else {
+                self.write(0, move |transaction| transaction.prune(&batches))
+                    .await?
+            };
+            total.batches += pruned.batches;
+            total.jobs += pruned.jobs;
+        }
     }
 }

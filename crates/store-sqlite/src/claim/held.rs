@@ -11,6 +11,7 @@ use rusqlite::params;
 use crate::claim::slice::NewSlice;
 use crate::columns::{read_pauses, read_positions};
 use crate::failure::{Failure, Result};
+use crate::sums::{in_batch, read_counted};
 use crate::transaction::Transaction;
 
 /// Rows of `held` that meet a condition, as [`read`] reads them.
@@ -18,7 +19,7 @@ macro_rules! select_held {
     ($condition:literal) => {
         concat!(
             "SELECT lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, expires_at, positions, rank, pauses, \
-             EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id), family FROM held WHERE ",
+             EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = held.batch_id), family, count FROM held WHERE ",
             $condition
         )
     };
@@ -34,7 +35,7 @@ fn read(row: &rusqlite::Row<'_>) -> Result<Held> {
         rescues: row.get(5)?,
         run_at: Timestamp(row.get(6)?),
         expires_at: row.get::<_, Option<i64>>(7)?.map(Timestamp),
-        positions: read_positions(row, 8)?,
+        positions: read_counted(row, 8, 13)?,
         rank: row.get(9)?,
         pauses: read_pauses(row, 10)?,
         is_awaited: row.get(11)?,
@@ -72,7 +73,7 @@ impl Transaction<'_> {
         let mut rows = statement.query(params)?;
         let mut all = Vec::new();
         while let Some(row) = rows.next()? {
-            all.push(read(row)?);
+            all.push(in_batch(BatchId(row.get(1)?), "held", read(row))?);
         }
         Ok(all)
     }

@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 
 use gristmill_model::limits::LEASE_SLICES_MAX;
 use gristmill_model::{BatchId, Timestamp};
+use gristmill_store::StoreError;
 use gristmill_store::rules::admission::{Aging, Place};
 use gristmill_store::rules::lanes::Lane;
 use rusqlite::params;
 
 use crate::claim::slice::Slice;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::transaction::Transaction;
 
 /// Rows that the first look into a rank reads; each further look reads twice as many.
@@ -222,34 +223,58 @@ impl RankCursor {
             return Ok(true);
         }
         let mut statement = transaction.connection.prepare_cached(
-            "SELECT lane_id, rank, run_at, batch_id, first_position, attempt, rescues, expires_at, positions, family FROM slice \
-             WHERE lane_id = ?1 AND rank = ?2 AND run_at <= ?3 \
+            "SELECT lane_id, rank, run_at, batch_id, first_position, attempt, rescues, expires_at, positions, family, count \
+             FROM slice WHERE lane_id = ?1 AND rank = ?2 AND run_at <= ?3 \
              AND (run_at, batch_id, first_position) > (?4, ?5, ?6) \
              AND (expires_at IS NULL OR expires_at > ?3) \
              ORDER BY run_at, batch_id, first_position LIMIT ?7",
         )?;
-        let (run_at, batch, first_position) = self.last;
-        let mut rows = statement.query(params![
-            lane.id,
-            self.rank,
-            transaction.now.0,
-            run_at,
-            batch,
-            first_position,
-            self.look_rows
-        ])?;
-        let mut jobs = 0;
-        while jobs < jobs_wanted
-            && let Some(row) = rows.next()?
-        {
-            let slice = Slice::read(row)?;
-            jobs += slice.positions.len();
-            self.last = (slice.run_at.0, slice.batch.0, i64::from(slice.first_position));
-            self.buffer.push_back(slice);
+        let mut looked_at = self.look_rows;
+        // A look that finds damaged slices alone is followed by another.
+        while self.buffer.is_empty() && looked_at == self.look_rows {
+            let (run_at, batch, first_position) = self.last;
+            let mut rows = statement.query(params![
+                lane.id,
+                self.rank,
+                transaction.now.0,
+                run_at,
+                batch,
+                first_position,
+                self.look_rows
+            ])?;
+            let mut jobs = 0;
+            looked_at = 0;
+            while jobs < jobs_wanted
+                && let Some(row) = rows.next()?
+            {
+                looked_at += 1;
+                let last: (i64, i64, i64) = (row.get(2)?, row.get(3)?, row.get(4)?);
+                if last <= self.last {
+                    let reason = "slices are out of order".to_owned();
+                    return Err(Failure::Damaged(reason));
+                }
+                self.last = last;
+                match Slice::read(row) {
+                    Ok(slice) => {
+                        jobs += slice.positions.len();
+                        self.buffer.push_back(slice);
+                    }
+                    Err(failure) => pass_over(transaction, failure)?,
+                }
+            }
         }
         self.look_rows = (self.look_rows * 2).min(LEASE_SLICES_MAX);
         Ok(!self.buffer.is_empty())
     }
+}
+
+/// Leaves a slice that cannot be read where it is: nobody can tell which jobs it has.
+fn pass_over(transaction: &Transaction<'_>, failure: Failure) -> Result<()> {
+    let Failure::Refused(error @ StoreError::Damaged { .. }) = failure else {
+        return Err(failure);
+    };
+    tracing::warn!(%error, now = transaction.now.0, "a claim passes over a damaged slice");
+    Ok(())
 }
 
 /// The first moment of a rank's slices.

@@ -5,8 +5,8 @@ use gristmill_store::rules::deadline::Standing;
 use gristmill_store::rules::open::Held;
 use rusqlite::params;
 
-use crate::columns::read_positions;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
+use crate::sums::{damaged, in_batch, read_counted, read_rank};
 use crate::transaction::{BatchHead, Transaction};
 
 /// A stored slice. Its key is its lane, rank, moment, batch and first position.
@@ -28,20 +28,46 @@ pub(crate) struct Slice {
 }
 
 impl Slice {
-    /// Reads a row of lane, rank, moment, batch, first position, attempt, rescues, expiry, positions and family.
+    /// Reads a row of lane, rank, moment, batch, first position, attempt, rescues, expiry, positions, family and count.
     pub fn read(row: &rusqlite::Row<'_>) -> Result<Slice> {
-        Ok(Slice {
+        let batch = BatchId(row.get(3)?);
+        in_batch(batch, "slice", Slice::read_of(batch, row))
+    }
+
+    fn read_of(batch: BatchId, row: &rusqlite::Row<'_>) -> Result<Slice> {
+        let slice = Slice {
             lane_id: row.get(0)?,
-            rank: row.get(1)?,
+            rank: read_rank(row, 1)?,
             run_at: Timestamp(row.get(2)?),
-            batch: BatchId(row.get(3)?),
+            batch,
             first_position: row.get(4)?,
             attempt: row.get(5)?,
             rescues: row.get(6)?,
             expires_at: row.get::<_, Option<i64>>(7)?.map(Timestamp),
-            positions: read_positions(row, 8)?,
+            positions: read_counted(row, 8, 10)?,
             family: row.get(9)?,
-        })
+        };
+        let is_sound =
+            slice.attempt > 0 && slice.run_at.0 >= 0 && slice.positions.first() == Some(slice.first_position);
+        match is_sound {
+            true => Ok(slice),
+            false => Err(Failure::Damaged("its columns contradict each other".to_owned())),
+        }
+    }
+
+    /// Refuses a slice that its batch cannot have.
+    pub fn check(&self, head: &BatchHead, count: u32) -> Result<()> {
+        match self.lane_id == head.lane_id && self.positions.last().is_some_and(|last| last < count) {
+            true => Ok(()),
+            false => Err(damaged(
+                self.batch,
+                "slice",
+                format!(
+                    "a slice has the jobs `{}` of {count}, or is in a foreign lane",
+                    self.positions
+                ),
+            )),
+        }
     }
 
     /// Where its jobs stand.
@@ -150,10 +176,10 @@ impl Transaction<'_> {
     pub fn slices_of(&self, batch: BatchId) -> Result<Vec<Slice>> {
         self.slices(
             "SELECT s.lane_id, s.rank, s.run_at, s.batch_id, s.first_position, s.attempt, s.rescues, s.expires_at, \
-             s.positions, s.family FROM batch b CROSS JOIN slice s ON s.lane_id = b.lane_id AND s.rank = -b.priority \
+             s.positions, s.family, s.count FROM batch b CROSS JOIN slice s ON s.lane_id = b.lane_id AND s.rank = -b.priority \
              AND s.run_at = b.run_at AND s.batch_id = b.id WHERE b.id = ?1 \
              UNION ALL SELECT lane_id, rank, run_at, batch_id, first_position, attempt, rescues, expires_at, positions, \
-             family FROM slice WHERE strayed = 1 AND batch_id = ?1",
+             family, count FROM slice WHERE strayed = 1 AND batch_id = ?1",
             batch.0,
         )
     }
@@ -161,7 +187,7 @@ impl Transaction<'_> {
     /// The slices that nobody started in time.
     pub fn expired_slices(&self) -> Result<Vec<Slice>> {
         self.slices(
-            "SELECT lane_id, rank, run_at, batch_id, first_position, attempt, rescues, expires_at, positions, family \
+            "SELECT lane_id, rank, run_at, batch_id, first_position, attempt, rescues, expires_at, positions, family, count \
              FROM slice WHERE expires_at <= ?1",
             self.now.0,
         )

@@ -4,9 +4,11 @@ use gristmill_model::limits::{
     COMPACTED_BATCHES_BACK, COMPACTED_BATCHES_PER_TRANSACTION, COMPACTED_BYTES_MAX, SMALL_REPORT_BYTES_MAX,
 };
 use gristmill_model::{BatchId, Positions};
+use gristmill_store::StoreError;
 use gristmill_store::rules::compaction::portion;
 use rusqlite::{Connection, params};
 
+use crate::SqliteStore;
 use crate::columns::{POSITION_BITS, read_positions};
 use crate::commit::DURATIONS_READ_MAX;
 use crate::failure::Result;
@@ -96,7 +98,7 @@ impl Transaction<'_> {
             &format!(
                 "SELECT max(attempt), sum(count), max(finished_at), sum(sum_us), \
                  json_group_array(json_object('id', id, 'attempt', attempt, 'count', count, 'finished_at', finished_at, \
-                 'worker', worker, 'positions', positions, 'sum_us', stored_us, 'buckets', buckets, 'short', \
+                 'worker', worker, 'positions', positions, 'sum', sum, 'sum_us', stored_us, 'buckets', buckets, 'short', \
                  iif(count <= {DURATIONS_READ_MAX} AND stored_us IS NULL, durations, NULL)) ORDER BY id), \
                  json_group_array(json_object('durations', durations, 'logs', logs, 'values', \"values\") ORDER BY id) FROM ( \
                  SELECT r.*, d.sum_us AS stored_us, d.buckets, \
@@ -124,7 +126,7 @@ impl Transaction<'_> {
         }
         self.execute(
             "UPDATE report SET attempt = ?2, count = ?3, finished_at = ?4, parts = ?5, bodies = ?6, positions = ?7, \
-             worker = NULL, durations = NULL, logs = NULL, \"values\" = NULL WHERE id = ?1",
+             worker = NULL, sum = NULL, durations = NULL, logs = NULL, \"values\" = NULL WHERE id = ?1",
             params![
                 id,
                 merged.attempt,
@@ -141,5 +143,24 @@ impl Transaction<'_> {
             params![id, merged.sum_us],
         )?;
         Ok(ids.len() as u64 - 1)
+    }
+}
+
+impl SqliteStore {
+    /// Compacts the reports of a portion of batches after the other.
+    pub(crate) async fn compact_in_portions(&self, reports_max: u32) -> std::result::Result<u64, StoreError> {
+        let (mut total, mut after) = (0, BatchId(0));
+        loop {
+            let batches = self
+                .read(move |connection| candidates(connection, after, reports_max))
+                .await?;
+            let Some(last) = batches.last() else {
+                return Ok(total);
+            };
+            after = *last;
+            total += self
+                .write(0, move |transaction| transaction.compact(&batches, reports_max))
+                .await?;
+        }
     }
 }

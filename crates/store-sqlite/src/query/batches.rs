@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use gristmill_model::{BatchId, JobState, PackedArray, Positions, RunId, Timestamp, WorkerId};
+use gristmill_store::integrity::failure_sum;
 use gristmill_store::outcome::{BatchOutcomes, StoredFailure, StoredReport};
 use gristmill_store::{BatchRow, NewWorker, WorkerRow};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::columns::{read_positions, read_state, report_id};
-use crate::failure::Result;
+use crate::columns::{read_state, report_id};
+use crate::failure::{Failure, Result};
+use crate::sums::{CheckedReport, REPORT_COLUMNS, batch_columns, checked_payloads, damaged, in_batch};
 use crate::worker::steady_clock::WallTimes;
 
 /// The registered workers, by id.
@@ -42,13 +44,16 @@ pub(crate) fn workers(connection: &Connection, times: &WallTimes) -> Result<Vec<
 
 /// The payloads of a batch as they were submitted.
 pub(crate) fn payloads(connection: &Connection, batch: BatchId) -> Result<Option<PackedArray>> {
-    let mut statement = connection.prepare_cached("SELECT payloads FROM batch WHERE id = ?1")?;
+    let mut statement = connection.prepare_cached(concat!(
+        "SELECT ",
+        batch_columns!(),
+        " FROM batch b WHERE b.id = ?1"
+    ))?;
     let mut rows = statement.query([batch.0])?;
-    let Some(row) = rows.next()? else {
-        return Ok(None);
-    };
-    let text = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
-    Ok(Some(PackedArray::from_stored(text)))
+    match in_batch(batch, "batch", rows.next().map_err(Failure::from))? {
+        Some(row) => Ok(Some(checked_payloads(batch, row, 0)?)),
+        None => Ok(None),
+    }
 }
 
 /// The batches of a run.
@@ -101,23 +106,22 @@ pub(crate) fn outcomes(connection: &Connection, batch: BatchId) -> Result<Option
     let Some(count) = job_count(connection, batch)? else {
         return Ok(None);
     };
-    let mut statement = connection.prepare_cached(
-        "SELECT state, positions, durations, attempt, worker, finished_at, \"values\" FROM reported \
-         WHERE row_id BETWEEN ?1 AND ?2 ORDER BY id",
-    )?;
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {REPORT_COLUMNS} FROM reported WHERE row_id BETWEEN ?1 AND ?2 ORDER BY id"
+    ))?;
     let mut rows = statement.query(report_ids(batch))?;
     let mut reports = Vec::new();
     let mut dead = Positions::new();
-    while let Some(row) = rows.next()? {
-        let values = row.get_ref(6)?.as_str_or_null().map_err(rusqlite::Error::from)?;
+    while let Some(row) = in_batch(batch, "report", rows.next().map_err(Failure::from))? {
+        let stored = CheckedReport::read(batch, row)?;
         let report = StoredReport {
-            state: read_state(row, 0)?,
-            positions: read_positions(row, 1)?,
-            values: values.map(PackedArray::from_stored),
-            durations_us: read_durations(row, 2)?,
-            attempt: row.get(3)?,
-            worker: row.get(4)?,
-            finished_at: Timestamp(row.get(5)?),
+            state: in_batch(batch, "report", read_state(row, 1))?,
+            values: stored.values.map(PackedArray::from_stored),
+            durations_us: in_batch(batch, "report", durations_of(stored.durations))?,
+            attempt: stored.attempt,
+            worker: stored.worker.map(Arc::from),
+            finished_at: stored.finished_at,
+            positions: stored.positions,
         };
         if report.state == JobState::Dead {
             dead = dead.union(&report.positions);
@@ -139,11 +143,13 @@ pub(crate) fn outcomes(connection: &Connection, batch: BatchId) -> Result<Option
 
 /// A column of durations.
 pub(crate) fn read_durations(row: &rusqlite::Row<'_>, column: usize) -> Result<Vec<u32>> {
-    match row
-        .get_ref(column)?
-        .as_str_or_null()
-        .map_err(rusqlite::Error::from)?
-    {
+    let text = row.get_ref(column)?;
+    durations_of(text.as_str_or_null().map_err(rusqlite::Error::from)?)
+}
+
+/// The durations of a report.
+pub(crate) fn durations_of(text: Option<&str>) -> Result<Vec<u32>> {
+    match text {
         None => Ok(Vec::new()),
         Some(text) => Ok(serde_json::from_str(text)?),
     }
@@ -156,7 +162,7 @@ pub(crate) fn failures(
     position: Option<u32>,
 ) -> Result<Vec<StoredFailure>> {
     let mut statement = connection.prepare_cached(
-        "SELECT position, attempt, error, duration_us, log, worker, failed_at FROM failure \
+        "SELECT position, attempt, error, duration_us, log, worker, failed_at, sum FROM failure \
          WHERE batch_id = ?1 AND position BETWEEN ?2 AND ?3 ORDER BY position, failed_at, lease_id, attempt",
     )?;
     let mut rows = statement.query(params![
@@ -166,17 +172,31 @@ pub(crate) fn failures(
     ])?;
     let mut all = Vec::new();
     while let Some(row) = rows.next()? {
-        all.push(StoredFailure {
-            position: row.get(0)?,
-            attempt: row.get(1)?,
-            error: serde_json::from_str(row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?)?,
-            duration_us: row.get(3)?,
-            log: row.get(4)?,
-            worker: row.get::<_, Option<Arc<str>>>(5)?,
-            failed_at: Timestamp(row.get(6)?),
-        });
+        let failure = in_batch(batch, "failure", read_failure(batch, row))?;
+        all.push(
+            failure.ok_or_else(|| damaged(batch, "failure", "an error or a log is not what was stored"))?,
+        );
     }
     Ok(all)
+}
+
+/// Reads a failed attempt; `None` where its sum is another.
+fn read_failure(batch: BatchId, row: &rusqlite::Row<'_>) -> Result<Option<StoredFailure>> {
+    let error = row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?;
+    let log: Option<String> = row.get(4)?;
+    let (position, attempt) = (row.get(0)?, row.get(1)?);
+    if failure_sum(batch, position, attempt, error, log.as_deref()) != row.get::<_, i64>(7)? {
+        return Ok(None);
+    }
+    Ok(Some(StoredFailure {
+        position,
+        attempt,
+        error: serde_json::from_str(error)?,
+        duration_us: row.get(3)?,
+        log,
+        worker: row.get::<_, Option<Arc<str>>>(5)?,
+        failed_at: Timestamp(row.get(6)?),
+    }))
 }
 
 /// The last failure of each of these jobs.

@@ -19,12 +19,13 @@ use crate::columns::POSITION_BITS;
 use crate::failure::{Failure, Result};
 use crate::graph::family::{children, parent_of};
 use crate::labels::keys_of;
-use crate::query::batches::{failures, read_durations, report_ids};
+use crate::query::batches::{durations_of, failures, report_ids};
 use crate::query::filter::BatchConditions;
 use crate::query::piece::pieces;
 use crate::query::prerequisite::{cause_of, prerequisites_of};
 use crate::query::tag::{narrowed, tags_of};
 use crate::submit::debounce::debounced_payloads;
+use crate::sums::{CheckedReport, REPORT_COLUMNS, batch_columns, checked_payloads, damaged, in_batch};
 use crate::transaction::read_options;
 
 const COMMON_COLUMNS: &str = "b.id, l.kind, l.queue, b.priority, b.submitted_at, l.job_group";
@@ -44,16 +45,17 @@ fn read_common(row: &rusqlite::Row<'_>) -> Result<Common> {
 /// One job with everything that is known of it.
 pub(crate) fn job(connection: &Connection, now: Timestamp, id: JobId) -> Result<Option<JobDetails>> {
     let sql = format!(
-        "SELECT {COMMON_COLUMNS}, b.options, b.payloads FROM batch b JOIN lane l ON l.id = b.lane_id WHERE b.id = ?1"
+        "SELECT {COMMON_COLUMNS}, b.options, {} FROM batch b JOIN lane l ON l.id = b.lane_id WHERE b.id = ?1",
+        batch_columns!()
     );
     let mut statement = connection.prepare_cached(&sql)?;
     let mut rows = statement.query([id.batch.0])?;
-    let Some(row) = rows.next()? else {
+    let Some(row) = in_batch(id.batch, "batch", rows.next().map_err(Failure::from))? else {
         return Ok(None);
     };
-    let batch = read_common(row)?;
-    let options = batch.options(read_options(row, 6)?);
-    let payloads = PackedArray::from_stored(row.get_ref(7)?.as_str().map_err(rusqlite::Error::from)?);
+    let payloads = checked_payloads(id.batch, row, 7)?;
+    let batch = in_batch(id.batch, "batch", read_common(row))?;
+    let options = batch.options(in_batch(id.batch, "batch", read_options(row, 6))?);
     let Some(payload) = payloads.get(id.position) else {
         return Ok(None);
     };
@@ -68,7 +70,13 @@ pub(crate) fn job(connection: &Connection, now: Timestamp, id: JobId) -> Result<
     let piece = pieces
         .iter()
         .find(|piece| piece.positions.contains(id.position))
-        .ok_or_else(|| Failure::Damaged(format!("job {id} is in no slice, lease or report")))?;
+        .ok_or_else(|| {
+            damaged(
+                id.batch,
+                "batch",
+                format!("job {id} is in no slice, lease or report"),
+            )
+        })?;
     let failures = failures(connection, id.batch, Some(id.position))?;
     let last = failures.last();
     let ended = match piece.report {
@@ -173,27 +181,28 @@ struct Ended {
 }
 
 fn ended(connection: &Connection, report: i64, positions: &Positions, position: u32) -> Result<Ended> {
-    let mut statement = connection.prepare_cached(
-        "SELECT durations, logs, \"values\" FROM reported WHERE row_id BETWEEN ?2 AND ?3 AND id = ?1",
-    )?;
-    let [first, last] = report_ids(BatchId(report >> POSITION_BITS));
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {REPORT_COLUMNS} FROM reported WHERE row_id BETWEEN ?2 AND ?3 AND id = ?1"
+    ))?;
+    let batch = BatchId(report >> POSITION_BITS);
+    let [first, last] = report_ids(batch);
     let mut rows = statement.query([report, first, last])?;
-    let Some(row) = rows.next()? else {
+    let Some(row) = in_batch(batch, "report", rows.next().map_err(Failure::from))? else {
         return Ok(Ended::default());
     };
+    let stored = CheckedReport::read(batch, row)?;
     let index = indexes_of(&Positions::from(position..position + 1), positions)
         .first()
         .unwrap_or(0);
-    let values = row.get_ref(2)?.as_str_or_null().map_err(rusqlite::Error::from)?;
-    let value = values.map(PackedArray::from_stored);
+    let value = stored.values.map(PackedArray::from_stored);
     let value = value.as_ref().and_then(|values| values.get(index));
-    let logs = row.get_ref(1)?.as_str_or_null().map_err(rusqlite::Error::from)?;
-    let mut logs: HashMap<u32, String> = logs.map(serde_json::from_str).transpose()?.unwrap_or_default();
+    let logs = stored.logs.map(serde_json::from_str).transpose()?;
+    let mut logs: HashMap<u32, String> = logs.unwrap_or_default();
     Ok(Ended {
         value: value
             .map(|value| RawValue::from_string(value.to_owned()))
             .transpose()?,
-        duration_us: read_durations(row, 0)?.get(index as usize).copied(),
+        duration_us: durations_of(stored.durations)?.get(index as usize).copied(),
         log: logs.remove(&position),
     })
 }

@@ -1,7 +1,8 @@
 -- The tables of a SQLite store: version 1 of its layout.
 --
 -- Times are milliseconds since 1970. Positions are ranges, as text: `0-499,731`. Long columns stand last: SQLite reads the columns
--- before them without following their overflow pages.
+-- before them without following their overflow pages. A sum is a checksum of a row, by which damage is found (`integrity.rs` in the
+-- crate `store`).
 
 -- The header of the file says that it is a store ("GRML").
 PRAGMA application_id = 1196576076;
@@ -15,6 +16,7 @@ CREATE TABLE lane (
     queue     TEXT NOT NULL,
     kind      TEXT NOT NULL,
     job_group TEXT NOT NULL,
+    sum       INTEGER NOT NULL, -- of the three names
     UNIQUE (queue, kind, job_group)
 ) STRICT;
 
@@ -28,6 +30,7 @@ CREATE TABLE batch (
     priority     INTEGER NOT NULL,
     submitted_at INTEGER NOT NULL,
     run_at       INTEGER NOT NULL, -- from when its first slice can be claimed
+    sum          INTEGER NOT NULL, -- of the other columns
     options      TEXT,             -- JSON; NULL where all are default
     payloads     TEXT NOT NULL     -- a JSON array, one payload a position
 ) STRICT;
@@ -114,6 +117,7 @@ CREATE TABLE report (
     attempt     INTEGER NOT NULL,
     count       INTEGER NOT NULL,
     finished_at INTEGER NOT NULL,
+    sum         INTEGER, -- of the other columns, where the jobs completed; a compacted report has those of its reports in parts
     worker      TEXT,
     cause       TEXT, -- JSON: the job that did not complete, so that these, which waited for it, were cancelled
     positions   TEXT NOT NULL,
@@ -144,6 +148,7 @@ CREATE TABLE failure (
     duration_us INTEGER NOT NULL,
     failed_at   INTEGER NOT NULL,
     retried_at  INTEGER,       -- when the job is tried again; NULL where it is not
+    sum         INTEGER NOT NULL, -- of batch, position, attempt, error and log
     worker      TEXT,
     error       TEXT NOT NULL, -- JSON
     log         TEXT,
@@ -155,6 +160,7 @@ CREATE TABLE cached (
     digest    TEXT NOT NULL UNIQUE, -- of the queue, the kind, the group and the payload, in hexadecimal
     stored_at INTEGER NOT NULL,
     until     INTEGER NOT NULL,     -- when it is forgotten
+    sum       INTEGER NOT NULL,     -- of the digest and the value
     value     TEXT NOT NULL         -- JSON
 ) STRICT;
 CREATE INDEX cached_until ON cached (until);
@@ -178,6 +184,7 @@ CREATE INDEX job_key_over ON job_key (until) WHERE open = 0;
 CREATE TABLE keyed (
     batch_id INTEGER PRIMARY KEY,
     scope    INTEGER NOT NULL,
+    sum      INTEGER NOT NULL, -- of the other columns
     keys     TEXT NOT NULL -- a JSON array, a string or null a position
 ) STRICT;
 

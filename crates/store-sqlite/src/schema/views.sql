@@ -2,12 +2,12 @@
 
 -- Reports as workers sent them, compacted or not: `row_id` is the id of their row, `id` their own.
 CREATE VIEW reported AS
-SELECT r.id AS row_id, r.id, r.state, r.attempt, r.count, r.finished_at, r.worker, r.positions, r.durations, r.logs, r."values"
+SELECT r.id AS row_id, r.id, r.state, r.attempt, r.count, r.finished_at, r.worker, r.positions, r.durations, r.logs, r."values", r.sum
 FROM report r WHERE r.parts IS NULL
 UNION ALL
 SELECT r.id, p.value ->> '$.id', r.state, p.value ->> '$.attempt', p.value ->> '$.count', p.value ->> '$.finished_at',
     p.value ->> '$.worker', p.value ->> '$.positions', r.bodies ->> ('$[' || p.key || '].durations'),
-    r.bodies ->> ('$[' || p.key || '].logs'), r.bodies ->> ('$[' || p.key || '].values')
+    r.bodies ->> ('$[' || p.key || '].logs'), r.bodies ->> ('$[' || p.key || '].values'), p.value ->> '$.sum'
 FROM report r CROSS JOIN json_each(r.parts) p WHERE r.parts IS NOT NULL;
 
 -- One row a job, for people. A condition on batch_id (and position) is fast; other conditions unpack the whole store. Each part of the

@@ -1,6 +1,7 @@
 //! Values that are kept for jobs of the same lane with the same payload.
 
 use gristmill_model::{BatchId, JobState, NewBatch, PackedArray, Positions};
+use gristmill_store::integrity::cached_sum;
 use gristmill_store::rules::cache::{Hits, Lookup, kept, kept_until};
 use gristmill_store::rules::ending::Ending;
 use rusqlite::params;
@@ -21,13 +22,18 @@ impl Transaction<'_> {
             return Ok(Positions::new());
         };
         let found = self.rows(
-            "SELECT j.key, c.value FROM json_each(?1) j CROSS JOIN cached c ON c.digest = j.value \
+            "SELECT j.key, c.value, c.digest, c.sum FROM json_each(?1) j CROSS JOIN cached c ON c.digest = j.value \
              WHERE c.stored_at > ?2",
             params![serde_json::to_string(&lookup.digests)?, lookup.stored_after.0],
-            |row| Ok((row.get::<_, u32>(0)?, row.get::<_, String>(1)?)),
+            |row| {
+                let value: String = row.get(1)?;
+                let sum = cached_sum(row.get_ref(2)?.as_str()?, &value);
+                Ok((row.get::<_, u32>(0)?, value, sum == row.get::<_, i64>(3)?))
+            },
         )?;
         let mut hits = Hits::default();
-        for (position, value) in found {
+        // The job of a damaged value runs, which stores its value anew.
+        for (position, value, _) in found.into_iter().filter(|(_, _, is_whole)| *is_whole) {
             hits.add(position, value);
         }
         match hits.ending(batch)? {
@@ -52,14 +58,20 @@ impl Transaction<'_> {
         let Some(payloads) = self.with_payloads(batch)?.payloads else {
             return Ok(());
         };
+        let kept = kept(lane.name(), &payloads, positions, values);
+        let rows: Vec<(&str, &str, i64)> = kept
+            .iter()
+            .map(|(digest, value)| (digest.as_str(), value.as_str(), cached_sum(digest, value)))
+            .collect();
         self.execute(
-            "INSERT INTO cached (digest, stored_at, until, value) SELECT key, ?1, ?2, value FROM json_each(?3) WHERE true \
+            "INSERT INTO cached (digest, stored_at, until, value, sum) \
+             SELECT value ->> 0, ?1, ?2, value ->> 1, value ->> 2 FROM json_each(?3) WHERE true \
              ON CONFLICT (digest) DO UPDATE SET stored_at = excluded.stored_at, value = excluded.value, \
-             until = max(until, excluded.until)",
+             sum = excluded.sum, until = max(until, excluded.until)",
             params![
                 self.now.0,
                 kept_until(self.now, cached_ms).0,
-                serde_json::to_string(&kept(lane.name(), &payloads, positions, values))?,
+                serde_json::to_string(&rows)?,
             ],
         )?;
         Ok(())

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use gristmill_model::{
     After, BatchId, JobId, JobState, KeyedBatch, NewBatch, OnDuplicate, PackedArray, Positions, Unique,
 };
+use gristmill_store::integrity::keys_sum;
 use gristmill_store::rules::dependency::WaitingJobs;
 use gristmill_store::rules::keys::rerun::{PlannedRerun, reruns};
 use gristmill_store::rules::keys::{KeyPlan, Owner, Wanted, scope_id, stored_after};
@@ -17,6 +18,7 @@ use crate::failure::{Failure, Result};
 use crate::graph::dependency::Ended;
 use crate::labels::{BatchKeys, keys_of};
 use crate::limits::FORGOTTEN_KEYS_PER_TRANSACTION;
+use crate::sums::damaged;
 use crate::transaction::Transaction;
 
 impl Transaction<'_> {
@@ -154,8 +156,13 @@ impl Transaction<'_> {
     ) -> Result<BatchId> {
         let id = self.insert_batch(&batch.batch, &batch.batch.payloads, None, &[], waiting)?;
         self.execute(
-            "INSERT INTO keyed (batch_id, scope, keys) VALUES (?1, ?2, ?3)",
-            params![id.0, scope, batch.keys.as_str()],
+            "INSERT INTO keyed (batch_id, scope, keys, sum) VALUES (?1, ?2, ?3, ?4)",
+            params![
+                id.0,
+                scope,
+                batch.keys.as_str(),
+                keys_sum(id, scope, batch.keys.as_str())
+            ],
         )?;
         self.execute(
             "INSERT OR REPLACE INTO job_key (scope, key, batch_id, position, open, until) \
@@ -195,8 +202,7 @@ impl Transaction<'_> {
             Some(keys) => keys,
             None => {
                 let keys = keys_of(self.connection, batch)?;
-                let keys =
-                    keys.ok_or_else(|| Failure::Damaged(format!("batch {batch} has lost its keys")))?;
+                let keys = keys.ok_or_else(|| damaged(batch, "keyed", "it has lost its keys"))?;
                 head.keys.get_or_init(|| keys)
             }
         };

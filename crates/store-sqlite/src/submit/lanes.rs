@@ -1,6 +1,7 @@
 //! Queues, kinds and groups: reading and adding them.
 
 use gristmill_store::Want;
+use gristmill_store::integrity::lane_sum;
 use gristmill_store::rules::lanes::{Lane, LaneName};
 use rusqlite::{Connection, params};
 
@@ -20,8 +21,13 @@ impl Memory {
         }
         self.lanes.check_room(name)?;
         connection
-            .prepare_cached("INSERT INTO lane (queue, kind, job_group) VALUES (?1, ?2, ?3)")?
-            .execute(params![name.queue, name.kind, name.group])?;
+            .prepare_cached("INSERT INTO lane (queue, kind, job_group, sum) VALUES (?1, ?2, ?3, ?4)")?
+            .execute(params![
+                name.queue,
+                name.kind,
+                name.group,
+                lane_sum([name.queue, name.kind, name.group])
+            ])?;
         self.refresh_lanes(connection)?;
         Ok(self.lanes.id_max())
     }
@@ -39,19 +45,34 @@ impl Memory {
         Ok(self.lanes.wanted(want))
     }
 
-    /// Reads the lanes that were added since the last look: as a rule none, at the cost of one seek.
+    /// Reads the lanes that were added since the last look: as a rule none, at the cost of one seek. Nothing is claimed from a
+    /// damaged lane: its jobs may be of another kind.
     pub fn refresh_lanes(&mut self, connection: &Connection) -> Result<()> {
         let mut statement = connection
-            .prepare_cached("SELECT id, queue, kind, job_group FROM lane WHERE id > ?1 ORDER BY id")?;
+            .prepare_cached("SELECT id, queue, kind, job_group, sum FROM lane WHERE id > ?1 ORDER BY id")?;
         let mut rows = statement.query([self.lanes.id_max()])?;
         while let Some(row) = rows.next()? {
-            self.lanes.add(Lane {
-                id: row.get(0)?,
-                queue: row.get(1)?,
-                kind: row.get(2)?,
-                group: row.get(3)?,
-            });
+            match read_lane(row) {
+                Ok(Some(lane)) => self.lanes.add(lane),
+                Ok(None) => tracing::error!("a lane is damaged; no jobs are claimed from it"),
+                Err(failure) => {
+                    let reason = failure.of_row()?;
+                    tracing::error!(reason, "a lane is damaged; no jobs are claimed from it");
+                }
+            }
         }
         Ok(())
     }
+}
+
+/// Reads id, queue, kind, group and sum of a lane; `None` where the sum is another.
+pub(crate) fn read_lane(row: &rusqlite::Row<'_>) -> Result<Option<Lane>> {
+    let lane = Lane {
+        id: row.get(0)?,
+        queue: row.get(1)?,
+        kind: row.get(2)?,
+        group: row.get(3)?,
+    };
+    let sum = lane_sum([&lane.queue, &lane.kind, &lane.group]);
+    Ok((sum == row.get::<_, i64>(4)?).then_some(lane))
 }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use gristmill_model::retry::{AfterFailure, RetryPolicy};
 use gristmill_model::{
-    DurationHistogram, JobError, JobState, PackedArray, Positions, Report, Rng, Timestamp,
+    BatchId, DurationHistogram, JobError, JobState, PackedArray, Positions, Report, Rng, Timestamp,
 };
 
+use crate::integrity::ReportColumns;
 use crate::rules::pack::{indexes_of, pack_durations, pack_logs};
 
 /// Whether all that a report says is that jobs completed.
@@ -75,6 +76,21 @@ impl Ending {
             durations: None,
             logs: None,
         }
+    }
+
+    /// The sum of the report that it becomes; `None` for jobs without values.
+    pub fn sum(&self, batch: BatchId, positions: &Positions, finished_at: Timestamp) -> Option<i64> {
+        let columns = ReportColumns {
+            batch,
+            positions,
+            attempt: self.attempt,
+            finished_at: finished_at.0,
+            worker: self.worker.as_deref(),
+            durations: self.durations.as_ref().map(|durations| durations.each.as_str()),
+            logs: self.logs.as_deref(),
+            values: self.values.as_ref()?.as_str(),
+        };
+        Some(columns.sum())
     }
 
     /// What a report completed of the jobs that are `accepted`, and which those are. As a rule that is all, and the

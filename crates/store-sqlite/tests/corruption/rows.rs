@@ -1,0 +1,244 @@
+//! Damage of single rows.
+
+use std::path::Path;
+
+use gristmill_model::{JobState, KeyedBatch, PackedArray, Unique};
+use gristmill_store::integrity::DAMAGED;
+use gristmill_store::{JobFilter, Selection, Store, StoreError};
+use gristmill_store_conformance::fixture::*;
+use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
+use rusqlite::Connection;
+
+fn open(path: &Path) -> SqliteStore {
+    SqliteStore::open(path, SqliteOptions::default()).unwrap()
+}
+
+/// Changes the file behind the store's back.
+fn damage(path: &Path, sql: &str) {
+    let changed = Connection::open(path).unwrap().execute(sql, []).unwrap();
+    assert!(changed > 0, "{sql}");
+}
+
+/// A store with a damaged batch of three jobs and a whole one, both waiting.
+async fn with_damage(path: &Path, sql: &str) -> SqliteStore {
+    let store = open(path);
+    submit(&store, batch(3)).await;
+    submit(&store, batch(3)).await;
+    store.close().await.unwrap();
+    damage(path, sql);
+    open(path)
+}
+
+fn of_batch(batch: i64) -> JobFilter {
+    JobFilter {
+        batch: Some(gristmill_model::BatchId(batch)),
+        ..JobFilter::default()
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_batch_is_paused_and_others_are_claimed() {
+    let damages = [
+        (
+            "UPDATE batch SET payloads = replace(payloads, '1', '7') WHERE id = 1",
+            "batch",
+        ),
+        (
+            "UPDATE batch SET options = '{\"timeout_ms\":1}' WHERE id = 1",
+            "batch",
+        ),
+        ("UPDATE batch SET priority = 5 WHERE id = 1", "batch"),
+        ("UPDATE batch SET sum = sum + 1 WHERE id = 1", "batch"),
+        (
+            "UPDATE slice SET positions = '0-9', count = 10 WHERE batch_id = 1",
+            "slice",
+        ),
+    ];
+    for (sql, table) in damages {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jobs.db");
+        let store = with_damage(&path, sql).await;
+        let worker = worker(&store).await;
+        let lease = claim(&store, worker, 100).await;
+        assert_eq!(held(&lease), ["2:0-2"], "{sql}");
+        assert!(claim(&store, worker, 100).await.is_none(), "{sql}");
+        let slice = only(lease);
+        let receipts = exchange(&store, worker, vec![completed(&slice)], None)
+            .await
+            .receipts;
+        assert_eq!(receipts[0].accepted, positions("0-2"), "{sql}");
+
+        let told = findings(&store).await;
+        assert!(
+            told.iter()
+                .any(|finding| finding.batch.is_some_and(|batch| batch.0 == 1)
+                    && finding.what.contains(DAMAGED)),
+            "{sql}: {told:?}"
+        );
+        if table == "batch" {
+            assert!(
+                told.iter().any(|finding| finding.table == table),
+                "{sql}: {told:?}"
+            );
+            let error = store.job(job(gristmill_model::BatchId(1), 0)).await.unwrap_err();
+            assert!(
+                error
+                    .to_string()
+                    .contains("batch 1 is damaged, in the table `batch`"),
+                "{sql}: {error}"
+            );
+            assert_eq!(
+                states(&store, gristmill_model::BatchId(1)).await,
+                [JobState::Paused; 3],
+                "{sql}"
+            );
+        }
+        // The remedy works.
+        let cancelled = store.cancel(Selection::Filter(of_batch(1))).await.unwrap();
+        assert!(cancelled.changed >= 3, "{sql}: {cancelled:?}");
+        store.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_slice_that_cannot_be_read_is_passed_over() {
+    for sql in [
+        "UPDATE slice SET positions = '0-2x' WHERE batch_id = 1",
+        "UPDATE slice SET positions = '1-2' WHERE batch_id = 1",
+        "UPDATE slice SET attempt = 0 WHERE batch_id = 1",
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jobs.db");
+        let store = with_damage(&path, sql).await;
+        let worker = worker(&store).await;
+        assert_eq!(held(&claim(&store, worker, 100).await), ["2:0-2"], "{sql}");
+        assert!(claim(&store, worker, 100).await.is_none(), "{sql}");
+        store.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_query_pauses_the_open_jobs_of_a_damaged_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let store = open(&path);
+    let id = submit(&store, batch(6)).await;
+    let worker = worker(&store).await;
+    let slice = only(claim(&store, worker, 3).await);
+    exchange(&store, worker, vec![completed(&slice)], None).await;
+    assert_eq!(store.outcomes(id).await.unwrap().unwrap().ended(), 3);
+    damage(
+        &path,
+        "UPDATE report SET \"values\" = replace(\"values\", '2', '3')",
+    );
+    let error = store.outcomes(id).await.unwrap_err();
+    assert!(
+        matches!(&error, StoreError::Damaged { batch, table: "report", .. } if *batch == id),
+        "{error}"
+    );
+    assert!(
+        error.to_string().contains("gristmill cancel --batch 1"),
+        "{error}"
+    );
+    assert!(store.job(job(id, 1)).await.is_err());
+    assert!(claim(&store, worker, 10).await.is_none());
+    let shown = store.job(job(id, 4)).await.unwrap().unwrap();
+    assert_eq!(shown.row.state, JobState::Paused);
+    assert_eq!(shown.pauses[0].reason, DAMAGED);
+    // A person that knows better lets them go on.
+    store
+        .resume_jobs(Selection::Filter(of_batch(1)), Some(DAMAGED))
+        .await
+        .unwrap();
+    assert_eq!(held(&claim(&store, worker, 10).await), ["1:3-5"]);
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn damaged_keys_errors_and_kept_values_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let store = open(&path);
+    let mut new = batch(2);
+    new.options.unique = Some(Unique::default());
+    let keys = PackedArray::parse("[\"a\",\"b\"]").unwrap();
+    let keyed = KeyedBatch { batch: new, keys };
+    store.submit_keyed(vec![keyed]).await.unwrap();
+    let failing = submit(&store, once(1)).await;
+    let mut cached = batch(1);
+    cached.options.cached_ms = Some(60_000);
+    let first = submit(&store, cached.clone()).await;
+    let worker = worker(&store).await;
+    let lease = claim(&store, worker, 10).await.unwrap();
+    let reports = lease.slices.iter().filter_map(|slice| match slice.batch {
+        batch if batch == failing => Some(failed_at(slice, &slice.positions, &error())),
+        batch if batch == first => Some(completed(slice)),
+        _ => None,
+    });
+    exchange(&store, worker, reports.collect(), None).await;
+    no_damage(&store).await;
+
+    damage(&path, "UPDATE keyed SET keys = replace(keys, 'a', 'c')");
+    damage(&path, "UPDATE failure SET error = replace(error, 'no', 'on')");
+    damage(&path, "UPDATE cached SET value = '7'");
+    let told = findings(&store).await;
+    let tables: Vec<&str> = told.iter().map(|finding| finding.table.as_str()).collect();
+    assert_eq!(tables, ["keyed", "failure", "cached"], "{told:?}");
+    assert!(
+        store
+            .outcomes(failing)
+            .await
+            .unwrap_err()
+            .to_string()
+            .contains("`failure`")
+    );
+    // The job of the damaged value runs.
+    let again = submit(&store, cached).await;
+    assert_eq!(states(&store, again).await, [JobState::Waiting]);
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn rows_that_contradict_each_other_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let store = open(&path);
+    for _ in 0..4 {
+        submit(&store, batch(3)).await;
+    }
+    let worker = worker(&store).await;
+    let slice = only(claim(&store, worker, 3).await);
+    exchange(&store, worker, vec![completed(&slice)], None).await;
+    claim(&store, worker, 3).await.unwrap();
+    no_damage(&store).await;
+    damage(&path, "DELETE FROM report");
+    damage(&path, "UPDATE held SET worker_id = 99");
+    damage(&path, "DELETE FROM batch WHERE id = 3");
+    damage(
+        &path,
+        "UPDATE slice SET positions = '0-3', count = 4 WHERE batch_id = 4",
+    );
+    damage(&path, "UPDATE lane SET kind = 'wort'");
+    let told = findings(&store).await;
+    let told: Vec<String> = told
+        .iter()
+        .map(|finding| {
+            format!(
+                "{} {}: {}",
+                finding.batch.map_or(0, |batch| batch.0),
+                finding.table,
+                finding.what
+            )
+        })
+        .collect();
+    for wrong in [
+        "1 batch: jobs 0-2 of 3 wait nowhere, run nowhere and have no outcome",
+        "2 held: a lease is held by a worker that is not registered",
+        "3 slice: there are rows of it, and the batch does not exist",
+        "4 batch: there are rows of jobs 3, and it has 3 jobs",
+    ] {
+        assert!(told.iter().any(|told| told == wrong), "{wrong}: {told:#?}");
+    }
+    assert!(told.iter().any(|told| told.starts_with("0 lane: ")), "{told:#?}");
+    store.close().await.unwrap();
+}
