@@ -106,6 +106,7 @@ test-dispatch: ## 10,000 random workloads of the dispatcher in virtual time, bes
 include .ci/targets.mk
 include bench/targets.mk
 include crates/cli/targets.mk
+include crates/power-loss/targets.mk
 include crates/server/targets.mk
 include crates/memory/targets.mk
 include web/targets.mk
