@@ -73,7 +73,8 @@ clients: $(BUILD)/clients/installed ## Install PostgreSQL's drivers for Python a
 
 $(BUILD)/clients/installed:
 	python3 -m venv $(BUILD)/clients/venv
-	$(BUILD)/clients/venv/bin/python -m pip install --quiet --target $(BUILD)/clients/python 'psycopg[binary]==3.2.*'
+	$(BUILD)/clients/venv/bin/python -m pip install --quiet --require-hashes --target $(BUILD)/clients/python \
+	  --requirement packaging/requirements/clients.txt
 	npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(BUILD)/clients pg@8
 	touch $@
 
@@ -102,8 +103,10 @@ test-machine: postgres ## Compare 10,000 random sequences of operations on both 
 test-dispatch: ## 10,000 random workloads of the dispatcher in virtual time, beside the greedy bound
 	SIMULATION_WORKLOADS=10000 $(CARGO) test --release --locked --package gristmill-worker --lib -- simulation --nocapture
 
+include .ci/targets.mk
 include bench/targets.mk
 include crates/cli/targets.mk
+include crates/power-loss/targets.mk
 include crates/server/targets.mk
 include crates/memory/targets.mk
 include web/targets.mk

@@ -41,7 +41,7 @@ $(PROMTOOL):
 $(HELM):
 	GOBIN=$(dir $(HELM)) go install helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
 
-$(PACKAGES)/venv/installed: packaging/tests/requirements.txt
+$(PACKAGES)/venv/installed: packaging/requirements/packaging-tests.txt
 	python3 -m venv $(PACKAGES)/venv
-	$(PACKAGES)/venv/bin/python -m pip install --quiet --requirement packaging/tests/requirements.txt
+	$(PACKAGES)/venv/bin/python -m pip install --quiet --require-hashes --requirement packaging/requirements/packaging-tests.txt
 	touch $@

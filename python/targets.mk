@@ -5,9 +5,6 @@ PYTHON_TOOLS := $(BUILD)/python/tools
 # Both workspaces compile into one folder, so that they share what they have in common.
 PYTHON_BUILD := CARGO_TARGET_DIR=$(CURDIR)/target
 MATURIN := $(CURDIR)/$(PYTHON_TOOLS)/bin/maturin
-# The libraries that the package works together with.
-PYTHON_PEERS := 'pydantic>=2,<3' 'tqdm>=4,<5' 'pandas>=2,<4' 'polars>=1,<2' 'pyarrow>=18' 'joblib>=1.4,<2' 'fastapi<1' \
-  'httpx<1' 'django-tasks<1' 'psycopg[binary]>=3.1,<4' 'asyncpg<1' 'sqlalchemy[asyncio]>=2,<3'
 
 .PHONY: python
 python: build $(PYTHON_TOOLS)/installed ## Build the wheel, with the program in it: build/python/wheels/
@@ -21,8 +18,8 @@ test-python: $(PYTHON_TOOLS)/installed ## Build a wheel for tests, install it in
 	rm -rf $(BUILD)/python/test-wheels $(PYTHON_VENV)
 	cd python && $(PYTHON_BUILD) $(MATURIN) build --quiet --profile dev --locked --out ../$(BUILD)/python/test-wheels
 	python3 -m venv $(PYTHON_VENV)
-	$(PYTHON_VENV)/bin/python -m pip install --quiet $(BUILD)/python/test-wheels/*.whl 'pytest>=8,<10' 'mypy>=2,<3' \
-	  $(PYTHON_PEERS)
+	$(PYTHON_VENV)/bin/python -m pip install --quiet --require-hashes --requirement packaging/requirements/python-tests.txt
+	$(PYTHON_VENV)/bin/python -m pip install --quiet --no-index --no-deps $(BUILD)/python/test-wheels/*.whl
 	cd python && ../$(PYTHON_VENV)/bin/python -m mypy --strict --cache-dir ../$(BUILD)/python/mypy gristmill
 	$(PYTHON_VENV)/bin/python -m mypy.stubtest gristmill._native --ignore-disjoint-bases
 	cd python/tests && ../../$(PYTHON_VENV)/bin/python -m pytest --quiet -p no:cacheprovider .
@@ -53,5 +50,5 @@ bench-python-run:
 
 $(PYTHON_TOOLS)/installed:
 	python3 -m venv $(PYTHON_TOOLS)
-	$(PYTHON_TOOLS)/bin/python -m pip install --quiet 'maturin>=1.9,<2'
+	$(PYTHON_TOOLS)/bin/python -m pip install --quiet --require-hashes --requirement packaging/requirements/maturin.txt
 	touch $@

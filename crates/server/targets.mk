@@ -1,6 +1,5 @@
 # Targets of the server; included by the Makefile.
 
-SCHEMATHESIS_VERSION := 4.32.5
 SCHEMATHESIS := $(BUILD)/schemathesis/bin/schemathesis
 
 # Schemathesis makes requests, right and wrong ones, from the API's description; no answer may be a 5xx, and every
@@ -12,7 +11,7 @@ test-schemathesis: $(SCHEMATHESIS) ## Requests made from the API's description: 
 
 $(SCHEMATHESIS):
 	python3 -m venv $(BUILD)/schemathesis
-	$(BUILD)/schemathesis/bin/pip install --quiet schemathesis==$(SCHEMATHESIS_VERSION)
+	$(BUILD)/schemathesis/bin/pip install --quiet --require-hashes --requirement packaging/requirements/schemathesis.txt
 
 .PHONY: bench-agent
 bench-agent: build ## Drain over HTTP with a Python script: an agent in batches, and one job at a time

@@ -103,7 +103,7 @@ fn set_up(connection: &mut Connection, path: &Path, options: &SqliteOptions) -> 
     connection.pragma_update(None, "journal_mode", "WAL")?;
     // The log is cut back to this size after a checkpoint, should a long reader have let it grow.
     connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
-    connection.pragma_update(None, "wal_autocheckpoint", crate::limits::CHECKPOINT_PAGES)?;
+    connection.pragma_update(None, "wal_autocheckpoint", options.checkpoint_pages)?;
     connection.pragma_update(None, "cache_size", -16_384)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     migrate(connection, path)

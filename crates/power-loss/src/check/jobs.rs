@@ -1,0 +1,267 @@
+//! The check of a store of jobs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gristmill_model::{BatchId, JobId, JobState, Timestamp};
+use gristmill_store::{BatchOutcomes, JobFilter, Run, RunState, Store};
+use gristmill_store_sqlite::Synchronous;
+
+use crate::check::{Fault, broken, integrity};
+use crate::jobs;
+use crate::limits::{EXCHANGES_MAX, ROWS_MAX};
+use crate::note::{Ending, Promises};
+use crate::volume::Volume;
+
+/// The name of the run of the workload `run`.
+pub const RUN: &str = "power-loss";
+
+/// The number of the first line of that run; no other jobs have higher ones.
+pub const RUN_NUMBERS_FROM: u64 = 1_000_000;
+
+/// A number that no workload uses.
+const FREE_NUMBER: u64 = 900_000;
+
+/// Opens the store of an image, and compares it with what was promised. With `deep`, all of its jobs are then run.
+pub async fn check(volume: &Volume, promises: &Promises, deep: bool) -> Result<(), Fault> {
+    let store = jobs::open(volume, Synchronous::Full).map_err(broken)?;
+    integrity(volume, jobs::FILE)?;
+    let found = Found::read(&store).await?;
+    found.compare(promises)?;
+    compare_run(&store, &found, promises).await?;
+    check_new_id(&store, &found, promises).await?;
+    if deep {
+        empty(&store).await?;
+        let found = Found::read(&store).await?;
+        found.compare(promises)?;
+        found.check_ends()?;
+    }
+    store.close().await.map_err(broken)?;
+    match deep {
+        true => integrity(volume, jobs::FILE),
+        false => Ok(()),
+    }
+}
+
+/// All jobs of a store.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// By number: the job, and how it ended.
+    numbered: BTreeMap<u64, (JobId, Option<JobState>)>,
+    /// Jobs whose payload is no number, and how they ended.
+    others: BTreeMap<JobId, Option<JobState>>,
+    batches: BTreeSet<BatchId>,
+}
+
+impl Found {
+    /// Reads all batches with their outcomes.
+    pub async fn read(store: &dyn Store) -> Result<Found, Fault> {
+        let mut found = Found::default();
+        let mut after = None;
+        loop {
+            let page = store
+                .job_ids(&JobFilter::default(), after, ROWS_MAX)
+                .await
+                .map_err(broken)?;
+            let Some(last) = page.last() else {
+                return Ok(found);
+            };
+            after = Some(last.batch);
+            for batch in page {
+                found.add_batch(store, batch.batch).await?;
+            }
+        }
+    }
+
+    async fn add_batch(&mut self, store: &dyn Store, batch: BatchId) -> Result<(), Fault> {
+        let payloads = store.payloads(batch).await.map_err(broken)?;
+        let outcomes = store.outcomes(batch).await.map_err(broken)?;
+        let (Some(payloads), Some(outcomes)) = (payloads, outcomes) else {
+            return Err(Fault::Broken(format!("batch {batch} is listed and not there")));
+        };
+        self.batches.insert(batch);
+        let mut ends = ends(&outcomes)?;
+        for (position, payload) in (0..).zip(payloads.items()) {
+            let job = JobId { batch, position };
+            let end = ends.remove(&position);
+            let state = end.as_ref().map(|(state, _)| *state);
+            let Ok(number) = payload.parse::<u64>() else {
+                self.others.insert(job, state);
+                continue;
+            };
+            if let Some((JobState::Completed, Some(value))) = &end
+                && value != payload
+            {
+                return Err(Fault::Broken(format!(
+                    "job {job} of {payload} has the value {value}"
+                )));
+            }
+            if let Some((other, _)) = self.numbered.insert(number, (job, state)) {
+                return Err(Fault::Doubled(format!(
+                    "number {number} is job {other} and job {job}"
+                )));
+            }
+        }
+        match ends.first_key_value() {
+            Some((position, _)) => Err(Fault::Broken(format!(
+                "batch {batch} has no job at {position}, which ended"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Compares the jobs with what was promised.
+    pub fn compare(&self, promises: &Promises) -> Result<(), Fault> {
+        let mut known: BTreeSet<&u64> = BTreeSet::new();
+        for numbers in &promises.submits {
+            let stored = numbers
+                .iter()
+                .filter(|number| self.numbered.contains_key(number))
+                .count();
+            if stored != 0 && stored != numbers.len() {
+                return Err(Fault::Broken(format!(
+                    "{stored} of the {} jobs of a submit",
+                    numbers.len()
+                )));
+            }
+            known.extend(numbers);
+        }
+        let stranger = self
+            .numbered
+            .keys()
+            .find(|number| !known.contains(number) && **number != FREE_NUMBER);
+        if let Some(number) = stranger {
+            return Err(Fault::Doubled(format!(
+                "number {number}, which another job stands for"
+            )));
+        }
+        if let Some(number) = promises
+            .submitted
+            .iter()
+            .find(|number| !self.numbered.contains_key(number))
+        {
+            return Err(Fault::Lost(format!("number {number} was submitted")));
+        }
+        for (number, ending) in &promises.ended {
+            let expected = match ending {
+                Ending::Completed => JobState::Completed,
+                Ending::Died => JobState::Dead,
+                Ending::Cancelled => JobState::Cancelled,
+            };
+            let state = self.numbered.get(number).and_then(|(_, state)| *state);
+            if state != Some(expected) {
+                return Err(Fault::Lost(format!(
+                    "number {number} ended as {expected:?}, and is {state:?}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether every job has ended.
+    fn check_ends(&self) -> Result<(), Fault> {
+        let numbered = self.numbered.values().map(|(job, state)| (job, state));
+        match numbered.chain(&self.others).find(|(_, state)| state.is_none()) {
+            Some((job, _)) => Err(Fault::Lost(format!("job {job} does not end"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How the jobs of a batch ended, by position, with their values.
+fn ends(outcomes: &BatchOutcomes) -> Result<BTreeMap<u32, (JobState, Option<String>)>, Fault> {
+    let mut ends = BTreeMap::new();
+    for report in &outcomes.reports {
+        let mut values = report.values.iter().flat_map(|values| values.items());
+        for position in report.positions.iter() {
+            let value = values.next().map(str::to_owned);
+            if ends.insert(position, (report.state, value)).is_some() {
+                return Err(Fault::Doubled(format!(
+                    "position {position} of batch {} has two outcomes",
+                    outcomes.batch
+                )));
+            }
+        }
+    }
+    Ok(ends)
+}
+
+/// Whether the run's position and its jobs agree, and are as far as was promised.
+async fn compare_run(store: &dyn Store, found: &Found, promises: &Promises) -> Result<(), Fault> {
+    let run: Option<Run> = store.run(RUN).await.map_err(broken)?;
+    let lines = run.as_ref().map_or(0, |run| run.progress.lines);
+    if let Some(promised) = promises.run_lines
+        && (run.is_none() || lines < promised)
+    {
+        return Err(Fault::Lost(format!(
+            "the run was at line {promised}, and is at {lines}"
+        )));
+    }
+    let stored: Vec<u64> = found
+        .numbered
+        .range(RUN_NUMBERS_FROM..)
+        .map(|(number, _)| *number)
+        .collect();
+    let submitted: Vec<u64> = (RUN_NUMBERS_FROM..RUN_NUMBERS_FROM + lines).collect();
+    if stored != submitted {
+        return Err(Fault::Broken(format!(
+            "the run is at line {lines} and has {} jobs",
+            stored.len()
+        )));
+    }
+    let Some(run) = run else { return Ok(()) };
+    let finished = run.state == RunState::Finished;
+    if promises.run_finished && !finished {
+        return Err(Fault::Lost("the run had finished".to_owned()));
+    }
+    match found.others.len() == usize::from(finished) {
+        true => Ok(()),
+        false => Err(Fault::Broken(format!(
+            "{} hooks, finished: {finished}",
+            found.others.len()
+        ))),
+    }
+}
+
+/// Whether the next batch gets an id that none had.
+async fn check_new_id(store: &dyn Store, found: &Found, promises: &Promises) -> Result<(), Fault> {
+    let new = store
+        .submit(vec![jobs::batch(&[FREE_NUMBER])], None)
+        .await
+        .map_err(broken)?;
+    let taken = |new: &&BatchId| found.batches.contains(*new) || new.0 <= promises.batch_max;
+    match new.iter().find(taken) {
+        Some(id) => Err(Fault::Doubled(format!("batch id {id}"))),
+        None => Ok(()),
+    }
+}
+
+/// Runs all jobs, as a new worker after those of the time before the cut.
+async fn empty(store: &dyn Store) -> Result<(), Fault> {
+    let dead = store
+        .workers()
+        .await
+        .map_err(broken)?
+        .iter()
+        .map(|row| row.id)
+        .collect();
+    store.rescue(Timestamp(0), dead).await.map_err(broken)?;
+    let worker = store.register_worker(jobs::worker()).await.map_err(broken)?;
+    let mut reports = Vec::new();
+    for _ in 0..EXCHANGES_MAX {
+        let exchanged = store
+            .exchange(worker, reports, Some(jobs::want(100)))
+            .await
+            .map_err(broken)?;
+        let Some(lease) = exchanged.lease else {
+            return Ok(());
+        };
+        reports = lease
+            .slices
+            .iter()
+            .map(|slice| jobs::completed(slice, &slice.positions))
+            .collect();
+    }
+    Err(Fault::Broken(format!(
+        "there are still jobs after {EXCHANGES_MAX} exchanges"
+    )))
+}

@@ -1,0 +1,302 @@
+//! What a disk may hold after a cut.
+//!
+//! The disk keeps what was synced. Of each sector that was written since, it may hold any version: the drive and the system
+//! write sectors in any order, and a write of several sectors can be torn between them. The same holds for a file's length, and
+//! for each name that was made or deleted since the folder was synced.
+
+use std::collections::BTreeMap;
+
+use gristmill_model::{Rng, SplitMix64};
+
+use crate::limits::SECTOR_BYTES;
+use crate::trace::Event;
+use crate::volume::write_at;
+
+/// The files of a cut, by name.
+pub type Image = BTreeMap<String, Vec<u8>>;
+
+/// A disk in the middle of a trace.
+#[derive(Debug, Default)]
+pub struct Disk<'a> {
+    files: Vec<Content<'a>>,
+    names: BTreeMap<&'a str, usize>,
+    /// Names that were made (for a file) or deleted since the last sync of the folder.
+    unsynced_names: Vec<(&'a str, Option<usize>)>,
+}
+
+#[derive(Debug, Default)]
+struct Content<'a> {
+    synced: Vec<u8>,
+    unsynced: Vec<Change<'a>>,
+}
+
+#[derive(Debug)]
+enum Change<'a> {
+    Write { offset: usize, bytes: &'a [u8] },
+    Truncate(usize),
+}
+
+impl Change<'_> {
+    /// The length of a file of `length` bytes after it.
+    fn length_after(&self, length: usize) -> usize {
+        match self {
+            Change::Write { offset, bytes } => length.max(offset + bytes.len()),
+            Change::Truncate(length) => *length,
+        }
+    }
+}
+
+/// How much of `changes` unsynced changes reached the disk.
+#[derive(Debug, Clone, Copy)]
+struct Fate {
+    changes: usize,
+    kind: FateKind,
+    seed: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum FateKind {
+    /// None of them.
+    Lost,
+    /// All of them.
+    Kept,
+    /// The first so many, and part of the next one.
+    UpTo(usize),
+    /// Each part by itself: the newest version with this chance of 10, else any.
+    Scattered(u64),
+}
+
+impl Fate {
+    fn draw(changes: usize, rng: &mut SplitMix64) -> Fate {
+        let kind = match rng.below(8) {
+            0 => FateKind::Lost,
+            1 => FateKind::Kept,
+            2..5 => FateKind::UpTo(rng.below(changes as u64 + 1) as usize),
+            _ => FateKind::Scattered([0, 5, 9][rng.below(3) as usize]),
+        };
+        Fate {
+            changes,
+            kind,
+            seed: rng.next_u64(),
+        }
+    }
+
+    /// How many of the changes the disk shows in a part: a sector, the length, a name.
+    fn version(&self, part: u64) -> usize {
+        let mut rng = SplitMix64::new(self.seed ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        match self.kind {
+            FateKind::Lost => 0,
+            FateKind::Kept => self.changes,
+            FateKind::UpTo(first) => (first + rng.below(2) as usize).min(self.changes),
+            FateKind::Scattered(chance) if rng.below(10) < chance => self.changes,
+            FateKind::Scattered(_) => rng.below(self.changes as u64 + 1) as usize,
+        }
+    }
+}
+
+/// The part that stands for a file's length.
+const LENGTH: u64 = u64::MAX;
+
+impl<'a> Disk<'a> {
+    /// Takes the next event of a trace.
+    pub fn apply(&mut self, event: &'a Event) {
+        match event {
+            Event::Create { name, file } => {
+                debug_assert_eq!(*file, self.files.len());
+                self.files.push(Content::default());
+                self.unsynced_names.push((name.as_str(), Some(*file)));
+            }
+            Event::Delete { name } => self.unsynced_names.push((name.as_str(), None)),
+            Event::Write { file, offset, bytes } => self.files[*file].unsynced.push(Change::Write {
+                offset: *offset,
+                bytes,
+            }),
+            Event::Truncate { file, length } => self.files[*file].unsynced.push(Change::Truncate(*length)),
+            Event::Sync { file } => self.files[*file].sync(),
+            Event::SyncNames => {
+                for (name, file) in self.unsynced_names.drain(..) {
+                    set_name(&mut self.names, name, file);
+                }
+            }
+            Event::Note(_) => {}
+        }
+    }
+
+    /// What it may hold if the power goes now.
+    pub fn image(&self, rng: &mut SplitMix64) -> Image {
+        let mut names = self.names.clone();
+        let fate = Fate::draw(self.unsynced_names.len(), rng);
+        for (at, (name, file)) in self.unsynced_names.iter().enumerate() {
+            if at < fate.version(u64::from(crc32fast::hash(name.as_bytes()))) {
+                set_name(&mut names, *name, *file);
+            }
+        }
+        let mut image = Image::new();
+        for (name, file) in names {
+            let content = &self.files[file];
+            let fate = Fate::draw(content.unsynced.len(), rng);
+            image.insert(name.to_owned(), content.after(&fate));
+        }
+        image
+    }
+}
+
+fn set_name<'a>(names: &mut BTreeMap<&'a str, usize>, name: &'a str, file: Option<usize>) {
+    match file {
+        Some(file) => names.insert(name, file),
+        None => names.remove(name),
+    };
+}
+
+impl Content<'_> {
+    fn sync(&mut self) {
+        for change in self.unsynced.drain(..) {
+            match change {
+                Change::Write { offset, bytes } => write_at(&mut self.synced, bytes, offset),
+                Change::Truncate(length) => self.synced.resize(length, 0),
+            }
+        }
+    }
+
+    fn after(&self, fate: &Fate) -> Vec<u8> {
+        let mut bytes = self.synced.clone();
+        let (mut length, mut length_shown) = (bytes.len(), bytes.len());
+        let length_version = fate.version(LENGTH);
+        for (at, change) in self.unsynced.iter().enumerate() {
+            let length_before = length;
+            length = change.length_after(length);
+            if at < length_version {
+                length_shown = length;
+            }
+            if bytes.len() < length {
+                bytes.resize(length, 0);
+            }
+            let shown = |sector: usize| at < fate.version(sector as u64);
+            match change {
+                Change::Write { offset, bytes: new } => {
+                    for (start, end) in sectors(*offset, offset + new.len()) {
+                        if shown(start / SECTOR_BYTES) {
+                            bytes[start..end].copy_from_slice(&new[start - offset..end - offset]);
+                        }
+                    }
+                }
+                Change::Truncate(length) => {
+                    for (start, end) in sectors(*length, length_before.max(*length)) {
+                        if shown(start / SECTOR_BYTES) {
+                            bytes[start..end].fill(0);
+                        }
+                    }
+                }
+            }
+        }
+        bytes.resize(length_shown, 0);
+        bytes
+    }
+}
+
+/// The parts of a range of bytes, sector by sector.
+fn sectors(start: usize, end: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mut next = start;
+    std::iter::from_fn(move || {
+        let from = next;
+        (from < end).then(|| {
+            next = ((from / SECTOR_BYTES + 1) * SECTOR_BYTES).min(end);
+            (from, next)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn write(offset: usize, byte: u8, length: usize) -> Event {
+        Event::Write {
+            file: 0,
+            offset,
+            bytes: vec![byte; length],
+        }
+    }
+
+    /// The images of many seeds at the end of a trace.
+    fn images(trace: &[Event]) -> BTreeSet<Image> {
+        let mut disk = Disk::default();
+        trace.iter().for_each(|event| disk.apply(event));
+        (0..2_000)
+            .map(|seed| disk.image(&mut SplitMix64::new(seed)))
+            .collect()
+    }
+
+    fn created() -> Event {
+        Event::Create {
+            name: "a".to_owned(),
+            file: 0,
+        }
+    }
+
+    #[test]
+    fn synced_bytes_are_always_there_and_others_in_every_combination() {
+        let sync = Event::Sync { file: 0 };
+        let trace = [
+            created(),
+            Event::SyncNames,
+            write(0, 1, 1_024),
+            sync,
+            write(0, 2, 1_024),
+        ];
+        let seen: BTreeSet<(u8, u8)> = images(&trace)
+            .iter()
+            .map(|image| {
+                let bytes = &image["a"];
+                assert_eq!(bytes.len(), 1_024);
+                assert!(
+                    bytes
+                        .chunks(SECTOR_BYTES)
+                        .all(|sector| sector.iter().all(|byte| *byte == sector[0]))
+                );
+                (bytes[0], bytes[SECTOR_BYTES])
+            })
+            .collect();
+        assert_eq!(seen, BTreeSet::from([(1, 1), (1, 2), (2, 1), (2, 2)]));
+    }
+
+    #[test]
+    fn a_later_version_of_a_sector_has_the_earlier_writes_to_it() {
+        let trace = [created(), Event::SyncNames, write(0, 1, 100), write(100, 2, 100)];
+        for image in images(&trace) {
+            let bytes = &image["a"];
+            let shown = |at: usize| bytes.get(at).copied().unwrap_or(0);
+            assert!(
+                shown(100) != 2 || shown(0) == 1,
+                "the second write without the first"
+            );
+        }
+    }
+
+    #[test]
+    fn names_and_lengths_are_lost_like_bytes() {
+        let delete = Event::Delete { name: "a".to_owned() };
+        let trace = [
+            created(),
+            write(0, 1, 600),
+            Event::SyncNames,
+            Event::Truncate { file: 0, length: 100 },
+        ];
+        let lengths: BTreeSet<usize> = images(&trace).iter().map(|image| image["a"].len()).collect();
+        assert_eq!(lengths, BTreeSet::from([0, 100, 600]));
+        let is_there = |trace: &[Event]| -> BTreeSet<bool> {
+            images(trace)
+                .iter()
+                .map(|image| image.contains_key("a"))
+                .collect()
+        };
+        assert_eq!(is_there(&[created()]), BTreeSet::from([false, true]));
+        assert_eq!(is_there(&[created(), Event::SyncNames]), BTreeSet::from([true]));
+        assert_eq!(
+            is_there(&[created(), Event::SyncNames, delete]),
+            BTreeSet::from([false, true])
+        );
+    }
+}

@@ -1,0 +1,84 @@
+//! The locks of a file, as SQLite asks for them (lockingv3.html in its documentation).
+
+use std::collections::BTreeMap;
+
+/// How far a connection has locked a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) enum Level {
+    /// Not at all.
+    #[default]
+    None,
+    /// It reads; so may others.
+    Shared,
+    /// It is about to write; others may still read.
+    Reserved,
+    /// It waits for the readers; no new ones come.
+    Pending,
+    /// It writes, alone.
+    Exclusive,
+}
+
+/// The levels of a file's connections.
+#[derive(Debug, Default)]
+pub(crate) struct Locks {
+    levels: BTreeMap<u64, Level>,
+}
+
+impl Locks {
+    /// Raises the level of a connection. `false` where another one is in the way.
+    pub fn lock(&mut self, handle: u64, level: Level) -> bool {
+        let own = self.levels.get(&handle).copied().unwrap_or_default();
+        if own >= level {
+            return true;
+        }
+        let others = self.levels.iter().filter(|(other, _)| **other != handle);
+        let others = others.map(|(_, level)| *level).max().unwrap_or_default();
+        let in_the_way = match level {
+            Level::None => Level::Exclusive,
+            Level::Shared => Level::Pending,
+            Level::Reserved | Level::Pending | Level::Exclusive => Level::Reserved,
+        };
+        if level > Level::None && others >= in_the_way {
+            return false;
+        }
+        if level == Level::Exclusive && others >= Level::Shared {
+            self.levels.insert(handle, Level::Pending);
+            return false;
+        }
+        self.levels.insert(handle, level);
+        true
+    }
+
+    /// Lowers the level of a connection.
+    pub fn unlock(&mut self, handle: u64, level: Level) {
+        if level == Level::None {
+            self.levels.remove(&handle);
+        } else if let Some(own) = self.levels.get_mut(&handle) {
+            *own = level.min(*own);
+        }
+    }
+
+    /// Whether a connection has more than a shared lock.
+    pub fn is_reserved(&self) -> bool {
+        self.levels.values().any(|level| *level > Level::Shared)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_writer_waits_for_readers_and_keeps_new_ones_out() {
+        let mut locks = Locks::default();
+        assert!(locks.lock(1, Level::Shared) && locks.lock(2, Level::Shared));
+        assert!(locks.lock(1, Level::Reserved));
+        assert!(!locks.lock(2, Level::Reserved), "one writes");
+        assert!(!locks.lock(1, Level::Exclusive), "another one reads");
+        assert!(!locks.lock(3, Level::Shared), "a writer waits");
+        locks.unlock(2, Level::None);
+        assert!(locks.lock(1, Level::Exclusive) && locks.is_reserved());
+        locks.unlock(1, Level::Shared);
+        assert!(locks.lock(3, Level::Shared) && !locks.is_reserved());
+    }
+}

@@ -1,0 +1,105 @@
+//! An ingestion into a knowledge base: two files on one volume.
+
+use std::sync::Arc;
+
+use gristmill_engine::{Engine, EngineSettings};
+use gristmill_memory::extract::LocalExtractor;
+use gristmill_memory::pipeline::{IngestEvent, IngestOptions, Ingestion, NewInput};
+use gristmill_store_sqlite::Synchronous;
+
+use crate::check::knowledge::{self, Texts};
+use crate::check::{Fault, broken};
+use crate::error::RecordError;
+use crate::jobs;
+use crate::note::{Note, Promises};
+use crate::volume::Volume;
+
+/// Sources of the input. Each is ingested by a program of its own.
+const SOURCES: usize = 3;
+
+/// Messages of a source.
+const MESSAGES: usize = 12;
+
+/// Extractions at the same time.
+const CONCURRENCY: usize = 2;
+
+/// The sources and their texts.
+fn input() -> Vec<Texts> {
+    let texts =
+        |source: usize| (0..MESSAGES).map(move |message| format!("I saw {message} drums in town {source}."));
+    (0..SOURCES)
+        .map(|source| (format!("talk-{source}.txt"), texts(source).collect()))
+        .collect()
+}
+
+/// A source as a transcript.
+fn transcript((name, texts): &Texts) -> NewInput {
+    let speakers = ["ADA KING", "BOB RAY"].iter().cycle();
+    let turns: Vec<String> = texts
+        .iter()
+        .zip(speakers)
+        .map(|(text, speaker)| format!("{speaker}: {text}\n"))
+        .collect();
+    NewInput::from_bytes(name.clone(), turns.join("\n").into_bytes())
+}
+
+pub(super) async fn record(volume: &Volume, synchronous: Synchronous) -> Result<(), RecordError> {
+    let input = input();
+    let mut messages = 0;
+    for source in &input {
+        messages += ingest(volume, synchronous, std::slice::from_ref(source), messages).await?;
+    }
+    let stored = knowledge::compare(&knowledge::open(volume, true)?, &input).await?;
+    match stored == (SOURCES * MESSAGES) as u64 {
+        true => Ok(()),
+        false => Err(format!("{stored} messages were ingested").into()),
+    }
+}
+
+/// Ingests sources after so many messages, as one program, and returns how many messages were new.
+async fn ingest(
+    volume: &Volume,
+    synchronous: Synchronous,
+    sources: &[Texts],
+    before: u64,
+) -> Result<u64, RecordError> {
+    let knowledge = knowledge::open(volume, synchronous == Synchronous::Full)?;
+    let settings = EngineSettings {
+        housekeeping: false,
+        ..EngineSettings::default()
+    };
+    let engine = Engine::new(Arc::new(jobs::open(volume, synchronous)?), settings).await?;
+    let ingestion = Ingestion::new(
+        Arc::new(knowledge),
+        engine.clone(),
+        Arc::new(LocalExtractor),
+        CONCURRENCY,
+        IngestOptions::default(),
+    );
+    let inputs: Vec<NewInput> = sources.iter().map(transcript).collect();
+    let note = |event: &IngestEvent| {
+        if let IngestEvent::Committed(progress) = event {
+            volume.note(Note::Ingested(before + progress.messages));
+        }
+    };
+    let ingested = ingestion.run(inputs, note).await?;
+    engine.close().await?;
+    Ok(ingested.progress.messages)
+}
+
+/// Checks an image; with `deep`, the whole input is then ingested, and must be there once.
+pub(super) async fn check(volume: &Volume, promises: &Promises, deep: bool) -> Result<(), Fault> {
+    let input = input();
+    knowledge::check(volume, promises, &input).await?;
+    if deep {
+        ingest(volume, Synchronous::Full, &input, 0)
+            .await
+            .map_err(broken)?;
+        let promises = Promises {
+            messages: (SOURCES * MESSAGES) as u64,
+            ..Promises::default()
+        };
+        knowledge::check(volume, &promises, &input).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! The power goes at any moment of four workloads. `POWER_LOSS_IMAGES` says how many images are tried, and
+//! `POWER_LOSS_SEED` chooses others. A failure leaves its recording behind, and says how to replay its image.
+
+use std::mem::discriminant;
+use std::path::PathBuf;
+
+use gristmill_power_loss::check::Fault;
+use gristmill_power_loss::{Recording, Syncs, Tried, Workload, replay, try_images};
+use gristmill_store_sqlite::Synchronous;
+
+/// Images where nothing else is said.
+const IMAGES: u64 = 1_000;
+
+/// Images of one recording, at most.
+const IMAGES_PER_RECORDING_MAX: u64 = 2_500;
+
+fn number(variable: &str, default: u64) -> u64 {
+    let text = std::env::var(variable).ok();
+    text.map_or(default, |text| text.parse().expect("a number"))
+}
+
+fn record(workload: Workload, syncs: Syncs, synchronous: Synchronous, seed: u64) -> Recording {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime
+        .block_on(workload.record(syncs, synchronous, seed))
+        .unwrap()
+}
+
+/// Writes a recording where `POWER_LOSS_FOLDER` says, or to the folder of temporary files.
+fn save(recording: &Recording, seed: u64) -> PathBuf {
+    let folder = std::env::var_os("POWER_LOSS_FOLDER").map_or_else(std::env::temp_dir, PathBuf::from);
+    let path = folder.join(format!("power-loss-{:?}-{seed}.json", recording.workload));
+    std::fs::write(&path, serde_json::to_vec(recording).unwrap()).unwrap();
+    path
+}
+
+#[test]
+fn acknowledged_data_survives_a_cut_at_any_moment() {
+    let (images, first_seed) = (number("POWER_LOSS_IMAGES", IMAGES), number("POWER_LOSS_SEED", 1));
+    let each = images.div_ceil(Workload::ALL.len() as u64);
+    let mut total = Tried::default();
+    let mut failures = Vec::new();
+    for workload in Workload::ALL {
+        let mut of_workload = Tried::default();
+        let mut seed = first_seed;
+        while of_workload.images < each {
+            let recording = record(workload, Syncs::Kept, Synchronous::Full, seed);
+            let images = (each - of_workload.images).min(IMAGES_PER_RECORDING_MAX);
+            let seeds = seed * IMAGES_PER_RECORDING_MAX..seed * IMAGES_PER_RECORDING_MAX + images;
+            let tried = try_images(&recording, seeds);
+            if let Some((image, fault)) = tried.faults.first() {
+                let path = save(&recording, seed);
+                failures.push(format!(
+                    "{fault}\n  make power-loss-replay RECORDING={} SEED={image}",
+                    path.display()
+                ));
+            }
+            of_workload.add(tried);
+            seed += 1;
+        }
+        println!(
+            "{workload:?}: {} images of {} recordings, {} different contents, {} failed",
+            of_workload.images,
+            seed - first_seed,
+            of_workload.contents.len(),
+            of_workload.failed
+        );
+        assert!(
+            of_workload.contents.len() as u64 > each / 4,
+            "hardly two images differ"
+        );
+        total.add(of_workload);
+    }
+    println!(
+        "power loss: {} images, {} different contents, {} failed, seed {first_seed}",
+        total.images,
+        total.contents.len(),
+        total.failed
+    );
+    assert_eq!(total.failed, 0, "{}", failures.join("\n"));
+}
+
+/// The check can fail: a disk that only says that it syncs loses data of each workload. The same seed makes the same fault.
+#[test]
+fn a_disk_that_swallows_syncs_is_found_out() {
+    for workload in Workload::ALL {
+        let recording = record(workload, Syncs::Swallowed, Synchronous::Full, 1);
+        let tried = try_images(&recording, 0..40);
+        assert!(
+            tried.failed > 10,
+            "{workload:?}: {} of {} failed",
+            tried.failed,
+            tried.images
+        );
+        let (seed, fault) = &tried.faults[0];
+        let again = replay(&recording, *seed).unwrap_err();
+        assert_eq!(discriminant(&again), discriminant(fault), "{again}, {fault}");
+    }
+}
+
+/// `synchronous=NORMAL` means what its documentation says.
+#[test]
+fn without_a_sync_at_commit_the_latest_is_lost_and_files_stay_sound() {
+    for workload in [Workload::Submit, Workload::Run, Workload::Worker] {
+        let recording = record(workload, Syncs::Kept, Synchronous::Normal, 1);
+        let tried = try_images(&recording, 0..60);
+        assert!(
+            tried.failed > 10,
+            "{workload:?}: {} of {} failed",
+            tried.failed,
+            tried.images
+        );
+        for (seed, fault) in &tried.faults {
+            assert!(
+                matches!(fault, Fault::Lost(_)),
+                "{workload:?}, seed {seed}: {fault}"
+            );
+        }
+    }
+}
+
+/// Not a test of its own: makes one image of a saved recording again.
+#[test]
+#[ignore = "needs POWER_LOSS_RECORDING and POWER_LOSS_SEED"]
+fn replays_an_image() {
+    let path = std::env::var_os("POWER_LOSS_RECORDING").expect("POWER_LOSS_RECORDING names a file");
+    let recording = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    match replay(&recording, number("POWER_LOSS_SEED", 0)) {
+        Ok(()) => println!("no fault"),
+        Err(fault) => panic!("{fault}"),
+    }
+}
