@@ -84,7 +84,8 @@ def __dir__() -> list[str]:
 
 def job() -> Any:
     """The running job; None outside of one. It has `id` ("42:7"), `attempt` (from 1), `batch`, `kind`, `queue`, `key`, `group`,
-    `tags` (a dict) and `deadline` (the time.time() by which it has to have completed, or None)."""
+    `tags` (a dict), `deadline` (the time.time() by which it has to have completed, or None) and `traceparent` (the submitter's
+    trace context, or None)."""
     from ._process import offered
 
     runtime = offered()

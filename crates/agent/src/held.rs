@@ -72,6 +72,7 @@ mod tests {
             memos: None,
             deadline: None,
             labels: None,
+            traceparent: None,
         };
         let mut held = Held::default();
         held.claimed(&Lease {

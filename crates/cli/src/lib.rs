@@ -25,6 +25,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
+use gristmill_telemetry::{Telemetry, settings};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use arguments::{Arguments, Command, help};
 use exit::Exit;
@@ -41,20 +45,23 @@ pub fn main() -> ExitCode {
     let matches = known.clone().get_matches_from(arguments);
     let arguments =
         Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut known.clone()).exit());
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(color::on_stderr())
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("GRISTMILL_LOG").unwrap_or_else(|_| "error".into()),
-        )
-        .init();
+    let telemetry = telemetry();
+    log(telemetry.as_ref());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(reason) => {
             return refuse(&anyhow::Error::new(reason).context("the program cannot start its threads"));
         }
     };
-    let ended = runtime.block_on(command(arguments.command));
+    let ended = runtime.block_on(async {
+        let Some(telemetry) = telemetry else {
+            return command(arguments.command, None).await;
+        };
+        telemetry.start(runtime.handle());
+        let ended = command(arguments.command, Some(&telemetry)).await;
+        telemetry.finish().await;
+        ended
+    });
     // A thread that waits for standard input would wait for ever.
     runtime.shutdown_background();
     store::checkpoint::checkpoint_opened();
@@ -78,7 +85,39 @@ fn written_arguments() -> anyhow::Result<Vec<OsString>> {
     )
 }
 
-async fn command(command: Command) -> anyhow::Result<Exit> {
+/// The exports that the environment asks for.
+fn telemetry() -> Option<Telemetry> {
+    let read = settings::read(&|name| std::env::var(name).ok());
+    for warning in &read.warnings {
+        eprintln!("gristmill: warning: {warning}");
+    }
+    let refused =
+        |reason: &String| eprintln!("gristmill: warning: nothing is exported to OpenTelemetry: {reason}");
+    Telemetry::new(read.settings?).inspect_err(refused).ok()
+}
+
+/// Writes the log to standard error, and exports the rest.
+fn log(telemetry: Option<&Telemetry>) {
+    let shown =
+        tracing_subscriber::EnvFilter::try_from_env("GRISTMILL_LOG").unwrap_or_else(|_| "error".into());
+    let Some(telemetry) = telemetry else {
+        let subscriber = tracing_subscriber::fmt().with_writer(std::io::stderr);
+        return subscriber
+            .with_ansi(color::on_stderr())
+            .with_env_filter(shown)
+            .init();
+    };
+    // Each has a filter of its own, which costs a little.
+    let writer = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(color::on_stderr());
+    tracing_subscriber::registry()
+        .with(writer.with_filter(shown))
+        .with(telemetry.layer())
+        .init();
+}
+
+async fn command(command: Command, telemetry: Option<&Telemetry>) -> anyhow::Result<Exit> {
     match command {
         Command::Run(arguments) => run::run(arguments).await,
         Command::Submit(arguments) => jobs::submit::submit(arguments).await,
@@ -88,7 +127,7 @@ async fn command(command: Command) -> anyhow::Result<Exit> {
         Command::Pauses(arguments) => control::pauses(arguments).await,
         Command::Limit(arguments) => control::limit(arguments).await,
         Command::Schedule(arguments) => schedule::schedule(arguments).await,
-        Command::Serve(arguments) => fleet::serve::serve(arguments).await,
+        Command::Serve(arguments) => fleet::serve::serve(arguments, telemetry).await,
         Command::Dashboard(arguments) => fleet::dashboard::dashboard(arguments).await,
         Command::Agent(arguments) => fleet::agent::agent(arguments).await,
         Command::Token(arguments) => fleet::token::token(arguments),

@@ -108,6 +108,8 @@ def finalize(payload, memo, outcomes):
     return dict(memo, child=outcomes[0]['value'])
 ";
 
+const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
 const THREADED_PYTHON: &str = "import gristmill, threading
 def main(payload):
     own = vars(gristmill.job())
@@ -151,8 +153,8 @@ fn scripts_learn_who_their_jobs_are_on_a_store_and_over_http(new_workspace: fn()
         for runner in ["worker", "agent", "agent --batch 100"] {
             let begun_s = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
             let submit = "submit who --input items.jsonl --key-field k --tag-field page --tag tenant=7 --group acme \
-                 --complete-within 1h --retries 2 --retry-delay 0s --queue paid";
-            workspace.run(submit).expect(0);
+                 --complete-within 1h --retries 2 --retry-delay 0s --queue paid --traceparent";
+            workspace.run(&format!("{submit} {TRACEPARENT}")).expect(0);
             let (verb, arguments) = runner.split_once(' ').unwrap_or((runner, ""));
             let mut command = workspace.command(&format!(
                 "{verb} {script} {arguments} --kind who --queue paid --drain -j 1 --quiet"
@@ -178,7 +180,7 @@ fn scripts_learn_who_their_jobs_are_on_a_store_and_over_http(new_workspace: fn()
                 }
                 json!({
                     "id": format!("{batch}:{position}"), "attempt": attempt, "key": key, "batch": batch, "kind": "who",
-                    "queue": "paid", "group": "acme", "tags": tags,
+                    "queue": "paid", "group": "acme", "tags": tags, "traceparent": TRACEPARENT,
                 })
             };
             assert_eq!(

@@ -15,6 +15,7 @@ use gristmill_store::{
 };
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use gristmill_worker::HopRecorder;
+use gristmill_worker::spans::SubmitSpans;
 use tokio::task::JoinHandle;
 
 use crate::error::EngineError;
@@ -136,7 +137,9 @@ impl Engine {
 
     /// Submits one untyped job: a batch of one.
     pub async fn submit_one(&self, job: NewBatch) -> Result<JobId, EngineError> {
+        let spans = SubmitSpans::begin(std::slice::from_ref(&job));
         let id = self.shared.store.submit_one(job).await?;
+        spans.end([Some(id.batch)]);
         self.shared.events.wake();
         Ok(id)
     }
@@ -201,7 +204,9 @@ impl Engine {
             .iter()
             .map(|batch| (batch.payloads.count(), end_reason(&batch.payloads)))
             .collect();
+        let spans = SubmitSpans::begin(&batches);
         let ids = self.shared.store.submit(batches, None).await?;
+        spans.end(ids.iter().copied().map(Some));
         for (jobs, end_reason) in ends {
             self.shared.hops.record("submit", u64::from(jobs), end_reason);
         }
@@ -233,7 +238,9 @@ impl Engine {
             .iter()
             .map(|batch| end_reason(&batch.batch.payloads))
             .collect();
+        let spans = SubmitSpans::begin(&batches);
         let submitted = self.shared.store.submit_keyed(batches).await?;
+        spans.end(submitted.iter().map(|submitted| submitted.batch));
         for (submitted, end_reason) in submitted.iter().zip(ends) {
             if submitted.batch.is_some() {
                 let jobs = u64::from(submitted.count);

@@ -8,6 +8,7 @@ pub mod labels;
 mod prerequisites;
 pub mod priority;
 pub mod tag;
+pub mod trace_parent;
 pub mod unique;
 
 pub use invalid::{InvalidBatch, check_name};
@@ -24,6 +25,7 @@ use crate::limits::{BATCH_JOBS_MAX, KEY_PERIOD_MS_MAX};
 use crate::packed::PackedArray;
 use crate::retry::RetryPolicy;
 use crate::tag::{Tag, check_tags};
+use crate::trace_parent::TraceParent;
 use crate::unique::Unique;
 
 /// The queue that is used where none is named.
@@ -65,6 +67,9 @@ pub struct BatchOptions {
     /// The jobs that the store submits when the batch has ended; usually none. Not for jobs with keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Box<Hooks>>,
+    /// The submitter's span: spans of the jobs belong to its trace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<TraceParent>,
 }
 
 /// A job that cannot run: it is dead from the start, with an error that says why. Its payload in the

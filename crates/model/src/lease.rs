@@ -8,6 +8,7 @@ use crate::labels::JobLabels;
 use crate::packed::PackedArray;
 use crate::positions::Positions;
 use crate::retry::RetryPolicy;
+use crate::trace_parent::TraceParent;
 
 /// Jobs of one batch that a worker holds, all on the same attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub struct LeasedSlice {
     pub deadline: Option<Timestamp>,
     /// Their keys and tags, where some have any. There may be those of other jobs of the batch, too.
     pub labels: Option<Arc<JobLabels>>,
+    /// The submitter's span, where one was given.
+    pub traceparent: Option<TraceParent>,
 }
 
 impl LeasedSlice {

@@ -25,7 +25,7 @@ pub mod rng;
 pub mod state;
 
 // The parts of a batch and of a family also have these short paths.
-pub use batch::{dependency, hooks, labels, priority, tag, unique};
+pub use batch::{dependency, hooks, labels, priority, tag, trace_parent, unique};
 pub use family::{siblings, spawn};
 
 pub use batch::{BatchOptions, KeyedBatch, NewBatch, Rejected};
@@ -51,4 +51,5 @@ pub use siblings::Siblings;
 pub use spawn::{ChildAfter, ChildBatch, InvalidSpawn, OnChildFailure, Spawn, Suspended};
 pub use state::JobState;
 pub use tag::{Tag, TagCondition, pack_tags};
+pub use trace_parent::TraceParent;
 pub use unique::{Debounce, DebouncedPayloads, KeyScope, OnDuplicate, Unique};

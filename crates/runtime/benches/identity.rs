@@ -144,6 +144,7 @@ fn micro_batch(payloads: &PackedArray) -> MicroBatch {
         memos: None,
         deadline: None,
         labels: None,
+        traceparent: None,
     }])
 }
 

@@ -70,6 +70,7 @@ fn micro_batch(seconds: &str, count: u32) -> MicroBatch {
         memos: None,
         deadline: None,
         labels: None,
+        traceparent: None,
     }])
 }
 

@@ -4,8 +4,8 @@
 //! text where it is not JSON; nothing is `null`, and line feeds at the end do not count. Standard
 //! error is the log. An exit status other than 0 fails the job with the end of standard error. The
 //! environment identifies the job: `GRISTMILL_JOB` (`42:7`), `GRISTMILL_ATTEMPT`, `GRISTMILL_BATCH`, `GRISTMILL_KIND`,
-//! `GRISTMILL_QUEUE`, and, if the job has them, `GRISTMILL_KEY`, `GRISTMILL_GROUP`, `GRISTMILL_TAGS` (a JSON object) and
-//! `GRISTMILL_DEADLINE` (seconds since 1970).
+//! `GRISTMILL_QUEUE`, and, if the job has them, `GRISTMILL_KEY`, `GRISTMILL_GROUP`, `GRISTMILL_TAGS` (a JSON object),
+//! `GRISTMILL_DEADLINE` (seconds since 1970) and `TRACEPARENT`.
 
 pub mod template;
 
@@ -350,6 +350,10 @@ fn identity(job: MicroBatchJob<'_>) -> Vec<(&'static str, Option<String>)> {
         ("GRISTMILL_GROUP", context.group().map(str::to_owned)),
         ("GRISTMILL_TAGS", tags),
         ("GRISTMILL_DEADLINE", deadline),
+        (
+            "TRACEPARENT",
+            context.traceparent().map(|parent| parent.to_string()),
+        ),
     ];
     // No name, key or tag holds a NUL, which an environment cannot.
     variables.into()

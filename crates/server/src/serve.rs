@@ -16,6 +16,7 @@ use axum::response::Response;
 use axum_server::tls_rustls::RustlsConfig;
 use axum_server::{Handle, Server};
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use gristmill_engine::Engine;
 use gristmill_store::WorkSeen;
 use tower_http::compression::CompressionLayer;
@@ -252,6 +253,18 @@ impl BoundServer {
     pub fn base_url(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
+    }
+
+    /// Reads the metrics, as the operation `metrics` shows them. Nothing while the store does not answer.
+    pub fn metrics_reader(&self) -> impl Fn() -> BoxFuture<'static, Option<String>> + Send + use<> {
+        let app = self.app.clone();
+        move || {
+            let app = app.clone();
+            Box::pin(async move {
+                let metrics = app.store().metrics().await.ok()?;
+                Some(app.metrics.render(&metrics, app.store().now()))
+            })
+        }
     }
 
     /// Serves until `shutdown` resolves.

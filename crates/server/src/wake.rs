@@ -223,6 +223,7 @@ mod tests {
             memos: None,
             deadline: None,
             labels: None,
+            traceparent: None,
         };
         Exchanged {
             lease: Some(Lease {

@@ -615,6 +615,7 @@ fn is_lone(batch: &NewBatch) -> bool {
         // A part of the lane's name.
         group: _,
         hooks,
+        traceparent: _,
     } = options;
     rejected.is_empty()
         && after.is_empty()

@@ -439,6 +439,7 @@ impl Claim {
             memos,
             deadline: standing.deadline(&content.head.options, transaction.now),
             labels,
+            traceparent: content.head.options.traceparent,
         };
         self.bytes += leased.weight_bytes();
         self.taken.push(Taken {

@@ -18,6 +18,7 @@ pub mod progress;
 pub mod settings;
 pub mod signals;
 pub mod source;
+pub mod spans;
 mod summary;
 pub mod worker;
 

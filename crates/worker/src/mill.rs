@@ -6,6 +6,7 @@ mod outage;
 mod preemption;
 mod repeats;
 pub mod report_buffer;
+mod run_spans;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -32,6 +33,7 @@ use crate::mill::delivery::{Delivery, DeliveryEvent, DeliveryId, Shared};
 use crate::mill::outage::Outage;
 use crate::mill::repeats::Repeats;
 use crate::mill::report_buffer::ReportBuffer;
+use crate::mill::run_spans::RunSpans;
 use crate::observer::Observer;
 use crate::pressure::Gauge;
 use crate::settings::{REPORTS_PENDING_BYTES_MAX, WorkerSettings};
@@ -62,6 +64,7 @@ pub(crate) struct Mill {
     claims: Claims,
     give_back: GiveBack,
     reports: ReportBuffer,
+    spans: RunSpans,
     trip: Option<BoxFuture<'static, Trip>>,
     /// The wish that the source may fulfil while this worker waits.
     offer: Option<Offer>,
@@ -124,6 +127,7 @@ impl Mill {
             gauge: Gauge::new(settings.backpressure.clone()),
             look_for_urgent_at: now,
             reports: ReportBuffer::default(),
+            spans: RunSpans::default(),
             trip: None,
             offer: None,
             trip_at: None,
@@ -281,6 +285,7 @@ impl Mill {
         self.give_back.gave(now);
         self.deliveries_begun += 1;
         let id = DeliveryId(self.deliveries_begun);
+        self.spans.begin(id, &work);
         let delivery = Delivery::new(id, kind, next.runner, work, &self.shared);
         self.deliveries.insert(id, delivery.clone());
         tokio::spawn(delivery.run(self.lanes[kind].handler.clone(), self.source.clone()));
@@ -353,6 +358,7 @@ impl Mill {
                 let Some(delivery) = self.deliveries.remove(&delivery) else {
                     return;
                 };
+                self.spans.end(delivery.id, elapsed);
                 let jobs = delivery.jobs_count();
                 self.lanes[delivery.kind].ended(elapsed, delivery.io());
                 self.dispatcher.batch_ended(delivery.kind, jobs, elapsed);
@@ -371,6 +377,7 @@ impl Mill {
         if !returned.is_empty() {
             self.dispatcher
                 .returned(delivery.kind, delivery.runner, returned.len(), now);
+            self.spans.returned(delivery.id, part, returned.len());
             self.take_returned(delivery, part, returned);
         }
         let jobs = outcomes.positions().len();
@@ -385,6 +392,7 @@ impl Mill {
             .answered(delivery.kind, delivery.runner, jobs, durations_us, now);
         self.claims.ran(jobs, Instant::now());
         self.claims.given_back(u64::from(outcomes.released.len()));
+        self.spans.answered(delivery.id, part, &outcomes);
         if !self.is_draining() && !delivery.is_pausing() {
             let is_cancelled = |position| delivery.is_cancelled(part, position);
             if let Some(again) = self.repeats.keep(part, &mut outcomes, is_cancelled) {
@@ -393,6 +401,7 @@ impl Mill {
         }
         self.repeats.add_earlier(part, &mut outcomes);
         if !outcomes.is_empty() {
+            self.spans.will_commit(part, &outcomes);
             self.report(&part.held, outcomes);
         }
     }

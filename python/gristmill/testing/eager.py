@@ -72,6 +72,7 @@ class EagerEngine:
                 group=json.loads(common["options"]).get("group"),
                 tags=dict(common["tags"]),
                 deadline=None,
+                traceparent=None,
             )
             batch.append((common["kind"], text, self._run(common, text, job, to_plain)))
         return [(number, len(batch))]

@@ -18,6 +18,13 @@ export const STATES = [
 export type State = (typeof STATES)[number];
 export type States = Record<State, number>;
 
+/** The states of jobs that run no more. */
+export const ENDED: readonly State[] = ["completed", "dead", "cancelled", "expired"];
+export const hasEnded = (state: string) => ENDED.some((ended) => ended === state);
+
+/** The reason of pauses that are set on this page. */
+export const REASON = "dashboard";
+
 export type JobSummary = Schemas["JobSummary"] & { state: string };
 export type JobView = Schemas["JobView"];
 export type Failure = Schemas["FailureView"];

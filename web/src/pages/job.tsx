@@ -1,5 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import { api, type Failure, type JobView, post, query } from "../api/client.ts";
+import { api, type Failure, hasEnded, type JobView, post, query, REASON } from "../api/client.ts";
 import {
   Act,
   act,
@@ -25,11 +25,6 @@ const LIVE_LOG_CHARACTERS_MAX = 200_000;
 /** Characters of a payload or a value that are shown at first. */
 const JSON_CHARACTERS = 20_000;
 
-/** The reason of pauses that are set here. */
-const REASON = "dashboard";
-
-const ENDED = ["completed", "dead", "cancelled", "expired"];
-
 export function Job(props: { id: string }) {
   const loaded = useLoaded<JobView>(`/jobs/${encodeURIComponent(props.id)}`);
   const [asked, setAsked] = useState(false);
@@ -47,7 +42,7 @@ export function Job(props: { id: string }) {
     }
     return loaded.error ? <Problem error={loaded.error} /> : <Loading />;
   }
-  const ended = ENDED.includes(job.state);
+  const ended = hasEnded(job.state);
   const selection = { jobs: [job.job] };
   const done = () => loaded.reload();
   const paused = (job.pauses ?? []).some(({ scope }) => !scope);
@@ -212,9 +207,7 @@ function Why(props: { job: JobView }) {
   }
   if (job.state === "blocked") {
     const children = job.children
-      ? Object.entries(job.children as Record<string, number>).filter(
-          ([state, count]) => count > 0 && !ENDED.includes(state),
-        )
+      ? Object.entries(job.children as Record<string, number>).filter(([state, count]) => count > 0 && !hasEnded(state))
       : [];
     reasons.push(
       children.length > 0 ? (

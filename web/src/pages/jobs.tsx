@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import {
+  ENDED,
   type Filter,
   get,
   type JobSummary,
@@ -30,7 +31,6 @@ import { href, type Route, setSearch } from "../router.ts";
 import { filterOf, Filters, statesOf } from "./filters.tsx";
 
 const NAMES = ["kind", "queue", "group", "tags", "key", "batch", "run", "text"] as const;
-const ENDED: State[] = ["completed", "dead", "cancelled", "expired"];
 const OPEN = STATES.filter((state) => !ENDED.includes(state));
 
 export function Jobs(props: { route: Route }) {

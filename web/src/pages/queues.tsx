@@ -1,4 +1,4 @@
-import { type Control, post, put, type QueueCounts, total } from "../api/client.ts";
+import { type Control, post, put, type QueueCounts, REASON, total } from "../api/client.ts";
 import {
   Act,
   type Done,
@@ -15,8 +15,6 @@ import { plural, whole } from "../format.ts";
 import { useLive, useLoaded } from "../live.ts";
 import { href } from "../router.ts";
 import { Controls } from "./controls.tsx";
-
-const REASON = "dashboard";
 
 export function Queues() {
   const live = useLive();

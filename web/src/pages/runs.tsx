@@ -1,5 +1,5 @@
 import { useEffect, useRef } from "preact/hooks";
-import { query, type Run, STATES } from "../api/client.ts";
+import { ENDED, query, type Run, STATES } from "../api/client.ts";
 import { Empty, Heading, Loading, Panel, Problem, StateBar, stateText, When } from "../components/basics.tsx";
 import { Table } from "../components/table.tsx";
 import { plural, rate, span, whole } from "../format.ts";
@@ -10,7 +10,6 @@ import { href } from "../router.ts";
 const ROWS_MAX = 20;
 /** The rate is that of the jobs which ended within this time. Milliseconds. */
 const RATE_SPAN_MS = 60_000;
-const ENDED = ["completed", "dead", "cancelled", "expired"] as const;
 
 const ended = (run: Run) => ENDED.reduce((sum, state) => sum + run.states[state], 0);
 const open = (run: Run) => STATES.reduce((sum, state) => sum + run.states[state], 0) - ended(run);

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use gristmill_model::limits::BATCH_JOBS_MAX;
-use gristmill_model::{After, OnFailure, Tag, parse_priority};
+use gristmill_model::trace_parent::ParseTraceParentError;
+use gristmill_model::{After, OnFailure, Tag, TraceParent, parse_priority};
 
 use crate::arguments::hook::HookArguments;
 use crate::arguments::key::KeyArguments;
@@ -25,6 +26,14 @@ submitted as failed; 2 if nothing is submitted.";
 
 fn parse_tag(text: &str) -> Result<Tag, String> {
     parse_pair(text).map(|(name, value)| Tag::all(name, value))
+}
+
+/// A trace context that was given. `None` where the trace is not sampled.
+#[derive(Debug, Clone, Copy)]
+pub struct TraceContext(pub Option<TraceParent>);
+
+fn parse_trace_context(text: &str) -> Result<TraceContext, ParseTraceParentError> {
+    TraceParent::read(text).map(TraceContext)
 }
 
 /// Reads the name and the value of a tag.
@@ -103,6 +112,9 @@ pub struct SubmitArguments {
     /// Jobs in a batch
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=BATCH_JOBS_MAX as i64))]
     pub batch: u32,
+    /// The trace that the jobs belong to, as the HTTP header traceparent has it; that of the variable TRACEPARENT by default
+    #[arg(long, value_name = "CONTEXT", value_parser = parse_trace_context)]
+    pub traceparent: Option<TraceContext>,
     /// Print the submitted jobs as JSON: the numbers of jobs, rejected items and duplicates, the batches, and the first 10,000
     /// ids, one for each payload
     #[arg(long)]

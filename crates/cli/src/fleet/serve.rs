@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use gristmill_server::{ServeOptions, TlsFiles, bind};
+use gristmill_telemetry::Telemetry;
 
 use crate::arguments::container::{MODE_VARIABLE, variable};
 use crate::arguments::fleet::{Mode, ServeArguments};
@@ -27,7 +28,7 @@ fn mode_of_environment() -> anyhow::Result<Option<Mode>> {
 }
 
 /// Runs the command.
-pub async fn serve(arguments: ServeArguments) -> anyhow::Result<Exit> {
+pub async fn serve(arguments: ServeArguments, telemetry: Option<&Telemetry>) -> anyhow::Result<Exit> {
     let mut interrupt = Interrupt::listen()?;
     let webhooks = arguments.webhooks.handler()?;
     let runs_jobs = !arguments.scripts.is_empty() || webhooks.is_some();
@@ -68,6 +69,9 @@ pub async fn serve(arguments: ServeArguments) -> anyhow::Result<Exit> {
         ..ServeOptions::default()
     };
     let server = bind(engine.clone(), options).await?;
+    if let Some(telemetry) = telemetry {
+        telemetry.push_metrics(server.metrics_reader());
+    }
     if !arguments.quiet {
         eprintln!("gristmill: listening on {}", server.base_url());
     }

@@ -10,11 +10,13 @@ use gristmill_model::batch::check_name;
 use gristmill_model::limits::BATCH_JOBS_MAX;
 use gristmill_model::{
     BatchId, BatchOptions, Clock, JobId, KeyedBatch, NewBatch, PackedArray, PackedBuilder, PackedError,
-    SystemClock, pack_tags,
+    SystemClock, TraceParent, pack_tags,
 };
 use gristmill_store::Store;
+use gristmill_worker::spans::SubmitSpans;
 use serde_json::json;
 
+use crate::arguments::container::variable;
 use crate::arguments::submit::SubmitArguments;
 use crate::exit::Exit;
 use crate::input::{BatchLimits, Input};
@@ -23,6 +25,9 @@ use crate::span::{milliseconds, show_count, show_number_of};
 
 /// Bytes of payloads of a submit with hooks: it is one batch, which stands in memory as a whole.
 const HOOKED_BATCH_BYTES_MAX: usize = 256 << 20;
+
+/// The variable that names the trace which a program belongs to.
+const TRACEPARENT_VARIABLE: &str = "TRACEPARENT";
 
 /// The submitted batches and jobs.
 #[derive(Debug, Default)]
@@ -56,7 +61,9 @@ impl Submitted {
     ) -> anyhow::Result<()> {
         let Some(unique) = arguments.key.unique() else {
             let counts: Vec<u32> = batches.iter().map(|batch| batch.payloads.count()).collect();
+            let spans = SubmitSpans::begin(&batches);
             let ids = store.submit(batches, None).await?;
+            spans.end(ids.iter().copied().map(Some));
             self.batches.extend(ids.into_iter().zip(counts));
             return Ok(());
         };
@@ -72,7 +79,10 @@ impl Submitted {
             }
             keyed.push(KeyedBatch::new(batch, keys.finish(), unique));
         }
-        for submitted in store.submit_keyed(keyed).await? {
+        let spans = SubmitSpans::begin(&keyed);
+        let stored = store.submit_keyed(keyed).await?;
+        spans.end(stored.iter().map(|submitted| submitted.batch));
+        for submitted in stored {
             self.batches
                 .extend(submitted.batch.map(|batch| (batch, submitted.count)));
             self.jobs.extend(submitted.jobs);
@@ -140,6 +150,18 @@ pub async fn submit(arguments: SubmitArguments) -> anyhow::Result<Exit> {
     })
 }
 
+/// The trace that the jobs belong to. A wrong variable is that of another program, and harms no submit.
+fn traceparent(arguments: &SubmitArguments) -> Option<TraceParent> {
+    if let Some(given) = arguments.traceparent {
+        return given.0;
+    }
+    let text = variable(TRACEPARENT_VARIABLE).ok().flatten()?;
+    let read = TraceParent::read(&text);
+    read.inspect_err(|error| tracing::warn!(%error, "the environment's {TRACEPARENT_VARIABLE} is ignored"))
+        .ok()
+        .flatten()
+}
+
 fn options(arguments: &SubmitArguments) -> BatchOptions {
     let now = SystemClock.now();
     let after = |span| now.plus_ms(i64::try_from(milliseconds(span)).unwrap_or(i64::MAX));
@@ -154,6 +176,7 @@ fn options(arguments: &SubmitArguments) -> BatchOptions {
         unique: None,
         group: arguments.group.clone(),
         hooks: arguments.hooks.hooks(),
+        traceparent: traceparent(arguments),
     }
 }
 

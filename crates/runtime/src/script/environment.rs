@@ -8,8 +8,8 @@ use std::process::Command;
 
 use gristmill_model::WEBHOOK_SECRET_VARIABLE;
 
-/// Variables that hold a secret of Gristmill, or name the file of one: tokens, passwords of databases, keys of models.
-pub const SECRET_VARIABLES: [&str; 7] = [
+/// Variables that hold a secret of Gristmill, or name the file of one: tokens, passwords of databases, keys of models and of receivers.
+pub const SECRET_VARIABLES: [&str; 11] = [
     WEBHOOK_SECRET_VARIABLE,
     "AGENT_TOKEN",
     "GRISTMILL_TOKEN",
@@ -17,6 +17,10 @@ pub const SECRET_VARIABLES: [&str; 7] = [
     "PGPASSFILE",
     "OPENAI_API_KEY",
     "OPENAI_API_KEY_FILE",
+    "OTEL_EXPORTER_OTLP_HEADERS",
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+    "OTEL_EXPORTER_OTLP_METRICS_HEADERS",
+    "OTEL_EXPORTER_OTLP_LOGS_HEADERS",
 ];
 
 /// Variables that name a store: a file, or the address of a database, which may have a password.

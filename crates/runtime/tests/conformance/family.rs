@@ -29,6 +29,7 @@ fn finalizing(payloads: &str, memos: &str, children: &str) -> MicroBatch {
         memos: Some(PackedArray::parse(memos).unwrap()),
         deadline: None,
         labels: None,
+        traceparent: None,
     }]);
     work.with_children(vec![children; jobs as usize])
 }

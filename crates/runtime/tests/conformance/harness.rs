@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use gristmill_model::{
     BatchId, JobError, JobLabels, LeaseId, LeasedSlice, PackedArray, PackedBuilder, Positions, Progress,
-    Siblings, Suspended, Tag, Timestamp,
+    Siblings, Suspended, Tag, Timestamp, TraceParent,
 };
 use gristmill_runtime::{DetectOptions, Runtime, RuntimeOptions, Script, ScriptHandler};
 use gristmill_worker::{Handler, MicroBatch, OutcomeSink, Outcomes};
@@ -371,6 +371,10 @@ pub fn of_two_batches(payloads: &[Value], others: &[Value]) -> MicroBatch {
         attempt: 5,
         group: Some("acme".into()),
         deadline: Some(Timestamp(1_500)),
+        traceparent: Some(TraceParent {
+            trace_id: 10,
+            span_id: 11,
+        }),
         labels: Some(Arc::new(labels(Positions::from(7..7 + second.payloads.count())))),
         ..second
     };
@@ -412,6 +416,7 @@ fn slice(payloads: PackedArray, timeout_ms: Option<u64>) -> LeasedSlice {
         memos: None,
         deadline: None,
         labels: None,
+        traceparent: None,
     }
 }
 

@@ -318,7 +318,7 @@ async fn a_process_is_replaced_when_it_has_had_its_share() {
 pub fn told(position: u32, key: Value, tags: Value) -> Value {
     json!({
         "id": format!("42:{position}"), "attempt": 1, "key": key, "batch": 42, "kind": "script:actions", "queue": "default",
-        "group": null, "tags": tags, "deadline": null,
+        "group": null, "tags": tags, "deadline": null, "traceparent": null,
     })
 }
 
@@ -345,6 +345,7 @@ async fn jobs_know_who_they_are() {
             json!({
                 "id": format!("43:{position}"), "attempt": 5, "key": key, "batch": 43, "kind": "script:actions",
                 "queue": "default", "group": "acme", "tags": tags, "deadline": 1.5,
+                "traceparent": "00-0000000000000000000000000000000a-000000000000000b-01",
             })
         };
         let expected = [

@@ -7,7 +7,7 @@ use gristmill_model::limits::{ATTEMPTS_MAX, BATCH_JOBS_MAX, LOG_BYTES_MAX};
 use gristmill_model::{
     BatchId, Completed, EarlierFailure, FailedJob, Followed, JobError, JobLabels, JobLog, Lease, LeaseId,
     LeasedSlice, PackedArray, Positions, Receipt, Report, RetryPolicy, Siblings, Suspended, Timestamp,
-    bounded,
+    TraceParent, bounded,
 };
 use gristmill_store::{Exchanged, Want};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -214,6 +214,8 @@ struct SliceHead {
     /// Whether a segment with keys and tags follows that of the payloads.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     labelled: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    traceparent: Option<TraceParent>,
 }
 
 impl ExchangeRequest {
@@ -532,6 +534,7 @@ impl ExchangeResponse {
                         memos: slice.memos,
                         deadline: slice.deadline,
                         labelled: labels.is_some(),
+                        traceparent: slice.traceparent,
                     }
                 })
                 .collect(),
@@ -620,6 +623,7 @@ fn read_lease(lease: LeaseHead, segments: &[&[u8]]) -> Result<Lease, FrameError>
             memos: slice.memos,
             deadline: slice.deadline,
             labels,
+            traceparent: slice.traceparent,
         });
     }
     Ok(Lease { id: lease.id, slices })

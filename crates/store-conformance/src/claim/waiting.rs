@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use gristmill_model::{Control, Effect, JobId, Scope, WorkerId};
+use gristmill_model::{Control, Effect, JobId, Scope, TraceParent, WorkerId};
 use gristmill_store::{Exchanged, JobFilter, Store, Want, WorkSeen};
 
 use crate::Database;
@@ -42,14 +42,21 @@ pub async fn a_submit_claims_for_a_waiting_worker(database: &dyn Database) {
     let worker = worker(&*store).await;
     let seen = WorkSeen::default();
     // The store learns which lanes there are, and that nothing is in them.
-    submit(&*store, batch(1)).await;
+    let traceparent = Some(TraceParent {
+        trace_id: 10,
+        span_id: 11,
+    });
+    let mut first = batch(1);
+    first.options.traceparent = traceparent;
+    submit(&*store, first).await;
     let first = claim(&*store, worker, 9).await;
-    assert!(first.is_some());
+    assert_eq!(only(first).traceparent, traceparent);
     for count in [1, 3] {
         let call = waiting(&*store, worker, want(4), &seen);
         let mut new = batch(count);
         new.options.priority = 2;
         new.options.timeout_ms = Some(70);
+        new.options.traceparent = traceparent;
         let id = submit(&*store, new.clone()).await;
         let handed = call.now_or_never().expect("it is there with the submit's answer");
         let slice = only(handed.expect("it was claimed").lease);
@@ -57,6 +64,7 @@ pub async fn a_submit_claims_for_a_waiting_worker(database: &dyn Database) {
         assert_eq!(slice.payloads, new.payloads);
         assert_eq!((slice.attempt, slice.rescues), (1, 0));
         assert_eq!((slice.priority, slice.timeout_ms), (2, Some(70)));
+        assert_eq!(slice.traceparent, traceparent);
         assert_eq!(claim(&*store, worker, 9).await, None, "there is nothing more");
         let counts = store.counts(&JobFilter::default()).await.unwrap();
         assert_eq!(counts.waiting, 0);

@@ -340,6 +340,7 @@ impl Database {
             memos: outline.memos.get(&number).cloned(),
             deadline: standing.deadline(&content.head.options, outline.claimed_at),
             labels: content.labels.clone(),
+            traceparent: content.head.options.traceparent,
         }))
     }
 }

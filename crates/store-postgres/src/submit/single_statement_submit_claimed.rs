@@ -166,6 +166,7 @@ impl Lone<'_> {
             deadline: standing.deadline(options, self.head.submitted_at),
             // A batch with keys or tags is stored by other statements.
             labels: None,
+            traceparent: options.traceparent,
         };
         Exchanged {
             lease: Some(Lease {

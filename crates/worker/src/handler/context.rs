@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use gristmill_model::limits::{VALUE_BYTES_MAX, WRITES_PER_JOB_MAX};
 use gristmill_model::{
     BatchId, ChildBatch, JobError, JobId, JobLabels, Positions, Progress, ReportWrite, Siblings, Timestamp,
+    TraceParent,
 };
 use serde::Serialize;
 
@@ -193,6 +194,11 @@ impl JobContext {
     /// store's clock.
     pub fn deadline(&self) -> Option<Timestamp> {
         self.origin.slice().deadline
+    }
+
+    /// The span of the submitter, where one was given: the parent for spans of the job.
+    pub fn traceparent(&self) -> Option<TraceParent> {
+        self.origin.slice().traceparent
     }
 
     fn labels(&self) -> Option<&JobLabels> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gristmill_model::{
     BatchId, Completed, JobError, JobId, JobLabels, LeaseId, LeasedSlice, PackedArray, PackedBuilder,
-    PackedError, Positions, RetryPolicy,
+    PackedError, Positions, RetryPolicy, TraceParent,
 };
 use gristmill_store::ChildOutcome;
 
@@ -181,7 +181,7 @@ impl MicroBatch {
 
     /// Which jobs stand in these places, for a process that runs them: one JSON object with their `kind` and their `parts`, in the
     /// order of the places. A part is `batch`, `positions` in it (as [`Positions`] are written), `attempt` and `queue`, and, where there
-    /// are some, `group`, `deadline` (seconds since 1970), `keys` (one entry a job) and `tags`: lists of name, value, and the
+    /// are some, `group`, `deadline` (seconds since 1970), `traceparent`, `keys` (one entry a job) and `tags`: lists of name, value, and the
     /// positions of the jobs that have the tag (`null` where all have it).
     pub fn identity_json(&self, places: &Positions) -> String {
         #[derive(serde::Serialize)]
@@ -194,6 +194,8 @@ impl MicroBatch {
             group: Option<&'a str>,
             #[serde(skip_serializing_if = "Option::is_none")]
             deadline: Option<f64>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            traceparent: Option<TraceParent>,
             #[serde(flatten)]
             labels: Option<JobLabels>,
         }
@@ -211,6 +213,7 @@ impl MicroBatch {
                 queue: &slice.queue,
                 group: slice.group.as_deref(),
                 deadline: slice.deadline.map(|deadline| deadline.0 as f64 / 1_000.0),
+                traceparent: slice.traceparent,
                 labels: slice.labels_of(&positions),
                 positions,
             })
@@ -439,6 +442,7 @@ mod tests {
             memos: None,
             deadline: None,
             labels: None,
+            traceparent: None,
         }
     }
 

@@ -13,6 +13,7 @@ use crate::claims::held_slice::HeldSlice;
 use crate::claims::{Claimed, Holding};
 use crate::handler::Outcomes;
 use crate::mill::outage::Outage;
+use crate::mill::run_spans::{self, Traced};
 use crate::pressure::Admission;
 use crate::settings::REPORTS_GATHERED_BYTES_MAX;
 use crate::source::{SourceError, SourceErrorKind};
@@ -20,6 +21,8 @@ use crate::source::{SourceError, SourceErrorKind};
 /// A running exchange: the reports, the number of requested jobs, and the answer.
 pub(super) struct Trip {
     reports: Vec<Report>,
+    /// Their jobs by trace, where anybody wants to know.
+    traced: Traced,
     asked: u32,
     /// Whether it requests only urgent jobs, while all slots are busy.
     urgent: bool,
@@ -116,6 +119,7 @@ impl Mill {
         }
         self.claims.exchange_began(now);
         let reports = self.reports.take();
+        let traced = self.spans.take_uncommitted();
         if !reports.is_empty() {
             let jobs = reports
                 .iter()
@@ -140,6 +144,7 @@ impl Mill {
             };
             Trip {
                 reports,
+                traced,
                 asked,
                 urgent,
                 narrowed,
@@ -165,6 +170,7 @@ impl Mill {
         match trip.answer {
             Ok(exchanged) => {
                 self.outage = None;
+                run_spans::committed(&trip.traced, trip.took);
                 for (report, receipt) in trip.reports.iter().zip(&exchanged.receipts) {
                     self.count(report, receipt);
                     self.observer.committed(report, receipt);
@@ -181,7 +187,10 @@ impl Mill {
                     self.claims.announce();
                 }
             }
-            Err(error) => self.take_failed_trip(trip.reports, error),
+            Err(error) => {
+                self.spans.put_back(trip.traced);
+                self.take_failed_trip(trip.reports, error);
+            }
         }
     }
 

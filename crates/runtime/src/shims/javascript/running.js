@@ -165,7 +165,7 @@
   // What gristmill.job() says of each job of a frame. Made for a whole frame when the first of its jobs asks.
   const knownJobs = ({ kind, parts }) => {
     const jobs = [];
-    for (const { batch, attempt, queue, positions, group = null, deadline = null, keys, tags = [] } of parts) {
+    for (const { batch, attempt, queue, positions, group = null, deadline = null, traceparent = null, keys, tags = [] } of parts) {
       // Entries, not properties: a tag may have any name.
       const ofAll = [], ofSome = new Map();
       for (const [name, value, having] of tags) {
@@ -183,7 +183,7 @@
       for (const position of each(positions)) {
         const key = keys ? keys[place++] : null;
         const own = [...ofAll, ...ofSome.get(position) ?? []];
-        jobs.push({ id: `${batch}:${position}`, attempt, key, batch, kind, queue, group, tags: own, deadline });
+        jobs.push({ id: `${batch}:${position}`, attempt, key, batch, kind, queue, group, tags: own, deadline, traceparent });
       }
     }
     return jobs;
@@ -191,7 +191,7 @@
 
   // Which job runs; null where none does. `id` (such as "42:7": the same on every attempt), `attempt` (from 1), `batch`, `kind` and
   // `queue`; `key` and `group`, null for a job without; `tags`, an object; `deadline`, the seconds since 1970 by which the job has
-  // to have completed, or null.
+  // to have completed, or null; `traceparent`, the submitter's trace context, or null.
   const identity = () => {
     const job = currentJob();
     if (!job) return null;

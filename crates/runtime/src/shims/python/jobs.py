@@ -72,7 +72,7 @@ def known_jobs(identity):
                 for position in each(positions):
                     of_some.setdefault(position, {})[name] = value
         same = {"kind": identity["kind"]}
-        for name in ("attempt", "batch", "queue", "group", "deadline"):
+        for name in ("attempt", "batch", "queue", "group", "deadline", "traceparent"):
             same[name] = part.get(name)
         keys = part.get("keys")
         for place, position in enumerate(each(part["positions"])):

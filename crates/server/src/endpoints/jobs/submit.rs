@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use gristmill_model::batch::DEFAULT_QUEUE;
 use gristmill_model::bounded::{self, List, Texts};
 use gristmill_model::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX, JSON_DEPTH_MAX};
 use gristmill_model::{
     After, BatchOptions, KeyedBatch, NewBatch, PackedBuilder, PackedError, Prerequisite, Tag, Timestamp,
-    Unique, pack_tags,
+    TraceParent, Unique, pack_tags,
 };
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{MapAccess, SeqAccess, Visitor};
@@ -29,6 +29,9 @@ use crate::caller::Caller;
 use crate::endpoints::check_batch;
 use crate::error::{ApiError, Refusal};
 use crate::limits::{AFTER_READ_MAX, ITEM_BYTES_MAX, JOBS_PER_REQUEST_MAX, JOBS_READ_MAX, TAGS_READ_MAX};
+
+/// The header of a request that belongs to a trace.
+const TRACEPARENT: &str = "traceparent";
 
 /// Jobs of one batch of a submit.
 pub const BATCH_JOBS: u32 = 1_000;
@@ -289,6 +292,17 @@ impl BatchCutter {
         });
     }
 
+    /// Puts the jobs into the trace that the request belongs to, if it is sampled. A wrong header does not count, as the
+    /// specification wants it.
+    pub fn trace(&mut self, headers: &HeaderMap) {
+        let header = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
+        let read = header.map(TraceParent::read).and_then(Result::ok);
+        self.options.traceparent = read.flatten();
+        for batch in &mut self.batches {
+            batch.options.traceparent = self.options.traceparent;
+        }
+    }
+
     /// Lets the jobs wait.
     pub fn wait(&mut self, after: Vec<After>) {
         self.after = after;
@@ -460,7 +474,10 @@ impl Keys {
     path = "/jobs",
     tag = "jobs",
     operation_id = "submit",
-    params(SubmitQuery),
+    params(
+        SubmitQuery,
+        ("traceparent" = Option<String>, Header, description = "The trace that the jobs belong to (W3C Trace Context)"),
+    ),
     request_body = inline(SubmitRequest),
     responses(
         (status = 201, description = "The jobs are on disk", body = Awaited),
@@ -471,6 +488,7 @@ pub async fn submit(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Query(query): Query<SubmitQuery>,
+    headers: HeaderMap,
     mut body: JsonBody,
 ) -> Result<(StatusCode, Json<Awaited>), ApiError> {
     let (by, now) = (caller.clone(), app.clock().now());
@@ -479,6 +497,7 @@ pub async fn submit(
     let wait = query.wait(&app, cutter.jobs)?;
     check_prerequisites(&app, &caller, &after).await?;
     cutter.wait(after);
+    cutter.trace(&headers);
     let submitted = cutter.submit(&app).await?;
     // The jobs are on disk: a wait for their outcomes takes no room for bodies.
     drop(body);

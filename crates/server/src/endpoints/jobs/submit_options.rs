@@ -166,6 +166,7 @@ impl SubmitOptions {
                 check_hook("on_success", self.on_success.as_ref())?,
                 check_hook("on_failure", self.on_failure.as_ref())?,
             ),
+            traceparent: None,
         })
     }
 }

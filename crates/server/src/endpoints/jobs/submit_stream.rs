@@ -90,7 +90,10 @@ struct WrappedJob<'a> {
     path = "/jobs/stream",
     tag = "jobs",
     operation_id = "submit_stream",
-    params(StreamQuery),
+    params(
+        StreamQuery,
+        ("traceparent" = Option<String>, Header, description = "The trace that the jobs belong to (W3C Trace Context)"),
+    ),
     request_body(content = String, content_type = "application/x-ndjson", description = "One payload in each line"),
     responses(
         (status = 201, description = "The jobs are on disk", body = Submitted),
@@ -123,7 +126,8 @@ pub async fn submit_stream(
         on_failure: query.on_failure,
         ..SubmitOptions::default()
     };
-    let cutter = BatchCutter::new(query.kind, queue, options.check(app.clock().now())?);
+    let mut cutter = BatchCutter::new(query.kind, queue, options.check(app.clock().now())?);
+    cutter.trace(request.headers());
     let mut body = Body::from_request(request, &app).await?;
     let cut = body.read(move |lines| cut(lines, query.wrapped, cutter));
     Ok((StatusCode::CREATED, Json(cut.await?.submit(&app).await?)))

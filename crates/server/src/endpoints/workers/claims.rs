@@ -13,7 +13,7 @@ use axum::{Extension, Json};
 use gristmill_batching::BatchStats;
 use gristmill_model::batch::{DEFAULT_QUEUE, check_name};
 use gristmill_model::limits::heartbeat_every_ms;
-use gristmill_model::{JobId, Lease, LeasedSlice, Report, WorkerId, bounded};
+use gristmill_model::{JobId, Lease, LeasedSlice, Report, TraceParent, WorkerId, bounded};
 use gristmill_store::{Exchanged, NewWorker, Revoked, StoreError, Want};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -88,6 +88,10 @@ pub struct ClaimedJob {
     /// The job has to complete by this time. Milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     deadline: Option<i64>,
+    /// The submitter's span, as the header `traceparent` names it: the parent for spans of the job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    traceparent: Option<TraceParent>,
     /// Its deduplication key.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
@@ -326,6 +330,7 @@ fn claimed_jobs(slices: &[LeasedSlice]) -> Result<Vec<ClaimedJob>, ApiError> {
                 payload: raw(payload)?,
                 timeout_ms: slice.timeout_ms,
                 deadline: slice.deadline.map(|deadline| deadline.0),
+                traceparent: slice.traceparent,
                 key: labels.and_then(|labels| labels.key_of(position)),
                 tags: labels.map(|labels| labels.tags_of(position)).unwrap_or_default(),
                 memo: memos.as_mut().and_then(Iterator::next).map(raw).transpose()?,

@@ -88,6 +88,7 @@ fn slice() -> LeasedSlice {
         memos: None,
         deadline: None,
         labels: None,
+        traceparent: None,
     }
 }
 
@@ -138,6 +139,10 @@ fn a_slice_travels_with_the_keys_and_tags_of_its_own_jobs() {
         group: Some("acme".into()),
         deadline: Some(Timestamp(99)),
         labels: Some(Arc::new(labels())),
+        traceparent: Some(gristmill_model::TraceParent {
+            trace_id: 10,
+            span_id: 11,
+        }),
         ..slice()
     };
     let mut response = response(vec![self::slice(), slice.clone(), self::slice()]);

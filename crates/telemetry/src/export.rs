@@ -1,0 +1,184 @@
+//! Requests to a receiver, and their retries.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use reqwest::StatusCode;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use tokio::sync::watch;
+
+use crate::limits::{ANSWER_BYTES_MAX, ATTEMPTS_MAX, COMPLAINT_EVERY, RETRY_PAUSE_FIRST, RETRY_PAUSE_MAX};
+use crate::otlp;
+use crate::settings::{Endpoint, Signal};
+use crate::shared::Shared;
+
+/// Sends one signal to its receiver, a request at a time.
+pub struct Exporter {
+    shared: Arc<Shared>,
+    signal: Signal,
+    endpoint: Endpoint,
+    headers: HeaderMap,
+    ending: watch::Receiver<bool>,
+    complained_at: Option<Instant>,
+}
+
+/// Why a receiver did not take a request.
+struct Failure {
+    reason: String,
+    /// Whether it may take the same request later, and after which pause if it said so.
+    again: Option<Option<Duration>>,
+}
+
+impl Exporter {
+    pub fn new(shared: Arc<Shared>, signal: Signal, endpoint: Endpoint) -> Exporter {
+        let mut headers = HeaderMap::new();
+        for (name, value) in &endpoint.headers {
+            match (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+                (Ok(name), Ok(mut value)) => {
+                    value.set_sensitive(true);
+                    headers.insert(name, value);
+                }
+                _ => tracing::error!(
+                    name,
+                    "OTEL_EXPORTER_OTLP_HEADERS has a header that HTTP does not allow; it is left out"
+                ),
+            }
+        }
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Exporter {
+            ending: shared.ending.subscribe(),
+            shared,
+            signal,
+            endpoint,
+            headers,
+            complained_at: None,
+        }
+    }
+
+    fn is_ending(&self) -> bool {
+        *self.ending.borrow()
+    }
+
+    /// Resolves when the program ends.
+    pub async fn ended(&mut self) {
+        // An error says that the sender is gone, which is as good as the end.
+        let _ = self.ending.wait_for(|ending| *ending).await;
+    }
+
+    /// Sends what gathers in the queue, until the program ends and the queue is empty.
+    pub async fn drain(mut self, every: Duration) {
+        let shared = self.shared.clone();
+        let queue = shared.queue(self.signal);
+        loop {
+            let is_last = self.is_ending();
+            loop {
+                let taken = queue.take();
+                if taken.count == 0 {
+                    break;
+                }
+                self.send(&taken.text, taken.count, ATTEMPTS_MAX).await;
+            }
+            if is_last {
+                return;
+            }
+            tokio::select! {
+                () = self.ended() => {}
+                () = queue.enough.notified() => {}
+                () = tokio::time::sleep(every) => {}
+            }
+        }
+    }
+
+    /// Sends records. Those that the receiver does not take in so many attempts are dropped and counted.
+    pub async fn send(&mut self, records: &str, count: u64, attempts_max: u32) {
+        let body = otlp::body(self.signal, &self.shared.resource, records);
+        let mut pause = RETRY_PAUSE_FIRST;
+        for attempt in 1.. {
+            // The end allows one attempt more.
+            let is_last = attempt >= attempts_max || self.is_ending();
+            let failure = match self.post(&body).await {
+                Ok(None) => return,
+                Ok(Some((refused, reason))) => {
+                    self.lose(refused, &format!("it refused {refused} of {count}: {reason}"));
+                    return;
+                }
+                Err(failure) => failure,
+            };
+            let Some(asked) = failure.again.filter(|_| !is_last) else {
+                self.lose(count, &failure.reason);
+                return;
+            };
+            tracing::debug!(
+                signal = self.signal.name(),
+                reason = failure.reason,
+                "sending again"
+            );
+            tokio::select! {
+                () = self.ended() => {}
+                () = tokio::time::sleep(asked.unwrap_or(pause).min(RETRY_PAUSE_MAX)) => {}
+            }
+            pause = (2 * pause).min(RETRY_PAUSE_MAX);
+        }
+    }
+
+    fn lose(&mut self, records: u64, reason: &str) {
+        let queue = self.shared.queue(self.signal);
+        queue.drop_counted(records);
+        if self
+            .complained_at
+            .is_none_or(|at| at.elapsed() >= COMPLAINT_EVERY)
+        {
+            self.complained_at = Some(Instant::now());
+            tracing::error!(
+                dropped = queue.dropped(),
+                "{} for OpenTelemetry are lost: {}: {reason}",
+                self.signal.name(),
+                self.endpoint.url
+            );
+        }
+    }
+
+    /// One attempt. Returns what the receiver refused of it.
+    async fn post(&self, body: &str) -> Result<Option<(u64, String)>, Failure> {
+        let later = |error: reqwest::Error| Failure {
+            reason: chain(&error.without_url()),
+            again: Some(None),
+        };
+        let request = self.shared.client.post(&self.endpoint.url);
+        let request = request
+            .headers(self.headers.clone())
+            .timeout(self.endpoint.timeout)
+            .body(body.to_owned());
+        let mut response = request.send().await.map_err(later)?;
+        let status = response.status();
+        if !status.is_success() {
+            let asked = response.headers().get(RETRY_AFTER);
+            let asked = asked.and_then(|value| value.to_str().ok()?.parse().ok());
+            let is_busy = [
+                StatusCode::TOO_MANY_REQUESTS,
+                StatusCode::BAD_GATEWAY,
+                StatusCode::SERVICE_UNAVAILABLE,
+                StatusCode::GATEWAY_TIMEOUT,
+            ]
+            .contains(&status);
+            return Err(Failure {
+                reason: format!("it answered with status {status}"),
+                again: is_busy.then(|| asked.map(Duration::from_secs)),
+            });
+        }
+        let mut answer = Vec::new();
+        while let Ok(Some(chunk)) = response.chunk().await {
+            if answer.len() + chunk.len() > ANSWER_BYTES_MAX {
+                return Ok(None);
+            }
+            answer.extend_from_slice(&chunk);
+        }
+        Ok(otlp::refused(self.signal, &answer))
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

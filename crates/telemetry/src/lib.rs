@@ -1,0 +1,138 @@
+//! OpenTelemetry: spans, logs and metrics over OTLP as JSON, configured by the standard variables ([`settings`]).
+//!
+//! A layer of `tracing` encodes the events of [`gristmill_worker::spans`], warnings and errors into bounded queues, and never waits
+//! for a receiver. One task for each signal sends them. What a receiver does not take is dropped and counted.
+
+mod export;
+mod layer;
+mod limits;
+mod metrics;
+mod otlp;
+mod queue;
+mod sampler;
+pub mod settings;
+mod shared;
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tracing::Subscriber;
+use tracing_subscriber::Layer;
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::export::Exporter;
+use crate::limits::FLUSH_GRACE;
+use crate::settings::{Settings, Signal};
+use crate::shared::Shared;
+
+/// The exports of a program. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Telemetry {
+    shared: Arc<Shared>,
+    tasks: Arc<Mutex<Vec<JoinHandle<()>>>>,
+}
+
+impl Telemetry {
+    /// Exports with these settings. Nothing is sent before [`start`](Telemetry::start).
+    ///
+    /// # Errors
+    ///
+    /// Why there can be no HTTP client.
+    pub fn new(settings: Settings) -> Result<Telemetry, String> {
+        // An error says that the process has a provider already, which does as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder()
+            .user_agent(concat!("gristmill/", env!("CARGO_PKG_VERSION")))
+            // A redirect would carry tokens elsewhere.
+            .redirect(reqwest::redirect::Policy::none());
+        let client = client.build().map_err(|error| error.to_string())?;
+        Ok(Telemetry {
+            shared: Arc::new(Shared::new(settings, client)),
+            tasks: Arc::default(),
+        })
+    }
+
+    /// The layer for the program's subscriber.
+    pub fn layer<S>(&self) -> impl Layer<S> + use<S>
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        layer::OtlpLayer(self.shared.clone()).with_filter(layer::exported(&self.shared))
+    }
+
+    /// Begins to send spans and logs, on this runtime.
+    pub fn start(&self, runtime: &Handle) {
+        let settings = &self.shared.settings;
+        let queues = [
+            (Signal::Traces, &settings.traces, settings.spans_every),
+            (Signal::Logs, &settings.logs, settings.logs_every),
+        ];
+        for (signal, endpoint, every) in queues {
+            if let Some(endpoint) = endpoint {
+                let exporter = Exporter::new(self.shared.clone(), signal, endpoint.clone());
+                self.keep(runtime.spawn(exporter.drain(every)));
+            }
+        }
+    }
+
+    /// Begins to send metrics. `read` returns them in Prometheus's text format, or nothing where they cannot be read. Must be
+    /// called within a runtime.
+    pub fn push_metrics<R, T>(&self, read: R)
+    where
+        R: Fn() -> T + Send + 'static,
+        T: Future<Output = Option<String>> + Send + 'static,
+    {
+        let Some(endpoint) = self.shared.settings.metrics.clone() else {
+            return;
+        };
+        let shared = self.shared.clone();
+        let mut exporter = Exporter::new(shared.clone(), Signal::Metrics, endpoint);
+        self.keep(tokio::spawn(async move {
+            loop {
+                let is_last = tokio::select! {
+                    () = exporter.ended() => true,
+                    () = tokio::time::sleep(shared.settings.metrics_every) => false,
+                };
+                let reading = read();
+                if let Some(text) = reading.await {
+                    let text = text + &metrics::dropped(&shared);
+                    let (records, count) = metrics::encode(&text, layer::now_ns());
+                    // The next export has newer numbers.
+                    exporter.send(&records, count, 1).await;
+                }
+                if is_last {
+                    return;
+                }
+            }
+        }));
+    }
+
+    fn keep(&self, task: JoinHandle<()>) {
+        self.tasks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(task);
+    }
+
+    /// Sends what is left, and waits for it for a short time.
+    pub async fn finish(&self) {
+        self.shared.ending.send_replace(true);
+        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        let all = async {
+            for task in tasks {
+                // A panic of an export harms nothing else.
+                let _ = task.await;
+            }
+        };
+        if tokio::time::timeout(FLUSH_GRACE, all).await.is_err() {
+            tracing::debug!("the receiver did not take the last records in time");
+        }
+    }
+
+    /// How many spans, logs, or exports of metrics are lost.
+    pub fn dropped(&self, signal: Signal) -> u64 {
+        self.shared.queue(signal).dropped()
+    }
+}

@@ -1,0 +1,305 @@
+//! What a receiver of OTLP gets, and what becomes of the rest where it takes nothing.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::IntoResponse;
+use gristmill_model::{BatchId, NewBatch, PackedArray, TraceParent};
+use gristmill_telemetry::Telemetry;
+use gristmill_telemetry::settings::{self, Signal};
+use gristmill_worker::spans::SubmitSpans;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tracing_subscriber::layer::SubscriberExt;
+
+/// No test waits longer for what must happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A request that arrived.
+#[derive(Debug)]
+struct Request {
+    path: String,
+    token: String,
+    body: Value,
+}
+
+#[derive(Clone)]
+struct Answers {
+    requests: mpsc::UnboundedSender<Request>,
+    /// The next answers; a status of success after them.
+    planned: Arc<Mutex<VecDeque<(StatusCode, &'static str)>>>,
+}
+
+struct Receiver {
+    url: String,
+    requests: mpsc::UnboundedReceiver<Request>,
+}
+
+impl Receiver {
+    async fn start(planned: impl IntoIterator<Item = (StatusCode, &'static str)>) -> Receiver {
+        async fn take(
+            State(answers): State<Answers>,
+            uri: Uri,
+            headers: HeaderMap,
+            body: Bytes,
+        ) -> impl IntoResponse {
+            assert_eq!(headers["content-type"], "application/json");
+            let token = headers
+                .get("authorization")
+                .map_or("", |value| value.to_str().unwrap());
+            // The test may be over.
+            let _ = answers.requests.send(Request {
+                path: uri.path().to_owned(),
+                token: token.to_owned(),
+                body: serde_json::from_slice(&body).expect("JSON"),
+            });
+            let planned = answers.planned.lock().unwrap().pop_front();
+            let (status, text) = planned.unwrap_or((StatusCode::OK, "{}"));
+            (status, [("retry-after", "0")], text)
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (sender, requests) = mpsc::unbounded_channel();
+        let answers = Answers {
+            requests: sender,
+            planned: Arc::new(Mutex::new(planned.into_iter().collect())),
+        };
+        let router = Router::new()
+            .fallback(take)
+            .layer(DefaultBodyLimit::max(64 << 20))
+            .with_state(answers);
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Receiver { url, requests }
+    }
+
+    async fn next(&mut self) -> Request {
+        let next = tokio::time::timeout(PATIENCE, self.requests.recv());
+        next.await.expect("a request comes").expect("the receiver runs")
+    }
+}
+
+fn telemetry(url: &str, more: &[(&str, &str)]) -> Telemetry {
+    let read = settings::read(&|name| match name {
+        "OTEL_EXPORTER_OTLP_ENDPOINT" => Some(url.to_owned()),
+        "OTEL_EXPORTER_OTLP_HEADERS" => Some("authorization=Bearer%20secret".to_owned()),
+        "OTEL_SERVICE_NAME" => Some("tested".to_owned()),
+        "OTEL_BSP_SCHEDULE_DELAY" | "OTEL_BLRP_SCHEDULE_DELAY" | "OTEL_METRIC_EXPORT_INTERVAL" => {
+            Some("10".to_owned())
+        }
+        name => {
+            let found = more.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        }
+    });
+    assert_eq!(read.warnings, Vec::<String>::new());
+    Telemetry::new(read.settings.unwrap()).unwrap()
+}
+
+const PARENT: TraceParent = TraceParent {
+    trace_id: 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c,
+    span_id: 0xb7ad_6b71_6920_3331,
+};
+
+/// Tells of so many submits.
+fn submit(times: u32) {
+    let mut batch = NewBatch::new("resize", PackedArray::parse("[1,2,3]").unwrap());
+    batch.options.traceparent = Some(PARENT);
+    for _ in 0..times {
+        SubmitSpans::begin(std::slice::from_ref(&batch)).end([Some(BatchId(42))]);
+    }
+}
+
+/// The values of attributes by their keys.
+fn attribute<'a>(record: &'a Value, key: &str) -> &'a Value {
+    let attributes = record["attributes"].as_array().expect("attributes");
+    let found = attributes.iter().find(|attribute| attribute["key"] == key);
+    &found.unwrap_or_else(|| panic!("no {key} in {record}"))["value"]
+}
+
+fn within<R>(telemetry: &Telemetry, does: impl FnOnce() -> R) -> R {
+    let subscriber = tracing_subscriber::registry().with(telemetry.layer());
+    tracing::subscriber::with_default(subscriber, does)
+}
+
+#[tokio::test]
+async fn spans_and_warnings_arrive_and_the_rest_does_not() {
+    let mut receiver = Receiver::start([]).await;
+    let telemetry = telemetry(&receiver.url, &[("OTEL_METRICS_EXPORTER", "none")]);
+    within(&telemetry, || {
+        submit(1);
+        tracing::info!("not exported");
+        tracing::warn!(target: "hyper::client", "not exported either");
+        tracing::warn!(job = 7, "it is \"late\"");
+    });
+    telemetry.start(&Handle::current());
+    let mut requests = [receiver.next().await, receiver.next().await];
+    requests.sort_by(|one, other| one.path.cmp(&other.path));
+    let [logs, traces] = &requests;
+    assert_eq!(
+        (logs.path.as_str(), traces.path.as_str()),
+        ("/v1/logs", "/v1/traces")
+    );
+    assert_eq!(traces.token, "Bearer secret");
+
+    let resource = &traces.body["resourceSpans"][0];
+    assert_eq!(
+        attribute(&resource["resource"], "service.name")["stringValue"],
+        "tested"
+    );
+    let spans = resource["scopeSpans"][0]["spans"].as_array().unwrap();
+    let [span] = &spans[..] else {
+        panic!("one span: {spans:?}");
+    };
+    assert_eq!(span["traceId"], "0af7651916cd43dd8448eb211c80319c");
+    assert_eq!(span["parentSpanId"], "b7ad6b7169203331");
+    assert_eq!(
+        (&span["name"], &span["kind"]),
+        (&"submit resize".into(), &4.into())
+    );
+    assert_eq!(attribute(span, "gristmill.jobs")["intValue"], "3");
+    assert_eq!(attribute(span, "gristmill.batch")["intValue"], "42");
+    let time = |name: &str| span[name].as_str().unwrap().parse::<u64>().unwrap();
+    assert!(time("startTimeUnixNano") > 1 << 60 && time("startTimeUnixNano") <= time("endTimeUnixNano"));
+
+    let records = logs.body["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
+        .as_array()
+        .unwrap();
+    let [record] = &records[..] else {
+        panic!("one line: {records:?}");
+    };
+    assert_eq!(record["body"]["stringValue"], "it is \"late\"");
+    assert_eq!(record["severityText"], "WARN");
+    assert_eq!(attribute(record, "gristmill.job")["intValue"], "7");
+
+    telemetry.finish().await;
+    assert!(receiver.requests.try_recv().is_err(), "an empty export");
+}
+
+#[tokio::test]
+async fn a_request_that_is_not_taken_at_once_is_sent_again_and_a_refused_one_is_counted() {
+    let busy = (StatusCode::SERVICE_UNAVAILABLE, "");
+    let partial = r#"{"partialSuccess":{"rejectedSpans":"2","errorMessage":"too old"}}"#;
+    let planned = [
+        busy,
+        busy,
+        (StatusCode::OK, partial),
+        (StatusCode::BAD_REQUEST, ""),
+    ];
+    let mut receiver = Receiver::start(planned).await;
+    let telemetry = telemetry(&receiver.url, &[("OTEL_LOGS_EXPORTER", "none")]);
+    telemetry.start(&Handle::current());
+    within(&telemetry, || submit(3));
+    let first = receiver.next().await.body;
+    assert_eq!(receiver.next().await.body, first);
+    assert_eq!(receiver.next().await.body, first);
+    // The fourth answer refuses all of a request.
+    within(&telemetry, || submit(5));
+    receiver.next().await;
+    telemetry.finish().await;
+    assert_eq!(telemetry.dropped(Signal::Traces), 2 + 5);
+    assert!(
+        receiver.requests.try_recv().is_err(),
+        "a refused request is not sent again"
+    );
+}
+
+#[tokio::test]
+async fn a_dead_receiver_blocks_nothing_and_what_it_does_not_take_is_counted() {
+    // It accepts connections, as the system does for it, and never answers.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let telemetry = telemetry(&url, &[]);
+    telemetry.start(&Handle::current());
+    // The first request waits for its answer.
+    within(&telemetry, || submit(1));
+    let (_connection, _) = tokio::time::timeout(PATIENCE, listener.accept())
+        .await
+        .unwrap()
+        .unwrap();
+    let spans = 40_000;
+    within(&telemetry, || submit(spans));
+    let dropped = telemetry.dropped(Signal::Traces);
+    // 4 MiB of them are kept, of some 500 bytes each.
+    let kept = u64::from(spans) - dropped;
+    assert!((4_000..20_000).contains(&kept), "{kept} are kept");
+    let begun = Instant::now();
+    telemetry.finish().await;
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn no_receiver_at_all_ends_in_counted_losses() {
+    // Nobody listens at the address of a listener that is gone.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let telemetry = telemetry(&url, &[("OTEL_LOGS_EXPORTER", "none")]);
+    within(&telemetry, || submit(3));
+    telemetry.start(&Handle::current());
+    telemetry.finish().await;
+    assert_eq!(telemetry.dropped(Signal::Traces), 3);
+}
+
+#[tokio::test]
+async fn traces_of_submitters_are_exported_as_the_sampler_says() {
+    for (sampler, expected) in [("parentbased_always_off", 1), ("always_off", 0)] {
+        let mut receiver = Receiver::start([]).await;
+        let telemetry = telemetry(&receiver.url, &[("OTEL_TRACES_SAMPLER", sampler)]);
+        within(&telemetry, || submit(1));
+        telemetry.start(&Handle::current());
+        telemetry.finish().await;
+        let mut count = 0;
+        while receiver.requests.try_recv().is_ok() {
+            count += 1;
+        }
+        assert_eq!(count, expected, "{sampler}");
+    }
+}
+
+#[tokio::test]
+async fn metrics_are_pushed_with_the_counts_of_what_was_lost() {
+    let mut receiver = Receiver::start([(StatusCode::BAD_REQUEST, "")]).await;
+    let telemetry = telemetry(&receiver.url, &[]);
+    telemetry.push_metrics(|| async { Some("# TYPE depth gauge\ndepth{queue=\"q\"} 7\n".to_owned()) });
+    let first = receiver.next().await;
+    assert_eq!(first.path, "/v1/metrics");
+    let metrics =
+        |request: &Request| request.body["resourceMetrics"][0]["scopeMetrics"][0]["metrics"].clone();
+    assert_eq!(metrics(&first)[0]["gauge"]["dataPoints"][0]["asDouble"], 7.0);
+    let second = metrics(&receiver.next().await);
+    assert_eq!(second[1]["name"], "gristmill_telemetry_dropped_total");
+    let points = second[1]["sum"]["dataPoints"].as_array().unwrap();
+    let of_metrics = points
+        .iter()
+        .find(|point| attribute(point, "signal")["stringValue"] == "metrics");
+    assert_eq!(
+        of_metrics.unwrap()["asDouble"],
+        2.0,
+        "two metrics of the first export"
+    );
+    telemetry.finish().await;
+}
+
+#[tokio::test]
+async fn without_a_subscriber_nothing_is_prepared() {
+    let subscriber = tracing_subscriber::registry();
+    tracing::subscriber::with_default(subscriber, || {
+        assert!(
+            gristmill_worker::spans::is_on(),
+            "a subscriber without a filter wants all"
+        );
+    });
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::ERROR)
+        .finish();
+    tracing::subscriber::with_default(subscriber, || {
+        assert!(!gristmill_worker::spans::is_on());
+    });
+}

@@ -1,0 +1,181 @@
+//! Spans of submits, micro-batches, commits and notable jobs, as events of the crate `tracing` under [`TARGET`].
+//!
+//! A span is told when it has ended, as one event with the fields `span` (its name), `trace_id`, `span_id`, `parent_id` (0 for the
+//! first span of a trace), `is_remote` (whether a submitter began the trace) and `duration_us`; the other fields describe it.
+//! Nothing is computed while no subscriber wants such events.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use gristmill_model::{BatchId, NewBatch, TraceParent};
+
+/// The target of the events. Their level is TRACE.
+pub const TARGET: &str = "gristmill::span";
+
+/// Jobs that take at least this long get spans of their own. Milliseconds. Shorter ones are seen in their micro-batch, which
+/// takes about 10 ms where jobs are short.
+pub const SLOW_JOB_MS: u32 = 5_000;
+
+/// Spans of single jobs that one micro-batch has. Its own span counts all of them.
+pub const JOB_SPANS_PER_MICRO_BATCH_MAX: u32 = 32;
+
+/// Traces among which a micro-batch or a commit tells its jobs apart. Jobs of further ones share the span without a parent.
+pub const TRACES_PER_SPAN_MAX: usize = 32;
+
+/// Whether anybody wants spans.
+pub fn is_on() -> bool {
+    tracing::enabled!(target: TARGET, tracing::Level::TRACE)
+}
+
+/// The place of a span in its trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpanContext {
+    /// The trace.
+    pub trace_id: u128,
+    /// The span.
+    pub span_id: u64,
+    /// Its parent; 0 where it has none.
+    pub parent_id: u64,
+    /// Whether a submitter began the trace.
+    pub is_remote: bool,
+}
+
+/// An id that no other span has. Ids are drawn from the hash of a counter: they have to differ, and decide nothing.
+fn new_id() -> u64 {
+    static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    KEYS.hash_one(COUNT.fetch_add(1, Ordering::Relaxed)).max(1)
+}
+
+impl SpanContext {
+    /// A new span: a child of the submitter's, or the first of a trace.
+    pub fn under(parent: Option<TraceParent>) -> SpanContext {
+        SpanContext {
+            trace_id: parent.map_or_else(
+                || u128::from(new_id()) << 64 | u128::from(new_id()),
+                |parent| parent.trace_id,
+            ),
+            span_id: new_id(),
+            parent_id: parent.map_or(0, |parent| parent.span_id),
+            is_remote: parent.is_some(),
+        }
+    }
+
+    /// A new span below this one.
+    pub fn child(&self) -> SpanContext {
+        SpanContext {
+            span_id: new_id(),
+            parent_id: self.span_id,
+            ..*self
+        }
+    }
+}
+
+/// Tells of a span that has ended: its name, its place, how long it took, and its other fields.
+macro_rules! tell {
+    ($name:literal, $context:expr, $took:expr, $($fields:tt)+) => {{
+        let (context, took): (&$crate::spans::SpanContext, std::time::Duration) = (&$context, $took);
+        tracing::trace!(
+            target: $crate::spans::TARGET,
+            span = $name,
+            trace_id = context.trace_id,
+            span_id = context.span_id,
+            parent_id = context.parent_id,
+            is_remote = context.is_remote,
+            duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+            $($fields)+
+        )
+    }};
+}
+pub(crate) use tell;
+
+/// The batches of one submit that belong to one trace.
+#[derive(Debug)]
+struct Submit {
+    parent: TraceParent,
+    kind: String,
+    queue: String,
+    /// The place of the first of the batches in the submit.
+    first: usize,
+    batches: u64,
+    jobs: u64,
+}
+
+/// The spans of one submit: one for each trace that its batches name.
+#[derive(Debug)]
+pub struct SubmitSpans {
+    began: Instant,
+    submits: Vec<Submit>,
+}
+
+impl SubmitSpans {
+    /// Before the store gets these batches.
+    pub fn begin<B: AsRef<NewBatch>>(batches: &[B]) -> SubmitSpans {
+        let mut submits: Vec<Submit> = Vec::new();
+        if is_on() {
+            for (place, batch) in batches.iter().map(AsRef::as_ref).enumerate() {
+                let Some(parent) = batch.options.traceparent else {
+                    continue;
+                };
+                let jobs = u64::from(batch.payloads.count());
+                let has_room = submits.len() < TRACES_PER_SPAN_MAX;
+                let known = submits.iter_mut().find(|submit| submit.parent == parent);
+                match known {
+                    Some(submit) => {
+                        submit.batches += 1;
+                        submit.jobs += jobs;
+                    }
+                    None if has_room => submits.push(Submit {
+                        parent,
+                        kind: batch.kind.clone(),
+                        queue: batch.queue.clone(),
+                        first: place,
+                        batches: 1,
+                        jobs,
+                    }),
+                    None => {}
+                }
+            }
+        }
+        SubmitSpans {
+            began: Instant::now(),
+            submits,
+        }
+    }
+
+    /// The store has the batches: their ids, in order. A batch of duplicates has none.
+    pub fn end(self, ids: impl IntoIterator<Item = Option<BatchId>>) {
+        if self.submits.is_empty() {
+            return;
+        }
+        let took = self.began.elapsed();
+        let ids: Vec<Option<BatchId>> = ids.into_iter().collect();
+        for submit in self.submits {
+            let batch = ids.get(submit.first).copied().flatten().map(|batch| batch.0);
+            tell!(
+                "submit",
+                SpanContext::under(Some(submit.parent)),
+                took,
+                kind = submit.kind,
+                queue = submit.queue,
+                batch,
+                batches = submit.batches,
+                jobs = submit.jobs
+            );
+        }
+    }
+}
+
+/// The span of a commit: so many outcomes of jobs of one trace, among all of the commit.
+pub(crate) fn committed(parent: Option<TraceParent>, jobs: u64, jobs_in_all: u64, took: Duration) {
+    tell!(
+        "commit",
+        SpanContext::under(parent),
+        took,
+        jobs = jobs,
+        commit_jobs = jobs_in_all
+    );
+}
