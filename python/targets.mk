@@ -5,22 +5,28 @@ PYTHON_TOOLS := $(BUILD)/python/tools
 # Both workspaces compile into one folder, so that they share what they have in common.
 PYTHON_BUILD := CARGO_TARGET_DIR=$(CURDIR)/target
 MATURIN := $(CURDIR)/$(PYTHON_TOOLS)/bin/maturin
+PYRIGHT := $(BUILD)/python/pyright
 
 .PHONY: python
 python: build $(PYTHON_TOOLS)/installed ## Build the wheel, with the program in it: build/python/wheels/
 	install -D target/release/gristmill python/gristmill/bin/gristmill
 	cd python && $(PYTHON_BUILD) $(MATURIN) build --quiet --release --locked --out ../$(BUILD)/python/wheels
 
-.PHONY: test-python
-test-python: $(PYTHON_TOOLS)/installed ## Build a wheel for tests, install it into a new venv and run its tests
+.PHONY: python-test-wheel
+python-test-wheel: $(PYTHON_TOOLS)/installed
 	$(CARGO) build --locked --package gristmill
 	install -D target/debug/gristmill python/gristmill/bin/gristmill
-	rm -rf $(BUILD)/python/test-wheels $(PYTHON_VENV)
+	rm -rf $(BUILD)/python/test-wheels
 	cd python && $(PYTHON_BUILD) $(MATURIN) build --quiet --profile dev --locked --out ../$(BUILD)/python/test-wheels
+
+.PHONY: test-python
+test-python: python-test-wheel $(PYRIGHT)/installed ## Install a wheel for tests into a new venv, check its types and run its tests
+	rm -rf $(PYTHON_VENV)
 	python3 -m venv $(PYTHON_VENV)
 	$(PYTHON_VENV)/bin/python -m pip install --quiet --require-hashes --requirement packaging/requirements/python-tests.txt
 	$(PYTHON_VENV)/bin/python -m pip install --quiet --no-index --no-deps $(BUILD)/python/test-wheels/*.whl
 	cd python && ../$(PYTHON_VENV)/bin/python -m mypy --strict --cache-dir ../$(BUILD)/python/mypy gristmill
+	node $(PYRIGHT)/node_modules/pyright/index.js --project python --pythonpath $(PYTHON_VENV)/bin/python
 	$(PYTHON_VENV)/bin/python -m mypy.stubtest gristmill._native --ignore-disjoint-bases
 	cd python/tests && ../../$(PYTHON_VENV)/bin/python -m pytest --quiet -p no:cacheprovider .
 
@@ -51,4 +57,9 @@ bench-python-run:
 $(PYTHON_TOOLS)/installed:
 	python3 -m venv $(PYTHON_TOOLS)
 	$(PYTHON_TOOLS)/bin/python -m pip install --quiet --require-hashes --requirement packaging/requirements/maturin.txt
+	touch $@
+
+# With the interpreter of the machine's Node, it loads nothing when it runs.
+$(PYRIGHT)/installed:
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(PYRIGHT) pyright@1.1.414
 	touch $@

@@ -1,6 +1,8 @@
 """The parts of a joblib call as jobs, in warm processes: `python joblib_squares.py`."""
 
-import joblib
+from typing import Any
+
+import joblib  # pyright: ignore[reportMissingTypeStubs]
 
 import gristmill
 from gristmill.integrations.joblib import register
@@ -16,8 +18,10 @@ def main(store: str = "jobs.db") -> list[int]:
     """The squares of some numbers."""
     app = gristmill.App(store)
     register(app)
-    with joblib.parallel_config("gristmill", n_jobs=2):
-        squares: list[int] = joblib.Parallel()(joblib.delayed(square)(number) for number in range(100))
+    # joblib has no types.
+    library: Any = joblib
+    with library.parallel_config("gristmill", n_jobs=2):
+        squares: list[int] = library.Parallel()(library.delayed(square)(number) for number in range(100))
     app.close()
     return squares
 

@@ -64,7 +64,7 @@ _HOMES = {
     "WorkerError": "_errors",
 }
 
-__all__ = [*_HOMES, "done", "job", "progress", "spawn"]
+__all__ = [*_HOMES, "done", "job", "progress", "spawn"]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
-from ._job import RETRIES_DEFAULT, Job, Span, options_json
+from ._job import RETRIES_DEFAULT, Job, Span, is_job, options_json
 from ._operations.operations import Operations, as_query, conditions_of
 from ._operations.requests import ask
 from ._process import stop_import
@@ -47,7 +47,7 @@ class App(Operations):
         self._process_id = 0
         # Whether jobs run when they are submitted, and how else the store is opened: for tests.
         self.is_eager = False
-        self._opener: Callable[[str], Engine] | None = None
+        self.opener: Callable[[str], Engine] | None = None
 
     def __repr__(self) -> str:
         # A URL may hold a password.
@@ -82,11 +82,15 @@ class App(Operations):
         if self.is_file:
             _forks.check(self.store)
             _forks.opened.add(self)
-        return Engine.open(self.store, self.durable) if self._opener is None else self._opener(self.store)
+        return Engine.open(self.store, self.durable) if self.opener is None else self.opener(self.store)
 
     def run_eagerly(self, engine: Any) -> None:
         """Lets this engine run jobs when they are submitted, until the application is closed."""
         self._engine, self._process_id, self.is_eager = engine, os.getpid(), True
+
+    def is_open(self) -> bool:
+        """Whether the store was opened and not closed, here or before a fork."""
+        return self._engine is not None
 
     def close(self) -> None:
         """Stops the application's workers and closes the store. The next use opens it again."""
@@ -207,7 +211,7 @@ class App(Operations):
 
     def map(self, function: Callable[[Any], R], items: Iterable[Any], **options: Any) -> Iterator[R]:
         """As `Job.map`, for a function that is no job of the application; also a lambda or a function of a notebook."""
-        if isinstance(function, Job):
+        if is_job(function):
             return function.map(items, **options)
         own = ("ordered", "return_exceptions", "name", "processes", "progress")
         mapped = {name: options.pop(name) for name in own if name in options}

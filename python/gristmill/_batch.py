@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from ._errors import Retry
-from ._job import Job, Shape
+from ._job import Job
 from ._values import converter, hints_of
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ def _before() -> None:
 
 def _after_in_child() -> None:
     for app in list(opened):
-        if app._engine is not None:
+        if app.is_open():
             _inherited.add(os.path.realpath(app.store))
     opened.clear()
 

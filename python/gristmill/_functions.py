@@ -110,7 +110,7 @@ class _Pack:
         return {"function": parts, "globals": self.packed}
 
     def parts(self, function: types.FunctionType) -> dict[str, Any]:
-        cells = {}
+        cells: dict[str, tuple[str, Any]] = {}
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
             cells[variable] = self.value(variable, cell.cell_contents)
         if self.is_whole:
@@ -119,7 +119,7 @@ class _Pack:
                     # First a mark: functions may refer to each other.
                     self.packed[name] = ("pickle", None)
                     self.packed[name] = self.value(name, function.__globals__[name])
-        annotations = {}
+        annotations: dict[str, tuple[str, Any]] = {}
         for name, annotation in function.__annotations__.items():
             if isinstance(annotation, type) and annotation.__module__ == self.module and self.is_whole:
                 if annotation.__name__ not in self.packed:

@@ -62,7 +62,8 @@ class Handle(Generic[R]):
             return result if self._job is None else self._job.result_of(result)
         if state is None:
             raise StoreError(value)
-        raise JobFailed(self.id, state, *(error or ()))
+        type, message, job_traceback = error or (None, "", None)
+        raise JobFailed(self.id, state, type, message, job_traceback)
 
     def __await__(self) -> Generator[Any, None, R]:
         return self._wait().__await__()
@@ -174,6 +175,10 @@ class Submitted(Sequence[Handle[R]]):
                     raise ResultTimeout(f"jobs of batch {batch} have not ended after {timeout} s; they continue")
             results.extend(known.raised())
         return results
+
+    def places(self) -> list[tuple[int, int | None]]:
+        """The batches; of one that is shared with other submits, with the position of the one job here."""
+        return [(batch, self._alone.get(at)) for at, (batch, _) in enumerate(self.batches)]
 
     def prerequisites(self) -> list[str]:
         """The batches, as `after` names them."""

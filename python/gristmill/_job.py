@@ -8,7 +8,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeGuard, TypeVar, cast, overload
 
 from ._errors import JobFailed
 from ._handle import Handle, Submitted
@@ -66,9 +66,9 @@ class Shape:
         if self.is_single:
             return item
         if isinstance(item, Mapping):
-            return self.payload((), item)
+            return self.payload((), cast("Mapping[str, Any]", item))
         if isinstance(item, tuple):
-            return self.payload(item)
+            return self.payload(item)  # pyright: ignore[reportUnknownArgumentType]
         if not self.names:
             return None
         raise TypeError(
@@ -404,6 +404,11 @@ class Job(Generic[P, R]):
         from ._remote.mapping import run_remote_map
 
         return run_remote_map(self, cast(Any, self.app.engine()), items, ordered, return_exceptions, options)
+
+
+def is_job(value: object) -> TypeGuard[Job[..., Any]]:
+    """Whether a value is a job."""
+    return isinstance(value, Job)
 
 
 def _unique(on_duplicate: str, unique_for: Span | None) -> str:

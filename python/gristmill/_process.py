@@ -76,21 +76,23 @@ def _find(description: dict[str, Any]) -> Any:
         return restore(description, _module_of(description))
     module = _module_of(description)
     from ._app import App
-    from ._job import Job
+    from ._job import is_job
 
     found: Any = module
     for name in description["qualname"].split("."):
         found = getattr(found, name, None)
-    if isinstance(found, Job) and found.name == description["name"]:
-        return found
+    known = found if is_job(found) else None
+    if known is not None and known.name == description["name"]:
+        return known
     # A job that stands under another name, or whose function does.
-    for value in list(vars(module).values()):
-        if isinstance(value, Job) and value.name == description["name"]:
+    values: list[Any] = list(module.__dict__.values())
+    for value in values:
+        if is_job(value) and value.name == description["name"]:
             return value
         if isinstance(value, App) and description["name"] in value.jobs:
             return value.jobs[description["name"]]
     if callable(found):
-        return found.function if isinstance(found, Job) else found
+        return found if known is None else known.function
     raise AttributeError(
         f"{description.get('module') or description.get('main')} has no {description['qualname']} when a worker imports it:"
         " define it at the top of the module, before anything is submitted"
@@ -103,7 +105,7 @@ def _module_of(description: dict[str, Any]) -> Any:
     try:
         if "main" in description:
             _importing = MAIN
-            return _main_module(description["main"])
+            return _main_module(description["main"], description.get("main_text"))
         if "module" in description:
             import importlib
 
@@ -114,16 +116,20 @@ def _module_of(description: dict[str, Any]) -> Any:
         _importing = before
 
 
-def _main_module(path: str) -> Any:
-    """The main script up to its end, or to the line that gives work to workers."""
+def _main_module(path: str, text: str | None) -> Any:
+    """The main script up to its end, or to the line that gives work to workers. One of another machine came as its text."""
+    import os
     import types
 
     module = types.ModuleType(MAIN)
     module.__file__ = path
     sys.modules[MAIN] = module
     sys.argv = [path]
-    with open(path, "rb") as file:
-        code = compile(file.read(), path, "exec", dont_inherit=True)
+    if text is None or os.path.isfile(path):
+        with open(path, "rb") as file:
+            code = compile(file.read(), path, "exec", dont_inherit=True)
+    else:
+        code = compile(text, path, "exec", dont_inherit=True)
     try:
         exec(code, module.__dict__)
     except _ImportEnds:

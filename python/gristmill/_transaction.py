@@ -10,13 +10,11 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ._items.portions import encoded, portions
 from ._values import to_plain
 
 if TYPE_CHECKING:
     from ._app import App
-
-# Jobs and bytes of payloads in one call of the function.
-CALL_JOBS, CALL_BYTES = 10_000, 4 << 20
 
 # Its arguments in this order, each once.
 ARGUMENTS = ("kind", "payloads", "queue", "priority", "delay_s", "expires_s", "options")
@@ -68,21 +66,12 @@ class Call:
 
 def calls(common: dict[str, Any], payloads: Iterable[Any]) -> Iterator[Call]:
     """The calls that submit these payloads."""
-    portion: list[str] = []
-    size = 0
-    for payload in payloads:
-        portion.append(_encoded(payload))
-        size += len(portion[-1])
-        if len(portion) >= CALL_JOBS or size >= CALL_BYTES:
-            yield Call(common, portion)
-            portion, size = [], 0
-    if portion:
-        yield Call(common, portion)
+    return (Call(common, portion) for portion in portions(payloads, to_plain))
 
 
 def one(common: dict[str, Any], payload: Any, key: str | None, unique: str | None) -> Call:
     """The call that submits one job."""
-    return Call(common, [_encoded(payload)], key, unique)
+    return Call(common, [encoded(payload, to_plain)], key, unique)
 
 
 def submit(app: App, connection: Any, call: Call) -> Ids:
@@ -91,10 +80,10 @@ def submit(app: App, connection: Any, call: Call) -> Ids:
     if family == "sqlalchemy":
         from sqlalchemy import text
 
-        rows = connection.execute(text(call.statement(lambda _, name: f":{name}")), call.values).all()
+        rows = connection.execute(text(call.statement(_named)), call.values).all()
     elif family in ("psycopg", "psycopg2", "django"):
         with _cursor(family, connection) as cursor:
-            cursor.execute(call.statement(lambda *_: "%s"), call.in_order())
+            cursor.execute(call.statement(_marked), call.in_order())
             rows = cursor.fetchall()
     else:
         raise TypeError("asyncpg's connections are asynchronous: await submit_async(…, connection=…)")
@@ -105,17 +94,32 @@ async def submit_async(app: App, connection: Any, call: Call) -> Ids:
     """The same on an asynchronous connection."""
     family = _family(app, connection)
     if family == "asyncpg":
-        return _ids(await connection.fetch(call.statement(lambda number, _: f"${number}"), *call.in_order()))
+        return _ids(await connection.fetch(call.statement(_numbered), *call.in_order()))
     if family == "sqlalchemy":
         from sqlalchemy import text
 
-        result = await connection.execute(text(call.statement(lambda _, name: f":{name}")), call.values)
+        result = await connection.execute(text(call.statement(_named)), call.values)
         return _ids(result.all())
     if family == "psycopg":
         async with _cursor(family, connection) as cursor:
-            await cursor.execute(call.statement(lambda *_: "%s"), call.in_order())
+            await cursor.execute(call.statement(_marked), call.in_order())
             return _ids(await cursor.fetchall())
     raise TypeError(f"a {type(connection).__qualname__} is not asynchronous: call submit(…, connection=…)")
+
+
+def _named(number: int, name: str) -> str:
+    """SQLAlchemy's placeholder."""
+    return f":{name}"
+
+
+def _numbered(number: int, name: str) -> str:
+    """asyncpg's placeholder."""
+    return f"${number}"
+
+
+def _marked(number: int, name: str) -> str:
+    """psycopg's placeholder."""
+    return "%s"
 
 
 def _cursor(family: str, connection: Any) -> Any:
@@ -151,10 +155,6 @@ def _family(app: App, connection: Any) -> str:
 
 def _seconds(milliseconds: int | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
-
-
-def _encoded(payload: Any) -> str:
-    return json.dumps(payload, default=to_plain, allow_nan=False, separators=(",", ":"))
 
 
 def _ids(rows: Iterable[Any]) -> Ids:

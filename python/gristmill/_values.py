@@ -28,7 +28,7 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
         return value.isoformat()
     if isinstance(value, (set, frozenset, range)):
-        return list(value)
+        return [*typing.cast("typing.Iterable[Any]", value)]
     if isinstance(value, (uuid.UUID, PurePath)):
         return str(value)
     # Scalars and arrays of numpy, pandas and the like.
@@ -64,10 +64,10 @@ def converter(annotation: Any) -> Converter | None:
         return None
     if dataclasses.is_dataclass(annotation):
         return _of_dataclass(annotation)
-    validate = getattr(annotation, "model_validate", None)
+    validate = getattr(annotation, "model_validate", None)  # pyright: ignore[reportUnknownArgumentType]
     if callable(validate):
         return typing.cast(Converter, validate)
-    if typing.is_typeddict(annotation):
+    if typing.is_typeddict(annotation):  # pyright: ignore[reportUnknownArgumentType]
         return _of_typed_dict(annotation)
     if issubclass(annotation, enum.Enum):
         return annotation
@@ -112,6 +112,7 @@ def _of_union(arguments: tuple[Any, ...]) -> Converter | None:
     def convert(value: Any) -> Any:
         if value is None:
             return None
+        refused: Exception = TypeError(f"a {type(value).__qualname__} is none of {arguments}")
         for inner in inners:
             if inner is None:
                 return value
@@ -130,7 +131,7 @@ def _hints(annotated: Any) -> dict[str, Any]:
 
 def _converters(hints: dict[str, Any]) -> dict[str, Converter]:
     """The converters of those names whose types need one."""
-    converters = {}
+    converters: dict[str, Converter] = {}
     for name, hint in hints.items():
         convert = converter(hint)
         if convert is not None:

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ._functions import describe, write_script
 
@@ -33,7 +33,7 @@ class LocalWorker:
         self.app = app
         self.native = native
         self._folder = folder
-        self._process_id = os.getpid()
+        self.process_id = os.getpid()
         _running.add(self)
 
     @staticmethod
@@ -62,9 +62,13 @@ class LocalWorker:
             raise
         return LocalWorker(app, native, folder)
 
+    def ask_to_stop(self) -> None:
+        """Lets it claim no more jobs. Those that have begun go on."""
+        self.native.stop()
+
     def stop(self, timeout: float | None = None) -> bool:
         """Claims no more jobs, and waits until those that have begun have ended; whether that is so after `timeout` seconds."""
-        self.native.stop()
+        self.ask_to_stop()
         return self.wait(timeout) is not None
 
     def wait(self, timeout: float | None = None) -> int | None:
@@ -72,7 +76,7 @@ class LocalWorker:
         ended = self.native.wait(timeout)
         if ended is None:
             return None
-        self._forget()
+        self.give_up()
         return ended[0]
 
     def __enter__(self) -> LocalWorker:
@@ -82,40 +86,54 @@ class LocalWorker:
         self.stop()
 
     def run_until_signal(self) -> int:
-        """Waits for the worker's end, and stops it at SIGINT (Ctrl-C) or SIGTERM; a second Ctrl-C does not wait."""
-        before = None
-        if threading.current_thread() is threading.main_thread():
-            before = signal.signal(signal.SIGTERM, _interrupt)
-        try:
-            try:
-                completed = self.wait()
-            except KeyboardInterrupt:
-                print("gristmill: finishing running jobs; press Ctrl-C again to exit immediately", file=sys.stderr)
-                self.native.stop()
-                try:
-                    completed = self.wait()
-                except KeyboardInterrupt:
-                    # Nothing is waited for at exit; the processes of the worker end with this one.
-                    self._forget()
-                    raise
-        finally:
-            if before is not None:
-                signal.signal(signal.SIGTERM, before)
-        return completed or 0
+        """Waits for the worker's end, and stops it at SIGINT (Ctrl-C) or SIGTERM; a second one does not wait."""
+        return run_until_signal(self)
 
-    def _forget(self) -> None:
+    def give_up(self) -> None:
+        """Waits for nothing at exit: the processes of the worker end with this one."""
         _running.discard(self)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _end(self) -> None:
-        if self._process_id == os.getpid():
+    def end(self) -> None:
+        """Ends it with its process."""
+        if self.process_id == os.getpid():
             self.stop(EXIT_PATIENCE_S)
-            self._forget()
+            self.give_up()
+
+
+class Running(Protocol):
+    """A worker, here or of a server."""
+
+    def wait(self, timeout: float | None = None) -> int | None: ...
+    def ask_to_stop(self) -> None: ...
+    def give_up(self) -> None: ...
+
+
+def run_until_signal(worker: Running) -> int:
+    """Waits for a worker's end, and stops it at SIGINT (Ctrl-C) or SIGTERM; a second one does not wait."""
+    before = None
+    if threading.current_thread() is threading.main_thread():
+        before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        try:
+            completed = worker.wait()
+        except KeyboardInterrupt:
+            try:
+                worker.ask_to_stop()
+                print("gristmill: finishing running jobs; press Ctrl-C again to exit immediately", file=sys.stderr)
+                completed = worker.wait()
+            except KeyboardInterrupt:
+                worker.give_up()
+                raise
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+    return completed or 0
 
 
 def running(app: App | None = None) -> list[LocalWorker]:
     """The workers of this process that run, of one application or of all."""
-    ours = [worker for worker in _running if worker._process_id == os.getpid()]
+    ours = [worker for worker in _running if worker.process_id == os.getpid()]
     return [worker for worker in ours if app is None or worker.app is app]
 
 
@@ -140,6 +158,6 @@ def _end_all() -> None:
         worker.native.stop()
     for worker in list(_running):
         try:
-            worker._end()
+            worker.end()
         except Exception as error:
             print(f"gristmill: a worker did not end well: {error}", file=sys.stderr)

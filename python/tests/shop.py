@@ -30,9 +30,9 @@ class Label(TypedDict):
     picture: Picture
 
 
-def define(app):
-    """The same jobs on another application."""
-    for job in list(globals().values()):
+def define(app, module=None):
+    """The jobs of this module, or of another one, on another application."""
+    for job in list(globals().values() if module is None else vars(module).values()):
         if isinstance(job, gristmill.Job):
             options = dict(job.options)
             app.jobs[job.name] = type(job).__new__(type(job))

@@ -82,6 +82,29 @@ def test_schedules_are_put_changed_and_deleted(app, jobs):
         app.schedule("wrong", jobs["double"], 1, cron="every day")
 
 
+def test_a_schedule_of_a_cached_job_runs_it_once(app):
+    @app.job(cached="1h")
+    def report(day: str) -> str:
+        return f"report of {day}"
+
+    app.schedule("reports", report, "monday", every="1h")
+    first = app.trigger_schedule("reports").last_job
+    assert app.work(1, jobs=["report"], until="idle") == 1
+    second = app.trigger_schedule("reports").last_job
+    assert second != first and app.details(second).row.state == "completed"
+    assert app.details(second).value == "report of monday"
+    assert app.work(1, jobs=["report"], until="idle") == 0
+
+
+def test_the_backlog_counts_what_is_left(app, jobs):
+    jobs["double"].submit_many(range(3))
+    jobs["double"].submit(1, delay="1h")
+    jobs["refuse_odd"].submit(1, queue="other")
+    backlog = app.backlog(job=jobs["double"])
+    assert (backlog["jobs"], backlog["due"], backlog["running"], backlog["later"]) == (3, 3, 0, 1)
+    assert app.backlog()["jobs"] == 4 and app.backlog(queue="other")["jobs"] == 1
+
+
 def test_a_pause_holds_jobs_until_it_is_resumed(app, jobs):
     handle = jobs["double"].submit(4)
     app.pause("deploy", job=jobs["double"])

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import threading
+import time
 
 import pytest
 import shop
@@ -42,6 +43,12 @@ def program():
     if found is None:
         pytest.skip("the package was not installed from a wheel")
     return found
+
+
+def token(role, trust):
+    """A new token of the trust in that folder."""
+    command = [program(), "token", "create", "--role", role, "--group", "tests", "--trust", str(trust)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +171,55 @@ def test_refusals_name_the_remedy(app):
     for payload in (float("nan"), object(), loop):
         with pytest.raises((ValueError, TypeError)):
             app.jobs["double"].submit(payload)
+    with pytest.raises(ValueError, match="nests too deep"):
+        app.jobs["double"].submit(deep())
+
+
+def deep():
+    """A payload whose nesting Python's encoder refuses."""
+    payload = []
+    for _ in range(100_000):
+        payload = [payload]
+    return payload
+
+
+def test_a_payload_that_nests_too_deep_is_refused_within_a_transaction_too():
+    with pytest.raises(ValueError, match="nests too deep"):
+        shop.double.submit(deep(), connection=object())
+
+
+def test_a_second_interrupt_ends_the_agents_at_once(server, tmp_path):
+    import sys
+
+    queue = "interrupted"
+    (tmp_path / "held_shop.py").write_text(
+        f"import gristmill, pathlib, time\napp = gristmill.App({server!r})\n"
+        f"@app.job(queue={queue!r})\ndef hold(path):\n    pathlib.Path(path).touch()\n    time.sleep(600)\n"
+    )
+    begun = tmp_path / "begun"
+    app = gristmill.App(server)
+    handle = app.job(name="hold", queue=queue)(shop.double.function).submit(str(begun))
+    command = [sys.executable, "-m", "gristmill", "worker", "held_shop:app", "-j", "1"]
+    worker = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    until(begun.exists)
+    worker.send_signal(signal.SIGINT)
+    assert "press Ctrl-C again" in worker.stderr.readline()
+    worker.send_signal(signal.SIGINT)
+    worker.communicate(timeout=60)
+    assert worker.returncode == 130
+    # The agent has ended, too: its job is released when the lease ends.
+    until(lambda: handle.state() in ("waiting", "scheduled"))
+    assert handle.cancel()
+    app.close()
+
+
+def until(condition, patience_s=60):
+    """Waits for a condition."""
+    end = time.monotonic() + patience_s
+    looks = threading.Event()
+    while not condition():
+        assert time.monotonic() < end, "the condition does not come about"
+        looks.wait(0.05)
 
 
 def test_a_server_that_is_not_there_is_named(monkeypatch):
@@ -264,14 +320,9 @@ def test_events_that_nobody_closed_end_with_their_last_name(app):
 
 
 def test_tokens_have_roles(tmp_path, monkeypatch):
-    trust = str(tmp_path / "trust")
-
-    def token(role):
-        command = [program(), "token", "create", "--role", role, "--group", "tests", "--trust", trust]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-    of_submit, of_agent = token("submit"), token("agent")
-    with serving(tmp_path, "--trust", trust) as url:
+    trust = tmp_path / "trust"
+    of_submit, of_agent = token("submit", trust), token("agent", trust)
+    with serving(tmp_path, "--trust", str(trust)) as url:
         app = shop.define(gristmill.App(url))
         with pytest.raises(gristmill.StoreError, match="token"):
             app.jobs["double"].submit(1)

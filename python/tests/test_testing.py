@@ -2,12 +2,13 @@
 
 import asyncio
 import datetime
+import os
 
 import pytest
 import shop
 
 import gristmill
-from gristmill.testing import assert_submitted, eager, submitted
+from gristmill.testing import assert_submitted, eager, submitted, temporary_store
 
 
 def test_the_clock_brings_delays_retries_and_schedules_about(gristmill_app, gristmill_clock):
@@ -39,6 +40,18 @@ def test_the_clock_lets_jobs_expire(gristmill_app, gristmill_clock):
     handle = job.submit(1, expires="1m")
     gristmill_clock.advance(datetime.timedelta(minutes=2))
     assert handle.state() == "expired"
+
+
+def test_each_store_is_empty_and_private(gristmill_app):
+    gristmill_app.job(shop.double.function).submit(1)
+    places = []
+    for _ in range(2):
+        with temporary_store(gristmill.App()) as app:
+            places.append(app.store)
+            assert os.stat(app.store).st_mode & 0o777 == 0o600
+            assert sum(app.counts().values()) == 0 and app.stats()["workers"] == 0
+            assert app.job(shop.double.function).submit(1).id == "1:0"
+    assert places[0] != places[1] and not os.path.exists(places[0])
 
 
 def test_a_store_without_a_test_clock_cannot_be_moved(app):

@@ -19,10 +19,12 @@ class Bar(Protocol):
 
 def shown(values: Iterator[Any], progress: Any, name: str, total: int | None) -> Generator[Any, None, None]:
     """The values, with a bar that counts them. `progress` is True, or a bar, which stays open."""
-    own = None
+    own: Any = None
     if progress is True:
         own = _tqdm(name, total) or Line(name, total)
-    bar: Bar = progress if own is None else own
+        bar: Bar = own
+    else:
+        bar = progress
     try:
         for value in values:
             bar.update(1)

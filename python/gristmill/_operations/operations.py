@@ -128,10 +128,8 @@ class Operations:
         if every is not None:
             rule = {"every": {"interval_ms": milliseconds(every)}}
         common = job.common(tags=tags)
-        options = json.loads(common["options"])
-        options.pop("cached_ms", None)
         body = {
-            **options,
+            **json.loads(common["options"]),
             **without_none({"expires_after_ms": common["expires_ms"]}),
             "rule": rule,
             "kind": common["kind"],
@@ -271,6 +269,12 @@ class Operations:
 
         query = {"kind": kind_of(job), "queue": queue, "since": moment_ms(since), "until": moment_ms(until), "by": by}
         return [HistoryRow.of(row) for row in ask(self.engine(), "GET", "/history", query)["rows"]]
+
+    def backlog(self, *, job: Job[..., Any] | str | None = None, queue: str | None = None) -> dict[str, Any]:
+        """The work that is left for workers, of a job, a queue, both or all: the numbers of jobs `due`, `running`, `jobs` (both
+        together), `held_back` and `later`, and `oldest_due_seconds`, as `GET /backlog` has them."""
+        backlog: dict[str, Any] = ask(self.engine(), "GET", "/backlog", {"kind": kind_of(job), "queue": queue})
+        return backlog
 
     def stats(self) -> dict[str, Any]:
         """Totals of the store: `queues` (jobs by queue, kind and state), `hops` (batches by hop), `workers`, `batches`,

@@ -246,7 +246,7 @@ class Event:
 
 def positions_of(text: str) -> range | list[int]:
     """Positions such as "0-499,731"."""
-    ranges = []
+    ranges: list[range] = []
     for piece in text.split(",") if text else ():
         first, _, last = piece.partition("-")
         ranges.append(range(int(first), int(last or first) + 1))

@@ -36,9 +36,15 @@ def ask(
     status, answer = carrier.request(method, target, encoded)
     if status == 404 and is_optional:
         return None
+    body = accepted(status, answer)
+    return json.loads(body) if body else {}
+
+
+def accepted(status: int, answer: bytes) -> bytes:
+    """The body of an answer; a refusal raises `StoreError`."""
     if status >= 400:
         raise refused(status, answer)
-    return json.loads(answer) if answer else {}
+    return answer
 
 
 def refused(status: int, answer: bytes) -> StoreError:

@@ -10,14 +10,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._errors import WorkerError
 from .._functions import describe, write_script
 from .._process import program_path
+from .._work import run_until_signal
+from . import leash
 from .connection import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
@@ -33,6 +34,44 @@ WORDS_BYTES_MAX = 2_000
 # How long agents may take to finish their jobs when the interpreter ends. Seconds.
 EXIT_PATIENCE_S = 10.0
 
+
+class AgentPlan(NamedTuple):
+    """An agent to be: its options on the command line, and how its processes find the functions."""
+
+    options: list[str]
+    functions: list[dict[str, Any]]
+
+
+def plans(
+    jobs: list[Job[..., Any]], concurrency: int | None, queues: Iterable[str] | None, until: str, name: str | None
+) -> list[AgentPlan]:
+    """An agent for each group of jobs that run alike."""
+    if not jobs:
+        raise ValueError("the application has no jobs to run: define one with @app.job before the worker starts")
+    if until not in ("stopped", "empty"):
+        raise ValueError(f'until={until!r}: a worker of a server ends by itself only when nothing is left to run: until="empty"')
+    queues = queues_of(jobs, queues)
+    found: list[AgentPlan] = []
+    for (processes, at_once, threads), alike in _alike(jobs, concurrency).items():
+        options = ["-j", str(processes), "--concurrency", str(at_once), "--threads", str(threads)]
+        options += [word for queue in queues for word in ("--queue", queue)]
+        options += ["--drain"] if until == "empty" else []
+        options += ["--name", name] if name else []
+        options += [word for job in alike for word in ("--kind", job.name)]
+        found.append(AgentPlan(options, [describe(job.function, job.name, job.batch_options()) for job in alike]))
+    return found
+
+
+def queues_of(jobs: Iterable[Job[..., Any]], queues: Iterable[str] | None) -> list[str]:
+    """These queues, or those of the jobs."""
+    return sorted({job.queue for job in jobs} if queues is None else set(queues))
+
+
+def agent_token() -> str | None:
+    """The token of this process's agents."""
+    return os.environ.get(AGENT_TOKEN_VARIABLE) or os.environ.get(TOKEN_VARIABLE) or None
+
+
 # Until their ends were waited for.
 _running: set[RemoteWorker] = set()
 
@@ -46,7 +85,7 @@ class RemoteWorker:
         self._agents = agents
         self._is_stopping = False
         self._completed: int | None = None
-        self._process_id = os.getpid()
+        self.process_id = os.getpid()
         _running.add(self)
 
     @staticmethod
@@ -59,37 +98,37 @@ class RemoteWorker:
         name: str | None,
     ) -> RemoteWorker:
         """Starts an agent for each group of jobs that run alike."""
-        if not jobs:
-            raise ValueError("the application has no jobs to run: define one with @app.job before the worker starts")
-        if until not in ("stopped", "empty"):
-            raise ValueError(f'until={until!r}: a worker of a server ends by itself only when nothing is left to run: until="empty"')
+        return RemoteWorker.begin(app, plans(jobs, concurrency, queues, until, name), agent_token())
+
+    @staticmethod
+    def begin(app: App, planned: list[AgentPlan], token: str | None, is_on_leash: bool = False) -> RemoteWorker:
+        """Starts these agents. On a leash, they end with the thread that starts them, however it ends."""
         program = program_path()
         if program is None:
             raise WorkerError("this installation has no program `gristmill`, which runs a server's jobs: install the wheel")
-        queues = sorted({job.queue for job in jobs} if queues is None else set(queues))
+        before = [sys.executable, "-IS", leash.__file__, str(os.getpid())] if is_on_leash else []
         folder = tempfile.mkdtemp(prefix="gristmill-")
         worker = RemoteWorker(app, folder, [])
         try:
-            for (processes, at_once, threads), alike in _alike(jobs, concurrency).items():
+            for plan in planned:
                 command = [program, "agent", "--base-url", app.store, "--batch", str(BATCH_JOBS), "--json", "--quiet"]
-                command += ["-j", str(processes), "--concurrency", str(at_once), "--threads", str(threads)]
-                command += [word for queue in queues for word in ("--queue", queue)]
-                command += ["--drain"] if until == "empty" else []
-                command += ["--name", name] if name else []
-                command += [word for job in alike for word in ("--kind", job.name)]
-                command += ["--", *(write_script(folder, describe(job.function, job.name, job.batch_options())) for job in alike)]
-                worker._agents.append(_begin(command, folder, len(worker._agents)))
+                command += [*plan.options, "--", *(write_script(folder, function) for function in plan.functions)]
+                worker._agents.append(_begin([*before, *command], folder, len(worker._agents), token))
         except BaseException:
             worker.stop(0)
             raise
         return worker
 
-    def stop(self, timeout: float | None = None) -> bool:
-        """Claims no more jobs, and waits until those that have begun have ended; whether that is so after `timeout` seconds."""
+    def ask_to_stop(self) -> None:
+        """Lets them claim no more jobs. Those that have begun go on."""
         self._is_stopping = True
         for agent in self._agents:
             if agent.poll() is None:
                 agent.send_signal(signal.SIGINT)
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Claims no more jobs, and waits until those that have begun have ended; whether that is so after `timeout` seconds."""
+        self.ask_to_stop()
         return self.wait(timeout) is not None
 
     def wait(self, timeout: float | None = None) -> int | None:
@@ -105,12 +144,19 @@ class RemoteWorker:
                 return None
             totals = _totals(os.path.join(self._folder, f"totals-{number}"))
             if totals is None and not self._is_stopping:
-                raise WorkerError(f"an agent ended: {_last_words(os.path.join(self._folder, f'words-{number}'))}")
+                raise WorkerError(self._end_of(number))
             completed += 0 if totals is None else totals["completed"]
         self._completed = completed
-        _running.discard(self)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._forget()
         return completed
+
+    def failure(self) -> str | None:
+        """How an agent ended that was not asked to; None while all run."""
+        ended = [number for number, agent in enumerate(self._agents) if agent.poll() is not None]
+        return self._end_of(ended[0]) if ended and not self._is_stopping else None
+
+    def _end_of(self, number: int) -> str:
+        return f"an agent ended: {_last_words(os.path.join(self._folder, f'words-{number}'))}"
 
     def __enter__(self) -> RemoteWorker:
         return self
@@ -119,28 +165,24 @@ class RemoteWorker:
         self.stop()
 
     def run_until_signal(self) -> int:
-        """Waits for the end of the agents, and stops them at SIGINT (Ctrl-C) or SIGTERM."""
-        before = None
-        if threading.current_thread() is threading.main_thread():
-            before = signal.signal(signal.SIGTERM, _interrupt)
-        try:
-            try:
-                completed = self.wait()
-            except KeyboardInterrupt:
-                print("gristmill: finishing running jobs; press Ctrl-C again to exit immediately", file=sys.stderr)
-                self._is_stopping = True
-                for agent in self._agents:
-                    agent.send_signal(signal.SIGINT)
-                completed = self.wait()
-        finally:
-            if before is not None:
-                signal.signal(signal.SIGTERM, before)
-        return completed or 0
+        """Waits for the end of the agents, and stops them at SIGINT (Ctrl-C) or SIGTERM; a second one does not wait."""
+        return run_until_signal(self)
+
+    def give_up(self) -> None:
+        """Ends the agents at once. Other workers get their jobs when the lease ends."""
+        self._is_stopping = True
+        for agent in self._agents:
+            agent.kill()
+        self._forget()
+
+    def _forget(self) -> None:
+        _running.discard(self)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def running(app: App | None = None) -> list[RemoteWorker]:
     """The agents of this process that run, of one application or of all."""
-    ours = [worker for worker in list(_running) if worker._process_id == os.getpid()]
+    ours = [worker for worker in list(_running) if worker.process_id == os.getpid()]
     return [worker for worker in ours if app is None or worker.app is app]
 
 
@@ -148,10 +190,6 @@ def running(app: App | None = None) -> list[RemoteWorker]:
 def _end_all() -> None:
     for worker in running():
         worker.stop(EXIT_PATIENCE_S)
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _alike(jobs: list[Job[..., Any]], concurrency: int | None) -> dict[tuple[int, int, int], list[Job[..., Any]]]:
@@ -164,9 +202,8 @@ def _alike(jobs: list[Job[..., Any]], concurrency: int | None) -> dict[tuple[int
     return groups
 
 
-def _begin(command: list[str], folder: str, number: int) -> subprocess.Popen[str]:
+def _begin(command: list[str], folder: str, number: int, token: str | None) -> subprocess.Popen[str]:
     environment = dict(os.environ, GRISTMILL_PYTHON=sys.executable)
-    token = environment.get(AGENT_TOKEN_VARIABLE) or environment.get(TOKEN_VARIABLE)
     if token:
         environment[AGENT_TOKEN_VARIABLE] = token
     with (

@@ -5,25 +5,20 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
-from urllib.parse import quote
 
 from .._errors import StoreError
-from .._operations.requests import refused
+from .._items.portions import encoded, portions
+from .._operations.requests import PAGE_ROWS, accepted, ask
 from .connection import Connection
 from .events import RemoteEvents
 from .watching import Watcher
 
-# Jobs and bytes of payloads in one submit.
-SUBMIT_JOBS, SUBMIT_BYTES = 10_000, 4 << 20
-_TOO_DEEP = "a payload nests too deep, or contains itself"
 # How long a wait for the end of a batch may take; each further one is twice as long. Seconds.
 WAIT_FIRST_S, WAIT_S_MAX = 0.1, 2.0
 # How much longer than its wait a request may take. Seconds.
 WAIT_SLACK_S = 30.0
-# Jobs of one page of a listing.
-PAGE_ROWS = 1_000
 
 FINAL = ("completed", "dead", "cancelled", "expired")
 
@@ -31,8 +26,8 @@ FINAL = ("completed", "dead", "cancelled", "expired")
 class RemoteEngine:
     """A server."""
 
-    def __init__(self, base_url: str) -> None:
-        self.connection = Connection(base_url)
+    def __init__(self, base_url: str, token: str | None = None) -> None:
+        self.connection = Connection(base_url, token)
         self._watcher = Watcher(self)
 
     def close(self) -> None:
@@ -51,13 +46,6 @@ class RemoteEngine:
 
     def request(self, method: str, target: str, body: bytes | None = None) -> tuple[int, bytes]:
         return self.connection.send(method, target, body)
-
-    def read(self, method: str, target: str, body: Any = None) -> Any:
-        """The answer to an operation, which must not be refused."""
-        status, answer = self.request(method, target, None if body is None else json.dumps(body).encode())
-        if status >= 400:
-            raise refused(status, answer)
-        return json.loads(answer)
 
     def events(self, after: str | None = None) -> RemoteEvents:
         return RemoteEvents(self.connection, after)
@@ -78,14 +66,20 @@ class RemoteEngine:
         self, common: dict[str, Any], payloads: Iterable[Any], to_plain: Callable[[Any], Any]
     ) -> list[tuple[int, ...]]:
         submitted: list[tuple[int, ...]] = []
-        for portion in portions(encoded(payload, to_plain) for payload in payloads):
+        for portion in portions(payloads, to_plain):
             submitted.extend(self.submit_encoded(common, portion))
         return submitted
 
-    def submit_encoded(self, common: dict[str, Any], payloads: list[str]) -> list[tuple[int, ...]]:
+    def submit_encoded(
+        self, common: dict[str, Any], payloads: list[str], keys: list[str] | None = None
+    ) -> list[tuple[int, ...]]:
         """Submits payloads that are JSON, in one request: batches with their numbers of jobs; of a single job, which may
-        share its batch with jobs of other submits, also its position."""
-        batches = self._submit(common, f'"payloads":[{",".join(payloads)}]')["batches"]
+        share its batch with jobs of other submits, also its position. With deduplication keys, each job is a single one."""
+        listed = f'"payloads":[{",".join(payloads)}]'
+        if keys is not None:
+            ids = self._submit(common, f'{listed},"keys":{json.dumps(keys)}')["ids"]
+            return [(batch, 1, position) for batch, position in map(_numbers, ids)]
+        batches = self._submit(common, listed)["batches"]
         if len(payloads) == 1:
             return [(batches[0]["batch"], 1, batches[0]["first_position"])]
         return [(batch["batch"], batch["count"]) for batch in batches]
@@ -102,21 +96,13 @@ class RemoteEngine:
         if common["after"]:
             options["after"] = common["after"]
         body = f"{json.dumps(options)[:-1]},{payloads}}}".encode()
-        status, answer = self.request("POST", "/jobs", body)
-        if status >= 400:
-            raise refused(status, answer)
-        return json.loads(answer)
+        return json.loads(accepted(*self.request("POST", "/jobs", body)))
 
     # --- results ---
 
     def job(self, batch: int, position: int) -> dict[str, Any] | None:
         """All data of a job; None where there is no such job."""
-        status, answer = self.request("GET", f"/jobs/{batch}:{position}")
-        if status == 404:
-            return None
-        if status >= 400:
-            raise refused(status, answer)
-        found: dict[str, Any] = json.loads(answer)
+        found: dict[str, Any] | None = ask(self, "GET", f"/jobs/{batch}:{position}", is_optional=True)
         return found
 
     def wait_job(self, batch: int, position: int, timeout: float | None = None) -> Any:
@@ -131,10 +117,14 @@ class RemoteEngine:
             left_s = wait_s if until is None else min(wait_s, until - time.monotonic())
             if left_s <= 0:
                 return None
-            # Waits for all jobs of the batch; the answer to HEAD carries none of their values.
-            target = f"/results?batches={batch}&wait_ms={max(1, int(left_s * 1000))}"
-            self.connection.send("HEAD", target, answer_s=left_s + WAIT_SLACK_S)
+            self.wait_batch(batch, left_s)
             wait_s = min(2 * wait_s, WAIT_S_MAX)
+
+    def wait_batch(self, batch: int, wait_s: float) -> None:
+        """Waits until all jobs of a batch have ended, or so many seconds."""
+        # The answer to HEAD carries none of their values.
+        target = f"/results?batches={batch}&wait_ms={max(1, int(wait_s * 1000))}"
+        self.connection.send("HEAD", target, answer_s=wait_s + WAIT_SLACK_S)
 
     def watch_job(self, batch: int, position: int, told: Callable[..., object]) -> None:
         self._watcher.watch(batch, position, told)
@@ -154,9 +144,7 @@ class RemoteEngine:
         """The outcomes of the ended jobs of these batches; with a wait, once all have ended, or after so long."""
         listed = ",".join(map(str, batches))
         target = f"/results?batches={listed}&wait_ms={int(wait_s * 1000)}"
-        status, answer = self.connection.send("GET", target, answer_s=wait_s + WAIT_SLACK_S)
-        if status >= 400:
-            raise refused(status, answer)
+        answer = accepted(*self.connection.send("GET", target, answer_s=wait_s + WAIT_SLACK_S))
         return [json.loads(line) for line in answer.splitlines()]
 
     def outcomes(self, batch: int) -> list[tuple[Any, ...]]:
@@ -164,46 +152,23 @@ class RemoteEngine:
 
     # --- asking and changing ---
 
-    def counts(self, queue: str | None = None) -> dict[str, int]:
-        target = "/jobs/count" if queue is None else f"/jobs/count?queue={quote(queue, safe='')}"
-        counts: dict[str, int] = self.read("GET", target)["states"]
+    def counts(self, queue: str | None = None, batch: int | None = None) -> dict[str, int]:
+        counts: dict[str, int] = ask(self, "GET", "/jobs/count", {"queue": queue, "batch": batch})["states"]
         return counts
 
     def payloads(self, kind: str) -> list[str]:
-        listed = self.read("GET", f"/jobs?limit={PAGE_ROWS}&kind={quote(kind, safe='')}")["jobs"]
+        listed = ask(self, "GET", "/jobs", {"limit": PAGE_ROWS, "kind": kind})["jobs"]
         found = [self.job(*_numbers(row["job"])) for row in listed]
         return [json.dumps(job["payload"]) for job in found if job is not None]
 
     def cancel_jobs(self, jobs: list[tuple[int, int]]) -> int:
         names = [f"{batch}:{position}" for batch, position in jobs]
-        changed: int = self.read("POST", "/jobs/cancel", {"jobs": names})["changed"]
+        changed: int = ask(self, "POST", "/jobs/cancel", body={"jobs": names})["changed"]
         return changed
 
     def cancel_batch(self, batch: int) -> None:
         """Cancels what has not ended of a batch."""
-        self.read("POST", "/jobs/cancel", {"filter": {"batch": batch}})
-
-
-def encoded(payload: Any, to_plain: Callable[[Any], Any]) -> str:
-    """A payload as JSON."""
-    try:
-        return json.dumps(payload, default=to_plain, allow_nan=False, separators=(",", ":"))
-    except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
-
-
-def portions(payloads: Iterator[str]) -> Iterator[list[str]]:
-    """Payloads in portions of one request."""
-    portion: list[str] = []
-    size = 0
-    for payload in payloads:
-        portion.append(payload)
-        size += len(payload)
-        if len(portion) >= SUBMIT_JOBS or size >= SUBMIT_BYTES:
-            yield portion
-            portion, size = [], 0
-    if portion:
-        yield portion
+        ask(self, "POST", "/jobs/cancel", body={"filter": {"batch": batch}})
 
 
 def ended(job: dict[str, Any]) -> tuple[str, str | None, tuple[str, str, str | None] | None]:

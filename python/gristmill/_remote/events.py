@@ -6,6 +6,7 @@ import http.client
 import queue
 import socket
 import threading
+from typing import Any
 
 from .._errors import GristmillError, StoreError
 from .connection import Connection
@@ -47,9 +48,9 @@ class RemoteEvents:
         self._closed.set()
         try:
             # Wakes the thread that reads.
-            fp = self._response.fp
+            fp: Any = self._response.fp
             if fp is not None:
-                fp.raw._sock.shutdown(socket.SHUT_RDWR)  # type: ignore[attr-defined]
+                fp.raw._sock.shutdown(socket.SHUT_RDWR)
         except (OSError, AttributeError):
             pass
 

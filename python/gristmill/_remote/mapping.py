@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from .._items.portions import portions
 from .._map import BatchResults, Failed
 from .._values import to_plain
-from .engine import RemoteEngine, encoded, pieces, portions
+from .engine import RemoteEngine, pieces
 
 if TYPE_CHECKING:
     from .._job import Job
@@ -72,7 +73,7 @@ class RemoteMap:
                 break
         else:
             self.is_fed = True
-        for portion in portions(encoded(payload, to_plain) for payload in chunk):
+        for portion in portions(chunk, to_plain):
             for batch, count, *position in self.engine.submit_encoded(self.common, portion):
                 self.order.append(Part(batch, count, position[0] if position else 0))
                 self.in_flight += count
@@ -133,7 +134,7 @@ class Part:
             for position, state, error in failed:
                 self.results.put_failure(position - self.first, f"{self.batch}:{position}", state, error)
             return
-        values = iter(piece[3])
+        values: Iterator[Any] = iter(piece[3])
         for first, end in piece[2]:
             for position, value in zip(range(first, end), itertools.islice(values, end - first)):
                 if self.first <= position < self.first + count:

@@ -16,6 +16,11 @@
 `OPTIONS` may have `durable` and the options of `gristmill.App.job`, such as `retries`, `timeout` and `processes`.
 """
 
+# Django has no types.
+# pyright: reportMissingTypeStubs=false, reportMissingImports=false, reportAttributeAccessIssue=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportArgumentType=false
+
 from __future__ import annotations
 
 import builtins

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Annotated, Any
 
@@ -29,7 +29,7 @@ def lifespan(app: App, workers: int = 0) -> Callable[[FastAPI], AbstractAsyncCon
     `workers`, a worker with so many processes for each job runs beside it."""
 
     @asynccontextmanager
-    async def live(api: FastAPI) -> AsyncIterator[None]:
+    async def live(api: FastAPI) -> AsyncGenerator[None, None]:
         await asyncio.to_thread(app.engine)
         api.state.gristmill = app
         worker: Any = await asyncio.to_thread(app.worker, workers) if workers else None

@@ -8,6 +8,11 @@
         joblib.Parallel()(joblib.delayed(abs)(number) for number in range(-10, 0))
 """
 
+# joblib has no types.
+# pyright: reportMissingTypeStubs=false, reportMissingImports=false, reportAttributeAccessIssue=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportIncompatibleMethodOverride=false
+
 from __future__ import annotations
 
 import base64

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 from .._app import App
@@ -21,9 +21,12 @@ __all__ = ["Clock", "assert_submitted", "eager", "submitted", "temporary_store"]
 # Files here are kept in memory, where the system has it.
 _MEMORY = "/dev/shm"
 
+# An empty store, once one was made. Its tables take longer to make than to copy, and a suite makes hundreds of stores.
+_empty: bytes | None = None
+
 
 @contextlib.contextmanager
-def temporary_store(app: App, clock: Clock | None = None) -> Iterator[App]:
+def temporary_store(app: App, clock: Clock | None = None) -> Generator[App, None, None]:
     """Gives an application a new, empty store for the time of a `with` block. With a clock, the store has its time.
 
     >>> import gristmill
@@ -36,21 +39,40 @@ def temporary_store(app: App, clock: Clock | None = None) -> Iterator[App]:
     ...     app.drain(), handle.result()
     (1, 42)
     """
-    before = app.store, app.durable, app._opener
+    before = app.store, app.durable, app.opener
     folder = tempfile.mkdtemp(prefix="gristmill-test-", dir=_MEMORY if os.path.isdir(_MEMORY) else None)
     app.close()
     app.store, app.durable = os.path.join(folder, "jobs.db"), False
-    app._opener = None if clock is None else clock.open
+    app.opener = None if clock is None else clock.open
     try:
+        _make_empty(app.store)
         yield app
     finally:
         app.close()
-        app.store, app.durable, app._opener = before
+        app.store, app.durable, app.opener = before
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _make_empty(place: str) -> None:
+    """Makes an empty store in a file."""
+    global _empty
+    if _empty is None:
+        from .._native import Engine
+
+        Engine.open_for_tests(place, 0).close()
+        with open(place, "rb") as file:
+            _empty = file.read()
+        return
+    with open(place, "xb", opener=_private) as file:
+        file.write(_empty)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 @contextlib.contextmanager
-def eager(app: App) -> Iterator[App]:
+def eager(app: App) -> Generator[App, None, None]:
     """Within the `with` block, a submit runs the job at once, in this thread, and nothing is stored. Delays, prerequisites and
     keys are not heeded. A job that fails is retried without delay, and its handle raises `JobFailed` as always.
 

@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
 from .._batch import BatchJob
@@ -170,7 +170,7 @@ def _awaited(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _offering(job: Any) -> Iterator[None]:
+def _offering(job: Any) -> Generator[None, None, None]:
     """Lets `gristmill.job()` answer as in a worker's process."""
     before = sys.modules.get(_OFFERED)
     offered = types.ModuleType(_OFFERED)
