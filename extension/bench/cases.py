@@ -48,6 +48,10 @@ SEED_CASES = (
     Case("select *, o < 0 (nothing passes)", "select * from {t} where o < 0", 4, is_aggregate=False),
     Case("group by int4, 100 groups", GROUPED.format(key="b"), 8),
     Case("group by int4, 100,000 groups", GROUPED.format(key="c"), 5),
+    Case("count(distinct b), 100 values", "select count(distinct b) from {t}", 4),
+    Case("count(distinct c), 100,000 values", "select count(distinct c) from {t}", 4),
+    Case("count(distinct c) by b", "select b, count(distinct c) from {t} group by b", 4),
+    Case("rollup of b and c % 10", "select b, c % 10, count(*), sum(a) from {t} group by rollup (b, c % 10)", 4),
     Case("stddev(a), corr(a, b)", "select stddev(a), corr(a, b) from {t}", 4),
     Case("select *, order by b, a limit 10", "select * from {t} order by b, a limit 10", 4, is_aggregate=False),
 )

@@ -34,18 +34,22 @@ extern bool batchexec_explain;
 #define BATCH_AGG_NAME	"BatchAgg"
 
 /*
- * custom_private of a BatchAgg, integers but for the first.  custom_exprs has a
- * list for each scanned table: of the list of its filters, and of the list of
- * what custom_scan_tlist is over this table.  Over a batched join there is one
+ * custom_private of a BatchAgg.  custom_exprs has a list for each scanned table:
+ * of the list of its filters, and of the list of what custom_scan_tlist is over
+ * this table: the keys, the GROUPING() calls, the aggregates.  Over a batched join there is one
  * such list, of references to its pairs.
  */
 enum BatchAggPrivate
 {
 	BATCH_AGG_SCANRELIDS,		/* list of range table indexes of the scanned tables;
 								 * INDEX_VAR: of a join below */
-	BATCH_AGG_KEY_COUNT,		/* leading entries of custom_scan_tlist */
-	BATCH_AGG_IS_GROUPED,		/* GROUP BY, or one result row */
-	BATCH_AGG_READS_A_SHARE		/* of the rows: another process reads the rest */
+	BATCH_AGG_KEY_COUNT,		/* integer: leading entries of custom_scan_tlist */
+	BATCH_AGG_SETS,				/* list of the grouping sets, as bits of the keys that
+								 * are not in it; NIL: one result row */
+	BATCH_AGG_READS_A_SHARE,	/* integer, of the rows: another process reads the rest */
+	BATCH_AGG_GROUPINGS,		/* list of the values of each GROUPING() in each set */
+	BATCH_AGG_ORDER				/* NIL, or the order of the groups: lists of keys, of sort
+								 * operators, of collations, and of NULLS FIRST */
 };
 
 /* plan.c */
@@ -65,6 +69,9 @@ extern const char *agg_obstacle(Agg *agg);
 extern bool agg_is_over_join(const Agg *agg);
 extern int	agg_expression_size(const Agg *agg, const Plan *input);
 extern CustomScan *agg_to_batch(Agg *agg, int *next_node_id);
+
+/* agg_explain.c */
+extern void agg_explain(CustomScanState *css, List *ancestors, ExplainState *es);
 
 /* scan.c, agg.c */
 extern const CustomScanMethods batch_scan_methods;

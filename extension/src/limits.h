@@ -19,6 +19,9 @@
 /* Tables that one aggregation reads.  Each takes some 60 kB. */
 #define AGG_TABLES_MAX					256
 
+/* Grouping sets of one aggregation.  Each has a hash table of its own, some 4 kB. */
+#define GROUPING_SETS_MAX				64
+
 /* Rows of a Sort's bound that a scan keeps the first keys of: 8 bytes each. */
 #define TOP_ROWS_MAX					10000
 

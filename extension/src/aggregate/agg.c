@@ -8,16 +8,12 @@
 #include "executor/executor.h"
 #include "executor/nodeHash.h"
 #include "miscadmin.h"
-#include "nodes/makefuncs.h"
-#include "nodes/nodeFuncs.h"
-#include "parser/parsetree.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/ruleutils.h"
 
 #include "aggregate.h"
 #include "group.h"
+#include "limits.h"
 #include "node.h"
 #include "relay.h"
 #include "replay.h"
@@ -34,17 +30,24 @@ typedef struct AggInput
 typedef struct BatchAggState
 {
 	BatchNode	node;			/* must be first */
-	bool		is_grouped;
 	bool		is_partial;
+	bool		has_distinct;	/* aggregates of DISTINCT arguments */
 	AggInput   *inputs;			/* of each of the node's, which share the states */
 	int			aggregate_count;
 	int			key_count;
+	int			grouping_count; /* GROUPING() results */
+	const List *groupings;		/* of each, its value in each set */
 	MemoryContext memory;		/* of values that the states point to */
 	char	   *plain_states;	/* not grouped: the states, one after another */
 	Size		state_bytes;
-	GroupTable *table;
+	int			set_count;		/* grouping sets; 0: not grouped */
+	GroupTable **tables;		/* of each set */
+	char	  **row_groups[GROUPING_SETS_MAX];	/* of each table */
 	Size		memory_limit_bytes;
-	uint32		group_next;		/* next group to emit */
+	GroupOrder *order;			/* that groups are returned in, or NULL: that of their first rows */
+	char	  **ordered_groups;
+	int			set_next;		/* set, and group in it, to emit next */
+	uint32		group_next;
 	bool		is_filled;		/* groups or states are ready to be emitted */
 	bool		input_is_done;
 	RelaySource relay;			/* of a join's rows, where the groups don't fit */
@@ -63,7 +66,7 @@ compile_targets(BatchAggState *state, int number, List *targets)
 	VectorContext *context = &state->node.inputs[number].context;
 	AggInput   *input = &state->inputs[number];
 	ListCell   *cell;
-	Size		states_start = 0;
+	Size		states_start = state->set_count > 0 ? group_header_bytes(NULL, 0) : 0;
 	int			value_count = 0;
 
 	input->keys = palloc0(sizeof(GroupKey) * (state->key_count + 1));
@@ -82,8 +85,16 @@ compile_targets(BatchAggState *state, int number, List *targets)
 			states_start = group_header_bytes(input->keys, i + 1);
 			continue;
 		}
+		if (IsA(source, GroupingFunc))
+			continue;
 		aggregate = aggregate_compile(context, castNode(Aggref, source));
 		aggregate->memory = state->memory;
+		if (aggregate->distinct_keys != NULL && number == 0)
+			distinct_begin(aggregate, state->set_count > 0);
+		else if (aggregate->distinct_keys != NULL)
+			aggregate->distinct =
+				state->inputs[0].aggregates[state->aggregate_count]->distinct;
+		state->has_distinct |= (aggregate->distinct != NULL);
 		aggregate->state_offset = states_start + state->state_bytes;
 		state->state_bytes += MAXALIGN(aggregate->ops->state_bytes);
 		state->is_partial |= aggregate->is_partial;
@@ -98,7 +109,7 @@ only_counts(const BatchAggState *state, int number)
 	const BatchInput *input = &state->node.inputs[number];
 
 	/* A row that is evaluated as a tuple needs its address. */
-	if (input->source.batch->last_attno > 0 || state->is_grouped ||
+	if (input->source.batch->last_attno > 0 || state->set_count > 0 ||
 		input->qual->clause_count > input->qual->vector_count)
 		return false;
 	for (int i = 0; i < state->aggregate_count; i++)
@@ -158,20 +169,50 @@ begin_join_input(BatchAggState *state, EState *estate, int eflags, List *express
 	begin_evaluation(state, 0);
 }
 
+/* Make the tables of the grouping sets; all have the states at one offset. */
+static void
+begin_sets(BatchAggState *state, const List *sets)
+{
+	state->tables = palloc(sizeof(GroupTable *) * (state->set_count + 1));
+	for (int i = 0; i < state->set_count; i++)
+	{
+		GroupTable *table = group_table_create(state->memory, state->inputs[0].keys,
+											   state->key_count, state->state_bytes);
+
+		table->left_out = (uint32) list_nth_int(sets, i);
+		state->tables[i] = table;
+		state->row_groups[i] = table->row_groups;
+	}
+	if (state->set_count == 0)
+		state->plain_states = palloc0(state->state_bytes + 1);
+}
+
+/* Note the order that the plan above relies on, if it does. */
+static void
+begin_order(BatchAggState *state, const List *order)
+{
+	if (order != NIL)
+		state->order = group_order_create(linitial(order), lsecond(order),
+										  lthird(order), lfourth(order));
+}
+
 static void
 begin_agg(CustomScanState *css, EState *estate, int eflags)
 {
 	BatchAggState *state = (BatchAggState *) css;
 	CustomScan *plan = (CustomScan *) css->ss.ps.plan;
 	List	   *scanrelids = list_nth(plan->custom_private, BATCH_AGG_SCANRELIDS);
+	const List *sets = list_nth(plan->custom_private, BATCH_AGG_SETS);
 	int			input_count = list_length(scanrelids);
 
 	if (node_begin_original(&state->node, estate, eflags))
 		return;
 	state->memory = AllocSetContextCreate(CurrentMemoryContext, "BatchAgg",
 										  ALLOCSET_DEFAULT_SIZES);
-	state->is_grouped = private_integer(plan, BATCH_AGG_IS_GROUPED) != 0;
+	state->set_count = list_length(sets);
 	state->key_count = private_integer(plan, BATCH_AGG_KEY_COUNT);
+	state->groupings = list_nth(plan->custom_private, BATCH_AGG_GROUPINGS);
+	state->grouping_count = list_length(state->groupings) / Max(state->set_count, 1);
 	/* Workers that share a scan share its groups: those may come in parts. */
 	state->is_partial = private_integer(plan, BATCH_AGG_READS_A_SHARE) != 0;
 	state->inputs = palloc0(sizeof(AggInput) * input_count);
@@ -182,11 +223,8 @@ begin_agg(CustomScanState *css, EState *estate, int eflags)
 		for (int i = 0; i < input_count; i++)
 			begin_input(state, estate, eflags, i, list_nth_int(scanrelids, i),
 						list_nth(plan->custom_exprs, i));
-	if (state->is_grouped)
-		state->table = group_table_create(state->memory, state->inputs[0].keys,
-										  state->key_count, state->state_bytes);
-	else
-		state->plain_states = palloc0(state->state_bytes + 1);
+	begin_sets(state, sets);
+	begin_order(state, list_nth(plan->custom_private, BATCH_AGG_ORDER));
 	state->memory_limit_bytes = get_hash_memory_limit();
 }
 
@@ -197,6 +235,24 @@ current_input(const BatchAggState *state)
 	return &state->inputs[state->node.input - state->node.inputs];
 }
 
+/* Find the groups of the batch's rows in each set. */
+static void
+find_groups(BatchAggState *state, const AggInput *input, VectorContext *context)
+{
+	const Selection *selection = &context->batch->selection;
+
+	for (int i = 0; i < state->set_count; i++)
+	{
+		GroupTable *table = state->tables[i];
+
+		table->keys = input->keys;
+		if (i == 0)
+			group_table_lookup(table, context, selection);
+		else
+			group_table_find(table, selection);
+	}
+}
+
 /* Take one batch into the states. */
 static void
 accumulate_batch(BatchAggState *state)
@@ -204,7 +260,6 @@ accumulate_batch(BatchAggState *state)
 	BatchInput *input = state->node.input;
 	const AggInput *agg_input = current_input(state);
 	TupleBatch *batch = input->context.batch;
-	char	  **groups = NULL;
 
 	ResetExprContext(input->context.econtext);
 	if (state->node.child == NULL)
@@ -214,19 +269,14 @@ accumulate_batch(BatchAggState *state)
 	}
 	if (batch->selection.count == 0)
 		return;
-	if (state->is_grouped)
-	{
-		state->table->keys = agg_input->keys;
-		group_table_lookup(state->table, &input->context, &batch->selection);
-		groups = state->table->row_groups;
-	}
+	find_groups(state, agg_input, &input->context);
 	for (int i = 0; i < state->aggregate_count; i++)
 	{
 		Aggregate  *aggregate = agg_input->aggregates[i];
 
 		aggregate_accumulate(aggregate, &input->context,
-							 groups != NULL ? NULL : state->plain_states + aggregate->state_offset,
-							 groups);
+							 state->set_count > 0 ? NULL : state->plain_states + aggregate->state_offset,
+							 state->row_groups, state->set_count);
 	}
 }
 
@@ -270,13 +320,16 @@ accumulate_or_replay(BatchAggState *state)
 static void
 reset_states(BatchAggState *state)
 {
-	if (state->is_grouped)
-		group_table_reset(state->table);
-	else
-	{
-		MemoryContextReset(state->memory);
+	MemoryContextReset(state->memory);
+	for (int i = 0; i < state->set_count; i++)
+		group_table_forget(state->tables[i]);
+	for (int i = 0; i < state->aggregate_count; i++)
+		if (state->inputs[0].aggregates[i]->distinct != NULL)
+			group_table_forget(state->inputs[0].aggregates[i]->distinct);
+	if (state->set_count == 0)
 		memset(state->plain_states, 0, state->state_bytes);
-	}
+	state->ordered_groups = NULL;
+	state->set_next = 0;
 	state->group_next = 0;
 	state->is_filled = false;
 }
@@ -326,18 +379,54 @@ fall_back_to_original(BatchAggState *state)
 		node_end(node);
 	node->original = ExecInitNode(original, estate,
 								  estate->es_top_eflags & ~EXEC_FLAG_EXPLAIN_ONLY);
-	node->obstacle = "the groups exceed the memory for a hash table";
+	node->obstacle = state->has_distinct ?
+		"the distinct values exceed the memory for a hash table" :
+		"the groups exceed the memory for a hash table";
 	/* A worker reports only nodes that its leader knows.  EXPLAIN shows a join once. */
 	if (!IsParallelWorker() && node->child == NULL)
 		node->css.custom_ps = list_make1(node->original);
 	MemoryContextSwitchTo(caller);
 }
 
-static bool
-exceeds_memory(const BatchAggState *state)
+/* Groups of all sets, and distinct values of all aggregates. */
+static uint64
+count_entries(const BatchAggState *state)
 {
-	return state->is_grouped && state->table->group_count > 1 &&
-		group_table_bytes(state->table) > state->memory_limit_bytes;
+	uint64		count = 0;
+
+	for (int i = 0; i < state->set_count; i++)
+		count += state->tables[i]->group_count;
+	if (state->has_distinct)
+		for (int i = 0; i < state->aggregate_count; i++)
+		{
+			const GroupTable *values = state->inputs[0].aggregates[i]->distinct;
+
+			count += values != NULL ? values->group_count : 0;
+		}
+	return count;
+}
+
+static bool
+exceeds_memory(const BatchAggState *state, uint64 entries)
+{
+	return entries > 1 &&
+		MemoryContextMemAllocated(state->memory, true) > state->memory_limit_bytes;
+}
+
+/* All input is taken: make the groups that need no row, and put them in order. */
+static void
+complete_groups(BatchAggState *state)
+{
+	const uint32 all_keys = state->key_count < GROUP_KEYS_MAX ?
+		(UINT32_C(1) << state->key_count) - 1 : ~UINT32_C(0);
+
+	state->input_is_done = true;
+	state->is_filled = true;
+	for (int i = 0; i < state->set_count; i++)
+		if (state->tables[i]->left_out == all_keys)
+			group_table_add_empty(state->tables[i]);
+	if (state->order != NULL)
+		state->ordered_groups = group_order_sort(state->order, state->tables[0]);
 }
 
 /*
@@ -348,18 +437,21 @@ static bool
 fill_states(BatchAggState *state)
 {
 	BatchNode  *node = &state->node;
-	uint32		groups_checked = 0;
+	uint64		entries_checked = 0;
 
 	while (node_next_batch(node, BATCH_ROWS_MAX))
 	{
+		uint64		entries;
+
 		if (current_input(state)->replays_errors)
 			accumulate_or_replay(state);
 		else
 			accumulate_batch(state);
-		if (!state->is_grouped || state->table->group_count == groups_checked)
+		entries = count_entries(state);
+		if (entries == entries_checked)
 			continue;
-		groups_checked = state->table->group_count;
-		if (!exceeds_memory(state))
+		entries_checked = entries;
+		if (!exceeds_memory(state, entries))
 			continue;
 		if (!state->is_partial)
 			return false;
@@ -367,8 +459,7 @@ fill_states(BatchAggState *state)
 		state->is_filled = true;
 		return true;
 	}
-	state->input_is_done = true;
-	state->is_filled = true;
+	complete_groups(state);
 	return true;
 }
 
@@ -376,25 +467,52 @@ fill_states(BatchAggState *state)
 static void
 store_result(BatchAggState *state, char *group)
 {
+	const GroupTable *table = state->set_count > 0 ? state->tables[state->set_next] : NULL;
 	TupleTableSlot *slot = state->node.css.ss.ss_ScanTupleSlot;
+	int			column = 0;
 	Datum	   *values = slot->tts_values;
 	bool	   *nulls = slot->tts_isnull;
 
 	ExecClearTuple(slot);
-	for (int i = 0; i < state->key_count; i++)
+	for (int i = 0; i < state->key_count; i++, column++)
 	{
-		nulls[i] = (((GroupHeader *) group)->null_keys >> i) & 1;
-		values[i] = group_key_datum(state->table, group, i);
+		nulls[column] = (((GroupHeader *) group)->null_keys >> i) & 1;
+		values[column] = nulls[column] ? (Datum) 0 : group_key_datum(table, group, i);
 	}
-	for (int i = 0; i < state->aggregate_count; i++)
+	for (int i = 0; i < state->grouping_count; i++, column++)
+	{
+		nulls[column] = false;
+		values[column] = Int32GetDatum(list_nth_int(state->groupings,
+													i * state->set_count + state->set_next));
+	}
+	for (int i = 0; i < state->aggregate_count; i++, column++)
 	{
 		const Aggregate *aggregate = state->inputs[0].aggregates[i];
-		int			column = state->key_count + i;
 
 		values[column] = aggregate_finish(aggregate, group + aggregate->state_offset,
 										  &nulls[column]);
 	}
 	ExecStoreVirtualTuple(slot);
+}
+
+/* The states of the next group, or NULL when all have been emitted. */
+static char *
+next_group(BatchAggState *state)
+{
+	if (state->set_count == 0)
+		return state->group_next++ == 0 ? state->plain_states : NULL;
+	for (; state->set_next < state->set_count; state->set_next++, state->group_next = 0)
+	{
+		const GroupTable *table = state->tables[state->set_next];
+		uint32		number = state->group_next;
+
+		if (number == table->group_count)
+			continue;
+		state->group_next++;
+		return state->ordered_groups != NULL ? state->ordered_groups[number] :
+			group_table_get(table, number);
+	}
+	return NULL;
 }
 
 /* The next group's results, or NULL when all have been emitted. */
@@ -403,18 +521,16 @@ next_result(BatchAggState *state)
 {
 	CustomScanState *css = &state->node.css;
 	ExprContext *econtext = css->ss.ps.ps_ExprContext;
-	uint32		group_count = state->is_grouped ? state->table->group_count : 1;
+	char	   *group;
 
-	while (state->group_next < group_count)
+	while ((group = next_group(state)) != NULL)
 	{
-		uint32		number = state->group_next++;
 		MemoryContext caller;
 
 		CHECK_FOR_INTERRUPTS();
 		ResetExprContext(econtext);
 		caller = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
-		store_result(state, state->is_grouped ?
-					 group_table_get(state->table, number) : state->plain_states);
+		store_result(state, group);
 		MemoryContextSwitchTo(caller);
 		econtext->ecxt_scantuple = css->ss.ss_ScanTupleSlot;
 		if (!ExecQual(css->ss.ps.qual, econtext))
@@ -471,88 +587,6 @@ end_agg(CustomScanState *css)
 	node_end((BatchNode *) css);
 }
 
-/* An expression over the scanned tables as EXPLAIN shows it. */
-static char *
-deparsed(CustomScanState *css, Node *expression, List *ancestors, ExplainState *es)
-{
-	List	   *deparse_context = set_deparse_context_plan(es->deparse_cxt,
-														  css->ss.ps.plan,
-														  ancestors);
-	bool		prefixes = es->verbose || list_length(es->rtable) > 1;
-
-	return deparse_expression(expression, deparse_context, prefixes, false);
-}
-
-/* The filters of the tables, where there are any. */
-static void
-explain_filters(CustomScanState *css, List *tables, List *ancestors, ExplainState *es)
-{
-	CustomScan *plan = (CustomScan *) css->ss.ps.plan;
-	List	   *filters = NIL;
-
-	for (int i = 0; i < list_length(tables); i++)
-	{
-		List	   *qual = linitial(list_nth(plan->custom_exprs, i));
-
-		if (qual != NIL)
-			filters = lappend(filters,
-							  deparsed(css, (Node *) make_ands_explicit(qual),
-									   ancestors, es));
-	}
-	if (filters == NIL)
-		return;
-	if (list_length(tables) == 1)
-		ExplainPropertyText("Scan Filter", linitial(filters), es);
-	else
-		ExplainPropertyList("Scan Filters", filters, es);
-	if (es->analyze && ((BatchNode *) css)->original == NULL &&
-		css->ss.ps.instrument != NULL)
-		ExplainPropertyFloat("Rows Removed by Scan Filter", NULL,
-							 css->ss.ps.instrument->nfiltered2 /
-							 Max(css->ss.ps.instrument->nloops, 1), 0, es);
-}
-
-/* A table as EXPLAIN names it below an Append: with its alias, if that differs. */
-static char *
-table_label(ExplainState *es, int scanrelid)
-{
-	const char *alias = list_nth(es->rtable_names, scanrelid - 1);
-	const char *name = get_rel_name(rt_fetch(scanrelid, es->rtable)->relid);
-
-	if (name == NULL || strcmp(name, alias) == 0)
-		return pstrdup(alias);
-	return psprintf("%s %s", name, alias);
-}
-
-static void
-explain_agg(CustomScanState *css, List *ancestors, ExplainState *es)
-{
-	BatchAggState *state = (BatchAggState *) css;
-	CustomScan *plan = (CustomScan *) css->ss.ps.plan;
-	int			key_count = private_integer(plan, BATCH_AGG_KEY_COUNT);
-	List	   *tables = NIL;
-	List	   *keys = NIL;
-	ListCell   *cell;
-
-	if (plan->scan.plan.lefttree == NULL)
-		foreach(cell, (List *) list_nth(plan->custom_private, BATCH_AGG_SCANRELIDS))
-			tables = lappend(tables, table_label(es, lfirst_int(cell)));
-	if (list_length(tables) == 1)
-		ExplainPropertyText("Batched Table", linitial(tables), es);
-	else if (tables != NIL)
-		ExplainPropertyList("Batched Tables", tables, es);
-	for (int i = 0; i < key_count; i++)
-	{
-		TargetEntry *entry = list_nth(plan->custom_scan_tlist, i);
-
-		keys = lappend(keys, deparsed(css, (Node *) entry->expr, ancestors, es));
-	}
-	if (keys != NIL)
-		ExplainPropertyList("Group Key", keys, es);
-	explain_filters(css, tables, ancestors, es);
-	node_explain_counters(&state->node, es);
-}
-
 static const CustomExecMethods agg_exec_methods = {
 	.CustomName = BATCH_AGG_NAME,
 	.BeginCustomScan = begin_agg,
@@ -564,7 +598,7 @@ static const CustomExecMethods agg_exec_methods = {
 	.ReInitializeDSMCustomScan = node_reinitialize_dsm,
 	.InitializeWorkerCustomScan = node_initialize_worker,
 	.ShutdownCustomScan = node_shutdown,
-	.ExplainCustomScan = explain_agg,
+	.ExplainCustomScan = agg_explain,
 };
 
 static Node *

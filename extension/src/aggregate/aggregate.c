@@ -15,6 +15,7 @@
 
 #include "aggregate.h"
 #include "collation.h"
+#include "group.h"
 #include "permission.h"
 
 typedef struct AggregateEntry
@@ -108,8 +109,8 @@ aggregate_obstacle(const Aggref *aggref)
 	if (ops == NULL)
 		return psprintf("%s has no batched form",
 						get_func_name(aggref->aggfnoid));
-	if (aggref->aggorder != NIL || aggref->aggdistinct != NIL)
-		return "an aggregate has DISTINCT or ORDER BY";
+	if (aggref->aggorder != NIL)
+		return "an aggregate has an ORDER BY";
 	if (aggref->aggkind != AGGKIND_NORMAL || aggref->aggvariadic ||
 		aggref->agglevelsup != 0)
 		return "an aggregate is not a plain one";
@@ -127,7 +128,19 @@ aggregate_obstacle(const Aggref *aggref)
 		aggref->aggfnoid != F_MIN_NUMERIC && aggref->aggfnoid != F_MAX_NUMERIC &&
 		!collation_is_c(aggref->inputcollid))
 		return "min and max of text are batched for the C collation only";
-	return NULL;
+	return aggref->aggdistinct != NIL ? distinct_obstacle(aggref, ops) : NULL;
+}
+
+/* Is an aggregate's result the same whatever the order of its rows? */
+bool
+aggregate_takes_any_order(const Aggref *aggref)
+{
+	const AggregateOps *ops = aggregate_lookup(aggref->aggfnoid);
+
+	/* Equal texts are the same; equal numerics may differ in their display scale. */
+	return ops != NULL &&
+		(ops->takes_any_order || aggref->aggfnoid == F_MIN_TEXT ||
+		 aggref->aggfnoid == F_MAX_TEXT);
 }
 
 /* The vector form of an argument, where it has one. */
@@ -176,6 +189,8 @@ aggregate_compile(VectorContext *context, const Aggref *aggref)
 					   lsecond_node(TargetEntry, aggref->args)->expr);
 	if (aggref->aggfilter != NULL)
 		aggregate->filter = qual_compile(context, list_make1(aggref->aggfilter));
+	if (aggref->aggdistinct != NIL)
+		distinct_compile(aggregate, context);
 	return aggregate;
 }
 
@@ -251,28 +266,14 @@ accumulate_present(const Aggregate *aggregate, void *state, char **groups,
 	return true;
 }
 
-/*
- * Take the selected rows of the batch into one state, or, where groups is
- * set, into the states of their groups.
- */
-void
-aggregate_accumulate(Aggregate *aggregate, VectorContext *context, void *state,
-					 char **groups)
+/* Take rows into one state, or, where groups is set, into the states of their groups. */
+static void
+accumulate_rows(const Aggregate *aggregate, void *state, char **groups,
+				const Vector *vector, const Vector *second, Selection selection)
 {
 	const AggregateOps *ops = aggregate->ops;
-	Selection	selection = context->batch->selection;
-	const Vector *vector = evaluate_vector(&aggregate->argument, context, &selection);
-	const Vector *second = evaluate_vector(&aggregate->second, context, &selection);
 	uint16		rows[BATCH_ROWS_MAX];
 
-	if (aggregate->filter != NULL)
-		selection = filter_selection(aggregate, context, rows);
-	if (selection.count == 0)
-		return;
-	if (OidIsValid(aggregate->argument.type) && vector == NULL)
-		vector = evaluate_by_row(&aggregate->argument, context, &selection);
-	if (OidIsValid(aggregate->second.type) && second == NULL)
-		second = evaluate_by_row(&aggregate->second, context, &selection);
 	if (vector != NULL && vector->has_nulls &&
 		accumulate_present(aggregate, state, groups, vector, &selection))
 		return;
@@ -286,6 +287,63 @@ aggregate_accumulate(Aggregate *aggregate, VectorContext *context, void *state,
 		ops->accumulate_groups(aggregate, groups, vector, &selection);
 	else
 		ops->accumulate(aggregate, state, vector, &selection);
+}
+
+/* As aggregate_accumulate, of values that their groups have not met yet. */
+static void
+accumulate_distinct(Aggregate *aggregate, VectorContext *context, void *state,
+					char **groups)
+{
+	Selection	selection = context->batch->selection;
+	uint16		rows[BATCH_ROWS_MAX];
+	const Vector *vector;
+
+	/* A vector is evaluated once a batch, for all rows that anything may ask for. */
+	if (aggregate->distinct_keys->expression != NULL)
+		(void) vector_evaluate(aggregate->distinct_keys->expression, context, &selection);
+	if (aggregate->filter != NULL)
+		selection = filter_selection(aggregate, context, rows);
+	if (selection.count == 0)
+		return;
+	vector = distinct_select(aggregate, context, groups, &selection, rows);
+	if (groups != NULL)
+		aggregate->ops->accumulate_groups(aggregate, groups, vector, &selection);
+	else
+		aggregate->ops->accumulate(aggregate, state, vector, &selection);
+}
+
+/*
+ * Take the selected rows of the batch into one state, or, where there are
+ * grouping sets, into the states of each set's groups.
+ */
+void
+aggregate_accumulate(Aggregate *aggregate, VectorContext *context, void *state,
+					 char **const *groups, int set_count)
+{
+	Selection	selection = context->batch->selection;
+	const Vector *vector;
+	const Vector *second;
+	uint16		rows[BATCH_ROWS_MAX];
+
+	if (aggregate->distinct_keys != NULL)
+	{
+		accumulate_distinct(aggregate, context, state, set_count > 0 ? groups[0] : NULL);
+		return;
+	}
+	vector = evaluate_vector(&aggregate->argument, context, &selection);
+	second = evaluate_vector(&aggregate->second, context, &selection);
+	if (aggregate->filter != NULL)
+		selection = filter_selection(aggregate, context, rows);
+	if (selection.count == 0)
+		return;
+	if (OidIsValid(aggregate->argument.type) && vector == NULL)
+		vector = evaluate_by_row(&aggregate->argument, context, &selection);
+	if (OidIsValid(aggregate->second.type) && second == NULL)
+		second = evaluate_by_row(&aggregate->second, context, &selection);
+	if (set_count == 0)
+		accumulate_rows(aggregate, state, NULL, vector, second, selection);
+	for (int i = 0; i < set_count; i++)
+		accumulate_rows(aggregate, NULL, groups[i], vector, second, selection);
 }
 
 /* The result, or the partial result, of a state. */

@@ -10,6 +10,8 @@
 #include "expr.h"
 
 typedef struct Aggregate Aggregate;
+struct GroupKey;
+struct GroupTable;
 
 /*
  * One aggregate's functions.  A state is state_bytes of zeroes before its
@@ -48,6 +50,7 @@ typedef struct AggregateOps
 	Datum		(*finish_partial) (const Aggregate *aggregate,
 								   const void *state, bool *is_null);
 	bool		takes_pointers; /* of varlena arguments, rather than values */
+	bool		takes_any_order;	/* of rows: the result is the same */
 } AggregateOps;
 
 typedef struct AggregateArgument
@@ -68,6 +71,8 @@ struct Aggregate
 	AggregateArgument argument;
 	AggregateArgument second;
 	BatchQual  *filter;
+	struct GroupKey *distinct_keys; /* NULL: not DISTINCT */
+	struct GroupTable *distinct;	/* the values that were met */
 	MemoryContext memory;		/* of values that states point to */
 };
 
@@ -103,12 +108,21 @@ name_##_groups(const Aggregate *aggregate, char **groups, \
 /* aggregate.c */
 extern const AggregateOps *aggregate_lookup(Oid function);
 extern const char *aggregate_obstacle(const Aggref *aggref);
+extern bool aggregate_takes_any_order(const Aggref *aggref);
 extern Aggregate *aggregate_compile(VectorContext *context,
 									const Aggref *aggref);
 extern void aggregate_accumulate(Aggregate *aggregate, VectorContext *context,
-								 void *state, char **groups);
+								 void *state, char **const *groups, int set_count);
 extern Datum aggregate_finish(const Aggregate *aggregate, const void *state,
 							  bool *is_null);
+
+/* distinct.c */
+extern const char *distinct_obstacle(const Aggref *aggref, const AggregateOps *ops);
+extern void distinct_compile(Aggregate *aggregate, VectorContext *context);
+extern void distinct_begin(Aggregate *aggregate, bool is_grouped);
+extern const Vector *distinct_select(Aggregate *aggregate, VectorContext *context,
+									 char **groups, Selection *selection,
+									 uint16 *rows);
 
 /* aggregate_variance.c: call one of core's functions, whose result may be NULL */
 extern Datum aggregate_call_final(PGFunction function, Datum argument, bool *is_null);

@@ -70,6 +70,7 @@ const AggregateOps count_ops = {
 	.accumulate_present_groups = count_present_groups,
 	.finish = finish_count,
 	.finish_partial = finish_count,
+	.takes_any_order = true,
 };
 
 /* int2 and int4: core sums them in 64 bits, which wrap. */
@@ -170,6 +171,7 @@ const AggregateOps sum_integer_ops = {
 	.accumulate_present_groups = sum_integers_present_groups,
 	.finish = finish_sum,
 	.finish_partial = finish_sum,
+	.takes_any_order = true,
 };
 
 const AggregateOps average_integer_ops = {
@@ -180,6 +182,7 @@ const AggregateOps average_integer_ops = {
 	.accumulate_present_groups = sum_integers_present_groups,
 	.finish = finish_average,
 	.finish_partial = finish_average_partial,
+	.takes_any_order = true,
 };
 
 /* int8: summed in 128 bits, as core does, with a numeric result. */
@@ -234,6 +237,7 @@ const AggregateOps sum_int8_ops = {
 	.accumulate_groups = sum_int8_groups,
 	.finish = finish_sum_int8,
 	.finish_partial = finish_int8_partial,
+	.takes_any_order = true,
 };
 
 const AggregateOps average_int8_ops = {
@@ -242,4 +246,5 @@ const AggregateOps average_int8_ops = {
 	.accumulate_groups = sum_int8_groups,
 	.finish = finish_average_int8,
 	.finish_partial = finish_int8_partial,
+	.takes_any_order = true,
 };

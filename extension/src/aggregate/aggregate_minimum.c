@@ -93,6 +93,7 @@ const AggregateOps minimum_integer_ops = {
 	.accumulate_groups = accumulate_integers_groups,
 	.finish = finish_minimum,
 	.finish_partial = finish_minimum,
+	.takes_any_order = true,
 };
 
 const AggregateOps minimum_float_ops = {

@@ -354,6 +354,7 @@ const AggregateOps sum_numeric_ops = {
 	.accumulate_groups = sum_numerics_groups,
 	.finish = finish_sum,
 	.finish_partial = finish_partial,
+	.takes_any_order = true,
 };
 
 const AggregateOps average_numeric_ops = {
@@ -362,4 +363,5 @@ const AggregateOps average_numeric_ops = {
 	.accumulate_groups = sum_numerics_groups,
 	.finish = finish_average,
 	.finish_partial = finish_partial,
+	.takes_any_order = true,
 };

@@ -90,6 +90,7 @@ const AggregateOps name_##_integer_ops = { \
 	.accumulate_groups = integer_squares_groups, \
 	.finish = finish_integer_##name_, \
 	.finish_partial = finish_squares_partial, \
+	.takes_any_order = true, \
 }; \
 static Datum \
 finish_float_##name_(const Aggregate *aggregate, const void *state, bool *is_null) \

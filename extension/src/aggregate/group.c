@@ -39,11 +39,18 @@ group_header_bytes(const GroupKey *keys, int key_count)
 	return sizeof(GroupHeader) + sizeof(Datum) * words;
 }
 
-/* Forget all groups. */
+/* Forget all groups, and free them. */
 void
 group_table_reset(GroupTable *table)
 {
 	MemoryContextReset(table->memory);
+	group_table_forget(table);
+}
+
+/* Forget all groups of a table whose memory has been freed. */
+void
+group_table_forget(GroupTable *table)
+{
 	table->bucket_count = 0;
 	table->buckets = NULL;
 	table->group_count = 0;
@@ -198,19 +205,41 @@ prefetch_groups(const GroupTable *table, const Selection *selection)
 				 __builtin_prefetch(table->buckets[hashes[row] & mask]));
 }
 
+/* Hash the keys, whose words have been made, and get buckets ready. */
+static void
+prepare_search(GroupTable *table, const Selection *selection)
+{
+	group_keys_hash(table, selection);
+	if (table->bucket_count == 0)
+		grow_buckets(table);
+	prefetch_groups(table, selection);
+}
+
+static inline bool
+has_one_integer_key(const GroupTable *table)
+{
+	return table->key_count == 1 && table->left_out == 0 &&
+		table->keys[0].kind == VALUE_INTEGER;
+}
+
 /* Find the groups of the selected rows, into row_groups, and make those that are new. */
 void
 group_table_lookup(GroupTable *table, VectorContext *context,
 				   const Selection *selection)
 {
+	group_keys_evaluate(table, context, selection);
+	group_keys_make_words(table, selection);
+	group_table_find(table, selection);
+}
+
+/* As group_table_lookup, where another table has evaluated the same keys for these rows. */
+void
+group_table_find(GroupTable *table, const Selection *selection)
+{
 	const uint32 *hashes = table->row_hashes;
 
-	group_keys_evaluate(table, context, selection);
-	group_keys_hash(table, selection);
-	if (table->bucket_count == 0)
-		grow_buckets(table);
-	prefetch_groups(table, selection);
-	if (table->key_count == 1 && table->keys[0].kind == VALUE_INTEGER)
+	prepare_search(table, selection);
+	if (has_one_integer_key(table))
 	{
 		const Datum *words = table->keys[0].words;
 		const bool *nulls = table->keys[0].vector->has_nulls ?
@@ -259,6 +288,19 @@ existing_integer_group(const GroupTable *table, uint32 hash, Datum word)
 	return NULL;
 }
 
+/* Evaluate the keys; rows with a NULL in one leave the selection, into numbers. */
+static void
+evaluate_present(GroupTable *table, VectorContext *context,
+				 Selection *selection, uint16 *numbers)
+{
+	group_keys_evaluate(table, context, selection);
+	for (int i = 0; i < table->key_count; i++)
+		*selection = selection_without_nulls(selection, table->keys[i].vector,
+											 numbers);
+	group_keys_make_words(table, selection);
+	prepare_search(table, selection);
+}
+
 /*
  * As group_table_lookup, where a NULL equals nothing: rows with one leave the
  * selection, into numbers.  Without inserts, a row may have no group: NULL.
@@ -269,18 +311,11 @@ group_table_match(GroupTable *table, VectorContext *context,
 {
 	const uint32 *hashes = table->row_hashes;
 
-	group_keys_evaluate(table, context, selection);
-	for (int i = 0; i < table->key_count; i++)
-		*selection = selection_without_nulls(selection, table->keys[i].vector,
-											 numbers);
-	group_keys_hash(table, selection);
-	if (table->bucket_count == 0)
-		grow_buckets(table);
-	prefetch_groups(table, selection);
+	evaluate_present(table, context, selection, numbers);
 	if (inserts)
 		FOR_SELECTED(row, selection,
 					 table->row_groups[row] = find_group(table, hashes[row], row));
-	else if (table->key_count == 1 && table->keys[0].kind == VALUE_INTEGER)
+	else if (has_one_integer_key(table))
 	{
 		const Datum *words = table->keys[0].words;
 
@@ -291,4 +326,44 @@ group_table_match(GroupTable *table, VectorContext *context,
 	else
 		FOR_SELECTED(row, selection,
 					 table->row_groups[row] = existing_group(table, hashes[row], row));
+}
+
+/*
+ * Add the keys of the selected rows.  Rows with a NULL, and those whose keys the
+ * table holds already, leave the selection, into numbers.
+ */
+void
+group_table_add_new(GroupTable *table, VectorContext *context,
+					Selection *selection, uint16 *numbers)
+{
+	const uint32 *hashes = table->row_hashes;
+	uint32		before;
+	int			count = 0;
+
+	evaluate_present(table, context, selection, numbers);
+	before = table->group_count;
+	if (has_one_integer_key(table))
+	{
+		const Datum *words = table->keys[0].words;
+
+		FOR_SELECTED(row, selection,
+					 (void) find_integer_group(table, hashes[row], row, words[row]);
+					 numbers[count] = row;
+					 count = table->group_count - before);
+	}
+	else
+		FOR_SELECTED(row, selection,
+					 (void) find_group(table, hashes[row], row);
+					 numbers[count] = row;
+					 count = table->group_count - before);
+	selection->count = count;
+	selection->rows = numbers;
+}
+
+/* The only group of a table without keys, where no row has made it. */
+void
+group_table_add_empty(GroupTable *table)
+{
+	if (table->group_count == 0)
+		add_group(table, 0, 0);
 }

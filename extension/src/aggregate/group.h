@@ -13,6 +13,7 @@ typedef struct GroupKey
 	ValueKind	kind;			/* how keys are hashed and compared */
 	bool		is_computed;	/* numeric: the expression gives scaled integers */
 	bool		is_bpchar;
+	bool		is_given;		/* the caller fills row_vector */
 	VectorExpr *expression;		/* NULL: by row */
 	RowExpression row;
 	Vector		row_vector;
@@ -39,6 +40,7 @@ typedef struct GroupTable
 {
 	GroupKey   *keys;
 	int			key_count;
+	uint32		left_out;		/* bit i: key i is NULL in all groups, whatever the rows */
 	Size		group_bytes;
 	MemoryContext memory;		/* of groups and the keys they point to */
 	char	  **buckets;
@@ -57,20 +59,34 @@ extern GroupTable *group_table_create(MemoryContext memory, GroupKey *keys,
 extern void group_key_compile(GroupKey *key, VectorContext *context,
 							  Expr *source, int *value_count);
 extern void group_table_reset(GroupTable *table);
+extern void group_table_forget(GroupTable *table);
 extern void group_table_lookup(GroupTable *table, VectorContext *context,
 							   const Selection *selection);
+extern void group_table_find(GroupTable *table, const Selection *selection);
+extern void group_table_add_new(GroupTable *table, VectorContext *context,
+								Selection *selection, uint16 *numbers);
+extern void group_table_add_empty(GroupTable *table);
 extern void group_table_match(GroupTable *table, VectorContext *context,
 							  Selection *selection, uint16 *numbers, bool inserts);
 extern char *group_table_get(const GroupTable *table, uint32 number);
 extern Size group_table_bytes(const GroupTable *table);
 
 /* group_key.c */
+extern const char *key_obstacle(const Expr *key, Oid equality, Oid collation);
 extern void group_keys_evaluate(GroupTable *table, VectorContext *context,
 								const Selection *selection);
+extern void group_keys_make_words(GroupTable *table, const Selection *selection);
 extern void group_keys_hash(GroupTable *table, const Selection *selection);
 extern bool group_keys_match(const GroupTable *table, const char *group, int row);
 extern void group_keys_store(GroupTable *table, char *group, int row);
 extern Datum group_key_datum(const GroupTable *table, char *group, int key);
 extern Size group_header_bytes(const GroupKey *keys, int key_count);
+
+/* group_order.c */
+typedef struct GroupOrder GroupOrder;
+
+extern GroupOrder *group_order_create(const List *keys, const List *operators,
+									  const List *collations, const List *nulls_first);
+extern char **group_order_sort(GroupOrder *order, const GroupTable *table);
 
 #endif

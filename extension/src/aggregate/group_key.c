@@ -15,7 +15,11 @@
 #include "common/hashfn.h"
 #include "executor/executor.h"
 #include "nodes/nodeFuncs.h"
+#include "optimizer/clauses.h"
+#include "optimizer/optimizer.h"
+#include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
+#include "utils/lsyscache.h"
 
 #include "group.h"
 #include "numeric_vector.h"
@@ -27,6 +31,29 @@
 #define WORD_TEXT_BYTES_MAX 7
 #define WORD_IS_HASH		UINT64CONST(0xFF00000000000000)
 #define WORD_OF_NAN			UINT64CONST(0x7FF8000000000000)
+
+/* Why our own hash table can't group by an expression of a scan, or NULL. */
+const char *
+key_obstacle(const Expr *key, Oid equality, Oid collation)
+{
+	Oid			type = exprType((const Node *) key);
+	VectorOperation operation;
+	ValueKind	kind;
+
+	if (!value_kind_of_type(type, &kind))
+		return psprintf("there is no batched grouping by type %s",
+						format_type_be(type));
+	if (!function_lookup(get_opcode(equality), &operation) ||
+		operation != OPERATION_EQ)
+		return "a grouping operator has no batched form";
+	if (kind == VALUE_TEXT && OidIsValid(collation) &&
+		!get_collation_isdeterministic(collation))
+		return "a grouping key's collation is not deterministic";
+	if (!expression_is_plain((Node *) key) &&
+		(contain_volatile_functions((Node *) key) || contain_subplans((Node *) key)))
+		return "a grouping key is volatile or holds a subquery";
+	return NULL;
+}
 
 /* Set up a key; numerics are compared by their stored form. */
 void
@@ -138,6 +165,8 @@ group_keys_evaluate(GroupTable *table, VectorContext *context,
 	{
 		GroupKey   *key = &table->keys[i];
 
+		if (key->is_given)
+			continue;
 		key->vector = key->expression == NULL ? NULL :
 			vector_evaluate(key->expression, context, selection);
 		if (key->vector == NULL)
@@ -246,7 +275,14 @@ mix(uint64 hash, uint64 word)
 	return hash ^ (hash >> 32);
 }
 
-/* Hash the keys of every selected row, a key at a time. */
+void
+group_keys_make_words(GroupTable *table, const Selection *selection)
+{
+	for (int i = 0; i < table->key_count; i++)
+		make_words(&table->keys[i], selection);
+}
+
+/* Hash the words of every selected row's keys, a key at a time. */
 void
 group_keys_hash(GroupTable *table, const Selection *selection)
 {
@@ -255,11 +291,10 @@ group_keys_hash(GroupTable *table, const Selection *selection)
 	FOR_SELECTED(row, selection, hashes[row] = 0);
 	for (int i = 0; i < table->key_count; i++)
 	{
-		GroupKey   *key = &table->keys[i];
-		const Datum *words;
+		const Datum *words = table->keys[i].words;
 
-		make_words(key, selection);
-		words = key->words;
+		if ((table->left_out >> i) & 1)
+			continue;
 		FOR_SELECTED(row, selection, hashes[row] = mix(hashes[row], words[row]));
 	}
 	FOR_SELECTED(row, selection, table->row_hashes[row] = (uint32) hashes[row]);
@@ -300,6 +335,8 @@ group_keys_match(const GroupTable *table, const char *group, int row)
 		const GroupKey *key = &table->keys[i];
 		bool		is_null;
 
+		if ((table->left_out >> i) & 1)
+			continue;
 		if (words[i] != key->words[row])
 			return false;
 		is_null = key->vector->has_nulls && key->vector->nulls[row];
@@ -323,8 +360,14 @@ group_keys_store(GroupTable *table, char *group, int row)
 	for (int i = 0; i < table->key_count; i++)
 	{
 		const GroupKey *key = &table->keys[i];
-		Datum		value = key->vector->values[row];
+		Datum		value;
 
+		if ((table->left_out >> i) & 1)
+		{
+			header->null_keys |= UINT32_C(1) << i;
+			continue;
+		}
+		value = key->vector->values[row];
 		GROUP_KEY_WORDS(group)[i] = key->words[row];
 		if (key->vector->has_nulls && key->vector->nulls[row])
 			header->null_keys |= UINT32_C(1) << i;

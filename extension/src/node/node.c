@@ -38,6 +38,13 @@ node_link_plan(const Plan *plan, Plan *outer, Plan *inner)
 	{
 		copy = (Plan *) makeNode(Agg);
 		memcpy(copy, plan, sizeof(Agg));
+		if (plan->lefttree != NULL)
+		{
+			copy->lefttree = (Plan *) makeNode(Sort);
+			memcpy(copy->lefttree, plan->lefttree, sizeof(Sort));
+			copy->lefttree->lefttree = outer;
+			return copy;
+		}
 	}
 	else
 	{

@@ -9,6 +9,8 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
+#include "catalog/pg_statistic.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/cost.h"
@@ -18,6 +20,7 @@
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
+#include "utils/syscache.h"
 
 #include "cost.h"
 #include "expr.h"
@@ -258,6 +261,22 @@ cost_table_pays(Oid relid, double *rows)
 	if (!recall_rows(relid, rows))
 		*rows += count_rows(relid);
 	return *rows * (cpu_tuple_cost - batchexec_cost_row) > batchexec_cost_startup;
+}
+
+/* Different values of a column among so many rows of its table; 0: there are no statistics. */
+double
+cost_distinct_values(Oid relid, AttrNumber column, double rows)
+{
+	HeapTuple	tuple = SearchSysCache3(STATRELATTINH, ObjectIdGetDatum(relid),
+										Int16GetDatum(column), BoolGetDatum(false));
+	double		values;
+
+	if (!HeapTupleIsValid(tuple))
+		return 0;
+	values = ((Form_pg_statistic) GETSTRUCT(tuple))->stadistinct;
+	ReleaseSysCache(tuple);
+	/* Less than zero: a share of the rows. */
+	return values < 0 ? -values * rows : Min(values, rows);
 }
 
 /* Will the groups fit in the memory for a hash table, if they are as estimated? */

@@ -220,13 +220,17 @@ cost_obstacle(const PlanContext *context, List *scans)
 
 /* Why an aggregation is not even tried in batches, or NULL. */
 static const char *
-agg_cost_obstacle(const Agg *agg)
+agg_cost_obstacle(const PlanContext *context, const Agg *agg)
 {
-	if (batchexec_mode == BATCH_MODE_ALLOW && agg->aggsplit == AGGSPLIT_SIMPLE &&
-		agg->numCols > 0 &&
-		!cost_groups_fit_memory(agg->numGroups, agg->plan.plan_width,
+	if (batchexec_mode != BATCH_MODE_ALLOW || agg->aggsplit != AGGSPLIT_SIMPLE)
+		return NULL;
+	if ((agg->numCols > 0 || agg->chain != NIL) &&
+		!cost_groups_fit_memory(agg_group_estimate(agg), agg->plan.plan_width,
 								list_length(agg->plan.targetlist)))
 		return "its groups are estimated to exceed the memory for a hash table";
+	if (!cost_groups_fit_memory(agg_distinct_estimate(agg, context->statement->rtable),
+								agg->plan.plan_width, 0))
+		return "its distinct values are estimated to exceed the memory for a hash table";
 	return NULL;
 }
 
@@ -286,7 +290,7 @@ batch_aggregate(PlanContext *context, Plan **plan)
 		return false;
 	obstacle = agg_obstacle(agg);
 	if (obstacle == NULL)
-		obstacle = agg_cost_obstacle(agg);
+		obstacle = agg_cost_obstacle(context, agg);
 	if (obstacle == NULL)
 		obstacle = agg_size_obstacle(context, agg, scans);
 	if (obstacle != NULL)
@@ -344,9 +348,9 @@ batch_aggregate_of_join(PlanContext *context, Plan **plan)
 		return;
 	obstacle = agg_obstacle(agg);
 	if (obstacle == NULL)
-		obstacle = agg_cost_obstacle(agg);
+		obstacle = agg_cost_obstacle(context, agg);
 	if (obstacle == NULL)
-		obstacle = size_obstacle(context, agg_expression_size(agg, agg->plan.lefttree));
+		obstacle = size_obstacle(context, agg_expression_size(agg, agg_below(agg)));
 	if (obstacle != NULL)
 	{
 		note_reason(context, "aggregate", obstacle);

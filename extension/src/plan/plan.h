@@ -6,6 +6,7 @@
 #define BATCHEXEC_PLAN_H
 
 #include "batchexec.h"
+#include "group.h"
 
 typedef struct PlanContext
 {
@@ -28,8 +29,27 @@ extern int	expression_size(Node *expression, List *outer_targets);
 extern const char *table_obstacle(Oid relid);
 extern void scan_note_sort(CustomScan *batch, const Sort *sort);
 
-/* plan_agg.c */
-extern const char *key_obstacle(const Expr *key, Oid equality, Oid collation);
+/* How an aggregation forms its groups. */
+typedef struct Grouping
+{
+	bool		has_sets;		/* GROUPING SETS, ROLLUP or CUBE */
+	int			key_count;		/* of all sets */
+	AttrNumber	columns[GROUP_KEYS_MAX];	/* of the input */
+	Oid			operators[GROUP_KEYS_MAX];
+	Oid			collations[GROUP_KEYS_MAX];
+	List	   *sets;			/* as in BATCH_AGG_SETS */
+} Grouping;
+
+/* plan_grouping.c */
+extern Plan *agg_below(const Agg *agg);
+extern bool agg_is_over_sort(const Agg *agg);
+extern bool key_is_ambiguous(const Node *key);
+extern const char *grouping_of_agg(const Agg *agg, Grouping *grouping);
+extern int	grouping_key(const Grouping *grouping, AttrNumber column);
+extern List *grouping_values(const Grouping *grouping, const GroupingFunc *call);
+extern List *grouping_order(const Grouping *grouping, const Agg *agg);
+extern double agg_group_estimate(const Agg *agg);
+extern double agg_distinct_estimate(const Agg *agg, List *rtable);
 
 /* plan_path.c: returns what was set before */
 extern bool path_set_planning(bool is_batched);

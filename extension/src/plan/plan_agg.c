@@ -22,6 +22,10 @@
 typedef struct AggContext
 {
 	Agg		   *agg;
+	Grouping	grouping;
+	List	   *groupings;		/* GROUPING() calls of the node, each once */
+	bool		has_distinct;	/* an aggregate of a DISTINCT argument */
+	bool		depends_on_order;	/* an aggregate's result does, on that of the rows */
 	List	   *scan_targets;	/* target list of the scan below */
 	bool		has_expressions;	/* some of them are no columns as they are */
 	List	   *aggrefs;		/* of the node, each once, over what it reads */
@@ -32,7 +36,7 @@ typedef struct AggContext
 List *
 agg_scans(const Agg *agg)
 {
-	Plan	   *below = agg->plan.lefttree;
+	Plan	   *below = agg_below(agg);
 	ListCell   *cell;
 
 	if (IsA(below, SeqScan))
@@ -49,7 +53,7 @@ agg_scans(const Agg *agg)
 bool
 agg_is_over_join(const Agg *agg)
 {
-	const Plan *below = agg->plan.lefttree;
+	const Plan *below = agg_below(agg);
 
 	return IsA(below, CustomScan) &&
 		((const CustomScan *) below)->methods == &batch_join_methods;
@@ -59,14 +63,14 @@ agg_is_over_join(const Agg *agg)
 static List *
 agg_inputs(const Agg *agg)
 {
-	return agg_is_over_join(agg) ? list_make1(agg->plan.lefttree) : agg_scans(agg);
+	return agg_is_over_join(agg) ? list_make1(agg_below(agg)) : agg_scans(agg);
 }
 
 /* The results of an input, in the order of what the aggregation reads. */
 static List *
 input_targets(const Agg *agg, const Plan *input)
 {
-	const Plan *below = agg->plan.lefttree;
+	const Plan *below = agg_below(agg);
 	List	   *targets = NIL;
 	ListCell   *cell;
 
@@ -99,15 +103,6 @@ resolve_outer(Node *node, void *scan_targets)
 	return expression_tree_mutator(node, resolve_outer, scan_targets);
 }
 
-static bool
-is_group_column(const Agg *agg, AttrNumber attno)
-{
-	for (int i = 0; i < agg->numCols; i++)
-		if (agg->grpColIdx[i] == attno)
-			return true;
-	return false;
-}
-
 /* Check the aggregates, and columns outside of them, of a target list. */
 static bool
 find_obstacle(Node *node, void *context_)
@@ -122,44 +117,20 @@ find_obstacle(Node *node, void *context_)
 			resolve_outer(node, context->scan_targets) : node;
 
 		context->obstacle = aggregate_obstacle((Aggref *) resolved);
+		context->has_distinct |= (((Aggref *) node)->aggdistinct != NIL);
+		context->depends_on_order |= !aggregate_takes_any_order((Aggref *) node);
 		return context->obstacle != NULL;
 	}
+	if (IsA(node, GroupingFunc))
+		return false;
 	if (IsA(node, Var) &&
 		(((Var *) node)->varno != OUTER_VAR ||
-		 !is_group_column(context->agg, ((Var *) node)->varattno)))
+		 grouping_key(&context->grouping, ((Var *) node)->varattno) < 0))
 	{
 		context->obstacle = "a column that is not a grouping key is returned";
 		return true;
 	}
-	if (IsA(node, GroupingFunc))
-	{
-		context->obstacle = "grouping sets have no batched form";
-		return true;
-	}
 	return expression_tree_walker(node, find_obstacle, context_);
-}
-
-/* Why our own hash table can't group by an expression of a scan, or NULL. */
-const char *
-key_obstacle(const Expr *key, Oid equality, Oid collation)
-{
-	Oid			type = exprType((const Node *) key);
-	VectorOperation operation;
-	ValueKind	kind;
-
-	if (!value_kind_of_type(type, &kind))
-		return psprintf("there is no batched grouping by type %s",
-						format_type_be(type));
-	if (!function_lookup(get_opcode(equality), &operation) ||
-		operation != OPERATION_EQ)
-		return "a grouping operator has no batched form";
-	if (kind == VALUE_TEXT && OidIsValid(collation) &&
-		!get_collation_isdeterministic(collation))
-		return "a grouping key's collation is not deterministic";
-	if (!expression_is_plain((Node *) key) &&
-		(contain_volatile_functions((Node *) key) || contain_subplans((Node *) key)))
-		return "a grouping key is volatile or holds a subquery";
-	return NULL;
 }
 
 static const char *
@@ -195,17 +166,13 @@ append_obstacle(const Append *append)
 static const char *
 shape_obstacle(const Agg *agg)
 {
-	const Plan *below = agg->plan.lefttree;
+	const Plan *below = agg_below(agg);
 
-	if (agg->groupingSets != NIL || agg->chain != NIL ||
-		agg->aggstrategy == AGG_MIXED)
-		return "grouping sets have no batched form";
-	if (agg->aggstrategy == AGG_SORTED)
+	if (agg->aggstrategy == AGG_SORTED &&
+		(!agg_is_over_sort(agg) || agg->groupingSets != NIL))
 		return "its input is sorted";
 	if (agg->aggsplit != AGGSPLIT_SIMPLE && agg->aggsplit != AGGSPLIT_INITIAL_SERIAL)
 		return "it combines partial results";
-	if (agg->numCols > GROUP_KEYS_MAX)
-		return "there are too many grouping keys";
 	return IsA(below, Append) ? append_obstacle((const Append *) below) : NULL;
 }
 
@@ -220,24 +187,49 @@ holds_expression(const List *targets)
 	return false;
 }
 
+/*
+ * Why an aggregation can't do without the Sort below it, or NULL.  One without
+ * DISTINCT could have been hashed, but the planner has preferred to sort.
+ */
+static const char *
+order_obstacle(const AggContext *context)
+{
+	const Grouping *grouping = &context->grouping;
+
+	if (!context->has_distinct)
+		return "its input is sorted";
+	if (context->depends_on_order)
+		return "its input is sorted, and an aggregate depends on the order";
+	for (int i = 0; i < grouping->key_count; i++)
+		if (key_is_ambiguous((Node *) target_of_number(context->scan_targets,
+													   grouping->columns[i])->expr))
+			return "its input is sorted, and equal values of a key may differ";
+	return NULL;
+}
+
 /* Why an aggregation can't read a scan, or NULL. */
 static const char *
-input_obstacle(Agg *agg, const Plan *input)
+input_obstacle(Agg *agg, const Grouping *grouping, const Plan *input)
 {
 	AggContext	context;
 
 	memset(&context, 0, sizeof(context));
 	context.agg = agg;
+	context.grouping = *grouping;
 	context.scan_targets = input_targets(agg, input);
 	context.has_expressions = holds_expression(context.scan_targets);
 	context.obstacle = scan_shape_obstacle(input);
-	for (int i = 0; i < agg->numCols && context.obstacle == NULL; i++)
+	for (int i = 0; i < grouping->key_count && context.obstacle == NULL; i++)
 		context.obstacle =
-			key_obstacle(get_tle_by_resno(context.scan_targets, agg->grpColIdx[i])->expr,
-						 agg->grpOperators[i], agg->grpCollations[i]);
+			key_obstacle(get_tle_by_resno(context.scan_targets, grouping->columns[i])->expr,
+						 grouping->operators[i], grouping->collations[i]);
 	if (context.obstacle == NULL &&
 		!find_obstacle((Node *) agg->plan.targetlist, &context))
 		find_obstacle((Node *) agg->plan.qual, &context);
+	if (context.obstacle == NULL && agg_is_over_sort(agg))
+		context.obstacle = order_obstacle(&context);
+	if (context.obstacle == NULL && grouping->has_sets && context.has_distinct)
+		context.obstacle = "it has both grouping sets and DISTINCT";
 	return context.obstacle;
 }
 
@@ -246,13 +238,16 @@ const char *
 agg_obstacle(Agg *agg)
 {
 	const char *obstacle = shape_obstacle(agg);
+	Grouping	grouping;
 	ListCell   *cell;
 
+	if (obstacle == NULL)
+		obstacle = grouping_of_agg(agg, &grouping);
 	if (obstacle != NULL)
 		return obstacle;
 	foreach(cell, agg_inputs(agg))
 	{
-		obstacle = input_obstacle(agg, lfirst(cell));
+		obstacle = input_obstacle(agg, &grouping, lfirst(cell));
 		if (obstacle != NULL)
 			return obstacle;
 	}
@@ -268,7 +263,7 @@ agg_expression_size(const Agg *agg, const Plan *input)
 						   input_targets(agg, input));
 }
 
-/* A reference to an entry of custom_scan_tlist: keys first, then aggregates. */
+/* A reference to an entry of custom_scan_tlist: keys first, then GROUPING(), then aggregates. */
 static Node *
 reference_target(Node *expression, int entry)
 {
@@ -290,24 +285,52 @@ aggregate_number(AggContext *context, Node *aggref)
 	return list_length(context->aggrefs) - 1;
 }
 
-/* Keys and aggregates become references to custom_scan_tlist. */
+/* Gather the calls of GROUPING(), which come before the aggregates. */
+static bool
+gather_groupings(Node *node, void *context_)
+{
+	AggContext *context = context_;
+
+	if (node == NULL || IsA(node, Aggref))
+		return false;
+	if (!IsA(node, GroupingFunc))
+		return expression_tree_walker(node, gather_groupings, context_);
+	context->groupings = list_append_unique(context->groupings, node);
+	return false;
+}
+
+static int
+grouping_call_number(const AggContext *context, const Node *call)
+{
+	ListCell   *cell;
+
+	foreach(cell, context->groupings)
+		if (equal(lfirst(cell), call))
+			return foreach_current_index(cell);
+	elog(ERROR, "a call of GROUPING() was not expected");
+}
+
+/* Keys, GROUPING() and aggregates become references to custom_scan_tlist. */
 static Node *
 reference_targets(Node *node, void *context_)
 {
 	AggContext *context = context_;
-	const Agg  *agg = context->agg;
+	const int	key_count = context->grouping.key_count;
 
 	if (node == NULL)
 		return NULL;
 	if (IsA(node, Aggref))
-		return reference_target(node, agg->numCols + aggregate_number(context, node));
+		return reference_target(node, key_count + list_length(context->groupings) +
+								aggregate_number(context, node));
+	if (IsA(node, GroupingFunc))
+		return reference_target(node, key_count + grouping_call_number(context, node));
 	if (IsA(node, Var))
 	{
-		/* Equal keys may come twice; each keeps its own entry. */
-		for (int i = 0; i < agg->numCols; i++)
-			if (agg->grpColIdx[i] == ((Var *) node)->varattno)
-				return reference_target(node, i);
-		elog(ERROR, "column %d is not a grouping key", ((Var *) node)->varattno);
+		int			key = grouping_key(&context->grouping, ((Var *) node)->varattno);
+
+		if (key < 0)
+			elog(ERROR, "column %d is not a grouping key", ((Var *) node)->varattno);
+		return reference_target(node, key);
 	}
 	return expression_tree_mutator(node, reference_targets, context_);
 }
@@ -323,6 +346,17 @@ copy_scan(const Plan *scan, int *next_node_id)
 	return (Plan *) copy;
 }
 
+static Plan *
+copy_sort(const Sort *sort, Plan *below, int *next_node_id)
+{
+	Sort	   *copy = makeNode(Sort);
+
+	memcpy(copy, sort, sizeof(Sort));
+	copy->plan.plan_node_id = (*next_node_id)++;
+	copy->plan.lefttree = below;
+	return (Plan *) copy;
+}
+
 /* What is below an aggregation as it was, with node ids of its own. */
 static Plan *
 copy_below(const Plan *below, int *next_node_id)
@@ -330,6 +364,9 @@ copy_below(const Plan *below, int *next_node_id)
 	Append	   *copy;
 	ListCell   *cell;
 
+	if (IsA(below, Sort))
+		return copy_sort((const Sort *) below, copy_below(below->lefttree, next_node_id),
+						 next_node_id);
 	if (IsA(below, SeqScan))
 		return copy_scan(below, next_node_id);
 	copy = makeNode(Append);
@@ -345,13 +382,18 @@ copy_below(const Plan *below, int *next_node_id)
 static Agg *
 copy_original(const Agg *agg, int *next_node_id)
 {
+	const Plan *below = agg->plan.lefttree;
 	Agg		   *original = makeNode(Agg);
 
 	memcpy(original, agg, sizeof(Agg));
 	original->plan.initPlan = NIL;
 	original->plan.plan_node_id = (*next_node_id)++;
-	original->plan.lefttree = agg_is_over_join(agg) ? NULL :
-		copy_below(agg->plan.lefttree, next_node_id);
+	if (!agg_is_over_join(agg))
+		original->plan.lefttree = copy_below(below, next_node_id);
+	else if (IsA(below, Sort))
+		original->plan.lefttree = copy_sort((const Sort *) below, NULL, next_node_id);
+	else
+		original->plan.lefttree = NULL;
 	return original;
 }
 
@@ -359,17 +401,19 @@ copy_original(const Agg *agg, int *next_node_id)
 static List *
 input_expressions(const AggContext *context, const Plan *input)
 {
-	const Agg  *agg = context->agg;
-	List	   *scan_targets = input_targets(agg, input);
+	const Grouping *grouping = &context->grouping;
+	List	   *scan_targets = input_targets(context->agg, input);
 	List	   *expressions = NIL;
 	ListCell   *cell;
 
-	for (int i = 0; i < agg->numCols; i++)
+	for (int i = 0; i < grouping->key_count; i++)
 	{
-		TargetEntry *entry = get_tle_by_resno(scan_targets, agg->grpColIdx[i]);
+		TargetEntry *entry = get_tle_by_resno(scan_targets, grouping->columns[i]);
 
 		expressions = lappend(expressions, entry->expr);
 	}
+	foreach(cell, context->groupings)
+		expressions = lappend(expressions, resolve_outer(lfirst(cell), scan_targets));
 	foreach(cell, context->aggrefs)
 		expressions = lappend(expressions, resolve_outer(lfirst(cell), scan_targets));
 	return list_make2(input->qual, expressions);
@@ -393,7 +437,7 @@ static List *
 add_scans(CustomScan *batch, const AggContext *context)
 {
 	const Agg  *agg = context->agg;
-	const Plan *below = agg->plan.lefttree;
+	const Plan *below = agg_below(agg);
 	List	   *scanrelids = NIL;
 	ListCell   *cell;
 
@@ -422,12 +466,27 @@ reads_a_share(const Plan *plan)
 	return plan != NULL && (plan->parallel_aware || reads_a_share(plan->lefttree));
 }
 
+/* What the executor is told of a BatchAgg beside its expressions. */
+static List *
+private_of_agg(const AggContext *context, List *scanrelids, bool reads_a_share)
+{
+	const Grouping *grouping = &context->grouping;
+	List	   *values = NIL;
+	ListCell   *cell;
+
+	foreach(cell, context->groupings)
+		values = list_concat(values, grouping_values(grouping, lfirst(cell)));
+	return lappend(list_make5(scanrelids, makeInteger(grouping->key_count), grouping->sets,
+							  makeInteger(reads_a_share), values),
+				   grouping_order(grouping, context->agg));
+}
+
 /* The BatchAgg in place of an aggregation, over sequential scans or a batched join. */
 CustomScan *
 agg_to_batch(Agg *agg, int *next_node_id)
 {
 	CustomScan *batch = makeNode(CustomScan);
-	const Plan *below = agg->plan.lefttree;
+	Plan	   *below = agg_below(agg);
 	const bool	is_over_join = agg_is_over_join(agg);
 	AggContext	context;
 	List	   *scanrelids;
@@ -436,7 +495,11 @@ agg_to_batch(Agg *agg, int *next_node_id)
 
 	memset(&context, 0, sizeof(context));
 	context.agg = agg;
+	(void) grouping_of_agg(agg, &context.grouping);
+	(void) gather_groupings((Node *) agg->plan.targetlist, &context);
+	(void) gather_groupings((Node *) agg->plan.qual, &context);
 	batch->scan.plan = agg->plan;
+	batch->scan.plan.lefttree = below;
 	NodeSetTag(batch, T_CustomScan);
 	batch->scan.plan.targetlist = (List *)
 		reference_targets((Node *) agg->plan.targetlist, &context);
@@ -451,10 +514,9 @@ agg_to_batch(Agg *agg, int *next_node_id)
 	if (is_over_join)
 		targets = (List *) display_expression(below, (Node *) targets);
 	batch->custom_scan_tlist = make_targets(targets);
-	batch->custom_private = list_make4(scanrelids, makeInteger(agg->numCols),
-									   makeInteger(agg->aggstrategy != AGG_PLAIN),
-									   makeInteger(reads_a_share(below) ||
-												   batch->scan.plan.parallel_aware));
+	batch->custom_private = private_of_agg(&context, scanrelids,
+										   reads_a_share(below) ||
+										   batch->scan.plan.parallel_aware);
 	batch->custom_plans = list_make1(copy_original(agg, next_node_id));
 	batch->methods = &batch_agg_methods;
 	batch->flags = CUSTOMPATH_SUPPORT_PROJECTION;

@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include <float.h>
+#include <math.h>
 
 #include "catalog/pg_class.h"
 #include "nodes/nodeFuncs.h"
@@ -33,8 +34,10 @@
 
 #if PG_VERSION_NUM >= 160000
 #define GROUP_CLAUSE(root_)	((root_)->processed_groupClause)
+#define DISTINCT_CLAUSE(root_)	((root_)->processed_distinctClause)
 #else
 #define GROUP_CLAUSE(root_)	((root_)->parse->groupClause)
+#define DISTINCT_CLAUSE(root_)	((root_)->parse->distinctClause)
 #endif
 
 static set_rel_pathlist_hook_type previous_pathlist_hook = NULL;
@@ -166,6 +169,8 @@ typedef struct AggregationContext
 	int			scanrelid;
 	int			aggregates;
 	int			row_aggregates; /* of arguments without a vector form */
+	bool		has_distinct;
+	bool		depends_on_order;
 	bool		is_batchable;
 } AggregationContext;
 
@@ -181,6 +186,8 @@ look_at_aggregates(Node *node, void *context_)
 	if (!IsA(node, Aggref))
 		return expression_tree_walker(node, look_at_aggregates, context_);
 	context->aggregates++;
+	context->has_distinct |= (aggref->aggdistinct != NIL);
+	context->depends_on_order |= !aggregate_takes_any_order(aggref);
 	if (aggregate_obstacle(aggref) != NULL ||
 		expression_size(node, NIL) > EXPRESSION_NODES_MAX)
 		context->is_batchable = false;
@@ -198,6 +205,27 @@ look_at_aggregates(Node *node, void *context_)
 	return !context->is_batchable;
 }
 
+/*
+ * Can an aggregation with DISTINCT arguments go without the Sort that the stock
+ * server needs?  See order_obstacle in plan_agg.c.
+ */
+static bool
+distinct_is_batchable(PlannerInfo *root, const GroupPathExtraData *extra,
+					  const AggregationContext *context)
+{
+	ListCell   *cell;
+
+	if (root->parse->groupingSets != NIL ||
+		(GROUP_CLAUSE(root) != NIL &&
+		 (root->group_pathkeys == NIL || !(extra->flags & GROUPING_CAN_USE_SORT))))
+		return false;
+	foreach(cell, GROUP_CLAUSE(root))
+		if (key_is_ambiguous(get_sortgroupclause_expr(lfirst(cell), extra->targetList)))
+			return false;
+	/* Only then there is a Sort. */
+	return root->group_pathkeys == NIL || !context->depends_on_order;
+}
+
 /* Can the aggregates and keys of a query be computed from batches? */
 static bool
 aggregation_is_batchable(PlannerInfo *root, const RelOptInfo *grouped,
@@ -208,9 +236,8 @@ aggregation_is_batchable(PlannerInfo *root, const RelOptInfo *grouped,
 	ListCell   *cell;
 
 	/* Set-returning functions are computed between the scan and the groups. */
-	if (query->groupingSets != NIL || query->hasTargetSRFs ||
+	if (query->hasTargetSRFs ||
 		(GROUP_CLAUSE(root) == NIL && !query->hasAggs) ||
-		(GROUP_CLAUSE(root) != NIL && !(extra->flags & GROUPING_CAN_USE_HASH)) ||
 		list_length(GROUP_CLAUSE(root)) > GROUP_KEYS_MAX)
 		return false;
 	foreach(cell, GROUP_CLAUSE(root))
@@ -226,7 +253,9 @@ aggregation_is_batchable(PlannerInfo *root, const RelOptInfo *grouped,
 	(void) look_at_aggregates((Node *) grouped->reltarget->exprs, context);
 	if (context->is_batchable)
 		(void) look_at_aggregates(extra->havingQual, context);
-	return context->is_batchable;
+	return context->is_batchable &&
+		(context->has_distinct ? distinct_is_batchable(root, extra, context) :
+		 GROUP_CLAUSE(root) == NIL || (extra->flags & GROUPING_CAN_USE_HASH));
 }
 
 /*
@@ -303,15 +332,26 @@ count_groups(PlannerInfo *root, const RelOptInfo *grouped, const Path *input,
 
 /* Lower the cost of an aggregation to that of a BatchAgg; false: it saves nothing. */
 static bool
-save_by_batches(PlannerInfo *root, AggPath *agg, const AggregationContext *context)
+save_by_batches(PlannerInfo *root, Path *path, Path *input, double group_count,
+				const AggregationContext *context)
 {
-	Path	   *path = &agg->path;
+	const Cost	agg_cost = path->total_cost - input->total_cost;
 	Cost		saved = 0;
 
-	if (!add_input_saving(root, agg->subpath, &saved) || saved <= 0)
+	/* Groups are sorted, instead of rows. */
+	if (IsA(input, SortPath))
+	{
+		Path	   *unsorted = ((SortPath *) input)->subpath;
+		double		groups = Max(group_count, 2);
+
+		saved = input->total_cost - unsorted->total_cost -
+			2 * cpu_operator_cost * groups * log2(groups);
+		saved = Max(saved, 0);
+		input = unsorted;
+	}
+	if (!add_input_saving(root, input, &saved) || saved <= 0)
 		return false;
-	saved += cost_agg_saving(path->total_cost - agg->subpath->total_cost,
-							 agg->numGroups, context->row_aggregates,
+	saved += cost_agg_saving(agg_cost, group_count, context->row_aggregates,
 							 context->aggregates);
 	path->startup_cost = Max(path->startup_cost - saved, 0);
 	path->total_cost = Max(path->total_cost - saved, path->startup_cost);
@@ -364,8 +404,81 @@ add_serial_aggregation(PlannerInfo *root, RelOptInfo *grouped, Path *input,
 
 	if (agg == NULL)
 		agg = make_aggregation(root, grouped, input, extra, strategy, group_count);
-	if (save_by_batches(root, agg, context))
+	if (save_by_batches(root, &agg->path, agg->subpath, agg->numGroups, context))
 		add_path(grouped, (Path *) agg);
+}
+
+/*
+ * An aggregation with DISTINCT arguments: over a Sort, as the stock server does it.
+ * Its BatchAgg does without.
+ */
+static void
+add_distinct_aggregation(PlannerInfo *root, RelOptInfo *grouped, Path *input,
+						 const GroupPathExtraData *extra,
+						 const AggregationContext *context, double group_count)
+{
+	const AggStrategy strategy = GROUP_CLAUSE(root) != NIL ? AGG_SORTED : AGG_PLAIN;
+	AggPath    *agg;
+
+	if (root->group_pathkeys != NIL)
+		input = (Path *) create_sort_path(root, grouped, input, root->group_pathkeys, -1.0);
+	agg = make_aggregation(root, grouped, input, extra, strategy, group_count);
+	if (save_by_batches(root, &agg->path, agg->subpath, group_count, context))
+		add_path(grouped, (Path *) agg);
+}
+
+/* Are all sets of a path hashed, or without keys? */
+static bool
+sets_need_no_order(const GroupingSetsPath *path)
+{
+	ListCell   *cell;
+
+	foreach(cell, path->rollups)
+	{
+		const RollupData *rollup = lfirst_node(RollupData, cell);
+
+		if (!rollup->is_hashed && linitial(rollup->gsets) != NIL)
+			return false;
+	}
+	return path->aggstrategy != AGG_SORTED;
+}
+
+static double
+groups_of_sets(const GroupingSetsPath *path)
+{
+	double		groups = 0;
+	ListCell   *cell;
+
+	foreach(cell, path->rollups)
+		groups += lfirst_node(RollupData, cell)->numGroups;
+	return groups;
+}
+
+/* Lower the costs of grouping sets that core hashes. */
+static void
+add_grouping_sets(PlannerInfo *root, RelOptInfo *grouped, const AggregationContext *context)
+{
+	GroupingSetsPath *cheapest = NULL;
+	GroupingSetsPath *copy;
+	ListCell   *cell;
+
+	foreach(cell, grouped->pathlist)
+	{
+		GroupingSetsPath *path = lfirst(cell);
+
+		if (IsA(path, GroupingSetsPath) && sets_need_no_order(path) &&
+			list_length(path->rollups) <= GROUPING_SETS_MAX &&
+			(cheapest == NULL || path->path.total_cost < cheapest->path.total_cost))
+			cheapest = path;
+	}
+	if (cheapest == NULL ||
+		!cost_groups_fit_memory(groups_of_sets(cheapest), grouped->reltarget->width,
+								context->aggregates))
+		return;
+	copy = makeNode(GroupingSetsPath);
+	memcpy(copy, cheapest, sizeof(GroupingSetsPath));
+	if (save_by_batches(root, &copy->path, copy->subpath, groups_of_sets(copy), context))
+		add_path(grouped, &copy->path);
 }
 
 /* The partial aggregations that core has found, of the same tables; or NULL. */
@@ -391,7 +504,7 @@ add_parallel_aggregation(PlannerInfo *root, RelOptInfo *grouped, AggPath *partia
 	Path	   *gather;
 
 	memcpy(agg, partial, sizeof(AggPath));
-	if (!save_by_batches(root, agg, context))
+	if (!save_by_batches(root, &agg->path, agg->subpath, agg->numGroups, context))
 		return;
 	gather = (Path *) create_gather_path(root, partial_rel, (Path *) agg,
 										 partial_rel->reltarget, NULL, &rows);
@@ -424,6 +537,41 @@ add_parallel_aggregations(PlannerInfo *root, RelOptInfo *grouped,
 	}
 }
 
+/* SELECT DISTINCT: groups without aggregates. */
+static void
+add_batched_distinct(PlannerInfo *root, RelOptInfo *input, RelOptInfo *distinct)
+{
+	const Query *query = root->parse;
+	const AggregationContext context = {.is_batchable = true};
+	List	   *clauses = DISTINCT_CLAUSE(root);
+	AggPath    *agg;
+	Path	   *path;
+	double		group_count;
+	ListCell   *cell;
+
+	if (query->hasDistinctOn || query->hasTargetSRFs || !enable_hashagg ||
+		clauses == NIL || list_length(clauses) > GROUP_KEYS_MAX || distinct->pathlist == NIL)
+		return;
+	foreach(cell, clauses)
+	{
+		const SortGroupClause *clause = lfirst_node(SortGroupClause, cell);
+		const Node *key = get_sortgroupclause_expr((SortGroupClause *) clause,
+												   root->processed_tlist);
+
+		if (!clause->hashable ||
+			key_obstacle((const Expr *) key, clause->eqop, exprCollation(key)) != NULL)
+			return;
+	}
+	path = sequential_input(root, input);
+	group_count = ((Path *) linitial(distinct->pathlist))->rows;
+	if (path == NULL || !cost_groups_fit_memory(group_count, input->reltarget->width, 0))
+		return;
+	agg = create_agg_path(root, distinct, path, path->pathtarget, AGG_HASHED,
+						  AGGSPLIT_SIMPLE, clauses, NIL, NULL, group_count);
+	if (save_by_batches(root, &agg->path, path, group_count, &context))
+		add_path(distinct, &agg->path);
+}
+
 static void
 add_batched_aggregations(PlannerInfo *root, UpperRelationKind stage,
 						 RelOptInfo *input, RelOptInfo *grouped, void *extra_)
@@ -432,22 +580,36 @@ add_batched_aggregations(PlannerInfo *root, UpperRelationKind stage,
 	AggregationContext context = {.is_batchable = false};
 	Path	   *path;
 	double		group_count;
+	bool		fits_memory;
 
 	if (previous_upper_hook != NULL)
 		previous_upper_hook(root, stage, input, grouped, extra_);
-	if (!plans_batches || stage != UPPERREL_GROUP_AGG || extra == NULL ||
-		!IS_SIMPLE_REL(input) || input->rtekind != RTE_RELATION ||
-		IS_DUMMY_REL(input))
+	if (!plans_batches ||
+		(stage != UPPERREL_DISTINCT && (stage != UPPERREL_GROUP_AGG || extra == NULL)) ||
+		!IS_SIMPLE_REL(input) || input->rtekind != RTE_RELATION || IS_DUMMY_REL(input))
 		return;
+	if (stage == UPPERREL_DISTINCT)
+	{
+		add_batched_distinct(root, input, grouped);
+		return;
+	}
 	context.scanrelid = input->relid;
 	if (!aggregation_is_batchable(root, grouped, extra, &context))
 		return;
+	if (root->parse->groupingSets != NIL)
+	{
+		add_grouping_sets(root, grouped, &context);
+		return;
+	}
 	path = sequential_input(root, input);
 	if (path == NULL)
 		return;
 	group_count = count_groups(root, grouped, path, extra);
-	if (cost_groups_fit_memory(group_count, grouped->reltarget->width,
-							   context.aggregates))
+	fits_memory = cost_groups_fit_memory(group_count, grouped->reltarget->width,
+										 context.aggregates);
+	if (fits_memory && context.has_distinct)
+		add_distinct_aggregation(root, grouped, path, extra, &context, group_count);
+	else if (fits_memory)
 		add_serial_aggregation(root, grouped, path, extra, &context, group_count);
 	add_parallel_aggregations(root, grouped, extra, &context, group_count);
 }

@@ -212,12 +212,22 @@ class ExpressionMaker:
             call += f" filter (where {self.condition(1)})"
         return call
 
+    def _distinct_call(self) -> str:
+        """An aggregate of the different values of an argument, which does not depend on the order of the rows."""
+        column = self.rng.choice([column for column in self.table.columns if column.type.name != "jsonb"])
+        integer = self.name(self.column("int"))
+        return self.rng.choice((f"count(distinct {self.name(column)})", f"count(distinct {integer})",
+                                f"count(distinct {integer} % 5)", f"sum(distinct {integer})",
+                                f"{self.rng.choice(('avg', 'min', 'max', 'stddev'))}(distinct {integer})"))
+
     def _aggregate_call(self, exact_only: bool) -> str:
         draw = self.rng.random()
         if draw < 0.2:
             return "count(*)"
-        if draw < 0.3:
+        if draw < 0.28:
             return f"count({self.name(self.column())})"
+        if draw < 0.33:
+            return self._distinct_call()
         if draw < 0.65:
             families = ("int",) if exact_only else NUMBER_FAMILIES
             function = self.rng.choice(("sum", "sum", "avg", self.rng.choice(VARIANCES)))

@@ -157,8 +157,10 @@ class QueryMaker:
         if self.rng.random() < 0.2:
             query.having = [self.rng.choice(("count(*) > 1", "min(t.id) > 2", "sum(t.id) % 2 = 0",
                                              "avg(t.id) > 10", "count(*) between 1 and 5"))]
-        if self.rng.random() < 0.05 and not self.is_parallel:
-            query.grouping = self.rng.choice(("rollup ({keys})", "cube ({keys})", "grouping sets (({keys}), ())"))
+        if self.rng.random() < 0.15:
+            query.grouping = self.rng.choice(("rollup ({keys})", "cube ({keys})", "grouping sets (({keys}), ())",
+                                              "grouping sets ((), ({keys}), ())"))
+            query.targets += [f"grouping({', '.join(keys)})"] if self.rng.random() < 0.5 else []
         if self.rng.random() < 0.1:
             query.order = [str(position + 1) for position in range(len(keys))]
         return query
