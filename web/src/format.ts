@@ -10,6 +10,14 @@ export const rate = (perSecond: number) =>
 
 export const plural = (count: number, one: string, many = `${one}s`) => `${whole(count)} ${count === 1 ? one : many}`;
 
+/** `1.2 MB`. */
+export function bytes(count: number): string {
+  const units = ["bytes", "kB", "MB", "GB", "TB"];
+  const step = count < 1_000 ? 0 : Math.min(Math.floor(Math.log10(count) / 3), units.length - 1);
+  const value = count / 1_000 ** step;
+  return `${step > 0 && value < 10 ? value.toFixed(1) : whole(Math.round(value))} ${units[step]}`;
+}
+
 /** `3 min`, of milliseconds. */
 export function span(ms: number): string {
   const positive = Math.abs(ms);

@@ -13,6 +13,7 @@ export const PAGES: [key: string, path: string, title: string][] = [
   ["w", "workers", "Workers"],
   ["e", "events", "Events"],
   ["h", "history", "History"],
+  ["m", "memory", "Memory"],
   ["n", "submit", "Submit"],
 ];
 

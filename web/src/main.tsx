@@ -14,6 +14,7 @@ import { Failures } from "./pages/failures.tsx";
 import { History } from "./pages/history.tsx";
 import { Job } from "./pages/job.tsx";
 import { Jobs } from "./pages/jobs.tsx";
+import { Memory } from "./pages/memory.tsx";
 import { Overview } from "./pages/overview.tsx";
 import { Queues } from "./pages/queues.tsx";
 import { Runs } from "./pages/runs.tsx";
@@ -155,6 +156,8 @@ function Page(props: { route: Route }) {
       return <Events />;
     case "history":
       return <History route={route} />;
+    case "memory":
+      return <Memory route={route} />;
     case "submit":
       return <Submit />;
     default:

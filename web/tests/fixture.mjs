@@ -2,9 +2,10 @@
 /** A real server with real jobs, and a real browser, for the tests. */
 
 import { spawn, spawnSync } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
+import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 import { chromium } from "playwright-core";
 
@@ -104,6 +105,15 @@ export class Server {
     });
     if (ended.status !== 0) throw new Error(`gristmill ${words.join(" ")}: ${ended.stderr}`);
     return ended.stdout;
+  }
+
+  /** A knowledge base of notes, by their names, for `--memory kb.db`. @param {Record<string, string>} notes */
+  remember(notes) {
+    const folder = join(this.folder, "notes");
+    mkdirSync(folder);
+    for (const [name, text] of Object.entries(notes)) writeFileSync(join(folder, name), text);
+    // Its jobs are beside it, and not in the store.
+    this.command("ingest", "notes", "--into", "kb.db", "--extractor", "local", "--quiet", "--store", "kb.jobs.db");
   }
 
   /** A worker for jobs of `kind`, until the server is stopped. @param {string} kind @param {string[]} more */
@@ -278,6 +288,37 @@ async function serveFrom(page, folder) {
   );
 }
 
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+/**
+ * What axe has against a page that has loaded.
+ * @param {import("playwright-core").Page} page
+ * @returns {Promise<string[]>}
+ */
+export async function violationsOf(page) {
+  await page.waitForFunction(() => !document.querySelector(".loading"));
+  await page.evaluate(AXE);
+  return await page.evaluate(async () => {
+    const { violations } = await /** @type {any} */ (globalThis).axe.run(document, { resultTypes: ["violations"] });
+    return violations.map(
+      (/** @type {any} */ violation) =>
+        `${violation.id}: ${violation.nodes
+          .slice(0, 3)
+          .map((/** @type {any} */ node) => `${node.html} ${node.failureSummary}`)
+          .join("; ")}`,
+    );
+  });
+}
+
+/** Notes for pictures. */
+export const NOTES = {
+  "bees.md": [
+    "# Bees\n\nAda King keeps bees in London. She bought the first hive from Tom Reed in May.\n",
+    "# Honey\n\nThe bees gave 12 kg of honey. Tom Reed sold it in Hackney.\n",
+  ].join("\n"),
+  "garden.md": "# Garden\n\nTom Reed planted lavender for the bees beside the canal.\n",
+};
+
 export const PAGES = [
   "",
   "batches",
@@ -289,5 +330,6 @@ export const PAGES = [
   "workers",
   "events",
   "history",
+  "memory",
   "submit",
 ];

@@ -2,7 +2,7 @@
 /** The pictures of docs/dashboard.md: `node tests/pictures.mjs FOLDER`. */
 
 import { mkdirSync } from "node:fs";
-import { browser, open, Server } from "./fixture.mjs";
+import { browser, NOTES, open, Server } from "./fixture.mjs";
 
 const folder = process.argv[2] ?? "../docs/images";
 /** How long jobs come in while the overview is open. Milliseconds. */
@@ -14,7 +14,9 @@ const ERRORS = [
 ];
 
 mkdirSync(folder, { recursive: true });
-const server = await new Server().start();
+const server = new Server();
+server.remember(NOTES);
+await server.start("--memory", "kb.db");
 const chromium = await browser();
 const failing = (/** @type {number} */ number) => (number % 61 === 0 ? { fail: ERRORS[number % ERRORS.length] } : {});
 const payloads = (/** @type {number} */ count) =>
@@ -33,6 +35,9 @@ try {
   await overview.to("failures");
   await overview.page.locator(".group-count").first().waitFor();
   await overview.page.screenshot({ path: `${folder}/dashboard-failures.png` });
+  await overview.to("memory?q=Who+keeps+bees");
+  await overview.page.locator(".recalled li").first().waitFor();
+  await overview.page.screenshot({ path: `${folder}/dashboard-memory.png` });
   const [{ batch }] = (await server.submit("resize", payloads(4_000), { retry: { attempts_max: 1 } })).batches;
   await server.api("PUT", "/controls", {
     controls: [{ scope: { kind: "resize" }, effect: { rate: { jobs: 500, period_ms: 1_000, burst: 500 } } }],

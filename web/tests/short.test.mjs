@@ -2,12 +2,8 @@
 /** The part of the browser tests that `make test` runs. */
 
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
-import { browser, MARKUP, open, PAGES, Server } from "./fixture.mjs";
-
-const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+import { browser, MARKUP, open, PAGES, Server, violationsOf } from "./fixture.mjs";
 
 /** @type {Server} */ let server;
 /** @type {import("playwright-core").Browser} */ let chromium;
@@ -73,18 +69,7 @@ for (const colorScheme of /** @type {const} */ (["light", "dark"])) {
     ]) {
       await to(path);
       await page.locator("h1").first().waitFor();
-      await page.waitForFunction(() => !document.querySelector(".loading"));
-      await page.evaluate(AXE);
-      const found = await page.evaluate(async () => {
-        const { violations } = await /** @type {any} */ (globalThis).axe.run(document, { resultTypes: ["violations"] });
-        return violations.map(
-          (/** @type {any} */ violation) =>
-            `${violation.id}: ${violation.nodes
-              .slice(0, 3)
-              .map((/** @type {any} */ node) => `${node.html} ${node.failureSummary}`)
-              .join("; ")}`,
-        );
-      });
+      const found = await violationsOf(page);
       violations.push(...found.map((/** @type {string} */ text) => `${path}: ${text}`));
     }
     assert.deepEqual(violations, []);

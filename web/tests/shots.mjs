@@ -2,11 +2,13 @@
 /** Pictures of every page, in both themes and at the width of a phone: `node tests/shots.mjs FOLDER`. */
 
 import { mkdirSync } from "node:fs";
-import { browser, open, PAGES, Server } from "./fixture.mjs";
+import { browser, NOTES, open, PAGES, Server } from "./fixture.mjs";
 
 const folder = process.argv[2] ?? "../build/web/shots";
 mkdirSync(folder, { recursive: true });
-const server = await new Server().start();
+const server = new Server();
+server.remember(NOTES);
+await server.start("--memory", "kb.db");
 const chromium = await browser();
 try {
   await server.fill();
@@ -15,7 +17,14 @@ try {
   const dead = (await server.api("GET", "/jobs?states=dead&limit=1")).jobs[0].job;
   const running = (await server.api("GET", "/jobs?states=running&limit=1")).jobs[0].job;
   const waiting = (await server.api("GET", "/jobs?states=waiting&kind=report&limit=1")).jobs[0].job;
-  const pages = [...PAGES, "batches/1", `jobs/${dead}`, `jobs/${running}`, `jobs/${waiting}`];
+  const pages = [
+    ...PAGES,
+    "memory?q=Who+keeps+bees",
+    "batches/1",
+    `jobs/${dead}`,
+    `jobs/${running}`,
+    `jobs/${waiting}`,
+  ];
   for (const theme of /** @type {const} */ (["light", "dark"])) {
     for (const width of [1280, 390]) {
       const { page, faults, close, to } = await open(chromium, server, {
@@ -33,7 +42,7 @@ try {
         }
         if (path === "batches") await page.click(".twist >> nth=-1");
         await page.waitForTimeout(300);
-        const name = (path || "overview").replaceAll(/[/:]/g, "-");
+        const name = (path || "overview").replaceAll(/[/:?=+]/g, "-");
         await page.screenshot({ path: `${folder}/${theme}-${width}-${name}.png`, fullPage: true });
       }
       if (faults.length > 0) console.log(theme, width, faults);

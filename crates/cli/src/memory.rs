@@ -10,4 +10,5 @@ pub mod mcp;
 pub mod models;
 mod pipe;
 pub mod recall;
+pub mod served;
 mod sources;

@@ -1,7 +1,7 @@
 //! The shared state of all requests.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -14,7 +14,10 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::caller::Caller;
 use crate::error::ApiError;
-use crate::limits::{EVENT_STREAMS_MAX, LOG_STREAMS_MAX, LONG_POLLS_MAX, SEARCHES_MAX, TOKEN_CHECKED_EVERY};
+use crate::knowledge::Knowledge;
+use crate::limits::{
+    EVENT_STREAMS_MAX, LOG_STREAMS_MAX, LONG_POLLS_MAX, RECALLS_MAX, SEARCHES_MAX, TOKEN_CHECKED_EVERY,
+};
 use crate::metrics::Metrics;
 use crate::rate::RateLimiter;
 use crate::room::Rooms;
@@ -57,6 +60,10 @@ pub struct Shared {
     pub log_streams: Arc<Semaphore>,
     /// Room for searches of texts.
     pub searches: Semaphore,
+    /// Room for recalls.
+    pub recalls: Semaphore,
+    /// The knowledge base, if the server serves one.
+    pub knowledge: OnceLock<Arc<dyn Knowledge>>,
     /// How many followers of logs there were: their names are told apart by it.
     pub log_followers: AtomicU64,
     /// Which jobs are followed, for the next answers to agents.
@@ -93,6 +100,8 @@ impl App {
             event_streams: Arc::new(Semaphore::new(EVENT_STREAMS_MAX)),
             log_streams: Arc::new(Semaphore::new(LOG_STREAMS_MAX)),
             searches: Semaphore::new(SEARCHES_MAX),
+            recalls: Semaphore::new(RECALLS_MAX),
+            knowledge: OnceLock::new(),
             log_followers: AtomicU64::new(0),
             interest: Interest::default(),
             probed: tokio::sync::Mutex::default(),

@@ -9,6 +9,7 @@ pub mod health;
 pub mod history;
 pub mod jobs;
 pub mod logs;
+pub mod memory;
 pub mod metrics;
 mod newest_batches;
 pub mod openapi;

@@ -124,6 +124,12 @@ pub enum ApiError {
     /// The trust folder cannot be read.
     #[error("the server cannot read its trust folder: {0}")]
     Trust(String),
+    /// The server has no knowledge base.
+    #[error("the server serves no knowledge base")]
+    NoKnowledge,
+    /// The knowledge base failed.
+    #[error("the knowledge base failed: {0}")]
+    Knowledge(String),
     /// The store failed or refused.
     #[error(transparent)]
     Store(StoreError),
@@ -151,7 +157,10 @@ impl ApiError {
         match self {
             ApiError::Unauthorized(_) => StatusCode::UNAUTHORIZED,
             ApiError::Forbidden { .. } => StatusCode::FORBIDDEN,
-            ApiError::NotFound { .. } | ApiError::NoSuchPath(_) => StatusCode::NOT_FOUND,
+            ApiError::NotFound { .. } | ApiError::NoSuchPath(_) | ApiError::NoKnowledge => {
+                StatusCode::NOT_FOUND
+            }
+            ApiError::Knowledge(_) => StatusCode::SERVICE_UNAVAILABLE,
             ApiError::NoSuchMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
             ApiError::Invalid { .. } => StatusCode::BAD_REQUEST,
             ApiError::MediaType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -189,6 +198,8 @@ impl ApiError {
             ApiError::Unauthorized(_) => "unauthorized",
             ApiError::Forbidden { .. } => "forbidden",
             ApiError::NotFound { .. } | ApiError::NoSuchPath(_) => "not_found",
+            ApiError::NoKnowledge => "no_knowledge",
+            ApiError::Knowledge(_) => "knowledge",
             ApiError::NoSuchMethod { .. } => "no_such_method",
             ApiError::Invalid { .. } => "invalid",
             ApiError::MediaType { .. } => "media_type",
@@ -220,6 +231,8 @@ impl ApiError {
             ApiError::NoSuchMethod { allowed, .. } => {
                 format!("use {allowed}; see /api/v1/openapi.json for all operations")
             }
+            ApiError::NoKnowledge => "start it with `gristmill serve --memory KB`".to_owned(),
+            ApiError::Knowledge(_) => "retry; if the error persists, see the server's log".to_owned(),
             ApiError::MediaType { expected, .. } => format!("send `Content-Type: {expected}`"),
             ApiError::TooLarge { .. } => "send it in several requests, or send a reference to it".to_owned(),
             ApiError::TooMany { retry_after_s, .. } => format!("retry after {retry_after_s} s"),
@@ -270,6 +283,7 @@ impl ApiError {
                     "the connection to the database broke during COMMIT: the request may or may not be stored"
                         .to_owned()
                 }
+                ApiError::Knowledge(_) => "the knowledge base failed".to_owned(),
                 ApiError::Trust(_) => "the server cannot read its trust folder".to_owned(),
                 other => other.to_string(),
             }

@@ -204,6 +204,24 @@ pub const SEARCH_ROWS_MAX: u32 = 100;
 /// Searches at once, which bounds their share of the processor.
 pub const SEARCHES_MAX: usize = 4;
 
+/// Sources of the knowledge base in one listing.
+pub const MEMORY_SOURCES_MAX: usize = 1_000;
+
+/// Bytes of a question to the knowledge base.
+pub const RECALL_QUESTION_BYTES_MAX: usize = 2_000;
+
+/// Messages that one recall finds.
+pub const RECALLED_MESSAGES_MAX: usize = 100;
+
+/// Characters of a message that one recall finds; the rest is left out.
+pub const RECALLED_TEXT_CHARACTERS_MAX: usize = 4_000;
+
+/// Recalls at once, which bounds their share of the processor.
+pub const RECALLS_MAX: usize = 4;
+
+/// How long a recall may take.
+pub const RECALL_WITHIN: Duration = Duration::from_secs(20);
+
 /// Runs in one listing, which counts the jobs of each.
 pub const RUN_ROWS_MAX: u32 = 100;
 

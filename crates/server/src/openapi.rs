@@ -26,6 +26,7 @@ const TOKEN: &str = "token";
     tags(
         (name = "jobs", description = "Submitting and changing jobs, and reading their outcomes"),
         (name = "watching", description = "Queues, workers, events and health"),
+        (name = "memory", description = "The knowledge base of a server that serves one"),
         (name = "agents", description = "Operations of agents"),
     ),
     modifiers(&TokenScheme),
@@ -96,6 +97,8 @@ pub fn router() -> (Routes, utoipa::openapi::OpenApi) {
         .routes(routes!(endpoints::controls::lift_controls))
         .routes(routes!(endpoints::runs::runs))
         .routes(routes!(endpoints::stats::stats))
+        .routes(routes!(endpoints::memory::memory))
+        .routes(routes!(endpoints::memory::recall))
         .routes(routes!(endpoints::history::history))
         .routes(routes!(endpoints::events::events))
         .routes(routes!(endpoints::logs::logs))

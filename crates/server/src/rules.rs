@@ -97,6 +97,8 @@ pub const RULES: &[Rule] = &[
     rule("POST", "/schedules/{schedule}/pause", OPERATORS, QueueRule::All),
     rule("POST", "/schedules/{schedule}/resume", OPERATORS, QueueRule::All),
     rule("POST", "/schedules/{schedule}/trigger", OPERATORS, QueueRule::All),
+    rule("GET", "/memory", OPERATORS, QueueRule::All),
+    rule("GET", "/memory/recall", OPERATORS, QueueRule::All),
     rule("GET", "/controls", OPERATORS, QueueRule::All),
     rule("PUT", "/controls", OPERATORS, QueueRule::All),
     rule("POST", "/controls/lift", OPERATORS, QueueRule::All),

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -26,6 +27,7 @@ use crate::app::App;
 use crate::connections::{ConnectionLimits, Connections, Doorkeeper};
 use crate::dashboard;
 use crate::error::ApiError;
+use crate::knowledge::Knowledge;
 use crate::limits::{
     HEAD_BYTES_MAX, HEAD_BYTES_MAX_HTTP2, POLL_EVERY, REQUESTS_BURST_MAX, REQUESTS_PER_SECOND_MAX,
     SHUTDOWN_GRACE, STREAMS_PER_CONNECTION_MAX,
@@ -63,6 +65,8 @@ pub struct ServeOptions {
     pub requests_per_second: u32,
     /// The limits of connections.
     pub connections: ConnectionLimits,
+    /// The knowledge base that it shows, if any.
+    pub knowledge: Option<Arc<dyn Knowledge>>,
 }
 
 impl Default for ServeOptions {
@@ -74,6 +78,7 @@ impl Default for ServeOptions {
             tls: None,
             requests_per_second: REQUESTS_PER_SECOND_MAX,
             connections: ConnectionLimits::default(),
+            knowledge: None,
         }
     }
 }
@@ -165,6 +170,10 @@ pub async fn bind(engine: Engine, options: ServeOptions) -> Result<BoundServer, 
     let burst = requests_per_second.saturating_mul(2).clamp(1, REQUESTS_BURST_MAX);
     let rate = RateLimiter::new(engine.clock().clone(), requests_per_second, burst);
     let (app, router) = routes(engine, trust, rate)?;
+    if let Some(knowledge) = options.knowledge {
+        // It is new, and has none.
+        let _ = app.knowledge.set(knowledge);
+    }
     Ok(BoundServer {
         app,
         router,

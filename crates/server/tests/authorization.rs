@@ -1,7 +1,10 @@
 //! Every operation of the description against every way in which a request may lack the right. The list of
 //! exceptions is empty: what an operation must answer follows from what the description says of it.
 
+mod knowledge;
 mod support;
+
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
@@ -61,6 +64,7 @@ struct World {
 impl World {
     async fn new() -> World {
         let api = Api::new().await;
+        assert!(api.app.knowledge.set(Arc::new(knowledge::Bees)).is_ok());
         let batch = api.submit("double", json!([1, 2])).await;
         let agent = api.token("group", Role::Agent, &["default"]);
         let worker = api.register(&agent).await;
@@ -96,6 +100,7 @@ impl World {
                 ("?queue=default".to_owned(), None)
             }
             "results" => (format!("?batches={}", self.batch), None),
+            "recall" => ("?question=bees".to_owned(), None),
             "register" => (
                 String::new(),
                 json_body(&json!({"name": "a", "host": "b", "process_id": 1})),
@@ -129,8 +134,8 @@ impl World {
             "schedule" | "schedules" | "delete_schedule" | "resume_schedule" | "trigger_schedule" => {
                 (String::new(), None)
             }
-            "controls" | "job" | "tag_values" | "queues" | "runs" | "workers" | "stats" | "events"
-            | "metrics" | "health" | "ready" | "openapi" | "leave" => (String::new(), None),
+            "controls" | "job" | "tag_values" | "queues" | "runs" | "workers" | "stats" | "memory"
+            | "events" | "metrics" | "health" | "ready" | "openapi" | "leave" => (String::new(), None),
             new => panic!("the operation `{new}` is new: say what a right request of it is"),
         };
         let path = operation

@@ -11,6 +11,7 @@ use gristmill_model::limits::LEASE_JOBS_MAX;
 use gristmill_server::Role;
 
 use crate::arguments::hook::WebhookArguments;
+use crate::arguments::memory::parse_knowledge;
 use crate::arguments::model::ExtractorArguments;
 use crate::arguments::pressure::PressureArguments;
 use crate::arguments::shared::{
@@ -87,6 +88,9 @@ pub struct ServeArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub lease: LeaseArguments,
+    /// A knowledge base to show on the page Memory: a file, or postgresql://user@host/database
+    #[arg(long, value_name = "KB", value_parser = parse_knowledge)]
+    pub memory: Option<StoreLocation>,
     /// Print nothing
     #[arg(short, long)]
     pub quiet: bool,
@@ -116,6 +120,9 @@ pub struct DashboardArguments {
     /// The loopback address to listen on; port 0 stands for a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
+    /// A knowledge base to show on the page Memory: a file, or postgresql://user@host/database
+    #[arg(long, value_name = "KB", value_parser = parse_knowledge)]
+    pub memory: Option<StoreLocation>,
     /// Print the address only
     #[arg(long)]
     pub no_open: bool,

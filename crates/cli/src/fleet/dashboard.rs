@@ -8,6 +8,7 @@ use gristmill_server::{ServeOptions, bind};
 use crate::arguments::fleet::DashboardArguments;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
+use crate::memory::served::served_knowledge;
 use crate::output::OutputError;
 use crate::store::open::engine_over;
 
@@ -18,6 +19,7 @@ pub async fn dashboard(arguments: DashboardArguments) -> anyhow::Result<Exit> {
     let engine = engine_over(store, &arguments.lease).await?;
     let options = ServeOptions {
         listen: arguments.listen,
+        knowledge: served_knowledge(arguments.memory).await?,
         ..ServeOptions::default()
     };
     let server = bind(engine.clone(), options).await?;

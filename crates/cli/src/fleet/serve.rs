@@ -12,6 +12,7 @@ use crate::arguments::fleet::{Mode, ServeArguments};
 use crate::exit::Exit;
 use crate::fleet::working::{Committed, Handlers};
 use crate::interrupt::Interrupt;
+use crate::memory::served::served_knowledge;
 use crate::store::open::engine_over;
 
 /// The mode that the environment names, if it names one.
@@ -62,10 +63,12 @@ pub async fn serve(arguments: ServeArguments, telemetry: Option<&Telemetry>) -> 
     };
     let engine = engine_over(store, &arguments.lease).await?;
     let tls = arguments.tls_cert.zip(arguments.tls_key);
+    let knowledge = served_knowledge(arguments.memory).await?;
     let options = ServeOptions {
         listen: arguments.listen,
         trust: arguments.trust,
         tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
+        knowledge,
         ..ServeOptions::default()
     };
     let server = bind(engine.clone(), options).await?;

@@ -28,7 +28,8 @@ case $(field do) in
 own = {name: os.environ.get("GRISTMILL_" + name.upper()) for name in
        ("job", "attempt", "key", "batch", "kind", "queue", "group", "tags", "deadline")}
 own.update({name: json.loads(own[name] or rest) for name, rest in
-            (("attempt", ""), ("batch", ""), ("tags", "{}"), ("deadline", "null"))}, id=own.pop("job"))
+            (("attempt", ""), ("batch", ""), ("tags", "{}"), ("deadline", "null"))}, id=own.pop("job"),
+           traceparent=os.environ.get("TRACEPARENT"))
 print(json.dumps(own))' ;;
   unread) exec true <&- ;;
   spawn) sleep 1000 & echo "[$$,$!]"; if [ "$(field stay)" = yes ]; then wait; fi ;;

@@ -181,8 +181,8 @@ impl MicroBatch {
 
     /// Which jobs stand in these places, for a process that runs them: one JSON object with their `kind` and their `parts`, in the
     /// order of the places. A part is `batch`, `positions` in it (as [`Positions`] are written), `attempt` and `queue`, and, where there
-    /// are some, `group`, `deadline` (seconds since 1970), `traceparent`, `keys` (one entry a job) and `tags`: lists of name, value, and the
-    /// positions of the jobs that have the tag (`null` where all have it).
+    /// are some, `group`, `deadline` (seconds since 1970), `traceparent`, `keys` (one entry a job) and `tags`: lists of name, value, and
+    /// the positions of the jobs that have the tag (`null` where all have it).
     pub fn identity_json(&self, places: &Positions) -> String {
         #[derive(serde::Serialize)]
         struct PartIdentity<'a> {

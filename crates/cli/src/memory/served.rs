@@ -1,0 +1,119 @@
+//! The knowledge base that a server shows.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use gristmill_memory::recall::{RecallOptions, Recalled, RecalledMessage};
+use gristmill_memory::{Memory, MemoryError};
+use gristmill_server::Knowledge;
+use gristmill_server::knowledge::{
+    MemoryKnowledge, MemoryMessage, MemoryOverview, MemoryRecall, MemorySource,
+};
+use gristmill_server::limits::RECALLED_TEXT_CHARACTERS_MAX;
+
+use super::recall::knowledge_line;
+use crate::arguments::memory::KnowledgeArguments;
+use crate::store::location::StoreLocation;
+
+/// Opens the knowledge base of a server, which must be there.
+pub async fn served_knowledge(named: Option<StoreLocation>) -> anyhow::Result<Option<Arc<dyn Knowledge>>> {
+    let Some(knowledge) = named else {
+        return Ok(None);
+    };
+    let memory = KnowledgeArguments { knowledge }.open().await?;
+    Ok(Some(Arc::new(ServedKnowledge(memory))))
+}
+
+/// A knowledge base that is only read.
+#[derive(Debug)]
+struct ServedKnowledge(Memory);
+
+impl ServedKnowledge {
+    async fn look(&self, after: Option<String>, limit: usize) -> Result<MemoryOverview, MemoryError> {
+        let stats = self.0.knowledge().stats().await?;
+        let mut sources = self.0.knowledge().sources().await?;
+        // A database may have another order than `after`.
+        sources.sort_by(|one, other| one.name.cmp(&other.name));
+        let listed = sources
+            .into_iter()
+            .filter(|source| after.as_ref().is_none_or(|after| source.name > *after))
+            .take(limit)
+            .map(|source| MemorySource {
+                source: source.name,
+                format: source.format,
+                messages: source.messages,
+                complete: source.complete,
+                ingested_at: source.ingested_at.0,
+            });
+        Ok(MemoryOverview {
+            sources: listed.collect(),
+            sources_total: stats.sources,
+            messages: stats.messages,
+            entities: stats.entities,
+            actions: stats.actions,
+            topics: stats.topics,
+            failures: stats.failures,
+            bytes: stats.bytes,
+        })
+    }
+}
+
+impl Knowledge for ServedKnowledge {
+    fn overview(&self, after: Option<String>, limit: usize) -> BoxFuture<'_, Result<MemoryOverview, String>> {
+        let look = self.look(after, limit);
+        async move { look.await.map_err(|error| error.to_string()) }.boxed()
+    }
+
+    fn recall(&self, question: String, limit: usize) -> BoxFuture<'_, Result<MemoryRecall, String>> {
+        async move {
+            let options = RecallOptions {
+                messages_max: Some(limit),
+                refs_max: Some(limit),
+                ..RecallOptions::default()
+            };
+            let recalled = self.0.recall(&question, &options).await;
+            Ok(shown(&recalled.map_err(|error| error.to_string())?))
+        }
+        .boxed()
+    }
+}
+
+fn shown(recalled: &Recalled) -> MemoryRecall {
+    let mut knowledge: Vec<MemoryKnowledge> = Vec::new();
+    for found in &recalled.knowledge {
+        let line = knowledge_line(&found.reference.knowledge);
+        let (kind, text) = line.split_once(' ').unwrap_or(("", &line));
+        let known = MemoryKnowledge {
+            kind: kind.to_owned(),
+            text: text.trim_start().to_owned(),
+        };
+        if !knowledge.contains(&known) {
+            knowledge.push(known);
+        }
+    }
+    MemoryRecall {
+        messages: recalled.messages.iter().map(message).collect(),
+        knowledge,
+    }
+}
+
+fn message(recalled: &RecalledMessage) -> MemoryMessage {
+    let stored = &recalled.message;
+    let mut text = stored.message.text();
+    let end = text.char_indices().nth(RECALLED_TEXT_CHARACTERS_MAX);
+    let is_cut = end.is_some();
+    if let Some((place, _)) = end {
+        text.truncate(place);
+    }
+    MemoryMessage {
+        source: stored.source.clone(),
+        position: stored.position,
+        speaker: stored.message.speaker.clone(),
+        at: stored.message.moment.map(|moment| moment.at.0),
+        subject: stored.message.subject.clone(),
+        score: recalled.score,
+        text,
+        is_cut,
+    }
+}
