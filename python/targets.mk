@@ -5,6 +5,7 @@ PYTHON_TOOLS := $(BUILD)/python/tools
 # Both workspaces compile into one folder, so that they share what they have in common.
 PYTHON_BUILD := CARGO_TARGET_DIR=$(CURDIR)/target
 MATURIN := $(CURDIR)/$(PYTHON_TOOLS)/bin/maturin
+RAY_VENV := $(BUILD)/python/ray-venv
 PYRIGHT := $(BUILD)/python/pyright
 
 .PHONY: python
@@ -31,6 +32,13 @@ test-python: python-test-wheel $(PYRIGHT)/installed ## Install a wheel for tests
 	cd python/tests && ../../$(PYTHON_VENV)/bin/python -m pytest --quiet -p no:cacheprovider .
 
 test: test-python
+
+.PHONY: test-ray
+test-ray: python-test-wheel ## Agents and datasets on a Ray cluster of this machine; Ray is from PyPI
+	test -x $(RAY_VENV)/bin/python || python3 -m venv $(RAY_VENV)
+	$(RAY_VENV)/bin/python -m pip install --quiet 'ray[data]>=2.40,<2.64' 'pytest>=8,<10'
+	$(RAY_VENV)/bin/python -m pip install --quiet --force-reinstall --no-deps $(BUILD)/python/test-wheels/*.whl
+	cd python/tests && ../../$(RAY_VENV)/bin/python -m pytest --quiet -p no:cacheprovider test_ray.py
 
 .PHONY: lint-python
 lint-python: ## Check the format of the extension module, and run clippy on it, warnings denied
